@@ -271,7 +271,8 @@ pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
     p
 }
 
-/// `dot16_rows`, `dot32_rows` and what reads decoded units with the format's width: a const generic cannot name an associated constant.
+/// `dot16_rows`, `dot32_rows` and what puts and reads decoded codes, with the format's width: a const generic cannot name an
+/// associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
     unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(

@@ -67,7 +67,8 @@ pub trait Simd: Copy + 'static {
     const LANES: usize;
     /// Tokens in a register tile of the integer kernels: a power of two.
     const TILE: usize;
-    /// Panels of a register tile of the integer kernels for many tokens: 1, or 2 or 3 where their sums are chains of products.
+    /// Panels of a register tile of the integer kernels for many tokens: more than 1 where their sums are chains of products, or where
+    /// one panel would load activations too often.
     const PANELS: usize;
     /// The same of the float kernels: 2, or 4 where 32 registers hold the sums of six tokens too, or 1 where a vector is two of 16.
     const FLOAT_PANELS: usize;
