@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
 import { normalized, relevance } from "../engine/answers/rows.ts";
+import { POOLING_KINDS } from "../engine/gguf/pooling.ts";
 import { digest } from "./parity_cases.ts";
 import { FAMILIES } from "./synth/registry.ts";
 import { synthesize } from "./synth/synth.ts";
@@ -63,10 +64,11 @@ Deno.test("text parity: the table is of the models that the test makes", async (
   }
 });
 
-/** Encoders in blocks: which of both is nearer on one text is a matter of chance. */
-const ROUNDED_ENCODERS = TEXT_MODELS.filter(({ options }) =>
-  options.types[0] !== "F32" && FAMILIES[options.architecture].encoder
-);
+const isEncoder = ({ options }: TextModel) => FAMILIES[options.architecture].encoder ?? false;
+const ROUNDED = TEXT_MODELS.filter(({ options }) => options.types[0] !== "F32");
+/** Which of both is nearer on one text is a matter of chance. */
+const ROUNDED_ENCODERS = ROUNDED.filter(isEncoder);
+const ROUNDED_DECODERS = ROUNDED.filter((model) => !isEncoder(model));
 /** Geometric mean, over all their texts, of our distance to exact over llama.cpp's. */
 const AS_NEAR = 1;
 /** Of scores of theirs from exact ones. */
@@ -88,20 +90,26 @@ Deno.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp", as
   assert(mean <= AS_NEAR, `${mean} times as far as llama.cpp`);
 });
 
-for (const model of TEXT_MODELS) {
-  if (ROUNDED_ENCODERS.includes(model)) continue;
-  const floats = model.options.types[0] === "F32";
-  const limit = model.kind === "rank" ? NEAR_SCORE : NEAR;
-  Deno.test(`text parity: ${model.name} is ${floats ? "what llama.cpp gives" : "nearer to exact than llama.cpp"}`, async () => {
+for (const model of TEXT_MODELS.filter(({ options }) => options.types[0] === "F32")) {
+  Deno.test(`text parity: ${model.name} is what llama.cpp gives`, async () => {
     const { exact, llamaCpp } = TABLE[model.name];
     const ours = await answersOf(model);
-    if (floats) {
-      const far = Math.max(...distances(ours, llamaCpp), ...distances(ours, exact));
-      assert(far <= limit, `${far} is more than ${limit}`);
-    } else {
+    const far = Math.max(...distances(ours, llamaCpp), ...distances(ours, exact));
+    const limit = model.kind === "rank" ? NEAR_SCORE : NEAR;
+    assert(far <= limit, `${far} is more than ${limit}`);
+  });
+}
+
+for (const kind of POOLING_KINDS) {
+  const models = ROUNDED_DECODERS.filter((model) => model.kind === kind);
+  Deno.test(`text parity: decoders in Q8_0 by ${kind} are nearer to exact than llama.cpp`, async () => {
+    let [us, them] = [0, 0];
+    for (const model of models) {
+      const { exact, llamaCpp } = TABLE[model.name];
       const theirs = llamaCpp.map((answer) => typeof answer === "number" ? answer : floatsOf(answer));
-      const [us, them] = [sum(distances(ours, exact)), sum(distances(theirs, exact))];
-      assert(us <= them, `off by ${us} in sum, llama.cpp by ${them}`);
+      us += sum(distances(await answersOf(model), exact));
+      them += sum(distances(theirs, exact));
     }
+    assert(us <= them, `off by ${us} in sum, llama.cpp by ${them}`);
   });
 }

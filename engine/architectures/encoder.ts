@@ -9,6 +9,7 @@ import { fused, linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
 import type { HeadColumns } from "../plan/ops/text_attention.ts";
 import type { TensorName } from "./architecture.ts";
+import { textRow } from "./text_row.ts";
 
 type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
 
@@ -90,5 +91,5 @@ export function poolEncoder(
   let row = pool(b, x, of);
   if (b.file.tensors.has(`${HEAD}.weight`)) row = activated(b, row, HEAD, embeddingLength, activation);
   if (b.file.tensors.has(`${HEAD}.norm.weight`)) row = layerNorm(b, row, `${HEAD}.norm`, epsilon);
-  return linear(b, row, [{ name: RANK_HEAD, rows: labels }])[0];
+  return textRow(b, row, RANK_HEAD, labels);
 }

@@ -9,6 +9,7 @@ import { textAttention } from "../plan/ops/text_attention.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { separateHeads } from "./encoder.ts";
 import { buildGemma3, type Seen } from "./gemma3.ts";
+import { textRow } from "./text_row.ts";
 
 const MAX_FEATURES = 131_072;
 
@@ -46,8 +47,6 @@ function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, { kind }: ModelPool
   if (kind === "rank") return keys.refuse("pooling_type", "4", "mean, cls or last; this model does not rank");
   const pooled = pool(b, x, kind, { name: "output_norm", eps: h.epsilon });
   if (!b.file.tensors.has("dense_2.weight") && !b.file.tensors.has("dense_3.weight")) return pooled;
-  const [features] = linear(b, pooled, [
-    { name: "dense_2", rows: keys.count("dense_2_feat_out", MAX_FEATURES) },
-  ]);
-  return linear(b, features, [{ name: "dense_3", rows: h.embeddingLength }])[0];
+  const features = textRow(b, pooled, "dense_2", keys.count("dense_2_feat_out", MAX_FEATURES));
+  return textRow(b, features, "dense_3", h.embeddingLength);
 }

@@ -5,7 +5,6 @@ import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
 import { candidates } from "../plan/ops/candidates.ts";
-import { linear } from "../plan/ops/matmul.ts";
 import { pool } from "../plan/ops/pool.ts";
 import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
@@ -31,6 +30,7 @@ import { QWEN35MOE } from "./qwen35moe.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
 import { SMOLLM3 } from "./smollm3.ts";
+import { textRow } from "./text_row.ts";
 
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
@@ -134,7 +134,7 @@ function poolDecoder(
   { kind, labels }: ModelPooling,
 ): Value {
   const pooled = pool(b, x, kind === "rank" ? "last" : kind, norm);
-  if (kind === "rank") return linear(b, pooled, [{ name: RANK_HEAD, rows: labels }])[0];
+  if (kind === "rank") return textRow(b, pooled, RANK_HEAD, labels);
   b.leaveOut((name) => name.startsWith(`${RANK_HEAD}.`));
   return pooled;
 }
