@@ -48,7 +48,7 @@ await command("bench:techniques", HELP, async () => {
   const report = { ...measured, load_before: before, load_after: loadAverage() };
   if (options.json) return print(`${JSON.stringify(report)}\n`);
   const rows = (measured.rows as Row[]).map((row) => [
-    `${row.id.padEnd(5)}${row.what}: ${row.on} / ${row.off}`,
+    `${row.id.padEnd(7)}${row.what}: ${row.on} / ${row.off}`,
     row.gain.toFixed(2),
     `${row.gain_low.toFixed(2)}-${row.gain_high.toFixed(2)}`,
   ]);

@@ -15,6 +15,8 @@ pub const MOST: f32 = 32_766.0;
 pub const MOST_WEIGHTS: f32 = 65_500.0;
 /// Bytes of two codes.
 pub const PAIR: usize = 4;
+/// Of a cache, in bytes.
+const LINE: usize = 64;
 
 /// Where code `j` of two of a lane stands in its vector; `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
@@ -136,25 +138,42 @@ impl Pairs {
         unsafe {
             let mut sums = [[s.i_splat(0); V]; R];
             let (mut x, mut w) = (self.x, self.w);
-            for pair in 0..self.pairs {
-                // Once a cache line.
-                if (pair * PAIR * S::LANES).is_multiple_of(64) {
-                    for v in 0..V {
-                        s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
-                    }
-                }
+            let line = const { LINE.div_ceil(PAIR * S::LANES) };
+            for _ in 0..self.pairs / line {
                 for v in 0..V {
-                    let codes = s.b_load(w.add(v * self.next));
-                    for r in 0..R {
-                        sums[r][v] = s.dot_pair(sums[r][v], codes, x.byte_add(r * self.row));
-                    }
+                    s.prefetch_l2(w.wrapping_add(v * self.next).wrapping_offset(self.ahead));
                 }
-                x = x.byte_add(self.pair);
-                w = w.add(PAIR * S::LANES);
+                for _ in 0..line {
+                    self.add_one(s, x, w, &mut sums);
+                    (x, w) = (x.byte_add(self.pair), w.add(PAIR * S::LANES));
+                }
+            }
+            for _ in 0..self.pairs % line {
+                self.add_one(s, x, w, &mut sums);
+                (x, w) = (x.byte_add(self.pair), w.add(PAIR * S::LANES));
             }
             for r in 0..R {
                 for v in 0..V {
                     totals[r][v] = s.add(totals[r][v], s.i_to_f(sums[r][v]));
+                }
+            }
+        }
+    }
+
+    /// Adds the products of one pair of each row, at `x`, with one of each vector, at `w`.
+    #[inline(always)]
+    unsafe fn add_one<S: Simd, const R: usize, const V: usize>(
+        &self,
+        s: S,
+        x: *const i16,
+        w: *const u8,
+        sums: &mut [[S::I; V]; R],
+    ) {
+        unsafe {
+            for v in 0..V {
+                let codes = s.b_load(w.add(v * self.next));
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    sums[v] = s.dot_pair(sums[v], codes, x.byte_add(r * self.row));
                 }
             }
         }

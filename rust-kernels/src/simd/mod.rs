@@ -84,6 +84,8 @@ pub trait Simd: Copy + 'static {
     const PAIRS_TOGETHER: bool;
     /// Rows of a register tile of `dot_pair`, two vectors wide.
     const PAIR_ROWS: usize;
+    /// Up to how many rows take vectors of pairs one by one and so read memory in order; more take two, which loads each row's pairs half as often.
+    const PAIRS_IN_ORDER: usize = 0;
     /// Whether rows of x lie in pairs, because the set's products of bytes are those of two rows by two (`RowPairs`).
     const ROW_PAIRS: bool = false;
 

@@ -84,29 +84,12 @@ impl KvFormat for Int16 {
 
     #[inline(always)]
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
-        let (from, dim) = (Scratch::new(queries), queries.head_dim);
-        let vector = dim / 2 * PAIR * S::LANES;
-        s.prefetch_l2(scales(keys.at, dim).wrapping_byte_offset(keys.ahead()).cast());
-        for slot in (0..KV_BLOCK).step_by(2 * S::LANES) {
-            let mut r = rows.start;
-            while r < rows.end {
-                unsafe {
-                    let tile = KeyTile {
-                        queries: from.query(queries, r),
-                        query_scales: from.query_scales.add(r),
-                        keys: keys.at.add(slot / S::LANES * vector),
-                        scales: scales(keys.at, dim).add(slot),
-                        pairs: dim / 2,
-                        ahead: if r == rows.start { keys.ahead() } else { 0 },
-                        out: FloatMatrix { at: out.row(r).add(slot), ..out },
-                    };
-                    r += match (rows.end - r).min(GROUP - r % GROUP) {
-                        8.. if S::PAIR_ROWS >= 8 => tile.products::<S, 8>(s),
-                        4.. if S::PAIR_ROWS >= 4 => tile.products::<S, 4>(s),
-                        2.. => tile.products::<S, 2>(s),
-                        _ => tile.products::<S, 1>(s),
-                    };
-                }
+        s.prefetch_l2(scales(keys.at, queries.head_dim).wrapping_byte_offset(keys.ahead()).cast());
+        unsafe {
+            if rows.len() <= S::PAIRS_IN_ORDER {
+                score::<S, 1>(s, queries, rows, keys, out)
+            } else {
+                score::<S, 2>(s, queries, rows, keys, out)
             }
         }
     }
@@ -153,6 +136,38 @@ impl KvFormat for Int16 {
                 for d in (0..dim).step_by(S::LANES) {
                     s.store(to.add(d), s.fma(s.load(from.add(d)), scale, s.load(to.add(d))));
                 }
+            }
+        }
+    }
+}
+
+/// `KvFormat::scores`, V vectors of positions at a time.
+///
+/// # Safety
+/// As that.
+#[inline(always)]
+unsafe fn score<S: Simd, const V: usize>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
+    let (from, dim) = (Scratch::new(queries), queries.head_dim);
+    let vector = dim / 2 * PAIR * S::LANES;
+    for slot in (0..KV_BLOCK).step_by(V * S::LANES) {
+        let mut r = rows.start;
+        while r < rows.end {
+            unsafe {
+                let tile = KeyTile {
+                    queries: from.query(queries, r),
+                    query_scales: from.query_scales.add(r),
+                    keys: keys.at.add(slot / S::LANES * vector),
+                    scales: scales(keys.at, dim).add(slot),
+                    pairs: dim / 2,
+                    ahead: if r == rows.start { keys.ahead() } else { 0 },
+                    out: FloatMatrix { at: out.row(r).add(slot), ..out },
+                };
+                r += match (rows.end - r).min(GROUP - r % GROUP) {
+                    8.. if S::PAIR_ROWS >= 8 => tile.products::<S, 8, V>(s),
+                    4.. if S::PAIR_ROWS >= 4 => tile.products::<S, 4, V>(s),
+                    2.. => tile.products::<S, 2, V>(s),
+                    _ => tile.products::<S, 1, V>(s),
+                };
             }
         }
     }
@@ -284,7 +299,7 @@ impl Scratch {
     }
 }
 
-/// Some queries and two vectors of positions.
+/// Some queries and some vectors of positions.
 struct KeyTile {
     queries: *const i16,
     query_scales: *const f32,
@@ -301,9 +316,9 @@ impl KeyTile {
     /// # Safety
     /// They are there.
     #[inline(always)]
-    unsafe fn products<S: Simd, const R: usize>(&self, s: S) -> usize {
+    unsafe fn products<S: Simd, const R: usize, const V: usize>(&self, s: S) -> usize {
         unsafe {
-            let mut sums = [[s.splat(0.0); 2]; R];
+            let mut sums = [[s.splat(0.0); V]; R];
             for start in (0..self.pairs).step_by(SEGMENT / 2) {
                 let pairs = Pairs {
                     x: self.queries.add(start * GROUP * 2),
@@ -314,9 +329,9 @@ impl KeyTile {
                     pairs: (self.pairs - start).min(SEGMENT / 2),
                     ahead: self.ahead,
                 };
-                pairs.add::<S, R, 2>(s, &mut sums);
+                pairs.add::<S, R, V>(s, &mut sums);
             }
-            for v in 0..2 {
+            for v in 0..V {
                 let scale = s.load_bf16(self.scales.add(v * S::LANES));
                 for r in 0..R {
                     let sum = s.mul(sums[r][v], scale);
@@ -348,8 +363,8 @@ impl ValueTiles<'_> {
     unsafe fn mix<S: Simd, const CARRIED: bool>(&self, s: S, rows: Range<usize>) {
         let mut d = 0;
         while d < self.dim {
-            // The last of a head_dim that is no multiple of two vectors.
-            let two = self.dim - d >= 2 * S::LANES;
+            // One where memory is to be read in order, and the last of a head_dim that is no multiple of two vectors.
+            let two = rows.len() > S::PAIRS_IN_ORDER && self.dim - d >= 2 * S::LANES;
             let mut r = rows.start;
             while r < rows.end {
                 let ahead = r == rows.start;
@@ -361,6 +376,7 @@ impl ValueTiles<'_> {
                         (2.., true) => self.tile::<S, 2, 2, CARRIED>(s, r, d, ahead),
                         (_, true) => self.tile::<S, 1, 2, CARRIED>(s, r, d, ahead),
                         (8.., false) if S::PAIR_ROWS >= 8 => self.tile::<S, 8, 1, CARRIED>(s, r, d, ahead),
+                        (4.., false) if S::PAIR_ROWS >= 4 => self.tile::<S, 4, 1, CARRIED>(s, r, d, ahead),
                         (2.., false) => self.tile::<S, 2, 1, CARRIED>(s, r, d, ahead),
                         (_, false) => self.tile::<S, 1, 1, CARRIED>(s, r, d, ahead),
                     }
