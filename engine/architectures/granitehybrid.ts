@@ -1,17 +1,13 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
-import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import { readMambaHparams } from "../gguf/mamba_hparams.ts";
-import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { embed } from "../plan/ops/embed.ts";
-import { glu } from "../plan/ops/glu.ts";
-import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import type { Architecture, TensorName } from "./architecture.ts";
-import { mixAttention, mixMamba2, type Residual } from "./mamba_hybrid.ts";
-import { mixture } from "./mixture.ts";
+import type { Architecture } from "./architecture.ts";
+import { addFeedForward, addGraniteMixture, readGraniteExperts } from "./granite_experts.ts";
+import { mixAttention, mixMamba2 } from "./mamba_hybrid.ts";
 import type { Rope } from "./rope.ts";
 
 /**
@@ -41,7 +37,7 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     if (layer.kvHeads === 0) mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
     else mixAttention(b, mixIn, h, layer, { scale, table }, name, residual);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
-    if (experts) addMixture(b, ffnIn, experts, name, residual);
+    if (experts) addGraniteMixture(b, ffnIn, experts, name, residual);
     else {addFeedForward(
         b,
         ffnIn,
@@ -52,35 +48,4 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       );}
   }
   return x;
-}
-
-interface GraniteExperts extends ExpertHparams {
-  /** Width of the expert that every row goes through; 0 where there is none. */
-  readonly shared: number;
-}
-
-/** An expert is as wide as the feed-forward's key says. */
-function readGraniteExperts(file: GgufFile, h: Hparams, keys: ArchitectureKeys): GraniteExperts | undefined {
-  if (keys.metadata.getCount(keys.name("expert_count"), 0) === 0) return undefined;
-  const { count, used } = readExpertHparams(file, h);
-  const shared = keys.metadata.getCount(keys.name("expert_shared_feed_forward_length"), 0);
-  return { count, used, feedForwardLength: h.feedForwardLength, shared };
-}
-
-function addMixture(b: PlanBuilder, x: Value, e: GraniteExperts, name: TensorName, residual: Residual): void {
-  mixture(b, x, residual.addTo, e, name, { scale: residual.times });
-  if (e.shared === 0) return;
-  addFeedForward(b, x, e.shared, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], name, residual);
-}
-
-function addFeedForward(
-  b: PlanBuilder,
-  x: Value,
-  width: number,
-  [gate, up, down]: readonly [string, string, string],
-  name: TensorName,
-  residual: Residual,
-): void {
-  const ffn = glu(b, x, name(gate), name(up), width);
-  linear(b, ffn, [{ name: name(down), rows: residual.addTo.columns, ...residual }]);
 }

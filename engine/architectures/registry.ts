@@ -23,11 +23,12 @@ import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
-import { GRANITE } from "./granite.ts";
+import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE } from "./qwen35moe.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
+import { QWEN2VL, QWEN3VL, QWEN3VLMOE } from "./qwen_vl.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 import { textRow } from "./text_row.ts";
@@ -39,6 +40,9 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
+  qwen2vl: QWEN2VL,
+  qwen3vl: QWEN3VL,
+  qwen3vlmoe: QWEN3VLMOE,
   qwen35: QWEN35,
   bert: BERT,
   "nomic-bert": NOMIC_BERT,
@@ -57,6 +61,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   granite: GRANITE,
+  granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,
 };
 

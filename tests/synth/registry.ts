@@ -10,7 +10,7 @@ import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
-import { GRANITE } from "./granite.ts";
+import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE } from "./qwen35moe.ts";
@@ -42,6 +42,7 @@ const ALL = {
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
   granite: GRANITE,
+  granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,
   "phi3-long": PHI3_LONG,
 };

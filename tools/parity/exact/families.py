@@ -10,7 +10,7 @@ from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
-from granite import Granite
+from granite import Granite, GraniteMoe
 from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
@@ -41,6 +41,7 @@ FAMILIES = {
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "granite": Granite,
+    "granitemoe": GraniteMoe,
     "mistral3": Mistral3,
 }
 

@@ -1,5 +1,7 @@
 """Granite: Llama with multipliers, and a divisor of the logits."""
 from llama import Llama
+from model import silu
+from qwen3moe import Qwen3Moe
 
 
 class Granite(Llama):
@@ -17,3 +19,14 @@ class Granite(Llama):
 
     def logits(self, rows):
         return super().logits(rows) / float(self.key("logit_scale"))
+
+
+class GraniteMoe(Granite):
+    """Experts in place of the feed-forward, and one that takes all rows where the file has it."""
+
+    def feed_forward(self, x, name):
+        chosen = Qwen3Moe.feed_forward(self, x, name)
+        gate, up, down = (f"{name}.ffn_{part}_shexp" for part in ("gate", "up", "down"))
+        if f"{gate}.weight" not in self.weights:
+            return chosen
+        return chosen + self.linear(silu(self.linear(x, gate)) * self.linear(x, up), down)
