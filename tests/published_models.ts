@@ -19,6 +19,8 @@ type Names = readonly (readonly [ours: RegExp, theirs: string])[];
 /** A seeded model, and how its makers would publish it. */
 export interface Published {
   readonly architecture: Architecture;
+  /** `general.architecture` of what it becomes, where that is not the seeded file's. */
+  readonly becomes?: string;
   readonly config: Config;
   /** Of the seeded file's tensors without `.weight`; those that none is of are left out. */
   readonly names: Names;
@@ -103,6 +105,31 @@ const attentionNames = (prefix: string): Names => [
   [/^blk\.(\d+)\.ffn_(gate|up|down)$/, `${prefix}layers.$1.mlp.$2_proj`],
   [/^blk\.(\d+)\.attn_norm$/, `${prefix}layers.$1.input_layernorm`],
 ];
+/** Of Qwen's decoders, dense. */
+const QWEN2_TEXT = layered({
+  model_type: "qwen2",
+  num_attention_heads: 8,
+  num_key_value_heads: 2,
+  intermediate_size: 768,
+  rms_norm_eps: 1e-6,
+  rope_theta: 1e6,
+  tie_word_embeddings: true,
+  use_sliding_window: false,
+  sliding_window: 131_072,
+});
+function qwen(architecture: "qwen2" | "qwen3", prefix: string, config: Config): Published {
+  return {
+    architecture,
+    config,
+    names: [
+      ...attentionNames(prefix),
+      [/^blk\.(\d+)\.ffn_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+  };
+}
+
 const gemmaNames = (prefix: string): Names => [
   ...attentionNames(prefix),
   [/^blk\.(\d+)\.post_attention_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
@@ -417,6 +444,30 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
     ids: ["the", [257]],
     halves: { headDim: 32 },
+  },
+  "Qwen2.5": qwen("qwen2", "model.", QWEN2_TEXT),
+  "Qwen2.5-VL": {
+    ...qwen("qwen2", "model.", {
+      ...QWEN2_TEXT,
+      model_type: "qwen2_5_vl",
+      rope_scaling: { type: "mrope", mrope_section: [6, 5, 5] },
+      vision_config: { model_type: "qwen2_5_vl" },
+    }),
+    becomes: "qwen2vl",
+  },
+  "Qwen3-VL": {
+    ...qwen("qwen3", "model.language_model.", {
+      model_type: "qwen3_vl",
+      text_config: {
+        ...QWEN2_TEXT,
+        model_type: "qwen3_vl_text",
+        num_key_value_heads: 4,
+        head_dim: 64,
+        attention_bias: false,
+        rope_scaling: { rope_type: "default", mrope_interleaved: true, mrope_section: [12, 10, 10] },
+      },
+    }),
+    becomes: "qwen3vl",
   },
 };
 

@@ -5,11 +5,14 @@ import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-/** What tells Hugging Face's `llama` and `qwen3` apart. */
+/** What tells Hugging Face's `llama`, `qwen2` and `qwen3` apart. */
 export interface LlamaTraits {
   readonly architecture:
     | "llama"
+    | "qwen2"
+    | "qwen2vl"
     | "qwen3"
+    | "qwen3vl"
     | "qwen3moe"
     | "smollm3"
     | "granite"
@@ -20,6 +23,8 @@ export interface LlamaTraits {
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorms: boolean;
+  /** q, k and v have biases. */
+  readonly biases?: boolean;
   /** Feed-forward halves are experts. */
   readonly mixture?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
@@ -35,6 +40,7 @@ export function convertLlama(
 ): ModelParts {
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
   const decoder = readDecoderConfig(config, 1, {}, {
+    biases: traits.biases,
     longRope: traits.architecture === "phi3",
     yarn: traits.architecture === "mistral3",
   });
@@ -81,6 +87,10 @@ export function addAttention(
     list.matrix(`${block}attn_q`, `${layer}self_attn.q_proj`, heads * headDim, hidden, order(heads));
     list.matrix(`${block}attn_k`, `${layer}self_attn.k_proj`, kvHeads * headDim, hidden, order(kvHeads));
     list.matrix(`${block}attn_v`, `${layer}self_attn.v_proj`, kvHeads * headDim, hidden);
+    const rows = { q: heads * headDim, k: kvHeads * headDim, v: kvHeads * headDim };
+    for (const [part, length] of traits.biases ? Object.entries(rows) : []) {
+      list.vector(`${block}attn_${part}.bias`, `${layer}self_attn.${part}_proj.bias`, length);
+    }
   }
   list.matrix(`${block}attn_output`, `${layer}self_attn.o_proj`, hidden, heads * headDim);
   if (traits.headNorms) {

@@ -27,6 +27,7 @@ const GRANITE = {
   attention_multiplier: 0.125,
   logits_scaling: 8,
 };
+const MISTRAL = { ...DECODER, model_type: "mistral", sliding_window: null, head_dim: null };
 const FACTORS = Array.from({ length: HEAD_DIM / 2 }, (_, i) => 1 + i);
 const PHI3 = {
   ...DECODER,
@@ -106,6 +107,10 @@ Deno.test("SmolLM3: queries in pairs, values as they are", async () => {
   });
 });
 
+Deno.test("Mistral: Llama's", async () => {
+  await converted(SEPARATE, MISTRAL, ({ gguf }) => assertEquals(buildPlan(gguf).architecture, "llama"));
+});
+
 Deno.test("Granite: its multipliers", async () => {
   await converted(SEPARATE, GRANITE, ({ gguf }) => {
     assertEquals(buildPlan(gguf).architecture, "granite");
@@ -155,6 +160,7 @@ Deno.test("without a word on tied embeddings, a model that has no head of its ow
 const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>, key: string])[] = [
   ["SmolLM3 with positions everywhere", { ...SMOLLM3, no_rope_layer_interval: 5 }, "no_rope_layer_interval"],
   ["SmolLM3 without positions elsewhere", { ...SMOLLM3, no_rope_layers: [0] }, "no_rope_layers"],
+  ["Mistral with a window", { ...MISTRAL, sliding_window: 4096 }, "sliding_window"],
   ["Granite with a multiplier of 0", { ...GRANITE, residual_multiplier: 0 }, "residual_multiplier"],
   [
     "LongRoPE in another model",

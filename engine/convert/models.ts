@@ -26,6 +26,7 @@ import type { OutputTensor } from "./output_tensor.ts";
 import type { Ranker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import { convertQwen35, convertQwen35Moe } from "./qwen35.ts";
+import { convertQwenVl } from "./qwen_vl.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -41,8 +42,18 @@ export interface ConvertedModel {
 type Convert = (config: Fields, list: TensorList, prefix: string) => ModelParts;
 
 const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headNorms: false };
+const QWEN2: LlamaTraits = { architecture: "qwen2", interleavedRope: false, headNorms: false, biases: true };
 const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
 const QWEN3MOE: LlamaTraits = { ...QWEN3, architecture: "qwen3moe", mixture: true };
+
+const convertQwen2Vl: Convert = (config, list, prefix) =>
+  convertQwenVl(config, list, prefix, { ...QWEN2, architecture: "qwen2vl" });
+
+/** Mistral 7B and its like: Llama's tensors. The window of the first version is not in GGUF's `llama`. */
+const convertMistral: Convert = (config, list, prefix) => {
+  config.mustBe("sliding_window", null, "windows are not computed in this architecture");
+  return convertLlama(config, list, prefix, LLAMA);
+};
 
 /** By `model_type`. */
 const MODELS: Readonly<Record<string, { readonly architecture: string; readonly convert: Convert }>> = {
@@ -50,6 +61,18 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   llama: {
     architecture: "llama",
     convert: (config, list, prefix) => convertLlama(config, list, prefix, LLAMA),
+  },
+  mistral: { architecture: "llama", convert: convertMistral },
+  qwen2: {
+    architecture: "qwen2",
+    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN2),
+  },
+  qwen2_vl: { architecture: "qwen2vl", convert: convertQwen2Vl },
+  qwen2_5_vl: { architecture: "qwen2vl", convert: convertQwen2Vl },
+  qwen3_vl: {
+    architecture: "qwen3vl",
+    convert: (config, list, prefix) =>
+      convertQwenVl(config, list, prefix, { ...QWEN3, architecture: "qwen3vl" }),
   },
   qwen3: {
     architecture: "qwen3",

@@ -7,6 +7,7 @@ import { addFeedForward } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { type Runs, tiledHeads } from "./order.ts";
+import { readSections } from "./rope_sections.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 /** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
@@ -274,25 +275,4 @@ function linearEntries(
     entry(key("ssm.inner_size"), "UINT32", vHeads * vDim),
     entry(key("full_attention_interval"), "UINT32", interval),
   ];
-}
-
-/** How the rotated pairs are shared by the position's three parts; for text these are equal. */
-function readSections({ fields, rotated }: RopeConfig): number[] {
-  const pairs = rotated / 2;
-  // Thirds, the first ones larger: 11, 11, 10 for Qwen3.5's 32.
-  const thirds = [Math.ceil(pairs / 3), Math.ceil((pairs - 1) / 3), Math.floor(pairs / 3)];
-  const sections: unknown = fields.get("mrope_section") ?? thirds;
-  if (!isSections(sections, pairs)) {
-    return fields.refuse(
-      "mrope_section",
-      quote(JSON.stringify(sections)),
-      `three numbers that add up to ${pairs}`,
-    );
-  }
-  return [...sections, 0];
-}
-
-function isSections(value: unknown, pairs: number): value is number[] {
-  return Array.isArray(value) && value.length === 3 && value.every((n) => Number.isInteger(n) && n >= 0) &&
-    value.reduce((a, b) => a + b, 0) === pairs;
 }

@@ -1,0 +1,22 @@
+import type { Fields } from "./json.ts";
+import { convertLlama, type LlamaTraits } from "./llama.ts";
+import { entry } from "./metadata.ts";
+import type { ModelParts } from "./model_parts.ts";
+import { readSections } from "./rope_sections.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+/** The text part of Qwen2-VL, Qwen2.5-VL or Qwen3-VL: the decoder's tensors, and how positions share its rotated pairs. */
+export function convertQwenVl(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  traits: LlamaTraits,
+): ModelParts {
+  const parts = convertLlama(config, list, prefix, traits);
+  const sections = entry(
+    `${traits.architecture}.rope.dimension_sections`,
+    "INT32",
+    readSections(parts.decoder.rope),
+  );
+  return { ...parts, entries: [...parts.entries, sections] };
+}
