@@ -10,6 +10,7 @@
 mod attention;
 mod candidates;
 mod delta;
+mod dots;
 mod experts;
 mod fine;
 mod gated_conv;
