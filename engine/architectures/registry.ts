@@ -36,6 +36,9 @@ import { textRow } from "./text_row.ts";
 /** The architectures that compy computes, by GGUF's name. */
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   llama: LLAMA,
+  // Llama's decoder under names of their own.
+  ernie4_5: LLAMA,
+  internlm2: LLAMA,
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,

@@ -4,10 +4,12 @@ import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
 import type { GgufFile } from "../gguf/types.ts";
+import type { Plan } from "../plan/plan.ts";
+import { printPlan } from "../plan/print.ts";
 import { leftOutParts } from "./left_out.ts";
 import { buildPlan, readRopeFactors } from "./registry.ts";
 
-type Name = "phi3" | "granite" | "mistral3" | "smollm3";
+type Name = "phi3" | "granite" | "mistral3" | "smollm3" | "llama" | "ernie4_5" | "internlm2";
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
 
@@ -50,6 +52,13 @@ Deno.test("Llama's relatives are read", () => {
     assertEquals(buildPlan(parsed(model(name))).architecture, name);
   }
 });
+
+for (const name of ["ernie4_5", "internlm2"] as const) {
+  Deno.test(`${name}: Llama's decoder`, () => {
+    const text = (plan: Plan) => printPlan({ ...plan, architecture: "" });
+    assertEquals(text(buildPlan(parsed(model(name)))), text(buildPlan(parsed(model("llama")))));
+  });
+}
 
 Deno.test("phi3: parts of a fused matrix lie one behind the other in the file", () => {
   const plan = buildPlan(parsed(model("phi3")));
