@@ -23,6 +23,7 @@ import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
+import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -63,6 +64,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
+  glm4: GLM4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

@@ -10,6 +10,7 @@ import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
+import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -41,6 +42,7 @@ const ALL = {
   lfm2moe: LFM2MOE,
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
+  glm4: GLM4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

@@ -10,6 +10,7 @@ from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
+from glm4 import Glm4
 from granite import Granite, GraniteMoe
 from phi3 import Phi3
 from qwen35 import Qwen35
@@ -40,6 +41,7 @@ FAMILIES = {
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,
+    "glm4": Glm4,
     "granite": Granite,
     "granitemoe": GraniteMoe,
     "mistral3": Mistral3,
