@@ -2,7 +2,16 @@ import { type DecoderShape, writeAttention, writeCounts, writeEnds, writeReals }
 import { type Family, TINY } from "./family.ts";
 
 export const GLM4: Family<DecoderShape> = {
-  tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 32, rotated: 16, ropeBase: 1e4, untied: true, biases: true },
+  tiny: {
+    ...TINY,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 32,
+    rotated: 16,
+    ropeBase: 1e4,
+    untied: true,
+    biases: true,
+  },
   real: {
     "glm-4-9b": {
       embedding: 4096,
