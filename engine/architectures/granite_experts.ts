@@ -37,7 +37,7 @@ export function addGraniteMixture(
 ): void {
   mixture(b, x, residual.addTo, experts, name, { scale: residual.times });
   if (experts.shared === 0) return;
-  addFeedForward(b, x, experts.shared, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"], name, residual);
+  addFeedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), residual);
 }
 
 /** Adds a feed-forward half of x, by SwiGLU. */
@@ -45,10 +45,9 @@ export function addFeedForward(
   b: PlanBuilder,
   x: Value,
   width: number,
-  [gate, up, down]: readonly [string, string, string],
   name: TensorName,
   residual: Residual,
 ): void {
-  const ffn = glu(b, x, name(gate), name(up), width);
-  linear(b, ffn, [{ name: name(down), rows: residual.addTo.columns, ...residual }]);
+  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width);
+  linear(b, ffn, [{ name: name("ffn_down"), rows: residual.addTo.columns, ...residual }]);
 }

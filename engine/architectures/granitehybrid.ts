@@ -38,14 +38,7 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     else mixAttention(b, mixIn, h, layer, { scale, table }, name, residual);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
     if (experts) addGraniteMixture(b, ffnIn, experts, name, residual);
-    else {addFeedForward(
-        b,
-        ffnIn,
-        layer.feedForwardLength,
-        ["ffn_gate", "ffn_up", "ffn_down"],
-        name,
-        residual,
-      );}
+    else addFeedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }
   return x;
 }

@@ -39,6 +39,16 @@ export function convertGranite(config: Fields, list: TensorList, prefix: string)
   return { ...parts, entries: [...parts.entries, ...entries] };
 }
 
+/** Mistral 7B and its like: Llama's tensors. GGUF's `llama` has no place for the first version's window. */
+export function convertMistral(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("sliding_window", null, "windows are not computed in this architecture");
+  return convertLlama(config, list, prefix, {
+    architecture: "llama",
+    interleavedRope: true,
+    headNorms: false,
+  });
+}
+
 /** Ministral 3 and Mistral 3's text parts: Llama's tensors, YaRN, and a temperature of queries by position. */
 export function convertMistral3(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("sliding_window", 0, "windows are not computed in this architecture");

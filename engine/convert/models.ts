@@ -15,7 +15,13 @@ import { convertGemma4 } from "./gemma4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
-import { convertGranite, convertMistral3, convertPhi3, convertSmolLM3 } from "./llama_relatives.ts";
+import {
+  convertGranite,
+  convertMistral,
+  convertMistral3,
+  convertPhi3,
+  convertSmolLM3,
+} from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid } from "./mamba_hybrids.ts";
 import { convertNemotronH } from "./nemotron_h.ts";
@@ -45,39 +51,30 @@ const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headN
 const QWEN2: LlamaTraits = { architecture: "qwen2", interleavedRope: false, headNorms: false, biases: true };
 const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
 const QWEN3MOE: LlamaTraits = { ...QWEN3, architecture: "qwen3moe", mixture: true };
+const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
+const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
-const convertQwen2Vl: Convert = (config, list, prefix) =>
-  convertQwenVl(config, list, prefix, { ...QWEN2, architecture: "qwen2vl" });
+interface Kind {
+  readonly architecture: string;
+  readonly convert: Convert;
+}
 
-/** Mistral 7B and its like: Llama's tensors. The window of the first version is not in GGUF's `llama`. */
-const convertMistral: Convert = (config, list, prefix) => {
-  config.mustBe("sliding_window", null, "windows are not computed in this architecture");
-  return convertLlama(config, list, prefix, LLAMA);
-};
+/** A model with these traits. */
+function llamaLike(traits: LlamaTraits, convert = convertLlama): Kind {
+  const { architecture } = traits;
+  return { architecture, convert: (config, list, prefix) => convert(config, list, prefix, traits) };
+}
 
 /** By `model_type`. */
-const MODELS: Readonly<Record<string, { readonly architecture: string; readonly convert: Convert }>> = {
+const MODELS: Readonly<Record<string, Kind>> = {
   granitemoehybrid: { architecture: "granitehybrid", convert: convertGraniteHybrid },
-  llama: {
-    architecture: "llama",
-    convert: (config, list, prefix) => convertLlama(config, list, prefix, LLAMA),
-  },
+  llama: llamaLike(LLAMA),
   mistral: { architecture: "llama", convert: convertMistral },
-  qwen2: {
-    architecture: "qwen2",
-    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN2),
-  },
-  qwen2_vl: { architecture: "qwen2vl", convert: convertQwen2Vl },
-  qwen2_5_vl: { architecture: "qwen2vl", convert: convertQwen2Vl },
-  qwen3_vl: {
-    architecture: "qwen3vl",
-    convert: (config, list, prefix) =>
-      convertQwenVl(config, list, prefix, { ...QWEN3, architecture: "qwen3vl" }),
-  },
-  qwen3: {
-    architecture: "qwen3",
-    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3),
-  },
+  qwen2: llamaLike(QWEN2),
+  qwen2_vl: llamaLike(QWEN2VL, convertQwenVl),
+  qwen2_5_vl: llamaLike(QWEN2VL, convertQwenVl),
+  qwen3_vl: llamaLike(QWEN3VL, convertQwenVl),
+  qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
@@ -86,10 +83,7 @@ const MODELS: Readonly<Record<string, { readonly architecture: string; readonly 
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
-  qwen3_moe: {
-    architecture: "qwen3moe",
-    convert: (config, list, prefix) => convertLlama(config, list, prefix, QWEN3MOE),
-  },
+  qwen3_moe: llamaLike(QWEN3MOE),
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },

@@ -103,6 +103,12 @@ export function writeExperts(
   writeUngatedExperts(file, block, embedding, { count, feedForward });
 }
 
+/** The expert that every row goes through. */
+export function writeSharedExpert(file: SynthFile, block: string, embedding: number, width: number): void {
+  for (const name of ["ffn_gate_shexp", "ffn_up_shexp"]) file.matrix(`${block}.${name}`, embedding, width);
+  file.matrix(`${block}.ffn_down_shexp`, width, embedding);
+}
+
 export function writeRouter(file: SynthFile, block: string, embedding: number, count: number): void {
   const router = `${block}.ffn_gate_inp`;
   file.floats(`${router}.weight`, [embedding, count], (random) => ROUTER_SIGMA * random.normal(), router);

@@ -7,6 +7,7 @@ import {
   writeEnds,
   writeExperts,
   writeReals,
+  writeSharedExpert,
 } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
@@ -29,7 +30,7 @@ export const GRANITE: Family<DecoderShape> = {
     },
   },
   write(file, shape) {
-    writeMultipliers(file, shape);
+    writeMultipliers(file, multipliers(shape));
     writeLlama(file, shape);
   },
 };
@@ -63,7 +64,7 @@ export const GRANITEMOE: Family<
   },
   write(file, shape) {
     const { embedding, experts } = shape;
-    writeMultipliers(file, shape);
+    writeMultipliers(file, multipliers(shape));
     const { expert_count, expert_used_count } = expertCounts(experts);
     writeCounts(file, shape, { expert_count, expert_used_count });
     if (experts.shared > 0) file.counts({ expert_shared_feed_forward_length: experts.shared });
@@ -75,18 +76,26 @@ export const GRANITEMOE: Family<
       writeAttention(file, block, shape);
       file.vector(`${block}.ffn_norm.weight`, embedding);
       writeExperts(file, block, embedding, experts);
-      if (experts.shared === 0) continue;
-      for (const name of ["ffn_gate_shexp", "ffn_up_shexp"]) {
-        file.matrix(`${block}.${name}`, embedding, experts.shared);
-      }
-      file.matrix(`${block}.ffn_down_shexp`, experts.shared, embedding);
+      if (experts.shared > 0) writeSharedExpert(file, block, embedding, experts.shared);
     }
   },
 };
 
-function writeMultipliers(file: SynthFile, { headDim }: DecoderShape): void {
-  file.key("embedding_scale", "FLOAT32", 12);
-  file.key("residual_scale", "FLOAT32", 0.22);
-  file.key("attention.scale", "FLOAT32", 1 / headDim);
-  file.key("logit_scale", "FLOAT32", 8);
+/** Of the embedding, of what halves of layers add and of attention's scores, and what logits are divided by. */
+export interface Multipliers {
+  readonly embedding: number;
+  readonly residual: number;
+  readonly attention: number;
+  readonly logits: number;
+}
+
+const multipliers = ({ headDim }: DecoderShape): Multipliers => {
+  return { embedding: 12, residual: 0.22, attention: 1 / headDim, logits: 8 };
+};
+
+export function writeMultipliers(file: SynthFile, m: Multipliers): void {
+  file.key("embedding_scale", "FLOAT32", m.embedding);
+  file.key("residual_scale", "FLOAT32", m.residual);
+  file.key("attention.scale", "FLOAT32", m.attention);
+  file.key("logit_scale", "FLOAT32", m.logits);
 }

@@ -9,10 +9,12 @@ import {
   writeFeedForward,
   writeReals,
   writeRouter,
+  writeSharedExpert,
   writeUngatedExperts,
 } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
+import { type Multipliers, writeMultipliers } from "./granite.ts";
 
 export interface MambaShape {
   readonly heads: number;
@@ -29,12 +31,7 @@ export interface MambaHybridShape extends DecoderShape {
 
 export interface GraniteShape extends MambaHybridShape {
   /** What the embedding, each half of a layer and attention's scores are multiplied by, and logits are divided by. */
-  readonly multipliers: {
-    readonly embedding: number;
-    readonly residual: number;
-    readonly attention: number;
-    readonly logits: number;
-  };
+  readonly multipliers: Multipliers;
   /** Attention has rotary positions. */
   readonly positions?: boolean;
   readonly experts?: ExpertsShape & { readonly shared: number };
@@ -227,19 +224,13 @@ function writeNemotronExperts(
 
 function writeGranite(file: SynthFile, shape: GraniteShape): void {
   const mixers = writeKeys(file, shape);
-  const { experts, multipliers: m } = shape;
+  const { experts, multipliers } = shape;
   file.counts({ feed_forward_length: shape.feedForward });
   if (experts) {
     const { expert_count, expert_used_count } = expertCounts(experts);
     file.counts({ expert_count, expert_used_count, expert_shared_feed_forward_length: experts.shared });
   }
-  const scales = {
-    embedding_scale: m.embedding,
-    residual_scale: m.residual,
-    "attention.scale": m.attention,
-    logit_scale: m.logits,
-  };
-  for (const [name, value] of Object.entries(scales)) file.key(name, "FLOAT32", value);
+  writeMultipliers(file, multipliers);
   file.key("rope.scaling.finetuned", "BOOL", shape.positions ?? false);
   writeEnds(file, shape);
   for (const [layer, mixer] of mixers.entries()) {
@@ -252,10 +243,7 @@ function writeGranite(file: SynthFile, shape: GraniteShape): void {
       continue;
     }
     writeExperts(file, block, shape.embedding, experts);
-    for (const name of ["ffn_gate_shexp", "ffn_up_shexp"]) {
-      file.matrix(`${block}.${name}`, shape.embedding, experts.shared);
-    }
-    file.matrix(`${block}.ffn_down_shexp`, experts.shared, shape.embedding);
+    writeSharedExpert(file, block, shape.embedding, experts.shared);
   }
 }
 

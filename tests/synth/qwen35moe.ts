@@ -1,4 +1,4 @@
-import { expertCounts, type ExpertsShape, writeExperts } from "./decoder.ts";
+import { expertCounts, type ExpertsShape, writeExperts, writeSharedExpert } from "./decoder.ts";
 import type { Family } from "./family.ts";
 import { type DeltaShape, QWEN35, writeHybrid } from "./qwen35.ts";
 
@@ -36,9 +36,7 @@ export const QWEN35MOE: Family<HybridMixtureShape> = {
       writeExperts(file, block, embedding, experts);
       const gate = `${block}.ffn_gate_inp_shexp.weight`;
       file.floats(gate, [embedding], (random) => 0.1 * random.normal());
-      file.matrix(`${block}.ffn_gate_shexp`, embedding, shared);
-      file.matrix(`${block}.ffn_up_shexp`, embedding, shared);
-      file.matrix(`${block}.ffn_down_shexp`, shared, embedding);
+      writeSharedExpert(file, block, embedding, shared);
     });
   },
 };

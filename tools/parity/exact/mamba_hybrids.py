@@ -2,8 +2,8 @@
 attention."""
 import numpy as np
 
+from granite import GraniteMoe
 from model import Model, sigmoid, silu
-from qwen3moe import Qwen3Moe
 
 
 class MambaHybrid(Model):
@@ -72,9 +72,7 @@ class GraniteHybrid(MambaHybrid):
     def feed_forward(self, x, name):
         if f"{name}.ffn_gate_inp.weight" not in self.weights:
             return super().feed_forward(x, name)
-        gate, up, down = (f"{name}.ffn_{part}_shexp" for part in ("gate", "up", "down"))
-        shared = self.linear(silu(self.linear(x, gate)) * self.linear(x, up), down)
-        return shared + Qwen3Moe.feed_forward(self, x, name)
+        return GraniteMoe.feed_forward(self, x, name)
 
     def logits(self, rows):
         return super().logits(rows) / self.key("logit_scale", 1)
