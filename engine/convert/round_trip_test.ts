@@ -5,7 +5,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
-import { type Config, PUBLISHED, type Published, writePublished } from "../../tests/published_models.ts";
+import { writePublished } from "../../tests/published_checkpoints.ts";
+import { type Config, PUBLISHED, type Published } from "../../tests/published_models.ts";
 import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
 import { printPlan } from "../plan/print.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
