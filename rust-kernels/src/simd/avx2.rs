@@ -138,14 +138,13 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     unsafe fn load_i8(self, p: *const i8) -> Self::F {
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
+    /// The double of the result is the byte in the place of a float's exponent, but for byte 0.
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
-            let e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
-            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, _mm256_set1_epi32(1)));
-            let subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), e);
-            let large = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
-            _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, large))
+            let exponents = _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+            let doubled = _mm256_max_epu32(exponents, _mm256_set1_epi32(0x0040_0000)); // 2^-127
+            _mm256_mul_ps(_mm256_castsi256_ps(doubled), _mm256_set1_ps(0.5))
         }
     }
     /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.

@@ -132,7 +132,7 @@ pub trait Simd: Copy + 'static {
     unsafe fn load_u8(self, p: *const u8) -> Self::F;
     /// LANES bytes as numbers -128..=127.
     unsafe fn load_i8(self, p: *const i8) -> Self::F;
-    /// LANES exponent bytes e as 2^(e - 128), exactly, subnormal results included (E8M0, halved).
+    /// LANES exponent bytes e as 2^(e - 128), exactly, subnormal results included (E8M0, halved); not 255, which is its NaN.
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F;
     /// LANES bytes as half of what E4M3 without a sign says: 4 bits of exponent above 3 of the fraction, of which the
     /// largest is a number too; bytes below 128.

