@@ -16,7 +16,7 @@ import { ropeTableOf } from "../plan/ops/rope_table.ts";
 import { shift } from "../plan/ops/shift.ts";
 import { convolveHeads } from "../plan/ops/short_conv.ts";
 import { glu } from "../plan/ops/glu.ts";
-import { deltaState, type HeadShape } from "../plan/plan.ts";
+import { type DeltaShape, deltaState, type HeadShape } from "../plan/plan.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { isDrafting } from "./left_out.ts";
 import type { Rope } from "./rope.ts";
@@ -36,10 +36,19 @@ export const QWEN35: Architecture = {
 };
 
 /** What a layer's feed-forward half adds to `addTo`, of x, which is normed. */
-type FeedForward = (x: Value, addTo: Value, name: TensorName) => void;
+export type FeedForward = (x: Value, addTo: Value, name: TensorName) => void;
+
+/** How the value heads stand that read a key head: by default in the order of `QWEN35`. */
+type HeadOrder = Pick<DeltaShape, "inGroups">;
 
 /** The hybrid's layers, with that second half. */
-export function buildHybrid(b: PlanBuilder, h: Hparams, rope: Rope, feedForward: FeedForward): Value {
+export function buildHybrid(
+  b: PlanBuilder,
+  h: Hparams,
+  rope: Rope,
+  feedForward: FeedForward,
+  order: HeadOrder = {},
+): Value {
   const delta = readDeltaHparams(b.file, h);
   const eps = h.epsilon;
   b.leaveOut((name) => isDrafting(name, delta.layers + (b.drafts ? 1 : 0)));
@@ -53,7 +62,7 @@ export function buildHybrid(b: PlanBuilder, h: Hparams, rope: Rope, feedForward:
     if ((layer + 1) % delta.attentionInterval === 0) {
       gatedAttention(b, mixIn, x, h, gatedHeads(b, h), table, name);
     } else {
-      const mixed = gatedDeltaNet(b, mixIn, delta, eps, name);
+      const mixed = gatedDeltaNet(b, mixIn, { ...delta, ...order }, eps, name);
       const out = { name: name("ssm_out"), rows: h.embeddingLength, fine: h.embeddingLength };
       linear(b, mixed, [{ ...out, addTo: x }]);
     }
@@ -122,14 +131,22 @@ function turnAndKeep(
   });
 }
 
-function gatedDeltaNet(b: PlanBuilder, x: Value, d: DeltaHparams, eps: number, name: TensorName): Value {
-  const { keyHeads, valueHeads, headDim } = d;
-  const heads = { layer: b.stateLayer(deltaState(d)), keyHeads, valueHeads, headDim };
-  const [qkv, gate, alpha, beta] = linear(b, x, [
+function gatedDeltaNet(
+  b: PlanBuilder,
+  x: Value,
+  d: DeltaHparams & HeadOrder,
+  eps: number,
+  name: TensorName,
+): Value {
+  const { keyHeads, valueHeads, headDim, inGroups } = d;
+  const heads = { layer: b.stateLayer(deltaState(d)), keyHeads, valueHeads, headDim, inGroups };
+  const numbers = inGroups
+    ? [{ name: name("ssm_ba"), rows: 2 * valueHeads }]
+    : [{ name: name("ssm_alpha"), rows: valueHeads }, { name: name("ssm_beta"), rows: valueHeads }];
+  const [qkv, gate, alpha, beta = alpha] = linear(b, x, [
     { name: name("attn_qkv"), rows: (2 * keyHeads + valueHeads) * headDim, fine: 2 * keyHeads * headDim },
     { name: name("attn_gate"), rows: valueHeads * headDim },
-    { name: name("ssm_alpha"), rows: valueHeads },
-    { name: name("ssm_beta"), rows: valueHeads },
+    ...numbers,
   ]);
   convolveHeads(b, qkv, name("ssm_conv1d"), heads, eps);
   const tensors = { decay: name("ssm_a"), bias: name("ssm_dt.bias"), norm: name("ssm_norm.weight") };

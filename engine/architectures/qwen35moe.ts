@@ -1,11 +1,12 @@
 import { readExpertHparams, readSharedWidth } from "../gguf/expert_hparams.ts";
+import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { gate } from "../plan/ops/gate.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { mixture } from "./mixture.ts";
-import { buildHybrid, hasDraftLayer } from "./qwen35.ts";
+import { buildHybrid, type FeedForward, hasDraftLayer } from "./qwen35.ts";
 
 /**
  * Qwen3.5's hybrid with experts: beside those that a row chooses, one that all rows go through, behind the sigmoid of a gate
@@ -14,15 +15,18 @@ import { buildHybrid, hasDraftLayer } from "./qwen35.ts";
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
   hasDraftLayer,
-  build: (b, h, rope) => {
-    const experts = readExpertHparams(b.file, h);
-    const shared = readSharedWidth(b.file, h);
-    return buildHybrid(b, h, rope, (x, addTo, name) => {
-      mixture(b, x, addTo, experts, name);
-      sharedExpert(b, x, addTo, shared, name);
-    });
-  },
+  build: (b, h, rope) => buildHybrid(b, h, rope, hybridMixture(b, h)),
 };
+
+/** Experts that a row chooses and the one that all go through, as the file's keys have them. */
+export function hybridMixture(b: PlanBuilder, h: Hparams): FeedForward {
+  const experts = readExpertHparams(b.file, h);
+  const shared = readSharedWidth(b.file, h);
+  return (x, addTo, name) => {
+    mixture(b, x, addTo, experts, name);
+    sharedExpert(b, x, addTo, shared, name);
+  };
+}
 
 function sharedExpert(b: PlanBuilder, x: Value, addTo: Value, width: number, name: TensorName): void {
   const inner = glu(b, x, name("ffn_gate_shexp"), name("ffn_up_shexp"), width);

@@ -26,6 +26,7 @@ import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3 } from "./phi3.ts";
+import { QWEN3NEXT } from "./qwen3next.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE } from "./qwen35moe.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
@@ -53,6 +54,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "nomic-bert-moe": NOMIC_BERT_MOE,
   "modern-bert": MODERN_BERT,
   qwen35moe: QWEN35MOE,
+  qwen3next: QWEN3NEXT,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
   "gemma-embedding": GEMMA_EMBEDDING,

@@ -149,6 +149,73 @@ Deno.test("convert: qwen3_5_moe's stacks are halved into gates and what they gat
   assertEquals(written.values("blk.2.ffn_up_shexp.weight"), held("shared_expert.up_proj.weight"));
 });
 
+/** Qwen3-Next's rows: of each of two key heads its query, its key, three values and their gates; its three betas, its three alphas. */
+function inGroups(
+  values: ReadonlyMap<string, Float32Array>,
+  from: string,
+): [qkvz: Float32Array, ba: Float32Array] {
+  const { kHeads, vHeads, linearDim } = TINY;
+  const group = vHeads / kHeads;
+  const rows = (part: string, first: number, count: number) =>
+    values.get(`${from}.in_proj_${part}.weight`)!.subarray(first * hidden, (first + count) * hidden);
+  const heads = (part: string, first: number, count: number) =>
+    rows(part, first * linearDim, count * linearDim);
+  const each = [0, 1].map((k) => ({
+    qkvz: [
+      heads("qkv", k, 1),
+      heads("qkv", kHeads + k, 1),
+      heads("qkv", 2 * kHeads + k * group, group),
+      heads("z", k * group, group),
+    ],
+    ba: [rows("b", k * group, group), rows("a", k * group, group)],
+  }));
+  const joined = (parts: Float32Array[]) => Float32Array.from(parts.flatMap((part) => [...part]));
+  return [joined(each.flatMap(({ qkvz }) => qkvz)), joined(each.flatMap(({ ba }) => ba))];
+}
+
+Deno.test("convert: qwen3_next's rows come out by what they are, its value heads in its own order", async () => {
+  const { kHeads, vHeads, linearDim } = TINY;
+  let values: ReadonlyMap<string, Float32Array> = new Map();
+  const numbers = new Map<string, Float32Array>();
+  await using folder = await CheckpointFolder.make(BF16, (checkpoint) => {
+    values = checkpoint.values;
+    const { config } = checkpoint;
+    Object.assign(config, config.text_config, { model_type: "qwen3_next" });
+    for (const key of ["text_config", "intermediate_size"]) delete config[key];
+    for (const [name, tensor] of [...checkpoint.tensors]) {
+      checkpoint.tensors.delete(name);
+      if (!/in_proj|visual/.test(name)) checkpoint.tensors.set(name.replace("language_model.", ""), tensor);
+    }
+    for (let i = 0; i < layers - 1; i++) {
+      const from = `model.layers.${i}.linear_attn`;
+      const [qkvz, ba] = inGroups(values, from);
+      numbers.set(`${i} ba`, ba);
+      const rows = 2 * (kHeads + vHeads) * linearDim;
+      checkpoint.tensors.set(`${from}.in_proj_qkvz.weight`, storeFloats("BF16", [rows, hidden], qkvz));
+      checkpoint.tensors.set(`${from}.in_proj_ba.weight`, storeFloats("BF16", [2 * vHeads, hidden], ba));
+    }
+    const keys = { ...QWEN_KEYS, shared_expert_intermediate_size: 96 };
+    withExperts(checkpoint, keys, (add, layer) => {
+      modules(add, layer);
+      add(`${layer}mlp.shared_expert_gate.weight`, [1, hidden]);
+      for (const part of ["gate", "up"]) add(`${layer}mlp.shared_expert.${part}_proj.weight`, [96, hidden]);
+      add(`${layer}mlp.shared_expert.down_proj.weight`, [hidden, 96]);
+    });
+  });
+  const report = await folder.convert();
+  assertEquals([report.architecture, report.refusal], ["qwen3next", undefined]);
+  const written = await Written.read(folder.out);
+  for (let i = 0; i < layers - 1; i++) {
+    const held = (name: string) => values.get(`model.layers.${i}.linear_attn.${name}.weight`)!;
+    for (const [name, from] of [["attn_qkv", "in_proj_qkv"], ["attn_gate", "in_proj_z"]]) {
+      assertEquals(written.values(`blk.${i}.${name}.weight`), held(from), name);
+    }
+    assertEquals(written.values(`blk.${i}.ssm_ba.weight`), numbers.get(`${i} ba`));
+    assertEquals(written.values(`blk.${i}.ssm_out.weight`), held("out_proj"));
+    assertEquals(written.values(`blk.${i}.ssm_conv1d.weight`), held("conv1d"));
+  }
+});
+
 /** gpt-oss's: codes of E2M1, two a byte, and exponents. */
 function gptOss({ config, tensors, tokenizer }: TinyCheckpoint): Values {
   const values: Values = new Map();

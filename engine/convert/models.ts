@@ -31,7 +31,7 @@ import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 import type { Ranker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
-import { convertQwen35, convertQwen35Moe } from "./qwen35.ts";
+import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
 import { TensorList } from "./tensor_list.ts";
 
@@ -91,6 +91,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
+  qwen3_next: { architecture: "qwen3next", convert: convertQwen3Next },
   qwen3_5_moe: { architecture: "qwen35moe", convert: convertQwen35Moe },
   qwen3_5_moe_text: { architecture: "qwen35moe", convert: convertQwen35Moe },
   lfm2: { architecture: "lfm2", convert: convertLfm2 },

@@ -1,5 +1,5 @@
 import { quote } from "../gguf/errors.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig, type RopeConfig } from "./decoder_config.ts";
+import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { refuse } from "./errors.ts";
 import { addExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
 import type { Fields } from "./json.ts";
@@ -27,6 +27,8 @@ interface LinearConfig {
   readonly taps: number;
   /** Every so many layers one has full attention. */
   readonly interval: number;
+  /** Value heads keep the checkpoint's order, in which those of a K head stand side by side. */
+  readonly inGroups: boolean;
 }
 
 /**
@@ -38,15 +40,23 @@ export function convertQwen35(config: Fields, list: TensorList, prefix: string):
   if (config.has("num_experts")) {
     config.mustBe("num_experts", 0, "mixtures of experts are of the model type qwen3_5_moe");
   }
-  return convert(config, list, prefix);
+  return convert(config, list, prefix, { architecture: "qwen35" });
 }
 
 /** The same with experts, one of which all tokens go through. */
 export function convertQwen35Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
-  return convert(config, list, prefix, {
-    ...readExperts(config, true),
-    shared: config.count("shared_expert_intermediate_size", MAX_FEED_FORWARD),
-  });
+  const experts = { ...readExperts(config, true), shared: readShared(config) };
+  return convert(config, list, prefix, { architecture: "qwen35moe", experts });
+}
+
+/** Qwen3-Next's, which is Qwen3.5's with experts but for the order of rows. Its layer that drafts is left out. */
+export function convertQwen3Next(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const experts = { ...readExperts(config), shared: readShared(config) };
+  return convert(config, list, prefix, { architecture: "qwen3next", experts });
+}
+
+function readShared(config: Fields): number {
+  return config.count("shared_expert_intermediate_size", MAX_FEED_FORWARD);
 }
 
 interface HybridExperts extends ExpertsConfig {
@@ -54,11 +64,22 @@ interface HybridExperts extends ExpertsConfig {
   readonly shared: number;
 }
 
-function convert(config: Fields, list: TensorList, prefix: string, experts?: HybridExperts): ModelParts {
+interface Hybrid {
+  readonly architecture: "qwen35" | "qwen35moe" | "qwen3next";
+  readonly experts?: HybridExperts;
+}
+
+function convert(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  { architecture, experts }: Hybrid,
+): ModelParts {
   config.mustBe("attn_output_gate", true, "attention without an output gate is not computed");
   const names = experts ? { feedForward: "moe_intermediate_size" } : {};
   const decoder = readDecoderConfig(config, PARTIAL_ROTARY, names);
-  const linear = readLinear(config, decoder);
+  const inGroups = architecture === "qwen3next";
+  const linear = readLinear(config, decoder, inGroups);
   if (decoder.rope.scaling.type !== "none") {
     decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"default"`);
   }
@@ -70,13 +91,15 @@ function convert(config: Fields, list: TensorList, prefix: string, experts?: Hyb
     const full = (i + 1) % linear.interval === 0;
     addLayer(list, { decoder, linear, experts, norm }, block, layer, full);
   }
-  const drafts = DRAFTS.find((module) => list.finder.has(`${module}fc.weight`));
+  const drafts = inGroups ? undefined : DRAFTS.find((module) => list.finder.has(`${module}fc.weight`));
   if (drafts !== undefined) addDraftLayer(list, { decoder, linear, experts, norm }, drafts);
-  const architecture = experts ? "qwen35moe" : "qwen35";
   const entries = [
     ...decoderEntries(architecture, { ...decoder, layers: decoder.layers + (drafts === undefined ? 0 : 1) }),
     ...drafts === undefined ? [] : [entry(`${architecture}.nextn_predict_layers`, "UINT32", 1)],
-    ...linearEntries(architecture, linear, decoder.rope),
+    ...linearEntries(architecture, linear),
+    ...inGroups
+      ? []
+      : [entry(`${architecture}.rope.dimension_sections`, "INT32", readSections(decoder.rope))],
     ...experts ? mixtureEntries(architecture, experts) : [],
   ];
   return { decoder, entries, outputNorm: norm };
@@ -175,21 +198,62 @@ function addLinear(
   block: string,
   from: string,
 ): void {
-  const { kHeads, vHeads, kDim, vDim, taps } = linear;
+  const { kHeads, vHeads, kDim, vDim, taps, inGroups } = linear;
   const keys = 2 * kHeads * kDim; // rows of queries and keys
   const inner = vHeads * vDim;
-  const tiled = (size: number, first?: number): Runs => tiledHeads(kHeads, vHeads / kHeads, size, first);
-  list.matrix(`${block}attn_qkv`, `${from}in_proj_qkv`, keys + inner, hidden, {
-    rowOrder: tiled(vDim, keys),
-  });
-  list.matrix(`${block}attn_gate`, `${from}in_proj_z`, inner, hidden, { rowOrder: tiled(vDim) });
-  list.floats(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, keys + inner, taps, tiled(vDim, keys));
-  list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, vHeads, { order: tiled(1) });
-  list.vector(`${block}ssm_a`, `${from}A_log`, vHeads, { map: (log) => -Math.exp(log), order: tiled(1) });
-  list.matrix(`${block}ssm_alpha`, `${from}in_proj_a`, vHeads, hidden, { rowOrder: tiled(1) });
-  list.matrix(`${block}ssm_beta`, `${from}in_proj_b`, vHeads, hidden, { rowOrder: tiled(1) });
+  const order: HeadOrder = (size, first) =>
+    inGroups ? undefined : tiledHeads(kHeads, vHeads / kHeads, size, first);
+  if (inGroups) addGroupedRows(list, hidden, linear, block, from);
+  else addTiledRows(list, hidden, linear, block, from, order);
+  list.floats(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, keys + inner, taps, order(vDim, keys));
+  list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, vHeads, { order: order(1) });
+  list.vector(`${block}ssm_a`, `${from}A_log`, vHeads, { map: (log) => -Math.exp(log), order: order(1) });
   list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, vDim);
-  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner, { columnOrder: tiled(vDim) });
+  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner, { columnOrder: order(vDim) });
+}
+
+/** The order of value heads of so many elements, behind `first` others. */
+type HeadOrder = (size: number, first?: number) => Runs | undefined;
+
+function addTiledRows(
+  list: TensorList,
+  hidden: number,
+  { kHeads, vHeads, kDim, vDim }: LinearConfig,
+  block: string,
+  from: string,
+  order: HeadOrder,
+): void {
+  const keys = 2 * kHeads * kDim;
+  const inner = vHeads * vDim;
+  list.matrix(`${block}attn_qkv`, `${from}in_proj_qkv`, keys + inner, hidden, {
+    rowOrder: order(vDim, keys),
+  });
+  list.matrix(`${block}attn_gate`, `${from}in_proj_z`, inner, hidden, { rowOrder: order(vDim) });
+  list.matrix(`${block}ssm_alpha`, `${from}in_proj_a`, vHeads, hidden, { rowOrder: order(1) });
+  list.matrix(`${block}ssm_beta`, `${from}in_proj_b`, vHeads, hidden, { rowOrder: order(1) });
+}
+
+/** The checkpoint has one matrix, in which each K head's query, key, values and gates follow each other; betas and alphas stay so. */
+function addGroupedRows(
+  list: TensorList,
+  hidden: number,
+  { kHeads, vHeads, kDim, vDim }: LinearConfig,
+  block: string,
+  from: string,
+): void {
+  const group = vHeads / kHeads * vDim; // rows of a K head's values
+  const rows = 2 * (kDim + group);
+  const of = kHeads * rows;
+  const every = (first: number, size: number): Runs =>
+    Array.from({ length: kHeads }, (_, head) => [head * rows + first, size]);
+  const qkv = [...every(0, kDim), ...every(kDim, kDim), ...every(2 * kDim, group)];
+  const both = `${from}in_proj_qkvz`;
+  list.matrix(`${block}attn_qkv`, both, of - vHeads * vDim, hidden, { of, rowOrder: qkv });
+  list.matrix(`${block}attn_gate`, both, vHeads * vDim, hidden, {
+    of,
+    rowOrder: every(2 * kDim + group, group),
+  });
+  list.matrix(`${block}ssm_ba`, `${from}in_proj_ba`, 2 * vHeads, hidden);
 }
 
 /** Whether 1 is still to be added to the norms. Throws ConvertError where the convolutions lie in both ways. */
@@ -226,7 +290,7 @@ function normsNeedOne(
   return raw;
 }
 
-function readLinear(config: Fields, { layers }: DecoderConfig): LinearConfig {
+function readLinear(config: Fields, { layers }: DecoderConfig, inGroups: boolean): LinearConfig {
   const kHeads = config.count("linear_num_key_heads", MAX_HEADS);
   const vHeads = config.count("linear_num_value_heads", MAX_HEADS);
   if (vHeads % kHeads !== 0) {
@@ -242,7 +306,7 @@ function readLinear(config: Fields, { layers }: DecoderConfig): LinearConfig {
   if (taps < 2) config.refuse("linear_conv_kernel_dim", String(taps), `2 to ${MAX_TAPS}`);
   const interval = config.count("full_attention_interval", layers, Math.min(FULL_ATTENTION_INTERVAL, layers));
   checkLayerTypes(config, layers, interval);
-  return { kHeads, vHeads, kDim, vDim, taps, interval };
+  return { kHeads, vHeads, kDim, vDim, taps, interval, inGroups };
 }
 
 /** The list of layer types, where there is one, must be what the interval says. */
@@ -263,11 +327,9 @@ function checkLayerTypes(config: Fields, layers: number, interval: number): void
 function linearEntries(
   architecture: string,
   { kHeads, vHeads, vDim, taps, interval }: LinearConfig,
-  rope: RopeConfig,
 ): Entry[] {
   const key = (name: string) => `${architecture}.${name}`;
   return [
-    entry(key("rope.dimension_sections"), "INT32", readSections(rope)),
     entry(key("ssm.conv_kernel"), "UINT32", taps),
     entry(key("ssm.state_size"), "UINT32", vDim),
     entry(key("ssm.group_count"), "UINT32", kHeads),

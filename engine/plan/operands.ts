@@ -168,8 +168,9 @@ export const attentionHeads: Operand<HeadShape> = {
 
 /** Heads of a layer that carries what the delta rule does. */
 export const deltaHeads: Operand<DeltaShape> = {
-  words: 4,
-  encode: (w, { layer, keyHeads, valueHeads, headDim }) => w.u32(layer, keyHeads, valueHeads, headDim),
+  words: 5,
+  encode: (w, { layer, keyHeads, valueHeads, headDim, inGroups }) =>
+    w.u32(layer, keyHeads, valueHeads, headDim, inGroups ? 1 : 0),
   states: ({ layer }) => [layer],
 };
 

@@ -120,13 +120,18 @@ export interface HeadShape {
   readonly gated: boolean;
 }
 
-/** Heads of a recurrent layer: value head h reads query and key head h % keyHeads. All are headDim wide. */
+/** Heads of a recurrent layer, all headDim wide: value head h reads query and key head h % keyHeads. */
 export interface DeltaShape {
   /** Among the layers that have a recurrent state. */
   readonly layer: number;
   readonly keyHeads: number;
   readonly valueHeads: number;
   readonly headDim: number;
+  /**
+   * Value heads that read a key head stand side by side instead, and their numbers alpha and beta in one row: a group's betas, then
+   * its alphas.
+   */
+  readonly inGroups?: boolean;
 }
 
 /** The channels of a short convolution, in heads of headDim: the first keyHeads become queries, the next as many keys. */

@@ -43,6 +43,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
 const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types" | "drafts">>> = {
   "qwen35-drafts-q8_0": { architecture: "qwen35", types: ["Q8_0"], drafts: 1 },
   "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },
+  "qwen3next-q8_0": { architecture: "qwen3next", types: ["Q8_0"] },
   "gpt-oss-mxfp4": { architecture: "gpt-oss", types: ["MXFP4"] },
   "gemma3-q8_0": { architecture: "gemma3", types: ["Q8_0"] },
   "gemma-embedding-q8_0": { architecture: "gemma-embedding", types: ["Q8_0"] },

@@ -13,7 +13,15 @@ import type { SynthFile } from "./file.ts";
 export interface DeltaShape extends DecoderShape {
   /** Layers behind the others that draft tokens; by default none. */
   readonly drafts?: number;
-  readonly delta: { readonly keyHeads: number; readonly valueHeads: number; readonly headDim: number };
+  readonly delta: DeltaHeads;
+}
+
+interface DeltaHeads {
+  readonly keyHeads: number;
+  readonly valueHeads: number;
+  readonly headDim: number;
+  /** Value heads of a key head stand side by side, and so do their betas and alphas, in one matrix. */
+  readonly inGroups?: boolean;
 }
 
 export const QWEN35: Family<DeltaShape> = {
@@ -68,7 +76,9 @@ export function writeHybrid(
     ...drafts > 0 && { nextn_predict_layers: drafts },
     ...more,
   });
-  file.keys("rope.dimension_sections", "INT32", sections((shape.rotated ?? shape.headDim) / 2));
+  if (!shape.delta.inGroups) {
+    file.keys("rope.dimension_sections", "INT32", sections((shape.rotated ?? shape.headDim) / 2));
+  }
   writeReals(file, shape);
   writeEnds(file, shape);
   for (let layer = 0; layer < layers + drafts; layer++) {
@@ -96,7 +106,7 @@ function sections(pairs: number): number[] {
 }
 
 function writeDeltaNet(file: SynthFile, block: string, { embedding, delta }: DeltaShape): void {
-  const { keyHeads, valueHeads, headDim } = delta;
+  const { keyHeads, valueHeads, headDim, inGroups } = delta;
   const channels = (2 * keyHeads + valueHeads) * headDim;
   file.matrix(`${block}.attn_qkv`, embedding, channels);
   file.matrix(`${block}.attn_gate`, embedding, valueHeads * headDim);
@@ -104,7 +114,8 @@ function writeDeltaNet(file: SynthFile, block: string, { embedding, delta }: Del
   file.floats(taps, [4, channels], (random) => 0.4 * random.normal(), `${block}.conv`);
   file.vector(`${block}.ssm_dt.bias`, valueHeads, 0, 0.5);
   file.vector(`${block}.ssm_a`, valueHeads, -1, 0.3);
-  for (const name of ["ssm_alpha", "ssm_beta"]) file.matrix(`${block}.${name}`, embedding, valueHeads);
+  if (inGroups) file.matrix(`${block}.ssm_ba`, embedding, 2 * valueHeads);
+  else for (const name of ["ssm_alpha", "ssm_beta"]) file.matrix(`${block}.${name}`, embedding, valueHeads);
   file.vector(`${block}.ssm_norm.weight`, headDim);
   file.matrix(`${block}.ssm_out`, valueHeads * headDim, embedding);
 }

@@ -14,7 +14,7 @@ import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
-import { QWEN35MOE } from "./qwen35moe.ts";
+import { QWEN35MOE, QWEN3NEXT } from "./qwen35moe.ts";
 import { SMOLLM3 } from "./smollm3.ts";
 
 const ALL = {
@@ -37,6 +37,7 @@ const ALL = {
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
+  qwen3next: QWEN3NEXT,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

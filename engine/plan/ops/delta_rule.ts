@@ -27,11 +27,15 @@ export const DELTA_RULE = opKind({
     const operands = `${t.buffers(op.qkv, op.gate, op.alpha, op.beta)}, ${
       t.tensors(op.decay, op.bias, op.norm)
     }`;
-    return `${t.forms(op.out)} = delta_rule(${operands}; state ${op.heads.layer}, eps ${op.eps})`;
+    const groups = op.heads.inGroups ? ", heads in groups" : "";
+    return `${t.forms(op.out)} = delta_rule(${operands}; state ${op.heads.layer}${groups}, eps ${op.eps})`;
   },
 });
 
-/** Activations that the delta rule reads: rows of queries, keys and values; a gate as wide as the values; a number a head. */
+/**
+ * Activations that the delta rule reads: rows of queries, keys and values; a gate as wide as the values; a number a head, twice, which
+ * are one value where heads stand in groups.
+ */
 export interface DeltaInputs {
   readonly qkv: Value;
   readonly gate: Value;

@@ -38,7 +38,7 @@ impl Decode for DeltaRule {
         let (decay, bias, norm) = (o.size()?, o.size()?, o.size()?);
         let (heads, eps, out) = (o.delta_heads()?, o.f32()?, o.fine_out()?);
         let inner = heads.value_heads * heads.head_dim;
-        let widths = [heads.channels(), inner, heads.value_heads, heads.value_heads];
+        let widths = [heads.channels(), inner, heads.beta_columns(), heads.beta_columns()];
         for (buffer, columns) in [qkv, gate, alpha, beta].into_iter().zip(widths) {
             o.is_float(buffer, Some(columns))?;
         }
@@ -63,7 +63,7 @@ impl Op for DeltaRule {
         let states = carried.offset + carried.conv_floats();
         for item in work.single_items(run.step.sequences.len() * h.value_heads).flatten() {
             let (sequence, head) = (&run.step.sequences[item / h.value_heads], item % h.value_heads);
-            let key_head = head % h.key_heads;
+            let (key_head, [beta, alpha]) = (h.key_head(head), h.beta_and_alpha(head));
             run.carry(sequence, states + head * dim * dim, dim * dim, |tokens, state| {
                 let row = sequence.start + tokens.start;
                 // SAFETY: widths and the vectors' lengths were checked at decode; each head of a sequence is one item.
@@ -76,9 +76,9 @@ impl Op for DeltaRule {
                         stride: run.stride(self.qkv),
                         gate: run.float(self.gate, row).add(head * dim),
                         gate_stride: run.stride(self.gate),
-                        alpha: run.float(self.alpha, row).add(head),
+                        alpha: run.float(self.alpha, row).add(alpha),
                         alpha_stride: run.stride(self.alpha),
-                        beta: run.float(self.beta, row).add(head),
+                        beta: run.float(self.beta, row).add(beta),
                         beta_stride: run.stride(self.beta),
                         decay: *run.vector(self.decay, h.value_heads).add(head),
                         bias: *run.vector(self.bias, h.value_heads).add(head),

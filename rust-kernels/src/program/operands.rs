@@ -62,7 +62,7 @@ impl Operands<'_, '_> {
     /// Heads of a layer that carries what the delta rule does.
     pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
         let (layer, key_heads, value_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
-        let heads = DeltaHeads { layer, key_heads, value_heads, head_dim };
+        let heads = DeltaHeads { layer, key_heads, value_heads, head_dim, in_groups: self.flag()? };
         heads.check(self.state(layer)?)?;
         Ok(heads)
     }

@@ -9,7 +9,8 @@ use crate::words::Words;
 /// Channels of a convolution, and heads, rows and columns of matrices, at most: their products stay below 2^64.
 const MOST: usize = 1 << 20;
 
-/// Heads of the recurrent ops: value head h reads key head h % key_heads.
+/// Heads of the recurrent ops. Those value heads read key head k that are k modulo `key_heads`; or, in groups, those of the k-th group of
+/// as many as there are for each.
 #[derive(Clone, Copy)]
 pub struct DeltaHeads {
     /// Among the layers that have a state.
@@ -17,9 +18,34 @@ pub struct DeltaHeads {
     pub key_heads: usize,
     pub value_heads: usize,
     pub head_dim: usize,
+    pub in_groups: bool,
 }
 
 impl DeltaHeads {
+    /// The key head that a value head reads.
+    pub fn key_head(&self, head: usize) -> usize {
+        if self.in_groups { head / self.group() } else { head % self.key_heads }
+    }
+
+    /// Where a value head's beta and alpha stand in their rows: in groups it is one row, with a group's betas before its alphas.
+    pub fn beta_and_alpha(&self, head: usize) -> [usize; 2] {
+        if !self.in_groups {
+            return [head; 2];
+        }
+        let beta = head + self.key_head(head) * self.group();
+        [beta, beta + self.group()]
+    }
+
+    /// Columns of the rows that they stand in.
+    pub fn beta_columns(&self) -> usize {
+        if self.in_groups { 2 * self.value_heads } else { self.value_heads }
+    }
+
+    /// Value heads for each key head.
+    fn group(&self) -> usize {
+        self.value_heads / self.key_heads
+    }
+
     /// Queries, keys and values of a row.
     pub fn channels(&self) -> usize {
         (2 * self.key_heads + self.value_heads) * self.head_dim
@@ -27,7 +53,7 @@ impl DeltaHeads {
 
     /// Refuses heads that the kernels cannot hold, and those of another state.
     pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
-        let Self { layer, key_heads, value_heads, head_dim } = *self;
+        let Self { layer, key_heads, value_heads, head_dim, .. } = *self;
         let dim = head_dim.is_multiple_of(32) && (32..=MAX_DIM).contains(&head_dim);
         let grouped = key_heads > 0 && key_heads <= value_heads && value_heads.is_multiple_of(key_heads);
         if !dim || !grouped || value_heads > MOST {

@@ -15,6 +15,7 @@ from granite import Granite, GraniteMoe
 from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
+from qwen3next import Qwen3Next
 from qwen3moe import Qwen3Moe
 from smollm3 import SmolLM3
 
@@ -38,6 +39,7 @@ FAMILIES = {
     "qwen3moe": Qwen3Moe,
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
+    "qwen3next": Qwen3Next,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,

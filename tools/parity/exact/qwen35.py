@@ -32,10 +32,11 @@ class Qwen35(Model):
         mixed = self.convolve(self.linear(x, f"{name}.attn_qkv"), layer, cache)
         q, k, v = np.split(mixed.reshape(n, -1, dim), [self.key_heads, 2 * self.key_heads], axis=1)
         q, k = (t / np.maximum(np.linalg.norm(t, axis=-1, keepdims=True), self.eps) for t in (q, k))
-        shared = np.arange(self.value_heads) % self.key_heads
+        shared = self.shared_heads()
         q, k = q[:, shared] / np.sqrt(dim), k[:, shared]
-        beta = sigmoid(self.linear(x, f"{name}.ssm_beta"))
-        step = np.log1p(np.exp(self.linear(x, f"{name}.ssm_alpha") + self.weights[f"{name}.ssm_dt.bias"]))
+        beta, alpha = self.beta_and_alpha(x, name)
+        beta = sigmoid(beta)
+        step = np.log1p(np.exp(alpha + self.weights[f"{name}.ssm_dt.bias"]))
         decay = np.exp(self.weights[f"{name}.ssm_a"] * step)
         state = cache.states[layer]
         if state is None:
@@ -49,6 +50,13 @@ class Qwen35(Model):
         cache.states[layer] = state
         gate = self.linear(x, f"{name}.attn_gate").reshape(n, self.value_heads, dim)
         return self.linear((self.norm(out, f"{name}.ssm_norm") * silu(gate)).reshape(n, -1), f"{name}.ssm_out")
+
+    def shared_heads(self):
+        """The key head that each value head reads."""
+        return np.arange(self.value_heads) % self.key_heads
+
+    def beta_and_alpha(self, x, name):
+        return self.linear(x, f"{name}.ssm_beta"), self.linear(x, f"{name}.ssm_alpha")
 
     def drafts(self, tokens, steps, top):
         """What the layer behind the others takes for likeliest after the tokens, then after its own choice, and so on: it sees each

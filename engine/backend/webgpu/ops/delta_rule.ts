@@ -35,6 +35,9 @@ interface DeltaRuleOp extends LoweredOp {
 export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
   op: "delta_rule",
   lower(op, to) {
+    if (op.heads.inGroups) {
+      throw new Error("Cannot run this model on the GPU: its value heads stand in groups; use --backend cpu");
+    }
     const conv = to.deferred(op.qkv, "short_conv");
     const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => to.slice(id));
     if (!conv || [gate, alpha, beta].some(({ buffer }) => buffer !== qkv.buffer)) {

@@ -1,9 +1,9 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import { Random, seedOf } from "../../../../tests/random.ts";
 import type { StepSequence } from "../../backend.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
 import { encodeCarries } from "../step_data.ts";
-import { deltaRuleKernel, headStateFloats } from "./delta_rule.ts";
+import { DELTA_RULE, deltaRuleKernel, headStateFloats } from "./delta_rule.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
@@ -31,6 +31,11 @@ interface Layer {
 }
 
 const channelsOf = ({ keyHeads, valueHeads, headDim }: Heads) => (2 * keyHeads + valueHeads) * headDim;
+
+Deno.test("value heads that stand in groups are refused", () => {
+  const op = { heads: { layer: 0, keyHeads: 2, valueHeads: 4, headDim: 32, inGroups: true } };
+  assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, "use --backend cpu");
+});
 
 /** Where a row's gates, alpha and beta begin; queries, keys and values are before them. */
 function placesOf(heads: Heads) {

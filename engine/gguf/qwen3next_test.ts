@@ -1,0 +1,33 @@
+/** What is refused of files of qwen3next beside what is of qwen35moe's, by name. */
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import { synthesize } from "../../tests/synth/synth.ts";
+import { buildPlan } from "../architectures/registry.ts";
+import { GgufError } from "./errors.ts";
+import { parseGguf } from "./reader.ts";
+import { changed } from "./testing_changes.ts";
+
+const FILE = parseGguf(synthesize({ architecture: "qwen3next", types: ["F32"], seed: 1, layers: 4 }));
+
+const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+  ["ssm_ba.weight", undefined],
+  ["ssm_ba.weight", [256, 8]],
+  ["attn_qkv.weight", undefined],
+  ["ffn_gate_inp_shexp.weight", undefined],
+];
+
+for (const [name, shape] of TENSORS) {
+  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  Deno.test(`qwen3next: the tensor ${name} ${how} is refused`, () => {
+    const tensor = [`blk.0.${name}`, shape] as const;
+    const error = assertThrows(() => buildPlan(changed(FILE, { tensor })), GgufError);
+    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.${name}"`]);
+  });
+}
+
+Deno.test("qwen3next: a file of the first converters is told what to do", () => {
+  let file = changed(FILE, { tensor: ["blk.0.attn_qkv.weight", undefined] });
+  file = changed(file, { tensor: ["blk.0.ssm_in.weight", [256, 1024]] });
+  const error = assertThrows(() => buildPlan(file), GgufError);
+  assertEquals(error.field, 'tensor "blk.0.ssm_in.weight"');
+  assert(error.message.includes("download a newer file"), error.message);
+});
