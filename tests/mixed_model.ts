@@ -151,7 +151,7 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
         qNorm: name("attn_q_norm"),
         kNorm: reads === undefined ? name("attn_k_norm") : undefined,
       });
-      const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), layer.window);
+      const attn = attention(b, qkv[0], shape, 1 / Math.sqrt(headDim), { window: layer.window });
       linear(b, attn, [{ name: name("attn_output"), rows: EMBEDDING, addTo: x }]);
       addFeedForward(b, x, name);
     }

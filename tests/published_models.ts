@@ -312,6 +312,27 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     tokenizer: MODERN,
     ids: ["ab", [257, 97, 98, 258]],
   },
+  "Gemma 2": {
+    architecture: "gemma2",
+    config: layered({
+      model_type: "gemma2",
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      head_dim: 64,
+      intermediate_size: 768,
+      hidden_act: "gelu_pytorch_tanh",
+      hidden_activation: "gelu_pytorch_tanh",
+      query_pre_attn_scalar: 64,
+      sliding_window: 24,
+      attn_logit_softcapping: 2,
+      final_logit_softcapping: 20,
+      rms_norm_eps: 1e-6,
+    }),
+    names: gemmaNames("model."),
+    tokenizer: GEMMA,
+    ids: ["a a", [2, 263, 289]],
+    shiftedNorms: true,
+  },
   "EmbeddingGemma": {
     architecture: "gemma-embedding",
     config: layered({

@@ -21,7 +21,7 @@ const LARGEST = 62;
  */
 export const GEMMA3: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
-  build: (b, h, rope) => buildGemma3(b, h, rope, attentionHalf),
+  build: (b, h, rope) => buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: attentionHalf }),
 };
 
 /** What tells layers with a window from the others; a window of 0 is none. */
@@ -30,23 +30,40 @@ export interface Seen {
   readonly window: number;
 }
 
+/** What a file may leave out about windows. */
+interface Windows {
+  /** Every how-manieth layer has none. */
+  readonly period: number;
+  /** Tokens that the others see; 0 is all. */
+  readonly window: number;
+  /** The base of their rotary positions. */
+  readonly nearBase: number;
+}
+
+export const GEMMA3_WINDOWS: Windows = { period: 6, window: 0, nearBase: 10_000 };
+
+/** What tells relatives apart. */
+interface Gemma3Traits extends Windows {
+  readonly attention: AttentionHalf;
+}
+
 /** What a layer's attention makes of normed rows, up to the norm behind it. */
 type AttentionHalf = (b: PlanBuilder, x: Value, h: Hparams, of: Seen, name: TensorName) => Value;
 
-/** The layers, with this for their attention. */
-export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, attentionHalf: AttentionHalf): Value {
+/** The layers, with these traits. */
+export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, traits: Gemma3Traits): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
-  const window = keys.window();
-  const sliding = keys.windowLayers(h.blockCount, { period: 6 });
+  const window = keys.window() || traits.window;
+  const sliding = keys.windowLayers(h.blockCount, { period: traits.period });
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
   const full = ropeTable(b, rope.angles());
   const near = window === 0
     ? full
-    : ropeTable(b, rope.angles({ base: keys.ropeBase(10_000, "_swa"), scaled: false }));
+    : ropeTable(b, rope.angles({ base: keys.ropeBase(traits.nearBase, "_swa"), scaled: false }));
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const of = sliding[layer] ? { table: near, window } : { table: full, window: 0 };
-    const attn = attentionHalf(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), h, of, name);
+    const attn = traits.attention(b, rmsNorm(b, x, name("attn_norm"), h.epsilon), h, of, name);
     postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
     geGlu(b, x, h.feedForwardLength, h.epsilon, name);
   }

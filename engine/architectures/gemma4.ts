@@ -192,6 +192,6 @@ function attentionHalf(
     kNorm: own ? name("attn_k_norm") : undefined,
     vNorm: own,
   });
-  const attn = attention(b, q, shape, 1, window);
+  const attn = attention(b, q, shape, 1, { window });
   return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
 }

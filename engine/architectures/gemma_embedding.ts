@@ -8,7 +8,7 @@ import { rotate } from "../plan/ops/rotate.ts";
 import { textAttention } from "../plan/ops/text_attention.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { separateHeads } from "./encoder.ts";
-import { buildGemma3, type Seen } from "./gemma3.ts";
+import { buildGemma3, GEMMA3_WINDOWS, type Seen } from "./gemma3.ts";
 import { textRow } from "./text_row.ts";
 
 const MAX_FEATURES = 131_072;
@@ -20,7 +20,7 @@ const MAX_FEATURES = 131_072;
 export const GEMMA_EMBEDDING: Architecture = {
   allows: { bothDirections: true },
   ending: () => ({ encoder: true }),
-  build: (b, h, rope) => buildGemma3(b, h, rope, attentionHalf),
+  build: (b, h, rope) => buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: attentionHalf }),
   pooling: "mean",
   pool: poolEmbedding,
 };

@@ -18,8 +18,9 @@ export interface GroupedHeads {
   /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
   readonly interleaved?: boolean;
   readonly eps: number;
-  /** RMSNorm of each query and key head, before rotation. */
+  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
   readonly headNorms?: boolean;
+  readonly normsLast?: boolean;
   /** Of the scores; by default one over the root of headDim. */
   readonly scale?: number;
   /** Tokens that a row sees, its own among them; by default all. */
@@ -30,6 +31,8 @@ export interface GroupedHeads {
   readonly temperature?: RopeOptions["temperature"];
   /** Each head has a score that only takes weight. */
   readonly sinks?: boolean;
+  /** The bound that tanh keeps scores in. */
+  readonly softcap?: number;
 }
 
 /**
@@ -37,7 +40,7 @@ export interface GroupedHeads {
  * [rows, heads x headDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
-  const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window = 0 } = of;
+  const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window, softcap } = of;
   const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
   const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
   const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
@@ -53,7 +56,9 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
     eps: of.eps,
     qNorm: of.headNorms ? name("attn_q_norm") : undefined,
     kNorm: of.headNorms ? name("attn_k_norm") : undefined,
+    normLast: of.normsLast,
     temperature: of.temperature,
   });
-  return attention(b, qkv[0], shape, scale, window, of.sinks ? name("attn_sinks.weight") : undefined);
+  const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
+  return attention(b, qkv[0], shape, scale, { window, sinks, softcap });
 }

@@ -14,8 +14,9 @@ import type { Rope } from "./rope.ts";
 export interface LlamaTraits {
   /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
   readonly interleavedRope: boolean;
-  /** RMSNorm of each query and key head, before rotation. */
+  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
   readonly headNorms: boolean;
+  readonly normsLast?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
@@ -36,6 +37,8 @@ export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
 export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
 export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
 export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
+/** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
+export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
 
 /**
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
@@ -66,6 +69,7 @@ export function buildLlama(
         interleaved: traits.interleavedRope,
         eps,
         headNorms: traits.headNorms,
+        normsLast: traits.normsLast,
         scale,
         fused: traits.fused,
         temperature: traits.temperature,

@@ -14,12 +14,13 @@ import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
+import { GEMMA2 } from "./gemma2.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -67,6 +68,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   glm4: GLM4,
+  "hunyuan-dense": HUNYUAN_DENSE,
+  gemma2: GEMMA2,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

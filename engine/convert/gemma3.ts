@@ -1,5 +1,5 @@
 import { MAX } from "./bounds.ts";
-import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
+import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { Fields, inWords } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { entry } from "./metadata.ts";
@@ -27,7 +27,7 @@ const DEFAULTS = {
 };
 
 /** Norm weights are stored as the distance from 1. */
-const norm = (weight: number) => weight + 1;
+export const norm = (weight: number) => weight + 1;
 
 /** The tensors and keys of Gemma 3's text part, and of EmbeddingGemma, which attends in both directions. `prefix` is what stands before `layers.0`. */
 export function convertGemma3(given: Fields, list: TensorList, prefix: string): ModelParts {
@@ -36,35 +36,15 @@ export function convertGemma3(given: Fields, list: TensorList, prefix: string): 
   config.mustBe("sliding_window_pattern", PERIOD, "GGUF's readers take every sixth layer to have no window");
   const architecture = config.boolean("use_bidirectional_attention", false) ? "gemma-embedding" : "gemma3";
   config.mustBe("rope_local_base_freq", LOCAL_BASE, "GGUF's readers take no other base");
-  refuseOtherLayers(config);
+  refuseOtherLayers(config, PERIOD);
   const decoder = readDecoderConfig(config);
   if (decoder.rope.scaling.type !== "none" && decoder.rope.scaling.type !== "linear") {
     decoder.rope.fields.refuse("rope_type", inWords(decoder.rope.scaling.type), `"default" or "linear"`);
   }
-  const { hidden, heads, kvHeads, headDim } = decoder;
+  const { hidden, heads, headDim } = decoder;
   const width = decoder.layers === LARGEST ? Math.floor(hidden / heads) : headDim;
   config.mustBe("query_pre_attn_scalar", width, "GGUF's readers take this scale of queries");
-  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
-  for (let i = 0; i < decoder.layers; i++) {
-    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
-    const from = `${layer}self_attn.`;
-    const norms = {
-      attn_norm: "input_layernorm",
-      post_attention_norm: "post_attention_layernorm",
-      ffn_norm: "pre_feedforward_layernorm",
-      post_ffw_norm: "post_feedforward_layernorm",
-    };
-    for (const [name, tensor] of Object.entries(norms)) {
-      list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden, { map: norm });
-    }
-    list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden);
-    list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
-    list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
-    list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
-    list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map: norm });
-    list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map: norm });
-    addFeedForward(list, decoder, block, layer);
-  }
+  addGemmaTensors(list, decoder, prefix, { headNorms: true });
   const window = config.count("sliding_window", MAX.context);
   return {
     decoder,
@@ -79,6 +59,40 @@ export function convertGemma3(given: Fields, list: TensorList, prefix: string): 
   };
 }
 
+/** Of Gemma 2 and 3: norms before and after both halves of a layer. */
+export function addGemmaTensors(
+  list: TensorList,
+  decoder: DecoderConfig,
+  prefix: string,
+  { headNorms }: { readonly headNorms: boolean },
+): void {
+  const { hidden, heads, kvHeads, headDim } = decoder;
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
+  for (let i = 0; i < decoder.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
+    const from = `${layer}self_attn.`;
+    for (const [name, tensor] of Object.entries(NORMS)) {
+      list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden, { map: norm });
+    }
+    list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden);
+    list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
+    list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
+    list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+    if (headNorms) {
+      list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map: norm });
+      list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map: norm });
+    }
+    addFeedForward(list, decoder, block, layer);
+  }
+}
+
+const NORMS = {
+  attn_norm: "input_layernorm",
+  post_attention_norm: "post_attention_layernorm",
+  ffn_norm: "pre_feedforward_layernorm",
+  post_ffw_norm: "post_feedforward_layernorm",
+};
+
 /** Newer files have rope's keys apart for layers with a window and without. */
 function withDefaults(config: Fields): Fields {
   const ropes = config.fields("rope_parameters");
@@ -91,12 +105,16 @@ function withDefaults(config: Fields): Fields {
   return new Fields(config.file, { ...DEFAULTS, ...Object.fromEntries(known), ...rope });
 }
 
-function refuseOtherLayers(config: Fields): void {
+/** Throws ConvertError where windows are listed in another order than that every `period`th layer has none. */
+export function refuseOtherLayers(config: Fields, period: number): void {
   const types = config.get("layer_types");
   if (types === undefined) return;
   const usual = (type: unknown, i: number) =>
-    type === (i % PERIOD === PERIOD - 1 ? "full_attention" : "sliding_attention");
+    type === (i % period === period - 1 ? "full_attention" : "sliding_attention");
   if (!Array.isArray(types) || !types.every(usual)) {
-    config.refuse("layer_types", inWords(types), "every sixth full_attention, the others sliding_attention");
+    const allowed = `every ${ORDINALS[period]} full_attention, the others sliding_attention`;
+    config.refuse("layer_types", inWords(types), allowed);
   }
 }
+
+const ORDINALS: Readonly<Record<number, string>> = { 2: "second", 6: "sixth" };

@@ -10,6 +10,7 @@ import {
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertDeci } from "./deci.ts";
 import { refuse } from "./errors.ts";
+import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
 import { convertGemma4 } from "./gemma4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
@@ -84,6 +85,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_moe: llamaLike(QWEN3MOE),
+  gemma2: { architecture: "gemma2", convert: convertGemma2 },
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },

@@ -44,6 +44,24 @@ export const QWEN2: Family<LlamaShape> = {
   tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e6, biases: true },
   write: writeLlama,
 };
+export const HUNYUAN_DENSE: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 64, ropeBase: 1e6, headNorms: true },
+  real: {
+    "hunyuan-1.8b": {
+      embedding: 2048,
+      feedForward: 6144,
+      layers: 32,
+      vocabulary: 120_818,
+      context: 262_144,
+      heads: 16,
+      kvHeads: 4,
+      headDim: 128,
+      ropeBase: 1.1158840e7,
+      headNorms: true,
+    },
+  },
+  write: writeLlama,
+};
 export const QWEN3: Family<LlamaShape> = {
   tiny: { ...TINY, heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
   real: {

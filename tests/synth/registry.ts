@@ -1,12 +1,12 @@
 import type { Dimensions, Family } from "./family.ts";
-import { GEMMA3 } from "./gemma3.ts";
+import { GEMMA2, GEMMA3 } from "./gemma3.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
-import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3 } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -20,6 +20,7 @@ import { SMOLLM3 } from "./smollm3.ts";
 const ALL = {
   granitehybrid: GRANITEHYBRID,
   granitehybrid_moe: GRANITEHYBRID_MOE,
+  gemma2: GEMMA2,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
   gemma4_moe: GEMMA4_MOE,
@@ -44,6 +45,7 @@ const ALL = {
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
   glm4: GLM4,
+  "hunyuan-dense": HUNYUAN_DENSE,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

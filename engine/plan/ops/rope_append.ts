@@ -25,12 +25,14 @@ export const ROPE_APPEND = opKind({
     vNorm: flag,
     beta: real,
     period: integer,
+    /** Heads are normed after they were turned, not before. */
+    normLast: flag,
   },
   text: (op, t) => {
     const { layer, heads, kvHeads, headDim, gated } = op.heads;
     const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
       (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") +
-      (op.vNorm ? ", values normed" : "") +
+      (op.vNorm ? ", values normed" : "") + (op.normLast ? ", normed last" : "") +
       (op.beta ? `, temperature ${op.beta} a power of ${op.period}` : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
@@ -48,6 +50,8 @@ export interface RopeOptions {
   /** Tensor names of the per-head norms. */
   readonly qNorm?: string;
   readonly kNorm?: string;
+  /** Heads are normed after they were turned, not before. */
+  readonly normLast?: boolean;
   /** Norms the value heads, without weights. */
   readonly vNorm?: boolean;
   /** Multiplies queries by 1 + beta ln(1 + floor(position / period)). */
@@ -80,5 +84,6 @@ export function ropeAppend(
     vNorm: rope.vNorm ?? false,
     beta: rope.temperature?.beta ?? 0,
     period: rope.temperature?.period ?? 0,
+    normLast: rope.normLast ?? false,
   });
 }

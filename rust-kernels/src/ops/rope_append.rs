@@ -76,7 +76,7 @@ impl Decode for RopeAppend {
         if temperature.beta != 0.0 && temperature.period == 0 {
             bail!("a temperature must have a period of at least 1 (got 0)");
         }
-        let rope = RopeShape { head_dim: dim, rotated, interleaved, eps };
+        let rope = RopeShape { head_dim: dim, rotated, interleaved, eps, norm_last: o.flag()? };
         Ok(Self { q, kept, table, q_norm, k_norm, v_norm, heads, rope, temperature })
     }
 }
@@ -137,6 +137,8 @@ pub struct RopeShape {
     /// Pairs (2i, 2i + 1) as in llama's GGUF layout; otherwise (i, i + rotated / 2).
     pub interleaved: bool,
     pub eps: f32,
+    /// Heads are normed after they were turned, not before.
+    pub norm_last: bool,
 }
 
 /// out = x / sqrt(mean(x^2) + eps).
@@ -176,12 +178,35 @@ impl Kernel for NormAndRotate<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { x, weight, table, shape } = self;
         unsafe {
-            if !weight.is_null() {
-                let factor = inverse_rms(s, x, shape.head_dim, shape.eps);
-                scale_by(s, x, weight, shape.head_dim, factor, x);
+            if self.shape.norm_last {
+                self.rotate(s);
+                self.norm(s);
+            } else {
+                self.norm(s);
+                self.rotate(s);
             }
+        }
+    }
+}
+
+impl NormAndRotate<'_> {
+    #[inline(always)]
+    unsafe fn norm<S: Simd>(&self, s: S) {
+        let Self { x, weight, shape, .. } = *self;
+        if weight.is_null() {
+            return;
+        }
+        unsafe {
+            let factor = inverse_rms(s, x, shape.head_dim, shape.eps);
+            scale_by(s, x, weight, shape.head_dim, factor, x);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn rotate<S: Simd>(&self, s: S) {
+        let Self { x, table, shape, .. } = *self;
+        unsafe {
             let half = shape.rotated / 2;
             if shape.interleaved {
                 for i in 0..half {

@@ -29,7 +29,14 @@ impl Decode for Rotate {
         if let Some(norm) = norm {
             o.vector(norm, head_dim)?;
         }
-        Ok(Self { x, column, heads, table, norm, rope: RopeShape { head_dim, rotated, interleaved, eps } })
+        Ok(Self {
+            x,
+            column,
+            heads,
+            table,
+            norm,
+            rope: RopeShape { head_dim, rotated, interleaved, eps, norm_last: false },
+        })
     }
 }
 

@@ -126,7 +126,14 @@ impl Cache {
     }
 
     /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
-    fn reference(&self, q: &[f32], position: usize, window: usize, scale: f32, sink: Option<f32>) -> Vec<(f64, f64)> {
+    fn reference(
+        &self,
+        q: &[f32],
+        position: usize,
+        window: usize,
+        [scale, softcap]: [f32; 2],
+        sink: Option<f32>,
+    ) -> Vec<(f64, f64)> {
         let (step, q, mut doubt) = (self.step(q), self.query(q), 0.0f64);
         let scores: Vec<f64> = (0..=position)
             .map(|p| {
@@ -139,7 +146,13 @@ impl Cache {
                 let keys: f64 = (0..q.len()).map(|d| self.key(p, d).abs()).sum();
                 let rounded = ROUNDING * ((q.len() + 2) as f64 * size + 4.0 * size) + 0.51 * step * keys;
                 doubt = doubt.max(f64::from(scale) * rounded);
-                sum * f64::from(scale)
+                let (score, softcap) = (sum * f64::from(scale), f64::from(softcap));
+                if softcap == 0.0 {
+                    return score;
+                }
+                // tanh is off by some roundings of 1, and never steeper than its argument.
+                doubt = doubt.max(8.0 * ROUNDING * softcap + f64::from(scale) * rounded);
+                softcap * (score / softcap).tanh()
             })
             .collect();
         let sink = sink.map_or(f64::NEG_INFINITY, f64::from);
@@ -233,13 +246,22 @@ struct Rows<'a> {
     window: usize,
     /// One a row, or none.
     sinks: &'a [f32],
+    /// 0 is none.
+    softcap: f32,
 }
 
 impl<'a> Rows<'a> {
     /// Of one sequence.
-    fn of(q: &'a [Vec<f32>], positions: &'a [usize], block_table: &'a [i32], window: usize, sinks: &'a [f32]) -> Self {
+    fn of(
+        q: &'a [Vec<f32>],
+        positions: &'a [usize],
+        block_table: &'a [i32],
+        window: usize,
+        sinks: &'a [f32],
+        softcap: f32,
+    ) -> Self {
         let parts = vec![Part { rows: q.len(), first_block: 0, block_table }];
-        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window, sinks }
+        Self { q: q.iter().map(Vec::as_slice).collect(), positions, parts, shared: 0, window, sinks, softcap }
     }
 }
 
@@ -289,6 +311,7 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         after: std::ptr::null(),
         head_dim: dim,
         scale,
+        softcap: rows.softcap,
         gated: stride > dim,
         scratch: b.scratch.tail::<f32>(scratch_len(cache.kind, dim)).as_mut_ptr(),
     };
@@ -310,18 +333,18 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     let width = if random.below(4) == 0 { 2 * head_dim } else { head_dim };
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..width).map(|_| random.unit() * size).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let (window, sinks) = (window(seen, random), sinks(q.len(), random));
+    let (window, sinks, softcap) = (window(seen, random), sinks(q.len(), random), random.pick(&[0.0, 0.0, 2.0, 50.0]));
     let name = |r: usize| {
         format!(
-            "{} {kind:?} head_dim {head_dim}, group {group}, window {window}, row {r}, position {}",
+            "{} {kind:?} head_dim {head_dim}, group {group}, window {window}, softcap {softcap}, row {r}, position {}",
             k.name(),
             positions[r]
         )
     };
-    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window, &sinks), scale, b);
+    let together = run(k, &cache, &Rows::of(&q, &positions, &cache.block_table, window, &sinks, softcap), scale, b);
     for (r, got) in together.iter().enumerate().filter(|(r, _)| tokens <= 5 || r % 7 == 0) {
         let (query, gates) = q[r].split_at(head_dim);
-        let reference = cache.reference(query, positions[r], window, scale, sinks.get(r).copied());
+        let reference = cache.reference(query, positions[r], window, [scale, softcap], sinks.get(r).copied());
         for (d, (want, limit)) in reference.into_iter().enumerate() {
             let gate = gates.get(d).map_or(1.0, |g| 1.0 / (1.0 + (-f64::from(*g)).exp()));
             assert_near(got[d], want * gate, (limit + 8.0 * ROUNDING * want.abs()) * gate, || name(r));
@@ -329,7 +352,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
     }
     for _ in 0..4 {
         let r = random.below(q.len());
-        let one = Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window, some(&sinks, r..r + 1));
+        let one = Rows::of(&q[r..=r], &positions[r..=r], &cache.block_table, window, some(&sinks, r..r + 1), softcap);
         let alone = run(k, &cache, &one, scale, b);
         assert_same_bits(&alone[0], &together[r], || name(r));
     }
@@ -373,14 +396,20 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
     let q: Vec<Vec<f32>> = positions.iter().map(|_| (0..head_dim).map(|_| random.unit() * 2.0).collect()).collect();
     let scale = 1.0 / (head_dim as f32).sqrt();
     let parts = tables.iter().map(|table| Part { rows: group, first_block: 0, block_table: table }).collect();
-    let (window, sinks) = (window(shared, random), sinks(q.len(), random));
+    let (window, sinks, softcap) = (window(shared, random), sinks(q.len(), random), random.pick(&[0.0, 5.0]));
     let all = q.iter().map(Vec::as_slice).collect();
-    let rows = Rows { q: all, positions: &positions, parts, shared, window, sinks: &sinks };
+    let rows = Rows { q: all, positions: &positions, parts, shared, window, sinks: &sinks, softcap };
     let together = run(k, &cache, &rows, scale, b);
     for (i, table) in tables.iter().enumerate() {
         let mine = i * group..(i + 1) * group;
         let own = some(&sinks, mine.clone());
-        let alone = run(k, &cache, &Rows::of(&q[mine.clone()], &positions[mine.clone()], table, window, own), scale, b);
+        let alone = run(
+            k,
+            &cache,
+            &Rows::of(&q[mine.clone()], &positions[mine.clone()], table, window, own, softcap),
+            scale,
+            b,
+        );
         for (r, row) in mine.zip(alone) {
             assert_same_bits(&together[r], &row, || {
                 format!("{} {kind:?} head_dim {head_dim}, {count} sequences, window {window}, row {r}", k.name())
@@ -431,10 +460,10 @@ fn products_of_16_bits_fit_32() {
                 let q = [head(1.0)];
                 let scale = 1.0 / (head_dim as f32 * outlier * outlier);
                 let positions = [seen - 1];
-                let rows = Rows::of(&q, &positions, &cache.block_table, usize::MAX, &[]);
+                let rows = Rows::of(&q, &positions, &cache.block_table, usize::MAX, &[], 0.0);
                 let got = run(k, &cache, &rows, scale, &mut buffers);
                 for (d, (want, limit)) in
-                    cache.reference(&q[0], seen - 1, usize::MAX, scale, None).into_iter().enumerate()
+                    cache.reference(&q[0], seen - 1, usize::MAX, [scale, 0.0], None).into_iter().enumerate()
                 {
                     let what = || format!("{}, head_dim {head_dim}, sign {sign}, outlier {outlier}, {seen}", k.name());
                     assert_near(got[0][d], want, limit + 8.0 * ROUNDING * want.abs(), what);

@@ -8,7 +8,8 @@ use compy::simd::Isa;
 fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     let head_dim = 2 * random.between(1, 128);
     let rotated = if random.below(2) == 0 { head_dim } else { 2 * random.between(0, head_dim / 2) };
-    let shape = RopeShape { head_dim, rotated, interleaved: random.below(2) == 0, eps: 1e-6 };
+    let (interleaved, norm_last) = (random.below(2) == 0, random.below(3) == 0);
+    let shape = RopeShape { head_dim, rotated, interleaved, eps: 1e-6, norm_last };
     let half = rotated / 2;
     let frequencies: Vec<f64> = (0..half).map(|i| 10_000f64.powf(-(i as f64) / half as f64)).collect();
     let magnitude = random.pick(&[1.0, 1.19, 0.7]);
@@ -29,18 +30,26 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     }
 
     let mut want: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
-    if normed {
+    let norm = |want: &mut [f64], size: &mut [f64]| {
         let mean = want.iter().map(|x| x * x).sum::<f64>() / head_dim as f64;
-        let factor = 1.0 / (mean + f64::from(shape.eps)).sqrt();
-        want.iter_mut().zip(&weight).for_each(|(x, w)| *x *= factor * f64::from(*w));
-    }
+        for ((x, size), w) in want.iter_mut().zip(size).zip(&weight) {
+            let factor = f64::from(*w) / (mean + f64::from(shape.eps)).sqrt();
+            (*x, *size) = (*x * factor, *size * factor.abs());
+        }
+    };
     let mut size: Vec<f64> = want.iter().map(|x| x.abs()).collect();
+    if normed && !norm_last {
+        norm(&mut want, &mut size);
+    }
     for i in 0..half {
         let (a, b) = if shape.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
         let (sin, cos) = (position as f64 * frequencies[i]).sin_cos();
         let (sin, cos) = (magnitude * sin, magnitude * cos);
         (want[a], want[b]) = (want[a] * cos - want[b] * sin, want[a] * sin + want[b] * cos);
         (size[a], size[b]) = (size[a] + size[b], size[a] + size[b]);
+    }
+    if normed && norm_last {
+        norm(&mut want, &mut size);
     }
     for i in 0..head_dim {
         let limit = ((if normed { head_dim / 8 + 8 } else { 0 }) + 4) as f64 * ROUNDING * size[i];

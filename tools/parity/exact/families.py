@@ -1,7 +1,7 @@
 """Who computes which architecture: one line each."""
 from gguf import GGUFReader
 
-from gemma import Gemma3, Gemma4, GemmaEmbedding
+from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
@@ -11,6 +11,7 @@ from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
 from glm4 import Glm4
+from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
 from phi3 import Phi3
 from qwen35 import Qwen35
@@ -20,6 +21,7 @@ from qwen3moe import Qwen3Moe
 from smollm3 import SmolLM3
 
 FAMILIES = {
+    "gemma2": Gemma2,
     "gemma3": Gemma3,
     "gemma4": Gemma4,
     "gemma-embedding": GemmaEmbedding,
@@ -44,6 +46,7 @@ FAMILIES = {
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "glm4": Glm4,
+    "hunyuan-dense": HunyuanDense,
     "granite": Granite,
     "granitemoe": GraniteMoe,
     "mistral3": Mistral3,

@@ -38,6 +38,25 @@ class Gemma3(Model):
         x = x + self.norm(self.mix(self.norm(x, f"{name}.attn_norm"), layer, cache), f"{name}.post_attention_norm")
         return x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
 
+    def logits(self, rows):
+        cap = self.key("final_logit_softcapping")
+        logits = super().logits(rows)
+        return cap * np.tanh(logits / cap) if cap else logits
+
+
+class Gemma2(Gemma3):
+    """Gemma 2 (arXiv 2408.00118): a window in every second layer, and scores of attention that tanh bounds."""
+
+    def slides(self, layer):
+        return layer % 2 == 0
+
+    def frequencies_of(self, layer):
+        return self.frequencies
+
+    def bounded(self, scores):
+        cap = self.key("attn_logit_softcapping")
+        return cap * np.tanh(scores / cap)
+
 
 class GemmaEmbedding(Gemma3):
     """Gemma 3's layers in both directions (arXiv 2509.20354); windows reach half their length to both sides."""
@@ -135,8 +154,3 @@ class Gemma4(Gemma3):
             x = x * self.weights.get(f"{name}.layer_output_scale.weight", 1)
         cache.length += len(tokens)
         return self.norm(x, self.output_norm)
-
-    def logits(self, rows):
-        cap = self.key("final_logit_softcapping")
-        logits = super().logits(rows)
-        return cap * np.tanh(logits / cap) if cap else logits

@@ -126,12 +126,11 @@ class Model:
         n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
         q, k, v = self.queries_keys_values(x, name)
         q, gate = q[..., :self.head_dim], q[..., self.head_dim:]
-        if f"{name}.attn_q_norm.weight" in self.weights:
-            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
-        keys, values = cache.append(layer, self.rotate(k, cache.length, layer), v)
-        q = self.rotate(q, cache.length, layer) * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
+        q, k = self.place(q, k, layer, cache.length)
+        keys, values = cache.append(layer, k, v)
+        q = q * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
         q = cache.queries(q.reshape(n, self.kv_heads, group, self.head_dim))
-        scores = np.einsum("nhgd,mhd->hgnm", q, keys) * self.scale
+        scores = self.bounded(np.einsum("nhgd,mhd->hgnm", q, keys) * self.scale)
         position, seen = cache.length + np.arange(n)[:, None], np.arange(len(keys))
         window = self.window(layer)
         hidden = (seen > position) | ((position - seen >= window) if window else False)
@@ -140,6 +139,16 @@ class Model:
         if gate.size:
             mixed = mixed * sigmoid(gate)
         return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+    def place(self, q, k, layer, start):
+        """Norms heads, where the model does, and rotates them."""
+        name = f"blk.{layer}"
+        if f"{name}.attn_q_norm.weight" in self.weights:
+            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
+        return self.rotate(q, start, layer), self.rotate(k, start, layer)
+
+    def bounded(self, scores):
+        return scores
 
     def attention_weights(self, scores, layer):
         """Of scores (kv heads, queries a KV head, tokens, seen)."""

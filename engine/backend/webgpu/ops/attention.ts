@@ -24,7 +24,12 @@ interface AttentionOp extends LoweredOp {
 
 export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
-  lower({ q, out, heads, scale, window, sinks }, to) {
+  lower({ q, out, heads, scale, window, sinks, softcap }, to) {
+    if (softcap !== 0) {
+      throw new Error(
+        "Cannot run this model on the GPU: its scores of attention are capped; use --backend cpu",
+      );
+    }
     to.push({
       op: "attention",
       rows: "step",

@@ -22,12 +22,15 @@ pub struct Attention {
     window: usize,
     /// A vector: a score a head that takes part in the softmax.
     sinks: Option<usize>,
+    /// As `AttentionTile::softcap`.
+    softcap: f32,
 }
 
 impl Decode for Attention {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (q, out) = (o.step_float(None)?, o.step_float(None)?);
         let (heads, scale, window, sinks) = (o.heads()?, o.f32()?, o.size()?, o.optional()?);
+        let softcap = o.f32()?;
         let window = if window == 0 { usize::MAX } else { window };
         o.is_float(q, Some(heads.query_columns()))?;
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
@@ -38,7 +41,10 @@ impl Decode for Attention {
         if let Some(sinks) = sinks {
             o.vector(sinks, heads.heads)?;
         }
-        Ok(Self { q, out, heads, scale, window, sinks })
+        if !(softcap >= 0.0 && softcap.is_finite()) {
+            bail!("scores must be capped at a positive number, or at 0 for none (got {softcap})");
+        }
+        Ok(Self { q, out, heads, scale, window, sinks, softcap })
     }
 }
 
@@ -173,6 +179,7 @@ impl<'a> Rows<'a> {
             after,
             head_dim: h.head_dim,
             scale: self.op.scale,
+            softcap: self.op.softcap,
             gated: h.gated,
             scratch,
         };

@@ -4,6 +4,7 @@
 //! several sequences that begin with the same blocks, times the query heads of the group. The products with keys and
 //! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
 //! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
+use crate::kernels::activations::{Function, Tanh};
 use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
 use crate::kernels::kv::{int16::Int16, q8_0::Q8_0};
 use crate::simd::{Isa, Kernel, Simd, exp};
@@ -48,6 +49,8 @@ pub struct AttentionTile<'a> {
     pub after: *const u8,
     pub head_dim: usize,
     pub scale: f32,
+    /// Scaled scores become softcap * tanh(score / softcap); 0 leaves them.
+    pub softcap: f32,
     /// A gate of head_dim floats follows each query: its sigmoid weighs the result.
     pub gated: bool,
     /// `scratch_len` floats, at a cache line's begin.
@@ -195,7 +198,12 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
         K::before_mix(s, a.head_dim, values);
         for r in rows.clone() {
             let seen = [first_seen(a, r), a.positions[r] + 1].map(|p| p.saturating_sub(start).min(n));
-            let factor = softmax_chunk(s, to.scores.row(r), seen, n, a.scale, to.top.add(r), to.total.add(r));
+            let mut scale = a.scale;
+            if a.softcap > 0.0 {
+                cap(s, to.scores.row(r), n, scale, a.softcap);
+                scale = 1.0;
+            }
+            let factor = softmax_chunk(s, to.scores.row(r), seen, n, scale, to.top.add(r), to.total.add(r));
             rescale(s, to.acc.row(r), to.acc.stride, factor);
         }
         K::mix(s, &to.queries, rows, to.scores, n, values, to.acc);
@@ -209,6 +217,18 @@ unsafe fn weigh<S: Simd>(s: S, x: *mut f32, gate: *const f32, n: usize) {
         unsafe {
             let negated = s.sub(s.splat(0.0), s.load(gate.add(i)));
             s.store(x.add(i), s.div(s.load(x.add(i)), s.add(s.splat(1.0), exp(s, negated))));
+        }
+    }
+}
+
+/// scores = softcap * tanh(scale * scores / softcap), of a row's first n and up to a whole vector.
+#[inline(always)]
+unsafe fn cap<S: Simd>(s: S, scores: *mut f32, n: usize, scale: f32, softcap: f32) {
+    let inner = s.splat(scale / softcap);
+    for i in (0..n).step_by(S::LANES) {
+        unsafe {
+            let capped = Tanh::of(s, s.mul(s.load(scores.add(i)), inner));
+            s.store(scores.add(i), s.mul(capped, s.splat(softcap)));
         }
     }
 }

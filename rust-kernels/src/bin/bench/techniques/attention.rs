@@ -114,6 +114,7 @@ impl Sequences {
             head_offset: (layer * KV_HEADS + head) * self.shape.head_block(),
             after: std::ptr::null(),
             head_dim: HEAD_DIM,
+            softcap: 0.0,
             scale: 0.1,
             gated: false,
             scratch: self.scratch.as_mut_ptr(),
