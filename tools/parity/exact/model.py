@@ -98,7 +98,7 @@ class Model:
         frequencies = self.frequencies_of(layer)
         if frequencies is None:
             return x
-        turn = self.magnitude * np.exp(1j * (start + np.arange(len(x)))[:, None, None] * frequencies)
+        turn = self.magnitude_of(layer) * np.exp(1j * (start + np.arange(len(x)))[:, None, None] * frequencies)
         rotated = 2 * len(frequencies)
         y, head = x.copy(), x[..., :rotated]
         if self.interleaved:
@@ -114,6 +114,9 @@ class Model:
         """Angles a position of a layer's pairs; None where it has no positions."""
         return self.frequencies
 
+    def magnitude_of(self, layer):
+        return self.magnitude
+
     def queries_keys_values(self, x, name):
         """(tokens, heads, head dim) each; queries may have a gate behind each head's dimensions."""
         n = len(x)
@@ -122,12 +125,16 @@ class Model:
         v = self.linear(x, f"{name}.attn_v").reshape(n, self.kv_heads, self.head_dim)
         return q, k, v
 
+    def norm_heads(self, x, name):
+        """Of queries or keys: (tokens, heads, head dim)."""
+        return self.norm(x, name)
+
     def attention(self, x, layer, cache):
         n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
         q, k, v = self.queries_keys_values(x, name)
         q, gate = q[..., :self.head_dim], q[..., self.head_dim:]
         if f"{name}.attn_q_norm.weight" in self.weights:
-            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
+            q, k = self.norm_heads(q, f"{name}.attn_q_norm"), self.norm_heads(k, f"{name}.attn_k_norm")
         keys, values = cache.append(layer, self.rotate(k, cache.length, layer), v)
         q = self.rotate(q, cache.length, layer) * self.temperature(cache.length + np.arange(n), layer)[:, None, None]
         q = cache.queries(q.reshape(n, self.kv_heads, group, self.head_dim))
