@@ -121,6 +121,32 @@ function qwen(architecture: "qwen2" | "qwen3", prefix: string, config: Config): 
   };
 }
 
+const OLMO2 = layered({
+  model_type: "olmo2",
+  num_attention_heads: 8,
+  num_key_value_heads: 4,
+  intermediate_size: 768,
+  rms_norm_eps: 1e-6,
+  rope_theta: 5e5,
+  rope_scaling: null,
+  tie_word_embeddings: false,
+});
+/** Of decoders with norms behind the halves of their layers, and none before them. */
+function postNormed(architecture: "olmo2" | "olmo3" | "exaone4", config: Config): Published {
+  return {
+    architecture,
+    config,
+    names: [
+      ...attentionNames("model."),
+      [/^output$/, "lm_head"],
+      [/^blk\.(\d+)\.post_attention_norm$/, "model.layers.$1.post_attention_layernorm"],
+      [/^blk\.(\d+)\.post_ffw_norm$/, "model.layers.$1.post_feedforward_layernorm"],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+  };
+}
+
 const gemmaNames = (prefix: string): Names => [
   ...attentionNames(prefix),
   [/^blk\.(\d+)\.post_attention_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
@@ -456,6 +482,45 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
     ids: ["the", [257]],
     halves: { headDim: 32 },
+  },
+  "OLMo 2": postNormed("olmo2", OLMO2),
+  "OLMo 3": postNormed("olmo3", {
+    ...OLMO2,
+    model_type: "olmo3",
+    num_hidden_layers: 5,
+    num_key_value_heads: 2,
+    sliding_window: 40,
+    layer_types: Array.from({ length: 5 }, (_, i) => i === 3 ? "full_attention" : "sliding_attention"),
+    rope_scaling: {
+      rope_type: "yarn",
+      factor: 8,
+      original_max_position_embeddings: context / 8,
+      beta_fast: 32,
+      beta_slow: 1,
+      attention_factor: 1.2079441541679836,
+    },
+  }),
+  "EXAONE 4": {
+    ...postNormed("exaone4", {
+      ...OLMO2,
+      model_type: "exaone4",
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      head_dim: 64,
+      rope_theta: 1e6,
+      tie_word_embeddings: true,
+      sliding_window: null,
+      sliding_window_pattern: null,
+      layer_types: Array(4).fill("full_attention"),
+      rope_scaling: {
+        rope_type: "llama3",
+        factor: 16,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
+        original_max_position_embeddings: 8192,
+      },
+    }),
+    ownFactors: true,
   },
   "Qwen2.5": qwen("qwen2", "model.", QWEN2_TEXT),
   "Qwen2.5-VL": {

@@ -1,6 +1,7 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
 import { fused, type Linear, linear } from "../plan/ops/matmul.ts";
+import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
 import type { TensorName } from "./architecture.ts";
 
@@ -21,6 +22,8 @@ export interface GroupedHeads {
   /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
   readonly headNorms?: boolean;
   readonly normsLast?: boolean;
+  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  readonly rowNorms?: boolean;
   /** Of the scores; by default one over the root of headDim. */
   readonly scale?: number;
   /** Tokens that a row sees, its own among them; by default all. */
@@ -48,8 +51,10 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
   // a small product.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
-  const qkv = linear(b, x, [q, k, { ...v, fine }]);
-  ropeAppend(b, qkv, shape, {
+  const made = linear(b, x, [q, k, { ...v, fine }]);
+  const normed = (value: Value, part: string) => of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
+  const queries = normed(made[0], "attn_q_norm");
+  ropeAppend(b, [queries, normed(made[1], "attn_k_norm"), made[2]], shape, {
     table,
     rotated: table ? of.rotated : 0,
     interleaved: of.interleaved ?? false,
@@ -60,5 +65,5 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
     temperature: of.temperature,
   });
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  return attention(b, qkv[0], shape, scale, { window, sinks, softcap });
+  return attention(b, queries, shape, scale, { window, sinks, softcap });
 }

@@ -26,6 +26,7 @@ import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { EXAONE4, OLMO2 } from "./post_normed.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN3NEXT } from "./qwen3next.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -70,6 +71,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   glm4: GLM4,
   "hunyuan-dense": HUNYUAN_DENSE,
   gemma2: GEMMA2,
+  olmo2: OLMO2,
+  exaone4: EXAONE4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

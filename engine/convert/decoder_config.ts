@@ -132,11 +132,8 @@ function readScaling(fields: Fields | undefined, allowed: Allowed, pairs: number
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
   const type = fields.string(key, "default");
-  if (fields.has("attention_factor")) {
-    const found = inWords(fields.get("attention_factor"));
-    fields.refuse("attention_factor", found, "absent, because the magnitude is that of the kind of scaling");
-  }
   if (type === "yarn" && allowed.yarn) return readYarn(fields);
+  if (fields.has("attention_factor")) refuseMagnitude(fields, "absent");
   if ((type === "longrope" || type === "su") && allowed.longRope) {
     const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
     return { type: "longrope", short, long };
@@ -164,14 +161,30 @@ function readScaling(fields: Fields | undefined, allowed: Allowed, pairs: number
   }
 }
 
+function refuseMagnitude(fields: Fields, allowed: string): never {
+  const [key, why] = ["attention_factor", "because the magnitude is that of the kind of scaling"];
+  fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
+}
+
+/** Of YaRN's own magnitude, as files write it. */
+const MAGNITUDE_ERROR = 1e-6;
+
 function readYarn(fields: Fields): YarnScaling {
+  const factor = fields.positive("factor", MAX.factor);
+  const plain = isPlain(fields);
+  // Source: "YaRN" (arXiv 2309.00071), section 3.3.
+  const magnitude = plain || factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
+  const given = fields.get("attention_factor") ?? magnitude;
+  if (typeof given !== "number" || !(Math.abs(given - magnitude) <= MAGNITUDE_ERROR)) {
+    refuseMagnitude(fields, String(magnitude));
+  }
   return {
     type: "yarn",
-    factor: fields.positive("factor", MAX.factor),
+    factor,
     originalContext: fields.count("original_max_position_embeddings", MAX.context),
     betaFast: fields.positive("beta_fast", MAX.factor, 32),
     betaSlow: fields.positive("beta_slow", MAX.factor, 1),
-    plain: isPlain(fields),
+    plain,
   };
 }
 

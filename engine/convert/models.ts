@@ -32,6 +32,7 @@ import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 import type { Ranker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
+import { convertExaone4, convertOlmo2 } from "./post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
 import { TensorList } from "./tensor_list.ts";
@@ -79,6 +80,9 @@ const MODELS: Readonly<Record<string, Kind>> = {
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
+  olmo2: { architecture: "olmo2", convert: convertOlmo2 },
+  olmo3: { architecture: "olmo2", convert: convertOlmo2 },
+  exaone4: { architecture: "exaone4", convert: convertExaone4 },
   granite: { architecture: "granite", convert: convertGranite },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },

@@ -100,6 +100,41 @@ for (const [what, of, config, key] of REFUSED) {
   });
 }
 
+const OTHER_WINDOWS: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+  ["OLMo 2 with a window", PUBLISHED["OLMo 2"], { sliding_window: 40 }, "sliding_window"],
+  ["OLMo 3 without one", PUBLISHED["OLMo 3"], { sliding_window: null }, "sliding_window"],
+  [
+    "OLMo 3 with windows in other layers",
+    PUBLISHED["OLMo 3"],
+    { layer_types: Array(5).fill("sliding_attention") },
+    "layer_types",
+  ],
+  ["OLMo 3 with a magnitude that is not YaRN's", PUBLISHED["OLMo 3"], {
+    rope_scaling: { ...PUBLISHED["OLMo 3"].config.rope_scaling as Config, attention_factor: 1 },
+  }, "rope_scaling.attention_factor"],
+  ["OLMo 3 whose kinds of layers turn otherwise", PUBLISHED["OLMo 3"], {
+    rope_parameters: { full_attention: { rope_theta: 5e5 }, sliding_attention: { rope_theta: 1e4 } },
+  }, "rope_parameters"],
+  [
+    "EXAONE 4 that leaves its window to a default",
+    PUBLISHED["EXAONE 4"],
+    { sliding_window: undefined },
+    "sliding_window",
+  ],
+  [
+    "EXAONE 4 with another pattern",
+    PUBLISHED["EXAONE 4"],
+    { sliding_window: 40, sliding_window_pattern: "LG" },
+    "sliding_window_pattern",
+  ],
+];
+for (const [what, of, config, key] of OTHER_WINDOWS) {
+  Deno.test(`convert: ${what} is refused by name`, async () => {
+    const changed = { ...of, config: { ...of.config, ...config } };
+    await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, key);
+  });
+}
+
 Deno.test("convert: Llama Nemotron's layers that no search leaves so are refused by name", async () => {
   const of = PUBLISHED["Llama Nemotron"];
   const blocks = of.config.block_configs as { attention: Config; ffn: Config }[];

@@ -12,6 +12,7 @@ import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE, QWEN3NEXT } from "./qwen35moe.ts";
@@ -46,6 +47,10 @@ const ALL = {
   phi3: PHI3,
   glm4: GLM4,
   "hunyuan-dense": HUNYUAN_DENSE,
+  olmo2: OLMO2,
+  olmo3: OLMO3,
+  exaone4: EXAONE4,
+  "exaone4-windows": EXAONE4_WINDOWS,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
   mistral3: MISTRAL3,

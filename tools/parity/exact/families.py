@@ -13,6 +13,7 @@ from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
+from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
@@ -47,6 +48,8 @@ FAMILIES = {
     "phi3": Phi3,
     "glm4": Glm4,
     "hunyuan-dense": HunyuanDense,
+    "olmo2": Olmo2,
+    "exaone4": Exaone4,
     "granite": Granite,
     "granitemoe": GraniteMoe,
     "mistral3": Mistral3,

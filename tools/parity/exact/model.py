@@ -98,7 +98,7 @@ class Model:
         frequencies = self.frequencies_of(layer)
         if frequencies is None:
             return x
-        turn = self.magnitude * np.exp(1j * (start + np.arange(len(x)))[:, None, None] * frequencies)
+        turn = self.magnitude_of(layer) * np.exp(1j * (start + np.arange(len(x)))[:, None, None] * frequencies)
         rotated = 2 * len(frequencies)
         y, head = x.copy(), x[..., :rotated]
         if self.interleaved:
@@ -114,6 +114,9 @@ class Model:
         """Angles a position of a layer's pairs; None where it has no positions."""
         return self.frequencies
 
+    def magnitude_of(self, layer):
+        return self.magnitude
+
     def queries_keys_values(self, x, name):
         """(tokens, heads, head dim) each; queries may have a gate behind each head's dimensions."""
         n = len(x)
@@ -121,6 +124,10 @@ class Model:
         k = self.linear(x, f"{name}.attn_k").reshape(n, self.kv_heads, self.head_dim)
         v = self.linear(x, f"{name}.attn_v").reshape(n, self.kv_heads, self.head_dim)
         return q, k, v
+
+    def norm_heads(self, x, name):
+        """Of queries or keys: (tokens, heads, head dim)."""
+        return self.norm(x, name)
 
     def attention(self, x, layer, cache):
         n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
@@ -144,7 +151,7 @@ class Model:
         """Norms heads, where the model does, and rotates them."""
         name = f"blk.{layer}"
         if f"{name}.attn_q_norm.weight" in self.weights:
-            q, k = self.norm(q, f"{name}.attn_q_norm"), self.norm(k, f"{name}.attn_k_norm")
+            q, k = self.norm_heads(q, f"{name}.attn_q_norm"), self.norm_heads(k, f"{name}.attn_k_norm")
         return self.rotate(q, start, layer), self.rotate(k, start, layer)
 
     def bounded(self, scores):

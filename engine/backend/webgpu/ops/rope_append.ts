@@ -58,7 +58,9 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     }
     const [q, k, v] = [op.q, op.k, op.v].map((id) => to.slice(id));
     if (q.buffer !== k.buffer || q.buffer !== v.buffer) {
-      throw new Error("Cannot run this plan on the GPU: q, k and v come from different ops");
+      throw new Error(
+        "Cannot run this model on the GPU: its queries, keys and values come from different ops; use --backend cpu",
+      );
     }
     const length = op.heads.headDim;
     to.push({

@@ -1,0 +1,99 @@
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import type { Hparams } from "../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { embed } from "../plan/ops/embed.ts";
+import { glu } from "../plan/ops/glu.ts";
+import { linear } from "../plan/ops/matmul.ts";
+import { postNorm } from "../plan/ops/post_norm.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
+import type { Architecture } from "./architecture.ts";
+import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
+import { isDrafting } from "./left_out.ts";
+import type { Rope } from "./rope.ts";
+
+/** Every so manieth layer has no window. */
+const PERIOD = 4;
+
+/** How a layer's heads are normed, turned, and what they see. */
+type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
+
+/**
+ * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
+ * 2501.00656), "Olmo 3" (arXiv 2512.13961).
+ */
+export const OLMO2: Architecture = {
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    const windows = readWindows(keys, h, h.blockCount);
+    const full = ropeTable(b, fullAngles(keys, rope));
+    const near = keys.window() === 0 ? full : ropeTable(b, rope.angles({ scaled: false }));
+    return buildPostNormed(
+      b,
+      h,
+      windows.map((window) => ({ table: window ? near : full, window, rowNorms: true })),
+    );
+  },
+};
+
+/**
+ * EXAONE 4: where layers have windows, the others have no positions. Sources: "EXAONE 4.0" (arXiv 2507.11407); Hugging Face
+ * transformers, models/exaone4.
+ */
+export const EXAONE4: Architecture = {
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    const layers = h.blockCount - keys.draftingLayers(h.blockCount);
+    b.leaveOut((tensor) => isDrafting(tensor, layers));
+    const table = ropeTable(b, rope.angles());
+    const hybrid = keys.window() > 0;
+    return buildPostNormed(
+      b,
+      h,
+      readWindows(keys, h, layers).map((window) => ({
+        table: hybrid && window === 0 ? undefined : table,
+        window,
+        headNorms: true,
+      })),
+    );
+  },
+};
+
+/** Converters write the checkpoint's `attention_factor`, which is the whole magnitude, that of YaRN among it. */
+function fullAngles(keys: ArchitectureKeys, rope: Rope) {
+  const angles = rope.angles();
+  return { ...angles, magnitude: keys.scale("rope.scaling.attn_factor", angles.magnitude) };
+}
+
+/** Tokens that a row of each layer sees, its own among them; 0 is all. */
+function readWindows(keys: ArchitectureKeys, h: Hparams, layers: number): number[] {
+  const window = keys.window();
+  const base = keys.ropeBase(h.ropeFreqBase, "_swa");
+  if (base !== h.ropeFreqBase) {
+    keys.refuse("rope.freq_base_swa", String(base), `${h.ropeFreqBase}, as rope.freq_base is`);
+  }
+  return keys.windowLayers(layers, { period: PERIOD }).map((slides) => slides ? window : 0);
+}
+
+/** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */
+function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): Value {
+  const { epsilon: eps, embeddingLength: width } = h;
+  const x = embed(b, "token_embd", h.vocabSize, width);
+  for (const [layer, heads] of layers.entries()) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const attn = groupedAttention(b, x, {
+      ...heads,
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      rotated: h.ropeDimensionCount,
+      eps,
+    }, name);
+    const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
+    postNorm(b, mixed, name("post_attention_norm"), eps, x);
+
+    const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
+    const [made] = linear(b, ffn, [{ name: name("ffn_down"), rows: width }]);
+    postNorm(b, made, name("post_ffw_norm"), eps, x);
+  }
+  return x;
+}
