@@ -19,7 +19,7 @@ import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -43,6 +43,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
+  seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   qwen2vl: QWEN2VL,
   qwen3vl: QWEN3VL,

@@ -6,7 +6,7 @@ import { DECI } from "./deci.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
-import { LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -37,6 +37,7 @@ const ALL = {
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
+  seed_oss: SEED_OSS,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

@@ -16,6 +16,7 @@ from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3moe import Qwen3Moe
+from seed_oss import SeedOss
 from smollm3 import SmolLM3
 
 FAMILIES = {
@@ -38,6 +39,7 @@ FAMILIES = {
     "qwen3moe": Qwen3Moe,
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
+    "seed_oss": SeedOss,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,
