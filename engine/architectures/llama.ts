@@ -27,7 +27,7 @@ export interface LlamaTraits {
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
-  readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
+  readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
 }
 
 /** The member of the family that has these traits. */
@@ -84,7 +84,7 @@ export function buildLlama(
 
     const ffnIn = rmsNorm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
     if (traits.feedForward) {
-      traits.feedForward(ffnIn, x, name);
+      traits.feedForward(ffnIn, x, name, layer);
       continue;
     }
     const gate = name(traits.fused ? "ffn_up" : "ffn_gate");

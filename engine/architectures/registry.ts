@@ -12,6 +12,7 @@ import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
+import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA3 } from "./gemma3.ts";
@@ -40,6 +41,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   // Llama's decoder under names of their own.
   ernie4_5: LLAMA,
   internlm2: LLAMA,
+  "ernie4_5-moe": ERNIE45_MOE,
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,

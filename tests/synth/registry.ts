@@ -3,6 +3,7 @@ import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
+import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
@@ -37,6 +38,7 @@ const ALL = {
   qwen3moe: QWEN3MOE,
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
+  "ernie4_5-moe": ERNIE45_MOE,
   seed_oss: SEED_OSS,
   smollm3: SMOLLM3,
   lfm2: LFM2,

@@ -3,6 +3,7 @@ from gguf import GGUFReader
 
 from gemma import Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
+from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
@@ -39,6 +40,7 @@ FAMILIES = {
     "qwen3moe": Qwen3Moe,
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
+    "ernie4_5-moe": Ernie45Moe,
     "seed_oss": SeedOss,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
