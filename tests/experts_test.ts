@@ -39,15 +39,17 @@ interface Mixture extends RouteOptions {
 }
 const LAYERS: readonly Mixture[] = [
   { count: 5, used: 2, feedForward: 48 },
-  { count: 9, used: 4, feedForward: 80, sigmoid: { bias: "blk.1.exp_probs_b.bias" }, scale: 2.5 },
-  { count: 3, used: 3, feedForward: 16, sigmoid: {} },
+  { count: 9, used: 4, feedForward: 80, sigmoid: true, bias: "blk.1.exp_probs_b.bias", scale: 2.5 },
+  { count: 3, used: 3, feedForward: 16, sigmoid: true },
   { count: 40, used: 1, feedForward: 32 },
   { count: 8, used: 3, feedForward: 48, scales: "blk.4.ffn_down_exps.scale" },
   { count: 6, used: 3, feedForward: 64, activation: "swiglu_oai", biases: true },
   { count: 4, used: 2, feedForward: 32, activation: "gelu", biases: true },
   { count: 7, used: 3, feedForward: 80, biases: true, fused: true },
-  { count: 9, used: 4, feedForward: 48, ungated: "squared_relu", sigmoid: {}, scale: 0.5, divided: false },
+  { count: 9, used: 4, feedForward: 48, ungated: "squared_relu", sigmoid: true, scale: 0.5, divided: false },
   { count: 5, used: 2, feedForward: 64, ungated: "gelu", biases: true, divided: false },
+  { count: 12, used: 3, feedForward: 48, bias: "blk.10.exp_probs_b.bias" },
+  { count: 10, used: 2, feedForward: 32, bias: "blk.11.exp_probs_b.bias", divided: false, scale: 2 },
 ];
 const halvesOf = ({ fused, ungated }: Mixture) => fused ? ["gate_up"] : ungated ? ["up"] : ["gate", "up"];
 
@@ -66,12 +68,12 @@ function fileOf(layers: readonly Mixture[]) {
   add("token_embd.weight", [EMBEDDING, VOCABULARY], 0, 1);
   add("output_norm.weight", [EMBEDDING], 2, 0.1);
   for (const [i, layer] of layers.entries()) {
-    const { count, feedForward, sigmoid, biases } = layer;
+    const { count, feedForward, bias, biases } = layer;
     const width = layer.fused ? 2 * feedForward : feedForward;
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     add(name("ffn_norm.weight"), [EMBEDDING], 1, 0.1);
     add(name("ffn_gate_inp.weight"), [EMBEDDING, count], 0, 0.3);
-    if (sigmoid?.bias) add(sigmoid.bias, [count], 0, 0.2);
+    if (bias) add(bias, [count], 0, 0.2);
     if (layer.scales) add(layer.scales, [count], 1, 0.4);
     for (const half of halvesOf(layer)) add(name(`ffn_${half}_exps.weight`), [EMBEDDING, width, count]);
     add(name("ffn_down_exps.weight"), [feedForward, EMBEDDING, count]);
@@ -133,15 +135,15 @@ function exact(
 /** Experts and their weights. */
 function choice(
   logits: readonly number[],
-  { used, sigmoid, divided = true, scale = 1, scales }: Mixture,
+  { used, sigmoid, bias: added, divided = true, scale = 1, scales }: Mixture,
   values: ReadonlyMap<string, Float32Array>,
 ): [number, number][] {
-  const bias = sigmoid?.bias ? values.get(sigmoid.bias)! : undefined;
-  const scores = logits.map((l) => sigmoid ? 1 / (1 + Math.exp(-l)) : Math.exp(l));
+  const bias = added ? values.get(added)! : undefined;
+  const all = logits.reduce((sum, l) => sum + Math.exp(l), 0);
+  const scores = logits.map((l) => sigmoid ? 1 / (1 + Math.exp(-l)) : Math.exp(l) / all);
   const order = scores.map((score, i) => [i, score + (bias?.[i] ?? 0)]).sort(([, a], [, b]) => b - a);
   const chosen = order.slice(0, used).map(([i]) => i);
-  const all = sigmoid ? 1 : scores.reduce((a, b) => a + b);
-  const sum = divided ? chosen.reduce((total, i) => total + scores[i], 0) : all;
+  const sum = divided ? chosen.reduce((total, i) => total + scores[i], 0) : 1;
   const own = scales ? values.get(scales)! : undefined;
   return chosen.map((i) => [i, scale * (own?.[i] ?? 1) * scores[i] / sum]);
 }
@@ -192,7 +194,6 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
   const { bytes, values } = fileOf(LAYERS);
   using model = await KernelModel.loadAs(planOf(LAYERS), bytes, SIZE);
   const tokens = randomTokens(40, "other", VOCABULARY);
-  const without = LAYERS.map(({ sigmoid, ...layer }) => ({ ...layer, sigmoid: sigmoid && {} }));
   const changed: readonly (readonly Mixture[])[] = [
     LAYERS.map((layer) => ({ ...layer, scale: 1 })),
     LAYERS.map((layer) => ({ ...layer, scales: undefined })),
@@ -202,7 +203,8 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
     LAYERS.map((layer) => ({ ...layer, biases: false })),
     LAYERS.map((layer) => ({ ...layer, used: Math.max(1, layer.used - 1) })),
     LAYERS.map((layer) => ({ ...layer, sigmoid: undefined })),
-    without,
+    LAYERS.map((layer) => ({ ...layer, bias: layer.sigmoid ? layer.bias : undefined })),
+    LAYERS.map((layer) => ({ ...layer, bias: layer.sigmoid ? undefined : layer.bias })),
   ];
   for (const layers of changed) {
     const error = await furthest(model, tokens, EVERY.map((token) => exact(values, layers, token)));

@@ -34,7 +34,7 @@ export interface Floats {
 }
 
 const { embedding, vocabulary, context } = FAMILIES.qwen3.tiny;
-const layered = (config: Config) => ({
+export const layered = (config: Config) => ({
   hidden_size: embedding,
   num_hidden_layers: 4,
   vocab_size: vocabulary,
@@ -87,7 +87,7 @@ const NOMIC_NAMES: Names = [
 ];
 
 /** Of decoders whose tensors are called as Llama's. */
-const attentionNames = (prefix: string): Names => [
+export const attentionNames = (prefix: string): Names => [
   [/^token_embd$/, `${prefix}embed_tokens`],
   [/^output_norm$/, `${prefix}norm`],
   [/^blk\.(\d+)\.attn_(q|k|v)$/, `${prefix}layers.$1.self_attn.$2_proj`],

@@ -45,7 +45,7 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
     else headNormedAttention(b, mixIn, x, h, { layer, table, window }, name);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
     if (experts && i >= denseLayers) {
-      mixture(b, ffnIn, x, experts, name, { sigmoid: { bias: name("exp_probs_b.bias") } });
+      mixture(b, ffnIn, x, experts, name, { sigmoid: true, bias: name("exp_probs_b.bias") });
       continue;
     }
     const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), layer.feedForwardLength);

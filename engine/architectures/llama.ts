@@ -25,8 +25,10 @@ export interface LlamaTraits {
   readonly temperature?: RopeOptions["temperature"];
   /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
   readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
+  /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
+  readonly feedForwardNorm?: string;
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
-  readonly feedForward?: (x: Value, addTo: Value, name: TensorName) => void;
+  readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
 }
 
 /** The member of the family that has these traits. */
@@ -39,6 +41,12 @@ export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
 export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 /** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
+/** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
+export const SEED_OSS = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  feedForwardNorm: "post_attention_norm",
+});
 
 /**
  * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
@@ -78,9 +86,9 @@ export function buildLlama(
     }
     if (feedForwardLength === 0 && !traits.feedForward) continue;
 
-    const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
+    const ffnIn = rmsNorm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
     if (traits.feedForward) {
-      traits.feedForward(ffnIn, x, name);
+      traits.feedForward(ffnIn, x, name, layer);
       continue;
     }
     const gate = name(traits.fused ? "ffn_up" : "ffn_gate");

@@ -38,11 +38,11 @@ export function router(
   x: Value,
   e: ExpertHparams,
   name: TensorName,
-  { sigmoid, divided, scale, scales }: Omit<RouteOptions, "used"> = {},
+  weighed: Omit<RouteOptions, "used"> = {},
 ): Chosen {
   // A choice hangs on small differences: a router in blocks reads x in two planes.
   const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
-  return route(b, logits, { used: e.used, sigmoid, divided, scale, scales });
+  return route(b, logits, { ...weighed, used: e.used });
 }
 
 /** What the chosen experts make of x, added to the residual `to`, or as a new value of so many columns. */

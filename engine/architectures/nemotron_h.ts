@@ -111,7 +111,7 @@ function addMixture(
 ): void {
   const { latent, divided, scale } = m;
   const unit = { activation: "squared_relu", ungated: true } as const;
-  const chosen = router(b, x, m, name, { sigmoid: { bias: name("exp_probs_b.bias") }, divided, scale });
+  const chosen = router(b, x, m, name, { sigmoid: true, bias: name("exp_probs_b.bias"), divided, scale });
   if (latent === undefined) experts(b, x, residual.addTo, chosen, m, name, unit);
   else {
     const [narrow] = linear(b, x, [{ name: name("ffn_latent_down"), rows: latent }]);

@@ -12,6 +12,7 @@ import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
+import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA2 } from "./gemma2.ts";
@@ -21,6 +22,7 @@ import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -43,9 +45,11 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   // Llama's decoder under names of their own.
   ernie4_5: LLAMA,
   internlm2: LLAMA,
+  "ernie4_5-moe": ERNIE45_MOE,
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
+  seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   qwen2vl: QWEN2VL,
   qwen3vl: QWEN3VL,

@@ -8,7 +8,16 @@ import { graphOf } from "../plan/testing.ts";
 import { leftOutParts } from "./left_out.ts";
 import { buildPlan, readRopeFactors } from "./registry.ts";
 
-type Name = "phi3" | "granite" | "mistral3" | "smollm3" | "llama" | "ernie4_5" | "internlm2";
+type Name =
+  | "phi3"
+  | "granite"
+  | "mistral3"
+  | "smollm3"
+  | "llama"
+  | "ernie4_5"
+  | "internlm2"
+  | "qwen2"
+  | "seed_oss";
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
 
@@ -38,7 +47,7 @@ function model(architecture: Name): GgufBuilder {
     attn_output: [4 * HEAD, WIDTH],
     ffn_down: [FEED_FORWARD, WIDTH],
     attn_norm: [WIDTH],
-    ffn_norm: [WIDTH],
+    [architecture === "seed_oss" ? "post_attention_norm" : "ffn_norm"]: [WIDTH],
   };
   for (const [name, shape] of Object.entries(matrices)) builder.tensor(`blk.0.${name}.weight`, "F32", shape);
   return builder.tensor("token_embd.weight", "F32", [WIDTH, 1]).tensor("output_norm.weight", "F32", [WIDTH]);
@@ -57,6 +66,13 @@ for (const name of ["ernie4_5", "internlm2"] as const) {
     assertEquals(graphOf(buildPlan(parsed(model(name)))), graphOf(buildPlan(parsed(model("llama")))));
   });
 }
+
+Deno.test("seed_oss: Qwen2's decoder, but for the name of a norm", () => {
+  const [seed, qwen2] = (["seed_oss", "qwen2"] as const).map((name) =>
+    graphOf(buildPlan(parsed(model(name))))
+  );
+  assertEquals(seed.replace("post_attention_norm", "ffn_norm"), qwen2);
+});
 
 Deno.test("phi3: parts of a fused matrix lie one behind the other in the file", () => {
   const plan = buildPlan(parsed(model("phi3")));
@@ -110,6 +126,13 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
       () => model(name).set(`${name}.${key}`, "FLOAT32", value),
     ] as const
   ),
+  [
+    "seed_oss with another norm before the feed-forward half",
+    'tensor "blk.0.post_attention_norm.weight"',
+    () =>
+      model("seed_oss").deleteTensor("blk.0.post_attention_norm.weight")
+        .tensor("blk.0.ffn_norm.weight", "F32", [WIDTH]),
+  ],
   [
     "granite with experts",
     'key "granite.expert_count"',

@@ -64,6 +64,8 @@ interface Allowed {
   readonly longRope?: boolean;
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
+  /** Of rotary frequencies, where files do not say it; by default 10,000. */
+  readonly ropeBase?: number;
 }
 
 /** Keys that some families have under another name. */
@@ -119,7 +121,7 @@ function readRope(
   if (!Number.isInteger(rotated) || rotated % 2 !== 0) {
     partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
   }
-  const base = basesIn.positive("rope_theta", MAX.base, 10_000);
+  const base = basesIn.positive("rope_theta", MAX.base, allowed.ropeBase ?? 10_000);
   return {
     base,
     rotated,

@@ -18,7 +18,10 @@ export interface LlamaTraits {
     | "granite"
     | "phi3"
     | "mistral3"
-    | "deci";
+    | "deci"
+    | "seed_oss"
+    | "ernie4_5"
+    | "ernie4_5-moe";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -29,6 +32,10 @@ export interface LlamaTraits {
   readonly mixture?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
   readonly fused?: boolean;
+  /** GGUF's name of the norm before the feed-forward half; by default `ffn_norm`. */
+  readonly feedForwardNorm?: string;
+  /** Of rotary frequencies, where config.json does not say it; by default 10,000. */
+  readonly ropeBase?: number;
 }
 
 /** The tensors and keys of Llama and Qwen3. `prefix` is what stands before `layers.0`. */
@@ -43,6 +50,7 @@ export function convertLlama(
     biases: traits.biases,
     longRope: traits.architecture === "phi3",
     yarn: traits.architecture === "mistral3",
+    ropeBase: traits.ropeBase,
   });
   const experts = traits.mixture ? readExperts(config) : undefined;
   const { scaling } = decoder.rope;
@@ -58,7 +66,8 @@ export function convertLlama(
   for (let layer = 0; layer < decoder.layers; layer++) {
     const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
     addAttention(list, decoder, traits, block, from);
-    list.vector(`${block}ffn_norm.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
+    const norm = traits.feedForwardNorm ?? "ffn_norm";
+    list.vector(`${block}${norm}.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
     if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
     else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
     else addFeedForward(list, decoder, block, from);

@@ -9,6 +9,7 @@ import {
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertDeci } from "./deci.ts";
+import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
 import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
@@ -53,6 +54,11 @@ const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headN
 const QWEN2: LlamaTraits = { architecture: "qwen2", interleavedRope: false, headNorms: false, biases: true };
 const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
 const QWEN3MOE: LlamaTraits = { ...QWEN3, architecture: "qwen3moe", mixture: true };
+const SEED_OSS: LlamaTraits = {
+  ...QWEN2,
+  architecture: "seed_oss",
+  feedForwardNorm: "post_attention_norm",
+};
 const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
 const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
@@ -79,6 +85,9 @@ const MODELS: Readonly<Record<string, Kind>> = {
   qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
+  seed_oss: llamaLike(SEED_OSS),
+  ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
+  ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
   olmo2: { architecture: "olmo2", convert: convertOlmo2 },
   olmo3: { architecture: "olmo2", convert: convertOlmo2 },

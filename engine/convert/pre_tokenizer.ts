@@ -27,6 +27,10 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
   // A word that is a token is one by its merges too.
   [cased(`${CONTRACTIONS}?`, "\\p{N}{1,3}"), { whole: "gpt-4o", merged: "gpt-4o" }],
   [cased("", "\\p{N}"), { whole: "tekken" }],
+  [
+    `${CONTRACTIONS}${LETTERS}|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+${REST}`,
+    { merged: "seed-coder" },
+  ],
 ]);
 
 /**
@@ -48,7 +52,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean): string
     tokenizer.refuse(
       key,
       `the expression ${inWords(expression)}`,
-      "those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k and Tekken",
+      "those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k, Tekken and Seed",
     );
   }
   if (!wholeWords && types === "ByteLevel" && isGpt2(first)) return "gpt-2";

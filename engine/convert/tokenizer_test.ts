@@ -71,6 +71,7 @@ const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: st
   ["Llama 3's without whole words", split(WORDS.llama), false, "smaug-bpe"],
   ["o200k's", split(WORDS.o200k), true, "gpt-4o"],
   ["Tekken's", split(WORDS.tekken), true, "tekken"],
+  ["Seed's", split(WORDS.seed), false, "seed-coder"],
   ["GPT-2's", { type: "ByteLevel", add_prefix_space: false, use_regex: true }, false, "gpt-2"],
   [
     "SmolLM's",

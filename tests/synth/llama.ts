@@ -14,8 +14,8 @@ export interface LlamaShape extends DecoderShape {
   readonly ropeFactors?: boolean;
 }
 
-/** The family that has Llama's tensors. */
-export function writeLlama(file: SynthFile, shape: LlamaShape): void {
+/** The family that has Llama's tensors, but for the name of the norm before the feed-forward. */
+export function writeLlama(file: SynthFile, shape: LlamaShape, feedForwardNorm = "ffn_norm"): void {
   writeCounts(file, shape);
   writeReals(file, shape);
   writeEnds(file, shape);
@@ -24,7 +24,7 @@ export function writeLlama(file: SynthFile, shape: LlamaShape): void {
     const block = `blk.${layer}`;
     file.vector(`${block}.attn_norm.weight`, shape.embedding);
     writeAttention(file, block, shape);
-    file.vector(`${block}.ffn_norm.weight`, shape.embedding);
+    file.vector(`${block}.${feedForwardNorm}.weight`, shape.embedding);
     writeFeedForward(file, block, shape);
   }
 }
@@ -79,4 +79,24 @@ export const QWEN3: Family<LlamaShape> = {
     },
   },
   write: writeLlama,
+};
+/** Heads are together wider than the embedding. */
+export const SEED_OSS: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 12, kvHeads: 2, headDim: 64, ropeBase: 1e7, untied: true, biases: true },
+  real: {
+    "seed-oss-36b": {
+      embedding: 5120,
+      feedForward: 27_648,
+      layers: 64,
+      vocabulary: 155_136,
+      context: 524_288,
+      heads: 80,
+      kvHeads: 8,
+      headDim: 128,
+      ropeBase: 1e7,
+      untied: true,
+      biases: true,
+    },
+  },
+  write: (file, shape) => writeLlama(file, shape, "post_attention_norm"),
 };

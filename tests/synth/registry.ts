@@ -3,10 +3,12 @@ import { GEMMA2, GEMMA3 } from "./gemma3.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
+import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3 } from "./llama.ts";
+import { LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -40,6 +42,8 @@ const ALL = {
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
   qwen3next: QWEN3NEXT,
+  "ernie4_5-moe": ERNIE45_MOE,
+  seed_oss: SEED_OSS,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

@@ -5,7 +5,7 @@ import type { Chosen } from "../plan.ts";
 
 /**
  * For each row the experts of the largest scores, ascending by their numbers, and their weights; of equal scores the lower
- * number is chosen. Scores are the softmax of the logits; with `sigmoid` they are sigmoids, chosen by score + bias. Weights are the
+ * number is chosen. Scores are the softmax of the logits, or with `sigmoid` sigmoids, and chosen by score + bias. Weights are the
  * scores, with `divided` over the sum of the chosen, of sigmoids over max(sum, 2^-14). All weights are times `scale`, and each is times
  * its expert's of `scales`.
  */
@@ -35,8 +35,10 @@ export const ROUTE = opKind({
 export interface RouteOptions {
   /** Experts that each row chooses, of as many as there are logits. */
   readonly used: number;
-  /** Scores are sigmoids and not the softmax; what a tensor of this name adds counts for the choice alone. */
-  readonly sigmoid?: { readonly bias?: string };
+  /** Scores are sigmoids and not the softmax. */
+  readonly sigmoid?: boolean;
+  /** What a tensor of this name adds to the scores counts for the choice alone. */
+  readonly bias?: string;
   /** Whether weights are divided by the sum of the chosen; by default they are. */
   readonly divided?: boolean;
   /** What all weights are multiplied by; by default 1. */
@@ -49,15 +51,15 @@ export interface RouteOptions {
 export function route(
   b: PlanBuilder,
   logits: Value,
-  { used, sigmoid, divided = true, scale = 1, scales }: RouteOptions,
+  { used, sigmoid = false, bias, divided = true, scale = 1, scales }: RouteOptions,
 ): Chosen {
   const buffer = b.asFloat(b.floats("chosen", logits.rows, 2 * used));
   const chosen = { buffer, count: logits.columns, used };
   b.push({
     op: "route",
     logits: b.asFloat(logits),
-    bias: sigmoid?.bias === undefined ? undefined : b.vector(sigmoid.bias, logits.columns),
-    sigmoid: sigmoid !== undefined,
+    bias: bias === undefined ? undefined : b.vector(bias, logits.columns),
+    sigmoid,
     divided,
     scale,
     scales: scales === undefined ? undefined : b.vector(scales, logits.columns),

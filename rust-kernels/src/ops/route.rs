@@ -1,7 +1,6 @@
 //! Which experts a row chooses, by the logits of its router, and how it weighs them. It depends on nothing but the row.
 use super::experts::Chosen;
 use super::{Decode, Op};
-use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::program::{Choice, Operands, Program};
@@ -12,10 +11,11 @@ const LEAST_SUM: f32 = 1.0 / 16384.0;
 
 pub struct Route {
     logits: usize,
-    /// Scores are sigmoids of the logits, and chosen by their sum with this bias; otherwise the softmax's.
+    /// Scores are sigmoids of the logits; otherwise their softmax.
     sigmoid: bool,
     /// Weights are the scores divided by their sum over the chosen; otherwise the scores as they are.
     divided: bool,
+    /// Added to the scores for the choice alone.
     bias: Option<usize>,
     scale: f32,
     /// Each expert's weight is multiplied by its own.
@@ -33,9 +33,6 @@ impl Decode for Route {
         o.is_float(logits, Some(experts))?;
         if let Some(bias) = bias {
             o.vector(bias, experts)?;
-            if !sigmoid {
-                bail!("a bias of the choice is for scores out of sigmoids only");
-            }
         }
         if let Some(scales) = scales {
             o.vector(scales, experts)?;
@@ -65,9 +62,9 @@ impl Op for Route {
     }
 }
 
-/// Chooses `used` of `experts` by their logits; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
-/// scores are sigmoids of the logits, chosen by score + bias, and the weights are score * scale / (sum of the chosen
-/// scores); otherwise the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
+/// Chooses `used` of `experts` by score + bias; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
+/// scores are sigmoids of the logits, and the weights are score * scale / (sum of the chosen scores); otherwise scores are
+/// their softmax, and the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
 /// Where a logit is NaN, all weights are. Where there are `scales`, each weight is times its expert's.
 ///
 /// # Safety
@@ -103,10 +100,19 @@ impl Kernel for RouteRow {
             } else {
                 scores.copy_from_nonoverlapping(logits, experts);
             }
+            keys.copy_from_nonoverlapping(scores, experts);
+            if !bias.is_null() {
+                // Without a bias the order of the logits is that of their softmax.
+                if !sigmoid {
+                    softmax(s, keys, experts);
+                }
+                for i in 0..experts {
+                    *keys.add(i) += *bias.add(i);
+                }
+            }
             let mut nan = false;
             for i in 0..experts {
-                let score = *scores.add(i);
-                let key = if bias.is_null() { score } else { score + *bias.add(i) };
+                let key = *keys.add(i);
                 nan |= (*logits.add(i)).is_nan();
                 *keys.add(i) = if key.is_nan() || (*logits.add(i)).is_nan() { f32::NEG_INFINITY } else { key };
             }
@@ -133,6 +139,24 @@ impl Kernel for RouteRow {
                     *weight *= *scales.add(*number as usize);
                 }
             }
+        }
+    }
+}
+
+/// The softmax of x in its place.
+///
+/// # Safety
+/// `x` holds `n` floats, in whole vectors.
+#[inline(always)]
+unsafe fn softmax<S: Simd>(s: S, x: *mut f32, n: usize) {
+    unsafe {
+        let top = (0..n).map(|i| *x.add(i)).fold(f32::NEG_INFINITY, f32::max);
+        for i in (0..n).step_by(S::LANES) {
+            s.store(x.add(i), exp(s, s.sub(s.load(x.add(i)), s.splat(top))));
+        }
+        let sum = (0..n).map(|i| *x.add(i)).sum();
+        for i in (0..n).step_by(S::LANES) {
+            s.store(x.add(i), s.div(s.load(x.add(i)), s.splat(sum)));
         }
     }
 }

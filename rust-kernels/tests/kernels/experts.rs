@@ -50,8 +50,10 @@ fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
         let logit = f64::from(case.logits[i]);
         if case.sigmoid { 1.0 / (1.0 + (-logit).exp()) } else { logit }
     };
-    let key = |i: usize| score(i) + case.bias.map_or(0.0, |b| f64::from(b[i]));
     let mut order: Vec<usize> = (0..case.logits.len()).collect();
+    let all: f64 = order.iter().map(|i| score(*i).exp()).sum();
+    let probability = |i: usize| if case.sigmoid { score(i) } else { score(i).exp() / all };
+    let key = |i: usize| case.bias.map_or(score(i), |b| probability(i) + f64::from(b[i]));
     order.sort_by(|a, b| key(*b).total_cmp(&key(*a)));
     let mut chosen = order[..case.used].to_vec();
     chosen.sort_unstable();
@@ -80,15 +82,16 @@ fn the_choice_is_that_of_a_sort() {
         let (mut random, mut memory, cases) = (Random::new(31), memory(), share(4000));
         for _ in 0..cases {
             let experts = random.pick(&[1, 4, 15, 32, 60, 128, 256, 512]);
-            // Multiples of 1/64, so that there are equals, and sums with the bias that no rounding brings in another order.
-            let reach = random.pick(&[1.0, 8.0, 20.0]);
+            let (sigmoid, biased) = (random.below(2) == 0, random.below(2) == 0);
+            // Multiples of 1/64, so that there are equals, and sums with the bias that no rounding brings in another order:
+            // of the softmax only where all are large beside what rounds.
+            let reach = if biased && !sigmoid { 1.0 } else { random.pick(&[1.0, 8.0, 20.0]) };
             let values = |random: &mut Random| -> Vec<f32> {
                 (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
             };
             let [logits, bias, scales] = [(); 3].map(|()| values(&mut random));
-            let sigmoid = random.below(2) == 0;
             let used = random.between(1, experts.min(10));
-            let bias = (sigmoid && random.below(2) == 0).then_some(&bias[..]);
+            let bias = biased.then_some(&bias[..]);
             let scales = (random.below(2) == 0).then_some(&scales[..]);
             let (divided, scale) = (random.below(2) == 0, random.pick(&[1.0, 2.5]));
             let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, used };
@@ -126,12 +129,32 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
             assert!(weights.iter().all(|w| w.is_nan()));
             assert!(chosen(&[f32::NAN, 3.0, 2.0, 1.0], sigmoid, &mut memory).1.iter().all(|w| w.is_nan()));
         }
+        // A bias chooses and does not weigh, by the softmax over all: of what is too small to matter the lower number is chosen.
+        let logits = [0.0, 2.0, -100.0, 2.0, -99.0];
+        let bias = [0.5, -1.0, 0.25, 0.0, 0.25];
+        let case = Case {
+            logits: &logits,
+            bias: Some(&bias),
+            sigmoid: false,
+            divided: true,
+            scale: 1.0,
+            scales: None,
+            used: 3,
+        };
+        let (numbers, weights) = route(k, &case, &mut memory);
+        assert_eq!(numbers, [0, 2, 3]);
+        weights
+            .iter()
+            .zip(sorted(&case).1)
+            .for_each(|(w, exact)| assert_near(*w, exact, 4.0 * ROUNDING, || "biased".into()));
+        let spoilt = Case { logits: &[0.0, f32::NAN, 0.0, 0.0, 0.0], ..case };
+        assert!(route(k, &spoilt, &mut memory).1.iter().all(|w| w.is_nan()));
         // Scores that all round to 0 are not divided by it.
         let (_, weights) = chosen(&[-200.0; 5], true, &mut memory);
         assert!(weights.iter().all(|w| (0.0..1e-30).contains(w)), "{weights:?}");
         let (_, weights) = chosen(&[-3e38, 3e38, 0.0], false, &mut memory);
         assert_eq!(weights, [0.0, 1.0, 0.0]);
-        6
+        8
     });
 }
 

@@ -127,7 +127,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[37][4] = 61, "Op 37 of the plan: columns 61 and the 4 from there are not all in buffer 0 of 64"),
         (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once and return that once (got 2 and 1 ops)"),
         (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
-        (|p| p.ops[20][3] = 0, "Op 20 of the plan: a bias of the choice is for scores out of sigmoids only"),
+        (|p| p.ops[20][2] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][6] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][8] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
         (|p| p.ops[20][9] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),

@@ -3,6 +3,7 @@ from gguf import GGUFReader
 
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
+from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
@@ -19,6 +20,7 @@ from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3next import Qwen3Next
 from qwen3moe import Qwen3Moe
+from seed_oss import SeedOss
 from smollm3 import SmolLM3
 
 FAMILIES = {
@@ -43,6 +45,8 @@ FAMILIES = {
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
     "qwen3next": Qwen3Next,
+    "ernie4_5-moe": Ernie45Moe,
+    "seed_oss": SeedOss,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,

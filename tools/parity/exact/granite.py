@@ -1,6 +1,5 @@
 """Granite: Llama with multipliers, and a divisor of the logits."""
 from llama import Llama
-from model import silu
 from qwen3moe import Qwen3Moe
 
 
@@ -26,7 +25,6 @@ class GraniteMoe(Granite):
 
     def feed_forward(self, x, name):
         chosen = Qwen3Moe.feed_forward(self, x, name)
-        gate, up, down = (f"{name}.ffn_{part}_shexp" for part in ("gate", "up", "down"))
-        if f"{gate}.weight" not in self.weights:
+        if f"{name}.ffn_gate_shexp.weight" not in self.weights:
             return chosen
-        return chosen + self.linear(silu(self.linear(x, gate)) * self.linear(x, up), down)
+        return chosen + super().feed_forward(x, name, "_shexp")

@@ -2,7 +2,8 @@
 layer has KV heads; with experts, a router of sigmoids whose bias chooses and does not weigh."""
 import numpy as np
 
-from model import Model, sigmoid, silu
+from model import Model, sigmoid
+from qwen3moe import mixture
 
 
 class Lfm2(Model):
@@ -37,11 +38,4 @@ class Lfm2Moe(Lfm2):
         if f"{name}.ffn_gate_inp.weight" not in self.weights:
             return super().feed_forward(x, name)
         scores, bias = sigmoid(self.linear(x, f"{name}.ffn_gate_inp")), self.weights[f"{name}.exp_probs_b.bias"]
-        gate, up, down = (self.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
-        out = np.zeros_like(x)
-        for row, (h, score) in enumerate(zip(x, scores)):
-            chosen = np.argsort(-(score + bias), kind="stable")[:self.key("expert_used_count")]
-            for expert in chosen:
-                weight = score[expert] / score[chosen].sum()
-                out[row] += weight * (down[expert] @ (silu(gate[expert] @ h) * (up[expert] @ h)))
-        return out
+        return mixture(self, x, name, scores, bias)

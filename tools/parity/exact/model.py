@@ -172,8 +172,9 @@ class Model:
     def mix(self, x, layer, cache):
         return self.attention(x, layer, cache)
 
-    def feed_forward(self, x, name):
-        return self.linear(silu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
+    def feed_forward(self, x, name, suffix=""):
+        gate, up, down = (f"{name}.ffn_{part}{suffix}" for part in ("gate", "up", "down"))
+        return self.linear(silu(self.linear(x, gate)) * self.linear(x, up), down)
 
     def layer(self, x, layer, cache):
         name = f"blk.{layer}"
