@@ -25,7 +25,7 @@ export function writeCounts(
     block_count: shape.layers,
     context_length: shape.context,
     embedding_length: shape.embedding,
-    feed_forward_length: shape.feedForward,
+    ...shape.feedForward > 0 && { feed_forward_length: shape.feedForward },
     "attention.head_count": shape.heads,
     "attention.head_count_kv": shape.kvHeads,
     "attention.key_length": shape.headDim,

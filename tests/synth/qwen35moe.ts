@@ -38,7 +38,7 @@ export const QWEN3NEXT: Family<HybridMixtureShape> = {
   real: {
     "qwen3-next-80b-a3b": {
       embedding: 2048,
-      feedForward: 0,
+      feedForward: 5120,
       layers: 48,
       vocabulary: 151_936,
       context: 262_144,
