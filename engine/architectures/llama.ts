@@ -1,5 +1,6 @@
 import type { Allowed, Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { activated } from "../plan/ops/activated.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
@@ -27,6 +28,8 @@ export interface LlamaTraits {
   readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
+  /** The feed-forward half has no gate, and this activation. */
+  readonly ungated?: "squared_relu";
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
 }
@@ -41,6 +44,8 @@ export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
 export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 /** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
+/** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
+export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
 /** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
 export const SEED_OSS = llamaLike({
   interleavedRope: false,
@@ -91,8 +96,10 @@ export function buildLlama(
       traits.feedForward(ffnIn, x, name, layer);
       continue;
     }
-    const gate = name(traits.fused ? "ffn_up" : "ffn_gate");
-    const ffn = glu(b, ffnIn, gate, name("ffn_up"), feedForwardLength);
+    const up = name("ffn_up");
+    const ffn = traits.ungated
+      ? activated(b, ffnIn, up, feedForwardLength, traits.ungated)
+      : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength);
     linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
   return x;

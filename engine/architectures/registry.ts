@@ -21,7 +21,8 @@ import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { MINICPM } from "./minicpm.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -48,6 +49,10 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
+  // Qwen2's decoder under a name of its own.
+  exaone: QWEN2,
+  arcee: ARCEE,
+  minicpm: MINICPM,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   qwen2vl: QWEN2VL,

@@ -1,5 +1,5 @@
 /** Llama's relatives: files whose keys and tensors are not what they must be, each refused by name. */
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertNotEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
@@ -17,6 +17,9 @@ type Name =
   | "ernie4_5"
   | "internlm2"
   | "qwen2"
+  | "exaone"
+  | "arcee"
+  | "minicpm"
   | "seed_oss";
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
@@ -32,6 +35,7 @@ function model(architecture: Name): GgufBuilder {
     "attention.head_count": 4,
     "attention.head_count_kv": 2,
   };
+  const gated = architecture !== "arcee";
   for (const [key, value] of Object.entries(counts)) builder.set(`${architecture}.${key}`, "UINT32", value);
   builder.set(`${architecture}.attention.layer_norm_rms_epsilon`, "FLOAT32", 1e-5);
   builder.array("tokenizer.ggml.tokens", "STRING", ["a"]);
@@ -41,7 +45,7 @@ function model(architecture: Name): GgufBuilder {
       attn_q: [WIDTH, 4 * HEAD],
       attn_k: [WIDTH, 2 * HEAD],
       attn_v: [WIDTH, 2 * HEAD],
-      ffn_gate: [WIDTH, FEED_FORWARD],
+      ...gated && { ffn_gate: [WIDTH, FEED_FORWARD] },
       ffn_up: [WIDTH, FEED_FORWARD],
     },
     attn_output: [4 * HEAD, WIDTH],
@@ -56,7 +60,7 @@ function model(architecture: Name): GgufBuilder {
 const parsed = (builder: GgufBuilder): GgufFile => parseGguf(builder.build().bytes);
 
 Deno.test("Llama's relatives are read", () => {
-  for (const name of ["phi3", "granite", "mistral3", "smollm3"] as const) {
+  for (const name of ["phi3", "granite", "mistral3", "smollm3", "arcee", "minicpm"] as const) {
     assertEquals(buildPlan(parsed(model(name))).architecture, name);
   }
 });
@@ -66,6 +70,19 @@ for (const name of ["ernie4_5", "internlm2"] as const) {
     assertEquals(graphOf(buildPlan(parsed(model(name)))), graphOf(buildPlan(parsed(model("llama")))));
   });
 }
+
+Deno.test("exaone: Qwen2's decoder", () => {
+  assertEquals(graphOf(buildPlan(parsed(model("exaone")))), graphOf(buildPlan(parsed(model("qwen2")))));
+});
+
+Deno.test("minicpm: a file without scales has those of MiniCPM 1 and 2", () => {
+  const said = model("minicpm");
+  const scales = { embedding_scale: 12, residual_scale: 1.4, logit_scale: WIDTH / 256 };
+  for (const [key, scale] of Object.entries(scales)) said.set(`minicpm.${key}`, "FLOAT64", scale);
+  const graph = graphOf(buildPlan(parsed(said)));
+  assertEquals(graphOf(buildPlan(parsed(model("minicpm")))), graph);
+  assertNotEquals(graphOf(buildPlan(parsed(said.set("minicpm.logit_scale", "FLOAT64", 1)))), graph);
+});
 
 Deno.test("seed_oss: Qwen2's decoder, but for the name of a norm", () => {
   const [seed, qwen2] = (["seed_oss", "qwen2"] as const).map((name) =>
@@ -118,6 +135,9 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
     ["granite", "residual_scale", NaN],
     ["granite", "attention.scale", -0.5],
     ["granite", "logit_scale", Infinity],
+    ["minicpm", "embedding_scale", -12],
+    ["minicpm", "residual_scale", Infinity],
+    ["minicpm", "logit_scale", NaN],
     ["mistral3", "attention.temperature_scale", -0.1],
   ] as const).map(([name, key, value]) =>
     [
@@ -133,10 +153,22 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
       model("seed_oss").deleteTensor("blk.0.post_attention_norm.weight")
         .tensor("blk.0.ffn_norm.weight", "F32", [WIDTH]),
   ],
+  ...(["granite", "minicpm", "exaone", "arcee"] as const).map((name) =>
+    [
+      `${name} with experts`,
+      `key "${name}.expert_count"`,
+      () => model(name).set(`${name}.expert_count`, "UINT32", 4),
+    ] as const
+  ),
   [
-    "granite with experts",
-    'key "granite.expert_count"',
-    () => model("granite").set("granite.expert_count", "UINT32", 4),
+    "arcee with a gate",
+    'tensor "blk.0.ffn_gate.weight"',
+    () => model("arcee").tensor("blk.0.ffn_gate.weight", "F32", [WIDTH, FEED_FORWARD]),
+  ],
+  [
+    "minicpm with LongRoPE and without its factors",
+    'tensor "rope_factors_long.weight"',
+    () => model("minicpm").set("minicpm.rope.scaling.type", "STRING", "longrope"),
   ],
 ];
 

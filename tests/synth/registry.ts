@@ -6,9 +6,11 @@ import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
+import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
+import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
@@ -43,6 +45,8 @@ const ALL = {
   qwen3next: QWEN3NEXT,
   "ernie4_5-moe": ERNIE45_MOE,
   seed_oss: SEED_OSS,
+  arcee: ARCEE,
+  minicpm: MINICPM,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

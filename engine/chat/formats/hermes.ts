@@ -3,22 +3,29 @@ import type { Marks } from "../marks.ts";
 import { jsonCall, readJsonCall } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
 
-/** Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`. */
+/** Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`; EXAONE 4 without the line breaks. */
 export const hermes: CallFormat = {
   name: "hermes",
   // Apriel's speak of the tag, and write lists of calls in another.
   recognises: (source) =>
     source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source) && !source.includes("<tool_calls>["),
-  syntax: hermesSyntax,
+  syntax: (marks, source) => hermesSyntax(marks, isInline(source) ? "" : "\n"),
 };
 
-export function hermesSyntax(marks: Marks): BodySyntax {
+/** Whether calls stand in the line of their tags. Some templates tell of such calls, and show them in lines of their own. */
+function isInline(source: string): boolean {
+  return source.includes("<tool_call>{") && !/<tool_call>(\n|\\n)/.test(source);
+}
+
+/** `line` is what stands around a call, between its tags. */
+export function hermesSyntax(marks: Marks, line = "\n"): BodySyntax {
   const [begin, end] = [marks.mark("<tool_call>"), marks.mark("</tool_call>")];
   return markedSyntax({
     begin,
     others: [end],
     rest(lark, { tools, many }) {
-      const call = lark.rule(`"\\n" ${jsonCall(lark, tools)} "\\n" ${lark.mark(end)}`);
+      const around = line && lark.text(line);
+      const call = lark.rule(`${around} ${jsonCall(lark, tools)} ${around} ${lark.mark(end)}`);
       return many ? `${call} (${lark.blank} ${lark.mark(begin)} ${call})*` : call;
     },
     *readRest(input, answer) {

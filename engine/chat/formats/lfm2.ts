@@ -1,14 +1,11 @@
-import { ConstraintError } from "../../grammar/types.ts";
 import type { Answer } from "../answer.ts";
 import { callsAsText, type MadeCall } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
-import type { LarkGrammar } from "../lark.ts";
-import { type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
-import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { readJsonCall } from "./json_call.ts";
-import { readItems, readLooseValue } from "./loose_value.ts";
+import { readItems } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
+import { pythonCall, readPythonCall } from "./python_call.ts";
 
 /** What templates of LFM2 have, or where they leave the calls of earlier turns to the content, of LFM2.5. */
 const SIGNS = ["<|tool_call_start|>", "<|tool_list_start|>", '"List of tools: ["'];
@@ -28,7 +25,7 @@ export const lfm2: CallFormat = {
         : (messages) =>
           callsAsText(messages, begin.text, end.text, (calls) => `[${calls.map(callInPython).join(", ")}]`),
       rest(lark, { tools, many }) {
-        const call = lark.rule(tools.map((tool) => toolCall(lark, tool)).join(" | "));
+        const call = pythonCall(lark, tools, "Python");
         return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]" ${lark.mark(end)}`;
       },
       *readRest(input, answer) {
@@ -39,36 +36,6 @@ export const lfm2: CallFormat = {
     });
   },
 };
-
-function toolCall(lark: LarkGrammar, tool: CheckedTool): string {
-  const write = ({ name, value }: Parameter) => {
-    if (!/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name)) {
-      throw new ConstraintError(
-        `Cannot use the tool ${
-          JSON.stringify(tool.name)
-        }: this model's calls cannot write the parameter's name ` +
-          JSON.stringify(name.slice(0, 80)),
-      );
-    }
-    return `${lark.text(`${name}=`)} ${writeValue(lark, value)}`;
-  };
-  const list = parameterList(parametersOf(tool), '", "', write, (expression) => lark.rule(expression));
-  return `${lark.text(`${tool.name}(`)} ${list} ")"`;
-}
-
-/** JSON is Python but for its words. */
-function writeValue(lark: LarkGrammar, value: Value): string {
-  switch (value.kind) {
-    case "boolean":
-      return '("True" | "False")';
-    case "text":
-      return lark.part({ kind: "json_schema", schema: { type: "string" } });
-    case "choice":
-      return lark.part({ kind: "json_schema", schema: { enum: value.choices } });
-    default:
-      return lark.part({ kind: "json_schema", schema: value.schema });
-  }
-}
 
 function callInPython({ function: { name, arguments: given } = {} }: MadeCall): string {
   const args = objectOf(given);
@@ -95,17 +62,5 @@ function objectOf(given: unknown): object | undefined {
 
 function* readCall(input: Input, answer: Answer): Reading<boolean> {
   if ((yield* input.peek()) === "{") return yield* readJsonCall(input, answer);
-  const name = yield* input.characters(/[^(\s,\]\p{Surrogate}]/u);
-  if (name === "" || !(yield* input.accept(["("]))) return false;
-  const call = answer.call(name);
-  const emit = (json: string) => answer.args(call, json);
-  emit("{");
-  return yield* readItems(input, emit, ")", () => readArgument(input, emit), "}");
-}
-
-function* readArgument(input: Input, emit: (json: string) => void): Reading<boolean> {
-  const name = yield* input.characters(/[^=,)\p{Surrogate}]/u);
-  if (!(yield* input.accept(["="]))) return false;
-  emit(`${JSON.stringify(name.trim())}: `);
-  return yield* readLooseValue(input, emit);
+  return yield* readPythonCall(input, answer);
 }

@@ -8,6 +8,7 @@ import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { mistral } from "./mistral.ts";
 import { nemotron } from "./nemotron.ts";
+import { olmo } from "./olmo.ts";
 import { phi4 } from "./phi4.ts";
 import { qwenXml } from "./qwen_xml.ts";
 
@@ -17,6 +18,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   mistral,
   gemma,
   lfm2,
+  olmo,
   qwenXml,
   phi4,
   granite,

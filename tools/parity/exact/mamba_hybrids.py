@@ -3,7 +3,7 @@ attention."""
 import numpy as np
 
 from granite import GraniteMoe
-from model import Model, sigmoid, silu
+from model import Model, sigmoid, silu, squared_relu
 
 
 class MambaHybrid(Model):
@@ -86,12 +86,8 @@ class NemotronH(MambaHybrid):
         name = f"blk.{layer}"
         normed = self.norm(x, f"{name}.attn_norm")
         if f"{name}.ffn_up.weight" in self.weights:
-            return x + self.linear(np.maximum(self.linear(normed, f"{name}.ffn_up"), 0) ** 2, f"{name}.ffn_down")
+            return x + self.linear(squared_relu(self.linear(normed, f"{name}.ffn_up")), f"{name}.ffn_down")
         return x + self.mix(normed, layer, cache)
-
-
-def squared_relu(x):
-    return np.maximum(x, 0) ** 2
 
 
 class NemotronHMoe(NemotronH):

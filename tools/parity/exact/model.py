@@ -15,6 +15,10 @@ def silu(x):
     return x * sigmoid(x)
 
 
+def squared_relu(x):
+    return np.maximum(x, 0) ** 2
+
+
 def rounded(x):
     """In 8-bit blocks of 32 columns, as kernels round activations that blocks of weights are multiplied by."""
     blocks = x.reshape(-1, 32)

@@ -1,17 +1,14 @@
-"""Phi-3: fused matrices, and LongRoPE, whose factors are those of the context that the model runs in."""
+"""Phi-3: fused matrices, and LongRoPE."""
 import numpy as np
 
+from longrope import longrope
 from model import Model, silu
 
 
 class Phi3(Model):
     def __init__(self, reader, context):
         super().__init__(reader, context)
-        long = context > self.key("rope.scaling.original_context_length", self.key("context_length"))
-        factors = self.weights.get("rope_factors_long.weight" if long else "rope_factors_short.weight")
-        if factors is not None:
-            self.frequencies = self.frequencies / factors
-        self.magnitude = float(self.key("rope.scaling.attn_factor", 1.0))
+        longrope(self)
 
     def queries_keys_values(self, x, name):
         heads = self.linear(x, f"{name}.attn_qkv").reshape(len(x), -1, self.head_dim)

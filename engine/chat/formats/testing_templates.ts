@@ -1,0 +1,52 @@
+import type { ModelParts } from "../testing.ts";
+
+interface PublishedConfig {
+  readonly chat_template: string | { readonly name: string; readonly template: string }[];
+  readonly added_tokens_decoder?: Readonly<
+    Record<string, { readonly content: string; readonly special: boolean }>
+  >;
+}
+
+/** A published template, and the marks of its vocabulary. */
+export function published(
+  { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
+): ModelParts {
+  const tokens = Object.values(added);
+  const texts = (
+    special: boolean,
+  ) => [...new Set(tokens.filter((token) => token.special === special).map(({ content }) => content))];
+  return { template: String(template), control: texts(true), userDefined: texts(false) };
+}
+
+/** Shows what templates of a family have in common with the published ones, and no more. */
+export const shaped = (
+  shape: string,
+  control: readonly string[],
+  userDefined: readonly string[] = [],
+): ModelParts => ({
+  template: "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}" +
+    `{% if tools %}{{ tools | tojson }}{% endif %}{% if false %}${shape}{% endif %}[assistant]`,
+  control,
+  userDefined,
+});
+
+/** A short template that shows calls as a family's published ones do: `calls` is what it writes of `m.tool_calls`. */
+export const showing = (calls: string, userDefined: readonly string[]): ModelParts => ({
+  template: "{% if tools %}[|system|]{{ tools | tojson }}[|end|]{% endif %}" +
+    "{% for m in messages %}[|{{ m.role }}|]{{ m.content or '' }}" +
+    `{% if m.tool_calls %}${calls}{% endif %}[|end|]{% endfor %}` +
+    "{% if add_generation_prompt %}[|assistant|]{% endif %}",
+  control: ["[|end|]"],
+  userDefined,
+});
+
+export const EXAONE_CALLS =
+  "{% if m.content %}{{ '\n' }}{% endif %}{% for c in m.tool_calls %}{% set c = c.function %}" +
+  '<tool_call>{"name": "{{ c.name }}", "arguments": {{ c.arguments | tojson }}}</tool_call>' +
+  "{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}";
+
+export const OLMO_CALLS = "<function_calls>{% for c in m.tool_calls %}{% set ns = namespace(list=[]) %}" +
+  "{% for key, value in c.function.arguments.items() %}" +
+  "{% set ns.list = ns.list + [key ~ '=' ~ (value | tojson)] %}{% endfor %}" +
+  "{{ c.function.name + '(' + (ns.list | join(', ')) + ')' }}{% if not loop.last %}{{ '\n' }}{% endif %}" +
+  "{% endfor %}</function_calls>";
