@@ -338,6 +338,37 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
     tokenizer: MODERN,
     ids: ["ab", [257, 97, 98, 258]],
   },
+  "GLM-4": {
+    architecture: "glm4",
+    config: layered({
+      model_type: "glm4",
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      head_dim: 32,
+      intermediate_size: 768,
+      hidden_act: "silu",
+      attention_bias: true,
+      partial_rotary_factor: 0.5,
+      rope_theta: 1e4,
+      rms_norm_eps: 1e-6,
+    }),
+    names: [
+      ...attentionNames("model."),
+      [/^output$/, "lm_head"],
+      [/^blk\.(\d+)\.post_attention_norm$/, "model.layers.$1.post_self_attn_layernorm"],
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+      [/^blk\.(\d+)\.post_ffw_norm$/, "model.layers.$1.post_mlp_layernorm"],
+    ],
+    change(tensors) {
+      for (let i = 0; i < 4; i++) {
+        const mlp = `model.layers.${i}.mlp.`;
+        tensors.set(`${mlp}gate_up_proj.weight`, tensors.get(`${mlp}up_proj.weight`)!);
+        tensors.delete(`${mlp}up_proj.weight`);
+      }
+    },
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+  },
   "Gemma 2": {
     architecture: "gemma2",
     config: layered({

@@ -14,6 +14,7 @@ import { refuse } from "./errors.ts";
 import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
 import { convertGemma4 } from "./gemma4.ts";
+import { convertGlm4 } from "./glm4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
@@ -103,6 +104,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
+  glm4: { architecture: "glm4", convert: convertGlm4 },
   gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
