@@ -20,6 +20,7 @@ export interface LlamaTraits {
     | "mistral3"
     | "deci"
     | "seed_oss"
+    | "minicpm"
     | "ernie4_5"
     | "ernie4_5-moe";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
@@ -48,7 +49,7 @@ export function convertLlama(
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
   const decoder = readDecoderConfig(config, 1, {}, {
     biases: traits.biases,
-    longRope: traits.architecture === "phi3",
+    longRope: traits.architecture === "phi3" || traits.architecture === "minicpm",
     yarn: traits.architecture === "mistral3",
     ropeBase: traits.ropeBase,
   });

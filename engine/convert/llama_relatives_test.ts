@@ -37,6 +37,15 @@ const PHI3 = {
   rope_scaling: { type: "longrope", short_factor: FACTORS, long_factor: FACTORS.map((f) => 2 * f) },
 };
 
+const MINICPM = {
+  ...DECODER,
+  model_type: "minicpm",
+  scale_emb: 12,
+  scale_depth: 1.5,
+  dim_model_base: 256,
+  rope_scaling: { ...PHI3.rope_scaling, rope_type: "longrope", original_max_position_embeddings: 1024 },
+};
+
 /** Values in BF16 by the tensor's name; numbers that BF16 holds. */
 function checkpoint(shapes: Readonly<Record<string, readonly number[]>>) {
   const random = new Random(3);
@@ -119,6 +128,16 @@ Deno.test("Granite: its multipliers", async () => {
   });
 });
 
+Deno.test("MiniCPM: its scales, and LongRoPE", async () => {
+  await converted(SEPARATE, MINICPM, async ({ gguf }) => {
+    const plan = buildPlan(gguf, await readRopeFactors(gguf));
+    assertEquals([plan.architecture, plan.rope[0].long?.beyond], ["minicpm", 1024]);
+    const keys = ["embedding_scale", "residual_scale", "logit_scale", "rope.scaling.attn_factor"];
+    assertEquals(keys.map((key) => gguf.metadata.getNumber(`minicpm.${key}`)), [12, 1.5, HIDDEN / 256, 1]);
+    assertEquals(gguf.metadata.getString("minicpm.rope.scaling.type"), "longrope");
+  });
+});
+
 Deno.test("Phi-3: fused matrices as they are, LongRoPE's factors and magnitude", async () => {
   await converted(FUSED, PHI3, async (written) => {
     const { gguf } = written;
@@ -177,6 +196,7 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, attention_factor: 1.5 } },
     "rope_scaling.attention_factor",
   ],
+  ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",
     { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, long_factor: [1] } },

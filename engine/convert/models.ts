@@ -19,6 +19,7 @@ import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
   convertGranite,
+  convertMiniCpm,
   convertMistral,
   convertMistral3,
   convertPhi3,
@@ -93,6 +94,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   olmo3: { architecture: "olmo2", convert: convertOlmo2 },
   exaone4: { architecture: "exaone4", convert: convertExaone4 },
   granite: { architecture: "granite", convert: convertGranite },
+  minicpm: { architecture: "minicpm", convert: convertMiniCpm },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
