@@ -60,6 +60,7 @@ const SEED_OSS: LlamaTraits = {
   architecture: "seed_oss",
   feedForwardNorm: "post_attention_norm",
 };
+const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true };
 const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
 const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
@@ -87,6 +88,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   seed_oss: llamaLike(SEED_OSS),
+  arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
