@@ -133,6 +133,7 @@ Deno.test("a message on channels that the template leaves out is not continued",
 Deno.test("each marker of thinking is known, opened by the prompt, by the model or not at all", () => {
   const styles = [
     ["<think>\n", "\n</think>\n\n"],
+    ["<thought>\n", "\n</thought>\n\n"],
     ["[THINK]", "[/THINK]"],
     ["<seed:think>", "</seed:think>"],
     ["<|START_THINKING|>", "<|END_THINKING|>"],

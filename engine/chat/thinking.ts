@@ -24,6 +24,7 @@ export type ThinkingState = "open" | "closed" | "free";
 
 const STYLES: readonly { begin: string; end: string; label?: string; lines?: boolean }[] = [
   { begin: "<think>", end: "</think>", lines: true },
+  { begin: "<thought>", end: "</thought>", lines: true },
   { begin: "[THINK]", end: "[/THINK]" },
   { begin: "<seed:think>", end: "</seed:think>" },
   { begin: "<|START_THINKING|>", end: "<|END_THINKING|>" },

@@ -8,6 +8,7 @@ import type { ChatRequest } from "./types.ts";
 
 const STYLES = [
   ["<think>\n", "\n</think>\n\n"],
+  ["<thought>\n", "\n</thought>\n\n"],
   ["[THINK]", "[/THINK]"],
   ["<seed:think>", "</seed:think>"],
   ["<|START_THINKING|>", "<|END_THINKING|>"],

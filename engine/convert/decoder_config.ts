@@ -62,6 +62,8 @@ interface Allowed {
   readonly biases?: boolean;
   readonly yarn?: boolean;
   readonly longRope?: boolean;
+  /** Of the feed-forward part; by default SiLU. */
+  readonly activation?: "silu" | "relu2";
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */
@@ -82,7 +84,7 @@ export function readDecoderConfig(
   allowed: Allowed = {},
 ): DecoderConfig {
   const keys = { ...KEYS, ...names };
-  config.mustBe("hidden_act", "silu", "no other activation is computed");
+  config.mustBe("hidden_act", allowed.activation ?? "silu", "no other activation is computed");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
   if (!allowed.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
   config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
@@ -190,11 +192,11 @@ function readYarn(fields: Fields): YarnScaling {
   };
 }
 
-/** Two multipliers that are alike take each other's magnitude back; GGUF's readers know them at 1. */
+/** Two multipliers that are alike take each other's magnitude back; GGUF's readers know them at 1. The first alone does nothing. */
 function isPlain(fields: Fields): boolean {
   for (const name of ["mscale", "mscale_all_dim"]) fields.mustBe(name, 1, "GGUF's readers know no other");
   const [own, all] = [fields.has("mscale"), fields.has("mscale_all_dim")];
-  if (own !== all) fields.refuse(all ? "mscale" : "mscale_all_dim", "nothing", "1, as the other is");
+  if (all && !own) fields.refuse("mscale", "nothing", "1, as the other is");
   return all;
 }
 

@@ -20,6 +20,8 @@ export interface LlamaTraits {
     | "mistral3"
     | "deci"
     | "seed_oss"
+    | "arcee"
+    | "minicpm"
     | "ernie4_5"
     | "ernie4_5-moe";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
@@ -30,6 +32,8 @@ export interface LlamaTraits {
   readonly biases?: boolean;
   /** Feed-forward halves are experts. */
   readonly mixture?: boolean;
+  /** The feed-forward half is a squared ReLU without a gate. */
+  readonly ungated?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
   readonly fused?: boolean;
   /** GGUF's name of the norm before the feed-forward half; by default `ffn_norm`. */
@@ -48,8 +52,9 @@ export function convertLlama(
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
   const decoder = readDecoderConfig(config, 1, {}, {
     biases: traits.biases,
-    longRope: traits.architecture === "phi3",
-    yarn: traits.architecture === "mistral3",
+    longRope: traits.architecture === "phi3" || traits.architecture === "minicpm",
+    yarn: traits.architecture === "mistral3" || traits.architecture === "arcee",
+    activation: traits.ungated ? "relu2" : "silu",
     ropeBase: traits.ropeBase,
   });
   const experts = traits.mixture ? readExperts(config) : undefined;
@@ -69,6 +74,7 @@ export function convertLlama(
     const norm = traits.feedForwardNorm ?? "ffn_norm";
     list.vector(`${block}${norm}.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
     if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
+    else if (traits.ungated) addUngatedFeedForward(list, decoder, block, from);
     else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
     else addFeedForward(list, decoder, block, from);
   }
@@ -116,6 +122,16 @@ export function addFeedForward(
   layer: string,
 ): void {
   list.matrix(`${block}ffn_gate`, `${layer}mlp.gate_proj`, feedForward, hidden);
+  list.matrix(`${block}ffn_up`, `${layer}mlp.up_proj`, feedForward, hidden);
+  list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
+}
+
+function addUngatedFeedForward(
+  list: TensorList,
+  { hidden, feedForward }: DecoderConfig,
+  block: string,
+  layer: string,
+): void {
   list.matrix(`${block}ffn_up`, `${layer}mlp.up_proj`, feedForward, hidden);
   list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
 }

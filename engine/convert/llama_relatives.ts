@@ -1,7 +1,7 @@
 import { MAX } from "./bounds.ts";
 import { type Fields, inWords } from "./json.ts";
 import { convertLlama } from "./llama.ts";
-import { entry } from "./metadata.ts";
+import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
@@ -65,18 +65,43 @@ export function convertMistral3(config: Fields, list: TensorList, prefix: string
 export function convertPhi3(config: Fields, list: TensorList, prefix: string): ModelParts {
   const traits = { architecture: "phi3", interleavedRope: false, headNorms: false, fused: true } as const;
   const parts = convertLlama(config, list, prefix, traits);
-  const { context, rope } = parts.decoder;
-  if (rope.scaling.type !== "longrope") return parts;
+  return { ...parts, entries: [...parts.entries, ...longRopeEntries("phi3", config, parts)] };
+}
+
+/**
+ * MiniCPM 1, 2, 4 and 4.1: Llama's tensors, scales, and LongRoPE. The sparse attention that some have for long contexts is left
+ * aside, as llama.cpp does: all is attended to.
+ */
+export function convertMiniCpm(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const traits = { architecture: "minicpm", interleavedRope: true, headNorms: false } as const;
+  const parts = convertLlama(config, list, prefix, traits);
+  const { hidden, layers, rope } = parts.decoder;
+  const scale = (name: string) => config.positive(name, MAX_SCALE);
+  const entries = [
+    ...parts.entries,
+    entry("minicpm.embedding_scale", "FLOAT32", scale("scale_emb")),
+    entry("minicpm.residual_scale", "FLOAT32", scale("scale_depth") / Math.sqrt(layers)),
+    entry("minicpm.logit_scale", "FLOAT32", hidden / scale("dim_model_base")),
+    ...longRopeEntries("minicpm", config, parts),
+  ];
+  // llama.cpp looks for the factors where this says so.
+  if (rope.scaling.type === "longrope") {
+    entries.push(entry("minicpm.rope.scaling.type", "STRING", "longrope"));
+  }
+  return { ...parts, entries };
+}
+
+/** What files say of LongRoPE beside its factors. */
+function longRopeEntries(architecture: string, config: Fields, { decoder }: ModelParts): Entry[] {
+  const { context, rope } = decoder;
+  if (rope.scaling.type !== "longrope") return [];
   const name = "original_max_position_embeddings";
   const original = (rope.fields.has(name) ? rope.fields : config).count(name, MAX.context);
-  return {
-    ...parts,
-    entries: [
-      ...parts.entries,
-      entry("phi3.rope.scaling.original_context_length", "UINT32", original),
-      entry("phi3.rope.scaling.attn_factor", "FLOAT32", longRopeMagnitude(context / original, original)),
-    ],
-  };
+  const scaling = `${architecture}.rope.scaling`;
+  return [
+    entry(`${scaling}.original_context_length`, "UINT32", original),
+    entry(`${scaling}.attn_factor`, "FLOAT32", longRopeMagnitude(context / original, original)),
+  ];
 }
 
 /** "LongRoPE" (arXiv 2402.13753), section 3.3, with how many times the context was stretched. */

@@ -37,6 +37,28 @@ const PHI3 = {
   rope_scaling: { type: "longrope", short_factor: FACTORS, long_factor: FACTORS.map((f) => 2 * f) },
 };
 
+const ARCEE = {
+  ...DECODER,
+  model_type: "arcee",
+  hidden_act: "relu2",
+  rope_scaling: {
+    rope_type: "yarn",
+    factor: 20,
+    mscale: 1,
+    beta_fast: 32,
+    beta_slow: 1,
+    original_max_position_embeddings: 256,
+  },
+};
+const MINICPM = {
+  ...DECODER,
+  model_type: "minicpm",
+  scale_emb: 12,
+  scale_depth: 1.5,
+  dim_model_base: 256,
+  rope_scaling: { ...PHI3.rope_scaling, rope_type: "longrope", original_max_position_embeddings: 1024 },
+};
+
 /** Values in BF16 by the tensor's name; numbers that BF16 holds. */
 function checkpoint(shapes: Readonly<Record<string, readonly number[]>>) {
   const random = new Random(3);
@@ -65,6 +87,13 @@ const SEPARATE = checkpoint({
   "model.layers.0.self_attn.k_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
   "model.layers.0.self_attn.v_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
   "model.layers.0.mlp.gate_proj.weight": [FFN, HIDDEN],
+  "model.layers.0.mlp.up_proj.weight": [FFN, HIDDEN],
+});
+const UNGATED = checkpoint({
+  ...COMMON,
+  "model.layers.0.self_attn.q_proj.weight": [HEADS * HEAD_DIM, HIDDEN],
+  "model.layers.0.self_attn.k_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
+  "model.layers.0.self_attn.v_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
   "model.layers.0.mlp.up_proj.weight": [FFN, HIDDEN],
 });
 const FUSED = checkpoint({
@@ -116,6 +145,24 @@ Deno.test("Granite: its multipliers", async () => {
     assertEquals(buildPlan(gguf).architecture, "granite");
     const keys = ["embedding_scale", "residual_scale", "attention.scale", "logit_scale"];
     assertEquals(keys.map((key) => gguf.metadata.getNumber(`granite.${key}`)), [12, 0.25, 0.125, 8]);
+  });
+});
+
+Deno.test("Arcee: no gate, and YaRN with its magnitude", async () => {
+  await converted(UNGATED, ARCEE, ({ gguf }) => {
+    const plan = buildPlan(gguf);
+    assertEquals(plan.architecture, "arcee");
+    assertAlmostEquals(plan.rope[0].magnitude, 0.1 * Math.log(20) + 1, 1e-6);
+  });
+});
+
+Deno.test("MiniCPM: its scales, and LongRoPE", async () => {
+  await converted(SEPARATE, MINICPM, async ({ gguf }) => {
+    const plan = buildPlan(gguf, await readRopeFactors(gguf));
+    assertEquals([plan.architecture, plan.rope[0].long?.beyond], ["minicpm", 1024]);
+    const keys = ["embedding_scale", "residual_scale", "logit_scale", "rope.scaling.attn_factor"];
+    assertEquals(keys.map((key) => gguf.metadata.getNumber(`minicpm.${key}`)), [12, 1.5, HIDDEN / 256, 1]);
+    assertEquals(gguf.metadata.getString("minicpm.rope.scaling.type"), "longrope");
   });
 });
 
@@ -177,6 +224,8 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, attention_factor: 1.5 } },
     "rope_scaling.attention_factor",
   ],
+  ["Arcee with another activation", { ...ARCEE, hidden_act: "silu" }, "hidden_act"],
+  ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",
     { ...PHI3, rope_scaling: { ...PHI3.rope_scaling, long_factor: [1] } },

@@ -20,6 +20,7 @@ import type { Fields } from "./json.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
   convertGranite,
+  convertMiniCpm,
   convertMistral,
   convertMistral3,
   convertPhi3,
@@ -60,6 +61,7 @@ const SEED_OSS: LlamaTraits = {
   architecture: "seed_oss",
   feedForwardNorm: "post_attention_norm",
 };
+const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true };
 const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
 const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
@@ -87,6 +89,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   seed_oss: llamaLike(SEED_OSS),
+  arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
@@ -94,6 +97,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   olmo3: { architecture: "olmo2", convert: convertOlmo2 },
   exaone4: { architecture: "exaone4", convert: convertExaone4 },
   granite: { architecture: "granite", convert: convertGranite },
+  minicpm: { architecture: "minicpm", convert: convertMiniCpm },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
