@@ -26,7 +26,9 @@ import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
+import { GLM4MOE } from "./glm4_moe.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, OLMO2 } from "./post_normed.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN3NEXT } from "./qwen3next.ts";
@@ -72,9 +74,11 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   glm4: GLM4,
+  glm4moe: GLM4MOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   gemma2: GEMMA2,
   olmo2: OLMO2,
+  olmoe: OLMOE,
   exaone4: EXAONE4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,

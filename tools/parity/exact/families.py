@@ -12,8 +12,10 @@ from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
 from glm4 import Glm4
+from sigmoid_experts import Glm4Moe
 from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
+from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
 from qwen35 import Qwen35
@@ -51,8 +53,10 @@ FAMILIES = {
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "glm4": Glm4,
+    "glm4moe": Glm4Moe,
     "hunyuan-dense": HunyuanDense,
     "olmo2": Olmo2,
+    "olmoe": Olmoe,
     "exaone4": Exaone4,
     "granite": Granite,
     "granitemoe": GraniteMoe,
