@@ -16,15 +16,24 @@ export interface SigmoidExperts extends ExpertHparams {
   readonly shared: number;
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
-  readonly weighed: Pick<RouteOptions, "divided" | "scale">;
+  /** How they are weighed, and what they are chosen out of. */
+  readonly weighed: Pick<RouteOptions, "divided" | "scale" | "groups">;
 }
 
 const MAX = { shared: 1_048_576 };
 
-/** Shared experts are counted, and each is as wide as `sharedLength` says, or without it as the others. */
-export function readSigmoidExperts(file: GgufFile, h: Hparams, sharedLength?: string): SigmoidExperts {
+/**
+ * Shared experts are counted, and each is as wide as `sharedLength` says, or without it as the others. With `inGroups` experts may be
+ * chosen out of groups.
+ */
+export function readSigmoidExperts(
+  file: GgufFile,
+  h: Hparams,
+  { sharedLength, inGroups = false }: { sharedLength?: string; inGroups?: boolean } = {},
+): SigmoidExperts {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
-  const known = ["expert_shared_count", "expert_weights_scale"] as const;
+  const plain = ["expert_shared_count", "expert_weights_scale"] as const;
+  const known = inGroups ? [...plain, "expert_group_count"] as const : plain;
   const experts = readExpertHparams(file, h, "sigmoid by default", known);
   const count = keys.metadata.getCount(keys.name("expert_shared_count"));
   const each = experts.feedForwardLength;
@@ -39,8 +48,30 @@ export function readSigmoidExperts(file: GgufFile, h: Hparams, sharedLength?: st
     weighed: {
       divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
       scale: keys.scale("expert_weights_scale", 1),
+      groups: inGroups ? readGroups(file, h, experts) : undefined,
     },
   };
+}
+
+/** Groups of equally many experts, and how many a row chooses from. */
+function readGroups(file: GgufFile, h: Hparams, { count, used }: ExpertHparams): RouteOptions["groups"] {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const [all, some] = ["expert_group_count", "expert_group_used_count"];
+  const groups = keys.metadata.getCount(keys.name(all), 0);
+  if (groups <= 1) return undefined;
+  const each = count / groups;
+  if (!Number.isInteger(each) || each < 2) {
+    keys.refuse(all, String(groups), `a divisor of the ${count} experts that leaves two at least in a group`);
+  }
+  const chosen = keys.count(some, groups);
+  if (used > chosen * each) {
+    keys.refuse(
+      some,
+      String(chosen),
+      `enough for the ${used} experts that a row chooses, with ${each} in a group`,
+    );
+  }
+  return { count: groups, used: chosen };
 }
 
 /** Llama's decoder with such experts. Layers behind it that draft tokens are left out. */

@@ -12,7 +12,7 @@ import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
-import { GLM4MOE } from "./sigmoid_experts.ts";
+import { BAILINGMOE2, GLM4MOE } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
@@ -52,6 +52,7 @@ const ALL = {
   phi3: PHI3,
   glm4: GLM4,
   glm4moe: GLM4MOE,
+  bailingmoe2: BAILINGMOE2,
   "hunyuan-dense": HUNYUAN_DENSE,
   olmo2: OLMO2,
   olmo3: OLMO3,

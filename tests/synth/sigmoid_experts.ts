@@ -70,6 +70,70 @@ export const GLM4MOE: Family<SigmoidExpertsShape> = {
   },
 };
 
+/** Ling 2.0: q, k and v are one tensor, and experts are chosen out of groups. */
+export const BAILINGMOE2: Family<
+  SigmoidExpertsShape & {
+    readonly groups: { readonly count: number; readonly used: number };
+    /** Of the shared expert. */
+    readonly sharedWidth: number;
+  }
+> = {
+  tiny: {
+    ...TINY,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    rotated: 32,
+    ropeBase: 6e5,
+    untied: true,
+    headNorms: true,
+    experts: { count: 16, used: 5, feedForward: 256, shared: 1, scale: 2.5 },
+    sharedWidth: 512,
+    groups: { count: 4, used: 3 },
+    leadingDense: 1,
+  },
+  real: {
+    "ling-mini-2.0": {
+      embedding: 2048,
+      feedForward: 5120,
+      layers: 20,
+      vocabulary: 157_184,
+      context: 32_768,
+      heads: 16,
+      kvHeads: 4,
+      headDim: 128,
+      rotated: 64,
+      ropeBase: 6e5,
+      untied: true,
+      headNorms: true,
+      experts: { count: 256, used: 8, feedForward: 512, shared: 1, scale: 2.5 },
+      sharedWidth: 512,
+      groups: { count: 8, used: 4 },
+      leadingDense: 1,
+    },
+  },
+  write(file, shape) {
+    const { embedding, heads, kvHeads, headDim, groups, sharedWidth } = shape;
+    writeKeys(file, shape, {
+      expert_shared_feed_forward_length: sharedWidth,
+      expert_group_count: groups.count,
+      expert_group_used_count: groups.used,
+    });
+    for (let layer = 0; layer < shape.layers + (shape.drafts ?? 0); layer++) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, embedding);
+      file.matrix(`${block}.attn_qkv`, embedding, (heads + 2 * kvHeads) * headDim);
+      file.matrix(`${block}.attn_output`, heads * headDim, embedding);
+      for (const norm of ["attn_q_norm", "attn_k_norm"]) file.vector(`${block}.${norm}.weight`, headDim);
+      file.vector(`${block}.ffn_norm.weight`, embedding);
+      writeHalf(file, layer, shape, sharedWidth, BIAS.inGroups);
+      if (layer < shape.layers) continue;
+      writeNextToken(file, block, embedding);
+      file.vector(`${block}.layer_output_norm.weight`, embedding);
+    }
+  },
+};
+
 function writeKeys(
   file: SynthFile,
   shape: SigmoidExpertsShape,
@@ -90,12 +154,24 @@ function writeKeys(
   writeEnds(file, shape);
 }
 
+/**
+ * A bias of the choice. Where experts are chosen out of groups it is as large as scores: sums of those that sigmoids bring near 1 would
+ * be so alike that rounding often changes which groups are the best, and with a group all experts of a row.
+ */
+const BIAS = { alone: 0.1, inGroups: 0.5 };
+
 /** A layer's feed-forward half; each shared expert is `sharedWidth` wide. */
-function writeHalf(file: SynthFile, layer: number, shape: SigmoidExpertsShape, sharedWidth: number): void {
+function writeHalf(
+  file: SynthFile,
+  layer: number,
+  shape: SigmoidExpertsShape,
+  sharedWidth: number,
+  bias = BIAS.alone,
+): void {
   const { embedding, experts, leadingDense } = shape;
   const block = `blk.${layer}`;
   if (layer < leadingDense) return writeFeedForward(file, block, shape);
   writeExperts(file, block, embedding, experts);
-  file.vector(`${block}.exp_probs_b.bias`, experts.count, 0, 0.1);
+  file.vector(`${block}.exp_probs_b.bias`, experts.count, 0, bias);
   writeSharedExpert(file, block, embedding, experts.shared * sharedWidth);
 }

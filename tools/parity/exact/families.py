@@ -12,7 +12,7 @@ from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mistral3 import Mistral3
 from glm4 import Glm4
-from sigmoid_experts import Glm4Moe
+from sigmoid_experts import BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
@@ -54,6 +54,7 @@ FAMILIES = {
     "phi3": Phi3,
     "glm4": Glm4,
     "glm4moe": Glm4Moe,
+    "bailingmoe2": BailingMoe2,
     "hunyuan-dense": HunyuanDense,
     "olmo2": Olmo2,
     "olmoe": Olmoe,
