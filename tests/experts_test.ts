@@ -50,6 +50,14 @@ const LAYERS: readonly Mixture[] = [
   { count: 5, used: 2, feedForward: 64, ungated: "gelu", biases: true, divided: false },
   { count: 12, used: 3, feedForward: 48, bias: "blk.10.exp_probs_b.bias" },
   { count: 10, used: 2, feedForward: 32, bias: "blk.11.exp_probs_b.bias", divided: false, scale: 2 },
+  {
+    count: 12,
+    used: 3,
+    feedForward: 32,
+    sigmoid: true,
+    bias: "blk.12.exp_probs_b.bias",
+    groups: { count: 4, used: 2 },
+  },
 ];
 const halvesOf = ({ fused, ungated }: Mixture) => fused ? ["gate_up"] : ungated ? ["up"] : ["gate", "up"];
 
@@ -135,13 +143,20 @@ function exact(
 /** Experts and their weights. */
 function choice(
   logits: readonly number[],
-  { used, sigmoid, bias: added, divided = true, scale = 1, scales }: Mixture,
+  { used, sigmoid, bias: added, divided = true, scale = 1, scales, groups = { count: 1, used: 1 } }: Mixture,
   values: ReadonlyMap<string, Float32Array>,
 ): [number, number][] {
   const bias = added ? values.get(added)! : undefined;
   const all = logits.reduce((sum, l) => sum + Math.exp(l), 0);
   const scores = logits.map((l) => sigmoid ? 1 / (1 + Math.exp(-l)) : Math.exp(l) / all);
-  const order = scores.map((score, i) => [i, score + (bias?.[i] ?? 0)]).sort(([, a], [, b]) => b - a);
+  const keys = scores.map((score, i) => score + (bias?.[i] ?? 0));
+  const each = keys.length / groups.count;
+  const worth = (group: number) =>
+    keys.slice(group * each, (group + 1) * each).sort((a, b) => b - a).slice(0, 2).reduce((a, b) => a + b);
+  const best = Array.from({ length: groups.count }, (_, group) => group)
+    .sort((a, b) => worth(b) - worth(a)).slice(0, groups.used);
+  const order = keys.map((key, i) => [i, key]).filter(([i]) => best.includes(Math.floor(i / each)))
+    .sort(([, a], [, b]) => b - a);
   const chosen = order.slice(0, used).map(([i]) => i);
   const sum = divided ? chosen.reduce((total, i) => total + scores[i], 0) : 1;
   const own = scales ? values.get(scales)! : undefined;
@@ -198,6 +213,7 @@ Deno.test("experts: another choice, or other weights, would show", async () => {
     LAYERS.map((layer) => ({ ...layer, scale: 1 })),
     LAYERS.map((layer) => ({ ...layer, scales: undefined })),
     LAYERS.map((layer) => ({ ...layer, divided: undefined })),
+    LAYERS.map((layer) => ({ ...layer, groups: undefined })),
     LAYERS.map((layer) => ({ ...layer, ungated: layer.ungated && "silu" as const })),
     LAYERS.map((layer) => ({ ...layer, activation: undefined })),
     LAYERS.map((layer) => ({ ...layer, biases: false })),

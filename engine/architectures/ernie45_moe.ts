@@ -46,11 +46,7 @@ const MAX = { shared: 1_048_576 };
 function readErnieExperts(file: GgufFile, h: Hparams): ErnieExperts {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   const experts = readExpertHparams(file, h, "softmax over all", ["expert_shared_count"]);
-  const dense = "leading_dense_block_count";
-  const denseLayers = file.metadata.getCount(keys.name(dense));
-  if (denseLayers > h.blockCount) {
-    keys.refuse(dense, String(denseLayers), `0 to ${h.blockCount}, the number of layers`);
-  }
+  const denseLayers = keys.leadingDenseLayers(h.blockCount);
   const interval = keys.count("interleave_moe_layer_step", h.blockCount);
   return { ...experts, shared: readSharedWidth(keys, experts.feedForwardLength), denseLayers, interval };
 }

@@ -42,20 +42,31 @@ export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   const read = new Set(
     plan.tensors.flatMap(({ info, factors }) => [wholeName(info.name), ...factors ? [factors.name] : []]),
   );
+  const blocks = new Set([...read].map(blockOf));
   const parts = new Map<string, LeftOutPart>();
   for (const tensor of file.tensors.values()) {
     if (read.has(tensor.name) || isRopeFactors(tensor.name)) continue;
-    const part = partOf(tensor);
+    const part = partOf(tensor, blocks);
     const { tensors, bytes } = parts.get(part) ?? { tensors: 0, bytes: 0 };
     parts.set(part, { part, tensors: tensors + 1, bytes: bytes + tensor.byteLength });
   }
   return [...parts.values()].sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Whole layers that are left out draft tokens for another decoder to check; keys and values alone belong to one that reads another's. */
-function partOf({ name }: TensorInfo): string {
+/** The layer that a tensor belongs to. */
+function blockOf(name: string): string | undefined {
+  return /^blk\.\d+\./.exec(name)?.[0];
+}
+
+/**
+ * Whole layers that are left out draft tokens for another decoder to check; keys and values alone belong to one of the `blocks` that are
+ * read, which reads another's.
+ */
+function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): string {
   const known = PARTS.find(([, names]) => names.test(name))?.[0];
-  if (/\.attn_(k|v|k_norm)\.weight$/.test(name)) return "keys and values that are never read";
+  if (blocks.has(blockOf(name)) && /\.attn_(k|v|k_norm)\.weight$/.test(name)) {
+    return "keys and values that are never read";
+  }
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 

@@ -18,6 +18,8 @@ export interface LlamaTraits {
   /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
   readonly headNorms: boolean;
   readonly normsLast?: boolean;
+  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  readonly rowNorms?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
@@ -83,6 +85,7 @@ export function buildLlama(
         eps,
         headNorms: traits.headNorms,
         normsLast: traits.normsLast,
+        rowNorms: traits.rowNorms,
         scale,
         fused: traits.fused,
         temperature: traits.temperature,

@@ -10,6 +10,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
@@ -27,7 +28,9 @@ import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
+import { GLM4MOE } from "./glm4_moe.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, OLMO2 } from "./post_normed.ts";
 import { PHI3 } from "./phi3.ts";
 import { QWEN3NEXT } from "./qwen3next.ts";
@@ -77,9 +80,12 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   glm4: GLM4,
+  glm4moe: GLM4MOE,
+  bailingmoe2: BAILINGMOE2,
   "hunyuan-dense": HUNYUAN_DENSE,
   gemma2: GEMMA2,
   olmo2: OLMO2,
+  olmoe: OLMOE,
   exaone4: EXAONE4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,

@@ -127,6 +127,14 @@ export class ArchitectureKeys {
     return drafting;
   }
 
+  /** How many of the layers, the first ones, have no experts. */
+  leadingDenseLayers(layers: number, fallback?: number): number {
+    const name = "leading_dense_block_count";
+    const dense = this.metadata.getCount(this.name(name), fallback);
+    if (dense > layers) this.refuse(name, String(dense), `0 to ${layers}, the number of layers`);
+    return dense;
+  }
+
   /** Refuses a mixture of experts, of an architecture that compy has without them only. */
   refuseExperts(): void {
     const experts = this.metadata.getCount(this.name("expert_count"), 0);

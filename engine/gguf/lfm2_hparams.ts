@@ -29,7 +29,7 @@ export function readLfm2Hparams(file: GgufFile, h: Hparams, mixture: boolean): L
   }
   const window = keys.window();
   if (mixture && window > 0) keys.refuse("attention.sliding_window", String(window), "0 with experts");
-  const denseLayers = mixture ? readDenseLayers(keys, h.blockCount) : h.blockCount;
+  const denseLayers = mixture ? keys.leadingDenseLayers(h.blockCount, 0) : h.blockCount;
   for (const [i, { heads, feedForwardLength }] of h.layers.entries()) {
     if (heads === 0) keys.refuse("attention.head_count", "0", `at least 1 in layer ${i}`);
     if (i < denseLayers && feedForwardLength === 0) {
@@ -37,11 +37,4 @@ export function readLfm2Hparams(file: GgufFile, h: Hparams, mixture: boolean): L
     }
   }
   return { taps, window, denseLayers };
-}
-
-function readDenseLayers(keys: ArchitectureKeys, layers: number): number {
-  const name = "leading_dense_block_count";
-  const dense = keys.metadata.getCount(keys.name(name), 0);
-  if (dense > layers) keys.refuse(name, String(dense), `0 to ${layers}, the number of layers`);
-  return dense;
 }

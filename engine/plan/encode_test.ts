@@ -140,12 +140,13 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
-          assertEquals([r.f32(), r.u32()], [op.beta, op.period]);
+          assertEquals([r.f32(), ...r.u32s(2)], [op.beta, op.period, Number(op.normLast)]);
           break;
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([r.f32(), ...r.u32s(2)], [Math.fround(op.scale), op.window, operand(op.sinks)]);
+          assertEquals(r.f32(), op.softcap);
           break;
         case "quantize":
           assertEquals([code, ...r.u32s(3)], [7, op.x, NONE, op.out.quant]);
@@ -163,7 +164,8 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           break;
         case "route":
           assertEquals([code, ...r.u32s(3)], [12, op.logits, operand(op.bias), 0]);
-          assertEquals([r.u32(), r.f32(), ...r.u32s(4)], [1, 1, operand(op.scales), op.chosen.buffer, 6, 2]);
+          assertEquals([r.u32(), r.f32(), ...r.u32s(3)], [1, 1, operand(op.scales), 1, 1]);
+          assertEquals(r.u32s(3), [op.chosen.buffer, 6, 2]);
           break;
         case "expert_glu":
           assertEquals([code, ...r.u32s(2)], [13, operand(op.x.float), operand(op.x.quant)]);
@@ -207,7 +209,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
         case "delta_rule":
           assertEquals([code, ...r.u32s(4)], [10, op.qkv, op.gate, op.alpha, op.beta]);
           assertEquals(r.u32s(4), [op.decay, op.bias, op.norm, op.heads.layer]);
-          assertEquals([...r.u32s(3), r.f32(), ...r.u32s(3)], [2, 4, 64, op.eps, ...forms(op.out)]);
+          assertEquals([...r.u32s(4), r.f32(), ...r.u32s(3)], [2, 4, 64, 0, op.eps, ...forms(op.out)]);
           break;
       }
     }

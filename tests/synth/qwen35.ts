@@ -93,7 +93,7 @@ export function writeHybrid(
 }
 
 /** What a layer that drafts has beside another's tensors. */
-function writeNextToken(file: SynthFile, block: string, embedding: number): void {
+export function writeNextToken(file: SynthFile, block: string, embedding: number): void {
   file.matrix(`${block}.nextn.eh_proj`, 2 * embedding, embedding);
   for (const norm of ["enorm", "hnorm"]) file.vector(`${block}.nextn.${norm}.weight`, embedding);
   // Spreads the logits, as the output's norm does.

@@ -14,7 +14,9 @@ import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
+import { BAILINGMOE2, GLM4MOE } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
@@ -53,9 +55,12 @@ const ALL = {
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
   glm4: GLM4,
+  glm4moe: GLM4MOE,
+  bailingmoe2: BAILINGMOE2,
   "hunyuan-dense": HUNYUAN_DENSE,
   olmo2: OLMO2,
   olmo3: OLMO3,
+  olmoe: OLMOE,
   exaone4: EXAONE4,
   "exaone4-windows": EXAONE4_WINDOWS,
   granite: GRANITE,

@@ -1,6 +1,7 @@
 //! Which experts a row chooses, by the logits of its router, and how it weighs them. It depends on nothing but the row.
 use super::experts::Chosen;
 use super::{Decode, Op};
+use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::program::{Choice, Operands, Program};
@@ -8,6 +9,30 @@ use crate::simd::{Kernel, Simd, exp};
 
 /// What weights out of sigmoids are divided by at least: the smallest normal number in f16, as in llama.cpp.
 const LEAST_SUM: f32 = 1.0 / 16384.0;
+
+/// How many experts' keys of a group are its own key together.
+const GROUP_BEST: usize = 2;
+
+/// Experts in groups of equally many, of which a row chooses some, and experts of those alone.
+#[derive(Clone, Copy)]
+pub struct Groups {
+    pub count: usize,
+    pub used: usize,
+}
+
+impl Groups {
+    pub const ONE: Self = Self { count: 1, used: 1 };
+
+    fn check(self, Choice { experts, used }: Choice) -> Result<()> {
+        let Self { count, used: groups } = self;
+        let each = experts / count.max(1);
+        let fit = experts == count * each && (count == 1 || each >= GROUP_BEST);
+        if !fit || !(1..=count).contains(&groups) || used > groups * each {
+            bail!("{used} of {experts} experts cannot be chosen out of {groups} of {count} groups");
+        }
+        Ok(())
+    }
+}
 
 pub struct Route {
     logits: usize,
@@ -20,6 +45,7 @@ pub struct Route {
     scale: f32,
     /// Each expert's weight is multiplied by its own.
     scales: Option<usize>,
+    groups: Groups,
     chosen: Chosen,
 }
 
@@ -28,22 +54,24 @@ impl Decode for Route {
         let logits = o.step_float(None)?;
         let (bias, sigmoid, divided) = (o.optional()?, o.flag()?, o.flag()?);
         let (scale, scales) = (o.f32()?, o.optional()?);
+        let groups = Groups { count: o.size()?, used: o.size()? };
         let chosen = Chosen::decode(o)?;
         let experts = chosen.choice.experts;
         o.is_float(logits, Some(experts))?;
+        groups.check(chosen.choice)?;
         if let Some(bias) = bias {
             o.vector(bias, experts)?;
         }
         if let Some(scales) = scales {
             o.vector(scales, experts)?;
         }
-        Ok(Self { logits, sigmoid, divided, bias, scale, scales, chosen })
+        Ok(Self { logits, sigmoid, divided, bias, scale, scales, groups, chosen })
     }
 }
 
 impl Op for Route {
     fn scratch(&self, _: &Program) -> usize {
-        2 * self.chosen.choice.experts.next_multiple_of(16)
+        3 * self.chosen.choice.experts.next_multiple_of(16)
     }
 
     fn run(&self, run: &Run, work: &Work) {
@@ -52,11 +80,23 @@ impl Op for Route {
         let (bias, scales) = (vector(self.bias), vector(self.scales));
         for row in work.items(run.tokens()).flatten() {
             let (logits, out) = (run.float(self.logits, row), self.chosen.row(run, row));
-            let &Self { sigmoid, divided, scale, .. } = self;
+            let &Self { sigmoid, divided, scale, groups, .. } = self;
             // SAFETY: widths were checked at decode; rows of buffers are whole vectors long.
             unsafe {
                 let scratch = work.scratch;
-                run.isa.run(RouteRow { logits, experts, bias, sigmoid, divided, scale, scales, used, out, scratch });
+                run.isa.run(RouteRow {
+                    logits,
+                    experts,
+                    bias,
+                    sigmoid,
+                    divided,
+                    scale,
+                    scales,
+                    groups,
+                    used,
+                    out,
+                    scratch,
+                });
             }
         }
     }
@@ -65,11 +105,13 @@ impl Op for Route {
 /// Chooses `used` of `experts` by score + bias; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
 /// scores are sigmoids of the logits, and the weights are score * scale / (sum of the chosen scores); otherwise scores are
 /// their softmax, and the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
-/// Where a logit is NaN, all weights are. Where there are `scales`, each weight is times its expert's.
+/// Where a logit is NaN, all weights are. Where there are `scales`, each weight is times its expert's. Of several `groups` those are
+/// chosen whose two largest score + bias are the most together, of equals the lower, and experts of those alone.
 ///
 /// # Safety
-/// `logits` and, where they are not null, `bias` and `scales` hold `experts` floats, `logits` in whole vectors; `scratch` holds twice as
-/// many in vectors of 16, and `out` 2 * `used`: the numbers, ascending, then their weights. 1 <= used <= experts.
+/// `logits` and, where they are not null, `bias` and `scales` hold `experts` floats, `logits` in whole vectors; `scratch` holds three
+/// times as many in vectors of 16, and `out` 2 * `used`: the numbers, ascending, then their weights. 1 <= used <= experts. `groups` are of
+/// equally many experts, of two at least where there are several, and those that are used have `used` experts.
 pub struct RouteRow {
     pub logits: *const f32,
     pub experts: usize,
@@ -78,6 +120,7 @@ pub struct RouteRow {
     pub divided: bool,
     pub scale: f32,
     pub scales: *const f32,
+    pub groups: Groups,
     pub used: usize,
     pub out: *mut f32,
     pub scratch: *mut f32,
@@ -88,7 +131,7 @@ impl Kernel for RouteRow {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { logits, experts, bias, sigmoid, divided, scale, scales, used, out, scratch } = self;
+        let Self { logits, experts, bias, sigmoid, divided, scale, scales, groups, used, out, scratch } = self;
         let padded = experts.next_multiple_of(16);
         unsafe {
             let (scores, keys) = (scratch, scratch.add(padded));
@@ -101,11 +144,11 @@ impl Kernel for RouteRow {
                 scores.copy_from_nonoverlapping(logits, experts);
             }
             keys.copy_from_nonoverlapping(scores, experts);
+            // Where neither a bias nor another expert is added, the order of the logits is that of their softmax.
+            if !sigmoid && (!bias.is_null() || groups.count > 1) {
+                softmax(s, keys, experts);
+            }
             if !bias.is_null() {
-                // Without a bias the order of the logits is that of their softmax.
-                if !sigmoid {
-                    softmax(s, keys, experts);
-                }
                 for i in 0..experts {
                     *keys.add(i) += *bias.add(i);
                 }
@@ -116,7 +159,11 @@ impl Kernel for RouteRow {
                 nan |= (*logits.add(i)).is_nan();
                 *keys.add(i) = if key.is_nan() || (*logits.add(i)).is_nan() { f32::NEG_INFINITY } else { key };
             }
-            let keys = std::slice::from_raw_parts(keys, experts);
+            let keys = std::slice::from_raw_parts_mut(keys, experts);
+            if groups.count > 1 {
+                let best = std::slice::from_raw_parts_mut(scratch.add(2 * padded), groups.count + groups.used);
+                keep_groups(keys, best, groups.used);
+            }
             let out = std::slice::from_raw_parts_mut(out, 2 * used);
             let (numbers, weights) = out.split_at_mut(used);
             choose(keys, numbers);
@@ -174,4 +221,25 @@ fn choose(keys: &[f32], places: &mut [f32]) {
         }
     }
     places.sort_unstable_by(f32::total_cmp);
+}
+
+/// Keys outside of the `used` groups of the largest keys become smaller than all that are numbers. A group's key is that of its best
+/// experts together. `best` has room for a key a group and the groups that are used.
+fn keep_groups(keys: &mut [f32], best: &mut [f32], used: usize) {
+    let (sums, places) = best.split_at_mut(best.len() - used);
+    let each = keys.len() / sums.len();
+    for (sum, group) in sums.iter_mut().zip(keys.chunks_exact(each)) {
+        let mut top = [f32::NEG_INFINITY; GROUP_BEST];
+        for key in group {
+            top = if *key > top[0] { [*key, top[0]] } else { [top[0], top[1].max(*key)] };
+        }
+        *sum = top[0] + top[1];
+    }
+    choose(sums, places);
+    let mut kept = places.iter().map(|place| *place as usize).peekable();
+    for (number, group) in keys.chunks_exact_mut(each).enumerate() {
+        if kept.next_if_eq(&number).is_none() {
+            group.fill(f32::NEG_INFINITY);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use compy::formats::BLOCK;
 use compy::kernels::quant_rows::{QuantRows, copy_row, row_bytes};
 use compy::ops::expert_sum::AddScaled;
 use compy::ops::quantize::QuantizeRow;
-use compy::ops::route::RouteRow;
+use compy::ops::route::{Groups, RouteRow};
 use compy::simd::Isa;
 
 struct Case<'a> {
@@ -15,6 +15,7 @@ struct Case<'a> {
     divided: bool,
     scale: f32,
     scales: Option<&'a [f32]>,
+    groups: Groups,
     used: usize,
 }
 
@@ -36,9 +37,10 @@ fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarde
             divided: case.divided,
             scale: case.scale,
             scales: case.scales.map_or(std::ptr::null(), |s| scales.copy(s).as_ptr()),
+            groups: case.groups,
             used: case.used,
             out: out.as_mut_ptr(),
-            scratch: scratch.tail::<f32>(2 * experts.next_multiple_of(16)).as_mut_ptr(),
+            scratch: scratch.tail::<f32>(3 * experts.next_multiple_of(16)).as_mut_ptr(),
         });
     }
     (out[..case.used].iter().map(|n| *n as usize).collect(), out[case.used..].to_vec())
@@ -53,7 +55,17 @@ fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
     let mut order: Vec<usize> = (0..case.logits.len()).collect();
     let all: f64 = order.iter().map(|i| score(*i).exp()).sum();
     let probability = |i: usize| if case.sigmoid { score(i) } else { score(i).exp() / all };
-    let key = |i: usize| case.bias.map_or(score(i), |b| probability(i) + f64::from(b[i]));
+    let key = |i: usize| case.bias.map_or(probability(i), |b| probability(i) + f64::from(b[i]));
+    let Groups { count, used: groups } = case.groups;
+    let each = order.len() / count;
+    let best_two = |group: usize| {
+        let mut keys: Vec<f64> = (group * each..(group + 1) * each).map(key).collect();
+        keys.sort_by(|a, b| b.total_cmp(a));
+        keys.iter().take(2).sum::<f64>()
+    };
+    let mut kept: Vec<usize> = (0..count).collect();
+    kept.sort_by(|a, b| best_two(*b).total_cmp(&best_two(*a)));
+    order.retain(|i| kept[..groups].contains(&(i / each)));
     order.sort_by(|a, b| key(*b).total_cmp(&key(*a)));
     let mut chosen = order[..case.used].to_vec();
     chosen.sort_unstable();
@@ -64,7 +76,7 @@ fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
         (true, true) => sum.max(2f64.powi(-14)),
         (true, false) => 1.0,
         (false, true) => sum,
-        (false, false) => order.iter().map(value).sum(),
+        (false, false) => (0..case.logits.len()).map(|i| value(&i)).sum(),
     };
     let by = f64::from(case.scale) / total;
     let own = |i: &usize| case.scales.map_or(1.0, |s| f64::from(s[*i]));
@@ -90,16 +102,20 @@ fn the_choice_is_that_of_a_sort() {
                 (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
             };
             let [logits, bias, scales] = [(); 3].map(|()| values(&mut random));
-            let used = random.between(1, experts.min(10));
+            let groups = match experts {
+                32.. if random.below(2) == 0 => Groups { count: 4, used: random.between(1, 4) },
+                _ => Groups::ONE,
+            };
+            let used = random.between(1, (experts / groups.count * groups.used).min(10));
             let bias = biased.then_some(&bias[..]);
             let scales = (random.below(2) == 0).then_some(&scales[..]);
             let (divided, scale) = (random.below(2) == 0, random.pick(&[1.0, 2.5]));
-            let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, used };
+            let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, groups, used };
             let (numbers, weights) = route(k, &case, &mut memory);
             let (want, exact) = sorted(&case);
-            // A sigmoid's rounding may make equals of what f64 tells apart, or change their order.
+            // The rounding of a sigmoid, or of the softmax in sums of two, may make equals of what f64 tells apart, or change their order.
             if numbers != want {
-                assert!(sigmoid, "{}: {numbers:?}, want {want:?} of {logits:?}", k.name());
+                assert!(sigmoid || groups.count > 1, "{}: {numbers:?}, want {want:?} of {logits:?}", k.name());
                 continue;
             }
             for (weight, exact) in weights.iter().zip(exact) {
@@ -115,7 +131,8 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
     on_every_isa("route, equals", |k| {
         let mut memory = memory();
         let chosen = |logits: &[f32], sigmoid, memory: &mut _| {
-            route(k, &Case { logits, bias: None, sigmoid, divided: true, scale: 1.0, scales: None, used: 3 }, memory)
+            let (bias, scales, groups) = (None, None, Groups::ONE);
+            route(k, &Case { logits, bias, sigmoid, divided: true, scale: 1.0, scales, groups, used: 3 }, memory)
         };
         for sigmoid in [false, true] {
             let third = 1.0 / 3.0;
@@ -139,6 +156,7 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
             divided: true,
             scale: 1.0,
             scales: None,
+            groups: Groups::ONE,
             used: 3,
         };
         let (numbers, weights) = route(k, &case, &mut memory);
@@ -155,6 +173,41 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
         let (_, weights) = chosen(&[-3e38, 3e38, 0.0], false, &mut memory);
         assert_eq!(weights, [0.0, 1.0, 0.0]);
         8
+    });
+}
+
+#[test]
+fn experts_are_chosen_out_of_the_best_groups() {
+    on_every_isa("route, groups", |k| {
+        let mut memory = memory();
+        let mut chosen = |logits: &[f32], [count, groups]: [usize; 2], sigmoid, bias: &[f32], used| {
+            let groups = Groups { count, used: groups };
+            let bias = (!bias.is_empty()).then_some(bias);
+            let case = Case { logits, bias, sigmoid, divided: true, scale: 2.5, scales: None, groups, used };
+            route(k, &case, &mut memory)
+        };
+        for sigmoid in [false, true] {
+            // The best expert of all is in a group whose two best are less than another's together.
+            let logits = [1.5, -9.0, -9.0, 1.0, 1.0, -9.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0];
+            assert_eq!(chosen(&logits, [4, 1], sigmoid, &[], 2).0, [3, 4]);
+            let next = if sigmoid { [3, 4, 6] } else { [0, 3, 4] };
+            assert_eq!(chosen(&logits, [4, 2], sigmoid, &[], 3).0, next);
+            // Of equal groups the lower, and of equal experts in them; then all of a group's.
+            assert_eq!(chosen(&[0.5; 12], [3, 2], sigmoid, &[], 5).0, [0, 1, 2, 3, 4]);
+            assert_eq!(chosen(&[0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [3, 1], sigmoid, &[], 2).0, [2, 3]);
+            // All groups are none.
+            assert_eq!(chosen(&logits, [4, 4], sigmoid, &[], 3).0, chosen(&logits, [1, 1], sigmoid, &[], 3).0);
+            // A bias chooses groups too, and does not weigh.
+            let (numbers, weights) = chosen(&[0.5; 4], [2, 1], sigmoid, &[-1.0, 0.0, -0.25, -0.25], 2);
+            assert_eq!(numbers, [2, 3]);
+            assert_eq!(weights, [1.25, 1.25]);
+            // A row that is no number chooses experts that there are.
+            let (numbers, weights) = chosen(&[f32::NAN, 0.0, 1.0, f32::NAN, 2.0, 0.0], [3, 1], sigmoid, &[], 2);
+            assert!(numbers[0] < numbers[1] && numbers[1] < 6);
+            assert!(weights.iter().all(|w| w.is_nan()));
+            assert!(chosen(&[f32::NAN; 6], [3, 2], sigmoid, &[], 3).1.iter().all(|w| w.is_nan()));
+        }
+        16
     });
 }
 

@@ -82,7 +82,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 77] = [
+    let lies: [(Lie, &str); 81] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -129,9 +129,13 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
         (|p| p.ops[20][2] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][6] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
-        (|p| p.ops[20][8] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
-        (|p| p.ops[20][9] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
-        (|p| p.ops[20][9] = 1, "Op 20 of the plan: buffer 20 must have 2 columns (got 4)"),
+        (|p| p.ops[20][10] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
+        (|p| p.ops[20][11] = 5, "Op 20 of the plan: 5 of 4 experts cannot be chosen"),
+        (|p| p.ops[20][11] = 1, "Op 20 of the plan: buffer 20 must have 2 columns (got 4)"),
+        (|p| p.ops[20][7] = 3, "Op 20 of the plan: 2 of 4 experts cannot be chosen out of 1 of 3 groups"),
+        (|p| p.ops[20][7] = 4, "Op 20 of the plan: 2 of 4 experts cannot be chosen out of 1 of 4 groups"),
+        (|p| p.ops[20][8] = 0, "Op 20 of the plan: 2 of 4 experts cannot be chosen out of 0 of 2 groups"),
+        (|p| p.ops[20][8] = 3, "Op 20 of the plan: 2 of 4 experts cannot be chosen out of 3 of 2 groups"),
         (|p| p.ops[20][4] = 2, "Op 20 of the plan: a flag must be 0 or 1 (got 2)"),
         (|p| p.ops[38][6] = tensor::GATE, "Op 38 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
         (|p| p.ops[38][8] = 5, "Op 38 of the plan: an activation of a gate and what it gates, without what it gates"),

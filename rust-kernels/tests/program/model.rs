@@ -197,7 +197,7 @@ impl Plan {
     pub fn whole(kv_type: u32) -> Self {
         use buffer::*;
         let (float, quant, fine) = (0, 1, 2);
-        let (heads, delta) = ([1, 4, 2, 16, 0], [0, 1, 2, 32]);
+        let (heads, delta) = ([1, 4, 2, 16, 0], [0, 1, 2, 32, 0]);
         let chosen = [CHOSEN, EXPERTS[0], EXPERTS[1]];
         let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
         Self {
@@ -222,11 +222,11 @@ impl Plan {
                     &[tensor::Q, tensor::Q_BIAS, Q, NONE, 0], &[tensor::K, NONE, K, NONE, 16],
                     &[tensor::V, NONE, V, NONE, 0],
                 ]),
-                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS]]),
+                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 0]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS, 50f32.to_bits()]]),
                 // A layer that reads what another keeps.
-                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0]]),
-                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE]]),
+                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 1]]),
+                of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE, 0]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, ONE, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
@@ -246,13 +246,13 @@ impl Plan {
                 of(3, &[&[FFN, NONE, NONE, 1], &[tensor::DOWN, NONE, X, ONE, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, NORMED, NORMED_QUANT, NONE]]),
                 of(3, &[&[NORMED, NORMED_QUANT, NONE, 1], &[tensor::ROUTER, NONE, ROUTER, NONE, 0]]),
-                of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 1, 2f32.to_bits(), tensor::CHOICE_BIAS], &chosen]),
+                of(12, &[&[ROUTER, tensor::CHOICE_BIAS, 1, 1, 2f32.to_bits(), tensor::CHOICE_BIAS, 2, 1], &chosen]),
                 of(13, &[
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS],
                     &[tensor::EXPERT_UP, NONE, 5, NONE, EXPERT_FFN],
                 ]),
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, tensor::EXPERT_DOWN_BIAS, X, 1]]),
-                of(12, &[&[ROUTER, NONE, 0, 0, 1f32.to_bits(), NONE], &chosen]),
+                of(12, &[&[ROUTER, NONE, 0, 0, 1f32.to_bits(), NONE, 1, 1], &chosen]),
                 of(14, &[&chosen, &[NONE, EXPERT_FFN, tensor::EXPERT_DOWN, NONE, ATTN, 0]]),
                 of(2, &[&[X, tensor::NORM, EPS, ONE, LAST, LAST_QUANT, NONE]]),
                 of(3, &[&[NONE, LAST_QUANT, NONE, 1], &[tensor::EMBD, NONE, LOGITS, NONE, 0]]),

@@ -14,8 +14,10 @@ from model import Model
 from minicpm import MiniCpm
 from mistral3 import Mistral3
 from glm4 import Glm4
+from sigmoid_experts import BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
+from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
 from qwen35 import Qwen35
@@ -55,8 +57,11 @@ FAMILIES = {
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "glm4": Glm4,
+    "glm4moe": Glm4Moe,
+    "bailingmoe2": BailingMoe2,
     "hunyuan-dense": HunyuanDense,
     "olmo2": Olmo2,
+    "olmoe": Olmoe,
     "exaone4": Exaone4,
     "granite": Granite,
     "granitemoe": GraniteMoe,

@@ -4,14 +4,14 @@ import numpy as np
 from model import Model, silu, softmax
 
 
-def mixture(model, x, name, scores, bias=0):
-    """Experts of the largest score + bias, weighed by their scores, which are divided by the sum of the chosen."""
+def mixture(model, x, name, scores, bias=0, divided=True, scale=1):
+    """Experts of the largest score + bias, weighed by scale * score, with `divided` over the sum of the chosen scores."""
     gate, up, down = (model.weights[f"{name}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
     out = np.zeros_like(x)
-    for row, (h, score) in enumerate(zip(x, scores)):
-        chosen = np.argsort(-(score + bias), kind="stable")[:model.key("expert_used_count")]
+    for row, (h, score, key) in enumerate(zip(x, scores, scores + bias)):
+        chosen = np.argsort(-key, kind="stable")[:model.key("expert_used_count")]
         for expert in chosen:
-            weight = score[expert] / score[chosen].sum()
+            weight = scale * score[expert] / (score[chosen].sum() if divided else 1)
             out[row] += weight * (down[expert] @ (silu(gate[expert] @ h) * (up[expert] @ h)))
     return out
 

@@ -1,0 +1,41 @@
+"""GLM-4.5 with experts, as Hugging Face's modeling_glm4_moe.py has it: sigmoids weigh, and with a bias choose; layers that draft are left
+out. Ling 2.0 (modeling_bailing_moe_v2.py): the same out of the best groups, whose two best experts count."""
+import numpy as np
+
+from model import Model, sigmoid
+from phi3 import Phi3
+from qwen3moe import mixture
+
+
+class Glm4Moe(Model):
+    feed_forward_norm = "post_attention_norm"
+
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.layers -= self.key("nextn_predict_layers", 0)
+
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().feed_forward(x, name)
+        scores = sigmoid(self.linear(x, f"{name}.ffn_gate_inp"))
+        weighed = {"divided": self.key("expert_weights_norm"), "scale": self.key("expert_weights_scale")}
+        return (mixture(self, x, name, scores, self.bias(scores, name), **weighed)
+                + super().feed_forward(x, name, "_shexp"))
+
+    def bias(self, scores, name):
+        """What is added to scores for the choice."""
+        return self.weights[f"{name}.exp_probs_b.bias"]
+
+
+class BailingMoe2(Glm4Moe):
+    feed_forward_norm = "ffn_norm"
+    queries_keys_values = Phi3.queries_keys_values
+
+    def bias(self, scores, name):
+        bias = super().bias(scores, name)
+        groups = (scores + bias).reshape(len(scores), self.key("expert_group_count"), -1)
+        worth = np.sort(groups, axis=-1)[..., -2:].sum(axis=-1)
+        best = np.argsort(-worth, axis=-1, kind="stable")[:, :self.key("expert_group_used_count")]
+        hidden = np.full(groups.shape, -np.inf)
+        np.put_along_axis(hidden, best[..., None], 0.0, axis=1)
+        return hidden.reshape(scores.shape) + bias
