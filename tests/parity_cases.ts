@@ -53,7 +53,7 @@ export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
 /**
- * A token that takes another expert, for a rounding that turned a near tie, moves the answers of gemma4's experts more than all else
+ * A token that takes another expert, or group of them, for a rounding that turned a near tie, moves the answers of these more than all else
  * that blocks round. In two seeds that is chance, for compy and for llama.cpp, which differs as much between two processors; in
  * twelve it evens out.
  */
