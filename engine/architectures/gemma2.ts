@@ -1,12 +1,8 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
-import type { Hparams } from "../gguf/hparams.ts";
-import type { PlanBuilder, Value } from "../plan/builder.ts";
-import { linear } from "../plan/ops/matmul.ts";
-import type { Architecture, TensorName } from "./architecture.ts";
-import { buildGemma3, type Seen } from "./gemma3.ts";
-import { groupedAttention } from "./grouped_attention.ts";
+import type { Architecture } from "./architecture.ts";
+import { buildGemma3, decoderAttention } from "./gemma3.ts";
 
-/** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
+/** Layers of the 27B. */
 const LARGEST = 46;
 /** Where the file does not say. */
 const SOFTCAPS = { scores: 50, logits: 30 };
@@ -20,30 +16,14 @@ const ROPE_BASE = 10_000;
 export const GEMMA2: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") ?? SOFTCAPS.logits } }),
   build: (b, h, rope) => {
-    const nearBase = ArchitectureKeys.of(b.file.metadata).ropeBase(ROPE_BASE);
-    return buildGemma3(b, h, rope, { period: 2, window: WINDOW, nearBase, attention: attentionHalf });
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    const softcap = keys.softcap("attn_logit_softcapping") ?? SOFTCAPS.scores;
+    const attention = decoderAttention(LARGEST, { softcap });
+    return buildGemma3(b, h, rope, {
+      period: 2,
+      window: WINDOW,
+      nearBase: keys.ropeBase(ROPE_BASE),
+      attention,
+    });
   },
 };
-
-function attentionHalf(
-  b: PlanBuilder,
-  x: Value,
-  h: Hparams,
-  { table, window }: Seen,
-  name: TensorName,
-): Value {
-  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
-  const width = h.blockCount === LARGEST ? Math.floor(h.embeddingLength / heads) : headDim;
-  const attn = groupedAttention(b, x, {
-    heads,
-    kvHeads,
-    headDim,
-    table,
-    rotated: h.ropeDimensionCount,
-    eps: h.epsilon,
-    scale: 1 / Math.sqrt(width),
-    window,
-    softcap: ArchitectureKeys.of(b.file.metadata).softcap("attn_logit_softcapping") ?? SOFTCAPS.scores,
-  }, name);
-  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
-}

@@ -8,10 +8,10 @@ import { postNorm, type PostNormOptions } from "../plan/ops/post_norm.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
-import { groupedAttention } from "./grouped_attention.ts";
+import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 
-/** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
+/** Layers of the 27B. */
 const LARGEST = 62;
 
 /**
@@ -21,7 +21,8 @@ const LARGEST = 62;
  */
 export const GEMMA3: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
-  build: (b, h, rope) => buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: attentionHalf }),
+  build: (b, h, rope) =>
+    buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: decoderAttention(LARGEST, { headNorms: true }) }),
 };
 
 /** What tells layers with a window from the others; a window of 0 is none. */
@@ -70,27 +71,30 @@ export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, traits: Gemm
   return x;
 }
 
-function attentionHalf(
-  b: PlanBuilder,
-  x: Value,
-  h: Hparams,
-  { table, window }: Seen,
-  name: TensorName,
-): Value {
-  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim, epsilon: eps } = h;
-  const width = h.blockCount === LARGEST ? Math.floor(h.embeddingLength / heads) : headDim;
-  const attn = groupedAttention(b, x, {
-    heads,
-    kvHeads,
-    headDim,
-    table,
-    rotated: h.ropeDimensionCount,
-    eps,
-    headNorms: true,
-    scale: 1 / Math.sqrt(width),
-    window,
-  }, name);
-  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+/**
+ * Of a decoder. The queries of the one of `largest` layers are scaled by the width that a head has of the embedding, the others' by that of
+ * a head.
+ */
+export function decoderAttention(
+  largest: number,
+  norms: Pick<GroupedHeads, "headNorms" | "softcap">,
+): AttentionHalf {
+  return (b, x, h, { table, window }, name) => {
+    const { headCount: heads, headCountKv: kvHeads, keyLength: headDim, epsilon: eps } = h;
+    const width = h.blockCount === largest ? Math.floor(h.embeddingLength / heads) : headDim;
+    const attn = groupedAttention(b, x, {
+      ...norms,
+      heads,
+      kvHeads,
+      headDim,
+      table,
+      rotated: h.ropeDimensionCount,
+      eps,
+      scale: 1 / Math.sqrt(width),
+      window,
+    }, name);
+    return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+  };
 }
 
 /** The feed-forward half, with norms before and after it. */

@@ -13,7 +13,7 @@ import { MetadataMap } from "./metadata.ts";
 import { parseGguf } from "./reader.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
-const FILES = new Map((["gemma3", "gemma4", "gemma4_moe"] as const).map((architecture) => {
+const FILES = new Map((["gemma2", "gemma3", "gemma4", "gemma4_moe"] as const).map((architecture) => {
   return [architecture as Architecture, parseGguf(synthesize({ architecture, types: ["F32"], seed: 1 }))];
 }));
 
@@ -36,6 +36,10 @@ function changed({ architecture, key, tensor }: Change): GgufFile {
 }
 
 const KEYS: readonly (readonly [Architecture, name: string, value: unknown])[] = [
+  ["gemma2", "attn_logit_softcapping", -50],
+  ["gemma2", "final_logit_softcapping", -30],
+  ["gemma2", "attention.sliding_window", 2 ** 31],
+  ["gemma2", "expert_count", 8],
   ["gemma3", "attention.sliding_window", 2 ** 31],
   ["gemma3", "attention.sliding_window_pattern", 0],
   ["gemma3", "rope.freq_base_swa", -1],
@@ -100,13 +104,25 @@ for (const [architecture, name, shape] of TENSORS) {
 }
 
 Deno.test("gemma: the GPU refuses by name what it does not compute", () => {
-  for (const architecture of ["gemma3", "gemma4"] as const) {
+  for (const architecture of ["gemma2", "gemma3", "gemma4"] as const) {
     const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
     assertEquals(
       error.message,
       "Cannot run this model on the GPU: its embedding is scaled; use --backend cpu",
     );
   }
+});
+
+Deno.test("gemma2: what the file leaves out is as in the published models", () => {
+  const attentions = (name: string, value: unknown) =>
+    buildPlan(changed({ architecture: "gemma2", key: [name, value] })).ops.flatMap((op) =>
+      op.op === "attention" ? [op] : []
+    );
+  const [first, second] = attentions("attn_logit_softcapping", undefined);
+  assertEquals([first.softcap, first.window, second.window], [50, 24, 0]);
+  assertEquals(attentions("attention.sliding_window", undefined)[0].window, 4096);
+  const logits = buildPlan(changed({ architecture: "gemma2", key: ["final_logit_softcapping", undefined] }));
+  assert(printPlan(logits).includes("softcap 30"));
 });
 
 Deno.test("gemma4: the last layers keep nothing, and full layers take their keys for values", () => {
