@@ -3,8 +3,8 @@ import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
 import { runJson, withFolder } from "./commands.ts";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
-import { writePublished } from "./published_checkpoints.ts";
-import { PUBLISHED } from "./published_models.ts";
+import { writePublished } from "./published/write.ts";
+import { PUBLISHED } from "./published/registry.ts";
 
 /** What a server answers with the converted model. */
 async function servedFrom(name: string, ask: (server: LiveServer) => Promise<void>): Promise<void> {

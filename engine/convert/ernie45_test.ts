@@ -2,9 +2,9 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
-import { writePublished } from "../../tests/published_checkpoints.ts";
-import { ERNIE45, ERNIE45_MOE, SEED_OSS } from "../../tests/published_ernie45.ts";
-import type { Config, Published } from "../../tests/published_models.ts";
+import { writePublished } from "../../tests/published/write.ts";
+import { ERNIE45, ERNIE45_MOE, SEED_OSS } from "../../tests/published/ernie45.ts";
+import type { Config, Published } from "../../tests/published/model.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { convertCheckpoint, ConvertError, type ConvertReport } from "./convert.ts";
 import { Written } from "./testing.ts";

@@ -1,6 +1,6 @@
 /** Seeded models of ERNIE 4.5 and Seed-OSS as their makers would publish them. */
-import { type StoredTensor, storeFloats, tinyCheckpoint } from "./checkpoints.ts";
-import { attentionNames, type Floats, layered, type Published } from "./published_models.ts";
+import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { attentionNames, type Floats, layered, type Published } from "./model.ts";
 
 const COMMON = {
   intermediate_size: 768,

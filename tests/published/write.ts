@@ -1,10 +1,10 @@
 /** Writes seeded models as their makers would publish them: folders with config.json, tokenizer.json and weights. */
 import { join } from "@std/path";
-import { interleavedPairs } from "../engine/convert/order.ts";
-import { Written } from "../engine/convert/testing.ts";
-import { safetensors, type StoredTensor, storeFloats, writeCheckpoint } from "./checkpoints.ts";
-import type { Floats, Published } from "./published_models.ts";
-import { synthesize } from "./synth/synth.ts";
+import { interleavedPairs } from "../../engine/convert/order.ts";
+import { Written } from "../../engine/convert/testing.ts";
+import { safetensors, type StoredTensor, storeFloats, writeCheckpoint } from "../checkpoints.ts";
+import type { Floats, Published } from "./model.ts";
+import { synthesize } from "../synth/synth.ts";
 
 /** Rows as they are published, from those in rotated pairs. */
 function inHalves({ shape, values }: Floats, headDim: number): Float32Array {

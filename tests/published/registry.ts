@@ -1,0 +1,14 @@
+import { DECODERS } from "./decoders.ts";
+import { ENCODERS } from "./encoders.ts";
+import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
+import { GEMMAS } from "./gemma.ts";
+import type { Published } from "./model.ts";
+
+/** Seeded models as their makers would publish them. */
+export const PUBLISHED: Readonly<Record<string, Published>> = {
+  ...ENCODERS,
+  ...GEMMAS,
+  ...DECODERS,
+  "ERNIE 4.5 with experts": ERNIE45_MOE,
+  "Seed-OSS": SEED_OSS,
+};
