@@ -47,6 +47,19 @@ Deno.test("marks that are no tokens are found in the text", () => {
   });
 });
 
+Deno.test("characters of two units, of which the second stands for a marker elsewhere, are text", () => {
+  const model = thinker();
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  const pairs = Array.from({ length: 8 }, (_, sign) => String.fromCodePoint(0x1f400 + sign, 0x20000 + sign));
+  const text = pairs.join("");
+  const called = call(`{"city": "${text}"}`);
+  assertEquals(readEveryWay(model, plan, `<think>${text}</think>${text}${called}`), {
+    reasoning: text,
+    content: text,
+    calls: [{ name: "get_weather", arguments: `{"city": "${text}"}` }],
+  });
+});
+
 Deno.test("marks without a meaning where they stand are text in what has a form, and left out of free text", () => {
   const model = thinker();
   const constraint = { kind: "json_schema", schema: { type: "string" } } as const;
