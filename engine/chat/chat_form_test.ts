@@ -191,3 +191,44 @@ Deno.test("values that stand as text may be Python's", () => {
     some: "{'a'} or b",
   });
 });
+
+const GLM = "{# <tool_call>f<arg_key>p</arg_key><arg_value>v</arg_value> #}";
+
+Deno.test("between tags a text is what stands there, and any other value JSON, in which tags may stand", () => {
+  const properties = {
+    text: { type: "string" },
+    unit: { enum: ["C", "F"] },
+    list: { type: "array", items: { type: "string" } },
+    some: { type: ["string", "number"] },
+  };
+  const tool = { name: "f", parameters: { type: "object", properties } };
+  const argument = (name: string, value: string) =>
+    `<arg_key>${name}</arg_key><arg_value>${value}</arg_value>`;
+  const read = (written: string, userDefined: string[] = []) => {
+    const model = testModel({ template: GLM, userDefined });
+    const plan = model.form.plan({ messages: USER, tools: [tool] });
+    const { content, calls } = readEveryWay(model, plan, `<tool_call>f${written}</tool_call>`);
+    assertEquals(content, "");
+    return JSON.parse(calls[0].arguments);
+  };
+  const text = ' {"a": 1}\n</arg_key></tool_call><arg_value>"\n';
+  const written = argument("text", text) + argument("unit", "C") + argument("some", "1.5");
+  for (const marks of [[], MARKS, ["<arg_value>", "</arg_value>", "<arg_key>", "</arg_key>"]]) {
+    assertEquals(read(written, marks), { text, unit: "C", some: 1.5 });
+  }
+  const list = ["</arg_value>", '"</arg_value>\\'];
+  assertEquals(read(argument("list", JSON.stringify(list)) + argument("some", '"1.5"')), {
+    list,
+    some: "1.5",
+  });
+  assertEquals(read(argument("text", "1") + argument("some", "one")), { text: "1", some: "one" });
+});
+
+Deno.test("a parameter whose name has what ends names is refused", () => {
+  const { form } = testModel({ template: GLM });
+  for (const name of ["a</arg_key>", ""]) {
+    const parameters = { type: "object", properties: { [name]: { type: "string" } } };
+    const plan = () => form.plan({ messages: USER, tools: [{ name: "f", parameters }] });
+    assertThrows(plan, ConstraintError, "this model's calls cannot write the parameter's name");
+  }
+});

@@ -225,3 +225,9 @@ class JsonScan {
     return false;
   }
 }
+
+/** Whether the text is the beginning of a JSON value, up to some place in a string. */
+export function endsInString(text: string): boolean {
+  const scan = new JsonScan();
+  return [...text.trimStart()].every((unit) => scan.state === "inside" && scan.take(unit)) && scan.quoted;
+}
