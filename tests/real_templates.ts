@@ -49,6 +49,8 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "Granite 3": ["ibm-granite-granite-3.3-2B-Instruct"],
   "Nemotron Nano 2": ["NVIDIA-Nemotron-Nano-v2"],
   "Phi-4-mini": [PHI],
+  "GLM-4.5": ["GLM-4.6", "inclusionai-ling-3.0-flash", "poolside-Laguna-XS-2.1"],
+  "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
 /** They have formats of their own that are not known here, or none: the general one is for them. */
@@ -64,21 +66,15 @@ const GENERAL = {
     "moonshotai-Kimi-K2",
   ],
   thinking: [
-    "GLM-4.6",
-    "GLM-4.7-Flash",
     "HuggingFaceTB-SmolLM3-3B",
     "Kimi-K2-Thinking",
     "MiniMax-M2",
-    "Spark2.5",
     "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
     "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
     "deepseek-ai-DeepSeek-V3.1",
     "deepseek-ai-DeepSeek-V3.2",
     "deepseek-ai-DeepSeek-V4",
-    "inclusionai-ling-3.0-flash",
     "openbmb-MiniCPM5-1B",
-    "poolside-Laguna-S-2.1",
-    "poolside-Laguna-XS-2.1",
   ],
 };
 
@@ -127,7 +123,7 @@ const ENDS = [
   ..."<SPECIAL_11> <SPECIAL_12> <seed:eos> <end_of_turn> <sep> [TOOL_RESULTS] <｜end▁of▁sentence｜>".split(
     " ",
   ),
-  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant>".split(" "),
+  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant> <|observation|>".split(" "),
 ];
 
 /** A model of the case with a real template. */

@@ -47,6 +47,19 @@ Deno.test("marks that are no tokens are found in the text", () => {
   });
 });
 
+Deno.test("characters of two units, of which the second stands for a marker elsewhere, are text", () => {
+  const model = thinker();
+  const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
+  const pairs = Array.from({ length: 8 }, (_, sign) => String.fromCodePoint(0x1f400 + sign, 0x20000 + sign));
+  const text = pairs.join("");
+  const called = call(`{"city": "${text}"}`);
+  assertEquals(readEveryWay(model, plan, `<think>${text}</think>${text}${called}`), {
+    reasoning: text,
+    content: text,
+    calls: [{ name: "get_weather", arguments: `{"city": "${text}"}` }],
+  });
+});
+
 Deno.test("marks without a meaning where they stand are text in what has a form, and left out of free text", () => {
   const model = thinker();
   const constraint = { kind: "json_schema", schema: { type: "string" } } as const;
@@ -177,4 +190,45 @@ Deno.test("values that stand as text may be Python's", () => {
     where: { a: { b: false } },
     some: "{'a'} or b",
   });
+});
+
+const GLM = "{# <tool_call>f<arg_key>p</arg_key><arg_value>v</arg_value> #}";
+
+Deno.test("between tags a text is what stands there, and any other value JSON, in which tags may stand", () => {
+  const properties = {
+    text: { type: "string" },
+    unit: { enum: ["C", "F"] },
+    list: { type: "array", items: { type: "string" } },
+    some: { type: ["string", "number"] },
+  };
+  const tool = { name: "f", parameters: { type: "object", properties } };
+  const argument = (name: string, value: string) =>
+    `<arg_key>${name}</arg_key><arg_value>${value}</arg_value>`;
+  const read = (written: string, userDefined: string[] = []) => {
+    const model = testModel({ template: GLM, userDefined });
+    const plan = model.form.plan({ messages: USER, tools: [tool] });
+    const { content, calls } = readEveryWay(model, plan, `<tool_call>f${written}</tool_call>`);
+    assertEquals(content, "");
+    return JSON.parse(calls[0].arguments);
+  };
+  const text = ' {"a": 1}\n</arg_key></tool_call><arg_value>"\n';
+  const written = argument("text", text) + argument("unit", "C") + argument("some", "1.5");
+  for (const marks of [[], MARKS, ["<arg_value>", "</arg_value>", "<arg_key>", "</arg_key>"]]) {
+    assertEquals(read(written, marks), { text, unit: "C", some: 1.5 });
+  }
+  const list = ["</arg_value>", '"</arg_value>\\'];
+  assertEquals(read(argument("list", JSON.stringify(list)) + argument("some", '"1.5"')), {
+    list,
+    some: "1.5",
+  });
+  assertEquals(read(argument("text", "1") + argument("some", "one")), { text: "1", some: "one" });
+});
+
+Deno.test("a parameter whose name has what ends names is refused", () => {
+  const { form } = testModel({ template: GLM });
+  for (const name of ["a</arg_key>", ""]) {
+    const parameters = { type: "object", properties: { [name]: { type: "string" } } };
+    const plan = () => form.plan({ messages: USER, tools: [{ name: "f", parameters }] });
+    assertThrows(plan, ConstraintError, "this model's calls cannot write the parameter's name");
+  }
 });

@@ -4,6 +4,7 @@ import type { Mark, Marks } from "./marks.ts";
 export type Reading<T = void> = Generator<undefined, T, undefined>;
 
 const SURROGATE = /[\ud800-\udfff]/;
+const FIRST_HALF = /[\ud800-\udbff]/;
 const BLANK = /[^ \n\r\t]/;
 
 /**
@@ -136,10 +137,17 @@ export class Input {
   #first(marks: readonly Mark[]): { at: number; mark: Mark } | undefined {
     let first: { at: number; mark: Mark } | undefined;
     for (const mark of marks) {
-      const at = this.#text.indexOf(mark.sign);
+      const at = this.#find(mark.sign);
       if (at >= 0 && (!first || at < first.at)) first = { at, mark };
     }
     return first;
+  }
+
+  #find(sign: string): number {
+    let at = this.#text.indexOf(sign);
+    // The second half of a character beyond the first plane is no mark, though it is the same unit.
+    while (at > 0 && FIRST_HALF.test(this.#text[at - 1])) at = this.#text.indexOf(sign, at + 1);
+    return at;
   }
 
   /** How much of the end may be the beginning of a mark. */
@@ -216,4 +224,10 @@ class JsonScan {
     this.state = this.endsHere ? "complete" : "broken";
     return false;
   }
+}
+
+/** Whether the text is the beginning of a JSON value, up to some place in a string. */
+export function endsInString(text: string): boolean {
+  const scan = new JsonScan();
+  return [...text.trimStart()].every((unit) => scan.state === "inside" && scan.take(unit)) && scan.quoted;
 }

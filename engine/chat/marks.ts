@@ -13,7 +13,7 @@ export function textMark(text: string): Mark {
   return { text, token: undefined, sign: text };
 }
 
-/** Lone surrogates stand for marker tokens: no decoded text has them. */
+/** Lone surrogates stand for marker tokens: no decoded text has them, but as second halves of pairs. */
 const FIRST_SIGN = 0xdc00;
 const MOST_SIGNS = 0x400;
 const SIGN = /\p{Surrogate}/gu;

@@ -40,6 +40,16 @@ export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
   return propertiesOf(schema, (part) => within(parameters, part));
 }
 
+/** For a parameter whose name has what ends names in the format. */
+export function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
+  return new ConstraintError(
+    `Cannot use the tool ${
+      JSON.stringify(tool.name)
+    }: this model's calls cannot write the parameter's name ` +
+      JSON.stringify(parameter.slice(0, 80)),
+  );
+}
+
 /** Generators like to say all of a schema in `definitions`, and refer to that. */
 function followed(root: Schema): Schema {
   let schema = root;

@@ -66,7 +66,8 @@ export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: Th
   const rest = `${lark.until(thinking.end)} ${blank}`;
   if (state === "open") return rest;
   const label = thinking.label === "" ? "" : lark.text(thinking.label);
-  return state === "free" ? `(${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
+  // Where prompts end with the role, GLM-4.5 begins the thought on a line of its own.
+  return state === "free" ? `(${lark.blank} ${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
 }
 
 /**

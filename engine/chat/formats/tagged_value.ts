@@ -1,0 +1,70 @@
+import { tryJson } from "../types.ts";
+import { endsInString, type Input, type Reading } from "../input.ts";
+import { type LarkGrammar, oneOf } from "../lark.ts";
+import type { Mark, Marks } from "../marks.ts";
+import type { Value } from "../parameters.ts";
+import { looseJson } from "./loose_value.ts";
+import type { Words } from "./python_call.ts";
+
+const BOOLEANS: Readonly<Record<Words, readonly string[]>> = {
+  JSON: ["true", "false"],
+  Python: ["true", "false", "True", "False"],
+};
+
+/** A value between tags, and the tag that ends it: a text stands there as it is, any other value as JSON. */
+export function taggedValue(lark: LarkGrammar, value: Value, end: Mark, words: Words): string {
+  return value.kind === "text" ? lark.until(end) : `${writeValue(lark, value, end, words)} ${lark.mark(end)}`;
+}
+
+function writeValue(
+  lark: LarkGrammar,
+  value: Exclude<Value, { kind: "text" }>,
+  end: Mark,
+  words: Words,
+): string {
+  if (value.kind === "choice" && isPlainChoice(value, end)) {
+    return oneOf(value.choices.map((text) => lark.text(text)));
+  }
+  // Models whose templates show Python's words write JSON's too.
+  if (value.kind === "boolean") return oneOf(BOOLEANS[words].map((word) => lark.text(word)));
+  return lark.part({ kind: "json_schema", schema: schemaOf(value) });
+}
+
+/** Whether the texts can stand as they are. */
+function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): boolean {
+  return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
+}
+
+function schemaOf(value: Exclude<Value, { kind: "text" | "boolean" }>): unknown {
+  return value.kind === "choice" ? { enum: value.choices } : value.schema;
+}
+
+/**
+ * Hands on a value and takes the tag that ends it; false where it does not end. Text becomes a JSON string as it comes; another
+ * value is JSON or Python, and text only if it is neither.
+ */
+export function* readTaggedValue(
+  input: Input,
+  emit: (json: string) => void,
+  end: Mark,
+  marks: Marks,
+  value?: Value,
+): Reading<boolean> {
+  const isText = value?.kind === "text" || (value?.kind === "choice" && isPlainChoice(value, end));
+  if (isText) {
+    emit('"');
+    const ended = yield* input.until([end], (text) => emit(JSON.stringify(text).slice(1, -1)));
+    if (ended) emit('"');
+    return ended !== undefined;
+  }
+  for (let text = "";;) {
+    if (!(yield* input.until([end], (piece) => text += piece))) return false;
+    const json = tryJson(text) === undefined ? looseJson(text, marks) : text.trim();
+    // A tag that is no token may stand in a string of the value.
+    if (json === undefined && value && end.token === undefined && endsInString(text)) text += end.text;
+    else {
+      emit(json ?? JSON.stringify(text));
+      return true;
+    }
+  }
+}
