@@ -8,7 +8,13 @@ import { onKernels } from "./preemption_campaign.ts";
 
 const [isa] = instructionSets();
 /** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
-const REQUESTS: { readonly [architecture: string]: number } = { gemma4_moe: 90, "exaone4-windows": 90 };
+const REQUESTS: { readonly [architecture: string]: number } = {
+  gemma2: 90,
+  gemma4_moe: 90,
+  "gpt-oss": 90,
+  olmo3: 90,
+  "exaone4-windows": 90,
+};
 
 for (const architecture of DECODERS) {
   Deno.test(`${architecture}: cuts and company change no bit of the logits`, async () => {
