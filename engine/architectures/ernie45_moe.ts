@@ -1,16 +1,15 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
-import { type ExpertHparams, readExpertHparams } from "../gguf/expert_hparams.ts";
+import { readExpertHparams } from "../gguf/expert_hparams.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { Architecture } from "./architecture.ts";
-import { addFeedForward } from "./granite_experts.ts";
 import { buildLlama } from "./llama.ts";
-import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
+import { addFeedForward, addSharedMixture, MAX_SHARED_WIDTH, type SharedExperts } from "./shared_experts.ts";
 
 /**
- * ERNIE 4.5's mixtures of experts: Llama's decoder, of which every so manieth layer behind the first ones has experts, chosen by the
+ * ERNIE 4.5's mixtures of experts: Llama's decoder, of whose layers behind the first ones one in so many has experts, chosen by the
  * softmax over all with a bias that does not weigh, and beside them some that every row goes through, as one wide expert.
  * Source: Hugging Face transformers, models/ernie4_5_moe.
  */
@@ -25,23 +24,18 @@ function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       const hasExperts = layer >= experts.denseLayers && (layer + 1) % experts.interval === 0;
       if (!hasExperts) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
       const bias = name("exp_probs_b.bias");
-      mixture(b, x, addTo, experts, name, { bias: b.file.tensors.has(bias) ? bias : undefined });
-      if (experts.shared === 0) return;
-      addFeedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), { addTo });
+      const known = b.file.tensors.has(bias) ? bias : undefined;
+      addSharedMixture(b, x, experts, name, { addTo }, { bias: known });
     },
   });
 }
 
-interface ErnieExperts extends ExpertHparams {
-  /** Width of the experts that every row goes through, side by side; 0 where there are none. */
-  readonly shared: number;
+interface ErnieExperts extends SharedExperts {
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
   /** Of the others one in so many layers has experts, the last of them. */
   readonly interval: number;
 }
-
-const MAX = { shared: 1_048_576 };
 
 function readErnieExperts(file: GgufFile, h: Hparams): ErnieExperts {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
@@ -56,6 +50,6 @@ function readSharedWidth(keys: ArchitectureKeys, each: number): number {
   const length = "expert_shared_feed_forward_length";
   const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
   const shared = keys.metadata.getCount(keys.name(length), count * each);
-  if (shared > MAX.shared) keys.refuse(length, String(shared), `0 to ${MAX.shared}`);
+  if (shared > MAX_SHARED_WIDTH) keys.refuse(length, String(shared), `0 to ${MAX_SHARED_WIDTH}`);
   return shared;
 }

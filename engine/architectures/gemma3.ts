@@ -33,7 +33,7 @@ export interface Seen {
 
 /** What a file may leave out about windows. */
 interface Windows {
-  /** Every how-manieth layer has none. */
+  /** One layer in so many has none, the last of them. */
   readonly period: number;
   /** Tokens that the others see; 0 is all. */
   readonly window: number;
@@ -77,13 +77,13 @@ export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, traits: Gemm
  */
 export function decoderAttention(
   largest: number,
-  norms: Pick<GroupedHeads, "headNorms" | "softcap">,
+  traits: Pick<GroupedHeads, "headNorms" | "softcap">,
 ): AttentionHalf {
   return (b, x, h, { table, window }, name) => {
     const { headCount: heads, headCountKv: kvHeads, keyLength: headDim, epsilon: eps } = h;
     const width = h.blockCount === largest ? Math.floor(h.embeddingLength / heads) : headDim;
     const attn = groupedAttention(b, x, {
-      ...norms,
+      ...traits,
       heads,
       kvHeads,
       headDim,

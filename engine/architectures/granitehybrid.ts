@@ -6,9 +6,10 @@ import { embed } from "../plan/ops/embed.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
-import { addFeedForward, addGraniteMixture, readGraniteExperts } from "./granite_experts.ts";
+import { addGraniteMixture, readGraniteExperts } from "./granite_experts.ts";
 import { mixAttention, mixMamba2 } from "./mamba_hybrid.ts";
 import type { Rope } from "./rope.ts";
+import { addFeedForward } from "./shared_experts.ts";
 
 /**
  * Granite 4: layers of Mamba2, and of attention where there are KV heads; multipliers of the embedding, of what each half of a

@@ -11,7 +11,7 @@ import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
 import { isDrafting } from "./left_out.ts";
 import type { Rope } from "./rope.ts";
 
-/** Every so manieth layer has no window. */
+/** One layer in so many has no window, the last of them. */
 const PERIOD = 4;
 
 /** How a layer's heads are normed, turned, and what they see. */

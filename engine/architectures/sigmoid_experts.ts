@@ -4,23 +4,18 @@ import type { Hparams } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { RouteOptions } from "../plan/ops/route.ts";
-import { addFeedForward } from "./granite_experts.ts";
 import { isDrafting } from "./left_out.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";
-import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
+import { addFeedForward, addSharedMixture, MAX_SHARED_WIDTH, type SharedExperts } from "./shared_experts.ts";
 
 /** Experts that sigmoids weigh, behind the first layers, and beside them some that every row goes through, as one wide expert. */
-export interface SigmoidExperts extends ExpertHparams {
-  /** Width of the experts that every row goes through, side by side; 0 where there are none. */
-  readonly shared: number;
+export interface SigmoidExperts extends SharedExperts {
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
   /** How they are weighed, and what they are chosen out of. */
   readonly weighed: Pick<RouteOptions, "divided" | "scale" | "groups">;
 }
-
-const MAX = { shared: 1_048_576 };
 
 /**
  * Shared experts are counted, and each is as wide as `sharedLength` says, or without it as the others. With `inGroups` experts may be
@@ -38,8 +33,12 @@ export function readSigmoidExperts(
   const count = keys.metadata.getCount(keys.name("expert_shared_count"));
   const each = experts.feedForwardLength;
   const shared = count * (sharedLength ? keys.metadata.getCount(keys.name(sharedLength), 0) || each : each);
-  if (shared > MAX.shared) {
-    keys.refuse("expert_shared_count", String(count), `0 to ${Math.floor(MAX.shared / (shared / count))}`);
+  if (shared > MAX_SHARED_WIDTH) {
+    keys.refuse(
+      "expert_shared_count",
+      String(count),
+      `0 to ${Math.floor(MAX_SHARED_WIDTH / (shared / count))}`,
+    );
   }
   return {
     ...experts,
@@ -90,9 +89,7 @@ export function buildSigmoidExperts(
     feedForward(x, addTo, name, layer) {
       if (layer < experts.denseLayers) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
       const bias = name("exp_probs_b.bias");
-      mixture(b, x, addTo, experts, name, { ...experts.weighed, sigmoid: true, bias });
-      if (experts.shared === 0) return;
-      addFeedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), { addTo });
+      addSharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
     },
   });
 }

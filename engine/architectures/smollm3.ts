@@ -1,7 +1,7 @@
 import type { Architecture } from "./architecture.ts";
 import { llamaLike } from "./llama.ts";
 
-/** Every so manieth layer has no positions. Files do not say it. */
+/** One layer in so many has no positions, the last of them. Files do not say it. */
 const INTERVAL = 4;
 
 /** SmolLM3: Llama's decoder, in which every fourth layer attends without positions ("RoPE to NoPE", arXiv 2501.18795). */

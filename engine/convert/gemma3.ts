@@ -6,7 +6,7 @@ import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-/** Every so manieth layer has no window. */
+/** One layer in so many has no window, the last of them. */
 const PERIOD = 6;
 /** Layers of the 27B, whose queries are scaled by the width that a head has of the embedding. */
 const LARGEST = 62;

@@ -6,7 +6,7 @@ import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 const MAX_SCALE = 1e9;
-/** Every so manieth layer of SmolLM3 has no positions. */
+/** One layer of SmolLM3 in so many has no positions, the last of them. */
 const INTERVAL = 4;
 
 /** SmolLM3: Llama's tensors. GGUF has no key for layers without positions, so that they must be where they always are. */

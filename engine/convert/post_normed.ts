@@ -6,7 +6,7 @@ import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-/** Every so manieth layer has no window. */
+/** One layer in so many has no window, the last of them. */
 const PERIOD = 4;
 
 /** The tensors and keys of OLMo 2, and of OLMo 3, which has windows. `prefix` is what stands before `layers.0`. */

@@ -6,7 +6,7 @@ import type { GgufFile } from "./types.ts";
 export interface DeltaHparams {
   /** Layers that are computed: without those at the end that only draft tokens. */
   readonly layers: number;
-  /** Every how-manieth layer attends to all tokens. */
+  /** One layer in so many attends to all tokens, the last of them. */
   readonly attentionInterval: number;
   /** Heads of queries and of keys; divides valueHeads. */
   readonly keyHeads: number;

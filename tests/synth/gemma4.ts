@@ -10,7 +10,7 @@ interface Kind {
 
 export interface Gemma4Shape extends Dimensions {
   readonly heads: number;
-  /** Every so manieth layer has no window. */
+  /** One layer in so many has no window, the last of them. */
   readonly period: number;
   readonly full: Kind;
   readonly sliding: Kind;
