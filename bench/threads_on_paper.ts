@@ -36,6 +36,7 @@ export const KERNELS = {
   mostPanels: 15,
   gluColumns: 288,
   attentionRows: 64,
+  headsTogether: 4,
   block: 32,
   runs: 8,
   cutRows: 128,
@@ -229,7 +230,10 @@ function unit(tensors: readonly PlanTensor[], width: number, m: number, threads:
   return { runs, each: prepare(tensors, m) };
 }
 
-/** As ops/attention: a tile of rows and a KV head an item, those that see most first; sequences have nothing in common. */
+/**
+ * As ops/attention: a tile of rows and a KV head an item, or some of its query heads; those that see most first. Sequences have nothing in
+ * common.
+ */
 function attention(
   plan: Plan,
   op: Extract<PlanOp, { op: "attention" }>,
@@ -240,13 +244,17 @@ function attention(
   const tokens = Math.max(1, Math.floor(KERNELS.attentionRows / (heads / kvHeads)));
   const bytes = kvBytesPerLayer(plan.kv.type, plan.kv.layers[layer]) / kvHeads;
   const operations = 2 * 2 * (heads / kvHeads) * headDim;
+  const tiles = sequences * Math.ceil(rows / tokens) * kvHeads;
+  const most = Math.floor(heads / kvHeads / KERNELS.headsTogether);
+  const pieces = Math.max(1, Math.min(Math.ceil(threads / tiles), most));
   const runs: number[] = [];
   for (let sequence = 0; sequence < sequences; sequence++) {
     for (let last = rows; last > 0; last -= tokens) {
       const first = Math.max(0, last - tokens);
       const [seen, mean] = [cached + last, cached + (first + 1 + last) / 2];
-      const time = Math.max(seen * bytes / CORE.bytes, operations * mean * (last - first) / CORE.float);
-      for (let head = 0; head < kvHeads; head++) runs.push(time);
+      const computed = operations * mean * (last - first) / pieces;
+      const time = Math.max(seen * bytes / CORE.bytes, computed / CORE.float);
+      for (let piece = 0; piece < kvHeads * pieces; piece++) runs.push(time);
     }
   }
   return { runs: threads === 1 ? runs : runs.sort((a, b) => b - a), each: 0 };

@@ -61,6 +61,7 @@ Deno.test("the numbers on paper are the kernels' own", async () => {
     ["kernels/float_gemm.rs", "THIN_PANELS", KERNELS.thinPanels],
     ["kernels/tiles.rs", "MOST_PANELS", KERNELS.mostPanels],
     ["kernels/kv/mod.rs", "MAX_ROWS", KERNELS.attentionRows],
+    ["ops/attention/mod.rs", "EACH", KERNELS.headsTogether],
     ["ops/glu.rs", "COLUMNS", KERNELS.gluColumns],
     ["kernels/tiles.rs", "RUNS", KERNELS.runs],
     ["kernels/tiles.rs", "CUT_ROWS", KERNELS.cutRows],

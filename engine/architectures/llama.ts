@@ -28,6 +28,8 @@ export interface LlamaTraits {
   readonly temperature?: RopeOptions["temperature"];
   /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
   readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
+  /** What a layer's heads read, of x, which is normed: [rows, columns of its output matrix]; by default grouped heads. */
+  readonly attention?: (x: Value, name: TensorName) => Value;
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** The feed-forward half has no gate, and this activation. */
@@ -70,26 +72,28 @@ export function buildLlama(
   const { embedding = 1, residual = 1, attention: scale = 1 / Math.sqrt(h.keyLength) } = traits.scales ?? {};
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
   const out = { rows: h.embeddingLength, addTo: x, times: residual };
-  const table = ropeTable(b, rope.angles());
+  const table = traits.attention ? undefined : ropeTable(b, rope.angles());
   for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     if (heads > 0) {
       const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
-      const attn = kvHeads === 0 ? attnIn : groupedAttention(b, attnIn, {
-        heads,
-        kvHeads,
-        headDim: h.keyLength,
-        table: traits.hasPositions?.(layer) ?? true ? table : undefined,
-        rotated: h.ropeDimensionCount,
-        interleaved: traits.interleavedRope,
-        eps,
-        headNorms: traits.headNorms,
-        normsLast: traits.normsLast,
-        rowNorms: traits.rowNorms,
-        scale,
-        fused: traits.fused,
-        temperature: traits.temperature,
-      }, name);
+      const grouped = () =>
+        groupedAttention(b, attnIn, {
+          heads,
+          kvHeads,
+          headDim: h.keyLength,
+          table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+          rotated: h.ropeDimensionCount,
+          interleaved: traits.interleavedRope,
+          eps,
+          headNorms: traits.headNorms,
+          normsLast: traits.normsLast,
+          rowNorms: traits.rowNorms,
+          scale,
+          fused: traits.fused,
+          temperature: traits.temperature,
+        }, name);
+      const attn = kvHeads === 0 ? attnIn : traits.attention?.(attnIn, name) ?? grouped();
       linear(b, attn, [{ ...out, name: name("attn_output") }]);
     }
     if (feedForwardLength === 0 && !traits.feedForward) continue;

@@ -1,6 +1,6 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
-import { type Hparams, readHparams } from "../gguf/hparams.ts";
+import { type Allowed, type Hparams, readHparams } from "../gguf/hparams.ts";
 import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
@@ -12,6 +12,7 @@ import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
+import { DEEPSEEK2 } from "./deepseek2.ts";
 import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
@@ -82,6 +83,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   glm4: GLM4,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
+  deepseek2: DEEPSEEK2,
   "hunyuan-dense": HUNYUAN_DENSE,
   gemma2: GEMMA2,
   olmo2: OLMO2,
@@ -123,7 +125,7 @@ export function buildPlan(
 ): Plan {
   const architecture = architectureOf(file);
   const hparams = readHparams(file, architecture.allows);
-  checkHeads(hparams);
+  checkHeads(hparams, architecture.allows);
   const keys = ArchitectureKeys.of(file.metadata);
   const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
   const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
@@ -176,12 +178,14 @@ export async function readRopeFactors(file: GgufFile): Promise<RopeFactors> {
   return await readFactors(file, readHparams(file, architectureOf(file).allows));
 }
 
-function checkHeads(h: Hparams): void {
+function checkHeads(h: Hparams, allowed: Allowed = {}): void {
   const refuse = (key: string, got: number, must: string) => {
     const field = `key ${quote(`${h.architecture}.attention.${key}`)}`;
     throw new GgufError("GGUF_HPARAM", `must be ${must} (got ${got})`, { field });
   };
-  if (h.valueLength !== h.keyLength) refuse("value_length", h.valueLength, `the key length ${h.keyLength}`);
+  if (h.valueLength !== h.keyLength && !allowed.valuesDiffer) {
+    refuse("value_length", h.valueLength, `the key length ${h.keyLength}`);
+  }
   if (h.keyLength % HEAD_DIM_STEP !== 0) {
     refuse("key_length", h.keyLength, `a multiple of ${HEAD_DIM_STEP}`);
   }

@@ -53,7 +53,11 @@ export function readSigmoidExperts(
 }
 
 /** Groups of equally many experts, and how many a row chooses from. */
-function readGroups(file: GgufFile, h: Hparams, { count, used }: ExpertHparams): RouteOptions["groups"] {
+export function readGroups(
+  file: GgufFile,
+  h: Hparams,
+  { count, used }: ExpertHparams,
+): RouteOptions["groups"] {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   const [all, some] = ["expert_group_count", "expert_group_used_count"];
   const groups = keys.metadata.getCount(keys.name(all), 0);

@@ -38,6 +38,8 @@ export interface Allowed {
   readonly bothDirections?: boolean;
   /** Norms about the mean, of which the epsilon has another key. */
   readonly layerNorm?: boolean;
+  /** Values whose heads are not as wide as those of keys. */
+  readonly valuesDiffer?: boolean;
   /** That key counts where the file does not have the usual one. */
   readonly eitherEpsilon?: boolean;
 }

@@ -20,8 +20,8 @@ import type {
   TensorId,
 } from "./plan.ts";
 
-/** What an expert's rows come in, so that each expert's weights begin with a panel of any instruction set. */
-const EXPERT_ROWS = 16;
+/** What the rows of each of several matrices in a tensor come in, so that it begins with a panel of any instruction set. */
+const STACKED_ROWS = 16;
 
 /** The type whose matrices come with a number that their values are multiplied by, or one an expert. */
 const WITH_FACTORS: TensorType = "NVFP4";
@@ -150,13 +150,28 @@ export class PlanBuilder {
 
   /** A tensor of `count` matrices, one an expert. */
   experts(name: string, columns: number, rows: number, count: number): TensorId {
-    const info = requireTensor(this.file, name, [columns, rows, count]);
-    if (rows % EXPERT_ROWS !== 0) {
-      const detail = `an expert must have a multiple of ${EXPERT_ROWS} rows (got ${rows})`;
+    return this.#stacked("an expert", name, [columns, rows, count], count);
+  }
+
+  /** A tensor of `count` matrices of which every row reads all. */
+  matrices(name: string, columns: number, rows: number, count: number): TensorId {
+    return this.#stacked("a matrix", name, [columns, rows, count]);
+  }
+
+  #stacked(
+    what: string,
+    name: string,
+    shape: readonly [columns: number, rows: number, count: number],
+    experts?: number,
+  ): TensorId {
+    const [columns, rows, count] = shape;
+    const info = requireTensor(this.file, name, shape);
+    if (rows % STACKED_ROWS !== 0) {
+      const detail = `${what} must have a multiple of ${STACKED_ROWS} rows (got ${rows})`;
       throw new GgufError("GGUF_HPARAM", detail, { field: `tensor ${quote(name)}` });
     }
     const factors = this.#factorsOf(info, count);
-    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts: count, factors });
+    return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts, factors });
   }
 
   /** What a matrix's values are multiplied by, of a type that files have such numbers for; not where an op has read them already. */

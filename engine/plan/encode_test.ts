@@ -75,7 +75,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
     const r = new Reader(encodePlan(plan, SIZES));
-    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 13, 48, 5, plan.vocabSize, ...kv]);
+    assertEquals(r.u32s(5 + kv.length), [0x4e4c5043, 14, 48, 5, plan.vocabSize, ...kv]);
     assertEquals(r.u32s(recurrent.length), recurrent);
     assertEquals(r.u64(), arenaBytes);
     const tables = Array.from({ length: r.u32() }, () => {
@@ -140,7 +140,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
           assertEquals(r.u32s(2), [operand(op.qNorm), operand(op.kNorm)]);
           assertEquals(r.u32s(5), [op.heads.layer, 8, 2, 32, Number(op.heads.gated)]);
           assertEquals([...r.u32s(2), r.f32(), r.u32()], [op.rotated, Number(op.interleaved), op.eps, 0]);
-          assertEquals([r.f32(), ...r.u32s(2)], [op.beta, op.period, Number(op.normLast)]);
+          assertEquals([r.f32(), ...r.u32s(3)], [op.beta, op.period, Number(op.normLast), op.vFrom]);
           break;
         case "attention":
           assertEquals([code, ...r.u32s(2)], [6, op.q, op.out]);

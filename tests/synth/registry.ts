@@ -4,6 +4,7 @@ import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
+import { DEEPSEEK2, DEEPSEEK2_LITE } from "./latent.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
@@ -57,6 +58,8 @@ const ALL = {
   glm4: GLM4,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
+  deepseek2: DEEPSEEK2,
+  "deepseek2-lite": DEEPSEEK2_LITE,
   "hunyuan-dense": HUNYUAN_DENSE,
   olmo2: OLMO2,
   olmo3: OLMO3,

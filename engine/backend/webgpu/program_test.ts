@@ -71,6 +71,7 @@ Deno.test("operands that the GPU does not compute with are refused by name", () 
     [changed(dense, "rms_norm", { weight: undefined }), "it has norms without weights, or scaled ones"],
     [added, "its residuals have a multiplier"],
     [changed(dense, "rope_append", { vNorm: true }), "its values are normed"],
+    [changed(dense, "rope_append", { vFrom: 32 }), "a part of its keys are its values"],
     [changed(dense, "rope_append", { beta: 0.1, period: 64 }), "its queries have a temperature by position"],
     [changed(dense, "rope_append", { kNorm: undefined }), "only its queries, or only its keys, are normed"],
     [changed(dense, "candidates", { scale: 0.5 }), "its logits are scaled or capped"],

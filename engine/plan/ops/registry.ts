@@ -25,6 +25,7 @@ import { GATE } from "./gate.ts";
 import { GATED_CONV } from "./gated_conv.ts";
 import { GLU } from "./glu.ts";
 import { GROUPED_NORM } from "./grouped_norm.ts";
+import { HEAD_MATMUL } from "./head_matmul.ts";
 import { JOIN } from "./join.ts";
 import { KEEP } from "./keep.ts";
 import { LAYER_NORM } from "./layer_norm.ts";
@@ -77,6 +78,7 @@ export const KINDS = [
   RECALL,
   KEEP,
   EXPERT_ACTIVATED,
+  HEAD_MATMUL,
 ] as const;
 
 /** One op of a plan. */

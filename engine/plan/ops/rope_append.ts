@@ -27,12 +27,15 @@ export const ROPE_APPEND = opKind({
     period: integer,
     /** Heads are normed after they were turned, not before. */
     normLast: flag,
+    /** The column from which on values are kept; before it there are zeros. */
+    vFrom: integer,
   },
   text: (op, t) => {
     const { layer, heads, kvHeads, headDim, gated } = op.heads;
     const what = `layer ${layer}, ${heads}/${kvHeads} heads of ${headDim}, rotated ${op.rotated}` +
       (op.interleaved ? " interleaved" : "") + (gated ? ", gated" : "") +
       (op.vNorm ? ", values normed" : "") + (op.normLast ? ", normed last" : "") +
+      (op.vFrom ? `, values from column ${op.vFrom} on` : "") +
       (op.beta ? `, temperature ${op.beta} a power of ${op.period}` : "");
     const buffers = [op.q, op.k, op.v, op.table].filter((id) => id !== undefined);
     const operands = [t.buffers(...buffers), t.tensors(op.qNorm, op.kNorm)].filter(Boolean);
@@ -54,6 +57,8 @@ export interface RopeOptions {
   readonly normLast?: boolean;
   /** Norms the value heads, without weights. */
   readonly vNorm?: boolean;
+  /** The column of a value head from which on it is kept; before it there are zeros. */
+  readonly vFrom?: number;
   /** Multiplies queries by 1 + beta ln(1 + floor(position / period)). */
   readonly temperature?: { readonly beta: number; readonly period: number };
 }
@@ -85,5 +90,6 @@ export function ropeAppend(
     beta: rope.temperature?.beta ?? 0,
     period: rope.temperature?.period ?? 0,
     normLast: rope.normLast ?? false,
+    vFrom: rope.vFrom ?? 0,
   });
 }

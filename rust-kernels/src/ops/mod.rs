@@ -14,6 +14,7 @@ pub mod gate;
 pub mod gated_conv;
 pub mod glu;
 pub mod grouped_norm;
+pub mod head_matmul;
 pub mod join;
 pub mod keep;
 pub mod layer_norm;
@@ -142,4 +143,5 @@ ops! {
     31 => recall::Recall,
     32 => keep::Keep,
     33 => expert_activated::ExpertActivated,
+    36 => head_matmul::HeadMatMul,
 }

@@ -84,9 +84,14 @@ impl Product {
     pub fn scratch(p: &Program, x: Out) -> usize {
         let Some(index) = x.quant.or(x.fine) else { return 0 };
         let most = p.most_rows(p.buffers[index].rows).expect("checked at decode");
-        let (planes, tile) = if x.fine.is_some() { (2, ROW_ROUND * FINE_COLUMNS) } else { (1, 0) };
-        let rows = planes * most.next_multiple_of(ROW_ROUND);
-        corrections_len(rows, p.buffers[index].columns, ROW_ROUND).next_multiple_of(16) + tile
+        Self::scratch_of(most, p.buffers[index].columns, x.fine.is_some())
+    }
+
+    /// The same, for `rows` rows of x at most, in two planes where `fine`.
+    pub fn scratch_of(rows: usize, columns: usize, fine: bool) -> usize {
+        let (planes, tile) = if fine { (2, ROW_ROUND * FINE_COLUMNS) } else { (1, 0) };
+        let rows = planes * rows.next_multiple_of(ROW_ROUND);
+        corrections_len(rows, columns, ROW_ROUND).next_multiple_of(16) + tile
     }
 
     /// `scratch` is what the function of that name says.

@@ -20,6 +20,8 @@ pub struct RopeAppend {
     k_norm: Option<usize>,
     /// Whether values are normed, without weights.
     v_norm: bool,
+    /// The column from which on values are kept; before it there are zeros.
+    v_from: usize,
     heads: Heads,
     rope: RopeShape,
     temperature: Temperature,
@@ -77,13 +79,17 @@ impl Decode for RopeAppend {
             bail!("a temperature must have a period of at least 1 (got 0)");
         }
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps, norm_last: o.flag()? };
-        Ok(Self { q, kept, table, q_norm, k_norm, v_norm, heads, rope, temperature })
+        let v_from = o.size()?;
+        if v_from >= dim || (v_norm && v_from > 0) {
+            bail!("values must be kept from one of {dim} columns on, or normed whole (got {v_from})");
+        }
+        Ok(Self { q, kept, table, q_norm, k_norm, v_norm, v_from, heads, rope, temperature })
     }
 }
 
 impl Op for RopeAppend {
     fn scratch(&self, _: &Program) -> usize {
-        if self.v_norm { self.heads.head_dim } else { 0 }
+        if self.v_norm || self.v_from > 0 { self.heads.head_dim } else { 0 }
     }
 
     fn run(&self, run: &Run, work: &Work) {
@@ -118,6 +124,13 @@ impl Op for RopeAppend {
                 // Values come first: they may be the keys as they are before these are normed and turned.
                 if self.v_norm {
                     run.isa.run(NormHead { x: value, n: dim, eps: shape.eps, out: work.scratch });
+                    value = work.scratch;
+                }
+                if self.v_from > 0 {
+                    let to = std::slice::from_raw_parts_mut(work.scratch, dim);
+                    to[..self.v_from].fill(0.0);
+                    to[self.v_from..]
+                        .copy_from_slice(std::slice::from_raw_parts(value.add(self.v_from), dim - self.v_from));
                     value = work.scratch;
                 }
                 (append.value)(run.isa, value, dim, values.add(at), slot);

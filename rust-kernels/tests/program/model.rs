@@ -222,10 +222,10 @@ impl Plan {
                     &[tensor::Q, tensor::Q_BIAS, Q, NONE, 0], &[tensor::K, NONE, K, NONE, 16],
                     &[tensor::V, NONE, V, NONE, 0],
                 ]),
-                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 0]]),
+                of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 0, 0]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS, 50f32.to_bits()]]),
                 // A layer that reads what another keeps.
-                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 1]]),
+                of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 1, 0]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE, 0]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
                 of(3, &[&[NONE, ATTN_QUANT, NONE, 1], &[tensor::ATTN_OUT, NONE, X, ONE, 0]]),
@@ -271,6 +271,7 @@ impl Plan {
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS, 3],
                     &[NONE, EXPERT_FFN],
                 ]),
+                of(36, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
             ],
         }
     }

@@ -4,6 +4,7 @@ from gguf import GGUFReader
 from arcee import Arcee
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
+from deepseek2 import DeepSeek2
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
@@ -59,6 +60,7 @@ FAMILIES = {
     "glm4": Glm4,
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
+    "deepseek2": DeepSeek2,
     "hunyuan-dense": HunyuanDense,
     "olmo2": Olmo2,
     "olmoe": Olmoe,

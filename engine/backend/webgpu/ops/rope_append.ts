@@ -41,6 +41,11 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
     if (op.vNorm) {
       throw new Error("Cannot run this model on the GPU: its values are normed; use --backend cpu");
     }
+    if (op.vFrom !== 0) {
+      throw new Error(
+        "Cannot run this model on the GPU: a part of its keys are its values; use --backend cpu",
+      );
+    }
     if (op.normLast) {
       throw new Error(
         "Cannot run this model on the GPU: its heads are normed after rotation; use --backend cpu",

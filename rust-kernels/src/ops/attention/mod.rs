@@ -13,6 +13,9 @@ use crate::kernels::kv::MAX_ROWS;
 use crate::program::{Heads, Operands, Program};
 use std::ops::Range;
 
+/// Query heads under one KV head that go through its keys and values together, where there are as many: these are then read once.
+const EACH: usize = 4;
+
 pub struct Attention {
     q: usize,
     out: usize,
@@ -65,20 +68,23 @@ impl Op for Attention {
         };
         let groups = &run.groups[run.p.kv.layers[h.layer].group];
         let total: usize = groups.iter().map(tiles).sum();
+        let group = h.heads / h.kv_heads;
+        let pieces = pieces(group, total * h.kv_heads, work.threads);
+        let across = h.kv_heads * pieces;
         // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
         let tile_of = |item: usize| {
-            let (mut tile, mut index) = (total - 1 - item / h.kv_heads, 0);
+            let (mut tile, mut index) = (total - 1 - item / across, 0);
             while tile >= tiles(&groups[index]) {
                 tile -= tiles(&groups[index]);
                 index += 1;
             }
             (&groups[index], tile)
         };
-        let items = total * h.kv_heads;
+        let items = total * across;
         // Heads of a block lie one after the other: a thread takes several in a row, and knows what comes next.
-        for item in work.tapering(items, [1, h.kv_heads]).flatten() {
-            let ((g, tile), head) = (tile_of(item), item % h.kv_heads);
-            let mut rows = Rows::new(run, self, head);
+        for item in work.tapering(items, [1, across]).flatten() {
+            let ((g, tile), piece) = (tile_of(item), item % across);
+            let mut rows = Rows::new(run, self, piece / pieces, cut_evenly(group, piece % pieces, pieces));
             match g.members[..] {
                 [one] => {
                     let start = tile * tokens;
@@ -90,7 +96,7 @@ impl Op for Attention {
                 }
             }
             let next = (item + 1) % items;
-            let after = self.first_keys(run, tile_of(next).0, next % h.kv_heads);
+            let after = self.first_keys(run, tile_of(next).0, next % across / pieces);
             rows.attend(g.shared, after, work.scratch);
         }
     }
@@ -105,11 +111,24 @@ impl Attention {
     }
 }
 
+/// How many pieces a KV head's query heads are cut into: one for each thread that would have nothing to do, of EACH heads at least.
+/// A row's result does not depend on the others of its tile.
+fn pieces(group: usize, tiles: usize, threads: usize) -> usize {
+    threads.div_ceil(tiles.max(1)).min(group / EACH).max(1)
+}
+
+/// The `part`th of so many parts of 0..n.
+fn cut_evenly(n: usize, part: usize, parts: usize) -> Range<usize> {
+    n * part / parts..n * (part + 1) / parts
+}
+
 /// Query rows under one KV head.
 struct Rows<'a> {
     run: &'a Run<'a>,
     op: &'a Attention,
     head: usize,
+    /// The query heads.
+    group: Range<usize>,
     rows: usize,
     queries: [*const f32; MAX_ROWS],
     results: [*mut f32; MAX_ROWS],
@@ -120,11 +139,14 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(run: &'a Run<'a>, op: &'a Attention, head: usize) -> Self {
+    /// Rows of query heads `of` among those of a KV head.
+    fn new(run: &'a Run<'a>, op: &'a Attention, head: usize, of: Range<usize>) -> Self {
+        let first = head * (op.heads.heads / op.heads.kv_heads);
         Self {
             run,
             op,
             head,
+            group: first + of.start..first + of.end,
             rows: 0,
             queries: [std::ptr::null(); MAX_ROWS],
             results: [std::ptr::null_mut(); MAX_ROWS],
@@ -138,14 +160,13 @@ impl<'a> Rows<'a> {
     /// Adds some tokens of a sequence.
     fn add(&mut self, index: usize, tokens: Range<usize>) {
         let (h, sequence) = (&self.op.heads, &self.run.step.sequences[index]);
-        let group = h.heads / h.kv_heads;
         let table = &sequence.block_tables[self.run.p.kv.layers[h.layer].group];
         self.tables[self.parts] =
-            Part { rows: tokens.len() * group, first_block: table.first, block_table: &table.blocks };
+            Part { rows: tokens.len() * self.group.len(), first_block: table.first, block_table: &table.blocks };
         self.parts += 1;
         let sinks = self.op.sinks.map(|sinks| self.run.vector(sinks, h.heads));
         for token in tokens {
-            for i in self.head * group..(self.head + 1) * group {
+            for i in self.group.clone() {
                 // SAFETY: the row is one of the sequence's, the head one of the buffer's.
                 unsafe {
                     let [q, out] = [self.op.q, self.op.out].map(|b| self.run.float(b, sequence.start + token));

@@ -1,0 +1,174 @@
+import {
+  expertCounts,
+  type ExpertsShape,
+  writeEnds,
+  writeExperts,
+  writeFeedForward,
+  writeReals,
+  writeSharedExpert,
+} from "./decoder.ts";
+import { type Dimensions, type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
+
+interface LatentShape extends Dimensions {
+  readonly heads: number;
+  /** What keys and values are made of, and queries; by default queries come from the rows. */
+  readonly rank: number;
+  readonly queryRank?: number;
+  /** Dimensions of a query head that have no positions, and that have. */
+  readonly plain: number;
+  readonly rotated: number;
+  readonly valueLength: number;
+  readonly ropeBase: number;
+  /** YaRN's, with DeepSeek V2 Lite's temperature. */
+  readonly factor?: number;
+  readonly untied?: boolean;
+  readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
+  /** Weighed by sigmoids with a bias, and divided by their sum; else by the softmax over all. */
+  readonly sigmoid?: boolean;
+  readonly leadingDense: number;
+}
+
+const LATENT_TINY = {
+  ...TINY,
+  rank: 256,
+  plain: 256,
+  rotated: 32,
+  valueLength: 128,
+  untied: true,
+  leadingDense: 1,
+};
+
+/** As V3 is, and GLM-4.7 Flash. */
+export const DEEPSEEK2: Family<LatentShape> = {
+  tiny: {
+    ...LATENT_TINY,
+    heads: 8,
+    queryRank: 512,
+    ropeBase: 1e6,
+    experts: { count: 12, used: 3, feedForward: 256, shared: 1, scale: 1.8 },
+    sigmoid: true,
+  },
+  real: {
+    "glm-4.7-flash": {
+      embedding: 2048,
+      feedForward: 10_240,
+      layers: 47,
+      vocabulary: 154_880,
+      context: 202_752,
+      heads: 20,
+      rank: 512,
+      queryRank: 768,
+      plain: 192,
+      rotated: 64,
+      valueLength: 256,
+      ropeBase: 1e6,
+      untied: true,
+      experts: { count: 64, used: 4, feedForward: 1536, shared: 1, scale: 1.8 },
+      sigmoid: true,
+      leadingDense: 1,
+    },
+  },
+  write,
+};
+
+/** As V2 Lite is: YaRN, queries without a rank, and a softmax that is not divided. */
+export const DEEPSEEK2_LITE: Family<LatentShape> = {
+  architecture: "deepseek2",
+  tiny: {
+    ...LATENT_TINY,
+    heads: 6,
+    ropeBase: 1e4,
+    factor: 40,
+    experts: { count: 12, used: 4, feedForward: 256, shared: 2, scale: 1 },
+  },
+  real: {
+    "deepseek-v2-lite": {
+      embedding: 2048,
+      feedForward: 10_944,
+      layers: 27,
+      vocabulary: 102_400,
+      context: 163_840,
+      heads: 16,
+      rank: 512,
+      plain: 128,
+      rotated: 64,
+      valueLength: 128,
+      ropeBase: 1e4,
+      factor: 40,
+      untied: true,
+      experts: { count: 64, used: 6, feedForward: 1408, shared: 2, scale: 1 },
+      leadingDense: 1,
+    },
+  },
+  write,
+};
+
+function write(file: SynthFile, shape: LatentShape): void {
+  const { embedding, layers, experts, leadingDense } = shape;
+  writeKeys(file, shape);
+  const headDim = shape.rank + shape.rotated;
+  writeReals(file, { ...shape, kvHeads: 1, headDim });
+  writeEnds(file, { ...shape, kvHeads: 1, headDim });
+  for (let layer = 0; layer < layers; layer++) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, embedding);
+    writeLatentAttention(file, block, shape);
+    file.vector(`${block}.ffn_norm.weight`, embedding);
+    if (layer < leadingDense) {
+      writeFeedForward(file, block, shape);
+      continue;
+    }
+    writeExperts(file, block, embedding, experts);
+    if (shape.sigmoid) file.vector(`${block}.exp_probs_b.bias`, experts.count, 0);
+    writeSharedExpert(file, block, embedding, experts.shared * experts.feedForward);
+  }
+}
+
+function writeKeys(file: SynthFile, shape: LatentShape): void {
+  const { rank, rotated, experts, queryRank, factor } = shape;
+  file.counts({
+    block_count: shape.layers,
+    context_length: shape.context,
+    embedding_length: shape.embedding,
+    feed_forward_length: shape.feedForward,
+    vocab_size: shape.vocabulary,
+    "attention.head_count": shape.heads,
+    "attention.head_count_kv": 1,
+    "attention.key_length": rank + rotated,
+    "attention.value_length": rank,
+    "attention.key_length_mla": shape.plain + rotated,
+    "attention.value_length_mla": shape.valueLength,
+    "attention.kv_lora_rank": rank,
+    ...queryRank && { "attention.q_lora_rank": queryRank },
+    "rope.dimension_count": rotated,
+    ...expertCounts(experts),
+    expert_shared_count: experts.shared,
+    expert_gating_func: shape.sigmoid ? 2 : 1,
+    leading_dense_block_count: shape.leadingDense,
+  });
+  file.key("expert_weights_norm", "BOOL", shape.sigmoid ?? false);
+  file.key("expert_weights_scale", "FLOAT32", experts.scale);
+  if (factor === undefined) return;
+  file.key("rope.scaling.type", "STRING", "yarn");
+  file.key("rope.scaling.factor", "FLOAT32", factor);
+  file.key("rope.scaling.original_context_length", "UINT32", Math.floor(shape.context / factor));
+  file.key("rope.scaling.yarn_log_multiplier", "FLOAT32", 0.0707);
+}
+
+function writeLatentAttention(file: SynthFile, block: string, shape: LatentShape): void {
+  const { embedding, heads, rank, queryRank, plain, rotated, valueLength } = shape;
+  const queries = heads * (plain + rotated);
+  if (queryRank) {
+    file.matrix(`${block}.attn_q_a`, embedding, queryRank);
+    file.vector(`${block}.attn_q_a_norm.weight`, queryRank);
+    file.matrix(`${block}.attn_q_b`, queryRank, queries);
+  } else {
+    file.matrix(`${block}.attn_q`, embedding, queries);
+  }
+  file.matrix(`${block}.attn_kv_a_mqa`, embedding, rank + rotated);
+  file.vector(`${block}.attn_kv_a_norm.weight`, rank);
+  file.matrix(`${block}.attn_k_b`, plain, rank, heads);
+  file.matrix(`${block}.attn_v_b`, rank, valueLength, heads);
+  file.matrix(`${block}.attn_output`, heads * valueLength, embedding);
+}
