@@ -5,6 +5,7 @@ import { MetadataMap } from "../engine/gguf/metadata.ts";
 import { readPooling } from "../engine/gguf/pooling.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile, Metadata, MetadataValue, TensorInfo } from "../engine/gguf/types.ts";
+import { encodePlan } from "../engine/plan/encode.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { engineSize } from "../engine/size.ts";
 import {
@@ -119,19 +120,42 @@ function* spoiledKeys(file: GgufFile, keys: Iterable<string>): Generator<[what: 
   }
 }
 
-/** Computes a few tokens: a plan that was accepted must run, whatever comes out. */
-async function step(bytes: Uint8Array, plan: Plan): Promise<void> {
-  const limits = { maxRows: 16, maxLogitRows: 16, kvBlocks: 8 };
-  using model = await KernelModel.loadAs(() => plan, bytes, limits, { threads: 1 });
-  await model.step([{ tokens: [1, 2, 3], blockTable: Int32Array.of(0, 1), wanted: [{ candidates: 2 }] }]);
+const LIMITS = { maxRows: 16, maxLogitRows: 16, kvBlocks: 8 };
+
+function* spoiled(file: GgufFile, keys: Iterable<string>) {
+  yield* spoiledKeys(file, keys);
+  yield* spoiledTensors(file);
 }
 
-/** Milliseconds that it took; with `bytes` a file that loads also computes. */
-async function refusedOrLoaded(what: string, file: GgufFile, bytes?: Uint8Array): Promise<number> {
+/** Has plans of a file compute a few tokens: one that was accepted must run, whatever comes out. */
+class Runs implements Disposable {
+  readonly #models = new Map<string, KernelModel>();
+  readonly #done = new Set<string>();
+
+  /** Most spoiled keys leave a plan as it was: what the kernels were told before they need not compute again. */
+  async step(file: GgufFile, plan: Plan): Promise<void> {
+    const tensors = JSON.stringify(plan.tensors);
+    const told = tensors + encodePlan(plan, LIMITS).toBase64();
+    if (this.#done.has(told)) return;
+    const known = this.#models.get(tensors);
+    const model = known ?? await KernelModel.open(file, plan, LIMITS, { threads: 1 });
+    this.#models.set(tensors, model);
+    if (known) await known.compile(plan, LIMITS);
+    await model.step([{ tokens: [1, 2, 3], blockTable: Int32Array.of(0, 1), wanted: [{ candidates: 2 }] }]);
+    this.#done.add(told);
+  }
+
+  [Symbol.dispose](): void {
+    for (const model of this.#models.values()) model[Symbol.dispose]();
+  }
+}
+
+/** Milliseconds that it took; with `runs` a file that loads also computes. */
+async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promise<number> {
   const start = performance.now();
   try {
     const plan = await load(file);
-    if (bytes) await step(bytes, plan);
+    await runs?.step(file, plan);
   } catch (error) {
     const refused = error instanceof GgufError || error instanceof KernelError;
     assert(refused, `${what}: ${error instanceof Error ? error.stack : error}`);
@@ -143,21 +167,23 @@ for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
   Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
     const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
     try {
-      const bytes = synthesize({ architecture, types: ["Q8_0"], seed: 1 });
-      await Deno.writeFile(path, bytes);
+      await Deno.writeFile(path, synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
       const sound = await openGguf(path);
       const watched = new Watched(sound.metadata);
       await load({ ...sound, metadata: watched });
       // Tokenizers have a sweep of their own.
       const keys = [...new Set([...sound.metadata.entries.keys(), ...watched.asked])]
         .filter((key) => !key.startsWith("tokenizer."));
-      for (const [what, file] of [...spoiledKeys(sound, keys), ...spoiledTensors(sound)]) {
-        const runs = !FAMILIES[architecture].encoder &&
+      using all = new Runs();
+      for (const [what, file] of spoiled(sound, keys)) {
+        const computes = !FAMILIES[architecture].encoder &&
           what.startsWith(sound.metadata.getString("general.architecture"));
-        const once = () => refusedOrLoaded(what, file, runs ? bytes : undefined);
-        const ms = await once();
+        const ms = await refusedOrLoaded(what, file, computes ? all : undefined);
+        if (ms <= SLOWEST_MS) continue;
         // Once is not enough to say so: other processes may have had the cores.
-        if (ms > SLOWEST_MS) assert(await once() < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);
+        using anew = new Runs();
+        const again = await refusedOrLoaded(what, file, computes ? anew : undefined);
+        assert(again < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);
       }
     } finally {
       await Deno.remove(path);

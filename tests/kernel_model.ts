@@ -64,7 +64,7 @@ export async function kernelBackend(options: CpuModelOptions = {}): Promise<Kern
 
 /** A model file on the kernels, without an engine around it. */
 export class KernelModel implements Disposable {
-  private constructor(readonly backend: Backend, private readonly plan: Plan) {}
+  private constructor(readonly backend: Backend, private plan: Plan) {}
 
   /** Loads a file's bytes, which need not outlive the call, on the CPU or on the backend given. */
   static load(
@@ -86,17 +86,33 @@ export class KernelModel implements Disposable {
     try {
       await Deno.writeFile(path, bytes);
       const file = await openGguf(path);
-      const built = await build(file);
-      const onBackend = "step" in options;
-      const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
-      const backend = onBackend ? options : await kernelBackend(options);
-      await backend.loadWeights(file, plan);
-      const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
-      await backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
-      return new KernelModel(backend, plan);
+      return await KernelModel.open(file, await build(file), compile, options);
     } finally {
       await Deno.remove(path);
     }
+  }
+
+  /** The same of a file that lies on the disk, and need not outlive the call. */
+  static async open(
+    file: GgufFile,
+    built: Plan,
+    compile: CompileOptions,
+    options: CpuModelOptions | Backend = {},
+  ): Promise<KernelModel> {
+    const onBackend = "step" in options;
+    const plan = onBackend ? built : withKvType(built, options.kvType ?? "f16");
+    const backend = onBackend ? options : await kernelBackend(options);
+    await backend.loadWeights(file, plan);
+    const model = new KernelModel(backend, plan);
+    await model.compile(plan, compile);
+    return model;
+  }
+
+  /** Computes by another plan of the same tensors. */
+  async compile(plan: Plan, compile: CompileOptions): Promise<void> {
+    const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
+    await this.backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
+    this.plan = plan;
   }
 
   /** One step; the answers of each run, in order. */

@@ -7,6 +7,9 @@ export function seedOf(text: string): number {
   return hash >>> 0;
 }
 
+/** Numbers whose words are drawn together. */
+const NORMALS = 4096;
+
 /** xoshiro128**, seeded through a Weyl sequence. Source: Blackman and Vigna, "Scrambled linear generators" (2018). */
 export class Random {
   readonly #state = new Uint32Array(4);
@@ -42,20 +45,50 @@ export class Random {
 
   /** Mean 0, variance 1, nearly normal: eight uniform halves of words, added. No function that rounds by machine. */
   normal(): number {
-    let sum = 0;
-    for (let i = 0; i < 4; i++) {
-      const word = this.word();
-      sum += (word & 0xffff) + (word >>> 16);
-    }
-    // Eight numbers below 2^16: mean 8 * 32767.5, variance 8 * 2^32 / 12.
-    return (sum - 262_140) / 53_510;
+    return normalOf(this.word(), this.word(), this.word(), this.word());
   }
 
   bytes(length: number): Uint8Array<ArrayBuffer> {
-    const words = new Uint32Array(Math.ceil(length / 4));
-    for (let i = 0; i < words.length; i++) words[i] = this.word();
+    const words = this.#fill(new Uint32Array(Math.ceil(length / 4)));
     return new Uint8Array(words.buffer, 0, length);
   }
+
+  /** Fills them with what `normal` gives, times `scale`; a model has millions. */
+  normals<T extends Float32Array | Float16Array>(out: T, scale: number): T {
+    for (let start = 0; start < out.length; start += NORMALS) {
+      const end = Math.min(start + NORMALS, out.length);
+      const words = this.#fill(new Uint32Array(4 * (end - start)));
+      for (let i = start, k = 0; i < end; i++, k += 4) {
+        out[i] = scale * normalOf(words[k], words[k + 1], words[k + 2], words[k + 3]);
+      }
+    }
+    return out;
+  }
+
+  /** As `word`, with the state at hand. */
+  #fill<T extends Uint32Array>(words: T): T {
+    let [a, b, c, d] = this.#state;
+    for (let i = 0; i < words.length; i++) {
+      const scrambled = Math.imul(b, 5);
+      words[i] = Math.imul(scrambled << 7 | scrambled >>> 25, 9);
+      const shifted = b << 9;
+      c ^= a;
+      d ^= b;
+      b ^= c;
+      a ^= d;
+      c ^= shifted;
+      d = d << 11 | d >>> 21;
+    }
+    this.#state.set([a, b, c, d]);
+    return words;
+  }
+}
+
+/** Eight numbers below 2^16 have the mean 8 * 32767.5 and the variance 8 * 2^32 / 12. */
+function normalOf(a: number, b: number, c: number, d: number): number {
+  const low = (a & 0xffff) + (b & 0xffff) + (c & 0xffff) + (d & 0xffff);
+  const high = (a >>> 16) + (b >>> 16) + (c >>> 16) + (d >>> 16);
+  return (low + high - 262_140) / 53_510;
 }
 
 /** The finaliser of MurmurHash3. */

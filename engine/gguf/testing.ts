@@ -52,20 +52,28 @@ class FieldWriter {
   }
 
   result(): Uint8Array<ArrayBuffer> {
-    return this.#buffer.slice(0, this.length);
+    return this.length === this.#buffer.length ? this.#buffer : this.#buffer.slice(0, this.length);
+  }
+
+  /** Makes room for the bytes that are left to write. */
+  reserve(bytes: number): void {
+    this.#resize(this.length + bytes);
   }
 
   /** Makes room for `count` zeros and returns where they begin. */
   #grow(count: number): number {
     const at = this.length;
-    this.length += count;
-    if (this.length > this.#buffer.length) {
-      const larger = new Uint8Array(Math.max(this.length, 2 * this.#buffer.length));
-      larger.set(this.#buffer.subarray(0, at));
-      this.#buffer = larger;
-      this.#view = new DataView(larger.buffer);
-    }
+    const end = at + count;
+    if (end > this.#buffer.length) this.#resize(Math.max(end, 2 * this.#buffer.length));
+    this.length = end;
     return at;
+  }
+
+  #resize(bytes: number): void {
+    const resized = new Uint8Array(bytes);
+    resized.set(this.#buffer.subarray(0, this.length));
+    this.#buffer = resized;
+    this.#view = new DataView(resized.buffer);
   }
 }
 
@@ -168,6 +176,7 @@ export class GgufBuilder {
     }
     out.mark("padding");
     out.pad(this.alignment);
+    out.reserve(offset);
     out.mark("data");
     for (const { name, data } of this.#tensors) {
       out.mark(`${name}/data`);

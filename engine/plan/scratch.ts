@@ -30,23 +30,23 @@ export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number
 /** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */
 export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): Scratch {
   const lives = lifetimes(plan);
-  const placed: { start: number; end: number; first: number; last: number }[] = [];
   const offsets: number[] = new Array(plan.buffers.length).fill(0);
   const order = plan.buffers.map((_, i) => i).sort((a, b) => lives[a].first - lives[b].first);
+  let arenaBytes = ALIGN;
+  // Those that are alive where the next one is born, by their starts.
+  let alive: { start: number; end: number; last: number }[] = [];
   for (const id of order) {
     const buffer = plan.buffers[id];
+    const { first, last } = lives[id];
     const size = roundUp(bufferBytes(buffer, mostRows(buffer.rows, maxRows, maxLogitRows)), ALIGN);
-    const rivals = placed.filter((p) => p.first <= lives[id].last && p.last >= lives[id].first)
-      .sort((a, b) => a.start - b.start);
-    let start = 0;
-    for (const p of rivals) {
-      if (p.start - start >= size) break;
-      start = Math.max(start, p.end);
-    }
+    alive = alive.filter((other) => other.last >= first);
+    let [start, at] = [0, 0];
+    for (; at < alive.length && alive[at].start - start < size; at++) start = Math.max(start, alive[at].end);
     offsets[id] = start;
-    placed.push({ start, end: start + size, ...lives[id] });
+    arenaBytes = Math.max(arenaBytes, start + size);
+    alive.splice(at, 0, { start, end: start + size, last });
   }
-  return { offsets, arenaBytes: Math.max(ALIGN, ...placed.map((p) => p.end)) };
+  return { offsets, arenaBytes };
 }
 
 /** First and last op that touch each buffer. */

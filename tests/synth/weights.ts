@@ -43,11 +43,11 @@ const IQ1_M_SCALE = 1 / 7.2;
 export function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
   switch (type) {
     case "F32":
-      return normals(new Float32Array(count), random);
+      return random.normals(new Float32Array(count), SIGMA);
     case "F16":
-      return normals(new Float16Array(count), random);
+      return random.normals(new Float16Array(count), SIGMA);
     case "BF16": {
-      const words = new Uint32Array(normals(new Float32Array(count), random).buffer);
+      const words = new Uint32Array(random.normals(new Float32Array(count), SIGMA).buffer);
       const halves = new Uint16Array(count);
       for (let i = 0; i < count; i++) halves[i] = (words[i] + 0x8000) >>> 16;
       return halves;
@@ -55,11 +55,6 @@ export function weights(type: TensorType, count: number, random: Random): ArrayB
     default:
       return blocks(type, count, random);
   }
-}
-
-function normals<T extends Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer>>(out: T, random: Random): T {
-  for (let i = 0; i < out.length; i++) out[i] = SIGMA * random.normal();
-  return out;
 }
 
 function blocks(type: TensorType, count: number, random: Random): Uint8Array {
