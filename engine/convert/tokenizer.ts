@@ -55,7 +55,7 @@ export function tokenizerEntries(
     ? characterEntries(tokenizer, vocabulary, merges)
     : model.boolean("byte_fallback", false)
     ? sentencePieceEntries(tokenizer, vocabulary, merges)
-    : byteLevelEntries(tokenizer, model, merges);
+    : byteLevelEntries(tokenizer, model, merges, architecture);
   const special = architecture === "modern-bert" ? ENCODER_TOKENS : DECODER_TOKENS;
   return [
     ...own,
@@ -84,18 +84,26 @@ function characterEntries(tokenizer: Fields, vocabulary: Vocabulary, merges: rea
 
 type Merge = readonly [left: string, right: string];
 
-function byteLevelEntries(tokenizer: Fields, model: Fields, merges: readonly Merge[]): Entry[] {
+function byteLevelEntries(
+  tokenizer: Fields,
+  model: Fields,
+  merges: readonly Merge[],
+  architecture: string,
+): Entry[] {
   const normalizer = tokenizer.fields("normalizer");
+  const steps = normalizer?.get("normalizers");
+  const isEmpty = Array.isArray(steps) && steps.length === 0;
   // Readers of GGUF files do not normalise; NFC changes nothing of almost all text.
-  if (normalizer) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
+  if (normalizer && !isEmpty) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
   for (const [left, right] of merges) {
     if (left.includes(" ") || right.includes(" ")) {
       model.refuse("merges", `a part with a blank, ${quote(`${left} ${right}`)}`, "byte-level tokens");
     }
   }
+  const name = preTokenizerName(tokenizer, model.boolean("ignore_merges", false), architecture);
   return [
     entry("tokenizer.ggml.model", "STRING", "gpt2"),
-    entry("tokenizer.ggml.pre", "STRING", preTokenizerName(tokenizer, model.boolean("ignore_merges", false))),
+    entry("tokenizer.ggml.pre", "STRING", name),
     entry("tokenizer.ggml.merges", "STRING", merges.map(([left, right]) => `${left} ${right}`)),
   ];
 }
