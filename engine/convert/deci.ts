@@ -21,7 +21,7 @@ interface Left {
 export function convertDeci(config: Fields, list: TensorList, prefix: string): ModelParts {
   const searched = config.has("block_configs");
   // Searched layers have widths of their own, and the key that others have is null.
-  const decoder = readDecoderConfig(config, 1, searched ? { feedForward: "hidden_size" } : {});
+  const decoder = readDecoderConfig(config, { keys: searched ? { feedForward: "hidden_size" } : {} });
   const { hidden, heads, layers, rope } = decoder;
   const left = searched
     ? readBlocks(config, hidden, heads, layers)

@@ -102,6 +102,41 @@ const FUSED = checkpoint({
   "model.layers.0.mlp.gate_up_proj.weight": [2 * FFN, HIDDEN],
 });
 
+const EXAONE_NAMES: readonly (readonly [llamas: string, own: string])[] = [
+  ["model.embed_tokens", "transformer.wte"],
+  ["model.norm", "transformer.ln_f"],
+  ["model.layers.", "transformer.h."],
+  ["input_layernorm", "ln_1"],
+  ["post_attention_layernorm", "ln_2"],
+  ["self_attn.o_proj", "attn.attention.out_proj"],
+  ["self_attn.", "attn.attention."],
+  ["mlp.gate_proj", "mlp.c_fc_0"],
+  ["mlp.up_proj", "mlp.c_fc_1"],
+  ["mlp.down_proj", "mlp.c_proj"],
+];
+function exaoneName(name: string): string {
+  return EXAONE_NAMES.reduce((name, [llamas, own]) => name.replace(llamas, own), name);
+}
+const EXAONE_TENSORS = {
+  values: SEPARATE.values,
+  tensors: new Map([...SEPARATE.tensors].map(([name, tensor]) => [exaoneName(name), tensor] as const)),
+};
+const { num_hidden_layers: num_layers, rms_norm_eps: layer_norm_epsilon, ...EXAONE_REST } = DECODER;
+const EXAONE = {
+  ...EXAONE_REST,
+  model_type: "exaone",
+  num_layers,
+  layer_norm_epsilon,
+  activation_function: "silu",
+  rope_scaling: {
+    rope_type: "llama3",
+    factor: 8,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+  },
+};
+
 /** Converts a checkpoint; what `read` makes of the file. */
 async function converted<T>(
   { tensors }: typeof SEPARATE,
@@ -145,6 +180,33 @@ Deno.test("Granite: its multipliers", async () => {
     assertEquals(buildPlan(gguf).architecture, "granite");
     const keys = ["embedding_scale", "residual_scale", "attention.scale", "logit_scale"];
     assertEquals(keys.map((key) => gguf.metadata.getNumber(`granite.${key}`)), [12, 0.25, 0.125, 8]);
+  });
+});
+
+Deno.test("EXAONE: Llama's tensors under its own names, rows as they are, and Llama 3's rotary factors", async () => {
+  await converted(EXAONE_TENSORS, EXAONE, async (written) => {
+    const { gguf } = written;
+    const plan = buildPlan(gguf, await readRopeFactors(gguf));
+    const turns = plan.ops.flatMap((op) => op.op === "rope_append" ? [op.interleaved] : []);
+    assertEquals([plan.architecture, turns], ["exaone", [false]]);
+    for (
+      const [tensor, module] of [
+        ["attn_q", "self_attn.q_proj"],
+        ["attn_k", "self_attn.k_proj"],
+        ["attn_output", "self_attn.o_proj"],
+        ["attn_norm", "input_layernorm"],
+        ["ffn_norm", "post_attention_layernorm"],
+        ["ffn_gate", "mlp.gate_proj"],
+        ["ffn_up", "mlp.up_proj"],
+        ["ffn_down", "mlp.down_proj"],
+      ]
+    ) {
+      const source = SEPARATE.values.get(`model.layers.0.${module}.weight`);
+      assertEquals(written.values(`blk.0.${tensor}.weight`), source, tensor);
+    }
+    assertEquals(written.values("output_norm.weight"), SEPARATE.values.get("model.norm.weight"));
+    assertEquals(gguf.metadata.getNumber("exaone.attention.layer_norm_rms_epsilon"), Math.fround(1e-5));
+    assertEquals(written.values("rope_freqs.weight").at(-1), 8);
   });
 });
 
@@ -225,6 +287,13 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     "rope_scaling.attention_factor",
   ],
   ["Arcee with another activation", { ...ARCEE, hidden_act: "silu" }, "hidden_act"],
+  ["EXAONE with another activation", { ...EXAONE, activation_function: "gelu" }, "activation_function"],
+  ["EXAONE without a count of layers", { ...EXAONE, num_layers: undefined }, "num_layers"],
+  [
+    "Llama 3's scaling in another model",
+    { ...GRANITE, rope_scaling: EXAONE.rope_scaling },
+    "rope_scaling.rope_type",
+  ],
   ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",
@@ -234,7 +303,8 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
 ];
 for (const [what, config, key] of REFUSED) {
   Deno.test(`${what} is refused`, async () => {
-    const tensors = config.model_type === "phi3" ? FUSED : SEPARATE;
+    const own: Record<string, typeof SEPARATE> = { phi3: FUSED, exaone: EXAONE_TENSORS };
+    const tensors = own[config.model_type as string] ?? SEPARATE;
     await assertRejects(() => converted(tensors, config, () => {}), ConvertError, key);
   });
 }
