@@ -31,6 +31,7 @@ export interface LlamaTraits {
     | "ernie4_5"
     | "ernie4_5-moe"
     | "exaone"
+    | "internlm2"
     | "hunyuan-dense"
     | "olmoe"
     | "granitemoe"
@@ -49,6 +50,8 @@ export interface LlamaTraits {
   readonly ungated?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
   readonly fused?: boolean;
+  /** q, k and v are one matrix of the checkpoint, in which the rows of a KV head follow those of its query heads. */
+  readonly grouped?: boolean;
   /** GGUF's name of the norm before the feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** Of rotary frequencies, where config.json does not say it; by default 10,000. */
@@ -75,6 +78,7 @@ const MODULES = {
   queryNorm: "q_norm",
   keyNorm: "k_norm",
   feedForwardNorm: "post_attention_layernorm",
+  feedForward: "mlp",
   gate: "gate_proj",
   up: "up_proj",
   down: "down_proj",
@@ -134,7 +138,8 @@ export function addAttention(
   list.vector(`${block}attn_norm.weight`, `${layer}${modules.attentionNorm}.weight`, hidden);
   if (traits.fused) {
     list.matrix(`${block}attn_qkv`, `${from}${modules.fused}`, (heads + 2 * kvHeads) * headDim, hidden);
-  } else {
+  } else if (traits.grouped) addGrouped(list, decoder, traits, block, `${from}${modules.fused}`);
+  else {
     list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden, order(heads));
     list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden, order(kvHeads));
     list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
@@ -150,17 +155,38 @@ export function addAttention(
   list.vector(`${block}attn_k_norm.weight`, `${from}${modules.keyNorm}.weight`, keys);
 }
 
+function addGrouped(
+  list: TensorList,
+  { hidden, heads, kvHeads, headDim }: DecoderConfig,
+  { interleavedRope }: LlamaTraits,
+  block: string,
+  module: string,
+): void {
+  const each = heads / kvHeads; // query heads a KV head
+  const add = (name: string, count: number, indexOf: (head: number) => number, rotated: boolean) => {
+    const rows = rotated && interleavedRope ? interleavedPairs(1, headDim) : [[0, headDim]] as const;
+    const rowOrder = Array.from({ length: count }, (_, head) => indexOf(head) * headDim)
+      .flatMap((first) => rows.map(([row, length]) => [first + row, length] as const));
+    const of = (heads + 2 * kvHeads) * headDim;
+    list.matrix(`${block}${name}`, module, count * headDim, hidden, { of, rowOrder });
+  };
+  add("attn_q", heads, (head) => Math.floor(head / each) * (each + 2) + head % each, true);
+  add("attn_k", kvHeads, (head) => head * (each + 2) + each, true);
+  add("attn_v", kvHeads, (head) => head * (each + 2) + each + 1, false);
+}
+
 /** SwiGLU's three matrices, which almost all architectures have. */
 export function addFeedForward(
   list: TensorList,
   { hidden, feedForward }: DecoderConfig,
   block: string,
   layer: string,
-  { gate, up, down }: Modules = MODULES,
+  modules: Modules = MODULES,
 ): void {
-  list.matrix(`${block}ffn_gate`, `${layer}mlp.${gate}`, feedForward, hidden);
-  list.matrix(`${block}ffn_up`, `${layer}mlp.${up}`, feedForward, hidden);
-  list.matrix(`${block}ffn_down`, `${layer}mlp.${down}`, hidden, feedForward);
+  const from = `${layer}${modules.feedForward}.`;
+  list.matrix(`${block}ffn_gate`, `${from}${modules.gate}`, feedForward, hidden);
+  list.matrix(`${block}ffn_up`, `${from}${modules.up}`, feedForward, hidden);
+  list.matrix(`${block}ffn_down`, `${from}${modules.down}`, hidden, feedForward);
 }
 
 function addUngatedFeedForward(

@@ -47,6 +47,34 @@ export function convertExaone(config: Fields, list: TensorList): ModelParts {
   return { ...parts, lastNorm: { name: "output_norm.weight", tensor: `${prefix}ln_f.weight` } };
 }
 
+/** InternLM 2 and 2.5: Llama's tensors under names of their own, with q, k and v in one matrix by KV head. */
+export function convertInternLm2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("bias", false, "biases are not converted");
+  const scaling = config.fields("rope_scaling");
+  // The "dynamic" scaling of rotary frequencies begins behind the context that the file says.
+  const usual = scaling?.get("type") === "dynamic"
+    ? new Fields(config.file, { ...config.object, rope_scaling: null })
+    : config;
+  return convertLlama(usual, list, prefix, {
+    architecture: "internlm2",
+    interleavedRope: true,
+    headNorms: false,
+    grouped: true,
+    modules: {
+      embedding: "tok_embeddings",
+      attentionNorm: "attention_norm",
+      attention: "attention",
+      fused: "wqkv",
+      output: "wo",
+      feedForwardNorm: "ffn_norm",
+      feedForward: "feed_forward",
+      gate: "w1",
+      up: "w3",
+      down: "w2",
+    },
+  });
+}
+
 /** Hunyuan's dense models of 2025. */
 export function convertHunyuanDense(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");

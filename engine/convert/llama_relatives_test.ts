@@ -137,6 +137,45 @@ const EXAONE = {
   },
 };
 
+const INTERN = {
+  ...DECODER,
+  model_type: "internlm2",
+  bias: false,
+  rope_scaling: { type: "dynamic", factor: 2 },
+};
+const INTERN_TENSORS = internTensors();
+/** Of each KV head its two query heads, its key and its value. */
+function internTensors(): typeof SEPARATE {
+  const names: Record<string, string> = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+  };
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, tensor] of SEPARATE.tensors) {
+    const own = Object.entries(names).reduce((name, [llamas, own]) => name.replace(llamas, own), name);
+    if (!/[qkv]_proj/.test(name)) tensors.set(own, tensor);
+  }
+  const head = (part: string, index: number) => {
+    const size = HEAD_DIM * HIDDEN;
+    const values = SEPARATE.values.get(`model.layers.0.self_attn.${part}_proj.weight`)!;
+    return [...values.subarray(index * size, (index + 1) * size)];
+  };
+  const rows = [0, 1].flatMap((
+    kv,
+  ) => [head("q", 2 * kv), head("q", 2 * kv + 1), head("k", kv), head("v", kv)]);
+  const shape = [(HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN];
+  tensors.set(
+    "model.layers.0.attention.wqkv.weight",
+    storeFloats("BF16", shape, Float32Array.from(rows.flat())),
+  );
+  return { values: SEPARATE.values, tensors };
+}
+
 /** Converts a checkpoint; what `read` makes of the file. */
 async function converted<T>(
   { tensors }: typeof SEPARATE,
@@ -207,6 +246,17 @@ Deno.test("EXAONE: Llama's tensors under its own names, rows as they are, and Ll
     assertEquals(written.values("output_norm.weight"), SEPARATE.values.get("model.norm.weight"));
     assertEquals(gguf.metadata.getNumber("exaone.attention.layer_norm_rms_epsilon"), Math.fround(1e-5));
     assertEquals(written.values("rope_freqs.weight").at(-1), 8);
+  });
+});
+
+Deno.test("InternLM 2: rows of queries, keys and values come apart, as Llama's", async () => {
+  const llamas = await converted(SEPARATE, { ...DECODER, model_type: "llama" }, (written) => written);
+  await converted(INTERN_TENSORS, INTERN, (written) => {
+    assertEquals(buildPlan(written.gguf).architecture, "internlm2");
+    assertEquals([...written.gguf.tensors.keys()].sort(), [...llamas.gguf.tensors.keys()].sort());
+    for (const name of llamas.gguf.tensors.keys()) {
+      assertEquals(written.values(name), llamas.values(name), name);
+    }
   });
 });
 
@@ -294,6 +344,7 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     { ...GRANITE, rope_scaling: EXAONE.rope_scaling },
     "rope_scaling.rope_type",
   ],
+  ["InternLM 2 with biases", { ...INTERN, bias: true }, "bias"],
   ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",
@@ -303,7 +354,11 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
 ];
 for (const [what, config, key] of REFUSED) {
   Deno.test(`${what} is refused`, async () => {
-    const own: Record<string, typeof SEPARATE> = { phi3: FUSED, exaone: EXAONE_TENSORS };
+    const own: Record<string, typeof SEPARATE> = {
+      phi3: FUSED,
+      exaone: EXAONE_TENSORS,
+      internlm2: INTERN_TENSORS,
+    };
     const tensors = own[config.model_type as string] ?? SEPARATE;
     await assertRejects(() => converted(tensors, config, () => {}), ConvertError, key);
   });

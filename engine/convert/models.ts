@@ -22,6 +22,7 @@ import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
   convertExaone,
   convertHunyuanDense,
+  convertInternLm2,
   convertMiniCpm,
   convertMistral,
   convertMistral3,
@@ -100,6 +101,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
+  internlm2: { architecture: "internlm2", convert: convertInternLm2 },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
   olmo2: { architecture: "olmo2", convert: convertOlmo2 },
   olmo3: { architecture: "olmo2", convert: convertOlmo2 },
@@ -154,7 +156,8 @@ const ENCODERS: Readonly<
 
 /** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's, of text models without a head. */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
-const OUTPUTS = ["lm_head", "language_model.lm_head"];
+/** The head: of most, of multimodal models, of InternLM. */
+const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
 /** The head of a decoder that sorts texts under labels, by the last token's row. */
 const CLASSIFIER = "score";
