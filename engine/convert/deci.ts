@@ -94,7 +94,7 @@ function attentionOf(part: Part, heads: number, refuse: Refuse): Pick<Left, "hea
 
 function widthOf(part: Part, hidden: number, refuse: Refuse): number {
   if (part.replace_with_linear === true) {
-    refuse("a matrix for a feed-forward half", "without one: GGUF has none");
+    refuse("one", "without a matrix for a feed-forward half, which GGUF has no tensor for");
   }
   const times = part.ffn_mult ?? undefined;
   if (part.no_op === true || times === undefined) return 0;

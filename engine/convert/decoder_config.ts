@@ -125,7 +125,11 @@ function readRope(
   const partIn = fields.has("partial_rotary_factor") ? fields : config;
   const rotated = headDim * partIn.positive("partial_rotary_factor", 1, partialRotary);
   if (!Number.isInteger(rotated) || rotated % 2 !== 0) {
-    partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
+    partIn.refuse(
+      "partial_rotary_factor",
+      `${rotated} dimensions`,
+      "one that rotates an even number of dimensions",
+    );
   }
   const base = basesIn.positive("rope_theta", MAX.base, ropeBase);
   return {

@@ -11,7 +11,7 @@ const MAX_DRAFTS = 16;
 const MAX_SCALE = 1e4;
 /** `expert_gating_func` of experts that sigmoids weigh. */
 const SIGMOID = 2;
-/** Where config.json does not say. Source: the defaults of both configuration classes. */
+/** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
 const PARTIAL_ROTARY = 0.5;
 
 /** GLM-4.5, 4.6 and 4.7, Air among them. */
@@ -26,7 +26,11 @@ export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string)
     biases: config.boolean("attention_bias", false),
     feedForwardNorm: "post_attention_norm",
   } as const;
-  const experts = readSigmoidExperts(config, { count: "n_routed_experts", shared: "n_shared_experts" });
+  const experts = readSigmoidExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
   return convert(config, list, prefix, traits, {
     ...experts,
     bias: "gate.e_score_correction_bias",
@@ -56,8 +60,12 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
       keyNorm: "key_layernorm",
     },
   } as const;
-  const experts = readSigmoidExperts(config, { count: "num_experts", shared: "num_shared_experts" });
-  if (experts.shared > 1) config.refuse("num_shared_experts", String(experts.shared), "0 or 1");
+  const experts = readSigmoidExperts(config, {
+    count: "num_experts",
+    shared: "num_shared_experts",
+    // Of more, config.json would leave open whether the width that it says is that of one or of all.
+    most: 1,
+  });
   const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
   const groups = config.count("n_group", experts.count, 1);
   const counts = {
@@ -89,14 +97,14 @@ interface SigmoidExperts extends ExpertsConfig {
 
 function readSigmoidExperts(
   config: Fields,
-  names: { readonly count: string; readonly shared: string },
+  { most, ...names }: { readonly count: string; readonly shared: string; readonly most: number },
 ): SigmoidExperts {
   const count = config.count(names.count, MAX.experts);
   return {
     count,
     used: config.count("num_experts_per_tok", count),
     feedForward: config.count("moe_intermediate_size", MAX.feedForward),
-    shared: config.countFrom0(names.shared, MAX_SHARED),
+    shared: config.countFrom0(names.shared, most),
     dense: config.countFrom0("first_k_dense_replace", config.count("num_hidden_layers", LIMITS.layers)),
     divided: config.boolean("norm_topk_prob", true),
     scale: config.positive("routed_scaling_factor", MAX_SCALE, 1),

@@ -1,7 +1,7 @@
 import { quote } from "../gguf/errors.ts";
 import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
 import { refuse } from "./errors.ts";
-import { Fields, inWords, isObject } from "./json.ts";
+import { Fields, inWords, isObject, oneOf } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { preTokenizerName } from "./pre_tokenizer.ts";
 import { DECODER_TOKENS, ENCODER_TOKENS, specialEntries } from "./special_tokens.ts";
@@ -47,7 +47,9 @@ export function tokenizerEntries(
   if (model.get("type") === "WordPiece") {
     return wordPieceEntries(tokenizer, model, config, readVocabulary(tokenizer, model, rows));
   }
-  model.mustBe("type", "BPE", "of others WordPiece and Unigram are converted");
+  if ((model.get("type") ?? "BPE") !== "BPE") {
+    model.refuse("type", inWords(model.get("type")), oneOf(["BPE", "WordPiece", "Unigram"]));
+  }
   model.mustBe("dropout", 0, "dropout has no place here");
   const vocabulary = readVocabulary(tokenizer, model, rows);
   const merges = readMerges(model, vocabulary.ids);

@@ -218,7 +218,7 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
   "another model": [
     { ...BPE, model: { ...MODEL, type: "WordLevel" } },
     CONFIG,
-    'because of others WordPiece and Unigram are converted (got "WordLevel")',
+    'must be "BPE", "WordPiece" or "Unigram" (got "WordLevel")',
   ],
   "a Unigram vocabulary without scores": [
     { ...BPE, model: { ...MODEL, type: "Unigram" } },
