@@ -14,6 +14,7 @@ import { readRanker } from "./ranker.ts";
 import type { QuantizeTo } from "./quantize_to.ts";
 import { TensorList } from "./tensor_list.ts";
 import type { QuantizationError } from "./row_encoders.ts";
+import { endEntries } from "./special_tokens.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 import { refusalOf, verify } from "./verify.ts";
 
@@ -128,8 +129,12 @@ async function readTokenizer(
   const tokenizer = Fields.of(...await requireJson(join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES));
   const path = join(folder, "tokenizer_config.json");
   const config = Fields.of(path, await readJson(path, MAX_CONFIG_BYTES) ?? {});
+  const entries = tokenizerEntries(tokenizer, config, vocabulary, architecture);
+  const generationPath = join(folder, "generation_config.json");
+  const generation = Fields.of(generationPath, await readJson(generationPath, MAX_CONFIG_BYTES) ?? {});
   return [
-    ...tokenizerEntries(tokenizer, config, vocabulary, architecture),
+    ...entries,
+    ...endEntries(generation, entries),
     ...await chatTemplateEntries(folder, config),
   ];
 }

@@ -119,6 +119,16 @@ Deno.test("convert: the metadata say what config.json says", async () => {
   assertEquals(metadata.getNumber("qwen35.rope.freq_base"), 1e7);
 });
 
+Deno.test("convert: what ends an answer by generation_config.json is in the file", async () => {
+  await using folder = await CheckpointFolder.make(BF16);
+  const generation = { eos_token_id: [260, 259] };
+  await Deno.writeTextFile(folder.file("generation_config.json"), JSON.stringify(generation));
+  await folder.convert();
+  const { metadata } = (await Written.read(folder.out)).gguf;
+  const ends = ["eos", "eot"].map((name) => metadata.getCount(`tokenizer.ggml.${name}_token_id`));
+  assertEquals([...ends, metadata.has("tokenizer.ggml.eom_token_id")], [260, 259, false]);
+});
+
 Deno.test("convert: llama's rows of queries and keys are put in pairs; Llama 3's frequencies get their factors", async () => {
   const scaling = {
     rope_type: "llama3",

@@ -21,7 +21,7 @@ interface Left {
 export function convertDeci(config: Fields, list: TensorList, prefix: string): ModelParts {
   const searched = config.has("block_configs");
   // Searched layers have widths of their own, and the key that others have is null.
-  const decoder = readDecoderConfig(config, 1, searched ? { feedForward: "hidden_size" } : {});
+  const decoder = readDecoderConfig(config, { keys: searched ? { feedForward: "hidden_size" } : {} });
   const { hidden, heads, layers, rope } = decoder;
   const left = searched
     ? readBlocks(config, hidden, heads, layers)
@@ -94,7 +94,7 @@ function attentionOf(part: Part, heads: number, refuse: Refuse): Pick<Left, "hea
 
 function widthOf(part: Part, hidden: number, refuse: Refuse): number {
   if (part.replace_with_linear === true) {
-    refuse("a matrix for a feed-forward half", "without one: GGUF has none");
+    refuse("one", "without a matrix for a feed-forward half, which GGUF has no tensor for");
   }
   const times = part.ffn_mult ?? undefined;
   if (part.no_op === true || times === undefined) return 0;

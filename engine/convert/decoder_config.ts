@@ -1,7 +1,7 @@
 import { quote } from "../gguf/errors.ts";
 import { MAX } from "./bounds.ts";
 import { type Entry, entry } from "./metadata.ts";
-import { type Fields, inWords } from "./json.ts";
+import { type Fields, inWords, oneOf } from "./json.ts";
 
 /** What config.json says of a dense decoder. */
 export interface DecoderConfig {
@@ -56,37 +56,42 @@ export interface YarnScaling {
   readonly plain: boolean;
 }
 
-/** What the architecture computes beyond other decoders. */
-interface Allowed {
+export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
+const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
+
+/** Keys that some families have under another name. */
+const KEYS = {
+  layers: "num_hidden_layers",
+  activation: "hidden_act",
+  epsilon: "rms_norm_eps",
+  feedForward: "intermediate_size",
+  headDim: "head_dim",
+};
+export type DecoderKeys = Partial<Readonly<typeof KEYS>>;
+
+/** What the architecture has otherwise than most, or beyond them. */
+interface DecoderOptions {
+  readonly keys?: DecoderKeys;
   /** Biases of attention. */
   readonly biases?: boolean;
-  readonly yarn?: boolean;
-  readonly longRope?: boolean;
+  /** Ways to stretch the context; by default linear and Llama 3's. */
+  readonly scalings?: readonly Scaling[];
   /** Of the feed-forward part; by default SiLU. */
   readonly activation?: "silu" | "relu2";
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */
   readonly ropeBase?: number;
+  /** The part of a head that is rotated, where files do not say it; by default all. */
+  readonly partialRotary?: number;
 }
 
-/** Keys that some families have under another name. */
-const KEYS = { epsilon: "rms_norm_eps", feedForward: "intermediate_size", headDim: "head_dim" };
-
-/**
- * Reads the keys that all decoders have in common; those in `names` are under another name. Throws ConvertError where one is
- * missing or not supported.
- */
-export function readDecoderConfig(
-  config: Fields,
-  partialRotary = 1,
-  names: Partial<typeof KEYS> = {},
-  allowed: Allowed = {},
-): DecoderConfig {
-  const keys = { ...KEYS, ...names };
-  config.mustBe("hidden_act", allowed.activation ?? "silu", "no other activation is computed");
+/** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
+export function readDecoderConfig(config: Fields, options: DecoderOptions = {}): DecoderConfig {
+  const keys = { ...KEYS, ...options.keys };
+  config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is computed");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
-  if (!allowed.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
+  if (!options.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
   config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
   const hidden = config.count("hidden_size", MAX.hidden);
   const heads = config.count("num_attention_heads", MAX.heads);
@@ -96,7 +101,7 @@ export function readDecoderConfig(
   }
   const headDim = config.count(keys.headDim, MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
   return {
-    layers: config.count("num_hidden_layers", MAX.layers, allowed.layers),
+    layers: config.count(keys.layers, MAX.layers, options.layers),
     hidden,
     feedForward: config.count(keys.feedForward, MAX.feedForward),
     heads,
@@ -105,7 +110,7 @@ export function readDecoderConfig(
     vocabulary: config.count("vocab_size", MAX.vocabulary),
     context: config.count("max_position_embeddings", MAX.context),
     epsilon: config.positive(keys.epsilon, 1),
-    rope: readRope(config, headDim, partialRotary, allowed),
+    rope: readRope(config, headDim, options),
   };
 }
 
@@ -113,55 +118,58 @@ export function readDecoderConfig(
 function readRope(
   config: Fields,
   headDim: number,
-  partialRotary: number,
-  allowed: Allowed,
+  { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS }: DecoderOptions,
 ): RopeConfig {
   const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
   const basesIn = fields.has("rope_theta") ? fields : config;
   const partIn = fields.has("partial_rotary_factor") ? fields : config;
   const rotated = headDim * partIn.positive("partial_rotary_factor", 1, partialRotary);
   if (!Number.isInteger(rotated) || rotated % 2 !== 0) {
-    partIn.refuse("partial_rotary_factor", `${rotated} rotated dimensions`, "an even number of them");
+    partIn.refuse(
+      "partial_rotary_factor",
+      `${rotated} dimensions`,
+      "one that rotates an even number of dimensions",
+    );
   }
-  const base = basesIn.positive("rope_theta", MAX.base, allowed.ropeBase ?? 10_000);
+  const base = basesIn.positive("rope_theta", MAX.base, ropeBase);
   return {
     base,
     rotated,
-    scaling: readScaling(fields === config ? undefined : fields, allowed, rotated / 2),
+    scaling: readScaling(fields === config ? undefined : fields, scalings, rotated / 2),
     fields,
   };
 }
 
-function readScaling(fields: Fields | undefined, allowed: Allowed, pairs: number): RopeConfig["scaling"] {
+function readScaling(
+  fields: Fields | undefined,
+  scalings: readonly Scaling[],
+  pairs: number,
+): RopeConfig["scaling"] {
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
-  const type = fields.string(key, "default");
-  if (type === "yarn" && allowed.yarn) return readYarn(fields);
-  if (fields.has("attention_factor")) refuseMagnitude(fields, "absent");
-  if ((type === "longrope" || type === "su") && allowed.longRope) {
-    const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
-    return { type: "longrope", short, long };
-  }
-  switch (type) {
-    case "default":
-    case "mrope":
-      return { type: "none" };
+  const name = fields.string(key, "default");
+  const type = name === "su" ? "longrope" : name;
+  if (type !== "yarn" && fields.has("attention_factor")) refuseMagnitude(fields, "absent");
+  if (type === "default" || type === "mrope") return { type: "none" };
+  switch (scalings.find((scaling) => scaling === type)) {
+    case "yarn":
+      return readYarn(fields);
+    case "longrope": {
+      const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
+      return { type: "longrope", short, long };
+    }
     case "linear":
-      return { type, factor: fields.positive("factor", MAX.factor) };
+      return { type: "linear", factor: fields.positive("factor", MAX.factor) };
     case "llama3":
       return {
-        type,
+        type: "llama3",
         factor: fields.positive("factor", MAX.factor),
         lowFrequency: fields.positive("low_freq_factor", MAX.factor),
         highFrequency: fields.positive("high_freq_factor", MAX.factor),
         originalContext: fields.count("original_max_position_embeddings", MAX.context),
       };
-    default:
-      return fields.refuse(
-        key,
-        quote(type),
-        `"default", "linear" or "llama3": no other scaling is computed`,
-      );
+    case undefined:
+      return fields.refuse(key, quote(name), oneOf(["default", ...scalings]));
   }
 }
 

@@ -252,7 +252,11 @@ function addNomicExperts(
     up,
   );
   const down = { count, rows: hidden, columns: feedForward };
-  list.turnedExperts(`${block}ffn_down_exps`, `${mlp}experts.mlp.w2`, down);
+  list.turned(
+    `${block}ffn_down_exps`,
+    list.finder.stack(`${mlp}experts.mlp.w2`, [count * feedForward, hidden]),
+    down,
+  );
 }
 
 /** The only period of layers that see whole texts which GGUF's readers know. */
@@ -317,7 +321,11 @@ function refuseOtherLayers(config: Fields): void {
   const usual = (type: unknown, i: number) =>
     type === (i % PERIOD === 0 ? "full_attention" : "sliding_attention");
   if (Array.isArray(types) && types.every(usual)) return;
-  config.refuse("layer_types", inWords(types), `every third full_attention, the others sliding_attention`);
+  config.refuse(
+    "layer_types",
+    inWords(types),
+    "full_attention in every third layer, sliding_attention in the others",
+  );
 }
 
 /** GGUF has no key for how a classifier's head makes its row. */

@@ -1,8 +1,7 @@
 import { MAX } from "./bounds.ts";
-import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
-import { addExperts, expertEntries, type ExpertsConfig } from "./experts.ts";
+import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig } from "./experts.ts";
 import type { Fields } from "./json.ts";
-import { addAttention, addFeedForward, convertLlama, type LlamaTraits } from "./llama.ts";
+import { addFeedForward, convertLlama, type LlamaTraits } from "./llama.ts";
 import { entry } from "./metadata.ts";
 import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -38,26 +37,21 @@ interface ErnieExperts extends ExpertsConfig {
 /** ERNIE 4.5's mixtures of experts. */
 export function convertErnie45Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   refuseBiases(config);
-  const { architecture, ropeBase } = MIXTURE;
-  const decoder = readDecoderConfig(config, 1, {}, { ropeBase });
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type === "llama3") fields.refuse("rope_type", `"llama3"`, "it with the model type llama only");
-  const experts = readExperts(config, decoder.layers);
+  const { architecture } = MIXTURE;
+  const experts = readExperts(config, config.count("num_hidden_layers", MAX.layers));
   const shared = experts.shared * experts.feedForward;
-  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
-  for (let layer = 0; layer < decoder.layers; layer++) {
-    const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
-    addAttention(list, decoder, MIXTURE, block, from);
-    list.vector(`${block}ffn_norm.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
-    if (layer < experts.start || (layer + 1) % experts.interval !== 0) {
-      addFeedForward(list, decoder, block, from);
-      continue;
-    }
-    addExperts(list, decoder, experts, block, `${from}mlp.`);
-    const bias = `${from}mlp.moe_statics.e_score_correction_bias`;
-    if (list.finder.has(bias)) list.vector(`${block}exp_probs_b.bias`, bias, experts.count);
-    if (shared > 0) addSharedExperts(list, decoder.hidden, shared, block, `${from}mlp.shared_experts.`);
-  }
+  const parts = convertLlama(config, list, prefix, {
+    ...MIXTURE,
+    feedForward(decoder, block, from, layer) {
+      if (layer < experts.start || (layer + 1) % experts.interval !== 0) {
+        return addFeedForward(list, decoder, block, from);
+      }
+      addExperts(list, decoder, experts, block, `${from}mlp.`);
+      const bias = `${from}mlp.moe_statics.e_score_correction_bias`;
+      if (list.finder.has(bias)) list.vector(`${block}exp_probs_b.bias`, bias, experts.count);
+      if (shared > 0) addSharedExperts(list, decoder, shared, block, `${from}mlp.shared_experts.`);
+    },
+  });
   const counts = {
     expert_shared_count: experts.shared,
     expert_shared_feed_forward_length: shared,
@@ -65,10 +59,10 @@ export function convertErnie45Moe(config: Fields, list: TensorList, prefix: stri
     interleave_moe_layer_step: experts.interval,
   };
   return {
-    decoder,
+    ...parts,
     leftOut: LEFT_OUT,
     entries: [
-      ...decoderEntries(architecture, decoder),
+      ...parts.entries,
       ...expertEntries(architecture, experts),
       ...Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value)),
     ],
@@ -84,25 +78,12 @@ function readExperts(config: Fields, layers: number): ErnieExperts {
   const end = "moe_layer_end_index";
   if (config.get(end) !== -1) config.mustBe(end, layers - 1, "layers up to the last have experts");
   const count = config.count("moe_num_experts", MAX_EXPERTS);
-  const from0 = (name: string, max: number) => config.get(name) === 0 ? 0 : config.count(name, max);
   return {
     count,
     used: config.count("moe_k", count),
     feedForward: config.count("moe_intermediate_size", MAX.feedForward),
-    shared: from0("moe_num_shared_experts", MAX_EXPERTS),
-    start: from0("moe_layer_start_index", layers),
+    shared: config.countFrom0("moe_num_shared_experts", MAX_EXPERTS),
+    start: config.countFrom0("moe_layer_start_index", layers),
     interval: config.count("moe_layer_interval", layers, 1),
   };
-}
-
-function addSharedExperts(
-  list: TensorList,
-  hidden: number,
-  width: number,
-  block: string,
-  from: string,
-): void {
-  list.matrix(`${block}ffn_gate_shexp`, `${from}gate_proj`, width, hidden);
-  list.matrix(`${block}ffn_up_shexp`, `${from}up_proj`, width, hidden);
-  list.matrix(`${block}ffn_down_shexp`, `${from}down_proj`, hidden, width);
 }

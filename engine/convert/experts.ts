@@ -3,7 +3,7 @@ import { type Fields, inWords } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { TensorList } from "./tensor_list.ts";
 
-const MAX = { experts: 4096, feedForward: 131_072 };
+export const MAX = { experts: 4096, feedForward: 131_072 };
 
 /** What config.json says of a mixture of experts that are weighed by the softmax over the chosen. */
 export interface ExpertsConfig {
@@ -59,4 +59,17 @@ export function addExperts(
   list.stacked(`${block}ffn_up_exps`, source, shape, "second half");
   const down = list.finder.stack(`${mlp}experts.down_proj`, [count, hidden, feedForward]);
   list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
+}
+
+/** Experts that all rows go through, side by side as one. */
+export function addSharedExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  width: number,
+  block: string,
+  from: string,
+): void {
+  list.matrix(`${block}ffn_gate_shexp`, `${from}gate_proj`, width, hidden);
+  list.matrix(`${block}ffn_up_shexp`, `${from}up_proj`, width, hidden);
+  list.matrix(`${block}ffn_down_shexp`, `${from}down_proj`, hidden, width);
 }

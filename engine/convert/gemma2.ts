@@ -1,7 +1,7 @@
 import { MAX } from "./bounds.ts";
 import { decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { addGemmaTensors, norm, refuseOtherLayers } from "./gemma3.ts";
-import { Fields, inWords } from "./json.ts";
+import { Fields } from "./json.ts";
 import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -33,10 +33,7 @@ export function convertGemma2(given: Fields, list: TensorList, prefix: string): 
   const config = withDefaults(given);
   config.mustBe("hidden_activation", ACTIVATION, "no other activation is computed");
   refuseOtherLayers(config, PERIOD);
-  const decoder = readDecoderConfig(config);
-  if (decoder.rope.scaling.type !== "none") {
-    decoder.rope.fields.refuse("rope_type", inWords(decoder.rope.scaling.type), `"default"`);
-  }
+  const decoder = readDecoderConfig(config, { scalings: [] });
   const { hidden, heads, headDim } = decoder;
   const width = decoder.layers === LARGEST ? Math.floor(hidden / heads) : headDim;
   config.mustBe("query_pre_attn_scalar", width, "GGUF's readers take this scale of queries");

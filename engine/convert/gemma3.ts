@@ -37,10 +37,7 @@ export function convertGemma3(given: Fields, list: TensorList, prefix: string): 
   const architecture = config.boolean("use_bidirectional_attention", false) ? "gemma-embedding" : "gemma3";
   config.mustBe("rope_local_base_freq", LOCAL_BASE, "GGUF's readers take no other base");
   refuseOtherLayers(config, PERIOD);
-  const decoder = readDecoderConfig(config);
-  if (decoder.rope.scaling.type !== "none" && decoder.rope.scaling.type !== "linear") {
-    decoder.rope.fields.refuse("rope_type", inWords(decoder.rope.scaling.type), `"default" or "linear"`);
-  }
+  const decoder = readDecoderConfig(config, { scalings: ["linear"] });
   const { hidden, heads, headDim } = decoder;
   const width = decoder.layers === LARGEST ? Math.floor(hidden / heads) : headDim;
   config.mustBe("query_pre_attn_scalar", width, "GGUF's readers take this scale of queries");
@@ -112,7 +109,7 @@ export function refuseOtherLayers(config: Fields, period: number): void {
   const usual = (type: unknown, i: number) =>
     type === (i % period === period - 1 ? "full_attention" : "sliding_attention");
   if (!Array.isArray(types) || !types.every(usual)) {
-    const allowed = `every ${ORDINALS[period]} full_attention, the others sliding_attention`;
+    const allowed = `full_attention in every ${ORDINALS[period]} layer, sliding_attention in the others`;
     config.refuse("layer_types", inWords(types), allowed);
   }
 }

@@ -63,10 +63,7 @@ export function convertGemma4(config: Fields, list: TensorList, prefix: string):
 
 function readGemma4(config: Fields, near: Fields): Gemma4Config {
   const known = { ...config.object, rope_parameters: near.object };
-  const decoder = readDecoderConfig(new Fields(config.file, known));
-  if (decoder.rope.scaling.type !== "none") {
-    near.refuse("rope_type", inWords(near.get("rope_type")), `"default"`);
-  }
+  const decoder = readDecoderConfig(new Fields(config.file, known), { scalings: [] });
   const types = config.get("layer_types");
   const isKind = (type: unknown) => type === "full_attention" || type === "sliding_attention";
   if (!Array.isArray(types) || types.length !== decoder.layers || !types.every(isKind)) {

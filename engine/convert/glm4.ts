@@ -15,9 +15,7 @@ const NORMS = {
 
 /** The tensors and keys of GLM-4 and GLM-Z1 of 2025, whose rotated pairs lie side by side in both. */
 export function convertGlm4(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const decoder = readDecoderConfig(config, PARTIAL_ROTARY, {}, { biases: true });
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type !== "none") fields.refuse("rope_type", `"${scaling.type}"`, `"default"`);
+  const decoder = readDecoderConfig(config, { partialRotary: PARTIAL_ROTARY, biases: true, scalings: [] });
   const biases = config.boolean("attention_bias", false);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {

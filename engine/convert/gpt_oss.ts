@@ -15,7 +15,7 @@ const LIMIT = 7;
 /** The tensors and keys of gpt-oss's own checkpoints: experts in MXFP4, moved bit for bit, and the rest in BF16. */
 export function convertGptOss(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("swiglu_limit", LIMIT, "the activation is clamped there");
-  const decoder = readDecoderConfig(config, 1, {}, { biases: true, yarn: true });
+  const decoder = readDecoderConfig(config, { biases: true, scalings: ["yarn"] });
   if (decoder.rope.scaling.type !== "yarn") {
     decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"yarn"`);
   }

@@ -74,6 +74,12 @@ export function inWords(value: unknown): string {
   return isObject(value) ? "an object" : String(value);
 }
 
+/** `"a", "b" or "c"`. */
+export function oneOf(names: readonly string[]): string {
+  const quoted = names.map(quote);
+  return quoted.length === 1 ? quoted[0] : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
+}
+
 /** Checked look-ups in an object of a JSON file. A null counts as a missing key, as Hugging Face's files mean it. */
 export class Fields {
   /** `path` is where the object stands in the file, e.g. `text_config.`. */
@@ -114,9 +120,18 @@ export class Fields {
 
   /** A whole number from 1 to `max`. */
   count(name: string, max: number, fallback?: number): number {
+    return this.#count(name, 1, max, fallback);
+  }
+
+  /** A whole number from 0 to `max`. */
+  countFrom0(name: string, max: number, fallback?: number): number {
+    return this.#count(name, 0, max, fallback);
+  }
+
+  #count(name: string, min: number, max: number, fallback: number | undefined): number {
     const value = this.get(name) ?? fallback;
-    if (typeof value !== "number" || !Number.isInteger(value) || value < 1 || value > max) {
-      this.refuse(name, inWords(value), `a whole number from 1 to ${max}`);
+    if (typeof value !== "number" || !Number.isInteger(value) || value < min || value > max) {
+      this.refuse(name, inWords(value), `a whole number from ${min} to ${max}`);
     }
     return value;
   }

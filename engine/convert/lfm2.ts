@@ -33,11 +33,11 @@ export function convertLfm2Moe(config: Fields, list: TensorList, prefix: string)
 
 function convert(config: Fields, list: TensorList, prefix: string, experts?: Experts): ModelParts {
   config.mustBe("conv_bias", false, "biases of convolutions are not computed");
-  const read = readDecoderConfig(config, 1, { epsilon: "norm_eps", feedForward: feedForwardKey(config) });
+  const read = readDecoderConfig(config, {
+    keys: { epsilon: "norm_eps", feedForward: feedForwardKey(config) },
+    scalings: [],
+  });
   const decoder = experts ? read : { ...read, feedForward: adjusted(config, read.feedForward) };
-  if (decoder.rope.scaling.type !== "none") {
-    decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"default"`);
-  }
   const taps = config.count("conv_L_cache", MAX_TAPS);
   const attends = readLayers(config, decoder.layers);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);

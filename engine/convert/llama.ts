@@ -1,5 +1,11 @@
-import { type DecoderConfig, decoderEntries, llama3Factors, readDecoderConfig } from "./decoder_config.ts";
-import { addExperts, expertEntries, readExperts } from "./experts.ts";
+import {
+  type DecoderConfig,
+  decoderEntries,
+  type DecoderKeys,
+  llama3Factors,
+  readDecoderConfig,
+  type Scaling,
+} from "./decoder_config.ts";
 import type { Fields } from "./json.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
@@ -23,26 +29,63 @@ export interface LlamaTraits {
     | "arcee"
     | "minicpm"
     | "ernie4_5"
-    | "ernie4_5-moe";
+    | "ernie4_5-moe"
+    | "exaone"
+    | "internlm2"
+    | "hunyuan-dense"
+    | "olmoe"
+    | "granitemoe"
+    | "qwen3vlmoe"
+    | "glm4moe"
+    | "bailingmoe2";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorms: boolean;
+  /** RMSNorm of all query heads together and of all key heads together. */
+  readonly rowNorms?: boolean;
   /** q, k and v have biases. */
   readonly biases?: boolean;
-  /** Feed-forward halves are experts. */
-  readonly mixture?: boolean;
   /** The feed-forward half is a squared ReLU without a gate. */
   readonly ungated?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
   readonly fused?: boolean;
+  /** q, k and v are one matrix of the checkpoint, in which the rows of a KV head follow those of its query heads. */
+  readonly grouped?: boolean;
   /** GGUF's name of the norm before the feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** Of rotary frequencies, where config.json does not say it; by default 10,000. */
   readonly ropeBase?: number;
+  /** The part of a head that is rotated, where config.json does not say it; by default all. */
+  readonly partialRotary?: number;
+  /** Ways to stretch the context beside the linear one. */
+  readonly scalings?: readonly Scaling[];
+  /** Keys and modules that are called otherwise than Llama's. */
+  readonly keys?: DecoderKeys;
+  readonly modules?: Partial<Modules>;
+  /** Lists what stands behind a layer's second norm; by default SwiGLU's matrices. `from` is what stands before the layer's modules. */
+  readonly feedForward?: (decoder: DecoderConfig, block: string, from: string, layer: number) => void;
 }
 
-/** The tensors and keys of Llama and Qwen3. `prefix` is what stands before `layers.0`. */
+/** What modules are called, by Llama and most others. */
+const MODULES = {
+  embedding: "embed_tokens",
+  layers: "layers",
+  attentionNorm: "input_layernorm",
+  attention: "self_attn",
+  fused: "qkv_proj",
+  output: "o_proj",
+  queryNorm: "q_norm",
+  keyNorm: "k_norm",
+  feedForwardNorm: "post_attention_layernorm",
+  feedForward: "mlp",
+  gate: "gate_proj",
+  up: "up_proj",
+  down: "down_proj",
+};
+type Modules = Readonly<typeof MODULES>;
+
+/** The tensors and keys of Llama and its like. `prefix` is what stands before `layers.0`. */
 export function convertLlama(
   config: Fields,
   list: TensorList,
@@ -50,39 +93,34 @@ export function convertLlama(
   traits: LlamaTraits,
 ): ModelParts {
   config.mustBe("rope_traditional", false, "rows are put in order for the usual rotation");
-  const decoder = readDecoderConfig(config, 1, {}, {
+  const { architecture } = traits;
+  const decoder = readDecoderConfig(config, {
+    keys: traits.keys,
     biases: traits.biases,
-    longRope: traits.architecture === "phi3" || traits.architecture === "minicpm",
-    yarn: traits.architecture === "mistral3" || traits.architecture === "arcee",
+    scalings: ["linear", ...traits.scalings ?? []],
     activation: traits.ungated ? "relu2" : "silu",
     ropeBase: traits.ropeBase,
+    partialRotary: traits.partialRotary,
   });
-  const experts = traits.mixture ? readExperts(config) : undefined;
+  const modules = { ...MODULES, ...traits.modules };
   const { scaling } = decoder.rope;
-  if (scaling.type === "llama3" && traits.architecture !== "llama") {
-    decoder.rope.fields.refuse("rope_type", `"llama3"`, "it with the model type llama only");
-  }
-  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
+  list.matrix("token_embd", `${prefix}${modules.embedding}`, decoder.vocabulary, decoder.hidden);
   if (scaling.type === "llama3") list.made("rope_freqs.weight", llama3Factors(decoder.rope, scaling));
   if (scaling.type === "longrope") {
     list.made("rope_factors_long.weight", Float32Array.from(scaling.long));
     list.made("rope_factors_short.weight", Float32Array.from(scaling.short));
   }
   for (let layer = 0; layer < decoder.layers; layer++) {
-    const [block, from] = [`blk.${layer}.`, `${prefix}layers.${layer}.`];
+    const [block, from] = [`blk.${layer}.`, `${prefix}${modules.layers}.${layer}.`];
     addAttention(list, decoder, traits, block, from);
     const norm = traits.feedForwardNorm ?? "ffn_norm";
-    list.vector(`${block}${norm}.weight`, `${from}post_attention_layernorm.weight`, decoder.hidden);
-    if (experts) addExperts(list, decoder, experts, block, `${from}mlp.`);
+    list.vector(`${block}${norm}.weight`, `${from}${modules.feedForwardNorm}.weight`, decoder.hidden);
+    if (traits.feedForward) traits.feedForward(decoder, block, from, layer);
     else if (traits.ungated) addUngatedFeedForward(list, decoder, block, from);
     else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
-    else addFeedForward(list, decoder, block, from);
+    else addFeedForward(list, decoder, block, from, modules);
   }
-  const entries = decoderEntries(traits.architecture, decoder);
-  return {
-    decoder,
-    entries: experts ? [...entries, ...expertEntries(traits.architecture, experts)] : entries,
-  };
+  return { decoder, entries: decoderEntries(architecture, decoder) };
 }
 
 /** The norm before attention, and its matrices. */
@@ -94,36 +132,61 @@ export function addAttention(
   layer: string,
 ): void {
   const { hidden, heads, kvHeads, headDim } = decoder;
+  const modules = { ...MODULES, ...traits.modules };
+  const from = `${layer}${modules.attention}.`;
   const order = (n: number) => traits.interleavedRope ? { rowOrder: interleavedPairs(n, headDim) } : {};
-  list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, hidden);
+  list.vector(`${block}attn_norm.weight`, `${layer}${modules.attentionNorm}.weight`, hidden);
   if (traits.fused) {
-    list.matrix(`${block}attn_qkv`, `${layer}self_attn.qkv_proj`, (heads + 2 * kvHeads) * headDim, hidden);
-  } else {
-    list.matrix(`${block}attn_q`, `${layer}self_attn.q_proj`, heads * headDim, hidden, order(heads));
-    list.matrix(`${block}attn_k`, `${layer}self_attn.k_proj`, kvHeads * headDim, hidden, order(kvHeads));
-    list.matrix(`${block}attn_v`, `${layer}self_attn.v_proj`, kvHeads * headDim, hidden);
+    list.matrix(`${block}attn_qkv`, `${from}${modules.fused}`, (heads + 2 * kvHeads) * headDim, hidden);
+  } else if (traits.grouped) addGrouped(list, decoder, traits, block, `${from}${modules.fused}`);
+  else {
+    list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden, order(heads));
+    list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden, order(kvHeads));
+    list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
     const rows = { q: heads * headDim, k: kvHeads * headDim, v: kvHeads * headDim };
     for (const [part, length] of traits.biases ? Object.entries(rows) : []) {
-      list.vector(`${block}attn_${part}.bias`, `${layer}self_attn.${part}_proj.bias`, length);
+      list.vector(`${block}attn_${part}.bias`, `${from}${part}_proj.bias`, length);
     }
   }
-  list.matrix(`${block}attn_output`, `${layer}self_attn.o_proj`, hidden, heads * headDim);
-  if (traits.headNorms) {
-    list.vector(`${block}attn_q_norm.weight`, `${layer}self_attn.q_norm.weight`, headDim);
-    list.vector(`${block}attn_k_norm.weight`, `${layer}self_attn.k_norm.weight`, headDim);
-  }
+  list.matrix(`${block}attn_output`, `${from}${modules.output}`, hidden, heads * headDim);
+  if (!traits.headNorms && !traits.rowNorms) return;
+  const [queries, keys] = traits.rowNorms ? [heads * headDim, kvHeads * headDim] : [headDim, headDim];
+  list.vector(`${block}attn_q_norm.weight`, `${from}${modules.queryNorm}.weight`, queries);
+  list.vector(`${block}attn_k_norm.weight`, `${from}${modules.keyNorm}.weight`, keys);
 }
 
-/** SwiGLU's three matrices, which all architectures have. */
+function addGrouped(
+  list: TensorList,
+  { hidden, heads, kvHeads, headDim }: DecoderConfig,
+  { interleavedRope }: LlamaTraits,
+  block: string,
+  module: string,
+): void {
+  const each = heads / kvHeads; // query heads a KV head
+  const add = (name: string, count: number, indexOf: (head: number) => number, rotated: boolean) => {
+    const rows = rotated && interleavedRope ? interleavedPairs(1, headDim) : [[0, headDim]] as const;
+    const rowOrder = Array.from({ length: count }, (_, head) => indexOf(head) * headDim)
+      .flatMap((first) => rows.map(([row, length]) => [first + row, length] as const));
+    const of = (heads + 2 * kvHeads) * headDim;
+    list.matrix(`${block}${name}`, module, count * headDim, hidden, { of, rowOrder });
+  };
+  add("attn_q", heads, (head) => Math.floor(head / each) * (each + 2) + head % each, true);
+  add("attn_k", kvHeads, (head) => head * (each + 2) + each, true);
+  add("attn_v", kvHeads, (head) => head * (each + 2) + each + 1, false);
+}
+
+/** SwiGLU's three matrices, which almost all architectures have. */
 export function addFeedForward(
   list: TensorList,
   { hidden, feedForward }: DecoderConfig,
   block: string,
   layer: string,
+  modules: Modules = MODULES,
 ): void {
-  list.matrix(`${block}ffn_gate`, `${layer}mlp.gate_proj`, feedForward, hidden);
-  list.matrix(`${block}ffn_up`, `${layer}mlp.up_proj`, feedForward, hidden);
-  list.matrix(`${block}ffn_down`, `${layer}mlp.down_proj`, hidden, feedForward);
+  const from = `${layer}${modules.feedForward}.`;
+  list.matrix(`${block}ffn_gate`, `${from}${modules.gate}`, feedForward, hidden);
+  list.matrix(`${block}ffn_up`, `${from}${modules.up}`, feedForward, hidden);
+  list.matrix(`${block}ffn_down`, `${from}${modules.down}`, hidden, feedForward);
 }
 
 function addUngatedFeedForward(

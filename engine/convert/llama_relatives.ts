@@ -1,5 +1,5 @@
 import { MAX } from "./bounds.ts";
-import { type Fields, inWords } from "./json.ts";
+import { Fields, inWords } from "./json.ts";
 import { convertLlama } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -14,7 +14,7 @@ export function convertSmolLM3(config: Fields, list: TensorList, prefix: string)
   const rotated = config.get("no_rope_layers");
   const usual = !Array.isArray(rotated) ||
     rotated.every((flag, i) => flag === ((i + 1) % INTERVAL === 0 ? 0 : 1));
-  if (!usual) config.refuse("no_rope_layers", inWords(rotated), `0 for every layer ${INTERVAL}, and 1`);
+  if (!usual) config.refuse("no_rope_layers", inWords(rotated), "0 in every fourth layer, 1 in the others");
   config.mustBe("no_rope_layer_interval", INTERVAL, "files do not say it");
   return convertLlama(config, list, prefix, {
     architecture: "smollm3",
@@ -23,20 +23,81 @@ export function convertSmolLM3(config: Fields, list: TensorList, prefix: string)
   });
 }
 
-/** Granite's dense models: Llama's tensors, and multipliers. */
-export function convertGranite(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const traits = { architecture: "granite", interleavedRope: true, headNorms: false } as const;
-  const parts = convertLlama(config, list, prefix, traits);
-  const scales = {
-    embedding_scale: "embedding_multiplier",
-    residual_scale: "residual_multiplier",
-    "attention.scale": "attention_multiplier",
-    logit_scale: "logits_scaling",
-  };
-  const entries = Object.entries(scales).map(([key, name]) =>
-    entry(`granite.${key}`, "FLOAT32", config.positive(name, MAX_SCALE, 1))
-  );
-  return { ...parts, entries: [...parts.entries, ...entries] };
+/** EXAONE 3.0, 3.5 and Deep: Llama's tensors under names of their own. */
+export function convertExaone(config: Fields, list: TensorList): ModelParts {
+  const prefix = "transformer.";
+  const parts = convertLlama(config, list, prefix, {
+    architecture: "exaone",
+    interleavedRope: false,
+    headNorms: false,
+    scalings: ["llama3"],
+    keys: { layers: "num_layers", activation: "activation_function", epsilon: "layer_norm_epsilon" },
+    modules: {
+      embedding: "wte",
+      layers: "h",
+      attentionNorm: "ln_1",
+      attention: "attn.attention",
+      output: "out_proj",
+      feedForwardNorm: "ln_2",
+      gate: "c_fc_0",
+      up: "c_fc_1",
+      down: "c_proj",
+    },
+  });
+  return { ...parts, lastNorm: { name: "output_norm.weight", tensor: `${prefix}ln_f.weight` } };
+}
+
+/** InternLM 2 and 2.5: Llama's tensors under names of their own, with q, k and v in one matrix by KV head. */
+export function convertInternLm2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("bias", false, "biases are not converted");
+  const scaling = config.fields("rope_scaling");
+  // The "dynamic" scaling of rotary frequencies begins behind the context that the file says.
+  const usual = scaling?.get("type") === "dynamic"
+    ? new Fields(config.file, { ...config.object, rope_scaling: null })
+    : config;
+  return convertLlama(usual, list, prefix, {
+    architecture: "internlm2",
+    interleavedRope: true,
+    headNorms: false,
+    grouped: true,
+    modules: {
+      embedding: "tok_embeddings",
+      attentionNorm: "attention_norm",
+      attention: "attention",
+      fused: "wqkv",
+      output: "wo",
+      feedForwardNorm: "ffn_norm",
+      feedForward: "feed_forward",
+      gate: "w1",
+      up: "w3",
+      down: "w2",
+    },
+  });
+}
+
+/** Hunyuan's dense models of 2025. */
+export function convertHunyuanDense(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  config.mustBe("use_cla", false, "layers that read another's keys and values are not computed");
+  config.mustBe("num_experts", 1, "mixtures of experts are not converted");
+  return convertLlama(withStretchedBase(config), list, prefix, {
+    architecture: "hunyuan-dense",
+    interleavedRope: false,
+    headNorms: true,
+    modules: { queryNorm: "query_layernorm", keyNorm: "key_layernorm" },
+  });
+}
+
+/** Hunyuan's "dynamic" scaling is one of rotary frequencies' base, the same for all contexts. */
+function withStretchedBase(config: Fields): Fields {
+  const rope = config.fields("rope_parameters") ?? config.fields("rope_scaling");
+  if (!rope || (rope.get("rope_type") ?? rope.get("type")) !== "dynamic") return config;
+  const alpha = rope.positive("alpha", MAX_SCALE);
+  const base = (rope.has("rope_theta") ? rope : config).positive("rope_theta", MAX.base, 10_000);
+  const shared = config.count("hidden_size", MAX.hidden) / config.count("num_attention_heads", MAX.heads);
+  const dim = config.count("head_dim", MAX.headDim, shared);
+  const rope_theta = base * alpha ** (dim / (dim - 2));
+  return new Fields(config.file, { ...config.object, rope_parameters: null, rope_scaling: null, rope_theta });
 }
 
 /** Mistral 7B and its like: Llama's tensors. GGUF's `llama` has no place for the first version's window. */
@@ -46,13 +107,19 @@ export function convertMistral(config: Fields, list: TensorList, prefix: string)
     architecture: "llama",
     interleavedRope: true,
     headNorms: false,
+    scalings: ["llama3"],
   });
 }
 
 /** Ministral 3 and Mistral 3's text parts: Llama's tensors, YaRN, and a temperature of queries by position. */
 export function convertMistral3(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("sliding_window", 0, "windows are not computed in this architecture");
-  const traits = { architecture: "mistral3", interleavedRope: true, headNorms: false } as const;
+  const traits = {
+    architecture: "mistral3",
+    interleavedRope: true,
+    headNorms: false,
+    scalings: ["yarn"],
+  } as const;
   const parts = convertLlama(config, list, prefix, traits);
   const { fields } = parts.decoder.rope;
   const key = "llama_4_scaling_beta";
@@ -63,7 +130,13 @@ export function convertMistral3(config: Fields, list: TensorList, prefix: string
 
 /** Phi-3 and Phi-4: Llama's layers in fused matrices, and LongRoPE. Windows are left aside, as llama.cpp does. */
 export function convertPhi3(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const traits = { architecture: "phi3", interleavedRope: false, headNorms: false, fused: true } as const;
+  const traits = {
+    architecture: "phi3",
+    interleavedRope: false,
+    headNorms: false,
+    fused: true,
+    scalings: ["longrope"],
+  } as const;
   const parts = convertLlama(config, list, prefix, traits);
   return { ...parts, entries: [...parts.entries, ...longRopeEntries("phi3", config, parts)] };
 }
@@ -73,7 +146,12 @@ export function convertPhi3(config: Fields, list: TensorList, prefix: string): M
  * aside, as llama.cpp does: all is attended to.
  */
 export function convertMiniCpm(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const traits = { architecture: "minicpm", interleavedRope: true, headNorms: false } as const;
+  const traits = {
+    architecture: "minicpm",
+    interleavedRope: true,
+    headNorms: false,
+    scalings: ["longrope"],
+  } as const;
   const parts = convertLlama(config, list, prefix, traits);
   const { hidden, layers, rope } = parts.decoder;
   const scale = (name: string) => config.positive(name, MAX_SCALE);

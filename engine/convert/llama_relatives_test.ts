@@ -102,6 +102,80 @@ const FUSED = checkpoint({
   "model.layers.0.mlp.gate_up_proj.weight": [2 * FFN, HIDDEN],
 });
 
+const EXAONE_NAMES: readonly (readonly [llamas: string, own: string])[] = [
+  ["model.embed_tokens", "transformer.wte"],
+  ["model.norm", "transformer.ln_f"],
+  ["model.layers.", "transformer.h."],
+  ["input_layernorm", "ln_1"],
+  ["post_attention_layernorm", "ln_2"],
+  ["self_attn.o_proj", "attn.attention.out_proj"],
+  ["self_attn.", "attn.attention."],
+  ["mlp.gate_proj", "mlp.c_fc_0"],
+  ["mlp.up_proj", "mlp.c_fc_1"],
+  ["mlp.down_proj", "mlp.c_proj"],
+];
+function exaoneName(name: string): string {
+  return EXAONE_NAMES.reduce((name, [llamas, own]) => name.replace(llamas, own), name);
+}
+const EXAONE_TENSORS = {
+  values: SEPARATE.values,
+  tensors: new Map([...SEPARATE.tensors].map(([name, tensor]) => [exaoneName(name), tensor] as const)),
+};
+const { num_hidden_layers: num_layers, rms_norm_eps: layer_norm_epsilon, ...EXAONE_REST } = DECODER;
+const EXAONE = {
+  ...EXAONE_REST,
+  model_type: "exaone",
+  num_layers,
+  layer_norm_epsilon,
+  activation_function: "silu",
+  rope_scaling: {
+    rope_type: "llama3",
+    factor: 8,
+    low_freq_factor: 1,
+    high_freq_factor: 4,
+    original_max_position_embeddings: 8192,
+  },
+};
+
+const INTERN = {
+  ...DECODER,
+  model_type: "internlm2",
+  bias: false,
+  rope_scaling: { type: "dynamic", factor: 2 },
+};
+const INTERN_TENSORS = internTensors();
+/** Of each KV head its two query heads, its key and its value. */
+function internTensors(): typeof SEPARATE {
+  const names: Record<string, string> = {
+    "model.embed_tokens": "model.tok_embeddings",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+  };
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, tensor] of SEPARATE.tensors) {
+    const own = Object.entries(names).reduce((name, [llamas, own]) => name.replace(llamas, own), name);
+    if (!/[qkv]_proj/.test(name)) tensors.set(own, tensor);
+  }
+  const head = (part: string, index: number) => {
+    const size = HEAD_DIM * HIDDEN;
+    const values = SEPARATE.values.get(`model.layers.0.self_attn.${part}_proj.weight`)!;
+    return [...values.subarray(index * size, (index + 1) * size)];
+  };
+  const rows = [0, 1].flatMap((
+    kv,
+  ) => [head("q", 2 * kv), head("q", 2 * kv + 1), head("k", kv), head("v", kv)]);
+  const shape = [(HEADS + 2 * KV_HEADS) * HEAD_DIM, HIDDEN];
+  tensors.set(
+    "model.layers.0.attention.wqkv.weight",
+    storeFloats("BF16", shape, Float32Array.from(rows.flat())),
+  );
+  return { values: SEPARATE.values, tensors };
+}
+
 /** Converts a checkpoint; what `read` makes of the file. */
 async function converted<T>(
   { tensors }: typeof SEPARATE,
@@ -145,6 +219,44 @@ Deno.test("Granite: its multipliers", async () => {
     assertEquals(buildPlan(gguf).architecture, "granite");
     const keys = ["embedding_scale", "residual_scale", "attention.scale", "logit_scale"];
     assertEquals(keys.map((key) => gguf.metadata.getNumber(`granite.${key}`)), [12, 0.25, 0.125, 8]);
+  });
+});
+
+Deno.test("EXAONE: Llama's tensors under its own names, rows as they are, and Llama 3's rotary factors", async () => {
+  await converted(EXAONE_TENSORS, EXAONE, async (written) => {
+    const { gguf } = written;
+    const plan = buildPlan(gguf, await readRopeFactors(gguf));
+    const turns = plan.ops.flatMap((op) => op.op === "rope_append" ? [op.interleaved] : []);
+    assertEquals([plan.architecture, turns], ["exaone", [false]]);
+    for (
+      const [tensor, module] of [
+        ["attn_q", "self_attn.q_proj"],
+        ["attn_k", "self_attn.k_proj"],
+        ["attn_output", "self_attn.o_proj"],
+        ["attn_norm", "input_layernorm"],
+        ["ffn_norm", "post_attention_layernorm"],
+        ["ffn_gate", "mlp.gate_proj"],
+        ["ffn_up", "mlp.up_proj"],
+        ["ffn_down", "mlp.down_proj"],
+      ]
+    ) {
+      const source = SEPARATE.values.get(`model.layers.0.${module}.weight`);
+      assertEquals(written.values(`blk.0.${tensor}.weight`), source, tensor);
+    }
+    assertEquals(written.values("output_norm.weight"), SEPARATE.values.get("model.norm.weight"));
+    assertEquals(gguf.metadata.getNumber("exaone.attention.layer_norm_rms_epsilon"), Math.fround(1e-5));
+    assertEquals(written.values("rope_freqs.weight").at(-1), 8);
+  });
+});
+
+Deno.test("InternLM 2: rows of queries, keys and values come apart, as Llama's", async () => {
+  const llamas = await converted(SEPARATE, { ...DECODER, model_type: "llama" }, (written) => written);
+  await converted(INTERN_TENSORS, INTERN, (written) => {
+    assertEquals(buildPlan(written.gguf).architecture, "internlm2");
+    assertEquals([...written.gguf.tensors.keys()].sort(), [...llamas.gguf.tensors.keys()].sort());
+    for (const name of llamas.gguf.tensors.keys()) {
+      assertEquals(written.values(name), llamas.values(name), name);
+    }
   });
 });
 
@@ -225,6 +337,14 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     "rope_scaling.attention_factor",
   ],
   ["Arcee with another activation", { ...ARCEE, hidden_act: "silu" }, "hidden_act"],
+  ["EXAONE with another activation", { ...EXAONE, activation_function: "gelu" }, "activation_function"],
+  ["EXAONE without a count of layers", { ...EXAONE, num_layers: undefined }, "num_layers"],
+  [
+    "Llama 3's scaling in another model",
+    { ...GRANITE, rope_scaling: EXAONE.rope_scaling },
+    "rope_scaling.rope_type",
+  ],
+  ["InternLM 2 with biases", { ...INTERN, bias: true }, "bias"],
   ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",
@@ -234,7 +354,12 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
 ];
 for (const [what, config, key] of REFUSED) {
   Deno.test(`${what} is refused`, async () => {
-    const tensors = config.model_type === "phi3" ? FUSED : SEPARATE;
+    const own: Record<string, typeof SEPARATE> = {
+      phi3: FUSED,
+      exaone: EXAONE_TENSORS,
+      internlm2: INTERN_TENSORS,
+    };
+    const tensors = own[config.model_type as string] ?? SEPARATE;
     await assertRejects(() => converted(tensors, config, () => {}), ConvertError, key);
   });
 }

@@ -1,5 +1,5 @@
-import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
+import { addGraniteExperts, addGraniteFeedForward, multipliers, readGraniteExperts } from "./granite.ts";
 import { type Fields, isObject } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -32,13 +32,10 @@ export const MAX = {
 export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("mamba_proj_bias", false, "biases of Mamba2's matrices are not computed");
   config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
-  const shared = readDecoderConfig(config, 1, { feedForward: "shared_intermediate_size" }).feedForward;
+  const shared = config.count("shared_intermediate_size", MAX.width);
   const experts = readGraniteExperts(config);
-  const decoder = { ...readDecoderConfig(config), ...!experts && { feedForward: shared } };
-  const { rope } = decoder;
-  if (rope.scaling.type !== "none" && rope.scaling.type !== "linear") {
-    rope.fields.refuse("rope_type", quote(rope.scaling.type), `"default" or "linear"`);
-  }
+  const read = readDecoderConfig(config, { scalings: ["linear"] });
+  const decoder = { ...read, ...!experts && { feedForward: shared } };
   const { hidden, layers, feedForward } = decoder;
   const mamba = readMamba(config, {
     heads: "mamba_n_heads",
@@ -56,17 +53,11 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
     if (mixer === "mamba") addMamba(list, hidden, mamba, block, `${layer}mamba.`);
     else addAttention(list, decoder, block, `${layer}self_attn.`, true);
     list.vector(`${block}ffn_norm.weight`, `${layer}post_attention_layernorm.weight`, hidden);
-    if (experts) addExperts(list, hidden, feedForward, experts.count, block, `${layer}block_sparse_moe.`);
-    addFeedForward(list, hidden, shared, block, `${layer}shared_mlp.`, experts ? "_shexp" : "");
+    if (experts) addGraniteExperts(list, decoder, experts.count, block, layer);
+    addGraniteFeedForward(list, hidden, shared, block, layer, experts ? "_shexp" : "");
   }
   const key = (name: string) => `granitehybrid.${name}`;
   const positions = config.string("position_embedding_type", "nope") === "rope";
-  const scales = {
-    embedding_scale: "embedding_multiplier",
-    residual_scale: "residual_multiplier",
-    "attention.scale": "attention_multiplier",
-    logit_scale: "logits_scaling",
-  };
   const entries = [
     ...hybridEntries("granitehybrid", decoder, mamba, mixers),
     entry(key("feed_forward_length"), "UINT32", feedForward),
@@ -78,55 +69,9 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
       ]
       : [],
     entry(key("rope.scaling.finetuned"), "BOOL", positions),
-    ...Object.entries(scales).map(([name, from]) =>
-      entry(key(name), "FLOAT32", config.positive(from, MAX.scale, 1))
-    ),
+    ...multipliers("granitehybrid", config),
   ];
   return { decoder, entries };
-}
-
-interface GraniteExperts {
-  readonly count: number;
-  readonly used: number;
-}
-
-function readGraniteExperts(config: Fields): GraniteExperts | undefined {
-  const name = "num_local_experts";
-  if (!config.has(name) || config.get(name) === 0) return undefined;
-  const count = config.count(name, MAX.experts);
-  return { count, used: config.count("num_experts_per_tok", count) };
-}
-
-/** A router, and of each expert gate and up in one matrix, and down. */
-function addExperts(
-  list: TensorList,
-  hidden: number,
-  width: number,
-  count: number,
-  block: string,
-  from: string,
-): void {
-  list.floats(`${block}ffn_gate_inp.weight`, `${from}router.layer.weight`, count, hidden);
-  const fused = `${from}input_linear.weight`;
-  list.fusedExperts(`${block}ffn_gate_exps`, fused, width, hidden, { count, of: 2 * width });
-  list.fusedExperts(`${block}ffn_up_exps`, fused, width, hidden, { count, start: width, of: 2 * width });
-  list.fusedExperts(`${block}ffn_down_exps`, `${from}output_linear.weight`, hidden, width, { count });
-}
-
-/** Gate and up in one matrix, and down. `suffix` is what the names end with. */
-function addFeedForward(
-  list: TensorList,
-  hidden: number,
-  width: number,
-  block: string,
-  from: string,
-  suffix: string,
-): void {
-  for (const [part, start] of [["ffn_gate", 0], ["ffn_up", width]] as const) {
-    const order = { rowOrder: [[start, width]], of: 2 * width } as const;
-    list.matrix(block + part + suffix, `${from}input_linear`, width, hidden, order);
-  }
-  list.matrix(`${block}ffn_down${suffix}`, `${from}output_linear`, hidden, width);
 }
 
 /** Keys of config.json. */

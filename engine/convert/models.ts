@@ -17,9 +17,12 @@ import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
+import { convertGranite, convertGraniteMoe } from "./granite.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
-  convertGranite,
+  convertExaone,
+  convertHunyuanDense,
+  convertInternLm2,
   convertMiniCpm,
   convertMistral,
   convertMistral3,
@@ -28,6 +31,7 @@ import {
 } from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid } from "./mamba_hybrids.ts";
+import { convertOlmoe, convertQwen3Moe, convertQwen3VlMoe } from "./mixtures.ts";
 import { convertNemotronH } from "./nemotron_h.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -38,6 +42,7 @@ import type { QuantizeTo } from "./quantize_to.ts";
 import { convertExaone4, convertOlmo2 } from "./post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
+import { convertBailingMoe2, convertGlm4Moe } from "./sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -52,16 +57,20 @@ export interface ConvertedModel {
 
 type Convert = (config: Fields, list: TensorList, prefix: string) => ModelParts;
 
-const LLAMA: LlamaTraits = { architecture: "llama", interleavedRope: true, headNorms: false };
+const LLAMA: LlamaTraits = {
+  architecture: "llama",
+  interleavedRope: true,
+  headNorms: false,
+  scalings: ["llama3"],
+};
 const QWEN2: LlamaTraits = { architecture: "qwen2", interleavedRope: false, headNorms: false, biases: true };
 const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
-const QWEN3MOE: LlamaTraits = { ...QWEN3, architecture: "qwen3moe", mixture: true };
 const SEED_OSS: LlamaTraits = {
   ...QWEN2,
   architecture: "seed_oss",
   feedForwardNorm: "post_attention_norm",
 };
-const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true };
+const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true, scalings: ["yarn"] };
 const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
 const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
@@ -92,23 +101,33 @@ const MODELS: Readonly<Record<string, Kind>> = {
   arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
+  internlm2: { architecture: "internlm2", convert: convertInternLm2 },
   smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
   olmo2: { architecture: "olmo2", convert: convertOlmo2 },
   olmo3: { architecture: "olmo2", convert: convertOlmo2 },
+  olmoe: { architecture: "olmoe", convert: convertOlmoe },
+  exaone: { architecture: "exaone", convert: convertExaone },
   exaone4: { architecture: "exaone4", convert: convertExaone4 },
+  hunyuan_v1_dense: { architecture: "hunyuan-dense", convert: convertHunyuanDense },
   granite: { architecture: "granite", convert: convertGranite },
+  granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
+  granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   minicpm: { architecture: "minicpm", convert: convertMiniCpm },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
-  qwen3_moe: llamaLike(QWEN3MOE),
+  qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
+  qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },
   gemma2: { architecture: "gemma2", convert: convertGemma2 },
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
   glm4: { architecture: "glm4", convert: convertGlm4 },
+  glm4_moe: { architecture: "glm4moe", convert: convertGlm4Moe },
+  bailing_moe: { architecture: "bailingmoe2", convert: convertBailingMoe2 },
+  bailing_moe_v2: { architecture: "bailingmoe2", convert: convertBailingMoe2 },
   gpt_oss: { architecture: "gpt-oss", convert: convertGptOss },
   qwen3_5: { architecture: "qwen35", convert: convertQwen35 },
   qwen3_5_text: { architecture: "qwen35", convert: convertQwen35 },
@@ -137,7 +156,8 @@ const ENCODERS: Readonly<
 
 /** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's, of text models without a head. */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
-const OUTPUTS = ["lm_head", "language_model.lm_head"];
+/** The head: of most, of multimodal models, of InternLM. */
+const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
 /** The head of a decoder that sorts texts under labels, by the last token's row. */
 const CLASSIFIER = "score";
@@ -246,7 +266,7 @@ function countLeftOut(
     // What is tied to the embedding is not read, even where it is there.
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {
-      refuse(file, `tensor ${quote(name)}`, "no part of the model reads it, allowed none such");
+      refuse(file, `tensor ${quote(name)}`, "no part of the model reads it");
     }
     counts[what] = (counts[what] ?? 0) + 1;
   }

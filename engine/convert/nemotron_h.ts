@@ -19,10 +19,13 @@ export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
   config.mustBe("mlp_hidden_act", "relu2", "no other activation is computed here");
   config.mustBe("mamba_hidden_act", "silu", "no other activation is computed there");
   const mixers = readMixers(config);
-  const decoder = readDecoderConfig(config, 1, {
-    epsilon: firstOf(config, "rms_norm_eps", "layer_norm_epsilon"),
-    headDim: firstOf(config, "head_dim", "attention_head_dim"),
-  }, { layers: mixers.length });
+  const decoder = readDecoderConfig(config, {
+    keys: {
+      epsilon: firstOf(config, "rms_norm_eps", "layer_norm_epsilon"),
+      headDim: firstOf(config, "head_dim", "attention_head_dim"),
+    },
+    layers: mixers.length,
+  });
   const { hidden, feedForward } = decoder;
   const mamba = readMamba(config, {
     heads: "mamba_num_heads",

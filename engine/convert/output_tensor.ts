@@ -100,12 +100,16 @@ function refuseColumns({ weight }: MatrixSource, { type, block }: RowEncoder, fo
 }
 
 /**
- * Matrices that a source of floats has one after the other with rows for columns, [count x columns, rows]. Throws ConvertError as
- * matrixTensor.
+ * Matrices that a source of floats has one after the other with rows for columns, [count x columns, of]: of their rows those from
+ * `start` on. Throws ConvertError as matrixTensor.
  */
 export function turnedTensor(
   checkpoint: Checkpoint,
-  { name, rows, columns, source, encoder, count }: MatrixOptions & { readonly count: number },
+  { name, rows, columns, source, encoder, count, start, of }: MatrixOptions & {
+    readonly count: number;
+    readonly start: number;
+    readonly of: number;
+  },
 ): OutputTensor {
   const { type, block } = encoder;
   if (columns % block !== 0) refuseColumns(source, encoder, `${columns} columns`);
@@ -120,20 +124,26 @@ export function turnedTensor(
       for (let i = 0; i < count; i++) {
         const bytes = new Uint8Array(size);
         checkpoint.read(source.weight, i * size, bytes);
-        yield encoder.encode([turned(bytes, columns, rows)]);
+        yield encoder.encode([turned(bytes, columns, of, start, rows)]);
       }
     },
     error: () => encoder.error?.(),
   };
 }
 
-/** The bytes of a matrix [rows, columns] as those of [columns, rows]. */
-function turned(bytes: Uint8Array<ArrayBuffer>, rows: number, columns: number): Uint8Array {
+/** The bytes of `count` columns of a matrix [rows, columns] as those of [count, rows]. */
+function turned(
+  bytes: Uint8Array<ArrayBuffer>,
+  rows: number,
+  columns: number,
+  start: number,
+  count: number,
+): Uint8Array {
   const size = bytes.length / rows / columns;
   const View = size === 2 ? Uint16Array : Uint32Array;
-  const [from, to] = [new View(bytes.buffer), new View(rows * columns)];
+  const [from, to] = [new View(bytes.buffer), new View(rows * count)];
   for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++) to[column * rows + row] = from[row * columns + column];
+    for (let i = 0; i < count; i++) to[i * rows + row] = from[row * columns + start + i];
   }
   return new Uint8Array(to.buffer);
 }

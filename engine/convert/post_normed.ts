@@ -11,9 +11,7 @@ const PERIOD = 4;
 
 /** The tensors and keys of OLMo 2, and of OLMo 3, which has windows. `prefix` is what stands before `layers.0`. */
 export function convertOlmo2(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const decoder = readDecoderConfig(config, 1, {}, { yarn: true });
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type === "llama3") fields.refuse("rope_type", `"llama3"`, `"default", "linear" or "yarn"`);
+  const decoder = readDecoderConfig(config, { scalings: ["linear", "yarn"] });
   const isThird = config.string("model_type") === "olmo3";
   if (!isThird) config.mustBe("sliding_window", null, "windows are OLMo 3's");
   const window = isThird ? config.count("sliding_window", MAX.context) : undefined;
@@ -91,7 +89,7 @@ function refuseOtherLayers(config: Fields, layers: number, windows: boolean): vo
   );
   if (!Array.isArray(types) || types.join() !== wanted.join()) {
     const allowed = windows
-      ? `full_attention for every layer ${PERIOD}, and sliding_attention`
+      ? "full_attention in every fourth layer, sliding_attention in the others"
       : "full_attention";
     config.refuse("layer_types", inWords(types), allowed);
   }

@@ -19,7 +19,19 @@ function cased(after: string, digits: string): string {
   return `${words}|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*${REST}`;
 }
 
-/** GGUF's names, by expression; where a word that is a token is taken whole, and where not. */
+/** DeepSeek's way, one cut after the other: digits, Chinese and Japanese, and the rest. */
+const DEEPSEEK3 = [
+  "\\p{N}{1,3}",
+  "[一-龥぀-ゟ゠-ヿ]+",
+  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+" +
+  `| ?[\\p{P}\\p{S}]+[\\r\\n]*${REST}`,
+];
+
+/** Ling's, which says Qwen2's in other words. */
+const LING = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*" +
+  "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+
+/** GGUF's names, by expression, of several in lines; where a word that is a token is taken whole, and where not. */
 const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly merged?: string }> = new Map([
   [`${CONTRACTIONS}${LETTERS}|\\p{N}${SIGNS}${REST}`, { merged: "qwen2" }],
   [`${CONTRACTIONS}${MARKED_LETTERS}|\\p{N}${MARKED_SIGNS}${REST}`, { merged: "qwen35" }],
@@ -31,28 +43,33 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
     `${CONTRACTIONS}${LETTERS}|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+${REST}`,
     { merged: "seed-coder" },
   ],
+  [DEEPSEEK3.join("\n"), { merged: "deepseek-v3" }],
+  [LING, { merged: "bailingmoe2" }],
 ]);
 
 /**
- * GGUF's name of the way that a byte-level BPE's tokenizer.json cuts text. Throws ConvertError for a way that has no
- * name here: a wrong one would make other tokens without a complaint.
+ * GGUF's name of the way that a byte-level BPE's tokenizer.json cuts text, in a file of that architecture. Throws ConvertError for
+ * a way that has no name here: a wrong one would make other tokens without a complaint.
  */
-export function preTokenizerName(tokenizer: Fields, wholeWords: boolean): string {
+export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, architecture: string): string {
   const key = "pre_tokenizer";
   const steps = stepsOf(tokenizer.file, tokenizer.get(key)).filter(({ type }) => type !== undefined);
   const types = steps.map(({ type }) => type).join(" ");
   const [first, second] = steps.map(({ fields }) => fields);
-  if (types === "Split ByteLevel" && !second.boolean("use_regex", true)) {
-    const expression = first.fields("pattern")?.get("Regex");
-    const names = BY_EXPRESSION.get(String(expression));
-    const name = names?.[wholeWords ? "whole" : "merged"];
-    if (name !== undefined && first.get("behavior") === "Isolated" && !first.boolean("invert", false)) {
-      return name;
+  if (/^(Split )+ByteLevel$/.test(types) && !steps.at(-1)!.fields.boolean("use_regex", true)) {
+    const splits = steps.slice(0, -1).map(({ fields }) => fields);
+    const expressions = splits.map((split) => split.fields("pattern")?.get("Regex"));
+    const name = BY_EXPRESSION.get(expressions.map(written).join("\n"))?.[wholeWords ? "whole" : "merged"];
+    const isolates = (split: Fields) =>
+      split.get("behavior") === "Isolated" && !split.boolean("invert", false);
+    if (name !== undefined && splits.every(isolates)) {
+      // Readers put a BOS, which GLM has none of, before what Llama 3's name says.
+      return name === "llama-bpe" && architecture.startsWith("glm4") ? "glm4" : name;
     }
     tokenizer.refuse(
       key,
-      `the expression ${inWords(expression)}`,
-      "those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k, Tekken and Seed",
+      `the expression ${expressions.map(inWords).join(", then ")}`,
+      "one of those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k, Tekken, Seed, DeepSeek-V3 and Ling",
     );
   }
   if (!wholeWords && types === "ByteLevel" && isGpt2(first)) return "gpt-2";
@@ -64,8 +81,13 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean): string
   tokenizer.refuse(
     key,
     `the steps ${quote(types)}`,
-    "Split and ByteLevel, ByteLevel, or Digits and ByteLevel",
+    "Splits and ByteLevel, ByteLevel, or Digits and ByteLevel",
   );
+}
+
+/** An expression's line breaks stand in some files as themselves. */
+function written(expression: unknown): string {
+  return String(expression).replaceAll("\r", "\\r").replaceAll("\n", "\\n");
 }
 
 function isGpt2(byteLevel: Fields): boolean {

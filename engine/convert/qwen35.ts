@@ -1,7 +1,7 @@
 import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { refuse } from "./errors.ts";
-import { addExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
+import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
 import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -76,13 +76,10 @@ function convert(
   { architecture, experts }: Hybrid,
 ): ModelParts {
   config.mustBe("attn_output_gate", true, "attention without an output gate is not computed");
-  const names = experts ? { feedForward: "moe_intermediate_size" } : {};
-  const decoder = readDecoderConfig(config, PARTIAL_ROTARY, names);
+  const keys = experts ? { feedForward: "moe_intermediate_size" } : {};
+  const decoder = readDecoderConfig(config, { keys, partialRotary: PARTIAL_ROTARY, scalings: [] });
   const inGroups = architecture === "qwen3next";
   const linear = readLinear(config, decoder, inGroups);
-  if (decoder.rope.scaling.type !== "none") {
-    decoder.rope.fields.refuse("rope_type", quote(decoder.rope.scaling.type), `"default"`);
-  }
   const norm = normsNeedOne(list, prefix, decoder, linear) ? (weight: number) => weight + 1 : undefined;
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
@@ -165,9 +162,7 @@ function addMixture(
   const { hidden } = decoder;
   addExperts(list, decoder, experts, block, mlp);
   list.floats(`${block}ffn_gate_inp_shexp.weight`, `${mlp}shared_expert_gate.weight`, 1, hidden);
-  list.matrix(`${block}ffn_gate_shexp`, `${mlp}shared_expert.gate_proj`, experts.shared, hidden);
-  list.matrix(`${block}ffn_up_shexp`, `${mlp}shared_expert.up_proj`, experts.shared, hidden);
-  list.matrix(`${block}ffn_down_shexp`, `${mlp}shared_expert.down_proj`, hidden, experts.shared);
+  addSharedExperts(list, decoder, experts.shared, block, `${mlp}shared_expert.`);
 }
 
 function mixtureEntries(architecture: string, experts: HybridExperts): Entry[] {
@@ -319,7 +314,7 @@ function checkLayerTypes(config: Fields, layers: number, interval: number): void
   );
   const wrong = expected.findIndex((type, i) => !Array.isArray(types) || types[i] !== type);
   if (wrong >= 0 || (types as unknown[]).length !== layers) {
-    const allowed = `full_attention in every layer of ${interval}, linear_attention in the others`;
+    const allowed = `full_attention in the last of every ${interval} layers, linear_attention in the others`;
     config.refuse("layer_types", `another order (layer ${Math.max(wrong, 0)})`, allowed);
   }
 }

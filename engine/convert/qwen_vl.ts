@@ -12,11 +12,12 @@ export function convertQwenVl(
   prefix: string,
   traits: LlamaTraits,
 ): ModelParts {
-  const parts = convertLlama(config, list, prefix, traits);
-  const sections = entry(
-    `${traits.architecture}.rope.dimension_sections`,
-    "INT32",
-    readSections(parts.decoder.rope),
-  );
+  return withSections(traits.architecture, convertLlama(config, list, prefix, traits));
+}
+
+/** The parts, and how positions share the rotated pairs. */
+export function withSections(architecture: string, parts: ModelParts): ModelParts {
+  const name = `${architecture}.rope.dimension_sections`;
+  const sections = entry(name, "INT32", readSections(parts.decoder.rope));
   return { ...parts, entries: [...parts.entries, sections] };
 }

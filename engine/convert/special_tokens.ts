@@ -1,3 +1,4 @@
+import { isEndText } from "../tokenizer/special_tokens.ts";
 import { type Fields, inWords, isObject } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 
@@ -57,4 +58,29 @@ function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", value: unknown)
   if (!Array.isArray(template) || text === undefined) return undefined;
   const piece = side === "bos" ? template[0] : template.at(-1);
   return isObject(piece) && isObject(piece.SpecialToken) && piece.SpecialToken.id === text;
+}
+
+/** GGUF's names of tokens that end a generation beside EOS. */
+const ENDS = ["eot", "eom"];
+
+/**
+ * The tokens that end a generation by generation_config.json and by nothing else: neither are they EOS nor would readers know them by
+ * their texts.
+ */
+export function endEntries(generation: Fields, tokenizer: readonly Entry[]): Entry[] {
+  const valueOf = (name: string) => tokenizer.find(({ key }) => key === `tokenizer.ggml.${name}`)?.value;
+  const [tokens, eos] = [valueOf("tokens") as readonly string[], valueOf("eos_token_id")];
+  const key = "eos_token_id";
+  const value = generation.get(key) ?? [];
+  const ids: readonly unknown[] = Array.isArray(value) ? value : [value];
+  const unknown = ids.filter((id) => {
+    const text = typeof id === "number" ? tokens[id] : undefined;
+    if (text === undefined) generation.refuse(key, inWords(id), `ids below ${tokens.length}`);
+    return id !== eos && !isEndText(text);
+  });
+  if (unknown.length > ENDS.length) {
+    const found = `${unknown.length} that only this file names`;
+    generation.refuse(key, found, `${ENDS.length} at most, for which GGUF has places`);
+  }
+  return unknown.map((id, i) => entry(`tokenizer.ggml.${ENDS[i]}_token_id`, "UINT32", id as number));
 }

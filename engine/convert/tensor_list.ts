@@ -122,12 +122,18 @@ export class TensorList {
     this.tensors.push(stackTensors(parts));
   }
 
-  /** As `fusedExperts`, of a tensor [count x columns, rows]: each expert's matrix has its rows for columns. */
-  turnedExperts(name: string, tensor: string, { count, rows, columns }: StackShape): void {
-    const weight = this.finder.floats(tensor, [count * columns, rows]);
-    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+  /**
+   * As `stacked`, of floats in which each expert's matrix has its rows for columns, `of` of them: of these `rows` from `start`
+   * on.
+   */
+  turned(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    { start = 0, of = rows }: { readonly start?: number; readonly of?: number } = {},
+  ): void {
     const encoder = this.#encoder(source, [columns]);
-    const options = { name: `${name}.weight`, rows, columns, source, encoder, count };
+    const options = { name: `${name}.weight`, rows, columns, source, encoder, count, start, of };
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 

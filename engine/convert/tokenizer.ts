@@ -1,7 +1,7 @@
 import { quote } from "../gguf/errors.ts";
 import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
 import { refuse } from "./errors.ts";
-import { Fields, inWords, isObject } from "./json.ts";
+import { Fields, inWords, isObject, oneOf } from "./json.ts";
 import { type Entry, entry } from "./metadata.ts";
 import { preTokenizerName } from "./pre_tokenizer.ts";
 import { DECODER_TOKENS, ENCODER_TOKENS, specialEntries } from "./special_tokens.ts";
@@ -47,7 +47,9 @@ export function tokenizerEntries(
   if (model.get("type") === "WordPiece") {
     return wordPieceEntries(tokenizer, model, config, readVocabulary(tokenizer, model, rows));
   }
-  model.mustBe("type", "BPE", "of others WordPiece and Unigram are converted");
+  if ((model.get("type") ?? "BPE") !== "BPE") {
+    model.refuse("type", inWords(model.get("type")), oneOf(["BPE", "WordPiece", "Unigram"]));
+  }
   model.mustBe("dropout", 0, "dropout has no place here");
   const vocabulary = readVocabulary(tokenizer, model, rows);
   const merges = readMerges(model, vocabulary.ids);
@@ -55,7 +57,7 @@ export function tokenizerEntries(
     ? characterEntries(tokenizer, vocabulary, merges)
     : model.boolean("byte_fallback", false)
     ? sentencePieceEntries(tokenizer, vocabulary, merges)
-    : byteLevelEntries(tokenizer, model, merges);
+    : byteLevelEntries(tokenizer, model, merges, architecture);
   const special = architecture === "modern-bert" ? ENCODER_TOKENS : DECODER_TOKENS;
   return [
     ...own,
@@ -84,18 +86,26 @@ function characterEntries(tokenizer: Fields, vocabulary: Vocabulary, merges: rea
 
 type Merge = readonly [left: string, right: string];
 
-function byteLevelEntries(tokenizer: Fields, model: Fields, merges: readonly Merge[]): Entry[] {
+function byteLevelEntries(
+  tokenizer: Fields,
+  model: Fields,
+  merges: readonly Merge[],
+  architecture: string,
+): Entry[] {
   const normalizer = tokenizer.fields("normalizer");
+  const steps = normalizer?.get("normalizers");
+  const isEmpty = Array.isArray(steps) && steps.length === 0;
   // Readers of GGUF files do not normalise; NFC changes nothing of almost all text.
-  if (normalizer) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
+  if (normalizer && !isEmpty) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
   for (const [left, right] of merges) {
     if (left.includes(" ") || right.includes(" ")) {
       model.refuse("merges", `a part with a blank, ${quote(`${left} ${right}`)}`, "byte-level tokens");
     }
   }
+  const name = preTokenizerName(tokenizer, model.boolean("ignore_merges", false), architecture);
   return [
     entry("tokenizer.ggml.model", "STRING", "gpt2"),
-    entry("tokenizer.ggml.pre", "STRING", preTokenizerName(tokenizer, model.boolean("ignore_merges", false))),
+    entry("tokenizer.ggml.pre", "STRING", name),
     entry("tokenizer.ggml.merges", "STRING", merges.map(([left, right]) => `${left} ${right}`)),
   ];
 }

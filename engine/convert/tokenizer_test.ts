@@ -7,6 +7,7 @@ import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import { ConvertError } from "./errors.ts";
 import { Fields } from "./json.ts";
 import type { Entry } from "./metadata.ts";
+import { endEntries } from "./special_tokens.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 
 const { tokenizer: BPE, tokenizerConfig: CONFIG } = tinyCheckpoint({
@@ -22,11 +23,11 @@ function entriesOf(tokenizer: object, config: object = CONFIG, rows = 320): Map<
   return new Map(entries.map(({ key, value }) => [key.replace("tokenizer.ggml.", ""), value]));
 }
 
-/** The tokenizer as the engine makes it from the keys. */
-function engineTokenizer(tokenizer: object, config: object, rows: number): Tokenizer {
+/** The tokenizer as the engine makes it from the keys of a file of that architecture. */
+function engineTokenizer(tokenizer: object, config: object, rows: number, architecture?: string): Tokenizer {
   const builder = new GgufBuilder();
-  const entries = tokenizerEntries(Fields.of("tokenizer.json", tokenizer), Fields.of("config", config), rows);
-  for (const { key, type, value } of entries) {
+  const [fields, settings] = [Fields.of("tokenizer.json", tokenizer), Fields.of("config", config)];
+  for (const { key, type, value } of tokenizerEntries(fields, settings, rows, architecture)) {
     if (typeof value === "object") builder.array(key, type, value);
     else builder.set(key, type, value);
   }
@@ -57,13 +58,23 @@ Deno.test("tokenizer: tokens, types and special ids come as the files have them;
   assertEquals([entries.get("add_bos_token"), entries.has("add_eos_token")], [false, false]);
 });
 
-const split = (regex: string) => ({
+const split = (...expressions: string[]) => ({
   type: "Sequence",
   pretokenizers: [
-    { type: "Split", pattern: { Regex: regex }, behavior: "Isolated", invert: false },
+    ...expressions.map((Regex) => {
+      return { type: "Split", pattern: { Regex }, behavior: "Isolated", invert: false };
+    }),
     { type: "ByteLevel", use_regex: false },
   ],
 });
+const DEEPSEEK3 = [
+  "\\p{N}{1,3}",
+  "[一-龥぀-ゟ゠-ヿ]+",
+  "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+];
+const withBreaks = (expression: string) => expression.replaceAll("\\r", "\r").replaceAll("\\n", "\n");
+const LING =
+  "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
 const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: string][] = [
   ["Qwen3's", split(WORDS.qwen3), false, "qwen2"],
   ["Qwen3.5's", split(WORDS.qwen3_5), false, "qwen35"],
@@ -72,6 +83,9 @@ const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: st
   ["o200k's", split(WORDS.o200k), true, "gpt-4o"],
   ["Tekken's", split(WORDS.tekken), true, "tekken"],
   ["Seed's", split(WORDS.seed), false, "seed-coder"],
+  ["DeepSeek's", split(...DEEPSEEK3), false, "deepseek-v3"],
+  ["DeepSeek's with line breaks as themselves", split(...DEEPSEEK3.map(withBreaks)), false, "deepseek-v3"],
+  ["Ling's", split(LING), false, "bailingmoe2"],
   ["GPT-2's", { type: "ByteLevel", add_prefix_space: false, use_regex: true }, false, "gpt-2"],
   [
     "SmolLM's",
@@ -92,6 +106,36 @@ for (const [what, preTokenizer, ignoreMerges, name] of CUTS) {
     assertEquals(entriesOf({ ...BPE, pre_tokenizer: preTokenizer, model }).get("pre"), name);
   });
 }
+
+Deno.test("tokenizer: GLM's whole words have a name of their own, before which no BOS comes", () => {
+  const tokenizer = {
+    ...BPE,
+    pre_tokenizer: split(WORDS.llama),
+    // No merge makes "xyz".
+    model: { ...MODEL, ignore_merges: true, vocab: { ...MODEL.vocab as object, xyz: 300 } },
+    normalizer: { type: "Sequence", normalizers: [] },
+  };
+  for (const [architecture, name] of [["glm4", "glm4"], ["glm4moe", "glm4"], ["llama", "llama-bpe"]]) {
+    const entries = tokenizerEntries(Fields.of("t", tokenizer), Fields.of("c", CONFIG), 320, architecture);
+    assertEquals(entries.find(({ key }) => key === "tokenizer.ggml.pre")?.value, name);
+    assertEquals(engineTokenizer(tokenizer, CONFIG, 320, architecture).encode("xyz"), [300]);
+  }
+});
+
+Deno.test("tokenizer: what ends an answer by generation_config.json alone gets a key", () => {
+  const entries = tokenizerEntries(Fields.of("t", BPE), Fields.of("c", CONFIG), 320);
+  const ends = (eos_token_id: unknown) =>
+    endEntries(Fields.of("generation_config.json", { eos_token_id }), entries)
+      .map(({ key, value }) => [key.replace("tokenizer.ggml.", ""), value]);
+  assertEquals(ends(undefined), []);
+  assertEquals(ends(260), []); // EOS
+  assertEquals(ends([258, 260]), []); // <|endoftext|>, which readers know
+  assertEquals(ends([260, 259, 261]), [["eot_token_id", 259], ["eom_token_id", 261]]);
+  for (const wrong of [[1, 2, 3], [320], [-1], ["<|user|>"], 1.5]) {
+    const { message } = assertThrows(() => ends(wrong), ConvertError);
+    assertStringIncludes(message, `key "eos_token_id"`);
+  }
+});
 
 /** SentencePiece's BPE as Hugging Face's files have it: merges in the order of their tokens' scores. */
 const SPM = {
@@ -174,7 +218,7 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
   "another model": [
     { ...BPE, model: { ...MODEL, type: "WordLevel" } },
     CONFIG,
-    'because of others WordPiece and Unigram are converted (got "WordLevel")',
+    'must be "BPE", "WordPiece" or "Unigram" (got "WordLevel")',
   ],
   "a Unigram vocabulary without scores": [
     { ...BPE, model: { ...MODEL, type: "Unigram" } },

@@ -146,8 +146,8 @@ const RULES: readonly Rules[] = [
     wholePieces: "all",
     addBos: true,
   },
-  { names: "dbrx smaug-bpe glm4 chatglm-bpe", stages: [isolate(words(CL100K))] },
-  { names: "glm5", stages: [isolate(words(CL100K))], wholePieces: "all" },
+  { names: "dbrx smaug-bpe chatglm-bpe", stages: [isolate(words(CL100K))] },
+  { names: "glm4 glm5", stages: [isolate(words(CL100K))], wholePieces: "all" },
   {
     names:
       "qwen2 deepseek-r1-qwen stablelm2 hunyuan solar-open megrez kormo f2llmv2 grok-2 bailingmoe bailingmoe2 llada-moe",

@@ -84,6 +84,11 @@ const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 /** Parts of a message in the harmony format, shown although they are control tokens. */
 const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
+/** Whether a token of that text ends a generation without a key that says it. */
+export function isEndText(text: string): boolean {
+  return END_TEXTS.includes(text);
+}
+
 /** What the file's keys say. */
 function infillId(name: string, special: SpecialId): number | undefined {
   return special(name) ?? (name in OLDER_INFILL_KEYS ? special(OLDER_INFILL_KEYS[name]) : undefined);

@@ -94,6 +94,31 @@ export const DECODERS = {
     tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
     ids: ["the", [257]],
   },
+  // The rotary base is that of the seeded model: 10,000, stretched by alpha to the power of 64/62.
+  Hunyuan: {
+    architecture: "hunyuan-dense",
+    config: layered({
+      model_type: "hunyuan_v1_dense",
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      head_dim: 64,
+      intermediate_size: 768,
+      rms_norm_eps: 1e-6,
+      use_qk_norm: true,
+      use_cla: false,
+      rope_theta: 1e4,
+      rope_scaling: { type: "dynamic", alpha: 100 ** (62 / 64), factor: 1, beta_fast: 32, beta_slow: 1 },
+      tie_word_embeddings: true,
+    }),
+    names: [
+      [/^blk\.(\d+)\.attn_q_norm$/, "model.layers.$1.self_attn.query_layernorm"],
+      [/^blk\.(\d+)\.attn_k_norm$/, "model.layers.$1.self_attn.key_layernorm"],
+      ...attentionNames("model."),
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+  },
   "Llama Nemotron": {
     architecture: "deci",
     config: layered({

@@ -1,6 +1,6 @@
 /** Seeded models of ERNIE 4.5 and Seed-OSS as their makers would publish them. */
 import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
-import { attentionNames, type Floats, layered, type Published } from "./model.ts";
+import { attentionNames, type Floats, layered, moduleEach, type Published } from "./model.ts";
 
 const COMMON = {
   intermediate_size: 768,
@@ -30,21 +30,13 @@ export const ERNIE45: Published = {
   ...REST,
 };
 
-/** Experts a module each, and the bias of the choice with a row for a group of them. */
+/** The bias of the choice has a row for a group of experts. */
 function ernieExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  moduleEach(tensors, floats, 1);
   for (let i = 1; i < 4; i++) {
-    const mlp = `model.layers.${i}.mlp.`;
-    for (const part of ["gate", "up", "down"]) {
-      const { shape: [experts, ...shape], values } = floats(`blk.${i}.ffn_${part}_exps.weight`);
-      const each = values.length / experts;
-      for (let e = 0; e < experts; e++) {
-        const own = values.slice(e * each, (e + 1) * each);
-        tensors.set(`${mlp}experts.${e}.${part}_proj.weight`, storeFloats("F32", shape, own));
-      }
-    }
     const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
     const bias = storeFloats("F32", [1, ...shape], values);
-    tensors.set(`${mlp}moe_statics.e_score_correction_bias`, bias);
+    tensors.set(`model.layers.${i}.mlp.moe_statics.e_score_correction_bias`, bias);
   }
 }
 

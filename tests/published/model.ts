@@ -1,6 +1,6 @@
 /** How makers would publish a seeded model: what config.json says, and what tensors are called. */
 import type { PublishedTokenizer } from "../checkpoint_tokenizers.ts";
-import type { StoredTensor } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats } from "../checkpoints.ts";
 import { FAMILIES } from "../synth/registry.ts";
 import type { Architecture } from "../synth/synth.ts";
 
@@ -52,3 +52,22 @@ export const attentionNames = (prefix: string): Names => [
   [/^blk\.(\d+)\.ffn_(gate|up|down)$/, `${prefix}layers.$1.mlp.$2_proj`],
   [/^blk\.(\d+)\.attn_norm$/, `${prefix}layers.$1.input_layernorm`],
 ];
+
+/** Experts a module each, from the layer `first` on. */
+export function moduleEach(
+  tensors: Map<string, StoredTensor>,
+  floats: (name: string) => Floats,
+  first = 0,
+): void {
+  for (let i = first; i < 4; i++) {
+    for (const part of ["gate", "up", "down"]) {
+      const { shape: [experts, ...shape], values } = floats(`blk.${i}.ffn_${part}_exps.weight`);
+      const each = values.length / experts;
+      for (let e = 0; e < experts; e++) {
+        const own = values.slice(e * each, (e + 1) * each);
+        const name = `model.layers.${i}.mlp.experts.${e}.${part}_proj.weight`;
+        tensors.set(name, storeFloats("F32", shape, own));
+      }
+    }
+  }
+}

@@ -2,6 +2,7 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
+import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "./mixtures.ts";
 import type { Published } from "./model.ts";
 
 /** Seeded models as their makers would publish them. */
@@ -11,4 +12,9 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   ...DECODERS,
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
+  "GLM-4.5": GLM45,
+  "Granite 3 with experts": GRANITE_MOE,
+  "Ling 2.0": LING2,
+  OLMoE: OLMOE,
+  "Qwen3-VL with experts": QWEN3_VL_MOE,
 };

@@ -1,0 +1,106 @@
+/** Checkpoints of mixtures of experts that other models' are made of: what may be left out of them, and what is refused. */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { storeFloats } from "../../tests/checkpoints.ts";
+import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "../../tests/published/mixtures.ts";
+import type { Config, Published } from "../../tests/published/model.ts";
+import { writePublished } from "../../tests/published/write.ts";
+import { buildPlan } from "../architectures/registry.ts";
+import { convertCheckpoint, ConvertError, type ConvertReport } from "./convert.ts";
+import { Written } from "./testing.ts";
+
+/** Converts a checkpoint, some keys and tensors of which are others. */
+async function converted(
+  of: Published,
+  config: Config,
+  change: Published["change"] = () => {},
+): Promise<{ readonly written: Written; readonly report: ConvertReport }> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+  try {
+    const text_config = of.config.text_config && { ...of.config.text_config, ...config };
+    await writePublished(folder, {
+      ...of,
+      config: { ...of.config, ...config, ...text_config ? { text_config } : {} },
+      change(tensors, floats) {
+        of.change?.(tensors, floats);
+        change(tensors, floats);
+      },
+    });
+    const out = join(folder, "out.gguf");
+    const report = await convertCheckpoint({ folder, out });
+    return { report, written: await Written.read(out) };
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("convert: GLM-4.5's layers behind the last are left out, as many as the file says", async () => {
+  const behind: Published["change"] = (tensors) => {
+    for (const name of ["eh_proj", "enorm", "mlp.experts.0.up_proj", "shared_head.norm"]) {
+      tensors.set(`model.layers.4.${name}.weight`, storeFloats("F32", [4], new Float32Array(4)));
+    }
+  };
+  const { report, written } = await converted(GLM45, {}, behind);
+  assertEquals(report.leftOut, { "multi-token prediction": 4 });
+  assertEquals(written.gguf.metadata.getCount("glm4moe.block_count"), 4);
+  const none = { num_nextn_predict_layers: 0 };
+  const error = await assertRejects(() => converted(GLM45, none, behind), ConvertError);
+  assert(error.message.includes("model.layers.4.eh_proj.weight"), error.message);
+});
+
+Deno.test("convert: GLM-4.5 Air's heads have no norms", async () => {
+  const { written } = await converted(GLM45, { use_qk_norm: false }, (tensors) => {
+    for (const name of tensors.keys()) if (/self_attn\.[qk]_norm/.test(name)) tensors.delete(name);
+  });
+  assertEquals(written.gguf.tensors.has("blk.0.attn_q_norm.weight"), false);
+  assertEquals(buildPlan(written.gguf).architecture, "glm4moe");
+});
+
+Deno.test("convert: Granite's experts come without one that all rows go through too", async () => {
+  const config = { model_type: "granitemoe", shared_intermediate_size: undefined };
+  const { written } = await converted(GRANITE_MOE, config, (tensors) => {
+    for (const name of tensors.keys()) if (name.includes("shared_mlp")) tensors.delete(name);
+  });
+  assertEquals(written.gguf.metadata.has("granitemoe.expert_shared_feed_forward_length"), false);
+  assertEquals(buildPlan(written.gguf).architecture, "granitemoe");
+});
+
+const KEYS: readonly (readonly [what: string, of: Published, key: string, value: unknown])[] = [
+  ["GLM-4.5", GLM45, "n_group", 2],
+  ["GLM-4.5", GLM45, "num_experts_per_tok", 13],
+  ["GLM-4.5", GLM45, "first_k_dense_replace", 5],
+  ["GLM-4.5", GLM45, "rope_scaling", { type: "yarn", factor: 4 }],
+  ["Granite's mixture", GRANITE_MOE, "num_local_experts", 0],
+  ["Ling before 2.0", LING2, "score_function", undefined],
+  ["Ling 2.0", LING2, "use_qkv_bias", true],
+  ["Ling 2.0", LING2, "use_qk_norm", false],
+  ["Ling 2.0", LING2, "num_shared_experts", 2],
+  ["Ling 2.0", LING2, "topk_group", 5],
+  ["OLMoE", OLMOE, "clip_qkv", 8],
+  ["OLMoE", OLMOE, "norm_topk_prob", true],
+  ["Qwen3-VL's mixture", QWEN3_VL_MOE, "mlp_only_layers", [0]],
+];
+for (const [what, of, key, value] of KEYS) {
+  Deno.test(`convert: ${what} with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
+    const error = await assertRejects(() => converted(of, { [key]: value }), ConvertError);
+    assert(error.message.includes(key), error.message);
+  });
+}
+
+const TENSORS: readonly (readonly [what: string, of: Published, name: string])[] = [
+  ["GLM-4.5 without a bias of the choice", GLM45, "model.layers.1.mlp.gate.e_score_correction_bias"],
+  ["Ling 2.0 without an expert", LING2, "model.layers.1.mlp.experts.3.gate_proj.weight"],
+  ["OLMoE without a norm", OLMOE, "model.layers.0.self_attn.k_norm.weight"],
+  [
+    "Qwen3-VL's mixture without a matrix",
+    QWEN3_VL_MOE,
+    "model.language_model.layers.2.mlp.experts.down_proj",
+  ],
+];
+for (const [what, of, name] of TENSORS) {
+  Deno.test(`convert: ${what} is refused by the tensor's name`, async () => {
+    const change: Published["change"] = (tensors) => void tensors.delete(name);
+    const error = await assertRejects(() => converted(of, {}, change), ConvertError);
+    assert(error.message.includes(name), error.message);
+  });
+}

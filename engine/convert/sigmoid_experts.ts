@@ -1,0 +1,159 @@
+import { MAX as LIMITS } from "./bounds.ts";
+import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, MAX } from "./experts.ts";
+import { type Fields, inWords } from "./json.ts";
+import { addFeedForward, convertLlama, type LlamaTraits } from "./llama.ts";
+import { type Entry, entry } from "./metadata.ts";
+import type { LeftOut, ModelParts } from "./model_parts.ts";
+import type { TensorList } from "./tensor_list.ts";
+
+const MAX_SHARED = 64;
+const MAX_DRAFTS = 16;
+const MAX_SCALE = 1e4;
+/** `expert_gating_func` of experts that sigmoids weigh. */
+const SIGMOID = 2;
+/** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
+const PARTIAL_ROTARY = 0.5;
+
+/** GLM-4.5, 4.6 and 4.7, Air among them. */
+export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  for (const name of ["n_group", "topk_group"]) {
+    config.mustBe(name, 1, "experts are not chosen out of groups");
+  }
+  const traits = {
+    architecture: "glm4moe",
+    interleavedRope: false,
+    headNorms: config.boolean("use_qk_norm", false),
+    biases: config.boolean("attention_bias", false),
+    feedForwardNorm: "post_attention_norm",
+  } as const;
+  const experts = readSigmoidExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
+  return convert(config, list, prefix, traits, {
+    ...experts,
+    bias: "gate.e_score_correction_bias",
+    sharedWidth: experts.shared * experts.feedForward,
+  }, []);
+}
+
+/** Ling and Ring 2.0. Those before them have the same model type, and experts that the softmax weighs. */
+export function convertBailingMoe2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const score = "score_function";
+  if (config.get(score) !== "sigmoid") {
+    config.refuse(score, inWords(config.get(score)), `"sigmoid", as Ling 2.0 has it`);
+  }
+  for (const name of ["use_bias", "use_qkv_bias"]) config.mustBe(name, false, "biases are not converted");
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  const traits = {
+    architecture: "bailingmoe2",
+    interleavedRope: false,
+    headNorms: true,
+    fused: true,
+    modules: {
+      embedding: "word_embeddings",
+      attention: "attention",
+      fused: "query_key_value",
+      output: "dense",
+      queryNorm: "query_layernorm",
+      keyNorm: "key_layernorm",
+    },
+  } as const;
+  const experts = readSigmoidExperts(config, {
+    count: "num_experts",
+    shared: "num_shared_experts",
+    // Of more, config.json would leave open whether the width that it says is that of one or of all.
+    most: 1,
+  });
+  const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
+  const groups = config.count("n_group", experts.count, 1);
+  const counts = {
+    expert_shared_feed_forward_length: width,
+    expert_group_count: groups,
+    expert_group_used_count: config.count("topk_group", groups, groups),
+  };
+  return convert(
+    config,
+    list,
+    prefix,
+    traits,
+    { ...experts, bias: "gate.expert_bias", sharedWidth: experts.shared * width },
+    Object.entries(counts).map(([name, value]) => entry(`bailingmoe2.${name}`, "UINT32", value)),
+  );
+}
+
+/** What config.json says of experts behind some first layers without them. */
+interface SigmoidExperts extends ExpertsConfig {
+  /** Experts that all rows go through. */
+  readonly shared: number;
+  /** Leading layers that have none. */
+  readonly dense: number;
+  /** The chosen weights are divided by their sum. */
+  readonly divided: boolean;
+  /** Multiplies the weights. */
+  readonly scale: number;
+}
+
+function readSigmoidExperts(
+  config: Fields,
+  { most, ...names }: { readonly count: string; readonly shared: string; readonly most: number },
+): SigmoidExperts {
+  const count = config.count(names.count, MAX.experts);
+  return {
+    count,
+    used: config.count("num_experts_per_tok", count),
+    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
+    shared: config.countFrom0(names.shared, most),
+    dense: config.countFrom0("first_k_dense_replace", config.count("num_hidden_layers", LIMITS.layers)),
+    divided: config.boolean("norm_topk_prob", true),
+    scale: config.positive("routed_scaling_factor", MAX_SCALE, 1),
+  };
+}
+
+function convert(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  traits: LlamaTraits,
+  experts: SigmoidExperts & { readonly bias: string; readonly sharedWidth: number },
+  entries: readonly Entry[],
+): ModelParts {
+  const parts = convertLlama(config, list, prefix, {
+    ...traits,
+    partialRotary: PARTIAL_ROTARY,
+    feedForward(decoder, block, from, layer) {
+      if (layer < experts.dense) return addFeedForward(list, decoder, block, from);
+      const mlp = `${from}mlp.`;
+      addExperts(list, decoder, experts, block, mlp);
+      list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
+      if (experts.sharedWidth === 0) return;
+      addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}shared_experts.`);
+    },
+  });
+  const key = (name: string) => `${traits.architecture}.${name}`;
+  return {
+    ...parts,
+    leftOut: draftLayers(config, prefix, parts.decoder.layers),
+    entries: [
+      ...parts.entries,
+      ...expertEntries(traits.architecture, experts),
+      entry(key("expert_shared_count"), "UINT32", experts.shared),
+      entry(key("leading_dense_block_count"), "UINT32", experts.dense),
+      entry(key("expert_gating_func"), "UINT32", SIGMOID),
+      entry(key("expert_weights_norm"), "BOOL", experts.divided),
+      entry(key("expert_weights_scale"), "FLOAT32", experts.scale),
+      ...entries,
+    ],
+  };
+}
+
+/** Layers behind the last that draft tokens. */
+function draftLayers(config: Fields, prefix: string, layers: number): LeftOut {
+  const name = config.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
+  const drafts = config.countFrom0(name, MAX_DRAFTS, 0);
+  return Array.from({ length: drafts }, (_, i) => {
+    const start = `${prefix}layers.${layers + i}.`.replaceAll(".", "\\.");
+    return ["multi-token prediction", new RegExp(`^${start}`)] as const;
+  });
+}

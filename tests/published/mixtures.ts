@@ -1,0 +1,226 @@
+/** Seeded mixtures of experts as their makers would publish them. */
+import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { attentionNames, type Floats, layered, moduleEach, type Published } from "./model.ts";
+
+const COMMON = { rms_norm_eps: 1e-6, hidden_act: "silu" };
+const REST = {
+  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  ids: ["the", [257]],
+} as const;
+
+const namesOf = (prefix: string): Published["names"] => [
+  ...attentionNames(prefix),
+  [/^output$/, "lm_head"],
+  [/^blk\.(\d+)\.(ffn|post_attention)_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
+  [/^blk\.(\d+)\.ffn_gate_inp$/, `${prefix}layers.$1.mlp.gate`],
+  [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, `${prefix}layers.$1.mlp.shared_experts.$2_proj`],
+];
+
+/** Experts that sigmoids weigh, in all layers but the first, and a bias of the choice under that name. */
+const sigmoidExperts = (bias: string): Published["change"] => (tensors, floats) => {
+  moduleEach(tensors, floats, 1);
+  for (let i = 1; i < 4; i++) {
+    const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
+    tensors.set(`model.layers.${i}.mlp.${bias}`, storeFloats("F32", [...shape], values));
+  }
+};
+
+export const OLMOE: Published = {
+  architecture: "olmoe",
+  config: layered({
+    ...COMMON,
+    model_type: "olmoe",
+    num_attention_heads: 8,
+    num_key_value_heads: 8,
+    intermediate_size: 256,
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    norm_topk_prob: false,
+    clip_qkv: null,
+    attention_bias: false,
+    rope_scaling: null,
+    rope_theta: 1e4,
+    tie_word_embeddings: false,
+  }),
+  names: namesOf("model."),
+  change: moduleEach,
+  ...REST,
+};
+
+export const GLM45: Published = {
+  architecture: "glm4moe",
+  config: layered({
+    ...COMMON,
+    model_type: "glm4_moe",
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    intermediate_size: 768,
+    attention_bias: true,
+    use_qk_norm: true,
+    partial_rotary_factor: 0.5,
+    rope_scaling: null,
+    rope_theta: 1e6,
+    n_routed_experts: 12,
+    num_experts_per_tok: 3,
+    moe_intermediate_size: 256,
+    n_shared_experts: 2,
+    first_k_dense_replace: 1,
+    n_group: 1,
+    topk_group: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 2.5,
+    num_nextn_predict_layers: 1,
+    tie_word_embeddings: false,
+  }),
+  names: namesOf("model."),
+  change: sigmoidExperts("gate.e_score_correction_bias"),
+  tokenizer: tinyCheckpoint({ model: "llama", weights: "BF16", layout: "hf", seed: 1 }),
+  ids: ["the", [257]],
+};
+
+export const LING2: Published = {
+  architecture: "bailingmoe2",
+  config: layered({
+    ...COMMON,
+    model_type: "bailing_moe",
+    num_attention_heads: 4,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    intermediate_size: 768,
+    use_bias: false,
+    use_qkv_bias: false,
+    use_qk_norm: true,
+    partial_rotary_factor: 0.5,
+    rope_scaling: null,
+    rope_theta: 6e5,
+    score_function: "sigmoid",
+    num_experts: 16,
+    num_experts_per_tok: 5,
+    n_group: 4,
+    topk_group: 3,
+    norm_topk_prob: true,
+    routed_scaling_factor: 2.5,
+    moe_intermediate_size: 256,
+    num_shared_experts: 1,
+    moe_shared_expert_intermediate_size: 512,
+    first_k_dense_replace: 1,
+    num_nextn_predict_layers: 0,
+    tie_word_embeddings: false,
+  }),
+  names: [
+    [/^token_embd$/, "model.word_embeddings"],
+    [/^blk\.(\d+)\.attn_qkv$/, "model.layers.$1.attention.query_key_value"],
+    [/^blk\.(\d+)\.attn_output$/, "model.layers.$1.attention.dense"],
+    [/^blk\.(\d+)\.attn_q_norm$/, "model.layers.$1.attention.query_layernorm"],
+    [/^blk\.(\d+)\.attn_k_norm$/, "model.layers.$1.attention.key_layernorm"],
+    ...namesOf("model."),
+  ],
+  change: sigmoidExperts("gate.expert_bias"),
+  ...REST,
+};
+
+/** Of each expert gate and up stand one above the other, in one tensor for all. */
+function graniteExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  const joined = (gate: Floats, up: Floats): StoredTensor => {
+    const [rows, columns] = gate.shape.slice(-2);
+    const size = rows * columns;
+    const count = gate.values.length / size;
+    const values = new Float32Array(2 * gate.values.length);
+    for (let e = 0; e < count; e++) {
+      values.set(gate.values.subarray(e * size, (e + 1) * size), 2 * e * size);
+      values.set(up.values.subarray(e * size, (e + 1) * size), (2 * e + 1) * size);
+    }
+    return storeFloats("F32", [...gate.shape.slice(0, -2), 2 * rows, columns], values);
+  };
+  for (let i = 0; i < 4; i++) {
+    for (const [part, module] of [["exps", "block_sparse_moe"], ["shexp", "shared_mlp"]]) {
+      const own = (name: string) => floats(`blk.${i}.ffn_${name}_${part}.weight`);
+      const from = `model.layers.${i}.${module}.`;
+      tensors.set(`${from}input_linear.weight`, joined(own("gate"), own("up")));
+      const { shape, values } = own("down");
+      tensors.set(`${from}output_linear.weight`, storeFloats("F32", [...shape], values));
+    }
+  }
+}
+
+export const GRANITE_MOE: Published = {
+  architecture: "granitemoe",
+  config: layered({
+    ...COMMON,
+    model_type: "granitemoeshared",
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    intermediate_size: 256,
+    shared_intermediate_size: 512,
+    num_local_experts: 10,
+    num_experts_per_tok: 3,
+    attention_bias: false,
+    rope_scaling: null,
+    rope_theta: 1e4,
+    embedding_multiplier: 12,
+    residual_multiplier: 0.22,
+    attention_multiplier: 1 / 32,
+    logits_scaling: 8,
+    tie_word_embeddings: true,
+  }),
+  names: [
+    ...attentionNames("model."),
+    [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.block_sparse_moe.router.layer"],
+  ],
+  change: graniteExperts,
+  halves: { headDim: 32 },
+  ...REST,
+};
+
+/** Of each expert the matrices have rows for columns, and gate and up stand side by side. */
+function turnedExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  const turned = (parts: readonly Floats[]): StoredTensor => {
+    const [experts, rows, columns] = parts[0].shape;
+    const width = rows * parts.length;
+    const values = new Float32Array(experts * columns * width);
+    for (const [part, { values: from }] of parts.entries()) {
+      for (let at = 0; at < from.length; at++) {
+        const [column, row] = [at % columns, Math.floor(at / columns) % rows];
+        const expert = Math.floor(at / columns / rows);
+        values[(expert * columns + column) * width + part * rows + row] = from[at];
+      }
+    }
+    return storeFloats("F32", [experts, columns, width], values);
+  };
+  for (let i = 0; i < 4; i++) {
+    const own = (part: string) => floats(`blk.${i}.ffn_${part}_exps.weight`);
+    const from = `model.language_model.layers.${i}.mlp.experts.`;
+    tensors.set(`${from}gate_up_proj`, turned([own("gate"), own("up")]));
+    tensors.set(`${from}down_proj`, turned([own("down")]));
+  }
+}
+
+export const QWEN3_VL_MOE: Published = {
+  architecture: "qwen3moe",
+  becomes: "qwen3vlmoe",
+  config: {
+    model_type: "qwen3_vl_moe",
+    tie_word_embeddings: true,
+    text_config: layered({
+      ...COMMON,
+      model_type: "qwen3_vl_moe_text",
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      head_dim: 64,
+      intermediate_size: 768,
+      num_experts: 12,
+      num_experts_per_tok: 3,
+      moe_intermediate_size: 256,
+      norm_topk_prob: true,
+      decoder_sparse_step: 1,
+      mlp_only_layers: [],
+      rope_scaling: { rope_type: "default", mrope_interleaved: true, mrope_section: [12, 10, 10] },
+      rope_theta: 1e6,
+    }),
+  },
+  names: namesOf("model.language_model."),
+  change: turnedExperts,
+  ...REST,
+};
