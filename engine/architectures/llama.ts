@@ -3,6 +3,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { activated } from "../plan/ops/activated.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
+import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { RopeOptions } from "../plan/ops/rope_append.ts";
@@ -20,25 +21,36 @@ export interface LlamaTraits {
   readonly normsLast?: boolean;
   /** RMSNorm of all query heads together and of all key heads together, before rotation. */
   readonly rowNorms?: boolean;
+  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  readonly headLayerNorms?: boolean;
+  /** Norms of rows are about their mean, with the biases that the file has. */
+  readonly layerNorms?: boolean;
+  /** Both halves of a layer read what one norm makes of its rows. */
+  readonly parallel?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
+  /** Tokens that a row of each layer sees, its own among them; 0, and the default, is all. */
+  readonly windows?: readonly number[];
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
   /** Multiplies queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
   /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
-  readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
+  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** The feed-forward half has no gate, and this activation. */
-  readonly ungated?: "squared_relu";
+  readonly ungated?: "squared_relu" | "gelu";
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
 }
 
 /** The member of the family that has these traits. */
 export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
-  return { allows, build: (b, h, rope) => buildLlama(b, h, rope, traits) };
+  return {
+    allows: { ...allows, layerNorm: traits.layerNorms },
+    build: (b, h, rope) => buildLlama(b, h, rope, traits),
+  };
 }
 
 export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
@@ -67,14 +79,15 @@ export function buildLlama(
   traits: LlamaTraits,
 ): Value {
   const eps = h.epsilon;
+  const norm = traits.layerNorms ? layerNorm : rmsNorm;
   const { embedding = 1, residual = 1, attention: scale = 1 / Math.sqrt(h.keyLength) } = traits.scales ?? {};
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
   const out = { rows: h.embeddingLength, addTo: x, times: residual };
   const table = ropeTable(b, rope.angles());
   for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    if (heads > 0) {
-      const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
+    const attnIn = heads > 0 ? norm(b, x, name("attn_norm"), eps) : undefined;
+    if (attnIn) {
       const attn = kvHeads === 0 ? attnIn : groupedAttention(b, attnIn, {
         heads,
         kvHeads,
@@ -86,7 +99,9 @@ export function buildLlama(
         headNorms: traits.headNorms,
         normsLast: traits.normsLast,
         rowNorms: traits.rowNorms,
+        headLayerNorms: traits.headLayerNorms,
         scale,
+        window: traits.windows?.[layer],
         fused: traits.fused,
         temperature: traits.temperature,
       }, name);
@@ -94,7 +109,9 @@ export function buildLlama(
     }
     if (feedForwardLength === 0 && !traits.feedForward) continue;
 
-    const ffnIn = rmsNorm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
+    const ffnIn = traits.parallel && attnIn
+      ? attnIn
+      : norm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
     if (traits.feedForward) {
       traits.feedForward(ffnIn, x, name, layer);
       continue;

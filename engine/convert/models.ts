@@ -8,6 +8,7 @@ import {
   labelEntries,
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
+import { convertCohere, convertCohere2 } from "./cohere.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
@@ -88,6 +89,8 @@ const MODELS: Readonly<Record<string, Kind>> = {
   qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
+  cohere: { architecture: "command-r", convert: convertCohere },
+  cohere2: { architecture: "cohere2", convert: convertCohere2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },

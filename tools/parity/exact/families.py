@@ -8,6 +8,7 @@ from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
+from layer_normed import Cohere2, CommandR
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
@@ -41,6 +42,8 @@ FAMILIES = {
     "modern-bert": ModernBert,
     "llama": Llama,
     "deci": Deci,
+    "command-r": CommandR,
+    "cohere2": Cohere2,
     "nemotron_h": NemotronH,
     "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
