@@ -60,6 +60,16 @@ export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
 /** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
 export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
+/**
+ * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The window that checkpoints name is left aside, as llama.cpp does, whose files
+ * do not say it. Source: "StarCoder 2" (arXiv 2402.19173).
+ */
+export const STARCODER2 = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  layerNorms: true,
+  ungated: "gelu",
+});
 /** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
 export const SEED_OSS = llamaLike({
   interleavedRope: false,

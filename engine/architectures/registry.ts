@@ -24,7 +24,7 @@ import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS, STARCODER2 } from "./llama.ts";
 import { MINICPM } from "./minicpm.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
@@ -60,6 +60,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   exaone: QWEN2,
   arcee: ARCEE,
   minicpm: MINICPM,
+  starcoder2: STARCODER2,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   qwen2vl: QWEN2VL,

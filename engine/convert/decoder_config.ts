@@ -63,7 +63,7 @@ interface Allowed {
   readonly yarn?: boolean;
   readonly longRope?: boolean;
   /** Of the feed-forward part; by default SiLU. */
-  readonly activation?: "silu" | "relu2";
+  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh";
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */

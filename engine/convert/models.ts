@@ -39,6 +39,7 @@ import type { QuantizeTo } from "./quantize_to.ts";
 import { convertExaone4, convertOlmo2 } from "./post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
+import { convertStarcoder2 } from "./starcoder2.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -91,6 +92,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },
+  starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },

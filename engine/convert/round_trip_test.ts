@@ -124,6 +124,8 @@ const OTHER_CONFIGS: readonly (readonly [what: string, of: Published, config: Co
   }, "layer_types"],
   ["Command R7B without a window", PUBLISHED["Command R7B"], { sliding_window: null }, "sliding_window"],
   ["Command R7B that turns parts of heads", PUBLISHED["Command R7B"], { rotary_pct: 0.5 }, "rotary_pct"],
+  ["StarCoder2 without biases", PUBLISHED["StarCoder2"], { use_bias: false }, "use_bias"],
+  ["StarCoder2 with another activation", PUBLISHED["StarCoder2"], { hidden_act: "silu" }, "hidden_act"],
   ["Command R without a factor", PUBLISHED["Command R"], { logit_scale: null }, "logit_scale"],
   ["Command R with stretched positions", PUBLISHED["Command R"], {
     rope_scaling: { rope_type: "linear", factor: 4 },

@@ -1,4 +1,4 @@
-/** Decoders with LayerNorm: Cohere's, StarCoder2 and Nemotron. */
+/** Decoders with LayerNorm: Cohere's and StarCoder2. */
 import { type DecoderShape, writeAttention, writeCounts, writeEnds, writeFeedForward } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
@@ -118,6 +118,27 @@ export const COMMAND_R_PLUS: Family<LayerNormedShape> = {
       ropeBase: 7.5e7,
       headLayerNorms: true,
       logitScale: 0.8333333333333334,
+    },
+  },
+  write,
+};
+
+/** llama.cpp has no other heads of these than those that are as wide as the embedding together. */
+export const STARCODER2: Family<LayerNormedShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e5, biases: true, normBiases: true },
+  real: {
+    "starcoder2-3b": {
+      embedding: 3072,
+      feedForward: 12_288,
+      layers: 30,
+      vocabulary: 49_152,
+      context: 16_384,
+      heads: 24,
+      kvHeads: 2,
+      headDim: 128,
+      ropeBase: 1e6,
+      biases: true,
+      normBiases: true,
     },
   },
   write,

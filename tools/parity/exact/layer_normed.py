@@ -1,5 +1,7 @@
-"""Decoders whose norms are about the mean: Cohere's Command and Aya (transformers, models/cohere and cohere2)."""
+"""Decoders whose norms are about the mean: Cohere's Command and Aya (transformers, models/cohere and cohere2), StarCoder2
+(arXiv 2402.19173)."""
 from encoders import Encoder
+from gemma import gelu
 from model import Model
 
 
@@ -28,3 +30,10 @@ class Cohere2(CommandR):
 
     def frequencies_of(self, layer):
         return self.frequencies if self.window(layer) else None
+
+
+class StarCoder2(LayerNormed):
+    """GELU without a gate."""
+
+    def feed_forward(self, x, name):
+        return self.linear(gelu(self.linear(x, f"{name}.ffn_up")), f"{name}.ffn_down")

@@ -1,4 +1,4 @@
-/** Cohere's decoders: what their layers see, how rows and logits are normed and scaled, and files that are refused. */
+/** Decoders with LayerNorm: what their layers see, how rows and logits are normed and scaled, and files that are refused. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { type Architecture, synthesize } from "../../tests/synth/synth.ts";
 import { GgufError } from "../gguf/errors.ts";
@@ -14,6 +14,7 @@ const FILES = {
   cohere2: read("cohere2"),
   "command-r": read("command-r", 2),
   "command-r-plus": read("command-r-plus", 2),
+  starcoder2: read("starcoder2", 2),
 };
 
 const opsOf = <O extends Plan["ops"][number]["op"]>({ ops }: Plan, name: O) =>
@@ -65,6 +66,17 @@ Deno.test("command-r: a text's row is normed once it is chosen, and rows before 
   assertEquals(rows("mean"), ["step,logits", "step,step"]);
 });
 
+Deno.test("starcoder2: no gate, and the biases that the file has", () => {
+  const plan = buildPlan(FILES.starcoder2);
+  assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), ["gelu", "gelu"]);
+  const biases = [
+    ...opsOf(plan, "layer_norm").map(({ bias }) => bias),
+    ...opsOf(plan, "activated").map(({ bias }) => bias),
+    ...opsOf(plan, "matmul").slice(0, -1).flatMap(({ parts }) => parts.map(({ bias }) => bias)),
+  ];
+  assertEquals(biases.filter((bias) => bias === undefined), []);
+});
+
 const NORM = "blk.1.attn_q_norm.weight";
 const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, field: string])[] = [
   ["cohere2", { key: ["attention.sliding_window", undefined] }, "attention.sliding_window"],
@@ -85,15 +97,18 @@ const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, fi
   ["command-r-plus", { tensor: [NORM, undefined] }, NORM],
   ["command-r-plus", { tensor: [NORM, [32]] }, NORM],
   ["command-r-plus", { tensor: ["blk.0.attn_k_norm.weight", [32, 8]] }, "blk.0.attn_k_norm.weight"],
+  ["starcoder2", { key: ["attention.layer_norm_epsilon", undefined] }, "attention.layer_norm_epsilon"],
+  ["starcoder2", { key: ["expert_count", 8] }, "expert_count"],
+  ["starcoder2", { tensor: ["blk.0.ffn_gate.weight", [256, 768]] }, "blk.0.ffn_gate.weight"],
+  ["starcoder2", { tensor: ["blk.1.ffn_norm.weight", undefined] }, "blk.1.ffn_norm.weight"],
+  ["starcoder2", { tensor: ["blk.1.attn_output.bias", [64]] }, "blk.1.attn_output.bias"],
 ];
 
 for (const [name, change, field] of REFUSED) {
   const [what, value] = change.key ?? change.tensor!;
   Deno.test(`${name}: ${what} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
     const error = assertThrows(() => buildPlan(changed(FILES[name], change)), GgufError);
-    const kind = change.key
-      ? `key "${name === "cohere2" ? name : "command-r"}.${field}"`
-      : `tensor "${field}"`;
-    assertEquals(error.field, kind);
+    const architecture = FILES[name].metadata.getString("general.architecture");
+    assertEquals(error.field, change.key ? `key "${architecture}.${field}"` : `tensor "${field}"`);
   });
 }
