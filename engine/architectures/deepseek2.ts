@@ -36,7 +36,7 @@ function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
     interleavedRope: true,
     headNorms: false,
-    attention: (x, name) => latentAttention(b, x, table, heads, name),
+    attention: (x, _, name) => latentAttention(b, x, table, heads, name),
     feedForward(x, addTo, name, layer) {
       if (!experts || layer < denseLayers) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
       const bias = name("exp_probs_b.bias");

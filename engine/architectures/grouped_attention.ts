@@ -1,5 +1,6 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
+import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { fused, type Linear, linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
@@ -24,6 +25,8 @@ export interface GroupedHeads {
   readonly normsLast?: boolean;
   /** RMSNorm of all query heads together and of all key heads together, before rotation. */
   readonly rowNorms?: boolean;
+  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  readonly headLayerNorms?: boolean;
   /** Of the scores; by default one over the root of headDim. */
   readonly scale?: number;
   /** Tokens that a row sees, its own among them; by default all. */
@@ -52,9 +55,12 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   // a small product.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
   const made = linear(b, x, [q, k, { ...v, fine }]);
-  const normed = (value: Value, part: string) => of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
-  const queries = normed(made[0], "attn_q_norm");
-  ropeAppend(b, [queries, normed(made[1], "attn_k_norm"), made[2]], shape, {
+  const normed = (value: Value, part: string, heads: number) => {
+    if (of.headLayerNorms) return layerNorm(b, value, name(part), of.eps, value.rows, heads);
+    return of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
+  };
+  const queries = normed(made[0], "attn_q_norm", heads);
+  ropeAppend(b, [queries, normed(made[1], "attn_k_norm", kvHeads), made[2]], shape, {
     table,
     rotated: table ? of.rotated : 0,
     interleaved: of.interleaved ?? false,

@@ -3,6 +3,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { activated } from "../plan/ops/activated.ts";
 import { embed } from "../plan/ops/embed.ts";
 import { glu } from "../plan/ops/glu.ts";
+import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { RopeOptions } from "../plan/ops/rope_append.ts";
@@ -20,27 +21,38 @@ export interface LlamaTraits {
   readonly normsLast?: boolean;
   /** RMSNorm of all query heads together and of all key heads together, before rotation. */
   readonly rowNorms?: boolean;
+  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  readonly headLayerNorms?: boolean;
+  /** Norms of rows are about their mean, with the biases that the file has. */
+  readonly layerNorms?: boolean;
+  /** Both halves of a layer read what one norm makes of its rows. */
+  readonly parallel?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
+  /** Tokens that a row of each layer sees, its own among them; 0, and the default, is all. */
+  readonly windows?: readonly number[];
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
   /** Multiplies queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
   /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
-  readonly scales?: { readonly embedding: number; readonly residual: number; readonly attention: number };
+  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
   /** What a layer's heads read, of x, which is normed: [rows, columns of its output matrix]; by default grouped heads. */
-  readonly attention?: (x: Value, name: TensorName) => Value;
+  readonly attention?: (x: Value, layer: number, name: TensorName) => Value;
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** The feed-forward half has no gate, and this activation. */
-  readonly ungated?: "squared_relu";
+  readonly ungated?: "squared_relu" | "gelu";
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
 }
 
 /** The member of the family that has these traits. */
 export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
-  return { allows, build: (b, h, rope) => buildLlama(b, h, rope, traits) };
+  return {
+    allows: { ...allows, layerNorm: traits.layerNorms },
+    build: (b, h, rope) => buildLlama(b, h, rope, traits),
+  };
 }
 
 export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
@@ -50,6 +62,16 @@ export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
 /** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
 export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
+/**
+ * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The window that checkpoints name is left aside, as llama.cpp does, whose files
+ * do not say it. Source: "StarCoder 2" (arXiv 2402.19173).
+ */
+export const STARCODER2 = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  layerNorms: true,
+  ungated: "gelu",
+});
 /** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
 export const SEED_OSS = llamaLike({
   interleavedRope: false,
@@ -69,36 +91,23 @@ export function buildLlama(
   traits: LlamaTraits,
 ): Value {
   const eps = h.epsilon;
-  const { embedding = 1, residual = 1, attention: scale = 1 / Math.sqrt(h.keyLength) } = traits.scales ?? {};
+  const norm = traits.layerNorms ? layerNorm : rmsNorm;
+  const { embedding = 1, residual = 1 } = traits.scales ?? {};
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
   const out = { rows: h.embeddingLength, addTo: x, times: residual };
-  const table = traits.attention ? undefined : ropeTable(b, rope.angles());
+  const attend = traits.attention ?? grouped(b, h, rope, traits);
   for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    if (heads > 0) {
-      const attnIn = rmsNorm(b, x, name("attn_norm"), eps);
-      const grouped = () =>
-        groupedAttention(b, attnIn, {
-          heads,
-          kvHeads,
-          headDim: h.keyLength,
-          table: traits.hasPositions?.(layer) ?? true ? table : undefined,
-          rotated: h.ropeDimensionCount,
-          interleaved: traits.interleavedRope,
-          eps,
-          headNorms: traits.headNorms,
-          normsLast: traits.normsLast,
-          rowNorms: traits.rowNorms,
-          scale,
-          fused: traits.fused,
-          temperature: traits.temperature,
-        }, name);
-      const attn = kvHeads === 0 ? attnIn : traits.attention?.(attnIn, name) ?? grouped();
+    const attnIn = heads > 0 ? norm(b, x, name("attn_norm"), eps) : undefined;
+    if (attnIn) {
+      const attn = kvHeads === 0 ? attnIn : attend(attnIn, layer, name);
       linear(b, attn, [{ ...out, name: name("attn_output") }]);
     }
     if (feedForwardLength === 0 && !traits.feedForward) continue;
 
-    const ffnIn = rmsNorm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
+    const ffnIn = traits.parallel && attnIn
+      ? attnIn
+      : norm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
     if (traits.feedForward) {
       traits.feedForward(ffnIn, x, name, layer);
       continue;
@@ -110,4 +119,27 @@ export function buildLlama(
     linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
   return x;
+}
+
+/** Attention of a layer's grouped heads. */
+function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
+  const table = ropeTable(b, rope.angles());
+  return (x: Value, layer: number, name: TensorName): Value =>
+    groupedAttention(b, x, {
+      heads: h.layers[layer].heads,
+      kvHeads: h.layers[layer].kvHeads,
+      headDim: h.keyLength,
+      table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+      rotated: h.ropeDimensionCount,
+      interleaved: traits.interleavedRope,
+      eps: h.epsilon,
+      headNorms: traits.headNorms,
+      normsLast: traits.normsLast,
+      rowNorms: traits.rowNorms,
+      headLayerNorms: traits.headLayerNorms,
+      scale: traits.scales?.attention,
+      window: traits.windows?.[layer],
+      fused: traits.fused,
+      temperature: traits.temperature,
+    }, name);
 }

@@ -22,7 +22,6 @@ export const MINICPM: Architecture = {
       scales: {
         embedding: keys.scale("embedding_scale", DEFAULTS.embedding),
         residual: keys.scale("residual_scale", DEFAULTS.depth / Math.sqrt(h.blockCount)),
-        attention: 1 / Math.sqrt(h.keyLength),
       },
     });
   },

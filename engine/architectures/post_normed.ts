@@ -10,9 +10,7 @@ import type { Architecture } from "./architecture.ts";
 import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
 import { isDrafting } from "./left_out.ts";
 import type { Rope } from "./rope.ts";
-
-/** One layer in so many has no window, the last of them. */
-const PERIOD = 4;
+import { readWindows } from "./windows.ts";
 
 /** How a layer's heads are normed, turned, and what they see. */
 type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
@@ -62,16 +60,6 @@ export const EXAONE4: Architecture = {
 function fullAngles(keys: ArchitectureKeys, rope: Rope) {
   const angles = rope.angles();
   return { ...angles, magnitude: keys.scale("rope.scaling.attn_factor", angles.magnitude) };
-}
-
-/** Tokens that a row of each layer sees, its own among them; 0 is all. */
-function readWindows(keys: ArchitectureKeys, h: Hparams, layers: number): number[] {
-  const window = keys.window();
-  const base = keys.ropeBase(h.ropeFreqBase, "_swa");
-  if (base !== h.ropeFreqBase) {
-    keys.refuse("rope.freq_base_swa", String(base), `${h.ropeFreqBase}, as rope.freq_base is`);
-  }
-  return keys.windowLayers(layers, { period: PERIOD }).map((slides) => slides ? window : 0);
 }
 
 /** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */

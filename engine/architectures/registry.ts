@@ -5,7 +5,8 @@ import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
 import { candidates } from "../plan/ops/candidates.ts";
-import { pool } from "../plan/ops/pool.ts";
+import { layerNorm } from "../plan/ops/layer_norm.ts";
+import { pool, type Pooling, type PoolNorm } from "../plan/ops/pool.ts";
 import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { ActivationPrecision, Plan } from "../plan/plan.ts";
@@ -13,6 +14,7 @@ import type { Architecture } from "./architecture.ts";
 import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DEEPSEEK2 } from "./deepseek2.ts";
+import { COHERE2, COMMAND_R } from "./cohere.ts";
 import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
@@ -23,7 +25,7 @@ import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS, STARCODER2 } from "./llama.ts";
 import { MINICPM } from "./minicpm.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
@@ -51,12 +53,15 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   internlm2: LLAMA,
   "ernie4_5-moe": ERNIE45_MOE,
   deci: DECI,
+  "command-r": COMMAND_R,
+  cohere2: COHERE2,
   qwen2: QWEN2,
   qwen3: QWEN3,
   // Qwen2's decoder under a name of its own.
   exaone: QWEN2,
   arcee: ARCEE,
   minicpm: MINICPM,
+  starcoder2: STARCODER2,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   qwen2vl: QWEN2VL,
@@ -128,16 +133,17 @@ export function buildPlan(
   checkHeads(hparams, architecture.allows);
   const keys = ArchitectureKeys.of(file.metadata);
   const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
+  const layerNorms = architecture.allows?.layerNorm ?? false;
   const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);
   const x = architecture.build(builder, hparams, new Rope(hparams, factors));
   if (!encoder) {
-    const last = rmsNorm(builder, x, norm, hparams.epsilon, "logits");
+    const last = (layerNorms ? layerNorm : rmsNorm)(builder, x, norm, hparams.epsilon, "logits");
     candidates(builder, last, hparams.vocabSize, logits);
   }
   const poolTexts = architecture.pool ??
-    ((b, x, h, pooling) => poolDecoder(b, x, { name: norm, eps: h.epsilon }, pooling));
+    ((b, x, h, pooling) => poolDecoder(b, x, { name: norm, eps: h.epsilon, layerNorms }, pooling));
   returnPooled(builder, poolTexts(builder, x, hparams, pooling));
   return builder.finish({
     architecture: hparams.architecture,
@@ -164,13 +170,19 @@ function architectureOf(file: GgufFile): Architecture {
 function poolDecoder(
   b: PlanBuilder,
   x: Value,
-  norm: { name: string; eps: number },
+  { layerNorms, ...norm }: PoolNorm & { layerNorms: boolean },
   { kind, labels }: ModelPooling,
 ): Value {
-  const pooled = pool(b, x, kind === "rank" ? "last" : kind, norm);
+  const pooled = (layerNorms ? poolLayerNormed : pool)(b, x, kind === "rank" ? "last" : kind, norm);
   if (kind === "rank") return textRow(b, pooled, RANK_HEAD, labels);
   b.leaveOut((name) => name.startsWith(`${RANK_HEAD}.`));
   return pooled;
+}
+
+/** As `pool`, whose own norm is RMSNorm; one row of a text may be normed after it is chosen. */
+function poolLayerNormed(b: PlanBuilder, x: Value, way: Pooling, { name, eps }: PoolNorm): Value {
+  if (way === "mean") return pool(b, layerNorm(b, x, name, eps), way);
+  return layerNorm(b, pool(b, x, way), name, eps);
 }
 
 /** The factors on rotary frequencies that the file has as tensors, for `buildPlan`. */

@@ -77,7 +77,7 @@ interface DecoderOptions {
   /** Ways to stretch the context; by default linear and Llama 3's. */
   readonly scalings?: readonly Scaling[];
   /** Of the feed-forward part; by default SiLU. */
-  readonly activation?: "silu" | "relu2";
+  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh";
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */
@@ -217,7 +217,11 @@ function readFactors(fields: Fields, name: string, pairs: number): number[] {
 }
 
 /** The keys that all decoders have in common, with the architecture's name in front. */
-export function decoderEntries(architecture: string, config: DecoderConfig): Entry[] {
+export function decoderEntries(
+  architecture: string,
+  config: DecoderConfig,
+  epsilon: "layer_norm_rms_epsilon" | "layer_norm_epsilon" = "layer_norm_rms_epsilon",
+): Entry[] {
   const { rope } = config;
   const key = (name: string) => `${architecture}.${name}`;
   const entries = [
@@ -229,7 +233,7 @@ export function decoderEntries(architecture: string, config: DecoderConfig): Ent
     entry(key("attention.head_count_kv"), "UINT32", config.kvHeads),
     entry(key("attention.key_length"), "UINT32", config.headDim),
     entry(key("attention.value_length"), "UINT32", config.headDim),
-    entry(key("attention.layer_norm_rms_epsilon"), "FLOAT32", config.epsilon),
+    entry(key(`attention.${epsilon}`), "FLOAT32", config.epsilon),
     entry(key("rope.dimension_count"), "UINT32", rope.rotated),
     entry(key("rope.freq_base"), "FLOAT32", rope.base),
     entry(key("vocab_size"), "UINT32", config.vocabulary),

@@ -114,4 +114,4 @@ export function refuseOtherLayers(config: Fields, period: number): void {
   }
 }
 
-const ORDINALS: Readonly<Record<number, string>> = { 2: "second", 6: "sixth" };
+const ORDINALS: Readonly<Record<number, string>> = { 2: "second", 4: "fourth", 6: "sixth" };

@@ -8,6 +8,7 @@ import {
   labelEntries,
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
+import { convertCohere, convertCohere2 } from "./cohere.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
@@ -43,6 +44,7 @@ import { convertExaone4, convertOlmo2 } from "./post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
 import { convertBailingMoe2, convertGlm4Moe } from "./sigmoid_experts.ts";
+import { convertStarcoder2 } from "./starcoder2.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -97,6 +99,9 @@ const MODELS: Readonly<Record<string, Kind>> = {
   qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
+  cohere: { architecture: "command-r", convert: convertCohere },
+  cohere2: { architecture: "cohere2", convert: convertCohere2 },
+  starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
   ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },

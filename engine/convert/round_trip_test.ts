@@ -101,7 +101,7 @@ for (const [what, of, config, key] of REFUSED) {
   });
 }
 
-const OTHER_WINDOWS: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+const OTHER_CONFIGS: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
   ["OLMo 2 with a window", PUBLISHED["OLMo 2"], { sliding_window: 40 }, "sliding_window"],
   ["OLMo 3 without one", PUBLISHED["OLMo 3"], { sliding_window: null }, "sliding_window"],
   [
@@ -116,6 +116,20 @@ const OTHER_WINDOWS: readonly (readonly [what: string, of: Published, config: Co
   ["OLMo 3 whose kinds of layers turn otherwise", PUBLISHED["OLMo 3"], {
     rope_parameters: { full_attention: { rope_theta: 5e5 }, sliding_attention: { rope_theta: 1e4 } },
   }, "rope_parameters"],
+  ["Command R7B with another pattern", PUBLISHED["Command R7B"], {
+    sliding_window_pattern: 2,
+  }, "sliding_window_pattern"],
+  ["Command R7B with windows in other layers", PUBLISHED["Command R7B"], {
+    layer_types: Array(5).fill("sliding_attention"),
+  }, "layer_types"],
+  ["Command R7B without a window", PUBLISHED["Command R7B"], { sliding_window: null }, "sliding_window"],
+  ["Command R7B that turns parts of heads", PUBLISHED["Command R7B"], { rotary_pct: 0.5 }, "rotary_pct"],
+  ["StarCoder2 without biases", PUBLISHED["StarCoder2"], { use_bias: false }, "use_bias"],
+  ["StarCoder2 with another activation", PUBLISHED["StarCoder2"], { hidden_act: "silu" }, "hidden_act"],
+  ["Command R without a factor", PUBLISHED["Command R"], { logit_scale: null }, "logit_scale"],
+  ["Command R with stretched positions", PUBLISHED["Command R"], {
+    rope_scaling: { rope_type: "linear", factor: 4 },
+  }, "rope_type"],
   [
     "EXAONE 4 that leaves its window to a default",
     PUBLISHED["EXAONE 4"],
@@ -129,7 +143,7 @@ const OTHER_WINDOWS: readonly (readonly [what: string, of: Published, config: Co
     "sliding_window_pattern",
   ],
 ];
-for (const [what, of, config, key] of OTHER_WINDOWS) {
+for (const [what, of, config, key] of OTHER_CONFIGS) {
   Deno.test(`convert: ${what} is refused by name`, async () => {
     const changed = { ...of, config: { ...of.config, ...config } };
     await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, key);

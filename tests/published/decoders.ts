@@ -212,6 +212,28 @@ export const DECODERS = {
       attention_factor: 1.2079441541679836,
     },
   }),
+  "StarCoder2": {
+    architecture: "starcoder2",
+    config: layered({
+      model_type: "starcoder2",
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      intermediate_size: 768,
+      hidden_act: "gelu_pytorch_tanh",
+      norm_epsilon: 1e-5,
+      rope_theta: 1e5,
+      sliding_window: 40,
+      use_bias: true,
+    }),
+    names: [
+      [/^blk\.(\d+)\.ffn_up$/, "model.layers.$1.mlp.c_fc"],
+      [/^blk\.(\d+)\.ffn_down$/, "model.layers.$1.mlp.c_proj"],
+      ...attentionNames("model."),
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+  },
   "EXAONE 4": {
     ...postNormed("exaone4", {
       ...OLMO2,

@@ -10,6 +10,8 @@ export type Names = readonly (readonly [ours: RegExp, theirs: string])[];
 /** A seeded model, and how its makers would publish it. */
 export interface Published {
   readonly architecture: Architecture;
+  /** Of the seeded file, where its tiny shape has more than are of use here. */
+  readonly layers?: number;
   /** `general.architecture` of what it becomes, where that is not the seeded file's. */
   readonly becomes?: string;
   readonly config: Config;

@@ -1,3 +1,4 @@
+import { COHERES } from "./cohere.ts";
 import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
@@ -10,6 +11,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   ...ENCODERS,
   ...GEMMAS,
   ...DECODERS,
+  ...COHERES,
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
   "GLM-4.5": GLM45,

@@ -75,7 +75,8 @@ async function writeDense(folder: string, from: Written): Promise<void> {
 /** Writes the checkpoint into a folder; returns the seeded file. */
 export async function writePublished(folder: string, of: Published): Promise<Written> {
   const seeded = join(folder, "seeded.gguf");
-  await Deno.writeFile(seeded, synthesize({ architecture: of.architecture, types: ["F32"], seed: 1 }));
+  const { architecture, layers } = of;
+  await Deno.writeFile(seeded, synthesize({ architecture, layers, types: ["F32"], seed: 1 }));
   const from = await Written.read(seeded);
   const tensors = tensorsOf(from, of);
   await writeCheckpoint(folder, {

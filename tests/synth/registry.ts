@@ -9,6 +9,7 @@ import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
+import { COHERE2, COMMAND_R, COMMAND_R_PLUS, STARCODER2 } from "./layer_normed.ts";
 import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MINICPM } from "./minicpm.ts";
@@ -40,6 +41,9 @@ const ALL = {
   "modern-bert": MODERN_BERT,
   llama: LLAMA,
   deci: DECI,
+  cohere2: COHERE2,
+  "command-r": COMMAND_R,
+  "command-r-plus": COMMAND_R_PLUS,
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
@@ -50,6 +54,7 @@ const ALL = {
   seed_oss: SEED_OSS,
   arcee: ARCEE,
   minicpm: MINICPM,
+  starcoder2: STARCODER2,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

@@ -26,12 +26,18 @@ export const POOL = opKind({
   },
 });
 
+/** The RMSNorm before pooling. */
+export interface PoolNorm {
+  readonly name: string;
+  readonly eps: number;
+}
+
 /** Sequences' rows of x, pooled: only of those for which a step wants that. Without any, nothing is computed. */
 export function pool(
   b: PlanBuilder,
   x: Value,
   way: Pooling,
-  norm?: { readonly name: string; readonly eps: number },
+  norm?: PoolNorm,
 ): Value {
   const out = b.floats("pooled", "pools", x.columns);
   b.push({

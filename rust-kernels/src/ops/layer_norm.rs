@@ -1,32 +1,45 @@
-//! LayerNorm, in the forms that its readers need.
+//! LayerNorm, in the forms that its readers need. From rows of the step to rows of logits it takes those that are wanted.
 use super::{Decode, Op};
+use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::norm::{Outputs, center_and_scale};
 use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
-use crate::program::{Operands, Out, Program};
+use crate::program::{Operands, Out, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct LayerNorm {
     x: usize,
     weight: usize,
     bias: Option<usize>,
+    /// Parts of a row, each normed by itself.
+    groups: usize,
     eps: f32,
     out: Out,
     columns: usize,
+    /// Whether only rows whose logits are wanted go on.
+    gather: bool,
 }
 
 impl Decode for LayerNorm {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, weight, bias) = (o.float(None)?, o.size()?, o.optional()?);
+        let (x, weight, bias, groups) = (o.float(None)?, o.size()?, o.optional()?, o.size()?);
         let (eps, out) = (o.f32()?, o.fine_out()?);
         let columns = o.buffer(x)?.columns;
+        if groups == 0 || !columns.is_multiple_of(groups) {
+            bail!("{columns} columns cannot be normed in {groups} groups");
+        }
         for vector in [Some(weight), bias].into_iter().flatten() {
             o.vector(vector, columns)?;
         }
         o.width(out, columns)?;
-        o.same_rows(&[Some(x), out.float, out.quant, out.fine])?;
-        Ok(Self { x, weight, bias, eps, out, columns })
+        o.same_rows(&[out.float, out.quant, out.fine])?;
+        let rows = |i: usize| o.program.buffers[i].rows;
+        let gather = rows(x) == Rows::Step && out.forms().any(|i| rows(i) == Rows::Logits);
+        if !gather {
+            o.same_rows(&[Some(x), out.float, out.quant, out.fine])?;
+        }
+        Ok(Self { x, weight, bias, groups, eps, out, columns, gather })
     }
 }
 
@@ -36,30 +49,37 @@ impl Op for LayerNorm {
     }
 
     fn is_idle(&self, run: &Run) -> bool {
-        run.rows_of(self.x) == 0
+        run.rows_of_any(self.out) == 0
+    }
+
+    fn repeats(&self) -> Option<(usize, Out)> {
+        Some((self.x, self.out))
     }
 
     fn run(&self, run: &Run, work: &Work) {
-        let &Self { columns, eps, .. } = self;
+        let &Self { columns, groups, eps, .. } = self;
         let (out, weight) = (run.outputs(self.out), run.vector(self.weight, columns));
         let bias = self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, columns));
-        for row in work.items(run.rows_of(self.x)).flatten() {
-            let (x, scratch) = (run.float(self.x, row), work.scratch);
+        for row in work.items(run.rows_of_any(self.out)).flatten() {
+            let x = run.float(self.x, if self.gather { run.step.logits[row].row } else { row });
+            let scratch = work.scratch;
             // SAFETY: rows and widths were checked at decode.
-            unsafe { run.isa.run(LayerNormRow { x, weight, bias, columns, eps, out: &out, row, scratch }) }
+            unsafe { run.isa.run(LayerNormRow { x, weight, bias, columns, groups, eps, out: &out, row, scratch }) }
         }
     }
 }
 
-/// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for one row.
+/// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each group of one row.
 ///
 /// # Safety
-/// `x`, `weight` and `scratch` hold `columns` floats, and `bias` or is null; the outputs have the row.
+/// `x`, `weight` and `scratch` hold `columns` floats, a multiple of `groups`, and so does `bias` or it is null; the outputs have
+/// the row.
 pub struct LayerNormRow<'a> {
     pub x: *const f32,
     pub weight: *const f32,
     pub bias: *const f32,
     pub columns: usize,
+    pub groups: usize,
     pub eps: f32,
     pub out: &'a Outputs,
     pub row: usize,
@@ -72,10 +92,14 @@ impl Kernel for LayerNormRow<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
-        let Self { x, weight, bias, columns, eps, out, row, scratch } = self;
+        let Self { x, weight, bias, columns, groups, eps, out, row, scratch } = self;
+        let width = columns / groups;
         unsafe {
             let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
-            center_and_scale(s, x, [weight, bias], columns, eps, y);
+            for first in (0..groups).map(|group| group * width) {
+                let bias = if bias.is_null() { bias } else { bias.add(first) };
+                center_and_scale(s, x.add(first), [weight.add(first), bias], width, eps, y.add(first));
+            }
             if let Some(quant) = &out.quant {
                 quantize_row(s, y, quant, row);
             }

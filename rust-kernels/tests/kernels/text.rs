@@ -8,7 +8,9 @@ use compy::ops::text_attention::{CHUNK, ROWS, TextTile, attend, scratch_len};
 use compy::simd::Isa;
 
 fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch]: &mut [Guarded; 5]) {
-    let (n, eps) = (random.between(2, 400), 1e-12f32);
+    let (groups, eps) = (random.pick(&[1, 1, 3]), 1e-12f32);
+    let width = random.between(2, 400 / groups);
+    let n = groups * width;
     let (center, spread) = (random.unit() * random.pick(&[0.0, 1.0, 30.0]), random.pick(&[0.01, 1.0, 50.0]));
     let x: Vec<f32> = (0..n).map(|_| center + spread * random.unit()).collect();
     let weight: Vec<f32> = (0..n).map(|_| random.unit() * 3.0).collect();
@@ -23,6 +25,7 @@ fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch
         weight: by.as_ptr(),
         bias: added,
         columns: n,
+        groups,
         eps,
         out: &Outputs { float: if in_scratch { std::ptr::null_mut() } else { outputs.float }, ..outputs },
         row: 0,
@@ -31,19 +34,22 @@ fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch
     // SAFETY: all hold n floats.
     unsafe { k.run(args) }
     let got = if in_scratch { &*scratch } else { &*float };
-    let of = |f: &dyn Fn(f64) -> f64| x.iter().map(|x| f(f64::from(*x))).sum::<f64>() / n as f64;
-    let mean = of(&|x| x);
-    let variance = of(&|x| (x - mean) * (x - mean));
-    let factor = 1.0 / (variance + f64::from(eps)).sqrt();
-    // The mean is off by the roundings of its sum; what it is subtracted from cancels against it.
-    let doubt = (n / 4 + 4) as f64 * ROUNDING * of(&f64::abs);
-    for i in 0..n {
-        let (weight, bias) = (f64::from(weight[i]), bias.as_ref().map_or(0.0, |bias| f64::from(bias[i])));
-        let off = (f64::from(x[i]) - mean) * factor;
-        let limit = weight.abs()
-            * ((n / 4 + 12) as f64 * ROUNDING * off.abs() + 4.0 * doubt * factor * (1.0 + off.abs()))
-            + ROUNDING * bias.abs();
-        assert_near(got[i], off * weight + bias, limit, || format!("{} column {i} of {n}", k.name()));
+    for (group, x) in x.chunks(width).enumerate() {
+        let of = |f: &dyn Fn(f64) -> f64| x.iter().map(|x| f(f64::from(*x))).sum::<f64>() / width as f64;
+        let mean = of(&|x| x);
+        let variance = of(&|x| (x - mean) * (x - mean));
+        let factor = 1.0 / (variance + f64::from(eps)).sqrt();
+        // The mean is off by the roundings of its sum; what it is subtracted from cancels against it.
+        let doubt = (width / 4 + 4) as f64 * ROUNDING * of(&f64::abs);
+        for (i, x) in x.iter().enumerate() {
+            let column = group * width + i;
+            let (weight, bias) = (f64::from(weight[column]), bias.as_ref().map_or(0.0, |bias| f64::from(bias[column])));
+            let off = (f64::from(*x) - mean) * factor;
+            let limit = weight.abs()
+                * ((width / 4 + 12) as f64 * ROUNDING * off.abs() + 4.0 * doubt * factor * (1.0 + off.abs()))
+                + ROUNDING * bias.abs();
+            assert_near(got[column], off * weight + bias, limit, || format!("{} column {column} of {n}", k.name()));
+        }
     }
 }
 

@@ -9,6 +9,7 @@ from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
+from layer_normed import Cohere2, CommandR, StarCoder2
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
@@ -42,6 +43,8 @@ FAMILIES = {
     "modern-bert": ModernBert,
     "llama": Llama,
     "deci": Deci,
+    "command-r": CommandR,
+    "cohere2": Cohere2,
     "nemotron_h": NemotronH,
     "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
@@ -54,6 +57,7 @@ FAMILIES = {
     "seed_oss": SeedOss,
     "arcee": Arcee,
     "minicpm": MiniCpm,
+    "starcoder2": StarCoder2,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,
