@@ -50,6 +50,12 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "Nemotron Nano 2": ["NVIDIA-Nemotron-Nano-v2"],
   "Phi-4-mini": [PHI],
   "GLM-4.5": ["GLM-4.6", "inclusionai-ling-3.0-flash", "poolside-Laguna-XS-2.1"],
+  "DeepSeek R1, without marks in the vocabulary": [
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+    "llama-cpp-deepseek-r1",
+  ],
+  "DeepSeek V3.1": ["deepseek-ai-DeepSeek-V3.1"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -69,9 +75,6 @@ const GENERAL = {
     "HuggingFaceTB-SmolLM3-3B",
     "Kimi-K2-Thinking",
     "MiniMax-M2",
-    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
-    "deepseek-ai-DeepSeek-V3.1",
     "deepseek-ai-DeepSeek-V3.2",
     "deepseek-ai-DeepSeek-V4",
     "openbmb-MiniCPM5-1B",
@@ -84,7 +87,7 @@ const cohere: Partial<FormatCase> = {
   thinks: true,
   parts: { control: COHERE },
   write: ({ reasoning, ...said }) =>
-    (reasoning && COHERE.join(reasoning)) + caseOf("DeepSeek V3").write({ ...said, reasoning: "" }),
+    (reasoning && COHERE.join(reasoning)) + caseOf("Gemma 3").write({ ...said, reasoning: "" }),
 };
 
 /** Granite's answers behind a thought stand between marks. */
@@ -101,11 +104,11 @@ export const REAL_TEMPLATES: readonly RealTemplate[] = [
   ...Object.entries(OF_FORMATS).flatMap(([title, names]) => names.map((name) => ({ name, title }))),
   { name: "LFM2.5-8B-A1B", title: "LFM2.5", tells: unescaped },
   { name: "ibm-granite-granite-3.3-2B-Instruct", title: "Granite 3", changes: granite },
-  ...GENERAL.plain.map((name) => ({ name, title: "DeepSeek V3" })),
-  ...GENERAL.thinking.map((name) => ({ name, title: "DeepSeek V3", changes: { thinks: true } })),
+  ...GENERAL.plain.map((name) => ({ name, title: "Gemma 3" })),
+  ...GENERAL.thinking.map((name) => ({ name, title: "Gemma 3", changes: { thinks: true } })),
   ...["CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Cohere2MoE"].map((name) => ({
     name,
-    title: "DeepSeek V3",
+    title: "Gemma 3",
     changes: cohere,
     tells: () => false,
   })),

