@@ -56,6 +56,7 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
     "llama-cpp-deepseek-r1",
   ],
   "DeepSeek V3.1": ["deepseek-ai-DeepSeek-V3.1"],
+  "Kimi K2": ["Kimi-K2-Instruct", "Kimi-K2-Thinking", "moonshotai-Kimi-K2"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -65,15 +66,12 @@ const GENERAL = {
     "Apertus-8B-Instruct",
     "GigaChat3-10B-A1.8B",
     "GigaChat3.1-10B-A1.8B",
-    "Kimi-K2-Instruct",
     "google-gemma-2-2b-it",
     "meetkai-functionary-medium-v3.1",
     "microsoft-Phi-3.5-mini-instruct",
-    "moonshotai-Kimi-K2",
   ],
   thinking: [
     "HuggingFaceTB-SmolLM3-3B",
-    "Kimi-K2-Thinking",
     "MiniMax-M2",
     "deepseek-ai-DeepSeek-V3.2",
     "deepseek-ai-DeepSeek-V4",

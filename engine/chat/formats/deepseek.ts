@@ -1,12 +1,11 @@
 import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
-import type { Answer } from "../answer.ts";
 import { argumentsOf, callsWritten, type MadeCall, textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
-import { type LarkGrammar, oneOf } from "../lark.ts";
+import type { LarkGrammar } from "../lark.ts";
 import type { Marks } from "../marks.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
-import { markedSyntax } from "./marked.ts";
+import { sectionSyntax } from "./section.ts";
 
 /**
  * DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`; V2.5, V3 and R1
@@ -16,50 +15,35 @@ export const deepseek: CallFormat = {
   name: "deepseek",
   recognises: (source) => source.includes(BEGIN.mark),
   syntax(marks, source) {
-    const tags = tagsOf(marks);
-    const { begin, ...others } = tags;
     const form = source.includes("```json") ? BLOCK : PLAIN;
     const toolsInMessages = !/\btools\b/.test(source);
-    return markedSyntax({
-      begin,
-      others: Object.values(others),
+    return sectionSyntax({
+      tags: {
+        begin: marks.mark(BEGIN.mark),
+        call: marks.mark(CALL.mark),
+        separator: marks.mark(SEPARATOR.mark),
+        callEnd: marks.mark(CALL_END.mark),
+        end: marks.mark(END.mark),
+      },
+      between: form.between,
       toolsInMessages,
       messages(messages, tools) {
         // V3's and R1's templates leave out calls beside a content, and the end of a single one; V3.1's keeps thoughts there.
         const shown = callsWritten(messages, (calls) => written(calls, form));
         return toolsInMessages && tools.length > 0 ? withTools(shown, tools, form) : shown;
       },
-      rest(lark, { tools, many }) {
-        const call = lark.rule(oneOf(tools.map((tool) => toolCall(lark, tool, marks, form))));
-        const next = form.between && lark.text(form.between);
-        return `${call} ${many ? `(${next} ${call})*` : ""} ${lark.mark(tags.end)}`;
-      },
-      *readRest(input, answer) {
-        while ((yield* input.until([tags.call, tags.end], () => {})) === tags.call) {
-          yield* readCall(input, answer, tags);
-        }
-      },
+      write: (lark, tool) => toolCall(lark, tool, marks, form),
+      readName,
     });
   },
 };
 
 const BEGIN = { mark: "<｜tool▁calls▁begin｜>" };
-const END = { mark: "<｜tool▁calls▁end｜>" };
 const CALL = { mark: "<｜tool▁call▁begin｜>" };
 const SEPARATOR = { mark: "<｜tool▁sep｜>" };
 const CALL_END = { mark: "<｜tool▁call▁end｜>" };
+const END = { mark: "<｜tool▁calls▁end｜>" };
 
-function tagsOf(marks: Marks) {
-  return {
-    begin: marks.mark(BEGIN.mark),
-    end: marks.mark(END.mark),
-    call: marks.mark(CALL.mark),
-    separator: marks.mark(SEPARATOR.mark),
-    callEnd: marks.mark(CALL_END.mark),
-  };
-}
-
-type Tags = ReturnType<typeof tagsOf>;
 type Pieces = MarkedText["pieces"];
 
 /** What stands around a call's arguments, and between calls. */
@@ -136,19 +120,13 @@ function toolCall(
   );
 }
 
-/** Reads a call in either form. */
-function* readCall(input: Input, answer: Answer, { separator, callEnd }: Tags): Reading {
-  let name = "";
-  if (!(yield* input.until([separator], (text) => name += text))) return;
+/** In either form. */
+function* readName(input: Input, head: string): Reading<string | undefined> {
   yield* input.blank();
-  if ((yield* input.peek()) !== "{") {
-    name = yield* input.characters(/[^\s`{\p{Surrogate}]/u);
-    yield* input.blank();
-    yield* input.accept(["```json"]);
-    yield* input.blank();
-    if ((yield* input.peek()) !== "{") return;
-  }
-  const call = answer.call(name.trim());
-  yield* input.json((text) => answer.args(call, text));
-  yield* input.until([callEnd], () => {}); // the block's end in an answer that kept to its form
+  if ((yield* input.peek()) === "{") return head;
+  const name = yield* input.characters(/[^\s`{\p{Surrogate}]/u);
+  yield* input.blank();
+  yield* input.accept(["```json"]);
+  yield* input.blank();
+  return (yield* input.peek()) === "{" ? name : undefined;
 }

@@ -188,3 +188,34 @@ Deno.test("DeepSeek's templates, which tell of no tools, get them in the system 
     /^system:## Tools[^|]*\|user:How is the weather\?\|assistant:<｜tool▁calls▁begin｜>/,
   );
 });
+
+Deno.test("Kimi's templates get ids with names and numbers, the same in call and result", () => {
+  const calls = (...ids: string[]) => ({
+    ...CALLED[1],
+    tool_calls: ids.map((id) => ({ id, type: "function", function: { name: id, arguments: "{}" } })),
+  });
+  const result = (id: string) => ({ role: "tool", tool_call_id: id, content: "" });
+  const messages = [
+    CALLED[0],
+    calls("a", "b"),
+    result("b"),
+    result("a"),
+    calls("c"),
+    result("c"),
+    result("d"),
+  ];
+  const shown = (head: string) =>
+    prompt(
+      `{# <|tool_calls_section_begin|>${head} #}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} ` +
+        "{% endfor %}{{ m.tool_call_id }}|{% endfor %}",
+      messages,
+    );
+  assertEquals(
+    shown(""),
+    "|functions.a:0 functions.b:1 |functions.b:1|functions.a:0|functions.c:2 |functions.c:2|d|",
+  );
+  assertEquals(
+    shown("loop.index0"),
+    "|functions.a:0 functions.b:1 |functions.b:1|functions.a:0|functions.c:0 |functions.c:0|d|",
+  );
+});

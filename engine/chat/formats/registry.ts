@@ -6,6 +6,7 @@ import { glm } from "./glm.ts";
 import { granite } from "./granite.ts";
 import { harmony } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
+import { kimi } from "./kimi.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
 import { mistral } from "./mistral.ts";
@@ -24,6 +25,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   qwenXml,
   glm,
   deepseek,
+  kimi,
   phi4,
   granite,
   nemotron,

@@ -10,6 +10,7 @@ import {
   DEEPSEEK_CALLS,
   EXAONE_CALLS,
   glmCalls,
+  KIMI_CALLS,
   OLMO_CALLS,
   published,
   shaped,
@@ -107,6 +108,14 @@ const deepseekBlocks = (thinking: (reasoning: string) => string) => ({ reasoning
     ({ name, args }) => `function<｜tool▁sep｜>${name}\n\`\`\`json\n${dumps(args)}\n\`\`\``,
   );
 
+function kimi({ reasoning, content, calls }: Script): string {
+  const written = calls.map(({ name, args }, index) =>
+    `<|tool_call_begin|>functions.${name}:${index}<|tool_call_argument_begin|>${dumps(args)}<|tool_call_end|>`
+  ).join("");
+  return think("<think>", "</think>")(reasoning) + content +
+    (written && `<|tool_calls_section_begin|>${written}<|tool_calls_section_end|>`);
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -143,6 +152,13 @@ const THINK_MARKS = ["<think>", "</think>"];
 const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"].map((name) =>
   `<｜tool▁${name}｜>`
 );
+const KIMI_MARKS = [
+  "calls_section_begin",
+  "calls_section_end",
+  "call_begin",
+  "call_argument_begin",
+  "call_end",
+].map((name) => `<|tool_${name}|>`);
 const ARGUMENT_MARKS = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
 
@@ -349,6 +365,13 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     write: ({ reasoning, content, calls }) =>
       think("<think>", "</think>")(reasoning) + content +
       deepseekCalls(calls, "", ({ name, args }) => `${name}<｜tool▁sep｜>${dumps(args)}`),
+    ...FREE,
+  },
+  {
+    title: "Kimi K2",
+    format: "kimi",
+    parts: showing(KIMI_CALLS, [...KIMI_MARKS, ...THINK_MARKS]),
+    write: kimi,
     ...FREE,
   },
   {

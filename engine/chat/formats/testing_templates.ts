@@ -60,3 +60,7 @@ export const glmCalls = (line: string) =>
 
 export const DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>{% for c in m.tool_calls %}{% set c = c.function %}" +
   "<｜tool▁call▁begin｜>{{ c.name }}<｜tool▁sep｜>{{ c.arguments | tojson }}<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜>";
+
+export const KIMI_CALLS =
+  "<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}" +
+  "<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>";
