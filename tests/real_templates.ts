@@ -1,5 +1,5 @@
 import { join } from "@std/path";
-import { FORMAT_CASES, type FormatCase, type Script } from "../engine/chat/formats/testing.ts";
+import { cohere, FORMAT_CASES, type FormatCase, type Script } from "../engine/chat/formats/testing.ts";
 import { type TestModel, testModel } from "../engine/chat/testing.ts";
 import { PEER, run } from "../tools/parity/programs.ts";
 
@@ -57,6 +57,7 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   ],
   "DeepSeek V3.1": ["deepseek-ai-DeepSeek-V3.1"],
   "Kimi K2": ["Kimi-K2-Instruct", "Kimi-K2-Thinking", "moonshotai-Kimi-K2"],
+  "Command R7B": ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -79,13 +80,12 @@ const GENERAL = {
   ],
 };
 
-/** Cohere's marks of thinking, with the general format. What stands around answers in their histories is read by nobody. */
-const COHERE = ["<|START_THINKING|>", "<|END_THINKING|>"];
-const cohere: Partial<FormatCase> = {
-  thinks: true,
-  parts: { control: COHERE },
-  write: ({ reasoning, ...said }) =>
-    (reasoning && COHERE.join(reasoning)) + caseOf("Gemma 3").write({ ...said, reasoning: "" }),
+/** North's contents stand between marks of other names. */
+const north: Partial<FormatCase> = {
+  parts: {
+    control: ["THINKING", "TEXT", "ACTION"].flatMap((name) => [`<|START_${name}|>`, `<|END_${name}|>`]),
+  },
+  write: cohere("TEXT"),
 };
 
 /** Granite's answers behind a thought stand between marks. */
@@ -104,12 +104,7 @@ export const REAL_TEMPLATES: readonly RealTemplate[] = [
   { name: "ibm-granite-granite-3.3-2B-Instruct", title: "Granite 3", changes: granite },
   ...GENERAL.plain.map((name) => ({ name, title: "Gemma 3" })),
   ...GENERAL.thinking.map((name) => ({ name, title: "Gemma 3", changes: { thinks: true } })),
-  ...["CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Cohere2MoE"].map((name) => ({
-    name,
-    title: "Gemma 3",
-    changes: cohere,
-    tells: () => false,
-  })),
+  { name: "Cohere2MoE", title: "Command R7B", changes: north },
 ];
 
 function caseOf(title: string): FormatCase {
@@ -124,7 +119,8 @@ const ENDS = [
   ..."<SPECIAL_11> <SPECIAL_12> <seed:eos> <end_of_turn> <sep> [TOOL_RESULTS] <｜end▁of▁sentence｜>".split(
     " ",
   ),
-  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant> <|observation|>".split(" "),
+  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant> <|observation|> <|END_OF_TURN_TOKEN|>"
+    .split(" "),
 ];
 
 /** A model of the case with a real template. */

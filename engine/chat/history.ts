@@ -21,9 +21,11 @@ export function withReasoning(
   });
 }
 
+const REASONING_FIELDS = ["reasoning_content", "thinking", "reasoning", "tool_plan"] as const;
+
 /** The field of a message in which the template looks for thinking; "content" where it has none of its own. */
-function reasoningPlace(source: string): "reasoning_content" | "thinking" | "reasoning" | "content" {
-  for (const field of ["reasoning_content", "thinking", "reasoning"] as const) {
+function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "content" {
+  for (const field of REASONING_FIELDS) {
     const read = new RegExp(
       `message(\\.${field}\\b|\\[['"]${field}['"]\\]|\\.get\\(['"]${field}['"])|['"]${field}['"] in message`,
     );

@@ -1,3 +1,4 @@
+import { cohere } from "./cohere.ts";
 import { deepseek } from "./deepseek.ts";
 import type { CallFormat } from "./format.ts";
 import { gemma } from "./gemma.ts";
@@ -26,6 +27,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   glm,
   deepseek,
   kimi,
+  cohere,
   phi4,
   granite,
   nemotron,

@@ -7,6 +7,7 @@ import { randomIntegers } from "../../tokenizer/testing.ts";
 import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
 import {
+  COHERE_CALLS,
   DEEPSEEK_CALLS,
   EXAONE_CALLS,
   glmCalls,
@@ -116,6 +117,16 @@ function kimi({ reasoning, content, calls }: Script): string {
     (written && `<|tool_calls_section_begin|>${written}<|tool_calls_section_end|>`);
 }
 
+/** `name` is that of the marks around a content. */
+export const cohere = (name: string) => ({ reasoning, content, calls }: Script) => {
+  const list = calls.map(({ name, args }, index) =>
+    `\n    ${dumps({ tool_call_id: String(index), tool_name: name, parameters: args })}`
+  ).join(",");
+  return think("<|START_THINKING|>", "<|END_THINKING|>")(reasoning) +
+    (content && `<|START_${name}|>${content}<|END_${name}|>`) +
+    (list && `<|START_ACTION|>[${list}\n]<|END_ACTION|>`);
+};
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -152,6 +163,9 @@ const THINK_MARKS = ["<think>", "</think>"];
 const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"].map((name) =>
   `<｜tool▁${name}｜>`
 );
+const COHERE_MARKS = ["THINKING", "RESPONSE", "ACTION"].flatMap((
+  name,
+) => [`<|START_${name}|>`, `<|END_${name}|>`]);
 const KIMI_MARKS = [
   "calls_section_begin",
   "calls_section_end",
@@ -373,6 +387,14 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     parts: showing(KIMI_CALLS, [...KIMI_MARKS, ...THINK_MARKS]),
     write: kimi,
     ...FREE,
+  },
+  {
+    title: "Command R7B",
+    format: "cohere",
+    parts: showing(COHERE_CALLS, COHERE_MARKS),
+    write: cohere("RESPONSE"),
+    ...FREE,
+    mixed: false,
   },
   {
     title: "GLM-4.5",

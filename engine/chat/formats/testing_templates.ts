@@ -64,3 +64,9 @@ export const DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>{% for c in m.tool_ca
 export const KIMI_CALLS =
   "<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}" +
   "<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>";
+
+/** `showing` writes contents without their marks. */
+export const COHERE_CALLS = "<|START_ACTION|>[{% for c in m.tool_calls %}\n    " +
+  '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "{{ c.function.name }}", "parameters": ' +
+  "{{ c.function.arguments | tojson }}}{% if not loop.last %},{% endif %}{% endfor %}\n]<|END_ACTION|>" +
+  "{# <|START_THINKING|> <|START_RESPONSE|> <|END_RESPONSE|> #}";
