@@ -58,6 +58,7 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "DeepSeek V3.1": ["deepseek-ai-DeepSeek-V3.1"],
   "Kimi K2": ["Kimi-K2-Instruct", "Kimi-K2-Thinking", "moonshotai-Kimi-K2"],
   "Command R7B": ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"],
+  "MiniMax M2": ["MiniMax-M2"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -73,7 +74,6 @@ const GENERAL = {
   ],
   thinking: [
     "HuggingFaceTB-SmolLM3-3B",
-    "MiniMax-M2",
     "deepseek-ai-DeepSeek-V3.2",
     "deepseek-ai-DeepSeek-V4",
     "openbmb-MiniCPM5-1B",

@@ -10,6 +10,7 @@ import { hermes } from "./hermes.ts";
 import { kimi } from "./kimi.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { minimax } from "./minimax.ts";
 import { mistral } from "./mistral.ts";
 import { nemotron } from "./nemotron.ts";
 import { olmo } from "./olmo.ts";
@@ -28,6 +29,7 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   deepseek,
   kimi,
   cohere,
+  minimax,
   phi4,
   granite,
   nemotron,

@@ -12,6 +12,7 @@ import {
   EXAONE_CALLS,
   glmCalls,
   KIMI_CALLS,
+  MINIMAX_CALLS,
   OLMO_CALLS,
   published,
   shaped,
@@ -127,6 +128,16 @@ export const cohere = (name: string) => ({ reasoning, content, calls }: Script) 
     (list && `<|START_ACTION|>[${list}\n]<|END_ACTION|>`);
 };
 
+function minimax({ reasoning, content, calls }: Script): string {
+  const parameter = ([name, value]: [string, Json]) =>
+    `<parameter name="${name}">${typeof value === "string" ? value : dumps(value)}</parameter>\n`;
+  const invokes = calls.map(({ name, args }) =>
+    `<invoke name="${name}">\n${Object.entries(args).map(parameter).join("")}</invoke>\n`
+  );
+  const written = invokes.length > 0 ? [MINIMAX_MARKS.join(`\n${invokes.join("")}`)] : [];
+  return [lines(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -166,6 +177,7 @@ const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁
 const COHERE_MARKS = ["THINKING", "RESPONSE", "ACTION"].flatMap((
   name,
 ) => [`<|START_${name}|>`, `<|END_${name}|>`]);
+const MINIMAX_MARKS = ["<minimax:tool_call>", "</minimax:tool_call>"];
 const KIMI_MARKS = [
   "calls_section_begin",
   "calls_section_end",
@@ -395,6 +407,13 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     write: cohere("RESPONSE"),
     ...FREE,
     mixed: false,
+  },
+  {
+    title: "MiniMax M2",
+    format: "minimax",
+    parts: showing(MINIMAX_CALLS, [...MINIMAX_MARKS, ...THINK_MARKS]),
+    write: minimax,
+    ...FREE,
   },
   {
     title: "GLM-4.5",

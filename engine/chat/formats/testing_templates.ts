@@ -70,3 +70,9 @@ export const COHERE_CALLS = "<|START_ACTION|>[{% for c in m.tool_calls %}\n    "
   '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "{{ c.function.name }}", "parameters": ' +
   "{{ c.function.arguments | tojson }}}{% if not loop.last %},{% endif %}{% endfor %}\n]<|END_ACTION|>" +
   "{# <|START_THINKING|> <|START_RESPONSE|> <|END_RESPONSE|> #}";
+
+export const MINIMAX_CALLS =
+  "{{ '\n' }}<minimax:tool_call>{{ '\n' }}{% for c in m.tool_calls %}{% set c = c.function %}" +
+  '<invoke name="{{ c.name }}">{{ \'\n\' }}{% for key, value in c.arguments.items() %}<parameter name="{{ key }}">' +
+  "{{ value if value is string else value | tojson }}</parameter>{{ '\n' }}{% endfor %}</invoke>{{ '\n' }}" +
+  "{% endfor %}</minimax:tool_call>";
