@@ -1,5 +1,5 @@
 import { join } from "@std/path";
-import { FORMAT_CASES, type FormatCase, type Script } from "../engine/chat/formats/testing.ts";
+import { cohere, FORMAT_CASES, type FormatCase, type Script } from "../engine/chat/formats/testing.ts";
 import { type TestModel, testModel } from "../engine/chat/testing.ts";
 import { PEER, run } from "../tools/parity/programs.ts";
 
@@ -50,6 +50,15 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "Nemotron Nano 2": ["NVIDIA-Nemotron-Nano-v2"],
   "Phi-4-mini": [PHI],
   "GLM-4.5": ["GLM-4.6", "inclusionai-ling-3.0-flash", "poolside-Laguna-XS-2.1"],
+  "DeepSeek R1, without marks in the vocabulary": [
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+    "llama-cpp-deepseek-r1",
+  ],
+  "DeepSeek V3.1": ["deepseek-ai-DeepSeek-V3.1"],
+  "Kimi K2": ["Kimi-K2-Instruct", "Kimi-K2-Thinking", "moonshotai-Kimi-K2"],
+  "Command R7B": ["CohereForAI-c4ai-command-r7b-12-2024-tool_use"],
+  "MiniMax M2": ["MiniMax-M2"],
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
@@ -59,32 +68,24 @@ const GENERAL = {
     "Apertus-8B-Instruct",
     "GigaChat3-10B-A1.8B",
     "GigaChat3.1-10B-A1.8B",
-    "Kimi-K2-Instruct",
     "google-gemma-2-2b-it",
     "meetkai-functionary-medium-v3.1",
     "microsoft-Phi-3.5-mini-instruct",
-    "moonshotai-Kimi-K2",
   ],
   thinking: [
     "HuggingFaceTB-SmolLM3-3B",
-    "Kimi-K2-Thinking",
-    "MiniMax-M2",
-    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
-    "deepseek-ai-DeepSeek-V3.1",
     "deepseek-ai-DeepSeek-V3.2",
     "deepseek-ai-DeepSeek-V4",
     "openbmb-MiniCPM5-1B",
   ],
 };
 
-/** Cohere's marks of thinking, with the general format. What stands around answers in their histories is read by nobody. */
-const COHERE = ["<|START_THINKING|>", "<|END_THINKING|>"];
-const cohere: Partial<FormatCase> = {
-  thinks: true,
-  parts: { control: COHERE },
-  write: ({ reasoning, ...said }) =>
-    (reasoning && COHERE.join(reasoning)) + caseOf("DeepSeek V3").write({ ...said, reasoning: "" }),
+/** North's contents stand between marks of other names. */
+const north: Partial<FormatCase> = {
+  parts: {
+    control: ["THINKING", "TEXT", "ACTION"].flatMap((name) => [`<|START_${name}|>`, `<|END_${name}|>`]),
+  },
+  write: cohere("TEXT"),
 };
 
 /** Granite's answers behind a thought stand between marks. */
@@ -101,14 +102,9 @@ export const REAL_TEMPLATES: readonly RealTemplate[] = [
   ...Object.entries(OF_FORMATS).flatMap(([title, names]) => names.map((name) => ({ name, title }))),
   { name: "LFM2.5-8B-A1B", title: "LFM2.5", tells: unescaped },
   { name: "ibm-granite-granite-3.3-2B-Instruct", title: "Granite 3", changes: granite },
-  ...GENERAL.plain.map((name) => ({ name, title: "DeepSeek V3" })),
-  ...GENERAL.thinking.map((name) => ({ name, title: "DeepSeek V3", changes: { thinks: true } })),
-  ...["CohereForAI-c4ai-command-r7b-12-2024-tool_use", "Cohere2MoE"].map((name) => ({
-    name,
-    title: "DeepSeek V3",
-    changes: cohere,
-    tells: () => false,
-  })),
+  ...GENERAL.plain.map((name) => ({ name, title: "Gemma 3" })),
+  ...GENERAL.thinking.map((name) => ({ name, title: "Gemma 3", changes: { thinks: true } })),
+  { name: "Cohere2MoE", title: "Command R7B", changes: north },
 ];
 
 function caseOf(title: string): FormatCase {
@@ -123,7 +119,8 @@ const ENDS = [
   ..."<SPECIAL_11> <SPECIAL_12> <seed:eos> <end_of_turn> <sep> [TOOL_RESULTS] <｜end▁of▁sentence｜>".split(
     " ",
   ),
-  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant> <|observation|>".split(" "),
+  ..."<|assistant_end|> <|message_sep|> [e~[ <|role_end|> </assistant> <|observation|> <|END_OF_TURN_TOKEN|>"
+    .split(" "),
 ];
 
 /** A model of the case with a real template. */

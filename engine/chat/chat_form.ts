@@ -8,7 +8,7 @@ import { LarkGrammar } from "./lark.ts";
 import { Marks } from "./marks.ts";
 import { PartReader } from "./part_reader.ts";
 import { type Prompt, promptOf } from "./prompt.ts";
-import { findThinking, readThinking, type Thinking, thinkingGrammar } from "./thinking.ts";
+import { contentGrammar, findThinking, readThinking, type Thinking, thinkingGrammar } from "./thinking.ts";
 import { type CheckedTool, checkTool } from "./tools.ts";
 import type { ChatForm, ChatPlan, ChatRequest, ThinkingBounds } from "./types.ts";
 
@@ -74,7 +74,8 @@ class TemplateChatForm implements ChatForm {
   }
 
   #markersOf(calls: boolean): Set<number> {
-    const thinking = this.#thinking ? [this.#thinking.begin, this.#thinking.end] : [];
+    const { begin, end, around } = this.#thinking ?? {};
+    const thinking = [begin, end, around?.begin, around?.end].flatMap((mark) => mark ?? []);
     const marks = [...thinking, ...(calls || this.#syntax.whole ? this.#syntax.marks : [])];
     return new Set(marks.flatMap(({ token }) => token ?? []));
   }
@@ -108,9 +109,10 @@ class TemplateChatForm implements ChatForm {
     if (callable.length === 0 && !constraint) return undefined;
     const { whole } = this.#syntax;
     const thinks = this.#thinking && prompt.thinking !== "closed";
-    if (callable.length === 0 && !thinks && !whole) return constraint;
+    const around = this.#thinking?.around;
+    if (callable.length === 0 && !thinks && !whole && !around?.always) return constraint;
     const lark = new LarkGrammar();
-    const content = constraint && lark.part(constraint);
+    const content = constraint && contentGrammar(lark, around, lark.part(constraint));
     const shape: AnswerShape = { tools: callable, required, many, content };
     if (whole) return lark.build(whole.grammar(lark, shape, prompt.continues));
     const body = callable.length > 0 ? this.#syntax.body(lark, shape) : content!;
@@ -133,7 +135,9 @@ class TemplateChatForm implements ChatForm {
     if (this.#thinking) {
       const open = prompt.thinking === "open";
       const isAround = yield* readThinking(input, answer, this.#thinking, open, dropsBlanks(constraint));
-      if (isAround && !formed) strays.push(this.#thinking.around![1]);
+      const { around } = this.#thinking;
+      if (around?.always) strays.push(around.begin, around.end);
+      else if (isAround && !formed) strays.push(around!.end);
     }
     if (callable.length > 0) {
       return yield* this.#syntax.read(input, answer, { tools: callable, required, formed, strays });

@@ -21,9 +21,11 @@ export function withReasoning(
   });
 }
 
+const REASONING_FIELDS = ["reasoning_content", "thinking", "reasoning", "tool_plan"] as const;
+
 /** The field of a message in which the template looks for thinking; "content" where it has none of its own. */
-function reasoningPlace(source: string): "reasoning_content" | "thinking" | "reasoning" | "content" {
-  for (const field of ["reasoning_content", "thinking", "reasoning"] as const) {
+function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "content" {
+  for (const field of REASONING_FIELDS) {
     const read = new RegExp(
       `message(\\.${field}\\b|\\[['"]${field}['"]\\]|\\.get\\(['"]${field}['"])|['"]${field}['"] in message`,
     );
@@ -65,17 +67,28 @@ export function callsAsText(
   end: string,
   write: (calls: readonly MadeCall[]) => string,
 ): ChatMessage[] {
+  return callsWritten(messages, (calls) => [{ mark: begin }, write(calls), { mark: end }]);
+}
+
+/** Calls as text and marks behind the contents. */
+export function callsWritten(
+  messages: readonly ChatMessage[],
+  write: (calls: readonly MadeCall[]) => MarkedText["pieces"],
+): ChatMessage[] {
   return messages.map(({ tool_calls: calls, ...message }) => {
     if (!Array.isArray(calls) || calls.length === 0) return message;
-    const pieces = [textOf(message), { mark: begin }, write(calls), { mark: end }];
-    return { ...message, written: new MarkedText(pieces) };
+    return { ...message, written: new MarkedText([textOf(message), ...write(calls)]) };
   });
 }
 
 /** A call as JSON, as models write it. */
-export function callAsJson({ function: { name, arguments: given } = {} }: MadeCall): string {
-  const args = typeof given === "string" ? given : JSON.stringify(given ?? {});
-  return `{"name": ${JSON.stringify(String(name))}, "arguments": ${args}}`;
+export function callAsJson(call: MadeCall): string {
+  return `{"name": ${JSON.stringify(String(call.function?.name))}, "arguments": ${argumentsOf(call)}}`;
+}
+
+/** A call's arguments as JSON. */
+export function argumentsOf({ function: { arguments: given } = {} }: MadeCall): string {
+  return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
 /** What a message says; empty where it says nothing. */

@@ -198,6 +198,7 @@ Deno.test("earlier thinking goes where the template looks for it", () => {
   const field = (name: string) => `{% for message in messages %}{{ message.${name} }}{% endfor %}`;
   assertMatch(shown(field("reasoning_content")), /Hm\./);
   assertMatch(shown(field("thinking")), /Hm\./);
+  assertMatch(shown(field("tool_plan")), /Hm\./);
   assertMatch(shown(`${TURNS}{# </think> #}`), /\[assistant\]<think>\nHm\.\n<\/think>\n\nSun\./);
   assert(!shown(TURNS).includes("Hm."));
 });

@@ -15,8 +15,15 @@ export interface Thinking {
   readonly beforeEnd: string;
   /** What stands between `end` and the answer. */
   readonly afterEnd: string;
-  /** What stands around an answer that follows a thought, in templates that ask for it. */
-  readonly around: readonly [begin: Mark, end: Mark] | undefined;
+  readonly around: Around | undefined;
+}
+
+/** What stands around an answer's content. */
+export interface Around {
+  readonly begin: Mark;
+  readonly end: Mark;
+  /** With or without a thought before it, and in tokens. */
+  readonly always: boolean;
 }
 
 /** "open": the prompt has begun it; "closed": the prompt has ended it; "free": the model may begin it. */
@@ -33,6 +40,8 @@ const STYLES: readonly { begin: string; end: string; label?: string; lines?: boo
 
 /** Granite 3.3's: "write your response between <response></response>". */
 const RESPONSE = ["<response>", "</response>"] as const;
+/** Cohere's. */
+const CONTENTS = [["<|START_RESPONSE|>", "<|END_RESPONSE|>"], ["<|START_TEXT|>", "<|END_TEXT|>"]] as const;
 
 /**
  * How the model of a template thinks; undefined where it does not. Its marks stand in the template, or are tokens of the
@@ -50,8 +59,21 @@ export function findThinking(source: string, marks: Marks): Thinking | undefined
     afterBegin: style.lines ? "\n" : "",
     beforeEnd: style.lines ? "\n" : "",
     afterEnd: style.lines ? "\n\n" : "",
-    around: source.includes(RESPONSE.join("")) ? [textMark(RESPONSE[0]), textMark(RESPONSE[1])] : undefined,
+    around: findAround(source, marks),
   };
+}
+
+export function findAround(source: string, marks: Marks): Around | undefined {
+  if (source.includes(RESPONSE.join(""))) {
+    return { begin: textMark(RESPONSE[0]), end: textMark(RESPONSE[1]), always: false };
+  }
+  const pair = CONTENTS.find((pair) => pair.every((text) => source.includes(text) && marks.isToken(text)));
+  return pair && { begin: marks.mark(pair[0]), end: marks.mark(pair[1]), always: true };
+}
+
+/** A content with its marks, if the model writes them. */
+export function contentGrammar(lark: LarkGrammar, around: Around | undefined, content: string): string {
+  return around?.always ? `(${lark.mark(around.begin)})? ${content} (${lark.mark(around.end)})?` : content;
 }
 
 /** What the end of a prompt says about the thinking. */
@@ -85,8 +107,9 @@ export function* readThinking(
   if (!open) {
     const blank = yield* input.blank();
     if (!(yield* input.mark([begin]))) {
-      answer.content(blank);
-      return false;
+      const isAround = around?.always && (yield* input.mark([around.begin])) !== undefined;
+      if (!isAround) answer.content(blank);
+      return isAround ?? false;
     }
     if (label !== "") yield* input.skip(label);
   }
@@ -94,9 +117,8 @@ export function* readThinking(
   const take = (text: string) => answer.reasoning(text);
   while ((yield* input.until([begin, end], take)) === begin);
   answer.endThinking();
-  if (!blanks) return false;
-  yield* input.blank();
-  if (!around || !(yield* input.mark([around[0]]))) return false;
-  yield* input.blank();
+  if (blanks) yield* input.blank();
+  if (!around || !blanks && !around.always || !(yield* input.mark([around.begin]))) return false;
+  if (blanks) yield* input.blank();
   return true;
 }

@@ -126,3 +126,34 @@ Deno.test("an answer that the template wants between marks is read without them,
     assertEquals(readEveryWay(model, plan, plain).content, plain);
   }
 });
+
+Deno.test("Cohere's contents stand between marks, with tools, in a form or neither", async () => {
+  const marks = ["THINKING", "RESPONSE", "ACTION"].flatMap((
+    name,
+  ) => [`<|START_${name}|>`, `<|END_${name}|>`]);
+  const [think, thought, begin, end] = marks;
+  for (const closed of ["", think + thought]) {
+    const model = testModel({
+      template: `{{ messages[0].content }}[assistant]${closed}{# ${marks.join(" ")} #}`,
+      userDefined: marks,
+    });
+    using judge = new Judge(model);
+    for (const tools of [[], [WEATHER]]) {
+      const read = (text: string, constraint?: Constraint) =>
+        readEveryWay(model, model.form.plan({ messages: USER, tools, constraint }), text);
+      for (const thinking of closed === "" ? ["", `${think}hm${thought}`] : [""]) {
+        const reasoning = thinking && "hm";
+        for (const [before, after] of [[begin, end], [begin, ""], ["", ""]]) {
+          const expected = (content: string) => ({ reasoning, content, calls: [] });
+          assertEquals(read(`${thinking}${before}Yes.${after}`), expected("Yes."));
+          const formed = `${thinking}${before}{"ok": true}${after}`;
+          assertEquals(read(formed, OK), expected('{"ok": true}'));
+          assertEquals(await judge.taken({ tools, constraint: OK }, formed), "whole", formed);
+          if (tools.length > 0) {
+            assertEquals(await judge.taken({ tools }, `${thinking}${before}Yes.${after}`), "whole");
+          }
+        }
+      }
+    }
+  }
+});

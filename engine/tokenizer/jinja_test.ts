@@ -116,6 +116,18 @@ Deno.test("what is undefined is no key, in no list, and nothing beside a text", 
   assertEquals(render("{{ 'a' in ['a'] }}{{ 'a' not in 'abc' }}{{ 'b' in {'b': 1} }}"), "truefalsetrue");
 });
 
+Deno.test("lists have append and pop", () => {
+  const list =
+    "{% set ns = namespace(list=['a']) %}{% set _ = ns.list.append('b') %}{% if ns.list.append(3) is none %}, {% endif %}";
+  assertEquals(
+    render(`${list}{{ ns.list | length }}{{ ns.list.pop(0) }}{{ ns.list.pop() }}{{ ns.list }}`),
+    ', 3a3["b"]',
+  );
+  for (const wrong of ["[].pop()", "[].append()", "['a'].pop(1)", "{}.pop()"]) {
+    assertThrows(() => render(`{{ ${wrong} }}`), Error, "function");
+  }
+});
+
 Deno.test("texts have format, lists min and max, tuples come apart", () => {
   assertEquals(render("{{ '<{}{{x}}{}>'.format('a', 1) }}{{ '{1}{0}'.format('a', 'b') }}"), "<a{x}1>ba");
   assertThrows(() => render("{{ '{}{}'.format('a') }}"), Error, "fewer values");

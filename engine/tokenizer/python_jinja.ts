@@ -57,7 +57,7 @@ export class PythonInterpreter extends Interpreter {
       case "BinaryExpression":
         return this.#binary(statement as unknown as Binary, statement, environment);
       case "CallExpression":
-        return this.#formatted(statement as unknown as Call, environment) ??
+        return this.#method(statement as unknown as Call, environment) ??
           super.evaluate(statement, environment);
       case "FilterExpression":
         return this.#filtered(statement as unknown as Filtered, statement, environment);
@@ -87,22 +87,24 @@ export class PythonInterpreter extends Interpreter {
     );
   }
 
-  /** `'{}'.format(a)` with arguments in their order or by their place; undefined where this is no such call. */
-  #formatted({ callee, args }: Call, environment: Environment): Value | undefined {
+  /** A call of one of the methods below; undefined where this is none. */
+  #method({ callee, args }: Call, environment: Environment): Value | undefined {
     if (callee.type !== "MemberExpression") return undefined;
     const { object, property, computed } = callee as unknown as Member;
-    if (computed || (property as unknown as { value?: unknown }).value !== "format") return undefined;
-    const pattern = this.evaluate(object, environment);
-    if (pattern.type !== "StringValue") return undefined;
-    const values = args.map((argument) => asText(this.evaluate(argument, environment)));
-    let next = 0;
-    const text = String(pattern.value).replaceAll(/\{\{|\}\}|\{(\d*)\}/g, (found, place?: string) => {
-      if (place === undefined) return found[0];
-      const value = values[place === "" ? next++ : Number(place)];
-      if (value === undefined) throw new Error("format has fewer values than places");
-      return value;
-    });
-    return this.#text(bounded(text), environment);
+    const name = computed ? undefined : (property as unknown as { value?: unknown }).value;
+    if (name !== "format" && name !== "append" && name !== "pop") return undefined;
+    const value = this.evaluate(object, environment);
+    const values = () => args.map((argument) => this.evaluate(argument, environment));
+    if (value.type === "StringValue" && name === "format") {
+      return this.#text(formatted(String(value.value), values().map(asText)), environment);
+    }
+    if (value.type !== "ArrayValue" || name === "format") return undefined;
+    const list = value.value as Value[];
+    const [argument] = values();
+    if (name === "pop") return list.splice(argument ? Number(argument.value) : -1, 1)[0];
+    if (!argument) return undefined;
+    list.push(argument);
+    return super.evaluate(node("Identifier", { value: "none" }), environment);
   }
 
   #filtered({ operand, filter }: Filtered, statement: Statement, environment: Environment): Value {
@@ -163,6 +165,18 @@ export class PythonInterpreter extends Interpreter {
   #text(value: string, environment: Environment): Value {
     return super.evaluate(node("StringLiteral", { value }), environment);
   }
+}
+
+/** `'{}'.format(a)` with arguments in their order or by their place. */
+function formatted(pattern: string, values: readonly string[]): string {
+  let next = 0;
+  const text = pattern.replaceAll(/\{\{|\}\}|\{(\d*)\}/g, (found, place?: string) => {
+    if (place === undefined) return found[0];
+    const value = values[place === "" ? next++ : Number(place)];
+    if (value === undefined) throw new Error("format has fewer values than places");
+    return value;
+  });
+  return bounded(text);
 }
 
 /** The name of a filter with arguments. */

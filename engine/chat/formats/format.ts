@@ -30,7 +30,7 @@ export interface ReadShape {
   readonly required: boolean;
   /** Its content has a given form, and marks inside it are text. */
   readonly formed: boolean;
-  /** Marks that are no text though they mean nothing here: an end of thinking that has no beginning. */
+  /** Marks that are no text though they mean nothing here: an end of thinking that has no beginning, those around a content. */
   readonly strays: readonly Mark[];
 }
 

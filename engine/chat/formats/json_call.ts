@@ -35,7 +35,7 @@ export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
     yield* input.blank();
     if (!(yield* input.accept([":"]))) return false;
     yield* input.blank();
-    if (key === "name" && index === undefined) {
+    if ((key === "name" || key === "tool_name") && index === undefined) {
       const name = yield* input.string();
       if (name === undefined) return false;
       index = answer.call(name);

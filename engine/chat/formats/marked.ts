@@ -31,8 +31,11 @@ export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
       // Where there may be calls only, a text is the beginning of a mark that was cut off.
       const content = (text: string) => required ? undefined : answer.content(text);
       if (formed && !required) {
-        if (!(yield* input.mark([begin]))) return void (yield* input.until([], content));
-        yield* syntax.readRest(input, answer, tools);
+        if (yield* input.mark([begin])) yield* syntax.readRest(input, answer, tools);
+        else {
+          while (yield* input.until(strays, content));
+          return;
+        }
       }
       for (;;) {
         const mark = yield* input.until([...marks, ...strays], content);

@@ -1,6 +1,7 @@
 import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { type ChatMessage, ChatTemplateError } from "../../tokenizer/types.ts";
 import { testModel, WEATHER } from "../testing.ts";
+import type { Tool } from "../types.ts";
 
 const CALLED: ChatMessage[] = [
   { role: "user", content: "How is the weather?" },
@@ -165,5 +166,56 @@ Deno.test("templates of other formats that know a mark are not taken for it", ()
   assertEquals(
     format('within <tool_call></tool_call>: <tool_calls>[{"name": 1, "arguments": 2}]'),
     "general",
+  );
+});
+
+Deno.test("DeepSeek's templates, which tell of no tools, get them in the system message, with marks that are tokens", () => {
+  const marks = ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"];
+  const source = `{# ${marks.join("")} #}{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}`;
+  const { form, tokenizer } = testModel({ template: source, control: marks });
+  const messages = [{ role: "system", content: `Write ${marks[0]} often.` }, ...CALLED];
+  const count = (tools: Tool[]) => {
+    const { prompt } = form.plan({ messages, tools });
+    const shown = tokenizer.decode(prompt, { special: true });
+    assertMatch(shown, /^system:Write <｜tool▁calls▁begin｜> often\./);
+    assertEquals(shown.includes("### get_weather"), tools.length > 0);
+    return prompt.filter((token) => tokenizer.isControl(token)).length;
+  };
+  assertEquals(count([]), 3);
+  assertEquals(count([WEATHER]), 6);
+  assertMatch(
+    prompt(source),
+    /^system:## Tools[^|]*\|user:How is the weather\?\|assistant:<｜tool▁calls▁begin｜>/,
+  );
+});
+
+Deno.test("Kimi's templates get ids with names and numbers, the same in call and result", () => {
+  const calls = (...ids: string[]) => ({
+    ...CALLED[1],
+    tool_calls: ids.map((id) => ({ id, type: "function", function: { name: id, arguments: "{}" } })),
+  });
+  const result = (id: string) => ({ role: "tool", tool_call_id: id, content: "" });
+  const messages = [
+    CALLED[0],
+    calls("a", "b"),
+    result("b"),
+    result("a"),
+    calls("c"),
+    result("c"),
+    result("d"),
+  ];
+  const shown = (head: string) =>
+    prompt(
+      `{# <|tool_calls_section_begin|>${head} #}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} ` +
+        "{% endfor %}{{ m.tool_call_id }}|{% endfor %}",
+      messages,
+    );
+  assertEquals(
+    shown(""),
+    "|functions.a:0 functions.b:1 |functions.b:1|functions.a:0|functions.c:2 |functions.c:2|d|",
+  );
+  assertEquals(
+    shown("loop.index0"),
+    "|functions.a:0 functions.b:1 |functions.b:1|functions.a:0|functions.c:0 |functions.c:0|d|",
   );
 });

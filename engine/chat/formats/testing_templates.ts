@@ -57,3 +57,22 @@ export const glmCalls = (line: string) =>
   `<tool_call>{{ c.name }}${line}{% for key, value in c.arguments.items() %}<arg_key>{{ key }}</arg_key>${line}` +
   `<arg_value>{{ value if value is string else value | tojson }}</arg_value>${line}{% endfor %}</tool_call>` +
   "{% endfor %}";
+
+export const DEEPSEEK_CALLS = "<｜tool▁calls▁begin｜>{% for c in m.tool_calls %}{% set c = c.function %}" +
+  "<｜tool▁call▁begin｜>{{ c.name }}<｜tool▁sep｜>{{ c.arguments | tojson }}<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜>";
+
+export const KIMI_CALLS =
+  "<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}" +
+  "<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}<|tool_calls_section_end|>";
+
+/** `showing` writes contents without their marks. */
+export const COHERE_CALLS = "<|START_ACTION|>[{% for c in m.tool_calls %}\n    " +
+  '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "{{ c.function.name }}", "parameters": ' +
+  "{{ c.function.arguments | tojson }}}{% if not loop.last %},{% endif %}{% endfor %}\n]<|END_ACTION|>" +
+  "{# <|START_THINKING|> <|START_RESPONSE|> <|END_RESPONSE|> #}";
+
+export const MINIMAX_CALLS =
+  "{{ '\n' }}<minimax:tool_call>{{ '\n' }}{% for c in m.tool_calls %}{% set c = c.function %}" +
+  '<invoke name="{{ c.name }}">{{ \'\n\' }}{% for key, value in c.arguments.items() %}<parameter name="{{ key }}">' +
+  "{{ value if value is string else value | tojson }}</parameter>{{ '\n' }}{% endfor %}</invoke>{{ '\n' }}" +
+  "{% endfor %}</minimax:tool_call>";

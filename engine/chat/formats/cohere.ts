@@ -1,0 +1,45 @@
+import { type LarkGrammar, oneOf } from "../lark.ts";
+import { contentGrammar, findAround } from "../thinking.ts";
+import type { AnswerShape, CallFormat } from "./format.ts";
+import { readJsonCalls } from "./json_call.ts";
+import { markedSyntax } from "./marked.ts";
+
+/**
+ * Cohere's Command R7B and A: `<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {…}}]<|END_ACTION|>`, the id
+ * being the call's number in the conversation. An answer is such a list, or a text between marks (thinking.ts).
+ */
+export const cohere: CallFormat = {
+  name: "cohere",
+  recognises: (source) => source.includes("<|START_ACTION|>"),
+  syntax(marks, source) {
+    const [begin, end] = [marks.mark("<|START_ACTION|>"), marks.mark("<|END_ACTION|>")];
+    const around = findAround(source, marks);
+    const syntax = markedSyntax({
+      begin,
+      others: [end],
+      rest: (lark, shape) => `${callList(lark, shape)} ${lark.mark(end)}`,
+      *readRest(input, answer) {
+        yield* readJsonCalls(input, answer);
+        yield* input.until([end], () => {}); // a line break in an answer that kept to its form
+      },
+    });
+    return {
+      ...syntax,
+      body(lark, shape) {
+        if (shape.required || shape.content !== undefined) return syntax.body(lark, shape);
+        const calls = syntax.body(lark, { ...shape, required: true });
+        return `(${calls} | ${contentGrammar(lark, around, lark.anything)})`;
+      },
+    };
+  },
+};
+
+/** Each call on a line of its own, as templates write them. */
+function callList(lark: LarkGrammar, { tools, many }: AnswerShape): string {
+  const named = oneOf(tools.map(({ name, parameters: schema }) => {
+    const head = lark.text(`", "tool_name": ${JSON.stringify(name)}, "parameters": `);
+    return lark.rule(`${head} ${lark.part({ kind: "json_schema", schema })}`);
+  }));
+  const call = lark.rule(`${lark.text('\n    {"tool_call_id": "')} /[0-9]{1,4}/ ${named} "}"`);
+  return `"[" ${call} ${many ? `("," ${call})*` : ""} "\\n]"`;
+}

@@ -1,0 +1,60 @@
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import { type LarkGrammar, oneOf } from "../lark.ts";
+import type { Mark } from "../marks.ts";
+import type { CheckedTool } from "../tools.ts";
+import type { BodySyntax } from "./format.ts";
+import { markedSyntax } from "./marked.ts";
+
+/** The marks of a section of calls: `begin`, of each call `call`, a head, `separator`, its arguments as JSON and `callEnd`, then `end`. */
+export interface SectionTags {
+  readonly begin: Mark;
+  readonly call: Mark;
+  readonly separator: Mark;
+  readonly callEnd: Mark;
+  readonly end: Mark;
+}
+
+export interface SectionSyntax {
+  readonly tags: SectionTags;
+  /** What stands between two calls. */
+  readonly between: string;
+  /** A call, from the mark that begins it to the one that ends it. */
+  write(lark: LarkGrammar, tool: CheckedTool): string;
+  /** The name, which stood before the separator or comes next; undefined where there is none. Takes what is left before the arguments. */
+  readName(input: Input, head: string): Reading<string | undefined>;
+  readonly messages?: BodySyntax["messages"];
+  readonly toolsInMessages?: boolean;
+}
+
+/** A syntax with all calls in one section between marks. */
+export function sectionSyntax(syntax: SectionSyntax): BodySyntax {
+  const { tags, between, messages, toolsInMessages } = syntax;
+  const { begin, ...others } = tags;
+  return markedSyntax({
+    begin,
+    others: Object.values(others),
+    messages,
+    toolsInMessages,
+    rest(lark, { tools, many }) {
+      const call = lark.rule(oneOf(tools.map((tool) => syntax.write(lark, tool))));
+      const next = between && lark.text(between);
+      return `${call} ${many ? `(${next} ${call})*` : ""} ${lark.mark(tags.end)}`;
+    },
+    *readRest(input, answer) {
+      while ((yield* input.until([tags.call, tags.end], () => {})) === tags.call) {
+        yield* readCall(input, answer, syntax);
+      }
+    },
+  });
+}
+
+function* readCall(input: Input, answer: Answer, { tags, readName }: SectionSyntax): Reading {
+  let head = "";
+  if (!(yield* input.until([tags.separator], (text) => head += text))) return;
+  const name = yield* readName(input, head.trim());
+  if (name === undefined) return;
+  const call = answer.call(name);
+  yield* input.json((text) => answer.args(call, text));
+  yield* input.until([tags.callEnd], () => {}); // nothing of a call that kept to its form
+}

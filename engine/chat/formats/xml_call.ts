@@ -1,0 +1,78 @@
+import type { Answer } from "../answer.ts";
+import type { Input, Reading } from "../input.ts";
+import { type LarkGrammar, oneOf } from "../lark.ts";
+import { type Marks, textMark } from "../marks.ts";
+import { cannotName, type Parameter, parametersOf } from "../parameters.ts";
+import type { CheckedTool } from "../tools.ts";
+import { readTaggedValue, taggedValue } from "./tagged_value.ts";
+
+/** Tags of calls that hold a tag for each argument: `<function=f>\n<parameter=p>value</parameter>\n</function>`. */
+export interface XmlTags {
+  /** What stands before and after a call's name, and at its end. */
+  readonly call: readonly [before: string, after: string, end: string];
+  /** What stands before and after a parameter's name. */
+  readonly parameter: readonly [before: string, after: string];
+  /** What stands before and after a value. */
+  readonly line: string;
+}
+
+/** What ends a value. */
+const valueEnd = ({ line }: XmlTags) => textMark(`${line}</parameter>\n`);
+
+/** One call. */
+export function xmlCall(lark: LarkGrammar, tools: readonly CheckedTool[], tags: XmlTags): string {
+  return oneOf(tools.map((tool) => toolCall(lark, tool, tags)));
+}
+
+function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: XmlTags): string {
+  const parameters = parametersOf(tool).map((parameter) => {
+    const written = writeParameter(lark, tool, parameter, tags);
+    return parameter.required ? written : `(${written})?`;
+  });
+  const [before, after, end] = tags.call;
+  return lark.rule([lark.text(`${before}${tool.name}${after}\n`), ...parameters, lark.text(end)].join(" "));
+}
+
+function writeParameter(
+  lark: LarkGrammar,
+  tool: CheckedTool,
+  { name, value }: Parameter,
+  tags: XmlTags,
+): string {
+  const [before, after] = tags.parameter;
+  if (name.includes(after) || name.includes("\n")) throw cannotName(tool, name);
+  const head = lark.text(`${before}${name}${after}${tags.line}`);
+  return `${head} ${taggedValue(lark, value, valueEnd(tags), "Python")}`;
+}
+
+/** Reads a call, if one comes next; false where there is none, or not to its end. */
+export function* readXmlCall(
+  input: Input,
+  answer: Answer,
+  tools: readonly CheckedTool[],
+  tags: XmlTags,
+  marks: Marks,
+): Reading<boolean> {
+  const [before, after, callEnd] = tags.call;
+  if (!(yield* input.accept([before]))) return false;
+  const end = valueEnd(tags);
+  let name = "";
+  if (!(yield* input.until([textMark(after)], (text) => name += text))) return false;
+  const call = answer.call(name);
+  const tool = tools.find((tool) => tool.name === name);
+  const values = new Map((tool ? parametersOf(tool) : []).map(({ name, value }) => [name, value]));
+  const emit = (json: string) => answer.args(call, json);
+  emit("{");
+  for (let separator = "";; separator = ", ") {
+    yield* input.blank();
+    if (!(yield* input.accept([tags.parameter[0]]))) break;
+    let key = "";
+    if (!(yield* input.until([textMark(tags.parameter[1])], (text) => key += text))) return false;
+    emit(`${separator}${JSON.stringify(key)}: `);
+    if (tags.line !== "") yield* input.accept([tags.line]);
+    if (!(yield* readTaggedValue(input, emit, end, marks, values.get(key)))) return false;
+  }
+  if (!(yield* input.accept([callEnd]))) return false;
+  emit("}");
+  return true;
+}
