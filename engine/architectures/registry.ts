@@ -13,6 +13,7 @@ import type { Architecture } from "./architecture.ts";
 import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
+import { DEEPSEEK } from "./deepseek.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
@@ -20,10 +21,12 @@ import { GEMMA2 } from "./gemma2.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
+import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { MINICPM } from "./minicpm.ts";
+import { MINIMAX_M2 } from "./minimax_m2.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -82,7 +85,10 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   glm4: GLM4,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
+  "minimax-m2": MINIMAX_M2,
+  deepseek: DEEPSEEK,
   "hunyuan-dense": HUNYUAN_DENSE,
+  "hunyuan-moe": HUNYUAN_MOE,
   gemma2: GEMMA2,
   olmo2: OLMO2,
   olmoe: OLMOE,

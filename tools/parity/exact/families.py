@@ -4,6 +4,7 @@ from gguf import GGUFReader
 from arcee import Arcee
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
+from deepseek import Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
@@ -12,10 +13,11 @@ from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from minicpm import MiniCpm
+from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from sigmoid_experts import BailingMoe2, Glm4Moe
-from hunyuan import HunyuanDense
+from hunyuan import HunyuanDense, HunyuanMoe
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -59,7 +61,10 @@ FAMILIES = {
     "glm4": Glm4,
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
+    "minimax-m2": MiniMaxM2,
+    "deepseek": Deepseek,
     "hunyuan-dense": HunyuanDense,
+    "hunyuan-moe": HunyuanMoe,
     "olmo2": Olmo2,
     "olmoe": Olmoe,
     "exaone4": Exaone4,
