@@ -10,6 +10,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
+import type { Sight } from "./windows.ts";
 
 /** What tells the llama family's members apart. */
 export interface LlamaTraits {
@@ -22,6 +23,8 @@ export interface LlamaTraits {
   readonly rowNorms?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
+  /** What each layer sees and is turned by; by default all, and the file's angles. */
+  readonly sights?: readonly Sight[];
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
   /** Multiplies queries by their positions. */
@@ -46,6 +49,8 @@ export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
 export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 /** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
+/** Maincoder: the same with Llama's pairs. Source: mlx-lm, models/maincoder.py. */
+export const MAINCODER = llamaLike({ interleavedRope: true, headNorms: true, normsLast: true });
 /** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
 export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
 /** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
@@ -70,7 +75,7 @@ export function buildLlama(
   const { embedding = 1, residual = 1, attention: scale = 1 / Math.sqrt(h.keyLength) } = traits.scales ?? {};
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
   const out = { rows: h.embeddingLength, addTo: x, times: residual };
-  const table = ropeTable(b, rope.angles());
+  const table = traits.sights ? undefined : ropeTable(b, rope.angles());
   for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     if (heads > 0) {
@@ -80,6 +85,7 @@ export function buildLlama(
         kvHeads,
         headDim: h.keyLength,
         table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+        ...traits.sights?.[layer],
         rotated: h.ropeDimensionCount,
         interleaved: traits.interleavedRope,
         eps,

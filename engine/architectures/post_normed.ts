@@ -9,13 +9,10 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
 import { isDrafting } from "./left_out.ts";
-import type { Rope } from "./rope.ts";
-
-/** One layer in so many has no window, the last of them. */
-const PERIOD = 4;
+import { readWindows, type Sight, windowedSights } from "./windows.ts";
 
 /** How a layer's heads are normed, turned, and what they see. */
-type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
+type Heads = Sight & Pick<GroupedHeads, "headNorms" | "rowNorms">;
 
 /**
  * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
@@ -23,15 +20,8 @@ type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
  */
 export const OLMO2: Architecture = {
   build(b, h, rope) {
-    const keys = ArchitectureKeys.of(b.file.metadata);
-    const windows = readWindows(keys, h, h.blockCount);
-    const full = ropeTable(b, fullAngles(keys, rope));
-    const near = keys.window() === 0 ? full : ropeTable(b, rope.angles({ scaled: false }));
-    return buildPostNormed(
-      b,
-      h,
-      windows.map((window) => ({ table: window ? near : full, window, rowNorms: true })),
-    );
+    const sights = windowedSights(b, h, rope, "rope.scaling.attn_factor");
+    return buildPostNormed(b, h, sights.map((sight) => ({ ...sight, rowNorms: true })));
   },
 };
 
@@ -57,22 +47,6 @@ export const EXAONE4: Architecture = {
     );
   },
 };
-
-/** Converters write the checkpoint's `attention_factor`, which is the whole magnitude, that of YaRN among it. */
-function fullAngles(keys: ArchitectureKeys, rope: Rope) {
-  const angles = rope.angles();
-  return { ...angles, magnitude: keys.scale("rope.scaling.attn_factor", angles.magnitude) };
-}
-
-/** Tokens that a row of each layer sees, its own among them; 0 is all. */
-function readWindows(keys: ArchitectureKeys, h: Hparams, layers: number): number[] {
-  const window = keys.window();
-  const base = keys.ropeBase(h.ropeFreqBase, "_swa");
-  if (base !== h.ropeFreqBase) {
-    keys.refuse("rope.freq_base_swa", String(base), `${h.ropeFreqBase}, as rope.freq_base is`);
-  }
-  return keys.windowLayers(layers, { period: PERIOD }).map((slides) => slides ? window : 0);
-}
 
 /** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */
 function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): Value {

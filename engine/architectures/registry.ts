@@ -24,7 +24,8 @@ import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { ARCEE, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
 import { MINIMAX_M2 } from "./minimax_m2.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
@@ -55,12 +56,14 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deci: DECI,
   qwen2: QWEN2,
   qwen3: QWEN3,
-  // Qwen2's decoder under a name of its own.
+  // Qwen2's decoder under names of their own.
   exaone: QWEN2,
+  "pangu-embedded": QWEN2,
   arcee: ARCEE,
   minicpm: MINICPM,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
+  mellum: MELLUM,
   qwen2vl: QWEN2VL,
   qwen3vl: QWEN3VL,
   qwen3vlmoe: QWEN3VLMOE,
@@ -88,6 +91,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
   "hunyuan-dense": HUNYUAN_DENSE,
+  maincoder: MAINCODER,
   "hunyuan-moe": HUNYUAN_MOE,
   gemma2: GEMMA2,
   olmo2: OLMO2,

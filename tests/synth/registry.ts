@@ -8,8 +8,9 @@ import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
-import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
+import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -43,6 +44,7 @@ const ALL = {
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
+  mellum: MELLUM,
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
   qwen3next: QWEN3NEXT,
@@ -61,6 +63,7 @@ const ALL = {
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
   "hunyuan-dense": HUNYUAN_DENSE,
+  maincoder: MAINCODER,
   "hunyuan-moe": HUNYUAN_MOE,
   olmo2: OLMO2,
   olmo3: OLMO3,

@@ -12,12 +12,13 @@ from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
+from mellum import Mellum
 from minicpm import MiniCpm
 from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from sigmoid_experts import BailingMoe2, Glm4Moe
-from hunyuan import HunyuanDense, HunyuanMoe
+from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -48,6 +49,7 @@ FAMILIES = {
     "qwen2": Model,
     "qwen3": Model,
     "qwen3moe": Qwen3Moe,
+    "mellum": Mellum,
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
     "qwen3next": Qwen3Next,
@@ -64,6 +66,7 @@ FAMILIES = {
     "minimax-m2": MiniMaxM2,
     "deepseek": Deepseek,
     "hunyuan-dense": HunyuanDense,
+    "maincoder": Maincoder,
     "hunyuan-moe": HunyuanMoe,
     "olmo2": Olmo2,
     "olmoe": Olmoe,

@@ -1,5 +1,5 @@
 """Hunyuan's models: heads are normed after they were rotated. With experts, as Hugging Face's modeling_hunyuan_v1_moe.py has it, the softmax
-over all chooses and is divided by the sum of the chosen, and one more expert sees every token."""
+over all chooses and is divided by the sum of the chosen, and one more expert sees every token. Maincoder: the same heads, with Llama's pairs."""
 from model import Model, softmax
 from qwen3moe import mixture
 
@@ -15,3 +15,7 @@ class HunyuanMoe(HunyuanDense):
     def feed_forward(self, x, name):
         scores = softmax(self.linear(x, f"{name}.ffn_gate_inp"))
         return mixture(self, x, name, scores) + super().feed_forward(x, name, "_shexp")
+
+
+class Maincoder(HunyuanDense):
+    interleaved = True
