@@ -13,6 +13,7 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   gemma4_moe: 90,
   "gpt-oss": 90,
   olmo3: 90,
+  mellum: 90,
   "exaone4-windows": 90,
 };
 

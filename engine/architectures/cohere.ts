@@ -1,7 +1,8 @@
 import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";
-import { readWindows } from "./windows.ts";
+import { readWindows, type Sight } from "./windows.ts";
 
 const MAX_LOGIT_SCALE = 1e9;
 
@@ -30,7 +31,8 @@ export const COHERE2: Architecture = {
   build(b, h, rope) {
     const keys = ArchitectureKeys.of(b.file.metadata);
     if (keys.window() === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
-    const windows = readWindows(keys, h, h.blockCount);
-    return buildLlama(b, h, rope, { ...COMMAND, windows, hasPositions: (layer) => windows[layer] > 0 });
+    const table = ropeTable(b, rope.angles());
+    const sights = readWindows(keys, h, h.blockCount).map((window): Sight => window ? { window, table } : {});
+    return buildLlama(b, h, rope, { ...COMMAND, sights });
   },
 };

@@ -10,7 +10,7 @@ import { latentAttention, readLatentHeads } from "./latent_attention.ts";
 import { isDrafting } from "./left_out.ts";
 import { buildLlama } from "./llama.ts";
 import { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, MAX_SHARED_WIDTH, type SharedExperts } from "./shared_experts.ts";
+import { addFeedForward, addSharedMixture, countedWidth, type SharedExperts } from "./shared_experts.ts";
 import { readGroups } from "./sigmoid_experts.ts";
 
 /**
@@ -72,14 +72,9 @@ function readExperts(file: GgufFile, h: Hparams): LatentExperts {
   const experts: ExpertHparams = sigmoid
     ? readExpertHparams(file, h, "sigmoid by default", [...known, "expert_group_count"])
     : readExpertHparams(file, h, "softmax over all", known);
-  const shared = keys.metadata.getCount(keys.name("expert_shared_count"), 0) * experts.feedForwardLength;
-  if (shared > MAX_SHARED_WIDTH) {
-    const most = Math.floor(MAX_SHARED_WIDTH / experts.feedForwardLength);
-    keys.refuse("expert_shared_count", String(shared / experts.feedForwardLength), `0 to ${most}`);
-  }
   return {
     ...experts,
-    shared,
+    shared: countedWidth(keys, experts.feedForwardLength),
     weighed: {
       sigmoid,
       divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),

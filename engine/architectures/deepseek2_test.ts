@@ -94,7 +94,7 @@ const KEYS: readonly (readonly [file: GgufFile, name: string, value: MetadataVal
   [FILE, "attention.key_length_mla", 32],
   [FILE, "attention.value_length_mla", undefined],
   [FILE, "attention.kv_lora_rank", undefined],
-  [FILE, "attention.q_lora_rank", 0],
+  [FILE, "attention.q_lora_rank", 2 ** 20],
   [FILE, "expert_count", 0],
   [FILE, "expert_gating_func", 3],
   [FILE, "expert_group_count", 5],

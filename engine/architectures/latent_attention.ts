@@ -61,10 +61,16 @@ export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
     rotated,
     keyLength,
     valueLength: keys.count("attention.value_length_mla", MAX_RANK),
-    queryRank: keys.has("attention.q_lora_rank") ? keys.count("attention.q_lora_rank", MAX_RANK) : 0,
+    queryRank: readQueryRank(keys),
     eps,
     scale: 1 / Math.sqrt(keyLength),
   };
+}
+
+/** Files of models without it leave the key out, or have 0. */
+function readQueryRank(keys: ArchitectureKeys): number {
+  const name = "attention.q_lora_rank";
+  return keys.metadata.getCount(keys.name(name), 0) === 0 ? 0 : keys.count(name, MAX_RANK);
 }
 
 /**

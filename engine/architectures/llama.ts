@@ -11,6 +11,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
+import type { Sight } from "./windows.ts";
 
 /** What tells the llama family's members apart. */
 export interface LlamaTraits {
@@ -29,8 +30,8 @@ export interface LlamaTraits {
   readonly parallel?: boolean;
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
-  /** Tokens that a row of each layer sees, its own among them; 0, and the default, is all. */
-  readonly windows?: readonly number[];
+  /** What each layer sees and is turned by; by default all, and the file's angles. */
+  readonly sights?: readonly Sight[];
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
   /** Multiplies queries by their positions. */
@@ -60,6 +61,8 @@ export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
 export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
 /** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
 export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
+/** Maincoder: the same with Llama's pairs. Source: mlx-lm, models/maincoder.py. */
+export const MAINCODER = llamaLike({ interleavedRope: true, headNorms: true, normsLast: true });
 /** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
 export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
 /**
@@ -123,13 +126,14 @@ export function buildLlama(
 
 /** Attention of a layer's grouped heads. */
 function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
-  const table = ropeTable(b, rope.angles());
+  const table = traits.sights ? undefined : ropeTable(b, rope.angles());
   return (x: Value, layer: number, name: TensorName): Value =>
     groupedAttention(b, x, {
       heads: h.layers[layer].heads,
       kvHeads: h.layers[layer].kvHeads,
       headDim: h.keyLength,
       table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+      ...traits.sights?.[layer],
       rotated: h.ropeDimensionCount,
       interleaved: traits.interleavedRope,
       eps: h.epsilon,
@@ -138,7 +142,6 @@ function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
       rowNorms: traits.rowNorms,
       headLayerNorms: traits.headLayerNorms,
       scale: traits.scales?.attention,
-      window: traits.windows?.[layer],
       fused: traits.fused,
       temperature: traits.temperature,
     }, name);

@@ -9,11 +9,10 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
 import { isDrafting } from "./left_out.ts";
-import type { Rope } from "./rope.ts";
-import { readWindows } from "./windows.ts";
+import { readWindows, type Sight, windowedSights } from "./windows.ts";
 
 /** How a layer's heads are normed, turned, and what they see. */
-type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
+type Heads = Sight & Pick<GroupedHeads, "headNorms" | "rowNorms">;
 
 /**
  * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
@@ -21,15 +20,8 @@ type Heads = Pick<GroupedHeads, "table" | "window" | "headNorms" | "rowNorms">;
  */
 export const OLMO2: Architecture = {
   build(b, h, rope) {
-    const keys = ArchitectureKeys.of(b.file.metadata);
-    const windows = readWindows(keys, h, h.blockCount);
-    const full = ropeTable(b, fullAngles(keys, rope));
-    const near = keys.window() === 0 ? full : ropeTable(b, rope.angles({ scaled: false }));
-    return buildPostNormed(
-      b,
-      h,
-      windows.map((window) => ({ table: window ? near : full, window, rowNorms: true })),
-    );
+    const sights = windowedSights(b, h, rope, "rope.scaling.attn_factor");
+    return buildPostNormed(b, h, sights.map((sight) => ({ ...sight, rowNorms: true })));
   },
 };
 
@@ -55,12 +47,6 @@ export const EXAONE4: Architecture = {
     );
   },
 };
-
-/** Converters write the checkpoint's `attention_factor`, which is the whole magnitude, that of YaRN among it. */
-function fullAngles(keys: ArchitectureKeys, rope: Rope) {
-  const angles = rope.angles();
-  return { ...angles, magnitude: keys.scale("rope.scaling.attn_factor", angles.magnitude) };
-}
 
 /** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */
 function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): Value {

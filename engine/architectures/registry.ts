@@ -16,6 +16,7 @@ import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DEEPSEEK2 } from "./deepseek2.ts";
 import { COHERE2, COMMAND_R } from "./cohere.ts";
 import { DECI } from "./deci.ts";
+import { DEEPSEEK } from "./deepseek.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
@@ -23,10 +24,14 @@ import { GEMMA2 } from "./gemma2.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
+import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { ARCEE, HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS, STARCODER2 } from "./llama.ts";
+import { ARCEE, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
+import { MINIMAX_M2 } from "./minimax_m2.ts";
 import { MODERN_BERT } from "./modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -57,13 +62,15 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   cohere2: COHERE2,
   qwen2: QWEN2,
   qwen3: QWEN3,
-  // Qwen2's decoder under a name of its own.
+  // Qwen2's decoder under names of their own.
   exaone: QWEN2,
+  "pangu-embedded": QWEN2,
   arcee: ARCEE,
   minicpm: MINICPM,
   starcoder2: STARCODER2,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
+  mellum: MELLUM,
   qwen2vl: QWEN2VL,
   qwen3vl: QWEN3VL,
   qwen3vlmoe: QWEN3VLMOE,
@@ -89,7 +96,11 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,
+  "minimax-m2": MINIMAX_M2,
+  deepseek: DEEPSEEK,
   "hunyuan-dense": HUNYUAN_DENSE,
+  maincoder: MAINCODER,
+  "hunyuan-moe": HUNYUAN_MOE,
   gemma2: GEMMA2,
   olmo2: OLMO2,
   olmoe: OLMOE,

@@ -18,6 +18,8 @@ type Name =
   | "internlm2"
   | "qwen2"
   | "exaone"
+  | "pangu-embedded"
+  | "maincoder"
   | "arcee"
   | "minicpm"
   | "seed_oss";
@@ -71,8 +73,16 @@ for (const name of ["ernie4_5", "internlm2"] as const) {
   });
 }
 
-Deno.test("exaone: Qwen2's decoder", () => {
-  assertEquals(graphOf(buildPlan(parsed(model("exaone")))), graphOf(buildPlan(parsed(model("qwen2")))));
+for (const name of ["exaone", "pangu-embedded"] as const) {
+  Deno.test(`${name}: Qwen2's decoder`, () => {
+    assertEquals(graphOf(buildPlan(parsed(model(name)))), graphOf(buildPlan(parsed(model("qwen2")))));
+  });
+}
+
+Deno.test("pangu-embedded: the bias of attention's output is read", () => {
+  const bias = "blk.0.attn_output.bias";
+  const plan = buildPlan(parsed(model("pangu-embedded").tensor(bias, "F32", [WIDTH])));
+  assertEquals(plan.tensors.some(({ info }) => info.name === bias), true);
 });
 
 Deno.test("minicpm: a file without scales has those of MiniCPM 1 and 2", () => {
@@ -153,13 +163,23 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
       model("seed_oss").deleteTensor("blk.0.post_attention_norm.weight")
         .tensor("blk.0.ffn_norm.weight", "F32", [WIDTH]),
   ],
-  ...(["granite", "minicpm", "exaone", "arcee"] as const).map((name) =>
+  ...(["granite", "minicpm", "exaone", "arcee", "pangu-embedded", "maincoder"] as const).map((name) =>
     [
       `${name} with experts`,
       `key "${name}.expert_count"`,
       () => model(name).set(`${name}.expert_count`, "UINT32", 4),
     ] as const
   ),
+  [
+    "maincoder without norms of heads",
+    'tensor "blk.0.attn_q_norm.weight"',
+    () => model("maincoder"),
+  ],
+  [
+    "pangu-embedded with a bias of another length",
+    'tensor "blk.0.attn_output.bias"',
+    () => model("pangu-embedded").tensor("blk.0.attn_output.bias", "F32", [4 * HEAD + 1]),
+  ],
   [
     "arcee with a gate",
     'tensor "blk.0.ffn_gate.weight"',

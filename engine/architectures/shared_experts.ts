@@ -1,3 +1,4 @@
+import type { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { ExpertHparams } from "../gguf/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { glu } from "../plan/ops/glu.ts";
@@ -14,6 +15,15 @@ export interface SharedExperts extends ExpertHparams {
 
 /** Of those that every row goes through. */
 export const MAX_SHARED_WIDTH = 1_048_576;
+
+/** The width of as many as the file counts, each of that width. */
+export function countedWidth(keys: ArchitectureKeys, each: number): number {
+  const name = "expert_shared_count";
+  const count = keys.metadata.getCount(keys.name(name));
+  const most = Math.floor(MAX_SHARED_WIDTH / each);
+  if (count > most) keys.refuse(name, String(count), `0 to ${most}`);
+  return count * each;
+}
 
 /** Adds what the chosen experts make of x, and those that every row goes through. */
 export function addSharedMixture(

@@ -7,7 +7,7 @@ import type { RouteOptions } from "../plan/ops/route.ts";
 import { isDrafting } from "./left_out.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, MAX_SHARED_WIDTH, type SharedExperts } from "./shared_experts.ts";
+import { addFeedForward, addSharedMixture, countedWidth, type SharedExperts } from "./shared_experts.ts";
 
 /** Experts that sigmoids weigh, behind the first layers, and beside them some that every row goes through, as one wide expert. */
 export interface SigmoidExperts extends SharedExperts {
@@ -30,19 +30,10 @@ export function readSigmoidExperts(
   const plain = ["expert_shared_count", "expert_weights_scale"] as const;
   const known = inGroups ? [...plain, "expert_group_count"] as const : plain;
   const experts = readExpertHparams(file, h, "sigmoid by default", known);
-  const count = keys.metadata.getCount(keys.name("expert_shared_count"));
-  const each = experts.feedForwardLength;
-  const shared = count * (sharedLength ? keys.metadata.getCount(keys.name(sharedLength), 0) || each : each);
-  if (shared > MAX_SHARED_WIDTH) {
-    keys.refuse(
-      "expert_shared_count",
-      String(count),
-      `0 to ${Math.floor(MAX_SHARED_WIDTH / (shared / count))}`,
-    );
-  }
+  const own = sharedLength ? keys.metadata.getCount(keys.name(sharedLength), 0) : 0;
   return {
     ...experts,
-    shared,
+    shared: countedWidth(keys, own || experts.feedForwardLength),
     denseLayers: keys.leadingDenseLayers(h.blockCount, 0),
     weighed: {
       divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),

@@ -126,7 +126,7 @@ function write(file: SynthFile, shape: LatentShape): void {
 }
 
 function writeKeys(file: SynthFile, shape: LatentShape): void {
-  const { rank, rotated, experts, queryRank, factor } = shape;
+  const { rank, rotated, experts, queryRank = 0, factor } = shape;
   file.counts({
     block_count: shape.layers,
     context_length: shape.context,
@@ -140,7 +140,8 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     "attention.key_length_mla": shape.plain + rotated,
     "attention.value_length_mla": shape.valueLength,
     "attention.kv_lora_rank": rank,
-    ...queryRank && { "attention.q_lora_rank": queryRank },
+    // llama.cpp asks for it in models that have not V2 Lite's number of layers.
+    "attention.q_lora_rank": queryRank,
     "rope.dimension_count": rotated,
     ...expertCounts(experts),
     expert_shared_count: experts.shared,

@@ -62,6 +62,24 @@ export const HUNYUAN_DENSE: Family<LlamaShape> = {
   },
   write: writeLlama,
 };
+export const MAINCODER: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 2, headDim: 96, ropeBase: 1e6, headNorms: true },
+  real: {
+    "maincoder-1b": {
+      embedding: 1536,
+      feedForward: 4096,
+      layers: 32,
+      vocabulary: 151_936,
+      context: 2048,
+      heads: 16,
+      kvHeads: 4,
+      headDim: 96,
+      ropeBase: 1e6,
+      headNorms: true,
+    },
+  },
+  write: writeLlama,
+};
 export const QWEN3: Family<LlamaShape> = {
   tiny: { ...TINY, heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
   real: {

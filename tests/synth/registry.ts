@@ -11,12 +11,15 @@ import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, STARCODER2 } from "./layer_normed.ts";
 import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
+import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
-import { BAILINGMOE2, GLM4MOE } from "./sigmoid_experts.ts";
+import { DEEPSEEK, HUNYUAN_MOE } from "./shared_experts.ts";
+import { BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
@@ -47,6 +50,7 @@ const ALL = {
   qwen2: QWEN2,
   qwen3: QWEN3,
   qwen3moe: QWEN3MOE,
+  mellum: MELLUM,
   qwen35: QWEN35,
   qwen35moe: QWEN35MOE,
   qwen3next: QWEN3NEXT,
@@ -65,7 +69,11 @@ const ALL = {
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,
   "deepseek2-lite": DEEPSEEK2_LITE,
+  "minimax-m2": MINIMAX_M2,
+  deepseek: DEEPSEEK,
   "hunyuan-dense": HUNYUAN_DENSE,
+  maincoder: MAINCODER,
+  "hunyuan-moe": HUNYUAN_MOE,
   olmo2: OLMO2,
   olmo3: OLMO3,
   olmoe: OLMOE,

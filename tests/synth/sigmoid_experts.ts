@@ -56,16 +56,53 @@ export const GLM4MOE: Family<SigmoidExpertsShape> = {
       drafts: 1,
     },
   },
+  write: (file, shape) => writeCounted(file, shape, "post_attention_norm"),
+};
+
+/** MiniMax M2: experts in every layer and none beside them, and norms of all query heads and of all key heads. */
+export const MINIMAX_M2: Family<DecoderShape & { readonly experts: ExpertsShape }> = {
+  tiny: {
+    ...TINY,
+    // llama.cpp takes the experts' width from here.
+    feedForward: 256,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 64,
+    rotated: 32,
+    ropeBase: 5e6,
+    untied: true,
+    experts: { count: 12, used: 3, feedForward: 256 },
+  },
+  real: {
+    "minimax-m2": {
+      embedding: 3072,
+      feedForward: 1536,
+      layers: 62,
+      vocabulary: 200_064,
+      context: 196_608,
+      heads: 48,
+      kvHeads: 8,
+      headDim: 128,
+      rotated: 64,
+      ropeBase: 5e6,
+      untied: true,
+      experts: { count: 256, used: 8, feedForward: 1536 },
+    },
+  },
   write(file, shape) {
-    const { embedding } = shape;
-    writeKeys(file, shape, {});
-    for (let layer = 0; layer < shape.layers + (shape.drafts ?? 0); layer++) {
+    const { embedding, experts, heads, kvHeads, headDim } = shape;
+    writeCounts(file, shape, { ...expertCounts(experts), expert_gating_func: 2 });
+    writeReals(file, shape);
+    writeEnds(file, shape);
+    for (let layer = 0; layer < shape.layers; layer++) {
       const block = `blk.${layer}`;
       file.vector(`${block}.attn_norm.weight`, embedding);
       writeAttention(file, block, shape);
-      file.vector(`${block}.post_attention_norm.weight`, embedding);
-      writeHalf(file, layer, shape, shape.experts.feedForward);
-      if (layer >= shape.layers) writeNextToken(file, block, embedding);
+      file.vector(`${block}.attn_q_norm.weight`, heads * headDim);
+      file.vector(`${block}.attn_k_norm.weight`, kvHeads * headDim);
+      file.vector(`${block}.ffn_norm.weight`, embedding);
+      writeExperts(file, block, embedding, experts);
+      file.vector(`${block}.exp_probs_b.bias`, experts.count, 0, BIAS.alone);
     }
   },
 };
@@ -133,6 +170,20 @@ export const BAILINGMOE2: Family<
     }
   },
 };
+
+/** Llama's layers with such experts, of which the shared ones are as wide as the others. */
+function writeCounted(file: SynthFile, shape: SigmoidExpertsShape, feedForwardNorm: string): void {
+  const { embedding } = shape;
+  writeKeys(file, shape, {});
+  for (let layer = 0; layer < shape.layers + (shape.drafts ?? 0); layer++) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, embedding);
+    writeAttention(file, block, shape);
+    file.vector(`${block}.${feedForwardNorm}.weight`, embedding);
+    writeHalf(file, layer, shape, shape.experts.feedForward);
+    if (layer >= shape.layers) writeNextToken(file, block, embedding);
+  }
+}
 
 function writeKeys(
   file: SynthFile,

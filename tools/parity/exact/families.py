@@ -5,6 +5,7 @@ from arcee import Arcee
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
 from deepseek2 import DeepSeek2
+from deepseek import Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
@@ -13,11 +14,13 @@ from layer_normed import Cohere2, CommandR, StarCoder2
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
+from mellum import Mellum
 from minicpm import MiniCpm
+from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
 from sigmoid_experts import BailingMoe2, Glm4Moe
-from hunyuan import HunyuanDense
+from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -50,6 +53,7 @@ FAMILIES = {
     "qwen2": Model,
     "qwen3": Model,
     "qwen3moe": Qwen3Moe,
+    "mellum": Mellum,
     "qwen35": Qwen35,
     "qwen35moe": Qwen35Moe,
     "qwen3next": Qwen3Next,
@@ -65,7 +69,11 @@ FAMILIES = {
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
     "deepseek2": DeepSeek2,
+    "minimax-m2": MiniMaxM2,
+    "deepseek": Deepseek,
     "hunyuan-dense": HunyuanDense,
+    "maincoder": Maincoder,
+    "hunyuan-moe": HunyuanMoe,
     "olmo2": Olmo2,
     "olmoe": Olmoe,
     "exaone4": Exaone4,
