@@ -10,7 +10,6 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, STARCODER2 } from "./layer_normed.ts";
-import { HUNYUAN_DENSE, LLAMA, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MELLUM } from "./mellum.ts";
