@@ -15,6 +15,7 @@ const FILES = {
   "command-r": read("command-r", 2),
   "command-r-plus": read("command-r-plus", 2),
   starcoder2: read("starcoder2", 2),
+  nemotron: read("nemotron", 2),
 };
 
 const opsOf = <O extends Plan["ops"][number]["op"]>({ ops }: Plan, name: O) =>
@@ -77,6 +78,15 @@ Deno.test("starcoder2: no gate, and the biases that the file has", () => {
   assertEquals(biases.filter((bias) => bias === undefined), []);
 });
 
+Deno.test("nemotron: a squared ReLU, and a part of each head is turned", () => {
+  const plan = buildPlan(FILES.nemotron);
+  assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), [
+    "squared_relu",
+    "squared_relu",
+  ]);
+  assertEquals(turned(plan), [32, 32]);
+});
+
 const NORM = "blk.1.attn_q_norm.weight";
 const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, field: string])[] = [
   ["cohere2", { key: ["attention.sliding_window", undefined] }, "attention.sliding_window"],
@@ -102,6 +112,10 @@ const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, fi
   ["starcoder2", { tensor: ["blk.0.ffn_gate.weight", [256, 768]] }, "blk.0.ffn_gate.weight"],
   ["starcoder2", { tensor: ["blk.1.ffn_norm.weight", undefined] }, "blk.1.ffn_norm.weight"],
   ["starcoder2", { tensor: ["blk.1.attn_output.bias", [64]] }, "blk.1.attn_output.bias"],
+  ["nemotron", { key: ["attention.layer_norm_epsilon", 0] }, "attention.layer_norm_epsilon"],
+  ["nemotron", { key: ["rope.dimension_count", 33] }, "rope.dimension_count"],
+  ["nemotron", { tensor: ["blk.0.ffn_gate.weight", [256, 768]] }, "blk.0.ffn_gate.weight"],
+  ["nemotron", { tensor: ["output_norm.weight", undefined] }, "output_norm.weight"],
 ];
 
 for (const [name, change, field] of REFUSED) {

@@ -42,6 +42,8 @@ export interface LlamaTraits {
   readonly attention?: (x: Value, layer: number, name: TensorName) => Value;
   /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
+  /** The gate's activation; by default SiLU. */
+  readonly gate?: "gelu";
   /** The feed-forward half has no gate, and this activation. */
   readonly ungated?: "squared_relu" | "gelu";
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
@@ -74,6 +76,16 @@ export const STARCODER2 = llamaLike({
   headNorms: false,
   layerNorms: true,
   ungated: "gelu",
+});
+/**
+ * Nemotron and Minitron: the same with a squared ReLU, and a part of each head rotated. The file has 1 added to the norms. Source: Hugging
+ * Face transformers, models/nemotron.
+ */
+export const NEMOTRON = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  layerNorms: true,
+  ungated: "squared_relu",
 });
 /** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
 export const SEED_OSS = llamaLike({
@@ -118,7 +130,7 @@ export function buildLlama(
     const up = name("ffn_up");
     const ffn = traits.ungated
       ? activated(b, ffnIn, up, feedForwardLength, traits.ungated)
-      : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength);
+      : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength, traits.gate);
     linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
   return x;

@@ -20,6 +20,7 @@ import { DEEPSEEK } from "./deepseek.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
+import { GEMMA } from "./gemma.ts";
 import { GEMMA2 } from "./gemma2.ts";
 import { GEMMA3 } from "./gemma3.ts";
 import { GEMMA4 } from "./gemma4.ts";
@@ -27,7 +28,17 @@ import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
-import { ARCEE, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS, STARCODER2 } from "./llama.ts";
+import {
+  ARCEE,
+  HUNYUAN_DENSE,
+  LLAMA,
+  MAINCODER,
+  NEMOTRON,
+  QWEN2,
+  QWEN3,
+  SEED_OSS,
+  STARCODER2,
+} from "./llama.ts";
 import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
 import { MINIMAX_M2 } from "./minimax_m2.ts";
@@ -67,6 +78,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   arcee: ARCEE,
   minicpm: MINICPM,
   starcoder2: STARCODER2,
+  nemotron: NEMOTRON,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
@@ -100,6 +112,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,
   "hunyuan-moe": HUNYUAN_MOE,
+  gemma: GEMMA,
   gemma2: GEMMA2,
   olmo2: OLMO2,
   olmoe: OLMOE,

@@ -22,6 +22,7 @@ type Name =
   | "maincoder"
   | "arcee"
   | "minicpm"
+  | "gemma"
   | "seed_oss";
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
@@ -62,7 +63,7 @@ function model(architecture: Name): GgufBuilder {
 const parsed = (builder: GgufBuilder): GgufFile => parseGguf(builder.build().bytes);
 
 Deno.test("Llama's relatives are read", () => {
-  for (const name of ["phi3", "granite", "mistral3", "smollm3", "arcee", "minicpm"] as const) {
+  for (const name of ["phi3", "granite", "mistral3", "smollm3", "arcee", "minicpm", "gemma"] as const) {
     assertEquals(buildPlan(parsed(model(name))).architecture, name);
   }
 });
@@ -83,6 +84,11 @@ Deno.test("pangu-embedded: the bias of attention's output is read", () => {
   const bias = "blk.0.attn_output.bias";
   const plan = buildPlan(parsed(model("pangu-embedded").tensor(bias, "F32", [WIDTH])));
   assertEquals(plan.tensors.some(({ info }) => info.name === bias), true);
+});
+
+Deno.test("gemma: Qwen2's decoder with GELU, and rows of the embedding times the root of their width", () => {
+  const [gemma, qwen2] = (["gemma", "qwen2"] as const).map((name) => graphOf(buildPlan(parsed(model(name)))));
+  assertEquals(gemma.replaceAll("geglu(", "swiglu(").replace("; scale 8)", ")"), qwen2);
 });
 
 Deno.test("minicpm: a file without scales has those of MiniCPM 1 and 2", () => {
@@ -163,7 +169,9 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
       model("seed_oss").deleteTensor("blk.0.post_attention_norm.weight")
         .tensor("blk.0.ffn_norm.weight", "F32", [WIDTH]),
   ],
-  ...(["granite", "minicpm", "exaone", "arcee", "pangu-embedded", "maincoder"] as const).map((name) =>
+  ...(["granite", "minicpm", "exaone", "arcee", "gemma", "pangu-embedded", "maincoder"] as const).map((
+    name,
+  ) =>
     [
       `${name} with experts`,
       `key "${name}.expert_count"`,
@@ -179,6 +187,11 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
     "pangu-embedded with a bias of another length",
     'tensor "blk.0.attn_output.bias"',
     () => model("pangu-embedded").tensor("blk.0.attn_output.bias", "F32", [4 * HEAD + 1]),
+  ],
+  [
+    "gemma with a norm behind attention",
+    'tensor "blk.0.post_attention_norm.weight"',
+    () => model("gemma").tensor("blk.0.post_attention_norm.weight", "F32", [WIDTH]),
   ],
   [
     "arcee with a gate",

@@ -1,4 +1,4 @@
-/** Decoders with LayerNorm: Cohere's and StarCoder2. */
+/** Decoders with LayerNorm: Cohere's, StarCoder2 and Nemotron. */
 import { type DecoderShape, writeAttention, writeCounts, writeEnds, writeFeedForward } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
 import type { SynthFile } from "./file.ts";
@@ -138,6 +138,36 @@ export const STARCODER2: Family<LayerNormedShape> = {
       headDim: 128,
       ropeBase: 1e6,
       biases: true,
+      normBiases: true,
+    },
+  },
+  write,
+};
+/** No matrix has a bias. */
+export const NEMOTRON: Family<LayerNormedShape> = {
+  tiny: {
+    ...TINY,
+    heads: 4,
+    kvHeads: 2,
+    headDim: 64,
+    rotated: 32,
+    ropeBase: 1e4,
+    untied: true,
+    normBiases: true,
+  },
+  real: {
+    "nemotron-mini-4b": {
+      embedding: 3072,
+      feedForward: 9216,
+      layers: 32,
+      vocabulary: 256_000,
+      context: 4096,
+      heads: 24,
+      kvHeads: 8,
+      headDim: 128,
+      rotated: 64,
+      ropeBase: 1e4,
+      untied: true,
       normBiases: true,
     },
   },

@@ -80,6 +80,24 @@ export const MAINCODER: Family<LlamaShape> = {
   },
   write: writeLlama,
 };
+/** Heads are together wider than the embedding. */
+export const GEMMA: Family<LlamaShape> = {
+  tiny: { ...TINY, heads: 8, kvHeads: 1, headDim: 64, ropeBase: 1e4 },
+  real: {
+    "gemma-2b": {
+      embedding: 2048,
+      feedForward: 16_384,
+      layers: 18,
+      vocabulary: 256_000,
+      context: 8192,
+      heads: 8,
+      kvHeads: 1,
+      headDim: 256,
+      ropeBase: 1e4,
+    },
+  },
+  write: writeLlama,
+};
 export const QWEN3: Family<LlamaShape> = {
   tiny: { ...TINY, heads: 8, kvHeads: 4, headDim: 64, ropeBase: 1e6, headNorms: true },
   real: {

@@ -9,8 +9,8 @@ import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
-import { COHERE2, COMMAND_R, COMMAND_R_PLUS, STARCODER2 } from "./layer_normed.ts";
-import { HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
 import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MELLUM } from "./mellum.ts";
 import { MINICPM } from "./minicpm.ts";
@@ -30,6 +30,7 @@ import { SMOLLM3 } from "./smollm3.ts";
 const ALL = {
   granitehybrid: GRANITEHYBRID,
   granitehybrid_moe: GRANITEHYBRID_MOE,
+  gemma: GEMMA,
   gemma2: GEMMA2,
   gemma3: GEMMA3,
   gemma4: GEMMA4,
@@ -58,6 +59,7 @@ const ALL = {
   arcee: ARCEE,
   minicpm: MINICPM,
   starcoder2: STARCODER2,
+  nemotron: NEMOTRON,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,

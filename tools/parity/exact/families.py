@@ -2,7 +2,7 @@
 from gguf import GGUFReader
 
 from arcee import Arcee
-from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
+from gemma import Gemma, Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from deci import Deci
 from deepseek2 import DeepSeek2
 from deepseek import Deepseek
@@ -10,7 +10,7 @@ from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
-from layer_normed import Cohere2, CommandR, StarCoder2
+from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
@@ -33,6 +33,7 @@ from seed_oss import SeedOss
 from smollm3 import SmolLM3
 
 FAMILIES = {
+    "gemma": Gemma,
     "gemma2": Gemma2,
     "gemma3": Gemma3,
     "gemma4": Gemma4,
@@ -62,6 +63,7 @@ FAMILIES = {
     "arcee": Arcee,
     "minicpm": MiniCpm,
     "starcoder2": StarCoder2,
+    "nemotron": Nemotron,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,

@@ -8,7 +8,17 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x ** 3)))
 
 
-class Gemma3(Model):
+class Gemma(Model):
+    """Gemma 1 (arXiv 2403.08295)."""
+
+    def embed(self, tokens):
+        return self.weights["token_embd.weight"][tokens] * np.sqrt(self.key("embedding_length"))
+
+    def feed_forward(self, x, name):
+        return self.linear(gelu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
+
+
+class Gemma3(Gemma):
     def __init__(self, reader, context):
         super().__init__(reader, context)
         width = self.key("embedding_length")
@@ -26,12 +36,6 @@ class Gemma3(Model):
 
     def frequencies_of(self, layer):
         return self.near if self.slides(layer) else self.frequencies
-
-    def embed(self, tokens):
-        return self.weights["token_embd.weight"][tokens] * np.sqrt(self.key("embedding_length"))
-
-    def feed_forward(self, x, name):
-        return self.linear(gelu(self.linear(x, f"{name}.ffn_gate")) * self.linear(x, f"{name}.ffn_up"), f"{name}.ffn_down")
 
     def layer(self, x, layer, cache):
         name = f"blk.{layer}"

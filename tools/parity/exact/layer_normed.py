@@ -1,8 +1,8 @@
 """Decoders whose norms are about the mean: Cohere's Command and Aya (transformers, models/cohere and cohere2), StarCoder2
-(arXiv 2402.19173)."""
+(arXiv 2402.19173), Nemotron (transformers, models/nemotron)."""
 from encoders import Encoder
 from gemma import gelu
-from model import Model
+from model import Model, squared_relu
 
 
 class LayerNormed(Model):
@@ -37,3 +37,10 @@ class StarCoder2(LayerNormed):
 
     def feed_forward(self, x, name):
         return self.linear(gelu(self.linear(x, f"{name}.ffn_up")), f"{name}.ffn_down")
+
+
+class Nemotron(LayerNormed):
+    """Squared ReLU without a gate; the file's norms have their 1 already."""
+
+    def feed_forward(self, x, name):
+        return self.linear(squared_relu(self.linear(x, f"{name}.ffn_up")), f"{name}.ffn_down")
