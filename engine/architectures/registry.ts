@@ -14,6 +14,7 @@ import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
+import { FALCON_H1 } from "./falcon_h1.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA2 } from "./gemma2.ts";
@@ -76,6 +77,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   smollm3: SMOLLM3,
   "gpt-oss": GPT_OSS,
   granitehybrid: GRANITEHYBRID,
+  "falcon-h1": FALCON_H1,
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,

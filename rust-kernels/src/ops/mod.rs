@@ -3,6 +3,7 @@
 pub mod activated;
 pub mod attention;
 pub mod candidates;
+pub mod columns;
 pub mod delta_rule;
 pub mod embed;
 pub mod embed_positions;
@@ -142,4 +143,5 @@ ops! {
     31 => recall::Recall,
     32 => keep::Keep,
     33 => expert_activated::ExpertActivated,
+    34 => columns::Columns,
 }

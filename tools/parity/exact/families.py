@@ -9,7 +9,7 @@ from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from llama import Llama
-from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
+from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from minicpm import MiniCpm
 from mistral3 import Mistral3
@@ -35,6 +35,7 @@ FAMILIES = {
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,
+    "falcon-h1": FalconH1,
     "bert": Bert,
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,
