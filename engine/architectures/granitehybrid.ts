@@ -36,7 +36,7 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const name = (tensor: string) => `blk.${i}.${tensor}`;
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     if (layer.kvHeads === 0) mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
-    else mixAttention(b, mixIn, h, layer, { scale, table }, name, residual);
+    else mixAttention(b, mixIn, h, layer, { scale, table, interleaved: hasPositions }, name, residual);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
     if (experts) addGraniteMixture(b, ffnIn, experts, name, residual);
     else addFeedForward(b, ffnIn, layer.feedForwardLength, name, residual);

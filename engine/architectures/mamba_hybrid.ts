@@ -2,6 +2,7 @@
 import type { Hparams, LayerShape } from "../gguf/hparams.ts";
 import type { MambaHparams } from "../gguf/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
+import { columns } from "../plan/ops/columns.ts";
 import { groupedNorm } from "../plan/ops/grouped_norm.ts";
 import { mamba2, mambaColumns } from "../plan/ops/mamba2.ts";
 import { linear } from "../plan/ops/matmul.ts";
@@ -17,13 +18,13 @@ export interface Residual {
 }
 
 /**
- * A layer of Mamba2 over normed rows x. The file has the decay as -e^A. Sources: "Transformers are SSMs" (arXiv 2405.21060),
+ * A layer of Mamba2 over normed rows x, whose results are normed in their groups unless it says otherwise. The file has the decay as -e^A. Sources: "Transformers are SSMs" (arXiv 2405.21060),
  * section 7; Hugging Face transformers, models/mamba2.
  */
 export function mixMamba2(
   b: PlanBuilder,
   x: Value,
-  m: MambaHparams,
+  { normed = true, ...m }: MambaHparams & { readonly normed?: boolean },
   eps: number,
   name: TensorName,
   residual: Residual,
@@ -34,17 +35,21 @@ export function mixMamba2(
   const [rows] = linear(b, x, [{ name: name("ssm_in"), rows: mambaColumns(m) }]);
   convolveChannels(b, rows, name("ssm_conv1d"), heads);
   mamba2(b, rows, { decay: name("ssm_a"), skip: name("ssm_d"), bias: name("ssm_dt.bias") }, heads);
-  const channels = { first: inner, columns: inner, groups: m.groups };
-  const normed = groupedNorm(b, rows, channels, name("ssm_norm.weight"), eps);
-  linear(b, normed, [{ name: name("ssm_out"), rows: residual.addTo.columns, ...residual }]);
+  const results = { first: inner, columns: inner, groups: m.groups };
+  const out = normed
+    ? groupedNorm(b, rows, results, name("ssm_norm.weight"), eps)
+    : columns(b, rows, results);
+  linear(b, out, [{ name: name("ssm_out"), rows: residual.addTo.columns, ...residual }]);
 }
 
 /** What a layer of attention is beside its heads. */
 export interface AttentionOptions {
   /** What scores are multiplied by. */
   readonly scale: number;
-  /** Rotary angles, of pairs (2i, 2i + 1); absent where heads have no positions. */
+  /** Rotary angles; absent where heads have no positions. */
   readonly table?: Value;
+  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  readonly interleaved?: boolean;
 }
 
 /** Attention of normed rows x, with the biases that the file has. */
@@ -53,11 +58,11 @@ export function mixAttention(
   x: Value,
   h: Hparams,
   { heads, kvHeads }: LayerShape,
-  { scale, table }: AttentionOptions,
+  options: AttentionOptions,
   name: TensorName,
   residual: Residual,
 ): void {
-  const rope = { table, rotated: h.ropeDimensionCount, interleaved: table !== undefined, eps: h.epsilon };
-  const attn = groupedAttention(b, x, { heads, kvHeads, headDim: h.keyLength, ...rope, scale }, name);
+  const rope = { rotated: h.ropeDimensionCount, eps: h.epsilon };
+  const attn = groupedAttention(b, x, { heads, kvHeads, headDim: h.keyLength, ...rope, ...options }, name);
   linear(b, attn, [{ name: name("attn_output"), rows: residual.addTo.columns, ...residual }]);
 }

@@ -18,6 +18,7 @@ import { COHERE2, COMMAND_R } from "./cohere.ts";
 import { DECI } from "./deci.ts";
 import { DEEPSEEK } from "./deepseek.ts";
 import { ERNIE45_MOE } from "./ernie45_moe.ts";
+import { FALCON_H1 } from "./falcon_h1.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA } from "./gemma.ts";
@@ -100,6 +101,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   smollm3: SMOLLM3,
   "gpt-oss": GPT_OSS,
   granitehybrid: GRANITEHYBRID,
+  "falcon-h1": FALCON_H1,
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,

@@ -7,8 +7,9 @@ import { GgufBuilder } from "./testing.ts";
 import type { GgufFile } from "./types.ts";
 
 /*
- * Files of granitehybrid, nemotron_h and nemotron_h_moe whose keys or tensors are spoilt. All have a layer of Mamba2 and one of
- * attention; nemotron_h's third is a feed-forward, in nemotron_h_moe of experts, which granitehybrid has in each layer.
+ * Files of granitehybrid, nemotron_h, nemotron_h_moe and falcon-h1 whose keys or tensors are spoilt. The first three have a layer of
+ * Mamba2 and one of attention; nemotron_h's third is a feed-forward, in nemotron_h_moe of experts, which granitehybrid has in each
+ * layer. falcon-h1's one layer has Mamba2, attention and a feed-forward.
  */
 
 const WIDTH = 64;
@@ -21,7 +22,7 @@ const CHANNELS = INNER + 2 * MAMBA.groups * MAMBA.stateSize;
 const NO_KEY = "none";
 const RMS_EPSILON = "attention.layer_norm_rms_epsilon";
 
-type Name = "granitehybrid" | "nemotron_h" | "nemotron_h_moe";
+type Name = "granitehybrid" | "nemotron_h" | "nemotron_h_moe" | "falcon-h1";
 type Value = number | boolean | readonly number[] | typeof NO_KEY;
 type Changes = Readonly<Record<string, Value | undefined>>;
 
@@ -37,6 +38,7 @@ const KEYS: Changes = {
 };
 const OWN: Readonly<Record<Name, Changes>> = {
   granitehybrid: { block_count: 2, feed_forward_length: FFN, "attention.head_count_kv": [0, 2] },
+  "falcon-h1": { block_count: 1, feed_forward_length: FFN, "attention.head_count_kv": 2 },
   nemotron_h: { block_count: 3, feed_forward_length: [0, 0, FFN], "attention.head_count_kv": [0, 2, 0] },
   nemotron_h_moe: {
     block_count: 3,
@@ -83,14 +85,16 @@ function fileWith(
   add("blk.0.ssm_dt.bias", MAMBA.heads);
   add("blk.0.ssm_a", 1, MAMBA.heads);
   add("blk.0.ssm_d", 1, MAMBA.heads);
-  add("blk.0.ssm_norm.weight", INNER / MAMBA.groups, MAMBA.groups);
+  const both = architecture === "falcon-h1";
+  if (!both) add("blk.0.ssm_norm.weight", INNER / MAMBA.groups, MAMBA.groups);
   add("blk.0.ssm_out.weight", INNER, WIDTH);
-  add("blk.1.attn_norm.weight", WIDTH);
-  add("blk.1.attn_q.weight", WIDTH, WIDTH);
-  add("blk.1.attn_k.weight", WIDTH, 32);
-  add("blk.1.attn_v.weight", WIDTH, 32);
-  add("blk.1.attn_output.weight", WIDTH, WIDTH);
-  if (architecture !== "granitehybrid") add("blk.2.attn_norm.weight", WIDTH);
+  const attention = both ? "blk.0." : "blk.1.";
+  add(`${attention}attn_norm.weight`, WIDTH);
+  add(`${attention}attn_q.weight`, WIDTH, WIDTH);
+  add(`${attention}attn_k.weight`, WIDTH, 32);
+  add(`${attention}attn_v.weight`, WIDTH, 32);
+  add(`${attention}attn_output.weight`, WIDTH, WIDTH);
+  if (architecture.startsWith("nemotron")) add("blk.2.attn_norm.weight", WIDTH);
   if (architecture === "nemotron_h") {
     add("blk.2.ffn_up.weight", WIDTH, FFN);
     add("blk.2.ffn_down.weight", FFN, WIDTH);
@@ -108,8 +112,9 @@ function fileWith(
       add("blk.2.ffn_latent_up.weight", LATENT, WIDTH);
     }
   }
-  for (const layer of architecture === "granitehybrid" ? [0, 1] : []) {
-    add(`blk.${layer}.ffn_norm.weight`, WIDTH);
+  const halves = { granitehybrid: [0, 1], "falcon-h1": [0], nemotron_h: [], nemotron_h_moe: [] };
+  for (const layer of halves[architecture]) {
+    add(`blk.${layer}.ffn_norm${both ? "" : ".weight"}`, WIDTH);
     if (changes.expert_count) {
       add(`blk.${layer}.ffn_gate_inp.weight`, WIDTH, 5);
       for (const name of ["gate", "up"]) add(`blk.${layer}.ffn_${name}_exps.weight`, WIDTH, FFN, 5);
@@ -129,8 +134,8 @@ function fileWith(
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test("a layer without KV heads is Mamba2's, and only attention has a KV cache", () => {
-  for (const architecture of ["granitehybrid", "nemotron_h", "nemotron_h_moe"] as const) {
+Deno.test("a layer without KV heads is Mamba2's, but for falcon-h1's; only attention has a KV cache", () => {
+  for (const architecture of ["granitehybrid", "nemotron_h", "nemotron_h_moe", "falcon-h1"] as const) {
     const plan = buildPlan(fileWith(architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
     const { heads, headDim, stateSize } = MAMBA;
@@ -151,6 +156,24 @@ Deno.test("the norm of a single group may have one dimension, as llama.cpp's qua
     };
     const plan = buildPlan(fileWith("granitehybrid", tensors, { "ssm.group_count": 1 }));
     assertEquals(plan.ops.flatMap((op) => op.op === "grouped_norm" ? [op.groups] : []), [1]);
+  }
+});
+
+Deno.test("falcon-h1: attention and Mamba2 of one layer read the same rows; Mamba2's results are normed where the file has the norm", () => {
+  const norm = { "blk.0.ssm_norm.weight": [INNER / MAMBA.groups, MAMBA.groups] };
+  for (const [tensors, what] of [[{}, "columns"], [norm, "grouped_norm"]] as const) {
+    const { ops, tensors: read } = buildPlan(fileWith("falcon-h1", tensors));
+    const results = ops.flatMap((op) => op.op === "columns" || op.op === "grouped_norm" ? [op] : []);
+    assertEquals(results.map(({ op, first }) => [op, first]), [[what, INNER]]);
+    const products = ops.flatMap((op) => op.op === "matmul" ? [op] : []);
+    const [attention, mamba] = ["attn_q", "ssm_in"].map((name) =>
+      products.find(({ parts }) => read[parts[0].weight].info.name === `blk.0.${name}.weight`)
+    );
+    assertEquals(attention!.x, mamba!.x);
+    assertEquals(ops.flatMap((op) => op.op === "rope_append" ? [[op.rotated, op.interleaved]] : []), [[
+      16,
+      false,
+    ]]);
   }
 });
 
@@ -236,6 +259,14 @@ const REFUSED: readonly (readonly [Name, key: string, value: Value | undefined, 
   ["granitehybrid", "attention.scale", -0.5],
   ["granitehybrid", "expert_used_count", 6, EXPERTS],
   ["granitehybrid", "expert_gating_func", 2, EXPERTS],
+  ["falcon-h1", "attention.head_count_kv", 3],
+  ["falcon-h1", "attention.head_count_kv", 0],
+  ["falcon-h1", "feed_forward_length", undefined],
+  ["falcon-h1", "ssm.conv_kernel", 3],
+  ["falcon-h1", "ssm.group_count", undefined],
+  ["falcon-h1", "ssm.inner_size", INNER - 32],
+  ["falcon-h1", "ssm.state_size", 512],
+  ["falcon-h1", "expert_count", 4],
   ["nemotron_h", "ssm.state_size", 24],
   ["nemotron_h", "ssm.time_step_rank", 2 ** 32 - 1],
   ["nemotron_h", "attention.head_count_kv", [0, 2]],
@@ -279,6 +310,14 @@ const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined
   ["granitehybrid", "blk.0.ffn_gate_exps.weight", [WIDTH, FFN, 5]],
   ["granitehybrid", "blk.1.ffn_gate_exps.weight", [WIDTH, FFN, 4], EXPERTS],
   ["granitehybrid", "blk.1.ffn_down_shexp.weight", undefined, EXPERTS],
+  ["falcon-h1", "blk.0.ssm_in.weight", [WIDTH, mambaColumns(MAMBA) - 1]],
+  ["falcon-h1", "blk.0.ssm_norm.weight", [INNER]],
+  ["falcon-h1", "blk.1.ssm_norm.weight", [INNER / MAMBA.groups, MAMBA.groups]],
+  ["falcon-h1", "blk.0.ssm_out.weight", [INNER / 2, WIDTH]],
+  ["falcon-h1", "blk.0.attn_k.weight", undefined],
+  ["falcon-h1", "blk.0.attn_q_norm.weight", [16]],
+  ["falcon-h1", "blk.0.ffn_norm", undefined],
+  ["falcon-h1", "blk.0.ffn_gate.weight", undefined],
   ["nemotron_h", "blk.0.ssm_norm.weight", [INNER / 4, 4]],
   ["nemotron_h", "blk.1.attn_q.weight", undefined],
   ["nemotron_h", "blk.2.ffn_up.weight", [WIDTH, 2 * FFN]],

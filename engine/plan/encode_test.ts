@@ -47,10 +47,12 @@ const MODELS = {
   qwen3moe: smallTransformer({ architecture: "qwen3moe", type: "Q8_0", headNorms: true }),
   lfm2: smallLfm2({ architecture: "lfm2", type: "Q8_0" }),
   nemotron_h: smallMambaHybrid({ architecture: "nemotron_h", type: "Q8_0" }),
+  "falcon-h1": smallMambaHybrid({ architecture: "falcon-h1", type: "Q8_0" }),
 };
 const SIZES = { kvBlocks: 9, stateSlots: 3, maxRows: 48, maxLogitRows: 5 };
 const DELTA = [8 * 64, 3, 4, 64, 64];
 const CONV = [256, 2, 0, 0, 0];
+const MAMBA = [8 * 32 + 2 * 2 * 64, 3, 8, 32, 65];
 /**
  * KV type, blocks, groups, layers, each group's window, each layer's heads, head dimension and group; recurrent layers and
  * slots, each layer's channels and inputs of the convolution, and heads, rows and columns of its matrices.
@@ -60,7 +62,8 @@ const SHAPES = {
   qwen35: [[1, 9, 1, 1, 0, 2, 32, 0], [3, 3, ...DELTA, ...DELTA, ...DELTA]],
   qwen3moe: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
   lfm2: [[0, 9, 1, 1, 0, 2, 32, 0], [2, 3, ...CONV, ...CONV]],
-  nemotron_h: [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, 8 * 32 + 2 * 2 * 64, 3, 8, 32, 65]],
+  nemotron_h: [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, ...MAMBA]],
+  "falcon-h1": [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, ...MAMBA]],
 } as const;
 
 /** Form, kind of rows (and of experts how many there are and how many a row chooses), columns, place. */
@@ -69,7 +72,7 @@ function readBuffer(r: Reader): number[] {
   return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];
 }
 
-for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as const) {
+for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon-h1"] as const) {
   Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
@@ -189,6 +192,9 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h"] as cons
         case "grouped_norm":
           assertEquals([code, ...r.u32s(4)], [27, op.x, op.first, op.weight, 2]);
           assertEquals([r.f32(), ...r.u32s(3)], [op.eps, ...forms(op.out)]);
+          break;
+        case "columns":
+          assertEquals([code, ...r.u32s(5)], [34, op.x, op.first, ...forms(op.out)]);
           break;
         case "gated_conv":
           assertEquals([code, ...r.u32s(2)], [28, op.x, op.weight]);

@@ -36,6 +36,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "lfm2-f16": { architecture: "lfm2", type: "F16" },
   "lfm2moe-q4_0": { architecture: "lfm2moe", type: "Q4_0" },
   "granitehybrid-f16": { architecture: "granitehybrid", type: "F16" },
+  "falcon-h1-q8_0": { architecture: "falcon-h1", type: "Q8_0" },
   "nemotron_h-q8_0": { architecture: "nemotron_h", type: "Q8_0" },
 };
 

@@ -34,9 +34,12 @@ export interface SmallLfm2 {
   readonly type: TensorType;
 }
 
-/** A layer of Mamba2, one of attention without positions, and a feed-forward: a layer of its own in nemotron_h. */
+/**
+ * A layer of Mamba2, one of attention without positions, and a feed-forward: a layer of its own in nemotron_h. In falcon-h1 one layer
+ * has all of them, and its attention has positions.
+ */
 export interface SmallMambaHybrid {
-  readonly architecture: "granitehybrid" | "nemotron_h";
+  readonly architecture: "granitehybrid" | "nemotron_h" | "falcon-h1";
   /** Format of the matrices. */
   readonly type: TensorType;
 }
@@ -62,6 +65,7 @@ export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 |
       return smallLfm2(options);
     case "granitehybrid":
     case "nemotron_h":
+    case "falcon-h1":
       return smallMambaHybrid(options);
     default:
       return smallTransformer(options);
@@ -239,8 +243,8 @@ export function smallLfm2({ architecture, type }: SmallLfm2): GgufFile {
 const MAMBA = { heads: 8, headDim: 32, groups: 2, stateSize: 64 };
 
 export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): GgufFile {
-  const granite = architecture === "granitehybrid";
-  const layers = granite ? 2 : 3;
+  const [granite, both] = [architecture === "granitehybrid", architecture === "falcon-h1"];
+  const layers = both ? 1 : granite ? 2 : 3;
   const file = new SmallFile(architecture, layers, type);
   const inner = MAMBA.heads * MAMBA.headDim;
   const channels = inner + 2 * MAMBA.groups * MAMBA.stateSize;
@@ -253,8 +257,8 @@ export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): Gguf
   });
   const counts = (key: string, values: number[]) =>
     file.builder.array(`${architecture}.${key}`, "INT32", values.slice(0, layers));
-  counts("attention.head_count_kv", [0, KV_HEADS, 0]);
-  if (!granite) counts("feed_forward_length", [0, 0, FEED_FORWARD]);
+  if (!both) counts("attention.head_count_kv", [0, KV_HEADS, 0]);
+  if (!both && !granite) counts("feed_forward_length", [0, 0, FEED_FORWARD]);
   // Powers of two, which print the same as 32-bit floats.
   const scales = { embedding_scale: 8, residual_scale: 0.25, "attention.scale": 0.0625, logit_scale: 4 };
   for (const [key, value] of Object.entries(granite ? scales : {})) {
@@ -271,16 +275,18 @@ export function smallMambaHybrid({ architecture, type }: SmallMambaHybrid): Gguf
       file.vector(`${prefix}ssm_conv1d.bias`, channels);
       file.vector(`${prefix}ssm_dt.bias`, MAMBA.heads);
       for (const name of ["ssm_a", "ssm_d"]) file.vector(prefix + name, 1, MAMBA.heads);
-      file.vector(`${prefix}ssm_norm.weight`, inner / MAMBA.groups, MAMBA.groups);
+      if (!both) file.vector(`${prefix}ssm_norm.weight`, inner / MAMBA.groups, MAMBA.groups);
       file.matrix(`${prefix}ssm_out`, inner, EMBEDDING);
-    } else if (layer === 1) {
+    }
+    if (both || layer === 1) {
       file.matrix(`${prefix}attn_q`, EMBEDDING, HEADS * HEAD);
       for (const name of ["attn_k", "attn_v"]) file.matrix(prefix + name, EMBEDDING, KV_HEADS * HEAD);
       file.matrix(`${prefix}attn_output`, HEADS * HEAD, EMBEDDING);
     }
-    if (granite) file.vector(`${prefix}ffn_norm.weight`, EMBEDDING);
-    if (granite) file.matrix(`${prefix}ffn_gate`, EMBEDDING, FEED_FORWARD);
-    if (!granite && layer < 2) continue;
+    if (granite || both) {
+      file.vector(`${prefix}ffn_norm${both ? "" : ".weight"}`, EMBEDDING);
+      file.matrix(`${prefix}ffn_gate`, EMBEDDING, FEED_FORWARD);
+    } else if (layer < 2) continue;
     file.matrix(`${prefix}ffn_up`, EMBEDDING, FEED_FORWARD);
     file.matrix(`${prefix}ffn_down`, FEED_FORWARD, EMBEDDING);
   }

@@ -1,9 +1,10 @@
-/** Hybrids of Mamba2 and attention: granitehybrid and nemotron_h, both dense and with experts. */
+/** Hybrids of Mamba2 and attention: granitehybrid and nemotron_h, both dense and with experts, and falcon-h1. */
 import {
   type DecoderShape,
   expertCounts,
   type ExpertsShape,
   writeAttention,
+  writeCounts,
   writeEnds,
   writeExperts,
   writeFeedForward,
@@ -98,6 +99,60 @@ export const GRANITEHYBRID_MOE: Family<GraniteShape> = {
   },
   real: { "granite-4.0-h-tiny": GRANITE_4_TINY },
   write: writeGranite,
+};
+
+/** Mamba2 and attention in every layer; Mamba2's results are not normed. */
+export const FALCON_H1: Family<DecoderShape & { readonly mamba: MambaShape }> = {
+  tiny: {
+    ...TINY,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 1e11,
+    untied: true,
+    mamba: { heads: 12, headDim: 64, groups: 2, stateSize: 48 },
+  },
+  real: {
+    "falcon-h1-0.5b": {
+      embedding: 1024,
+      feedForward: 2048,
+      layers: 36,
+      vocabulary: 32_784,
+      context: 16_384,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 64,
+      ropeBase: 1e11,
+      untied: true,
+      mamba: { heads: 24, headDim: 64, groups: 1, stateSize: 128 },
+    },
+    "falcon-h1-7b": {
+      embedding: 3072,
+      feedForward: 12_288,
+      layers: 44,
+      vocabulary: 130_049,
+      context: 1 << 18,
+      heads: 12,
+      kvHeads: 2,
+      headDim: 128,
+      ropeBase: 1e11,
+      untied: true,
+      mamba: { heads: 24, headDim: 128, groups: 1, stateSize: 256 },
+    },
+  },
+  write(file, shape) {
+    writeCounts(file, shape, mambaCounts(shape.mamba));
+    writeReals(file, shape);
+    writeEnds(file, shape);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, shape.embedding);
+      writeAttention(file, block, shape);
+      writeMamba(file, block, shape.embedding, shape.mamba, false);
+      file.vector(`${block}.ffn_norm`, shape.embedding);
+      writeFeedForward(file, block, shape);
+    }
+  },
 };
 
 export const NEMOTRON_H: Family<MambaHybridShape> = {
@@ -260,16 +315,22 @@ function writeKeys(file: SynthFile, shape: MambaHybridShape): string[] {
     "attention.value_length": shape.headDim,
     "rope.dimension_count": shape.headDim,
     vocab_size: shape.vocabulary,
-    "ssm.conv_kernel": 4,
-    "ssm.inner_size": mamba.heads * mamba.headDim,
-    "ssm.state_size": mamba.stateSize,
-    "ssm.time_step_rank": mamba.heads,
-    "ssm.group_count": mamba.groups,
+    ...mambaCounts(mamba),
   });
   const kvHeads = mixers.map((mixer) => mixer === "*" ? shape.kvHeads : 0);
   file.keys("attention.head_count_kv", "UINT32", kvHeads);
   writeReals(file, shape);
   return mixers;
+}
+
+function mambaCounts({ heads, headDim, groups, stateSize }: MambaShape): Record<string, number> {
+  return {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": heads * headDim,
+    "ssm.state_size": stateSize,
+    "ssm.time_step_rank": heads,
+    "ssm.group_count": groups,
+  };
 }
 
 function writeMixer(file: SynthFile, block: string, shape: MambaHybridShape, mixer: string): void {
@@ -282,6 +343,7 @@ function writeMamba(
   block: string,
   embedding: number,
   { heads, headDim, groups, stateSize }: MambaShape,
+  normed = true,
 ): void {
   const inner = heads * headDim;
   const channels = inner + 2 * groups * stateSize;
@@ -292,6 +354,8 @@ function writeMamba(
   file.vector(`${block}.ssm_dt.bias`, heads, -1, 0.7);
   file.floats(`${block}.ssm_a`, [1, heads], (random) => -Math.exp(0.8 * random.normal()));
   file.floats(`${block}.ssm_d`, [1, heads], (random) => 1 + 0.3 * random.normal());
-  file.floats(`${block}.ssm_norm.weight`, [inner / groups, groups], (random) => 1 + 0.1 * random.normal());
+  if (normed) {
+    file.floats(`${block}.ssm_norm.weight`, [inner / groups, groups], (random) => 1 + 0.1 * random.normal());
+  }
   file.matrix(`${block}.ssm_out`, inner, embedding);
 }

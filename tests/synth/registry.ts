@@ -11,8 +11,8 @@ import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
-import { GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MELLUM } from "./mellum.ts";
+import { FALCON_H1, GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
@@ -36,6 +36,7 @@ const ALL = {
   gemma4: GEMMA4,
   gemma4_moe: GEMMA4_MOE,
   "gemma-embedding": GEMMA_EMBEDDING,
+  "falcon-h1": FALCON_H1,
   nemotron_h: NEMOTRON_H,
   nemotron_h_moe: NEMOTRON_H_MOE,
   bert: BERT,

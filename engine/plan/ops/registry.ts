@@ -15,6 +15,7 @@ import type { WordWriter } from "../words.ts";
 import { ACTIVATED } from "./activated.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
+import { COLUMNS } from "./columns.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { EMBED_POSITIONS } from "./embed_positions.ts";
@@ -79,6 +80,7 @@ export const KINDS = [
   KEEP,
   EXPERT_ACTIVATED,
   HEAD_MATMUL,
+  COLUMNS,
 ] as const;
 
 /** One op of a plan. */

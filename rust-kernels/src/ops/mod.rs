@@ -3,6 +3,7 @@
 pub mod activated;
 pub mod attention;
 pub mod candidates;
+pub mod columns;
 pub mod delta_rule;
 pub mod embed;
 pub mod embed_positions;
@@ -143,5 +144,6 @@ ops! {
     31 => recall::Recall,
     32 => keep::Keep,
     33 => expert_activated::ExpertActivated,
+    34 => columns::Columns,
     36 => head_matmul::HeadMatMul,
 }

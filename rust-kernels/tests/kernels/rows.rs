@@ -1,10 +1,11 @@
-//! RMSNorm and activations: what they compute and where they put it.
+//! RMSNorm, activations and columns: what they compute and where they put it.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
 use compy::kernels::activations::Activation;
 use compy::kernels::norm::Outputs;
 use compy::kernels::quant_rows::{QuantRows, row_bytes};
+use compy::ops::columns::PutRow;
 use compy::ops::glu::ActivationRow;
 use compy::ops::quantize::QuantizeRow;
 use compy::ops::rms_norm::NormRow;
@@ -119,6 +120,41 @@ fn rms_norm_matches_f64() {
         let (mut random, mut buffers) = (Random::new(1), Buffers::new());
         let cases = share(12_000);
         (0..cases).for_each(|_| rms_norm_case(k, &mut random, &mut buffers));
+        cases
+    });
+}
+
+/// Columns of a longer row, in each form that is wanted.
+fn columns_case(k: Isa, random: &mut Random, b: &mut Buffers) {
+    let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
+    let n = if wanted == Wanted::Float { random.between(1, 257) } else { BLOCK * random.between(1, 16) };
+    let (first, row) = (random.below(40), random.below(4));
+    let x = activations(first + n, random);
+    let float = b.float.tail::<f32>((row + 1) * n);
+    let [quant, want_quant] = &mut b.quant;
+    let quant = quant_rows(k, quant, if wanted == Wanted::Float { BLOCK } else { n });
+    let out = Outputs {
+        float: if wanted == Wanted::Quant { std::ptr::null_mut() } else { float.as_mut_ptr() },
+        float_stride: n,
+        quant: (wanted != Wanted::Float).then_some(quant),
+        fine: None,
+    };
+    // SAFETY: all buffers have the sizes that the op wants.
+    unsafe { k.run(PutRow { x: b.inputs[0].copy(&x).as_ptr().add(first), columns: n, out: &out, row }) }
+    if wanted != Wanted::Quant {
+        assert_same_bits(&float[row * n..], &x[first..], || format!("{} {n} columns", k.name()));
+    }
+    if wanted != Wanted::Float {
+        assert_quantised(k, &quant, row, 0, &x[first..], want_quant);
+    }
+}
+
+#[test]
+fn columns_keep_their_bits() {
+    on_every_isa("columns", |k| {
+        let (mut random, mut buffers) = (Random::new(15), Buffers::new());
+        let cases = share(2000);
+        (0..cases).for_each(|_| columns_case(k, &mut random, &mut buffers));
         cases
     });
 }

@@ -12,7 +12,7 @@ from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from llama import Llama
-from mamba_hybrids import GraniteHybrid, NemotronH, NemotronHMoe
+from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mellum import Mellum
 from minicpm import MiniCpm
@@ -41,6 +41,7 @@ FAMILIES = {
     "lfm2": Lfm2,
     "lfm2moe": Lfm2Moe,
     "granitehybrid": GraniteHybrid,
+    "falcon-h1": FalconH1,
     "bert": Bert,
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,

@@ -1,4 +1,4 @@
-"""Granite 4's hybrids, and Nemotron-H: Mamba2, token after token as the paper has it (arXiv 2405.21060, section 7), beside
+"""Granite 4's hybrids, Nemotron-H and Falcon-H1: Mamba2, token after token as the paper has it (arXiv 2405.21060, section 7), beside
 attention."""
 import numpy as np
 
@@ -9,7 +9,7 @@ from model import Model, sigmoid, silu, squared_relu
 class MambaHybrid(Model):
     def __init__(self, reader, context):
         super().__init__(reader, context)
-        self.kv_heads = max(self.kv_heads)  # 0 in layers without attention
+        self.kv_heads = int(np.max(self.kv_heads))  # 0 in layers without attention
         self.scale = self.key("attention.scale", self.scale)
 
     def convolve(self, x, layer, cache):
@@ -45,10 +45,13 @@ class MambaHybrid(Model):
             state = state * decay[t][:, None, None] + written
             out[t] = np.einsum("hpn,hn->hp", state, read[t]) + skip * values[t]
         cache.states[layer] = state
-        gated = (out.reshape(n, inner) * silu(gate)).reshape(n, groups, inner // groups)
-        normed = gated / np.sqrt(np.mean(gated * gated, axis=-1, keepdims=True) + self.eps)
-        normed = normed * self.weights[f"{name}.ssm_norm.weight"].reshape(groups, inner // groups)
-        return self.linear(normed.reshape(n, inner), f"{name}.ssm_out")
+        gated = out.reshape(n, inner) * silu(gate)
+        return self.linear(self.norm_groups(gated, f"{name}.ssm_norm", groups), f"{name}.ssm_out")
+
+    def norm_groups(self, x, name, groups):
+        grouped = x.reshape(len(x), groups, -1)
+        normed = grouped / np.sqrt(np.mean(grouped * grouped, axis=-1, keepdims=True) + self.eps)
+        return (normed * self.weights[f"{name}.weight"].reshape(groups, -1)).reshape(x.shape)
 
     def mix(self, x, layer, cache):
         recurrent = f"blk.{layer}.ssm_a" in self.weights
@@ -76,6 +79,24 @@ class GraniteHybrid(MambaHybrid):
 
     def logits(self, rows):
         return super().logits(rows) / self.key("logit_scale", 1)
+
+
+class FalconH1(MambaHybrid):
+    """Both mixers in each layer, side by side, as Hugging Face's modeling_falcon_h1.py has it; the multipliers are in the weights."""
+
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        for name in [f"blk.{layer}.ffn_norm" for layer in range(self.layers)]:
+            self.weights[f"{name}.weight"] = self.weights[name]  # files have it without the ending
+
+    def norm_groups(self, x, name, groups):
+        return super().norm_groups(x, name, groups) if f"{name}.weight" in self.weights else x
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        normed = self.norm(x, f"{name}.attn_norm")
+        x = x + self.mamba2(normed, layer, cache) + self.attention(normed, layer, cache)
+        return x + self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name)
 
 
 class NemotronH(MambaHybrid):

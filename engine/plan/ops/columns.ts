@@ -1,0 +1,22 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats, forms, integer } from "../operands.ts";
+
+/** out = as many columns of x, from `first` on, as out has. */
+export const COLUMNS = opKind({
+  op: "columns",
+  code: 34,
+  operands: { x: floats("read"), first: integer, out: forms("write", 3) },
+  text: (op, t) => `${t.forms(op.out)} = columns(${t.buffer(op.x)} from column ${op.first})`,
+});
+
+/** Some columns of x, as a value of their own. */
+export function columns(
+  b: PlanBuilder,
+  x: Value,
+  { first, columns }: { readonly first: number; readonly columns: number },
+): Value {
+  const out = b.value("columns", x.rows, columns);
+  b.push({ op: "columns", x: b.asFloat(x), first, out: out.forms });
+  return out;
+}
