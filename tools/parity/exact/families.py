@@ -3,6 +3,7 @@ from gguf import GGUFReader
 
 from arcee import Arcee
 from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
+from gemma3n import Gemma3n
 from deci import Deci
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
@@ -30,6 +31,7 @@ from smollm3 import SmolLM3
 FAMILIES = {
     "gemma2": Gemma2,
     "gemma3": Gemma3,
+    "gemma3n": Gemma3n,
     "gemma4": Gemma4,
     "gemma-embedding": GemmaEmbedding,
     "lfm2": Lfm2,
