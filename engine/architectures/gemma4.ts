@@ -32,7 +32,7 @@ export const GEMMA4: Architecture = {
 };
 
 /** What layers with a window have, and those without. */
-interface Kind {
+export interface Kind {
   readonly headDim: number;
   readonly rotated: number;
   readonly table: Value;
@@ -46,7 +46,7 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const sliding = keys.windowLayers(h.blockCount);
   const own = h.blockCount - sharedLayers(keys, h.blockCount);
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
-  const kinds = { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };
+  const kinds = attentionKinds(b, keys, h, rope);
   const perLayer = perLayerInputs(b, x, keys, h);
   const mixture = keys.metadata.getCount(keys.name("expert_count"), 0) > 0
     ? readExpertHparams(b.file, h)
@@ -64,11 +64,8 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     if (mixture) denseAndExperts(b, x, width, h.epsilon, mixture, name, after);
     else geGlu(b, x, width, h.epsilon, name, after);
     if (!perLayer) continue;
-    const columns = perLayer.columns / h.blockCount;
-    const [open] = linear(b, x, [{ name: name("inp_gate"), rows: columns }]);
-    const gated = gate(b, open, perLayer, { activation: "gelu", from: layer * columns, columns });
-    const [out] = linear(b, gated, [{ name: name("proj"), rows: h.embeddingLength }]);
-    postNorm(b, out, name("post_norm"), h.epsilon, x, last);
+    const made = layerInput(b, x, perLayer, h, layer);
+    postNorm(b, made, name("post_norm"), h.epsilon, x, last);
   }
   return x;
 }
@@ -98,11 +95,15 @@ function denseAndExperts(
 }
 
 /** Layers at the end that read what earlier ones keep. */
-function sharedLayers(keys: ArchitectureKeys, layers: number): number {
+export function sharedLayers(keys: ArchitectureKeys, layers: number): number {
   const name = "attention.shared_kv_layers";
   const shared = keys.metadata.getCount(keys.name(name), 0);
   if (shared >= layers) keys.refuse(name, String(shared), `below the ${layers} layers`);
   return shared;
+}
+
+export function attentionKinds(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: Rope) {
+  return { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };
 }
 
 function fullKind(b: PlanBuilder, h: Hparams, rope: Rope): Kind {
@@ -137,7 +138,12 @@ function slidingKind(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: R
 }
 
 /** What every layer gets of a token beside its row: [layers x columns]. Absent where the model has no such embeddings. */
-function perLayerInputs(b: PlanBuilder, x: Value, keys: ArchitectureKeys, h: Hparams): Value | undefined {
+export function perLayerInputs(
+  b: PlanBuilder,
+  x: Value,
+  keys: ArchitectureKeys,
+  h: Hparams,
+): Value | undefined {
   const name = "embedding_length_per_layer_input";
   if (keys.metadata.getCount(keys.name(name), 0) === 0) return undefined;
   const columns = keys.count(name, MAX.perLayer);
@@ -150,7 +156,16 @@ function perLayerInputs(b: PlanBuilder, x: Value, keys: ArchitectureKeys, h: Hpa
   return inputs;
 }
 
-function attentionHalf(
+/** What a layer makes of rows x and of its own part of `inputs`, up to the norm behind it. */
+export function layerInput(b: PlanBuilder, x: Value, inputs: Value, h: Hparams, layer: number): Value {
+  const columns = inputs.columns / h.blockCount;
+  const [open] = linear(b, x, [{ name: `blk.${layer}.inp_gate`, rows: columns }]);
+  const gated = gate(b, open, inputs, { activation: "gelu", from: layer * columns, columns });
+  return linear(b, gated, [{ name: `blk.${layer}.proj`, rows: h.embeddingLength }])[0];
+}
+
+/** What a layer's attention makes of normed rows, up to the norm behind it; not its `own`, the keys and values are an earlier layer's. */
+export function attentionHalf(
   b: PlanBuilder,
   x: Value,
   h: Hparams,

@@ -24,6 +24,7 @@ import { GRANITEHYBRID } from "./granitehybrid.ts";
 import { GEMMA } from "./gemma.ts";
 import { GEMMA2 } from "./gemma2.ts";
 import { GEMMA3 } from "./gemma3.ts";
+import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4 } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
@@ -94,6 +95,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   qwen35moe: QWEN35MOE,
   qwen3next: QWEN3NEXT,
   gemma3: GEMMA3,
+  gemma3n: GEMMA3N,
   gemma4: GEMMA4,
   "gemma-embedding": GEMMA_EMBEDDING,
   lfm2: LFM2,

@@ -41,6 +41,8 @@ export interface RowsOf {
   readonly name: string;
   readonly first: number;
   readonly of: number;
+  /** The matrices lie behind each other, all of as many rows: the tensor has a dimension more. */
+  readonly stacked?: boolean;
 }
 
 /**
@@ -143,7 +145,8 @@ export class PlanBuilder {
       const info = requireTensor(this.file, tensor, isVector ? [columns] : [columns, rows]);
       return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(info, 1) });
     }
-    const whole = requireTensor(this.file, tensor.name, [columns, tensor.of]);
+    const below = tensor.stacked ? [rows, tensor.of / rows] : [tensor.of];
+    const whole = requireTensor(this.file, tensor.name, [columns, ...below]);
     const info = rowsOf(whole, tensor, [columns, rows]);
     return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(whole, 1) });
   }

@@ -74,6 +74,12 @@ export class SynthFile {
     });
   }
 
+  /** The tensor NAME.weight that has the same type in all of the model's formats; values are drawn as `matrix` draws them. */
+  plain(name: string, type: "F32" | "F16", ...shape: number[]): void {
+    const count = shape.reduce((product, n) => product * n);
+    this.sink.tensor(`${name}.weight`, type, shape, () => weights(type, count, this.random(name)));
+  }
+
   /** A tensor of F32 by its whole name, of normally distributed values. */
   vector(name: string, length: number, mean = 1, spread = 0.1): void {
     this.floats(name, [length], (random) => mean + spread * random.normal());

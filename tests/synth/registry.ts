@@ -1,5 +1,6 @@
 import type { Dimensions, Family } from "./family.ts";
 import { GEMMA2, GEMMA3 } from "./gemma3.ts";
+import { GEMMA3N } from "./gemma3n.ts";
 import { GEMMA4, GEMMA4_MOE } from "./gemma4.ts";
 import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
 import { DECI } from "./deci.ts";
@@ -33,6 +34,7 @@ const ALL = {
   gemma: GEMMA,
   gemma2: GEMMA2,
   gemma3: GEMMA3,
+  gemma3n: GEMMA3N,
   gemma4: GEMMA4,
   gemma4_moe: GEMMA4_MOE,
   "gemma-embedding": GEMMA_EMBEDDING,

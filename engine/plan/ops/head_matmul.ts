@@ -8,7 +8,7 @@ import { flag, floats, integer, product } from "../operands.ts";
  */
 export const HEAD_MATMUL = opKind({
   op: "head_matmul",
-  code: 36,
+  code: 39,
   operands: {
     x: floats("read"),
     weight: product,

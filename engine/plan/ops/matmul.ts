@@ -1,4 +1,4 @@
-import type { PlanBuilder, Value } from "../builder.ts";
+import type { PlanBuilder, RowsOf, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, groups, integer, optional, product, real, weights } from "../operands.ts";
 
@@ -34,7 +34,7 @@ export interface Linear {
   readonly name: string;
   readonly rows: number;
   /** The matrix is that part of the tensor's rows. */
-  readonly part?: { readonly first: number; readonly of: number };
+  readonly part?: Omit<RowsOf, "name">;
   /** Adds to this value (a residual connection) instead of making a new one. */
   readonly addTo?: Value;
   /** How many times the product is added to `addTo`; by default once. */
@@ -75,6 +75,15 @@ export function fused(name: string, rows: readonly number[]): Linear[] {
   const of = rows.reduce((sum, n) => sum + n);
   let first = 0;
   return rows.map((rows) => ({ name, rows, part: { first: (first += rows) - rows, of } }));
+}
+
+/** So many matrices of as many rows in one tensor of three dimensions. */
+export function stacked(name: string, count: number, rows: number): Linear[] {
+  const of = count * rows;
+  return Array.from(
+    { length: count },
+    (_, i) => ({ name, rows, part: { first: i * rows, of, stacked: true } }),
+  );
 }
 
 /** `blk.3.attn_q` -> `attn_q`. */

@@ -13,6 +13,7 @@ import {
 import type { Choice, Plan, TensorId } from "../plan.ts";
 import type { WordWriter } from "../words.ts";
 import { ACTIVATED } from "./activated.ts";
+import { ALTUP_CORRECT, ALTUP_PREDICT } from "./altup.ts";
 import { ATTENTION } from "./attention.ts";
 import { CANDIDATES } from "./candidates.ts";
 import { COLUMNS } from "./columns.ts";
@@ -31,6 +32,7 @@ import { JOIN } from "./join.ts";
 import { KEEP } from "./keep.ts";
 import { LAYER_NORM } from "./layer_norm.ts";
 import { MAMBA2 } from "./mamba2.ts";
+import { MATCH_RMS } from "./match_rms.ts";
 import { MATMUL } from "./matmul.ts";
 import { POOL } from "./pool.ts";
 import { POST_NORM } from "./post_norm.ts";
@@ -44,6 +46,7 @@ import { ROTATE } from "./rotate.ts";
 import { ROUTE } from "./route.ts";
 import { SHIFT } from "./shift.ts";
 import { SHORT_CONV } from "./short_conv.ts";
+import { SPARSE_GATE } from "./sparse_gate.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
 /** By their codes. */
@@ -79,8 +82,12 @@ export const KINDS = [
   RECALL,
   KEEP,
   EXPERT_ACTIVATED,
-  HEAD_MATMUL,
   COLUMNS,
+  ALTUP_PREDICT,
+  ALTUP_CORRECT,
+  MATCH_RMS,
+  SPARSE_GATE,
+  HEAD_MATMUL,
 ] as const;
 
 /** One op of a plan. */

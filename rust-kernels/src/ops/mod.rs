@@ -1,6 +1,9 @@
 //! The ops of a plan, a module each: what its words are and what they must say, how its work is cut into items, and its
 //! kernel. docs/ADDING_A_MODEL.md says how to add one.
 pub mod activated;
+pub mod altup;
+pub mod altup_correct;
+pub mod altup_predict;
 pub mod attention;
 pub mod candidates;
 pub mod columns;
@@ -20,6 +23,7 @@ pub mod join;
 pub mod keep;
 pub mod layer_norm;
 pub mod mamba2;
+pub mod match_rms;
 pub mod matmul;
 pub mod pool;
 pub mod post_norm;
@@ -34,6 +38,7 @@ pub mod rotate;
 pub mod route;
 pub mod shift;
 pub mod short_conv;
+pub mod sparse_gate;
 pub mod text_attention;
 
 use self::pool::Way;
@@ -145,5 +150,9 @@ ops! {
     32 => keep::Keep,
     33 => expert_activated::ExpertActivated,
     34 => columns::Columns,
-    36 => head_matmul::HeadMatMul,
+    35 => altup_predict::AltupPredict,
+    36 => altup_correct::AltupCorrect,
+    37 => match_rms::MatchRms,
+    38 => sparse_gate::SparseGate,
+    39 => head_matmul::HeadMatMul,
 }

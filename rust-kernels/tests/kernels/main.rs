@@ -23,6 +23,7 @@ mod residuals;
 mod rope;
 mod rows;
 mod sources;
+mod streams;
 mod support;
 mod text;
 mod vectors;

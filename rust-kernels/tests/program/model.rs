@@ -271,7 +271,7 @@ impl Plan {
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS, 3],
                     &[NONE, EXPERT_FFN],
                 ]),
-                of(36, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
+                of(39, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
             ],
         }
     }

@@ -3,6 +3,8 @@ from gguf import GGUFReader
 
 from arcee import Arcee
 from gemma import Gemma, Gemma2, Gemma3, Gemma4, GemmaEmbedding
+from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
+from gemma3n import Gemma3n
 from deci import Deci
 from deepseek2 import DeepSeek2
 from deepseek import Deepseek
@@ -36,6 +38,7 @@ FAMILIES = {
     "gemma": Gemma,
     "gemma2": Gemma2,
     "gemma3": Gemma3,
+    "gemma3n": Gemma3n,
     "gemma4": Gemma4,
     "gemma-embedding": GemmaEmbedding,
     "lfm2": Lfm2,

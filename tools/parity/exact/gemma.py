@@ -86,7 +86,7 @@ class Gemma4(Gemma3):
         super().__init__(reader, context)
         self.scale = 1
         self.own = self.layers - self.key("attention.shared_kv_layers", 0)
-        rotated, base = self.key("rope.dimension_count_swa"), float(self.key("rope.freq_base_swa"))
+        rotated, base = self.key("rope.dimension_count_swa", self.rotated), float(self.key("rope.freq_base_swa", 1e4))
         self.near = base ** -(np.arange(0, rotated, 2) / rotated)
 
     def slides(self, layer):
@@ -94,8 +94,8 @@ class Gemma4(Gemma3):
 
     def attention(self, x, layer, cache):
         n, name = len(x), f"blk.{layer}"
-        dim = self.key("attention.key_length_swa" if self.slides(layer) else "attention.key_length")
-        kv_heads = self.key("attention.head_count_kv")[layer]
+        dim = self.key("attention.key_length_swa", self.head_dim) if self.slides(layer) else self.head_dim
+        kv_heads = np.broadcast_to(self.key("attention.head_count_kv"), self.layers)[layer]
         q = self.norm(self.linear(x, f"{name}.attn_q").reshape(n, self.heads, dim), f"{name}.attn_q_norm")
         q = cache.queries(self.rotate(q, cache.length, layer).reshape(n, kv_heads, -1, dim))
         source = layer

@@ -1,0 +1,36 @@
+import type { PlanBuilder, Value } from "../builder.ts";
+import { opKind } from "../op.ts";
+import { floats, groups, optional, real } from "../operands.ts";
+
+/** x *= rms(like) / max(rms(x), least) for each x; then mean = the mean of `like` and all of them, where it is there. */
+export const MATCH_RMS = opKind({
+  op: "match_rms",
+  code: 37,
+  operands: {
+    like: floats("read"),
+    xs: groups({ x: floats("update") }),
+    least: real,
+    mean: optional(floats("write")),
+  },
+  text: (op, t) => {
+    const names = op.xs.map(({ x }) => t.buffer(x)).join(", ");
+    const mean = op.mean === undefined ? "" : `; ${t.buffer(op.mean)} = their mean with it`;
+    return `${names} = match_rms(${names} to ${t.buffer(op.like)}, at least ${op.least})${mean}`;
+  },
+});
+
+/** Scales rows of each x so that they are as large as those of `like`. */
+export function matchRms(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): void {
+  b.push({ op: "match_rms", ...matched(b, like, xs, least) });
+}
+
+/** The mean of `like` and the others, once those are as large. */
+export function meanOfMatched(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): Value {
+  const mean = b.floats("mean", like.rows, like.columns);
+  b.push({ op: "match_rms", ...matched(b, like, xs, least), mean: b.asFloat(mean) });
+  return mean;
+}
+
+function matched(b: PlanBuilder, like: Value, xs: readonly Value[], least: number) {
+  return { like: b.asFloat(like), xs: xs.map((x) => ({ x: b.update(x) })), least };
+}

@@ -1,0 +1,129 @@
+//! What the two ops of AltUp share: streams of rows, and the router that says how they mix.
+//! Source: "Alternating Updates for Efficient Transformers" (arXiv 2301.13310); the router is Gemma 3n's.
+use crate::bail;
+use crate::error::Result;
+use crate::executor::Run;
+use crate::kernels::activations::{Function, Tanh};
+use crate::program::Operands;
+use crate::simd::Simd;
+
+/// Streams of a token; the first is the one that a layer computes on.
+pub const STREAMS: usize = 4;
+/// The widest vector.
+const WIDEST: usize = 16;
+
+/// Float buffers of one stream each.
+pub(super) struct Streams {
+    buffers: [usize; STREAMS],
+    pub columns: usize,
+}
+
+impl Streams {
+    /// # Errors
+    /// Other than STREAMS different buffers as wide as each other, in whole vectors.
+    pub fn decode(o: &mut Operands) -> Result<Self> {
+        let count = o.size()?;
+        if count != STREAMS {
+            bail!("there must be {STREAMS} streams (got {count})");
+        }
+        let first = o.step_float(None)?;
+        let columns = o.buffer(first)?.columns;
+        if columns == 0 || !columns.is_multiple_of(WIDEST) {
+            bail!("streams must have a multiple of {WIDEST} columns (got {columns})");
+        }
+        let mut buffers = [first; STREAMS];
+        for i in 1..STREAMS {
+            buffers[i] = o.step_float(Some(columns))?;
+            if buffers[..i].contains(&buffers[i]) {
+                bail!("buffer {} cannot be two streams", buffers[i]);
+            }
+        }
+        Ok(Self { buffers, columns })
+    }
+
+    /// That a buffer is none of them.
+    pub fn are_apart(&self, buffer: usize) -> Result<()> {
+        if self.buffers.contains(&buffer) {
+            bail!("buffer {buffer} is a stream that changes meanwhile");
+        }
+        Ok(())
+    }
+
+    pub fn rows(&self, run: &Run, row: usize) -> [*mut f32; STREAMS] {
+        self.buffers.map(|buffer| run.float(buffer, row))
+    }
+}
+
+/// Vectors: the norm of what is routed, STREAMS rows of weights, and what makes coefficients of the results.
+pub(super) struct Mixing {
+    norm: usize,
+    router: usize,
+    coefs: usize,
+    count: usize,
+    eps: f32,
+}
+
+impl Mixing {
+    /// # Errors
+    /// Vectors that do not fit rows of so many columns and so many coefficients.
+    pub fn decode(o: &mut Operands, columns: usize, count: usize) -> Result<Self> {
+        let (norm, router, coefs, eps) = (o.size()?, o.size()?, o.size()?, o.f32()?);
+        for (vector, len) in [(norm, columns), (router, STREAMS * columns), (coefs, STREAMS * count)] {
+            o.vector(vector, len)?;
+        }
+        Ok(Self { norm, router, coefs, count, eps })
+    }
+
+    pub fn weights(&self, run: &Run, columns: usize) -> Router {
+        Router {
+            norm: run.vector(self.norm, columns),
+            router: run.vector(self.router, STREAMS * columns),
+            coefs: run.vector(self.coefs, STREAMS * self.count),
+            columns,
+            eps: self.eps,
+        }
+    }
+}
+
+/// Makes coefficients of a row x: C tanh(R (x / rms(x) * norm) / columns).
+#[derive(Clone, Copy)]
+pub struct Router {
+    /// [columns]
+    pub norm: *const f32,
+    /// R, [STREAMS][columns]
+    pub router: *const f32,
+    /// C, [N][STREAMS]
+    pub coefs: *const f32,
+    /// A multiple of 16.
+    pub columns: usize,
+    pub eps: f32,
+}
+
+impl Router {
+    /// # Safety
+    /// The vectors are as long as the struct says, of N coefficients; `x` holds `columns` floats.
+    #[inline(always)]
+    pub unsafe fn coefficients<S: Simd, const N: usize>(&self, s: S, x: *const f32) -> [f32; N] {
+        let Self { norm, router, coefs, columns, eps } = *self;
+        let (mut squares, mut sums) = (s.splat(0.0), [s.splat(0.0); STREAMS]);
+        let mut routed = [0.0; WIDEST];
+        unsafe {
+            for i in (0..columns).step_by(S::LANES) {
+                let v = s.load(x.add(i));
+                squares = s.fma(v, v, squares);
+                let v = s.mul(v, s.load(norm.add(i)));
+                for (k, sum) in sums.iter_mut().enumerate() {
+                    *sum = s.fma(v, s.load(router.add(k * columns + i)), *sum);
+                }
+            }
+            let n = columns as f32;
+            let factor = 1.0 / ((s.sum(squares) / n + eps).sqrt() * n);
+            for (routed, sum) in routed.iter_mut().zip(sums) {
+                *routed = s.sum(sum) * factor;
+            }
+            let tanh = Tanh::of(s, s.load(routed.as_ptr()));
+            s.store(routed.as_mut_ptr(), tanh);
+            std::array::from_fn(|c| (0..STREAMS).map(|k| *coefs.add(c * STREAMS + k) * routed[k]).sum())
+        }
+    }
+}
