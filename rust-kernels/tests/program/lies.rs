@@ -60,7 +60,7 @@ fn operands_that_have_a_row_a_token_must_say_so() {
 #[test]
 fn ops_over_tokens_take_no_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
-    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38, 39] {
+    for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38, 39, 40, 41, 42, 43, 44] {
         let mut plan = Plan::whole(0);
         plan.ops = vec![plan.ops[op].clone()];
         plan.buffers.iter_mut().for_each(|b| b[1] = 1);
@@ -82,7 +82,7 @@ fn one_op_has_one_number_of_rows() {
 fn what_an_op_cannot_be_given_is_refused_by_name() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 89] = [
+    let lies: [(Lie, &str); 97] = [
         (|p| p.ops[0][1] = 99, "Op 0 of the plan: Tensor 99 is not a loaded matrix"),
         (|p| p.ops[0][1] = tensor::NORM, "Op 0 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
@@ -171,15 +171,23 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
             "Op 22 of the plan: Tensor 27 is not a loaded vector of 256 floats",
         ),
         (|p| p.ops[34][5] = 5, "Op 34 of the plan: an activation of a gate and what it gates, without what it gates"),
-        (|p| p.ops[39][3] = 0, "Op 39 of the plan: 128 and 96 columns are not those of 0 heads"),
-        (|p| p.ops[39][3] = 5, "Op 39 of the plan: 128 and 96 columns are not those of 5 heads"),
-        (|p| p.ops[39][4] = 64, "Op 39 of the plan: heads of 64 and 48 columns have no 64 that are not multiplied"),
+        (|p| p.ops[39][2] = 97, "Op 39 of the plan: 32 columns from column 97 on do not fit a buffer of 128 columns"),
+        (|p| p.ops[40][1] = 3, "Op 40 of the plan: there must be 4 streams (got 3)"),
+        (|p| p.ops[40][3] = buffer::X, "Op 40 of the plan: buffer 0 cannot be two streams"),
+        (|p| p.ops[40][11] = buffer::Q, "Op 40 of the plan: buffer 5 is a stream that changes meanwhile"),
+        (|p| p.ops[41][9] = tensor::NORM, "Op 41 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
+        (|p| p.ops[42][2] = 17, "Op 42 of the plan: 1 to 16 buffers are made as large as another (got 17)"),
+        (|p| p.ops[42][3] = buffer::X, "Op 42 of the plan: buffer 0 cannot be two operands"),
+        (|p| p.ops[43][4] = buffer::Q, "Op 43 of the plan: buffer 5 is both read and written"),
+        (|p| p.ops[44][3] = 0, "Op 44 of the plan: 128 and 96 columns are not those of 0 heads"),
+        (|p| p.ops[44][3] = 5, "Op 44 of the plan: 128 and 96 columns are not those of 5 heads"),
+        (|p| p.ops[44][4] = 64, "Op 44 of the plan: heads of 64 and 48 columns have no 64 that are not multiplied"),
         (
-            |p| p.ops[39][4..6].copy_from_slice(&[48, 1]),
-            "Op 39 of the plan: heads of 64 and 48 columns have no 48 that are not multiplied",
+            |p| p.ops[44][4..6].copy_from_slice(&[48, 1]),
+            "Op 44 of the plan: heads of 64 and 48 columns have no 48 that are not multiplied",
         ),
-        (|p| p.ops[39][3] = 4, "Op 39 of the plan: a head's rows must be a multiple of 16 (got 24), of tensor 6"),
-        (|p| p.ops[39][4] = 32, "Op 39 of the plan: tensor 6 must be 96 x 32 (got 96 x 64)"),
+        (|p| p.ops[44][3] = 4, "Op 44 of the plan: a head's rows must be a multiple of 16 (got 24), of tensor 6"),
+        (|p| p.ops[44][4] = 32, "Op 44 of the plan: tensor 6 must be 96 x 32 (got 96 x 64)"),
         (
             |p| p.ops[4][19] = 16,
             "Op 4 of the plan: values must be kept from one of 16 columns on, or normed whole (got 16)",

@@ -199,6 +199,7 @@ impl Plan {
         let (float, quant, fine) = (0, 1, 2);
         let (heads, delta) = ([1, 4, 2, 16, 0], [0, 1, 2, 32, 0]);
         let chosen = [CHOSEN, EXPERTS[0], EXPERTS[1]];
+        let streams = [4, X, NORMED, Q, ATTN];
         let of = |code: u32, words: &[&[u32]]| [&[code], &words.concat()[..]].concat();
         Self {
             head: [
@@ -271,6 +272,14 @@ impl Plan {
                     &[NORMED, NORMED_QUANT], &chosen, &[tensor::EXPERT_GATE, tensor::EXPERT_GATE_BIAS, 3],
                     &[NONE, EXPERT_FFN],
                 ]),
+                of(34, &[&[QKV, 32, V, NONE, NONE]]),
+                of(35, &[&streams, &[tensor::NORM, tensor::MAMBA_CONV, tensor::Q_BIAS, EPS, ONE, GATE]]),
+                of(36, &[
+                    &[GATE], &streams, &[tensor::NORM, tensor::MAMBA_CONV, tensor::HEAD_NORM, EPS, tensor::NORM],
+                    &[NONE, NORMED_QUANT, NORMED_FINE],
+                ]),
+                of(37, &[&[X, 2, Q, ATTN, EPS, GATE]]),
+                of(38, &[&[Q, ONE, ATTN, GATE, NORMED_QUANT, NONE]]),
                 of(39, &[&[QKV, tensor::GATE, 2, 0, 0, 1, FFN]]),
             ],
         }
