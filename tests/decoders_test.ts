@@ -10,6 +10,7 @@ const [isa] = instructionSets();
 /** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
 const REQUESTS: { readonly [architecture: string]: number } = {
   gemma2: 90,
+  gemma3n: 90,
   gemma4_moe: 90,
   "gpt-oss": 90,
   olmo3: 90,
