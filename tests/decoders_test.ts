@@ -14,6 +14,7 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   "gpt-oss": 90,
   olmo3: 90,
   "exaone4-windows": 90,
+  afmoe: 90,
 };
 
 for (const architecture of DECODERS) {

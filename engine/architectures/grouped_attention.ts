@@ -1,5 +1,6 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
+import { gate } from "../plan/ops/gate.ts";
 import { fused, type Linear, linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../plan/ops/rope_append.ts";
@@ -36,6 +37,8 @@ export interface GroupedHeads {
   readonly sinks?: boolean;
   /** The bound that tanh keeps scores in. */
   readonly softcap?: number;
+  /** What the heads have read is weighed, column by column, by sigmoids of the rows. */
+  readonly outputGate?: boolean;
 }
 
 /**
@@ -51,7 +54,8 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
   // a small product.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
-  const made = linear(b, x, [q, k, { ...v, fine }]);
+  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
+  const made = linear(b, x, [q, k, { ...v, fine }, ...gates]);
   const normed = (value: Value, part: string) => of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
   const queries = normed(made[0], "attn_q_norm");
   ropeAppend(b, [queries, normed(made[1], "attn_k_norm"), made[2]], shape, {
@@ -65,5 +69,6 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
     temperature: of.temperature,
   });
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  return attention(b, queries, shape, scale, { window, sinks, softcap });
+  const attn = attention(b, queries, shape, scale, { window, sinks, softcap });
+  return of.outputGate ? gate(b, made[3], attn, { activation: "sigmoid" }) : attn;
 }

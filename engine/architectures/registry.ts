@@ -10,6 +10,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { AFMOE } from "./afmoe.ts";
 import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DECI } from "./deci.ts";
@@ -84,6 +85,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   glm4: GLM4,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
+  afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   gemma2: GEMMA2,
   olmo2: OLMO2,

@@ -14,7 +14,7 @@ import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
-import { BAILINGMOE2, GLM4MOE } from "./sigmoid_experts.ts";
+import { AFMOE, BAILINGMOE2, GLM4MOE } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
@@ -58,6 +58,7 @@ const ALL = {
   glm4: GLM4,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
+  afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   olmo2: OLMO2,
   olmo3: OLMO3,

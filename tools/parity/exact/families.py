@@ -14,7 +14,7 @@ from model import Model
 from minicpm import MiniCpm
 from mistral3 import Mistral3
 from glm4 import Glm4
-from sigmoid_experts import BailingMoe2, Glm4Moe
+from sigmoid_experts import Afmoe, BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
@@ -60,6 +60,7 @@ FAMILIES = {
     "glm4": Glm4,
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
+    "afmoe": Afmoe,
     "hunyuan-dense": HunyuanDense,
     "olmo2": Olmo2,
     "olmoe": Olmoe,
