@@ -16,6 +16,7 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   olmo3: 90,
   mellum: 90,
   "exaone4-windows": 90,
+  afmoe: 90,
 };
 
 for (const architecture of DECODERS) {

@@ -58,7 +58,8 @@ const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
  * twelve it evens out.
  */
 function blockSeeds(name: Architecture): readonly number[] {
-  return Array.from({ length: ["gemma4_moe", "bailingmoe2"].includes(name) ? 12 : 2 }, (_, i) => i + 1);
+  const isMoved = ["gemma4_moe", "bailingmoe2", "afmoe"].includes(name);
+  return Array.from({ length: isMoved ? 12 : 2 }, (_, i) => i + 1);
 }
 
 const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };

@@ -1,5 +1,6 @@
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { attention } from "../plan/ops/attention.ts";
+import { gate } from "../plan/ops/gate.ts";
 import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { fused, type Linear, linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
@@ -39,6 +40,8 @@ export interface GroupedHeads {
   readonly sinks?: boolean;
   /** The bound that tanh keeps scores in. */
   readonly softcap?: number;
+  /** What the heads have read is weighed, column by column, by sigmoids of the rows. */
+  readonly outputGate?: boolean;
 }
 
 /**
@@ -54,7 +57,8 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
   // a small product.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
-  const made = linear(b, x, [q, k, { ...v, fine }]);
+  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
+  const made = linear(b, x, [q, k, { ...v, fine }, ...gates]);
   const normed = (value: Value, part: string, heads: number) => {
     if (of.headLayerNorms) return layerNorm(b, value, name(part), of.eps, value.rows, heads);
     return of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
@@ -71,5 +75,6 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
     temperature: of.temperature,
   });
   const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
-  return attention(b, queries, shape, scale, { window, sinks, softcap });
+  const attn = attention(b, queries, shape, scale, { window, sinks, softcap });
+  return of.outputGate ? gate(b, made[3], attn, { activation: "sigmoid" }) : attn;
 }

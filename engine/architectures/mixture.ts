@@ -19,17 +19,17 @@ export type MixtureOptions = Omit<RouteOptions, "used"> & ExpertUnit;
 
 /**
  * A feed-forward half of experts: each row of x, which is normed, goes through those that its router chooses. Gates and what
- * they gate come as two tensors, or as one that has both.
+ * they gate come as two tensors, or as one that has both. It is added to the residual `to`, or comes as a new value of so many columns.
  */
 export function mixture(
   b: PlanBuilder,
   x: Value,
-  addTo: Value,
+  to: Value | number,
   e: ExpertHparams,
   name: TensorName,
   options: MixtureOptions = {},
-): void {
-  experts(b, x, addTo, router(b, x, e, name, options), e, name, options);
+): Value {
+  return experts(b, x, to, router(b, x, e, name, options), e, name, options);
 }
 
 /** The experts that rows of x choose. */

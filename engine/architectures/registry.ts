@@ -11,6 +11,7 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
+import { AFMOE } from "./afmoe.ts";
 import { BAILINGMOE2 } from "./bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
 import { DEEPSEEK2 } from "./deepseek2.ts";
@@ -113,6 +114,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deepseek2: DEEPSEEK2,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,
   "hunyuan-moe": HUNYUAN_MOE,

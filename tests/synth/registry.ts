@@ -19,7 +19,7 @@ import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
 import { DEEPSEEK, HUNYUAN_MOE } from "./shared_experts.ts";
-import { BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
+import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
@@ -75,6 +75,7 @@ const ALL = {
   "deepseek2-lite": DEEPSEEK2_LITE,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,
   "hunyuan-moe": HUNYUAN_MOE,

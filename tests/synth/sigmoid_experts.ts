@@ -163,7 +163,7 @@ export const BAILINGMOE2: Family<
       file.matrix(`${block}.attn_output`, heads * headDim, embedding);
       for (const norm of ["attn_q_norm", "attn_k_norm"]) file.vector(`${block}.${norm}.weight`, headDim);
       file.vector(`${block}.ffn_norm.weight`, embedding);
-      writeHalf(file, layer, shape, sharedWidth, BIAS.inGroups);
+      writeHalf(file, layer, shape, sharedWidth, BIAS.large);
       if (layer < shape.layers) continue;
       writeNextToken(file, block, embedding);
       file.vector(`${block}.layer_output_norm.weight`, embedding);
@@ -184,6 +184,74 @@ function writeCounted(file: SynthFile, shape: SigmoidExpertsShape, feedForwardNo
     if (layer >= shape.layers) writeNextToken(file, block, embedding);
   }
 }
+
+/** Mean and spread of Trinity's norms behind halves of layers, which begin their training at one over the root of the layers. */
+const POST_NORM = [0.15, 0.03] as const;
+
+/** Arcee's Trinity: attention has gates, and a window but for every fourth layer's. */
+export const AFMOE: Family<SigmoidExpertsShape & { readonly window: number }> = {
+  tiny: {
+    ...TINY,
+    layers: 5,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 1e4,
+    untied: true,
+    headNorms: true,
+    window: 40,
+    experts: { count: 12, used: 3, feedForward: 256, shared: 2, scale: 2.5 },
+    leadingDense: 2,
+  },
+  real: {
+    "trinity-nano": {
+      embedding: 1024,
+      feedForward: 3072,
+      layers: 56,
+      vocabulary: 200_192,
+      context: 131_072,
+      heads: 8,
+      kvHeads: 2,
+      headDim: 128,
+      ropeBase: 1e4,
+      untied: true,
+      headNorms: true,
+      window: 2048,
+      experts: { count: 128, used: 8, feedForward: 256, shared: 1, scale: 2.826 },
+      leadingDense: 2,
+    },
+    "trinity-mini": {
+      embedding: 2048,
+      feedForward: 6144,
+      layers: 32,
+      vocabulary: 200_192,
+      context: 131_072,
+      heads: 32,
+      kvHeads: 4,
+      headDim: 128,
+      ropeBase: 1e4,
+      untied: true,
+      headNorms: true,
+      window: 2048,
+      experts: { count: 128, used: 8, feedForward: 1024, shared: 1, scale: 2.826 },
+      leadingDense: 2,
+    },
+  },
+  write(file, shape) {
+    const { embedding, heads, headDim } = shape;
+    writeKeys(file, shape, { "attention.sliding_window": shape.window });
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, embedding);
+      writeAttention(file, block, shape);
+      file.matrix(`${block}.attn_gate`, embedding, heads * headDim);
+      file.vector(`${block}.post_attention_norm.weight`, embedding, ...POST_NORM);
+      file.vector(`${block}.ffn_norm.weight`, embedding);
+      writeHalf(file, layer, shape, shape.experts.feedForward, BIAS.large);
+      file.vector(`${block}.post_ffw_norm.weight`, embedding, ...POST_NORM);
+    }
+  },
+};
 
 function writeKeys(
   file: SynthFile,
@@ -207,9 +275,10 @@ function writeKeys(
 
 /**
  * A bias of the choice. Where experts are chosen out of groups it is as large as scores: sums of those that sigmoids bring near 1 would
- * be so alike that rounding often changes which groups are the best, and with a group all experts of a row.
+ * be so alike that rounding often changes which groups are the best, and with a group all experts of a row. So it is before a norm, which
+ * makes another expert count as much as all that the row has of the half.
  */
-const BIAS = { alone: 0.1, inGroups: 0.5 };
+const BIAS = { alone: 0.1, large: 0.5 };
 
 /** A layer's feed-forward half; each shared expert is `sharedWidth` wide. */
 function writeHalf(

@@ -23,6 +23,8 @@ from mistral3 import Mistral3
 from glm4 import Glm4
 from sigmoid_experts import BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
+from sigmoid_experts import Afmoe, BailingMoe2, Glm4Moe
+from hunyuan import HunyuanDense
 from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
@@ -77,6 +79,7 @@ FAMILIES = {
     "deepseek2": DeepSeek2,
     "minimax-m2": MiniMaxM2,
     "deepseek": Deepseek,
+    "afmoe": Afmoe,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
     "hunyuan-moe": HunyuanMoe,

@@ -1,5 +1,6 @@
 """GLM-4.5 with experts, as Hugging Face's modeling_glm4_moe.py has it: sigmoids weigh, and with a bias choose; layers that draft are left
-out. Ling 2.0 (modeling_bailing_moe_v2.py): the same out of the best groups, whose two best experts count."""
+out. Ling 2.0 (modeling_bailing_moe_v2.py): the same out of the best groups, whose two best experts count. Arcee's Trinity (modeling_afmoe.py): the same
+behind gated attention, between norms."""
 import numpy as np
 
 from model import Model, sigmoid
@@ -39,3 +40,28 @@ class BailingMoe2(Glm4Moe):
         hidden = np.full(groups.shape, -np.inf)
         np.put_along_axis(hidden, best[..., None], 0.0, axis=1)
         return hidden.reshape(scores.shape) + bias
+
+
+class Afmoe(Glm4Moe):
+    """Every fourth layer sees all and has no positions."""
+
+    feed_forward_norm = "ffn_norm"
+
+    def embed(self, tokens):
+        return super().embed(tokens) * np.sqrt(self.key("embedding_length"))
+
+    def window(self, layer):
+        return self.key("attention.sliding_window") if layer % 4 != 3 else 0
+
+    def frequencies_of(self, layer):
+        return self.frequencies if layer % 4 != 3 else None
+
+    def queries_keys_values(self, x, name):
+        q, k, v = super().queries_keys_values(x, name)
+        return np.concatenate([q, self.linear(x, f"{name}.attn_gate").reshape(q.shape)], axis=-1), k, v
+
+    def layer(self, x, layer, cache):
+        name = f"blk.{layer}"
+        mixed = self.attention(self.norm(x, f"{name}.attn_norm"), layer, cache)
+        x = x + self.norm(mixed, f"{name}.post_attention_norm")
+        return x + self.norm(self.feed_forward(self.norm(x, f"{name}.ffn_norm"), name), f"{name}.post_ffw_norm")
