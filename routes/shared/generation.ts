@@ -213,18 +213,28 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
   }
 }
 
-/** The sum over all answers; a prompt that had several answers counts once. */
+/**
+ * The sum over all answers; a prompt that had several answers counts once, and what any of them computed of it was not found: the
+ * others may find what that one has left.
+ */
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
   const sum = (usages: readonly Usage[], field: Exclude<keyof Usage, "stored" | "drafts">) =>
     usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
+  const found = prompts.map((_, i) => {
+    const answers = finishes.slice(i * answersPerPrompt, (i + 1) * answersPerPrompt);
+    return Math.min(...answers.map((usage) => usage.cachedTokens));
+  });
   const prompt_tokens = sum(prompts, "promptTokens");
   const completion_tokens = sum(finishes, "completionTokens");
   return {
     prompt_tokens,
     completion_tokens,
     total_tokens: prompt_tokens + completion_tokens,
-    prompt_tokens_details: { cached_tokens: sum(prompts, "cachedTokens"), ...storedOf(prompts) },
+    prompt_tokens_details: {
+      cached_tokens: found.reduce((total, tokens) => total + tokens, 0),
+      ...storedOf(prompts),
+    },
     completion_tokens_details: {
       reasoning_tokens: sum(finishes, "thinkingTokens"),
       ...predictionsOf(finishes),

@@ -73,7 +73,7 @@ export class RequestRecord implements Account {
         if (event.type === "token") generated(1);
         else if (event.type === "finish") {
           generated(event.usage.completionTokens - counted); // the one that ended it is no event
-          answers.finished(event, isFirst);
+          answers.finished(event, prompt);
         }
         metered.event(event);
       },
@@ -117,7 +117,8 @@ export class RequestRecord implements Account {
 class Answers {
   promptTokens = 0;
   completionTokens = 0;
-  #cachedTokens = 0;
+  /** Of each prompt what all its answers found: one may find what another has computed. */
+  readonly #cachedTokens = new Map<GenerateRequest["prompt"], number>();
   readonly #finish: string[] = [];
   #queueMs = 0;
   #prefillMs = 0;
@@ -127,10 +128,11 @@ class Answers {
 
   finished(
     { reason, usage, timings }: Extract<Parameters<AnswerWatch["event"]>[0], { type: "finish" }>,
-    isFirst: boolean,
+    prompt: GenerateRequest["prompt"],
   ): void {
     this.#finish.push(reason);
-    if (isFirst) this.#cachedTokens += usage.cachedTokens;
+    const found = this.#cachedTokens.get(prompt) ?? Infinity;
+    this.#cachedTokens.set(prompt, Math.min(found, usage.cachedTokens));
     this.#queueMs = Math.max(this.#queueMs, timings.queueMs);
     this.#prefillMs = Math.max(this.#prefillMs, timings.prefillMs);
     this.#decodeMs = Math.max(this.#decodeMs, timings.decodeMs);
@@ -145,7 +147,7 @@ class Answers {
     if (this.#finish.length === 0) return tokens;
     return {
       ...tokens,
-      cached_tokens: this.#cachedTokens,
+      cached_tokens: this.#cachedTokens.values().reduce((total, tokens) => total + tokens, 0),
       queue_ms: rounded(this.#queueMs),
       prefill_ms: rounded(this.#prefillMs),
       decode_ms: rounded(this.#decodeMs),
