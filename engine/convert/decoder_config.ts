@@ -52,8 +52,8 @@ export interface YarnScaling {
   readonly originalContext: number;
   readonly betaFast: number;
   readonly betaSlow: number;
-  /** YaRN's magnitude is left out. */
-  readonly plain: boolean;
+  /** Takes back the magnitude of so much; undefined where nothing does. */
+  readonly multiplier?: number;
 }
 
 export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
@@ -76,6 +76,8 @@ interface DecoderOptions {
   readonly biases?: boolean;
   /** Ways to stretch the context; by default linear and Llama 3's. */
   readonly scalings?: readonly Scaling[];
+  /** YaRN's two multipliers may be any that are alike; by default they must be 1. */
+  readonly anyMultiplier?: boolean;
   /** Of the feed-forward part; by default SiLU. */
   readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh";
   /** Layers of files that do not count them, since they list them. */
@@ -118,7 +120,7 @@ export function readDecoderConfig(config: Fields, options: DecoderOptions = {}):
 function readRope(
   config: Fields,
   headDim: number,
-  { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS }: DecoderOptions,
+  { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS, anyMultiplier }: DecoderOptions,
 ): RopeConfig {
   const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
   const basesIn = fields.has("rope_theta") ? fields : config;
@@ -135,7 +137,7 @@ function readRope(
   return {
     base,
     rotated,
-    scaling: readScaling(fields === config ? undefined : fields, scalings, rotated / 2),
+    scaling: readScaling(fields === config ? undefined : fields, scalings, rotated / 2, anyMultiplier),
     fields,
   };
 }
@@ -144,6 +146,7 @@ function readScaling(
   fields: Fields | undefined,
   scalings: readonly Scaling[],
   pairs: number,
+  anyMultiplier?: boolean,
 ): RopeConfig["scaling"] {
   if (!fields) return { type: "none" };
   const key = fields.has("rope_type") ? "rope_type" : "type";
@@ -153,7 +156,7 @@ function readScaling(
   if (type === "default" || type === "mrope") return { type: "none" };
   switch (scalings.find((scaling) => scaling === type)) {
     case "yarn":
-      return readYarn(fields);
+      return readYarn(fields, anyMultiplier);
     case "longrope": {
       const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
       return { type: "longrope", short, long };
@@ -181,11 +184,11 @@ function refuseMagnitude(fields: Fields, allowed: string): never {
 /** Of YaRN's own magnitude, as files write it. */
 const MAGNITUDE_ERROR = 1e-6;
 
-function readYarn(fields: Fields): YarnScaling {
+function readYarn(fields: Fields, anyMultiplier?: boolean): YarnScaling {
   const factor = fields.positive("factor", MAX.factor);
-  const plain = isPlain(fields);
+  const multiplier = readMultiplier(fields, anyMultiplier);
   // Source: "YaRN" (arXiv 2309.00071), section 3.3.
-  const magnitude = plain || factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
+  const magnitude = multiplier !== undefined || factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
   const given = fields.get("attention_factor") ?? magnitude;
   if (typeof given !== "number" || !(Math.abs(given - magnitude) <= MAGNITUDE_ERROR)) {
     refuseMagnitude(fields, String(magnitude));
@@ -196,16 +199,20 @@ function readYarn(fields: Fields): YarnScaling {
     originalContext: fields.count("original_max_position_embeddings", MAX.context),
     betaFast: fields.positive("beta_fast", MAX.factor, 32),
     betaSlow: fields.positive("beta_slow", MAX.factor, 1),
-    plain,
+    multiplier,
   };
 }
 
-/** Two multipliers that are alike take each other's magnitude back; GGUF's readers know them at 1. The first alone does nothing. */
-function isPlain(fields: Fields): boolean {
-  for (const name of ["mscale", "mscale_all_dim"]) fields.mustBe(name, 1, "GGUF's readers know no other");
-  const [own, all] = [fields.has("mscale"), fields.has("mscale_all_dim")];
-  if (all && !own) fields.refuse("mscale", "nothing", "1, as the other is");
-  return all;
+/** Two multipliers that are alike take each other's magnitude back; most of GGUF's readers know them at 1. The first alone does nothing. */
+function readMultiplier(fields: Fields, any?: boolean): number | undefined {
+  const [own, all] = ["mscale", "mscale_all_dim"];
+  if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers know no other"); }
+  if (!fields.has(all)) return undefined;
+  if (fields.get(own) !== fields.get(all)) {
+    const allowed = `${inWords(fields.get(all))}, as the other is`;
+    fields.refuse(own, fields.has(own) ? inWords(fields.get(own)) : "nothing", allowed);
+  }
+  return fields.positive(all, MAX.factor);
 }
 
 function readFactors(fields: Fields, name: string, pairs: number): number[] {
@@ -243,14 +250,16 @@ export function decoderEntries(
     entries.push(entry(key("rope.scaling.factor"), "FLOAT32", rope.scaling.factor));
   }
   if (rope.scaling.type === "yarn") {
-    const { factor, originalContext, betaFast, betaSlow, plain } = rope.scaling;
+    const { factor, originalContext, betaFast, betaSlow, multiplier } = rope.scaling;
     entries.push(
       entry(key("rope.scaling.type"), "STRING", "yarn"),
       entry(key("rope.scaling.factor"), "FLOAT32", factor),
       entry(key("rope.scaling.original_context_length"), "UINT32", originalContext),
       entry(key("rope.scaling.yarn_beta_fast"), "FLOAT32", betaFast),
       entry(key("rope.scaling.yarn_beta_slow"), "FLOAT32", betaSlow),
-      ...plain ? [entry(key("rope.scaling.yarn_log_multiplier"), "FLOAT32", 1)] : [],
+      ...multiplier === undefined
+        ? []
+        : [entry(key("rope.scaling.yarn_log_multiplier"), "FLOAT32", multiplier)],
     );
   }
   return entries;

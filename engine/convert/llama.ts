@@ -37,7 +37,8 @@ export interface LlamaTraits {
     | "granitemoe"
     | "qwen3vlmoe"
     | "glm4moe"
-    | "bailingmoe2";
+    | "bailingmoe2"
+    | "deepseek2";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -60,9 +61,13 @@ export interface LlamaTraits {
   readonly partialRotary?: number;
   /** Ways to stretch the context beside the linear one. */
   readonly scalings?: readonly Scaling[];
+  /** As `readDecoderConfig` has it. */
+  readonly anyMultiplier?: boolean;
   /** Keys and modules that are called otherwise than Llama's. */
   readonly keys?: DecoderKeys;
   readonly modules?: Partial<Modules>;
+  /** Lists what stands behind a layer's first norm; by default the matrices of grouped heads. `from` is what stands before the layer's modules. */
+  readonly attention?: (decoder: DecoderConfig, block: string, from: string) => void;
   /** Lists what stands behind a layer's second norm; by default SwiGLU's matrices. `from` is what stands before the layer's modules. */
   readonly feedForward?: (decoder: DecoderConfig, block: string, from: string, layer: number) => void;
 }
@@ -101,6 +106,7 @@ export function convertLlama(
     activation: traits.ungated ? "relu2" : "silu",
     ropeBase: traits.ropeBase,
     partialRotary: traits.partialRotary,
+    anyMultiplier: traits.anyMultiplier,
   });
   const modules = { ...MODULES, ...traits.modules };
   const { scaling } = decoder.rope;
@@ -112,7 +118,11 @@ export function convertLlama(
   }
   for (let layer = 0; layer < decoder.layers; layer++) {
     const [block, from] = [`blk.${layer}.`, `${prefix}${modules.layers}.${layer}.`];
-    addAttention(list, decoder, traits, block, from);
+    if (!traits.attention) addAttention(list, decoder, traits, block, from);
+    else {
+      list.vector(`${block}attn_norm.weight`, `${from}${modules.attentionNorm}.weight`, decoder.hidden);
+      traits.attention(decoder, block, from);
+    }
     const norm = traits.feedForwardNorm ?? "ffn_norm";
     list.vector(`${block}${norm}.weight`, `${from}${modules.feedForwardNorm}.weight`, decoder.hidden);
     if (traits.feedForward) traits.feedForward(decoder, block, from, layer);

@@ -2,6 +2,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
+import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/published/latent.ts";
 import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "../../tests/published/mixtures.ts";
 import type { Config, Published } from "../../tests/published/model.ts";
 import { writePublished } from "../../tests/published/write.ts";
@@ -65,7 +66,32 @@ Deno.test("convert: Granite's experts come without one that all rows go through 
   assertEquals(buildPlan(written.gguf).architecture, "granitemoe");
 });
 
+Deno.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's multiplier is a tenth in the file", async () => {
+  const { written: { gguf } } = await converted(GLM47_FLASH, {
+    model_type: "deepseek_v3",
+    n_group: 4,
+    topk_group: 2,
+    rope_scaling: {
+      type: "yarn",
+      factor: 40,
+      original_max_position_embeddings: 51,
+      mscale: 1,
+      mscale_all_dim: 1,
+    },
+  });
+  const routes = buildPlan(gguf).ops.flatMap((op) => op.op === "route" ? [[op.groups, op.groupsUsed]] : []);
+  assertEquals(routes, Array(3).fill([4, 2]));
+  const multiplier = gguf.metadata.getNumber("deepseek2.rope.scaling.yarn_log_multiplier");
+  assertEquals(multiplier, Math.fround(0.1));
+});
+
 const KEYS: readonly (readonly [what: string, of: Published, key: string, value: unknown])[] = [
+  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "n_group", 2],
+  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "scoring_func", "other"],
+  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "moe_layer_freq", 2],
+  ["GLM-4.7 Flash", GLM47_FLASH, "rope_interleave", false],
+  ["GLM-4.7 Flash", GLM47_FLASH, "kv_lora_rank", 0],
+  ["GLM-4.7 Flash", GLM47_FLASH, "q_lora_rank", 0],
   ["GLM-4.5", GLM45, "n_group", 2],
   ["GLM-4.5", GLM45, "num_experts_per_tok", 13],
   ["GLM-4.5", GLM45, "first_k_dense_replace", 5],
@@ -88,6 +114,7 @@ for (const [what, of, key, value] of KEYS) {
 }
 
 const TENSORS: readonly (readonly [what: string, of: Published, name: string])[] = [
+  ["GLM-4.7 Flash without a part of attention", GLM47_FLASH, "model.layers.0.self_attn.kv_b_proj.weight"],
   ["GLM-4.5 without a bias of the choice", GLM45, "model.layers.1.mlp.gate.e_score_correction_bias"],
   ["Ling 2.0 without an expert", LING2, "model.layers.1.mlp.experts.3.gate_proj.weight"],
   ["OLMoE without a norm", OLMOE, "model.layers.0.self_attn.k_norm.weight"],

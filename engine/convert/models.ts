@@ -9,6 +9,7 @@ import {
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertCohere, convertCohere2 } from "./cohere.ts";
+import { convertDeepseek2 } from "./deepseek2.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
@@ -98,6 +99,10 @@ const MODELS: Readonly<Record<string, Kind>> = {
   qwen3_vl: llamaLike(QWEN3VL, convertQwenVl),
   qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
+  deepseek_v2: { architecture: "deepseek2", convert: convertDeepseek2 },
+  deepseek_v3: { architecture: "deepseek2", convert: convertDeepseek2 },
+  glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
+  kimi_k2: { architecture: "deepseek2", convert: convertDeepseek2 },
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },

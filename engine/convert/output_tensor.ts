@@ -100,15 +100,16 @@ function refuseColumns({ weight }: MatrixSource, { type, block }: RowEncoder, fo
 }
 
 /**
- * Matrices that a source of floats has one after the other with rows for columns, [count x columns, of]: of their rows those from
- * `start` on. Throws ConvertError as matrixTensor.
+ * Matrices that a source of floats has one after the other with rows for columns, [count x each, of]: of their rows those from
+ * `start` on, and of their columns the first. Throws ConvertError as matrixTensor.
  */
 export function turnedTensor(
   checkpoint: Checkpoint,
-  { name, rows, columns, source, encoder, count, start, of }: MatrixOptions & {
+  { name, rows, columns, source, encoder, count, start, of, each }: MatrixOptions & {
     readonly count: number;
     readonly start: number;
     readonly of: number;
+    readonly each: number;
   },
 ): OutputTensor {
   const { type, block } = encoder;
@@ -122,7 +123,7 @@ export function turnedTensor(
     source: source.kind,
     *chunks() {
       for (let i = 0; i < count; i++) {
-        const bytes = new Uint8Array(size);
+        const bytes = new Uint8Array(size * columns / each);
         checkpoint.read(source.weight, i * size, bytes);
         yield encoder.encode([turned(bytes, columns, of, start, rows)]);
       }

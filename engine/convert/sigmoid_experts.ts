@@ -9,8 +9,8 @@ import type { TensorList } from "./tensor_list.ts";
 const MAX_SHARED = 64;
 const MAX_DRAFTS = 16;
 const MAX_SCALE = 1e4;
-/** `expert_gating_func` of experts that sigmoids weigh. */
-const SIGMOID = 2;
+/** `expert_gating_func` of experts that the softmax over all weighs, or sigmoids. */
+export const [SOFTMAX, SIGMOID] = [1, 2];
 /** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
 const PARTIAL_ROTARY = 0.5;
 
@@ -21,17 +21,18 @@ export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string)
   }
   const traits = {
     architecture: "glm4moe",
+    partialRotary: PARTIAL_ROTARY,
     interleavedRope: false,
     headNorms: config.boolean("use_qk_norm", false),
     biases: config.boolean("attention_bias", false),
     feedForwardNorm: "post_attention_norm",
   } as const;
-  const experts = readSigmoidExperts(config, {
+  const experts = readSharedExperts(config, {
     count: "n_routed_experts",
     shared: "n_shared_experts",
     most: MAX_SHARED,
   });
-  return convert(config, list, prefix, traits, {
+  return convertSharedExperts(config, list, prefix, traits, {
     ...experts,
     bias: "gate.e_score_correction_bias",
     sharedWidth: experts.shared * experts.feedForward,
@@ -48,6 +49,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
   const traits = {
     architecture: "bailingmoe2",
+    partialRotary: PARTIAL_ROTARY,
     interleavedRope: false,
     headNorms: true,
     fused: true,
@@ -60,7 +62,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
       keyNorm: "key_layernorm",
     },
   } as const;
-  const experts = readSigmoidExperts(config, {
+  const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
     // Of more, config.json would leave open whether the width that it says is that of one or of all.
@@ -73,7 +75,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
     expert_group_count: groups,
     expert_group_used_count: config.count("topk_group", groups, groups),
   };
-  return convert(
+  return convertSharedExperts(
     config,
     list,
     prefix,
@@ -84,7 +86,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
 }
 
 /** What config.json says of experts behind some first layers without them. */
-interface SigmoidExperts extends ExpertsConfig {
+export interface SharedExpertsConfig extends ExpertsConfig {
   /** Experts that all rows go through. */
   readonly shared: number;
   /** Leading layers that have none. */
@@ -95,10 +97,10 @@ interface SigmoidExperts extends ExpertsConfig {
   readonly scale: number;
 }
 
-function readSigmoidExperts(
+export function readSharedExperts(
   config: Fields,
   { most, ...names }: { readonly count: string; readonly shared: string; readonly most: number },
-): SigmoidExperts {
+): SharedExpertsConfig {
   const count = config.count(names.count, MAX.experts);
   return {
     count,
@@ -111,22 +113,26 @@ function readSigmoidExperts(
   };
 }
 
-function convert(
+/** Llama's decoder with such experts. `bias` is that of the choice, where there is one; `gating` how they are weighed, by default by sigmoids. */
+export function convertSharedExperts(
   config: Fields,
   list: TensorList,
   prefix: string,
   traits: LlamaTraits,
-  experts: SigmoidExperts & { readonly bias: string; readonly sharedWidth: number },
+  experts: SharedExpertsConfig & {
+    readonly bias?: string;
+    readonly sharedWidth: number;
+    readonly gating?: number;
+  },
   entries: readonly Entry[],
 ): ModelParts {
   const parts = convertLlama(config, list, prefix, {
     ...traits,
-    partialRotary: PARTIAL_ROTARY,
     feedForward(decoder, block, from, layer) {
       if (layer < experts.dense) return addFeedForward(list, decoder, block, from);
       const mlp = `${from}mlp.`;
       addExperts(list, decoder, experts, block, mlp);
-      list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
+      if (experts.bias) list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
       if (experts.sharedWidth === 0) return;
       addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}shared_experts.`);
     },
@@ -140,7 +146,7 @@ function convert(
       ...expertEntries(traits.architecture, experts),
       entry(key("expert_shared_count"), "UINT32", experts.shared),
       entry(key("leading_dense_block_count"), "UINT32", experts.dense),
-      entry(key("expert_gating_func"), "UINT32", SIGMOID),
+      entry(key("expert_gating_func"), "UINT32", experts.gating ?? SIGMOID),
       entry(key("expert_weights_norm"), "BOOL", experts.divided),
       entry(key("expert_weights_scale"), "FLOAT32", experts.scale),
       ...entries,

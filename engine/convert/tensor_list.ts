@@ -124,16 +124,20 @@ export class TensorList {
 
   /**
    * As `stacked`, of floats in which each expert's matrix has its rows for columns, `of` of them: of these `rows` from `start`
-   * on.
+   * on. Its columns are the first of `each` rows.
    */
   turned(
     name: string,
     source: MatrixSource,
     { count, rows, columns }: StackShape,
-    { start = 0, of = rows }: { readonly start?: number; readonly of?: number } = {},
+    { start = 0, of = rows, each = columns }: {
+      readonly start?: number;
+      readonly of?: number;
+      readonly each?: number;
+    } = {},
   ): void {
     const encoder = this.#encoder(source, [columns]);
-    const options = { name: `${name}.weight`, rows, columns, source, encoder, count, start, of };
+    const options = { name: `${name}.weight`, rows, columns, source, encoder, count, start, of, each };
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
@@ -196,6 +200,25 @@ export class TensorList {
         : Array.from({ length: count }, (_, expert) => [expert * rows + start, height] as const),
     });
     this.tensors.push({ ...tensor, shape: [columns, height, count] });
+  }
+
+  /** Parts of a matrix that has `of` rows for each, as one tensor of three dimensions: the last rows of each. */
+  lastRows(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    of: number,
+  ): void {
+    const tensor = matrixTensor(this.checkpoint, {
+      name: `${name}.weight`,
+      rows: count * rows,
+      columns,
+      source,
+      sourceRows: count * of,
+      encoder: this.#encoder(source, [columns]),
+      rowOrder: Array.from({ length: count }, (_, part) => [(part + 1) * of - rows, rows] as const),
+    });
+    this.tensors.push({ ...tensor, shape: [columns, rows, count] });
   }
 
   /** A vector an expert, [experts, length], which become f32; of each all elements, or one of two. */

@@ -3,6 +3,7 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
+import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
 import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "./mixtures.ts";
 import type { Published } from "./model.ts";
 
@@ -14,7 +15,9 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   ...COHERES,
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
+  "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
   "GLM-4.5": GLM45,
+  "GLM-4.7 Flash": GLM47_FLASH,
   "Granite 3 with experts": GRANITE_MOE,
   "Ling 2.0": LING2,
   OLMoE: OLMOE,
