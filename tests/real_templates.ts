@@ -1,5 +1,6 @@
 import { join } from "@std/path";
-import { cohere, FORMAT_CASES, type FormatCase, type Script } from "../engine/chat/formats/testing.ts";
+import { FORMAT_CASES, type FormatCase } from "../engine/chat/formats/testing.ts";
+import { cohere, type Script } from "../engine/chat/formats/testing_writers.ts";
 import { type TestModel, testModel } from "../engine/chat/testing.ts";
 import { PEER, run } from "../tools/parity/programs.ts";
 

@@ -18,18 +18,30 @@ import {
   shaped,
   showing,
 } from "./testing_templates.ts";
+import {
+  callWith,
+  cohere,
+  deepseekBlocks,
+  deepseekCalls,
+  dumps,
+  gemma,
+  glm,
+  harmony,
+  hermes,
+  hermesWith,
+  jsonList,
+  kimi,
+  lines,
+  minimax,
+  MINIMAX_MARKS,
+  pythonCall,
+  type Script,
+  think,
+  TOOL_MARKS,
+  xml,
+} from "./testing_writers.ts";
 
 /** Each format of calls with a template, and answers as its models write them. */
-
-type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
-type Arguments = { [key: string]: Json };
-
-/** An answer before it is written. */
-export interface Script {
-  readonly reasoning: string;
-  readonly content: string;
-  readonly calls: readonly { readonly name: string; readonly args: Arguments }[];
-}
 
 export interface FormatCase {
   readonly title: string;
@@ -46,130 +58,8 @@ export interface FormatCase {
   readonly mixed: boolean;
 }
 
-/** As Python's json.dumps. */
-export function dumps(value: Json): string {
-  if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  return `{${
-    Object.entries(value).map(([key, inner]) => `${JSON.stringify(key)}: ${dumps(inner)}`).join(", ")
-  }}`;
-}
-
-const think = (begin: string, end: string) => (reasoning: string) =>
-  reasoning && `${begin}${reasoning}${end}`;
-const lines = think("<think>\n", "\n</think>\n\n");
-
-const jsonList = (calls: Script["calls"]) =>
-  `[${calls.map(({ name, args }) => dumps({ name, arguments: args })).join(", ")}]`;
-
-const hermesWith = (line: string) => ({ reasoning, content, calls }: Script) =>
-  lines(reasoning) + content +
-  calls.map(({ name, args }) => `\n<tool_call>${line}${dumps({ name, arguments: args })}${line}</tool_call>`)
-    .join("").slice(content ? 0 : 1);
-const hermes = hermesWith("\n");
-
-function xml(tag: string, line: string, thinking: (reasoning: string) => string) {
-  const shown = (value: Json) =>
-    typeof value === "string" ? value : typeof value === "boolean" ? python(value) : dumps(value);
-  const parameter = ([name, value]: [string, Json]) =>
-    `<parameter=${name}>${line}${shown(value)}${line}</parameter>\n`;
-  return ({ reasoning, content, calls }: Script) => {
-    const written = calls.map(({ name, args }) =>
-      `<${tag}>\n<function=${name}>\n${Object.entries(args).map(parameter).join("")}</function>\n</${tag}>`
-    );
-    return [thinking(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
-  };
-}
-
-function glm(line: string, thinking: (reasoning: string) => string) {
-  const shown = (value: Json) => typeof value === "string" ? value : dumps(value);
-  const parameter = ([name, value]: [string, Json]) =>
-    `<arg_key>${name}</arg_key>${line}<arg_value>${shown(value)}</arg_value>${line}`;
-  return ({ reasoning, content, calls }: Script) => {
-    const written = calls.map(({ name, args }) =>
-      TOOL_MARKS.join(`${name}${line}${Object.entries(args).map(parameter).join("")}`)
-    );
-    return thinking(reasoning) + [content, ...written].filter((text) => text !== "").join(line);
-  };
-}
-
-function deepseekCalls(
-  calls: Script["calls"],
-  line: string,
-  write: (call: Script["calls"][number]) => string,
-) {
-  const written = calls.map((call) => `<｜tool▁call▁begin｜>${write(call)}<｜tool▁call▁end｜>`).join(line);
-  return written && `<｜tool▁calls▁begin｜>${written}<｜tool▁calls▁end｜>`;
-}
-
-const deepseekBlocks = (thinking: (reasoning: string) => string) => ({ reasoning, content, calls }: Script) =>
-  thinking(reasoning) + content +
-  deepseekCalls(
-    calls,
-    "\n",
-    ({ name, args }) => `function<｜tool▁sep｜>${name}\n\`\`\`json\n${dumps(args)}\n\`\`\``,
-  );
-
-function kimi({ reasoning, content, calls }: Script): string {
-  const written = calls.map(({ name, args }, index) =>
-    `<|tool_call_begin|>functions.${name}:${index}<|tool_call_argument_begin|>${dumps(args)}<|tool_call_end|>`
-  ).join("");
-  return think("<think>", "</think>")(reasoning) + content +
-    (written && `<|tool_calls_section_begin|>${written}<|tool_calls_section_end|>`);
-}
-
-/** `name` is that of the marks around a content. */
-export const cohere = (name: string) => ({ reasoning, content, calls }: Script) => {
-  const list = calls.map(({ name, args }, index) =>
-    `\n    ${dumps({ tool_call_id: String(index), tool_name: name, parameters: args })}`
-  ).join(",");
-  return think("<|START_THINKING|>", "<|END_THINKING|>")(reasoning) +
-    (content && `<|START_${name}|>${content}<|END_${name}|>`) +
-    (list && `<|START_ACTION|>[${list}\n]<|END_ACTION|>`);
-};
-
-function minimax({ reasoning, content, calls }: Script): string {
-  const parameter = ([name, value]: [string, Json]) =>
-    `<parameter name="${name}">${typeof value === "string" ? value : dumps(value)}</parameter>\n`;
-  const invokes = calls.map(({ name, args }) =>
-    `<invoke name="${name}">\n${Object.entries(args).map(parameter).join("")}</invoke>\n`
-  );
-  const written = invokes.length > 0 ? [MINIMAX_MARKS.join(`\n${invokes.join("")}`)] : [];
-  return [lines(reasoning) + content, ...written].filter((text) => text !== "").join("\n");
-}
-
-function gemmaValue(value: Json): string {
-  if (typeof value === "string") return `<|"|>${value}<|"|>`;
-  if (Array.isArray(value)) return `[${value.map(gemmaValue).join(",")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  return `{${Object.entries(value).map(([key, inner]) => `${key}:${gemmaValue(inner)}`).join(",")}}`;
-}
-
-const gemma = ({ reasoning, content, calls }: Script) =>
-  think("<|channel>thought\n", "<channel|>")(reasoning) + content +
-  calls.map(({ name, args }) => `<|tool_call>call:${name}${gemmaValue(args)}<tool_call|>`).join("");
-
-const python = (value: Json) => typeof value === "boolean" ? (value ? "True" : "False") : dumps(value);
-const callWith = (shown: (value: Json) => string) => ({ name, args }: Script["calls"][number]) =>
-  `${name}(${Object.entries(args).map(([key, value]) => `${key}=${shown(value)}`).join(", ")})`;
-const pythonCall = callWith(python);
-
-function harmony({ reasoning, content, calls: [call] }: Script): string {
-  const message = (channel: string, text: string) =>
-    `<|channel|>${channel}<|message|>${text}<|end|><|start|>assistant`;
-  const thought = reasoning && message("analysis", reasoning);
-  if (!call) return `${thought}<|channel|>final<|message|>${content}`;
-  const preamble = content && message("commentary", content);
-  const recipient = ` to=functions.${call.name}`;
-  const head = call.name.length % 2 === 0
-    ? `<|channel|>commentary${recipient}`
-    : `${recipient}<|channel|>commentary`;
-  return `${thought}${preamble}${head} <|constrain|>json<|message|>${dumps(call.args)}`;
-}
-
 const FREE = { thinks: true, many: true, mixed: true };
 const CALL_MARKS = ["<function_calls>", "</function_calls>"];
-const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 const THINK_MARKS = ["<think>", "</think>"];
 const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"].map((name) =>
   `<｜tool▁${name}｜>`
@@ -177,7 +67,6 @@ const DEEPSEEK_MARKS = ["calls▁begin", "calls▁end", "call▁begin", "call▁
 const COHERE_MARKS = ["THINKING", "RESPONSE", "ACTION"].flatMap((
   name,
 ) => [`<|START_${name}|>`, `<|END_${name}|>`]);
-const MINIMAX_MARKS = ["<minimax:tool_call>", "</minimax:tool_call>"];
 const KIMI_MARKS = [
   "calls_section_begin",
   "calls_section_end",

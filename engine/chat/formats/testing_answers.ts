@@ -3,7 +3,8 @@ import type { Constraint, Grammars } from "../../grammar/types.ts";
 import type { ChatMessage } from "../../tokenizer/types.ts";
 import { put, readEveryWay, type TestModel, USER } from "../testing.ts";
 import type { ChatPlan, ChatRequest } from "../types.ts";
-import { type FormatCase, type Script, scripts, TOOLS } from "./testing.ts";
+import { type FormatCase, scripts, TOOLS } from "./testing.ts";
+import type { Script } from "./testing_writers.ts";
 
 /** What must hold of a format's answers and histories, whatever template of its family the model has. */
 
