@@ -1,11 +1,11 @@
 /** Arcee's Trinity: what layers see, are weighed by and have, and what is refused of its files, by name. */
-import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
+import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
-import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 /** Two dense layers and three with experts, the first of which has no window. */
 const FILE = parseGguf(synthesize({ architecture: "afmoe", types: ["F32"], seed: 1 }));
@@ -63,7 +63,7 @@ Deno.test("afmoe: without experts for all rows the chosen ones are alone", () =>
   assertEquals(buildPlan(alone).ops.filter((op) => op.op === "glu").length, 2);
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 13],
   ["expert_gating_func", 1],
@@ -76,14 +76,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["rope.freq_base_swa", -1],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`afmoe: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "afmoe.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.attn_gate.weight", undefined],
   ["blk.0.attn_gate.weight", [WIDTH, 8]],
   ["blk.3.attn_q_norm.weight", undefined],
@@ -95,10 +88,4 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.2.ffn_gate_shexp.weight", [WIDTH, 256]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`afmoe: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("afmoe", FILE, { keys: KEYS, tensors: TENSORS });

@@ -4,10 +4,11 @@ import { synthesize } from "../../tests/synth/synth.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { graphOf } from "../plan/testing.ts";
 import { leftOutParts } from "./left_out.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 /** A dense layer, and one with experts. */
 const MODEL = { architecture: "bailingmoe2", types: ["F32"], seed: 1, layers: 2 } as const;
@@ -51,7 +52,7 @@ Deno.test("bailingmoe2: a shared expert without a width of its own is as wide as
   assertEquals(buildPlan(narrow).ops.filter((op) => op.op === "glu").length, 2);
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 17],
   ["expert_feed_forward_length", 0],
@@ -67,14 +68,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["nextn_predict_layers", 2],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`bailingmoe2: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "bailingmoe2.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.ffn_gate.weight", undefined],
   ["blk.1.ffn_gate_inp.weight", [256, 15]],
   ["blk.1.exp_probs_b.bias", undefined],
@@ -85,10 +79,4 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.1.attn_q_norm.weight", undefined],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`bailingmoe2: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("bailingmoe2", FILE, { keys: KEYS, tensors: TENSORS });

@@ -4,10 +4,11 @@ import { synthesize } from "../../tests/synth/synth.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { graphOf } from "../plan/testing.ts";
 import { leftOutParts } from "./left_out.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 /** A dense layer, and one with experts. */
 const FILE = parseGguf(synthesize({ architecture: "deepseek2", types: ["F32"], seed: 1, layers: 2 }));
@@ -87,33 +88,23 @@ Deno.test("deepseek2: keys and values in one tensor, as older files have them, a
   assertEquals(error.field, 'key "deepseek2.attention.key_length_mla"');
 });
 
-const KEYS: readonly (readonly [file: GgufFile, name: string, value: MetadataValue | undefined])[] = [
-  [FILE, "attention.head_count_kv", 2],
-  [FILE, "attention.key_length", 256],
-  [FILE, "attention.value_length", 288],
-  [FILE, "attention.key_length_mla", 32],
-  [FILE, "attention.value_length_mla", undefined],
-  [FILE, "attention.kv_lora_rank", undefined],
-  [FILE, "attention.q_lora_rank", 2 ** 20],
-  [FILE, "expert_count", 0],
-  [FILE, "expert_gating_func", 3],
-  [FILE, "expert_group_count", 5],
-  [FILE, "expert_shared_count", 2 ** 20],
-  [FILE, "leading_dense_block_count", 3],
-  [FILE, "rope.scaling.attn_factor", 2],
-  [LITE, "expert_group_count", 4],
-  [LITE, "rope.scaling.yarn_log_multiplier", undefined],
+const KEYS: readonly KeyChange[] = [
+  ["attention.head_count_kv", 2],
+  ["attention.key_length", 256],
+  ["attention.value_length", 288],
+  ["attention.key_length_mla", 32],
+  ["attention.value_length_mla", undefined],
+  ["attention.kv_lora_rank", undefined],
+  ["attention.q_lora_rank", 2 ** 20],
+  ["expert_count", 0],
+  ["expert_gating_func", 3],
+  ["expert_group_count", 5],
+  ["expert_shared_count", 2 ** 20],
+  ["leading_dense_block_count", 3],
+  ["rope.scaling.attn_factor", 2],
 ];
 
-for (const [file, name, value] of KEYS) {
-  const which = file === LITE ? "deepseek2-lite" : "deepseek2";
-  Deno.test(`${which}: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(file, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "deepseek2.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.attn_q_a.weight", undefined],
   ["blk.0.attn_q_a_norm.weight", [256]],
   ["blk.0.attn_q_b.weight", [512, 256]],
@@ -126,10 +117,10 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.1.ffn_down_shexp.weight", undefined],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`deepseek2: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("deepseek2", FILE, { keys: KEYS, tensors: TENSORS });
+testRefusals("deepseek2-lite", LITE, {
+  keys: [
+    ["expert_group_count", 4],
+    ["rope.scaling.yarn_log_multiplier", undefined],
+  ],
+});

@@ -1,12 +1,12 @@
 /** ERNIE 4.5's mixtures: which layers have experts, and what is refused of their files, by name. */
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
-import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { graphOf } from "../plan/testing.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 const ARCHITECTURE = "ernie4_5-moe";
 /** A dense layer, and one with experts. */
@@ -46,7 +46,7 @@ Deno.test("ernie4_5-moe: shared experts that are only counted are as wide as the
   assertEquals(graphOf(buildPlan(counted)), graphOf(buildPlan(FILE)));
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 13],
   ["expert_feed_forward_length", 0],
@@ -60,14 +60,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["interleave_moe_layer_step", 0],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`ernie4_5-moe: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${ARCHITECTURE}.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.ffn_gate.weight", undefined],
   ["blk.1.ffn_gate_inp.weight", [256, 11]],
   ["blk.1.exp_probs_b.bias", [11]],
@@ -77,10 +70,4 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.1.ffn_gate.weight", [256, 768]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`ernie4_5-moe: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("ernie4_5-moe", FILE, { keys: KEYS, tensors: TENSORS });

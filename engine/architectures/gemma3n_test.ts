@@ -2,13 +2,13 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
-import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { graphOf } from "../plan/testing.ts";
 import { printPlan } from "../plan/print.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 const LAYERS = 6;
 const FILE = parseGguf(synthesize({ architecture: "gemma3n", types: ["F32"], seed: 1, layers: LAYERS }));
@@ -47,7 +47,7 @@ Deno.test("gemma3n: the GPU refuses it by name", () => {
   assertThrows(() => lower(buildPlan(FILE)), Error, "Cannot run this model on the GPU");
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["altup.num_inputs", 3],
   ["altup.active_idx", 1],
   ["activation_sparsity_scale", undefined],
@@ -62,14 +62,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["expert_count", 8],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`gemma3n: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "gemma3n.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["altup_proj.weight", undefined],
   ["altup_proj.weight", [256, 256, 4]],
   ["altup_unembd_proj.weight", [256, 768]],
@@ -89,10 +82,4 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.5.ffn_gate.weight", [256, 256]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`gemma3n: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("gemma3n", FILE, { keys: KEYS, tensors: TENSORS });

@@ -4,10 +4,11 @@ import { synthesize } from "../../tests/synth/synth.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { graphOf } from "../plan/testing.ts";
 import { leftOutParts } from "./left_out.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 /** A dense layer, and one with experts. */
 const MODEL = { architecture: "glm4moe", types: ["F32"], seed: 1, layers: 2 } as const;
@@ -63,7 +64,7 @@ Deno.test("glm4moe: experts in all layers, weights as they are, and no experts f
   assertEquals(buildPlan(alone).ops.filter((op) => op.op === "glu").length, 1);
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 13],
   ["expert_feed_forward_length", 0],
@@ -76,14 +77,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["rope.dimension_sections", new Int32Array([8, 4, 4, 0])],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`glm4moe: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "glm4moe.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.ffn_gate.weight", undefined],
   ["blk.1.ffn_gate_inp.weight", [256, 11]],
   ["blk.1.exp_probs_b.bias", undefined],
@@ -95,13 +89,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.1.ffn_norm.weight", [256]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`glm4moe: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("glm4moe", FILE, { keys: KEYS, tensors: TENSORS });
 
 Deno.test("glm4moe: norms of heads that the first layer does not have are refused", () => {
   const file = without(FILE, /^blk\.0\.attn_[qk]_norm/);

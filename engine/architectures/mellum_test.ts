@@ -1,11 +1,11 @@
 /** Mellum 2: what its layers see and are turned by, and what is refused of its files, by name. */
-import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
+import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
-import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 const FILE = parseGguf(synthesize({ architecture: "mellum", types: ["F32"], seed: 1 }));
 
@@ -31,7 +31,7 @@ Deno.test("mellum: without a window all layers see all", () => {
   assertEquals(magnitudesOf(file).length, 1);
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 13],
   ["expert_gating_func", 2],
@@ -41,24 +41,11 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["attention.sliding_window_pattern", 0],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`mellum: ${name} of ${value} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "mellum.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.attn_q_norm.weight", undefined],
   ["blk.1.ffn_gate_inp.weight", [256, 11]],
   ["blk.4.ffn_down_exps.weight", undefined],
   ["blk.2.exp_probs_b.bias", [12]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`mellum: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("mellum", FILE, { keys: KEYS, tensors: TENSORS });

@@ -1,11 +1,11 @@
 /** OLMoE: how its experts are weighed, and what is refused of its files, by name. */
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
-import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { changed } from "../gguf/testing_changes.ts";
-import type { GgufFile, MetadataValue } from "../gguf/types.ts";
+import type { GgufFile } from "../gguf/types.ts";
 import { buildPlan } from "./registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "./testing.ts";
 
 const FILE = parseGguf(synthesize({ architecture: "olmoe", types: ["F32"], seed: 1, layers: 2 }));
 
@@ -18,7 +18,7 @@ Deno.test("olmoe: weights are those of the softmax over all, in every layer", ()
   assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));
 });
 
-const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])[] = [
+const KEYS: readonly KeyChange[] = [
   ["expert_count", 0],
   ["expert_used_count", 13],
   ["expert_gating_func", 2],
@@ -28,14 +28,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
   ["attention.clamp_kqv", 8],
 ];
 
-for (const [name, value] of KEYS) {
-  Deno.test(`olmoe: ${name} of ${value} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "olmoe.${name}"`]);
-  });
-}
-
-const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[] = [
+const TENSORS: readonly TensorChange[] = [
   ["blk.0.attn_q_norm.weight", [32]],
   ["blk.1.attn_k_norm.weight", undefined],
   ["blk.0.ffn_gate_inp.weight", [256, 11]],
@@ -44,10 +37,4 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
   ["blk.0.ffn_gate_shexp.weight", [256, 256]],
 ];
 
-for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`olmoe: the tensor ${name} ${how} is refused`, () => {
-    const error = assertThrows(() => buildPlan(changed(FILE, { tensor: [name, shape] })), GgufError);
-    assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
-  });
-}
+testRefusals("olmoe", FILE, { keys: KEYS, tensors: TENSORS });

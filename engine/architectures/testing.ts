@@ -1,0 +1,39 @@
+/** What files of an architecture are refused for. */
+import { assertEquals, assertThrows } from "@std/assert";
+import { GgufError } from "../gguf/errors.ts";
+import { changed, type Changes } from "../gguf/testing_changes.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { buildPlan } from "./registry.ts";
+
+export type KeyChange = NonNullable<Changes["key"]>;
+export type TensorChange = NonNullable<Changes["tensor"]>;
+
+/** A test for each change: the file is refused by the name of its key, or of its tensor. `title` begins the tests' names. */
+export function testRefusals(
+  title: string,
+  file: GgufFile,
+  { keys = [], tensors = [] }: {
+    readonly keys?: readonly KeyChange[];
+    readonly tensors?: readonly TensorChange[];
+  },
+): void {
+  const test = (what: string, change: Changes, field: string) =>
+    Deno.test(`${title}: ${what} is refused`, () => {
+      const error = assertThrows(() => buildPlan(changed(file, change)), GgufError);
+      assertEquals([error.code, error.field], ["GGUF_HPARAM", field]);
+    });
+  const architecture = file.metadata.getString("general.architecture");
+  for (const key of keys) {
+    const [name, value] = key;
+    test(
+      `${name} ${value === undefined ? "left out" : `of ${value}`}`,
+      { key },
+      `key "${architecture}.${name}"`,
+    );
+  }
+  for (const tensor of tensors) {
+    const [name, shape] = tensor;
+    const how = shape ? `of ${shape.join(" x ")}` : "left out";
+    test(`the tensor ${name} ${how}`, { tensor }, `tensor "${name}"`);
+  }
+}
