@@ -220,13 +220,15 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
     use super::model::text_buffer::*;
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 21] = [
+    let lies: [(Lie, &str); 23] = [
         (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
         (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[1][2] = tensor::ROUTER, "Sequence 0 must be whole, and at most 4 long (got 5 rows after 0)"),
         (|p| p.ops[3][2] = tensor::HEAD_NORM, "Op 3 of the plan: Tensor 9 is not a loaded vector of 64 floats"),
         (|p| p.ops[3][3] = tensor::GATE_BIAS, "Op 3 of the plan: Tensor 26 is not a loaded vector of 64 floats"),
-        (|p| p.ops[3][5..8].fill(NONE), "Op 3 of the plan: outputs must have 64 columns (got [])"),
+        (|p| p.ops[3][4] = 0, "Op 3 of the plan: 64 columns cannot be normed in 0 groups"),
+        (|p| p.ops[3][4] = 3, "Op 3 of the plan: 64 columns cannot be normed in 3 groups"),
+        (|p| p.ops[3][6..9].fill(NONE), "Op 3 of the plan: outputs must have 64 columns (got [])"),
         (|p| p.ops[5][2] = 1, "Op 5 of the plan: 4 heads of 16 from column 1 on do not lie in rows of 64 columns"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 0 heads of 16 from column 0 on do not lie in rows of 64 columns"),
         (

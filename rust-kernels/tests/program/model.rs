@@ -300,7 +300,7 @@ impl Plan {
                 of(0, &[&[tensor::EMBD, ONE, X]]),
                 of(23, &[&[X, tensor::UP, tensor::V]]),
                 of(1, &[&[ANGLES, 1]]),
-                of(22, &[&[X, tensor::NORM, tensor::Q_BIAS, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
+                of(22, &[&[X, tensor::NORM, tensor::Q_BIAS, 4, EPS, NORMED, NORMED_QUANT, NORMED_FINE]]),
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NONE, 2], &[tensor::Q, NONE, Q, NONE, 0], &[tensor::ATTN_OUT, NONE, KV, NONE, 0],
                 ]),
