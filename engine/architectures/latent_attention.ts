@@ -96,7 +96,9 @@ export function latentAttention(
   const asked = of.queryRank === 0
     ? { name: name("attn_q"), rows: heads * of.keyLength }
     : { name: name("attn_q_a"), rows: of.queryRank };
-  const [q, made, turned] = linear(b, x, [asked, ...fused(name("attn_kv_a_mqa"), [rank, rotated])]);
+  // What rounding takes from values is felt most of all, and this row is the values of all heads.
+  const [latent, place] = fused(name("attn_kv_a_mqa"), [rank, rotated]);
+  const [q, made, turned] = linear(b, x, [asked, { ...latent, fine: rank }, place]);
   const key = join(b, turned, rmsNorm(b, made, name("attn_kv_a_norm"), eps));
   const queries = headMatmul(b, of.queryRank === 0 ? q : queriesOf(b, q, of, name), {
     name: name("attn_k_b"),
@@ -113,6 +115,7 @@ export function latentAttention(
     rows: of.valueLength,
     rest: rotated,
     keeps: false,
+    fine: true,
   });
 }
 

@@ -38,13 +38,15 @@ export interface HeadMatrices {
   readonly rest: number;
   /** They stand behind the others, and go in front of the products; else they stand in front, and are left out. */
   readonly keeps: boolean;
+  /** Blocks of weights read x in two planes; by default in one. */
+  readonly fine?: boolean;
 }
 
 /** Heads multiplied by matrices of their own, side by side in rows. */
 export function headMatmul(
   b: PlanBuilder,
   x: Value,
-  { name, heads, rows, rest, keeps }: HeadMatrices,
+  { name, heads, rows, rest, keeps, fine }: HeadMatrices,
 ): Value {
   const out = b.floats("heads", x.rows, heads * (rows + (keeps ? rest : 0)));
   const weight = b.matrices(`${name}.weight`, x.columns / heads - rest, rows, heads);
@@ -55,7 +57,7 @@ export function headMatmul(
     heads,
     rest,
     keeps,
-    fine: b.fine,
+    fine: b.fine || fine === true,
     out: b.asFloat(out),
   });
   return out;
