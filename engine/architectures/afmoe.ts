@@ -2,17 +2,15 @@ import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { embed } from "../plan/ops/embed.ts";
-import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { postNorm } from "../plan/ops/post_norm.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
-import type { Architecture, TensorName } from "./architecture.ts";
+import type { Architecture } from "./architecture.ts";
 import { groupedAttention } from "./grouped_attention.ts";
-import { mixture } from "./mixture.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward } from "./shared_experts.ts";
-import { readSigmoidExperts, type SigmoidExperts } from "./sigmoid_experts.ts";
+import { feedForward, sharedMixture } from "./shared_experts.ts";
+import { readSigmoidExperts } from "./sigmoid_experts.ts";
 
 /** One layer in so many has neither a window nor positions, the last of them. */
 const PERIOD = 4;
@@ -48,25 +46,11 @@ function buildAfmoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     postNorm(b, mixed, name("post_attention_norm"), eps, x);
 
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
+    const weighed = { ...experts.weighed, sigmoid: true, bias: name("exp_probs_b.bias") };
     const made = layer < experts.denseLayers
-      ? feedForward(b, ffnIn, h.feedForwardLength, name)
-      : sharedMixture(b, ffnIn, experts, name);
+      ? feedForward(b, ffnIn, h.feedForwardLength, name, width)
+      : sharedMixture(b, ffnIn, experts, name, width, weighed);
     postNorm(b, made, name("post_ffw_norm"), eps, x);
   }
   return x;
-}
-
-function feedForward(b: PlanBuilder, x: Value, width: number, name: TensorName): Value {
-  const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width);
-  return linear(b, ffn, [{ name: name("ffn_down"), rows: x.columns }])[0];
-}
-
-/** The chosen experts, and beside them those that every row goes through. */
-function sharedMixture(b: PlanBuilder, x: Value, experts: SigmoidExperts, name: TensorName): Value {
-  const bias = name("exp_probs_b.bias");
-  const made = mixture(b, x, x.columns, experts, name, { ...experts.weighed, sigmoid: true, bias });
-  if (experts.shared > 0) {
-    addFeedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), { addTo: made });
-  }
-  return made;
 }

@@ -5,7 +5,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { Architecture } from "./architecture.ts";
 import { buildLlama } from "./llama.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, countedWidth } from "./shared_experts.ts";
+import { countedWidth, feedForward, readWeighed, sharedMixture } from "./shared_experts.ts";
 
 /**
  * DeepSeekMoE, DeepSeek's first mixture of experts: Llama's decoder with experts behind the first layers, weighed by the softmax over all,
@@ -20,16 +20,13 @@ function buildDeepseek(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const chosen = readExpertHparams(b.file, h, "softmax over all", known);
   const experts = { ...chosen, shared: countedWidth(keys, chosen.feedForwardLength) };
   const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
-  const weighed = {
-    divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
-    scale: keys.scale("expert_weights_scale", 1),
-  };
+  const weighed = readWeighed(keys);
   return buildLlama(b, h, rope, {
     interleavedRope: true,
     headNorms: false,
     feedForward(x, addTo, name, layer) {
-      if (layer < denseLayers) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
-      addSharedMixture(b, x, experts, name, { addTo }, weighed);
+      if (layer < denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      return sharedMixture(b, x, experts, name, { addTo }, weighed);
     },
   });
 }

@@ -7,10 +7,17 @@ import type { RouteOptions } from "../plan/ops/route.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { latentAttention, readLatentHeads } from "./latent_attention.ts";
-import { isDrafting } from "./left_out.ts";
+import { leaveOutDrafting } from "./left_out.ts";
 import { buildLlama } from "./llama.ts";
 import { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, countedWidth, type SharedExperts } from "./shared_experts.ts";
+import {
+  biasOfChoice,
+  countedWidth,
+  feedForward,
+  readWeighed,
+  type SharedExperts,
+  sharedMixture,
+} from "./shared_experts.ts";
 import { readGroups } from "./sigmoid_experts.ts";
 
 /**
@@ -25,8 +32,7 @@ export const DEEPSEEK2: Architecture = {
 
 function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
-  const layers = h.blockCount - keys.draftingLayers(h.blockCount);
-  b.leaveOut((tensor) => isDrafting(tensor, layers));
+  const layers = leaveOutDrafting(b, h);
   const scaling = readScaling(keys, h);
   const latent = readLatentHeads(b.file, h);
   const heads = { ...latent, scale: latent.scale * scaling.scores };
@@ -38,10 +44,11 @@ function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     headNorms: false,
     attention: (x, _, name) => latentAttention(b, x, table, heads, name),
     feedForward(x, addTo, name, layer) {
-      if (!experts || layer < denseLayers) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
-      const bias = name("exp_probs_b.bias");
-      const known = b.file.tensors.has(bias) ? bias : undefined;
-      addSharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias: known });
+      if (!experts || layer < denseLayers) {
+        return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      }
+      const bias = biasOfChoice(b, name);
+      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
     },
   });
 }
@@ -77,8 +84,7 @@ function readExperts(file: GgufFile, h: Hparams): LatentExperts {
     shared: countedWidth(keys, experts.feedForwardLength),
     weighed: {
       sigmoid,
-      divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
-      scale: keys.scale("expert_weights_scale", 1),
+      ...readWeighed(keys),
       groups: sigmoid ? readGroups(file, h, experts) : undefined,
     },
   };

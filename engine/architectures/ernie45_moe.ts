@@ -6,7 +6,13 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { Architecture } from "./architecture.ts";
 import { buildLlama } from "./llama.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, MAX_SHARED_WIDTH, type SharedExperts } from "./shared_experts.ts";
+import {
+  biasOfChoice,
+  feedForward,
+  MAX_SHARED_WIDTH,
+  type SharedExperts,
+  sharedMixture,
+} from "./shared_experts.ts";
 
 /**
  * ERNIE 4.5's mixtures of experts: Llama's decoder, of whose layers behind the first ones one in so many has experts, chosen by the
@@ -22,10 +28,9 @@ function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     headNorms: false,
     feedForward(x, addTo, name, layer) {
       const hasExperts = layer >= experts.denseLayers && (layer + 1) % experts.interval === 0;
-      if (!hasExperts) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
-      const bias = name("exp_probs_b.bias");
-      const known = b.file.tensors.has(bias) ? bias : undefined;
-      addSharedMixture(b, x, experts, name, { addTo }, { bias: known });
+      if (!hasExperts) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const bias = biasOfChoice(b, name);
+      return sharedMixture(b, x, experts, name, { addTo }, { bias });
     },
   });
 }

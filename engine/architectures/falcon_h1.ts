@@ -8,7 +8,7 @@ import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { mixAttention, mixMamba2 } from "./mamba_hybrid.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward } from "./shared_experts.ts";
+import { feedForward } from "./shared_experts.ts";
 
 /**
  * Falcon-H1: in each layer attention and Mamba2 read the same normed rows, and what both make of them is added. Mamba2's results are
@@ -30,7 +30,7 @@ function buildFalconH1(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     mixMamba2(b, mixIn, { ...mamba, normed }, h.epsilon, name, residual);
     // Converters leave out this norm's ".weight".
     const ffnIn = rmsNorm(b, x, { whole: name("ffn_norm") }, h.epsilon);
-    addFeedForward(b, ffnIn, layer.feedForwardLength, name, residual);
+    feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }
   return x;
 }

@@ -5,7 +5,7 @@ import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { TensorName } from "./architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
-import { addSharedMixture, type SharedExperts } from "./shared_experts.ts";
+import { type SharedExperts, sharedMixture } from "./shared_experts.ts";
 
 /** Granite's: an expert is as wide as the feed-forward's key says. Undefined where the model has none. */
 export function readGraniteExperts(
@@ -27,5 +27,5 @@ export function addGraniteMixture(
   name: TensorName,
   residual: Residual,
 ): void {
-  addSharedMixture(b, x, experts, name, residual, { scale: residual.times });
+  sharedMixture(b, x, experts, name, residual, { scale: residual.times });
 }

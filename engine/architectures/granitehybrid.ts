@@ -9,7 +9,7 @@ import type { Architecture } from "./architecture.ts";
 import { addGraniteMixture, readGraniteExperts } from "./granite_experts.ts";
 import { mixAttention, mixMamba2 } from "./mamba_hybrid.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward } from "./shared_experts.ts";
+import { feedForward } from "./shared_experts.ts";
 
 /**
  * Granite 4: layers of Mamba2, and of attention where there are KV heads; multipliers of the embedding, of what each half of a
@@ -39,7 +39,7 @@ function buildGraniteHybrid(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     else mixAttention(b, mixIn, h, layer, { scale, table, interleaved: hasPositions }, name, residual);
     const ffnIn = rmsNorm(b, x, name("ffn_norm"), h.epsilon);
     if (experts) addGraniteMixture(b, ffnIn, experts, name, residual);
-    else addFeedForward(b, ffnIn, layer.feedForwardLength, name, residual);
+    else feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }
   return x;
 }

@@ -4,7 +4,7 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { Architecture } from "./architecture.ts";
 import { buildLlama } from "./llama.ts";
 import type { Rope } from "./rope.ts";
-import { addSharedMixture } from "./shared_experts.ts";
+import { sharedMixture } from "./shared_experts.ts";
 
 /**
  * Hunyuan-A13B: Hunyuan's dense decoder with experts in every layer, weighed by the softmax over the chosen, and beside them one that
@@ -20,6 +20,6 @@ function buildHunyuanMoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     interleavedRope: false,
     headNorms: true,
     normsLast: true,
-    feedForward: (x, addTo, name) => addSharedMixture(b, x, experts, name, { addTo }, {}),
+    feedForward: (x, addTo, name) => sharedMixture(b, x, experts, name, { addTo }, {}),
   });
 }

@@ -1,6 +1,8 @@
+import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
+import type { Hparams } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
-import { wholeName } from "../plan/builder.ts";
+import { type PlanBuilder, wholeName } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
 import { isRopeFactors } from "./rope.ts";
 
@@ -35,6 +37,13 @@ export function isLeftOut(name: string): boolean {
 export function isDrafting(name: string, layers: number): boolean {
   const block = /^blk\.(\d+)\./.exec(name);
   return block !== null && Number(block[1]) >= layers;
+}
+
+/** Leaves out the layers behind the others that draft tokens; returns how many are computed. */
+export function leaveOutDrafting(b: PlanBuilder, h: Hparams): number {
+  const layers = h.blockCount - ArchitectureKeys.of(b.file.metadata).draftingLayers(h.blockCount);
+  b.leaveOut((tensor) => isDrafting(tensor, layers));
+  return layers;
 }
 
 /** Which of the file's tensors the plan does not read, by part, the largest first. */

@@ -8,7 +8,7 @@ import { embed } from "../plan/ops/embed.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { Architecture, TensorName } from "./architecture.ts";
-import { isDrafting } from "./left_out.ts";
+import { leaveOutDrafting } from "./left_out.ts";
 import { mixAttention, mixMamba2 } from "./mamba_hybrid.ts";
 import { experts, router } from "./mixture.ts";
 
@@ -44,8 +44,7 @@ type FeedForward = (
 
 function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
-  const layers = h.blockCount - keys.draftingLayers(h.blockCount);
-  b.leaveOut((tensor) => isDrafting(tensor, layers));
+  const layers = leaveOutDrafting(b, h);
   const mamba = readMambaHparams(keys);
   const scale = keys.scale("attention.scale", 1 / Math.sqrt(h.keyLength));
   const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);

@@ -2,13 +2,13 @@ import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
 import type { Hparams } from "../gguf/hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { embed } from "../plan/ops/embed.ts";
-import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
 import { postNorm } from "../plan/ops/post_norm.ts";
 import { ropeTable } from "../plan/ops/rope_table.ts";
 import type { Architecture } from "./architecture.ts";
 import { groupedAttention, type GroupedHeads } from "./grouped_attention.ts";
-import { isDrafting } from "./left_out.ts";
+import { leaveOutDrafting } from "./left_out.ts";
+import { feedForward } from "./shared_experts.ts";
 import { readWindows, type Sight, windowedSights } from "./windows.ts";
 
 /** How a layer's heads are normed, turned, and what they see. */
@@ -32,8 +32,7 @@ export const OLMO2: Architecture = {
 export const EXAONE4: Architecture = {
   build(b, h, rope) {
     const keys = ArchitectureKeys.of(b.file.metadata);
-    const layers = h.blockCount - keys.draftingLayers(h.blockCount);
-    b.leaveOut((tensor) => isDrafting(tensor, layers));
+    const layers = leaveOutDrafting(b, h);
     const table = ropeTable(b, rope.angles());
     const hybrid = keys.window() > 0;
     return buildPostNormed(
@@ -65,8 +64,7 @@ function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): 
     const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
     postNorm(b, mixed, name("post_attention_norm"), eps, x);
 
-    const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), h.feedForwardLength);
-    const [made] = linear(b, ffn, [{ name: name("ffn_down"), rows: width }]);
+    const made = feedForward(b, x, h.feedForwardLength, name, width);
     postNorm(b, made, name("post_ffw_norm"), eps, x);
   }
   return x;

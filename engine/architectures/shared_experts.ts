@@ -3,6 +3,7 @@ import type { ExpertHparams } from "../gguf/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import { glu } from "../plan/ops/glu.ts";
 import { linear } from "../plan/ops/matmul.ts";
+import type { RouteOptions } from "../plan/ops/route.ts";
 import type { TensorName } from "./architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
 import { mixture, type MixtureOptions } from "./mixture.ts";
@@ -25,28 +26,46 @@ export function countedWidth(keys: ArchitectureKeys, each: number): number {
   return count * each;
 }
 
-/** Adds what the chosen experts make of x, and those that every row goes through. */
-export function addSharedMixture(
+/** How the file says that the chosen experts are weighed. */
+export function readWeighed(keys: ArchitectureKeys): Pick<RouteOptions, "divided" | "scale"> {
+  return {
+    divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
+    scale: keys.scale("expert_weights_scale", 1),
+  };
+}
+
+/** What a layer's choice adds to the scores, where the file has it. */
+export function biasOfChoice(b: PlanBuilder, name: TensorName): string | undefined {
+  const bias = name("exp_probs_b.bias");
+  return b.file.tensors.has(bias) ? bias : undefined;
+}
+
+/**
+ * What the chosen experts make of x, and those that every row goes through: added to a residual, or a new value of so many columns.
+ */
+export function sharedMixture(
   b: PlanBuilder,
   x: Value,
   experts: SharedExperts,
   name: TensorName,
-  residual: Residual,
+  to: Residual | number,
   options: MixtureOptions,
-): void {
-  mixture(b, x, residual.addTo, experts, name, options);
-  if (experts.shared === 0) return;
-  addFeedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), residual);
+): Value {
+  const made = mixture(b, x, typeof to === "number" ? to : to.addTo, experts, name, options);
+  if (experts.shared === 0) return made;
+  const residual = typeof to === "number" ? { addTo: made } : to;
+  return feedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), residual);
 }
 
-/** Adds a feed-forward half of x, by SwiGLU. */
-export function addFeedForward(
+/** A feed-forward half of x by SwiGLU: added to a residual, or a new value of so many columns. */
+export function feedForward(
   b: PlanBuilder,
   x: Value,
   width: number,
   name: TensorName,
-  residual: Residual,
-): void {
+  to: Residual | number,
+): Value {
   const ffn = glu(b, x, name("ffn_gate"), name("ffn_up"), width);
-  linear(b, ffn, [{ name: name("ffn_down"), rows: residual.addTo.columns, ...residual }]);
+  const out = typeof to === "number" ? { rows: to } : { rows: to.addTo.columns, ...to };
+  return linear(b, ffn, [{ name: name("ffn_down"), ...out }])[0];
 }

@@ -4,10 +4,16 @@ import type { Hparams } from "../gguf/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { RouteOptions } from "../plan/ops/route.ts";
-import { isDrafting } from "./left_out.ts";
+import { leaveOutDrafting } from "./left_out.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";
 import type { Rope } from "./rope.ts";
-import { addFeedForward, addSharedMixture, countedWidth, type SharedExperts } from "./shared_experts.ts";
+import {
+  countedWidth,
+  feedForward,
+  readWeighed,
+  type SharedExperts,
+  sharedMixture,
+} from "./shared_experts.ts";
 
 /** Experts that sigmoids weigh, behind the first layers, and beside them some that every row goes through, as one wide expert. */
 export interface SigmoidExperts extends SharedExperts {
@@ -36,8 +42,7 @@ export function readSigmoidExperts(
     shared: countedWidth(keys, own || experts.feedForwardLength),
     denseLayers: keys.leadingDenseLayers(h.blockCount, 0),
     weighed: {
-      divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
-      scale: keys.scale("expert_weights_scale", 1),
+      ...readWeighed(keys),
       groups: inGroups ? readGroups(file, h, experts) : undefined,
     },
   };
@@ -76,15 +81,13 @@ export function buildSigmoidExperts(
   experts: SigmoidExperts,
   traits: Omit<LlamaTraits, "feedForward">,
 ): Value {
-  const keys = ArchitectureKeys.of(b.file.metadata);
-  const layers = h.blockCount - keys.draftingLayers(h.blockCount);
-  b.leaveOut((tensor) => isDrafting(tensor, layers));
+  const layers = leaveOutDrafting(b, h);
   return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
     ...traits,
     feedForward(x, addTo, name, layer) {
-      if (layer < experts.denseLayers) return addFeedForward(b, x, h.feedForwardLength, name, { addTo });
+      if (layer < experts.denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
       const bias = name("exp_probs_b.bias");
-      addSharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
+      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
     },
   });
 }
