@@ -31,7 +31,7 @@ const FINE: [file: string, target: string][] = [
   ["engine/load.ts", "./backend/cpu/cpu.ts"],
   ["engine/engine.ts", "./backend/backend.ts"],
   ["engine/backend/cpu/cpu.ts", "../../../ffi/library.ts"],
-  ["engine/architectures/llama.ts", "../plan/builder.ts"],
+  ["engine/architectures/decoders/llama.ts", "../../plan/builder.ts"],
   ["engine/engine_test.ts", "../ffi/library.ts"],
   ["tests/cli_test.ts", "../engine/load.ts"],
 ];
@@ -52,7 +52,7 @@ const BROKEN: [file: string, target: string][] = [
   ["engine/scheduler.ts", "./gguf/reader.ts"],
   ["engine/gguf/reader.ts", "../plan/plan.ts"],
   ["engine/tokenizer/bpe.ts", "../types.ts"],
-  ["engine/architectures/llama.ts", "../backend/backend.ts"],
+  ["engine/architectures/decoders/llama.ts", "../../backend/backend.ts"],
   ["engine/plan/encode.ts", "../backend/cpu/cpu.ts"],
   ["engine/backend/backend.ts", "./cpu/cpu.ts"],
   ["engine/backend/choose.ts", "../../ffi/library.ts"],

@@ -4,7 +4,7 @@ import type { GgufFile } from "../gguf/types.ts";
 import type { ModelPooling, PoolingKind } from "../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
-import type { Rope } from "./rope.ts";
+import type { Rope } from "./parts/rope.ts";
 
 /** A layer's tensor, without `.weight`. */
 export type TensorName = (tensor: string) => string;

@@ -4,7 +4,7 @@ import type { Hparams } from "../gguf/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 import { type PlanBuilder, wholeName } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
-import { isRopeFactors } from "./rope.ts";
+import { isRopeFactors } from "./parts/rope.ts";
 
 /** Parts of a model that its texts are computed without, by the names of their tensors. */
 const PARTS: readonly (readonly [part: string, names: RegExp])[] = [

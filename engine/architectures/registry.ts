@@ -11,26 +11,26 @@ import { returnPooled } from "../plan/ops/return_pooled.ts";
 import { rmsNorm } from "../plan/ops/rms_norm.ts";
 import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
-import { AFMOE } from "./afmoe.ts";
-import { BAILINGMOE2 } from "./bailing_moe2.ts";
-import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./bert.ts";
-import { DEEPSEEK2 } from "./deepseek2.ts";
-import { COHERE2, COMMAND_R } from "./cohere.ts";
-import { DECI } from "./deci.ts";
-import { DEEPSEEK } from "./deepseek.ts";
-import { ERNIE45_MOE } from "./ernie45_moe.ts";
-import { FALCON_H1 } from "./falcon_h1.ts";
-import { GPT_OSS } from "./gpt_oss.ts";
-import { GRANITEHYBRID } from "./granitehybrid.ts";
-import { GEMMA } from "./gemma.ts";
-import { GEMMA2 } from "./gemma2.ts";
-import { GEMMA3 } from "./gemma3.ts";
-import { GEMMA3N } from "./gemma3n.ts";
-import { GEMMA4 } from "./gemma4.ts";
-import { GEMMA_EMBEDDING } from "./gemma_embedding.ts";
-import { HUNYUAN_MOE } from "./hunyuan_moe.ts";
+import { AFMOE } from "./decoders/afmoe.ts";
+import { BAILINGMOE2 } from "./decoders/bailing_moe2.ts";
+import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
+import { DEEPSEEK2 } from "./decoders/deepseek2.ts";
+import { COHERE2, COMMAND_R } from "./decoders/cohere.ts";
+import { DECI } from "./decoders/deci.ts";
+import { DEEPSEEK } from "./decoders/deepseek.ts";
+import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
+import { FALCON_H1 } from "./hybrids/falcon_h1.ts";
+import { GPT_OSS } from "./decoders/gpt_oss.ts";
+import { GRANITEHYBRID } from "./hybrids/granitehybrid.ts";
+import { GEMMA } from "./decoders/gemma.ts";
+import { GEMMA2 } from "./decoders/gemma2.ts";
+import { GEMMA3 } from "./decoders/gemma3.ts";
+import { GEMMA3N } from "./decoders/gemma3n.ts";
+import { GEMMA4 } from "./decoders/gemma4.ts";
+import { GEMMA_EMBEDDING } from "./encoders/gemma_embedding.ts";
+import { HUNYUAN_MOE } from "./decoders/hunyuan_moe.ts";
 import { checkFileType, isLeftOut } from "./left_out.ts";
-import { LFM2, LFM2MOE } from "./lfm2.ts";
+import { LFM2, LFM2MOE } from "./hybrids/lfm2.ts";
 import {
   ARCEE,
   HUNYUAN_DENSE,
@@ -41,26 +41,26 @@ import {
   QWEN3,
   SEED_OSS,
   STARCODER2,
-} from "./llama.ts";
-import { MELLUM } from "./mellum.ts";
-import { MINICPM } from "./minicpm.ts";
-import { MINIMAX_M2 } from "./minimax_m2.ts";
-import { MODERN_BERT } from "./modern_bert.ts";
-import { NEMOTRON_H, NEMOTRON_H_MOE } from "./nemotron_h.ts";
-import { MISTRAL3 } from "./mistral3.ts";
-import { GLM4 } from "./glm4.ts";
-import { GLM4MOE } from "./glm4_moe.ts";
-import { GRANITE, GRANITEMOE } from "./granite.ts";
-import { OLMOE } from "./olmoe.ts";
-import { EXAONE4, OLMO2 } from "./post_normed.ts";
-import { PHI3 } from "./phi3.ts";
-import { QWEN3NEXT } from "./qwen3next.ts";
-import { QWEN35 } from "./qwen35.ts";
-import { QWEN35MOE } from "./qwen35moe.ts";
-import { QWEN3MOE } from "./qwen3moe.ts";
-import { QWEN2VL, QWEN3VL, QWEN3VLMOE } from "./qwen_vl.ts";
-import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./rope.ts";
-import { SMOLLM3 } from "./smollm3.ts";
+} from "./decoders/llama.ts";
+import { MELLUM } from "./decoders/mellum.ts";
+import { MINICPM } from "./decoders/minicpm.ts";
+import { MINIMAX_M2 } from "./decoders/minimax_m2.ts";
+import { MODERN_BERT } from "./encoders/modern_bert.ts";
+import { NEMOTRON_H, NEMOTRON_H_MOE } from "./hybrids/nemotron_h.ts";
+import { MISTRAL3 } from "./decoders/mistral3.ts";
+import { GLM4 } from "./decoders/glm4.ts";
+import { GLM4MOE } from "./decoders/glm4_moe.ts";
+import { GRANITE, GRANITEMOE } from "./decoders/granite.ts";
+import { OLMOE } from "./decoders/olmoe.ts";
+import { EXAONE4, OLMO2 } from "./decoders/post_normed.ts";
+import { PHI3 } from "./decoders/phi3.ts";
+import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
+import { QWEN35 } from "./hybrids/qwen35.ts";
+import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
+import { QWEN3MOE } from "./decoders/qwen3moe.ts";
+import { QWEN2VL, QWEN3VL, QWEN3VLMOE } from "./decoders/qwen_vl.ts";
+import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
+import { SMOLLM3 } from "./decoders/smollm3.ts";
 import { textRow } from "./text_row.ts";
 
 /** The architectures that compy computes, by GGUF's name. */

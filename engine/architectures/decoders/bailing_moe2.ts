@@ -1,0 +1,18 @@
+import type { Architecture } from "../architecture.ts";
+import { buildSigmoidExperts, readSigmoidExperts } from "./sigmoid_experts.ts";
+
+/**
+ * Ling 2.0 and Ring 2.0: q, k and v are one tensor, heads are normed and a part of each rotated, and experts are chosen out of groups.
+ * Source: modeling_bailing_moe_v2.py beside the checkpoints (inclusionAI).
+ */
+export const BAILINGMOE2: Architecture = {
+  allows: { experts: true },
+  build(b, h, rope) {
+    const options = { sharedLength: "expert_shared_feed_forward_length", inGroups: true };
+    return buildSigmoidExperts(b, h, rope, readSigmoidExperts(b.file, h, options), {
+      interleavedRope: false,
+      headNorms: true,
+      fused: true,
+    });
+  },
+};

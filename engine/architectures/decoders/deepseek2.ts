@@ -1,0 +1,98 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams, RopeScaling } from "../../gguf/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { RouteOptions } from "../../plan/ops/route.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Architecture } from "../architecture.ts";
+import { latentAttention, readLatentHeads } from "../parts/latent_attention.ts";
+import { leaveOutDrafting } from "../left_out.ts";
+import { buildLlama } from "./llama.ts";
+import { Rope } from "../parts/rope.ts";
+import {
+  biasOfChoice,
+  countedWidth,
+  feedForward,
+  readWeighed,
+  type SharedExperts,
+  sharedMixture,
+} from "../parts/shared_experts.ts";
+import { readGroups } from "./sigmoid_experts.ts";
+
+/**
+ * DeepSeek V2 and V3, and what is built alike: GLM-4.7 Flash, Moonlight, Kimi K2, GigaChat 3, Youtu. Latent attention, and behind the first
+ * layers experts beside some that every row goes through. Sources: "DeepSeek-V3" (arXiv 2412.19437); Hugging Face transformers,
+ * models/deepseek_v2, deepseek_v3 and glm4_moe_lite.
+ */
+export const DEEPSEEK2: Architecture = {
+  allows: { experts: true, valuesDiffer: true },
+  build: buildDeepseek2,
+};
+
+function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const layers = leaveOutDrafting(b, h);
+  const scaling = readScaling(keys, h);
+  const latent = readLatentHeads(b.file, h);
+  const heads = { ...latent, scale: latent.scale * scaling.scores };
+  const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
+  const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
+  const experts = denseLayers < layers ? readExperts(b.file, h) : undefined;
+  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
+    interleavedRope: true,
+    headNorms: false,
+    attention: (x, _, name) => latentAttention(b, x, table, heads, name),
+    feedForward(x, addTo, name, layer) {
+      if (!experts || layer < denseLayers) {
+        return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      }
+      const bias = biasOfChoice(b, name);
+      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
+    },
+  });
+}
+
+/**
+ * YaRN, whose temperature is here a factor of all scores and not of what is rotated; the key has a tenth of its multiplier.
+ * Source: llama.cpp, src/models/deepseek2.cpp.
+ */
+function readScaling(keys: ArchitectureKeys, h: Hparams): { rope: RopeScaling; scores: number } {
+  const magnitude = "rope.scaling.attn_factor";
+  if (h.ropeMagnitude !== 1) keys.refuse(magnitude, String(h.ropeMagnitude), "1 in this architecture");
+  const rope = h.ropeScaling;
+  if (rope.type !== "yarn") return { rope, scores: 1 };
+  const multiplier = "rope.scaling.yarn_log_multiplier";
+  if (!keys.has(multiplier)) keys.refuse(multiplier, "nothing", "a number, with YaRN in this architecture");
+  const scores = (1 + rope.logMultiplier * Math.log(rope.factor)) ** 2;
+  return { rope: { ...rope, logMultiplier: 1 }, scores };
+}
+
+interface LatentExperts extends SharedExperts {
+  readonly weighed: Pick<RouteOptions, "sigmoid" | "divided" | "scale" | "groups">;
+}
+
+function readExperts(file: GgufFile, h: Hparams): LatentExperts {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const sigmoid = scoresAreSigmoids(file, keys);
+  const known = ["expert_shared_count", "expert_weights_scale"] as const;
+  const experts: ExpertHparams = sigmoid
+    ? readExpertHparams(file, h, "sigmoid by default", [...known, "expert_group_count"])
+    : readExpertHparams(file, h, "softmax over all", known);
+  return {
+    ...experts,
+    shared: countedWidth(keys, experts.feedForwardLength),
+    weighed: {
+      sigmoid,
+      ...readWeighed(keys),
+      groups: sigmoid ? readGroups(file, h, experts) : undefined,
+    },
+  };
+}
+
+/** Files that do not say have sigmoids where a bias chooses: GLM-4.7 Flash's first ones. */
+function scoresAreSigmoids(file: GgufFile, keys: ArchitectureKeys): boolean {
+  const gating = keys.metadata.getCount(keys.name("expert_gating_func"), 0);
+  if (gating !== 0) return gating === 2;
+  return [...file.tensors.keys()].some((name) => name.endsWith(".exp_probs_b.bias"));
+}

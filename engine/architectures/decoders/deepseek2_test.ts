@@ -1,0 +1,126 @@
+/** DeepSeek V2 and V3: what their files say, and what is refused of it, by name. */
+import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
+import { synthesize } from "../../../tests/synth/synth.ts";
+import { GgufError } from "../../gguf/errors.ts";
+import { parseGguf } from "../../gguf/reader.ts";
+import { changed } from "../../gguf/testing_changes.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import { graphOf } from "../../plan/testing.ts";
+import { leftOutParts } from "../left_out.ts";
+import { buildPlan } from "../registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
+
+/** A dense layer, and one with experts. */
+const FILE = parseGguf(synthesize({ architecture: "deepseek2", types: ["F32"], seed: 1, layers: 2 }));
+const LITE = parseGguf(synthesize({ architecture: "deepseek2-lite", types: ["F32"], seed: 1, layers: 2 }));
+
+const routesOf = (file: GgufFile) => buildPlan(file).ops.filter((op) => op.op === "route");
+
+/** The file without the tensors that match. */
+function without(file: GgufFile, names: RegExp): GgufFile {
+  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
+}
+
+Deno.test("deepseek2: a token keeps one row for all heads", () => {
+  assertEquals(buildPlan(FILE).kv.layers, Array(2).fill({ heads: 1, headDim: 288, group: 0 }));
+});
+
+Deno.test("deepseek2: sigmoids with a bias, or the softmax over all", () => {
+  assertEquals(routesOf(FILE).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[
+    true,
+    true,
+    Math.fround(1.8),
+  ]]);
+  const lite = routesOf(LITE).map(({ sigmoid, divided, scale, bias }) => [sigmoid, divided, scale, bias]);
+  assertEquals(lite, [[false, false, 1, undefined]]);
+});
+
+Deno.test("deepseek2: a file that does not say has sigmoids where a bias chooses", () => {
+  const silent = (file: GgufFile) => changed(file, { key: ["expert_gating_func", undefined] });
+  assertEquals([FILE, LITE].map((file) => routesOf(silent(file))[0].sigmoid), [true, false]);
+});
+
+Deno.test("deepseek2: experts may be chosen out of groups", () => {
+  const grouped = changed(changed(FILE, { key: ["expert_group_count", 4] }), {
+    key: ["expert_group_used_count", 2],
+  });
+  assertEquals(routesOf(grouped).map(({ groups, groupsUsed }) => [groups, groupsUsed]), [[4, 2]]);
+});
+
+Deno.test("deepseek2: YaRN's temperature is a factor of the scores alone", () => {
+  const plan = buildPlan(LITE);
+  assertEquals(plan.rope.map(({ magnitude }) => magnitude), [1]);
+  const scales = plan.ops.flatMap((op) => op.op === "attention" ? [op.scale] : []);
+  const expected = (1 + 0.0707 * Math.log(40)) ** 2 / Math.sqrt(288);
+  scales.forEach((scale) => assertAlmostEquals(scale, expected, 1e-6));
+});
+
+Deno.test("deepseek2: dense in all layers (Youtu)", () => {
+  const dense = without(FILE, /^blk\.1\.(.*exps|ffn_gate_inp|.*_shexp|exp_probs_b)/);
+  const tensors = new Map(dense.tensors);
+  for (const part of ["gate", "up", "down"]) {
+    const name = `blk.1.ffn_${part}.weight`;
+    tensors.set(name, { ...FILE.tensors.get(`blk.0.ffn_${part}.weight`)!, name });
+  }
+  const youtu = ["expert_count", "expert_used_count"].reduce(
+    (file, key) => changed(file, { key: [key, undefined] }),
+    changed({ ...dense, tensors }, { key: ["leading_dense_block_count", 2] }),
+  );
+  assertEquals(routesOf(youtu), []);
+});
+
+Deno.test("deepseek2: layers that draft are left out", () => {
+  const tensors = new Map(FILE.tensors);
+  for (const tensor of FILE.tensors.values()) {
+    const name = tensor.name.replace("blk.1.", "blk.2.");
+    tensors.set(name, { ...tensor, name });
+  }
+  const three = changed({ ...FILE, tensors }, { key: ["block_count", 3] });
+  const drafting = changed(three, { key: ["nextn_predict_layers", 1] });
+  const plan = buildPlan(drafting);
+  assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
+  assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
+});
+
+Deno.test("deepseek2: keys and values in one tensor, as older files have them, are refused with what to do", () => {
+  const old = changed(FILE, { key: ["attention.key_length_mla", undefined] });
+  const error = assertThrows(() => buildPlan(old), GgufError, "convert the model anew");
+  assertEquals(error.field, 'key "deepseek2.attention.key_length_mla"');
+});
+
+const KEYS: readonly KeyChange[] = [
+  ["attention.head_count_kv", 2],
+  ["attention.key_length", 256],
+  ["attention.value_length", 288],
+  ["attention.key_length_mla", 32],
+  ["attention.value_length_mla", undefined],
+  ["attention.kv_lora_rank", undefined],
+  ["attention.q_lora_rank", 2 ** 20],
+  ["expert_count", 0],
+  ["expert_gating_func", 3],
+  ["expert_group_count", 5],
+  ["expert_shared_count", 2 ** 20],
+  ["leading_dense_block_count", 3],
+  ["rope.scaling.attn_factor", 2],
+];
+
+const TENSORS: readonly TensorChange[] = [
+  ["blk.0.attn_q_a.weight", undefined],
+  ["blk.0.attn_q_a_norm.weight", [256]],
+  ["blk.0.attn_q_b.weight", [512, 256]],
+  ["blk.0.attn_kv_a_mqa.weight", [256, 256]],
+  ["blk.0.attn_kv_a_norm.weight", [288]],
+  ["blk.0.attn_k_b.weight", [256, 256, 4]],
+  ["blk.0.attn_k_b.weight", [256, 2048]],
+  ["blk.0.attn_v_b.weight", [256, 256, 8]],
+  ["blk.0.attn_output.weight", [256, 256]],
+  ["blk.1.ffn_down_shexp.weight", undefined],
+];
+
+testRefusals("deepseek2", FILE, { keys: KEYS, tensors: TENSORS });
+testRefusals("deepseek2-lite", LITE, {
+  keys: [
+    ["expert_group_count", 4],
+    ["rope.scaling.yarn_log_multiplier", undefined],
+  ],
+});

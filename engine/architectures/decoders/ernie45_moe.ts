@@ -1,0 +1,60 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { Architecture } from "../architecture.ts";
+import { buildLlama } from "./llama.ts";
+import type { Rope } from "../parts/rope.ts";
+import {
+  biasOfChoice,
+  feedForward,
+  MAX_SHARED_WIDTH,
+  type SharedExperts,
+  sharedMixture,
+} from "../parts/shared_experts.ts";
+
+/**
+ * ERNIE 4.5's mixtures of experts: Llama's decoder, of whose layers behind the first ones one in so many has experts, chosen by the
+ * softmax over all with a bias that does not weigh, and beside them some that every row goes through, as one wide expert.
+ * Source: Hugging Face transformers, models/ernie4_5_moe.
+ */
+export const ERNIE45_MOE: Architecture = { allows: { experts: true }, build: buildErnie45Moe };
+
+function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const experts = readErnieExperts(b.file, h);
+  return buildLlama(b, h, rope, {
+    interleavedRope: true,
+    headNorms: false,
+    feedForward(x, addTo, name, layer) {
+      const hasExperts = layer >= experts.denseLayers && (layer + 1) % experts.interval === 0;
+      if (!hasExperts) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const bias = biasOfChoice(b, name);
+      return sharedMixture(b, x, experts, name, { addTo }, { bias });
+    },
+  });
+}
+
+interface ErnieExperts extends SharedExperts {
+  /** Leading layers that have no experts. */
+  readonly denseLayers: number;
+  /** Of the others one in so many layers has experts, the last of them. */
+  readonly interval: number;
+}
+
+function readErnieExperts(file: GgufFile, h: Hparams): ErnieExperts {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const experts = readExpertHparams(file, h, "softmax over all", ["expert_shared_count"]);
+  const denseLayers = keys.leadingDenseLayers(h.blockCount);
+  const interval = keys.count("interleave_moe_layer_step", h.blockCount);
+  return { ...experts, shared: readSharedWidth(keys, experts.feedForwardLength), denseLayers, interval };
+}
+
+/** As the file says; where it has the number of shared experts alone, they are as wide as the others. */
+function readSharedWidth(keys: ArchitectureKeys, each: number): number {
+  const length = "expert_shared_feed_forward_length";
+  const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
+  const shared = keys.metadata.getCount(keys.name(length), count * each);
+  if (shared > MAX_SHARED_WIDTH) keys.refuse(length, String(shared), `0 to ${MAX_SHARED_WIDTH}`);
+  return shared;
+}

@@ -1,0 +1,73 @@
+/** ERNIE 4.5's mixtures: which layers have experts, and what is refused of their files, by name. */
+import { assertEquals } from "@std/assert";
+import { synthesize } from "../../../tests/synth/synth.ts";
+import { parseGguf } from "../../gguf/reader.ts";
+import { changed } from "../../gguf/testing_changes.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import { graphOf } from "../../plan/testing.ts";
+import { buildPlan } from "../registry.ts";
+import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
+
+const ARCHITECTURE = "ernie4_5-moe";
+/** A dense layer, and one with experts. */
+const FILE = parseGguf(synthesize({ architecture: ARCHITECTURE, types: ["F32"], seed: 1, layers: 2 }));
+
+/** The file without the tensors of a layer that match. */
+function without(file: GgufFile, names: RegExp): GgufFile {
+  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
+}
+
+Deno.test("ernie4_5-moe: what it has is a plan", () => {
+  const plan = buildPlan(FILE);
+  const routes = plan.ops.filter((op) => op.op === "route");
+  assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[false, true, 1]]);
+  assertEquals(routes.map(({ bias }) => plan.tensors[bias!].info.name), ["blk.1.exp_probs_b.bias"]);
+});
+
+Deno.test("ernie4_5-moe: a layer that the step leaves out is dense", () => {
+  const stepped = changed(FILE, { key: ["leading_dense_block_count", 0] });
+  const plan = buildPlan(changed(stepped, { key: ["interleave_moe_layer_step", 2] }));
+  assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
+});
+
+Deno.test("ernie4_5-moe: without a bias of the choice, and without experts for all rows", () => {
+  const unbiased = buildPlan(without(FILE, /exp_probs_b/));
+  assertEquals(unbiased.ops.flatMap((op) => op.op === "route" ? [op.bias] : []), [undefined]);
+  const alone = ["expert_shared_count", "expert_shared_feed_forward_length"].reduce(
+    (file, key) => changed(file, { key: [key, 0] }),
+    without(FILE, /_shexp/),
+  );
+  const count = (op: string) => buildPlan(alone).ops.filter((one) => one.op === op).length;
+  assertEquals([count("glu"), count("expert_glu")], [1, 1]);
+});
+
+Deno.test("ernie4_5-moe: shared experts that are only counted are as wide as the others", () => {
+  const counted = changed(FILE, { key: ["expert_shared_feed_forward_length", undefined] });
+  assertEquals(graphOf(buildPlan(counted)), graphOf(buildPlan(FILE)));
+});
+
+const KEYS: readonly KeyChange[] = [
+  ["expert_count", 0],
+  ["expert_used_count", 13],
+  ["expert_feed_forward_length", 0],
+  ["expert_gating_func", 2],
+  ["expert_weights_scale", 2],
+  ["expert_group_count", 4],
+  ["expert_shared_feed_forward_length", 2 ** 24],
+  ["leading_dense_block_count", undefined],
+  ["leading_dense_block_count", 3],
+  ["interleave_moe_layer_step", undefined],
+  ["interleave_moe_layer_step", 0],
+];
+
+const TENSORS: readonly TensorChange[] = [
+  ["blk.0.ffn_gate.weight", undefined],
+  ["blk.1.ffn_gate_inp.weight", [256, 11]],
+  ["blk.1.exp_probs_b.bias", [11]],
+  ["blk.1.ffn_up_exps.weight", [256, 256, 11]],
+  ["blk.1.ffn_down_shexp.weight", undefined],
+  ["blk.1.ffn_gate_shexp.weight", [256, 256]],
+  ["blk.1.ffn_gate.weight", [256, 768]],
+];
+
+testRefusals("ernie4_5-moe", FILE, { keys: KEYS, tensors: TENSORS });

@@ -1,0 +1,212 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams, LayerShape } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { attention } from "../../plan/ops/attention.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { gate } from "../../plan/ops/gate.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { postNorm, type PostNormOptions } from "../../plan/ops/post_norm.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import { ropeAppend } from "../../plan/ops/rope_append.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Architecture, TensorName } from "../architecture.ts";
+import { geGlu, geGluRows } from "./gemma3.ts";
+import { experts, router } from "../parts/mixture.ts";
+import type { Rope } from "../parts/rope.ts";
+
+const MAX = { headLength: 4096, perLayer: 65_536 };
+const HEAD_DIM_STEP = 16;
+/** What a layer that reads another's cache has no use for. */
+const UNREAD = ["attn_k", "attn_v", "attn_k_norm"];
+
+/**
+ * Gemma 4: layers with a window have heads and rotary positions of their own, the last layers read what earlier ones keep, and each
+ * layer may get an embedding of the token of its own, and experts beside its feed-forward half.
+ * Source: Hugging Face transformers, models/gemma4.
+ */
+export const GEMMA4: Architecture = {
+  allows: { layersDiffer: true, experts: true },
+  ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
+  build: buildGemma4,
+};
+
+/** What layers with a window have, and those without. */
+export interface Kind {
+  readonly headDim: number;
+  readonly rotated: number;
+  readonly table: Value;
+  readonly window: number;
+  /** The last cache that a layer of the kind keeps. */
+  kept?: number;
+}
+
+function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const sliding = keys.windowLayers(h.blockCount);
+  const own = h.blockCount - sharedLayers(keys, h.blockCount);
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, Math.sqrt(h.embeddingLength));
+  const kinds = attentionKinds(b, keys, h, rope);
+  const perLayer = perLayerInputs(b, x, keys, h);
+  const mixture = keys.metadata.getCount(keys.name("expert_count"), 0) > 0
+    ? readExpertHparams(b.file, h)
+    : undefined;
+  for (let layer = 0; layer < h.blockCount; layer++) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const kind = sliding[layer] ? kinds.sliding : kinds.full;
+    const attnIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+    const attn = attentionHalf(b, attnIn, h, h.layers[layer], kind, layer < own, name);
+    postNorm(b, attn, name("post_attention_norm"), h.epsilon, x);
+    const scale = name("layer_output_scale");
+    const last = b.file.tensors.has(`${scale}.weight`) ? { layerScale: scale } : {};
+    const width = h.layers[layer].feedForwardLength;
+    const after = perLayer ? {} : last;
+    if (mixture) denseAndExperts(b, x, width, h.epsilon, mixture, name, after);
+    else geGlu(b, x, width, h.epsilon, name, after);
+    if (!perLayer) continue;
+    const made = layerInput(b, x, perLayer, h, layer);
+    postNorm(b, made, name("post_norm"), h.epsilon, x, last);
+  }
+  return x;
+}
+
+/**
+ * The feed-forward half beside experts, both with norms of their own. The router reads rows of length 1, each column of which has a
+ * scale.
+ */
+function denseAndExperts(
+  b: PlanBuilder,
+  x: Value,
+  rows: number,
+  eps: number,
+  e: ExpertHparams,
+  name: TensorName,
+  after: PostNormOptions,
+): void {
+  const dense = geGluRows(b, x, rows, eps, name);
+  const both = rmsNorm(b, dense, name("post_ffw_norm_1"), eps);
+  const scale = 1 / Math.sqrt(x.columns);
+  const direction = rmsNorm(b, x, { whole: name("ffn_gate_inp.scale") }, eps, x.rows, scale);
+  const chosen = router(b, direction, e, name, { scales: name("ffn_down_exps.scale") });
+  const expertsIn = rmsNorm(b, x, name("pre_ffw_norm_2"), eps);
+  const mixed = experts(b, expertsIn, x.columns, chosen, e, name, { activation: "gelu" });
+  postNorm(b, mixed, name("post_ffw_norm_2"), eps, both);
+  postNorm(b, both, name("post_ffw_norm"), eps, x, after);
+}
+
+/** Layers at the end that read what earlier ones keep. */
+export function sharedLayers(keys: ArchitectureKeys, layers: number): number {
+  const name = "attention.shared_kv_layers";
+  const shared = keys.metadata.getCount(keys.name(name), 0);
+  if (shared >= layers) keys.refuse(name, String(shared), `below the ${layers} layers`);
+  return shared;
+}
+
+export function attentionKinds(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: Rope) {
+  return { full: fullKind(b, h, rope), sliding: slidingKind(b, keys, h, rope) };
+}
+
+function fullKind(b: PlanBuilder, h: Hparams, rope: Rope): Kind {
+  return {
+    headDim: h.keyLength,
+    rotated: h.ropeDimensionCount,
+    table: ropeTable(b, rope.angles()),
+    window: 0,
+  };
+}
+
+function slidingKind(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: Rope): Kind {
+  const window = keys.window();
+  if (window === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
+  const headDim = keys.count("attention.key_length_swa", MAX.headLength, h.keyLength);
+  if (headDim % HEAD_DIM_STEP !== 0) {
+    keys.refuse("attention.key_length_swa", String(headDim), `a multiple of ${HEAD_DIM_STEP}`);
+  }
+  const values = keys.count("attention.value_length_swa", MAX.headLength, headDim);
+  if (values !== headDim) {
+    keys.refuse("attention.value_length_swa", String(values), `the key length ${headDim}`);
+  }
+  const rotated = keys.count("rope.dimension_count_swa", headDim, headDim);
+  if (rotated % 2 !== 0) keys.refuse("rope.dimension_count_swa", String(rotated), "an even number");
+  const angles = rope.angles({
+    dimensions: rotated,
+    base: keys.ropeBase(10_000, "_swa"),
+    scaled: false,
+    factors: false,
+  });
+  return { headDim, rotated, table: ropeTable(b, angles), window };
+}
+
+/** What every layer gets of a token beside its row: [layers x columns]. Absent where the model has no such embeddings. */
+export function perLayerInputs(
+  b: PlanBuilder,
+  x: Value,
+  keys: ArchitectureKeys,
+  h: Hparams,
+): Value | undefined {
+  const name = "embedding_length_per_layer_input";
+  if (keys.metadata.getCount(keys.name(name), 0) === 0) return undefined;
+  const columns = keys.count(name, MAX.perLayer);
+  const all = columns * h.blockCount;
+  const inputs = embed(b, "per_layer_token_embd", h.vocabSize, all, Math.sqrt(columns / 2));
+  const [projected] = linear(b, x, [{ name: "per_layer_model_proj", rows: all }]);
+  // What is projected counts as 1 / sqrt(width) of it, which the norm takes back but for its epsilon.
+  const eps = h.epsilon * h.embeddingLength;
+  postNorm(b, projected, "per_layer_proj_norm", eps, inputs, { group: columns, scale: Math.SQRT1_2 });
+  return inputs;
+}
+
+/** What a layer makes of rows x and of its own part of `inputs`, up to the norm behind it. */
+export function layerInput(b: PlanBuilder, x: Value, inputs: Value, h: Hparams, layer: number): Value {
+  const columns = inputs.columns / h.blockCount;
+  const [open] = linear(b, x, [{ name: `blk.${layer}.inp_gate`, rows: columns }]);
+  const gated = gate(b, open, inputs, { activation: "gelu", from: layer * columns, columns });
+  return linear(b, gated, [{ name: `blk.${layer}.proj`, rows: h.embeddingLength }])[0];
+}
+
+/** What a layer's attention makes of normed rows, up to the norm behind it; not its `own`, the keys and values are an earlier layer's. */
+export function attentionHalf(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { heads, kvHeads }: LayerShape,
+  kind: Kind,
+  own: boolean,
+  name: TensorName,
+): Value {
+  const { headDim, rotated, table, window } = kind;
+  const layer = own ? b.kvLayer({ heads: kvHeads, headDim }) : kind.kept;
+  if (layer === undefined) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    return keys.refuse(
+      "attention.shared_kv_layers",
+      "a layer with none to read",
+      "so few that a layer of each kind is left",
+    );
+  }
+  kind.kept = layer;
+  // Some files have keys and values of layers that read another's.
+  if (!own) b.leaveOut((tensor) => UNREAD.some((part) => tensor === `${name(part)}.weight`));
+  const shape = { layer, heads, kvHeads, headDim, gated: false };
+  // Without a tensor of values, these are the keys before they are normed and turned.
+  const hasValues = b.file.tensors.has(`${name("attn_v")}.weight`);
+  const kv = kvHeads * headDim;
+  const qkv = linear(b, x, [
+    { name: name("attn_q"), rows: heads * headDim },
+    ...own ? [{ name: name("attn_k"), rows: kv }] : [],
+    // Of these products what rounding takes from values is felt most, and theirs is the smallest.
+    ...own && hasValues ? [{ name: name("attn_v"), rows: kv, fine: kv }] : [],
+  ]);
+  const [q, k, v = k] = qkv;
+  ropeAppend(b, own ? [q, k, v] : [q], shape, {
+    table,
+    rotated,
+    interleaved: false,
+    eps: h.epsilon,
+    qNorm: name("attn_q_norm"),
+    kNorm: own ? name("attn_k_norm") : undefined,
+    vNorm: own,
+  });
+  const attn = attention(b, q, shape, 1, { window });
+  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+}

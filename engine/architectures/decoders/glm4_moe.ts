@@ -1,0 +1,26 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Architecture } from "../architecture.ts";
+import { buildSigmoidExperts, readSigmoidExperts } from "./sigmoid_experts.ts";
+
+/**
+ * GLM-4.5 and 4.6, Air among them: heads of which a part is rotated, with norms in the larger models. Sources: "GLM-4.5" (arXiv
+ * 2508.06471); Hugging Face transformers, models/glm4_moe.
+ */
+export const GLM4MOE: Architecture = {
+  allows: { experts: true },
+  build(b, h, rope) {
+    refuseSections(ArchitectureKeys.of(b.file.metadata));
+    return buildSigmoidExperts(b, h, rope, readSigmoidExperts(b.file, h), {
+      interleavedRope: false,
+      headNorms: b.file.tensors.has("blk.0.attn_q_norm.weight"),
+      feedForwardNorm: "post_attention_norm",
+    });
+  },
+};
+
+/** Models that see have pairs of which each takes its position from time, height or width, and stand otherwise in files. */
+function refuseSections(keys: ArchitectureKeys): void {
+  const name = "rope.dimension_sections";
+  const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
+  if (sections.some((section) => section !== 0)) keys.refuse(name, sections.join(", "), "left out");
+}

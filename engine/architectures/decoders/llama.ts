@@ -1,0 +1,160 @@
+import type { Allowed, Hparams } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { activated } from "../../plan/ops/activated.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { glu } from "../../plan/ops/glu.ts";
+import { layerNorm } from "../../plan/ops/layer_norm.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import type { RopeOptions } from "../../plan/ops/rope_append.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Architecture, TensorName } from "../architecture.ts";
+import { groupedAttention } from "../parts/grouped_attention.ts";
+import type { Rope } from "../parts/rope.ts";
+import type { Sight } from "../parts/windows.ts";
+
+/** What tells the llama family's members apart. */
+export interface LlamaTraits {
+  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  readonly interleavedRope: boolean;
+  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
+  readonly headNorms: boolean;
+  readonly normsLast?: boolean;
+  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  readonly rowNorms?: boolean;
+  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  readonly headLayerNorms?: boolean;
+  /** Norms of rows are about their mean, with the biases that the file has. */
+  readonly layerNorms?: boolean;
+  /** Both halves of a layer read what one norm makes of its rows. */
+  readonly parallel?: boolean;
+  /** Whether a layer's heads are rotated; by default all are. */
+  readonly hasPositions?: (layer: number) => boolean;
+  /** What each layer sees and is turned by; by default all, and the file's angles. */
+  readonly sights?: readonly Sight[];
+  /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
+  readonly fused?: boolean;
+  /** Multiplies queries by their positions. */
+  readonly temperature?: RopeOptions["temperature"];
+  /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
+  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
+  /** What a layer's heads read, of x, which is normed: [rows, columns of its output matrix]; by default grouped heads. */
+  readonly attention?: (x: Value, layer: number, name: TensorName) => Value;
+  /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
+  readonly feedForwardNorm?: string;
+  /** The gate's activation; by default SiLU. */
+  readonly gate?: "gelu";
+  /** The feed-forward half has no gate, and this activation. */
+  readonly ungated?: "squared_relu" | "gelu";
+  /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
+  readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
+}
+
+/** The member of the family that has these traits. */
+export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
+  return {
+    allows: { ...allows, layerNorm: traits.layerNorms },
+    build: (b, h, rope) => buildLlama(b, h, rope, traits),
+  };
+}
+
+export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
+export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
+export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
+/** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
+export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
+/** Maincoder: the same with Llama's pairs. Source: mlx-lm, models/maincoder.py. */
+export const MAINCODER = llamaLike({ interleavedRope: true, headNorms: true, normsLast: true });
+/** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
+export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
+/**
+ * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The window that checkpoints name is left aside, as llama.cpp does, whose files
+ * do not say it. Source: "StarCoder 2" (arXiv 2402.19173).
+ */
+export const STARCODER2 = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  layerNorms: true,
+  ungated: "gelu",
+});
+/**
+ * Nemotron and Minitron: the same with a squared ReLU, and a part of each head rotated. The file has 1 added to the norms. Source: Hugging
+ * Face transformers, models/nemotron.
+ */
+export const NEMOTRON = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  layerNorms: true,
+  ungated: "squared_relu",
+});
+/** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
+export const SEED_OSS = llamaLike({
+  interleavedRope: false,
+  headNorms: false,
+  feedForwardNorm: "post_attention_norm",
+});
+
+/**
+ * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
+ * Biases of q, k and v are read where the file has them. Layers may differ where that is allowed: one without heads has no
+ * attention, one without KV heads multiplies its rows by the output matrix alone, one without a width has no feed-forward half. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ */
+export function buildLlama(
+  b: PlanBuilder,
+  h: Hparams,
+  rope: Rope,
+  traits: LlamaTraits,
+): Value {
+  const eps = h.epsilon;
+  const norm = traits.layerNorms ? layerNorm : rmsNorm;
+  const { embedding = 1, residual = 1 } = traits.scales ?? {};
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
+  const out = { rows: h.embeddingLength, addTo: x, times: residual };
+  const attend = traits.attention ?? grouped(b, h, rope, traits);
+  for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const attnIn = heads > 0 ? norm(b, x, name("attn_norm"), eps) : undefined;
+    if (attnIn) {
+      const attn = kvHeads === 0 ? attnIn : attend(attnIn, layer, name);
+      linear(b, attn, [{ ...out, name: name("attn_output") }]);
+    }
+    if (feedForwardLength === 0 && !traits.feedForward) continue;
+
+    const ffnIn = traits.parallel && attnIn
+      ? attnIn
+      : norm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
+    if (traits.feedForward) {
+      traits.feedForward(ffnIn, x, name, layer);
+      continue;
+    }
+    const up = name("ffn_up");
+    const ffn = traits.ungated
+      ? activated(b, ffnIn, up, feedForwardLength, traits.ungated)
+      : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength, traits.gate);
+    linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
+  }
+  return x;
+}
+
+/** Attention of a layer's grouped heads. */
+function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
+  const table = traits.sights ? undefined : ropeTable(b, rope.angles());
+  return (x: Value, layer: number, name: TensorName): Value =>
+    groupedAttention(b, x, {
+      heads: h.layers[layer].heads,
+      kvHeads: h.layers[layer].kvHeads,
+      headDim: h.keyLength,
+      table: traits.hasPositions?.(layer) ?? true ? table : undefined,
+      ...traits.sights?.[layer],
+      rotated: h.ropeDimensionCount,
+      interleaved: traits.interleavedRope,
+      eps: h.epsilon,
+      headNorms: traits.headNorms,
+      normsLast: traits.normsLast,
+      rowNorms: traits.rowNorms,
+      headLayerNorms: traits.headLayerNorms,
+      scale: traits.scales?.attention,
+      fused: traits.fused,
+      temperature: traits.temperature,
+    }, name);
+}

@@ -1,0 +1,28 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Architecture } from "../architecture.ts";
+import { buildLlama } from "./llama.ts";
+
+/** Of MiniCPM 1 and 2, for files that leave the scales out: older converters wrote none. */
+const DEFAULTS = { embedding: 12, depth: 1.4, baseWidth: 256 };
+
+/**
+ * MiniCPM 1, 2, 4 and 4.1: Llama's decoder with scales of the embedding and of what layers add, and a divisor of the logits; with
+ * LongRoPE where the file has its factors. Sources: "MiniCPM" (arXiv 2404.06395), "MiniCPM4" (2506.07900).
+ */
+export const MINICPM: Architecture = {
+  // llama.cpp takes the default upside down; its older releases, and the checkpoint's own code, divide by it.
+  ending: (keys, h) => ({
+    logits: { scale: 1 / keys.scale("logit_scale", h.embeddingLength / DEFAULTS.baseWidth) },
+  }),
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    return buildLlama(b, h, rope, {
+      interleavedRope: true,
+      headNorms: false,
+      scales: {
+        embedding: keys.scale("embedding_scale", DEFAULTS.embedding),
+        residual: keys.scale("residual_scale", DEFAULTS.depth / Math.sqrt(h.blockCount)),
+      },
+    });
+  },
+};

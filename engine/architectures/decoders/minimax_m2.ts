@@ -1,0 +1,24 @@
+import { readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { Architecture } from "../architecture.ts";
+import { buildLlama } from "./llama.ts";
+import { mixture } from "../parts/mixture.ts";
+import type { Rope } from "../parts/rope.ts";
+
+/**
+ * MiniMax M2: a part of each head is rotated, all query heads and all key heads have a norm, and in every layer sigmoids weigh experts and
+ * with a bias choose them. Source: Hugging Face transformers, models/minimax_m2.
+ */
+export const MINIMAX_M2: Architecture = { allows: { experts: true }, build: buildMinimaxM2 };
+
+function buildMinimaxM2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const experts = readExpertHparams(b.file, h, "sigmoid");
+  return buildLlama(b, h, rope, {
+    interleavedRope: false,
+    headNorms: false,
+    rowNorms: true,
+    feedForward: (x, addTo, name) =>
+      mixture(b, x, addTo, experts, name, { sigmoid: true, bias: name("exp_probs_b.bias") }),
+  });
+}

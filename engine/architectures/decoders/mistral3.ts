@@ -1,0 +1,16 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Architecture } from "../architecture.ts";
+import { buildLlama } from "./llama.ts";
+
+/**
+ * Ministral 3 and its relatives: Llama's decoder with YaRN, whose queries grow with the logarithm of how often their position goes
+ * beyond the original context. Source: Hugging Face transformers, models/ministral3.
+ */
+export const MISTRAL3: Architecture = {
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    const beta = keys.scale("attention.temperature_scale", 0);
+    const temperature = beta === 0 ? undefined : { beta, period: h.ropeOriginalContext };
+    return buildLlama(b, h, rope, { interleavedRope: true, headNorms: false, temperature });
+  },
+};

@@ -1,0 +1,71 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { postNorm } from "../../plan/ops/post_norm.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Architecture } from "../architecture.ts";
+import { groupedAttention, type GroupedHeads } from "../parts/grouped_attention.ts";
+import { leaveOutDrafting } from "../left_out.ts";
+import { feedForward } from "../parts/shared_experts.ts";
+import { readWindows, type Sight, windowedSights } from "../parts/windows.ts";
+
+/** How a layer's heads are normed, turned, and what they see. */
+type Heads = Sight & Pick<GroupedHeads, "headNorms" | "rowNorms">;
+
+/**
+ * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
+ * 2501.00656), "Olmo 3" (arXiv 2512.13961).
+ */
+export const OLMO2: Architecture = {
+  build(b, h, rope) {
+    const sights = windowedSights(b, h, rope, "rope.scaling.attn_factor");
+    return buildPostNormed(b, h, sights.map((sight) => ({ ...sight, rowNorms: true })));
+  },
+};
+
+/**
+ * EXAONE 4: where layers have windows, the others have no positions. Sources: "EXAONE 4.0" (arXiv 2507.11407); Hugging Face
+ * transformers, models/exaone4.
+ */
+export const EXAONE4: Architecture = {
+  build(b, h, rope) {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    const layers = leaveOutDrafting(b, h);
+    const table = ropeTable(b, rope.angles());
+    const hybrid = keys.window() > 0;
+    return buildPostNormed(
+      b,
+      h,
+      readWindows(keys, h, layers).map((window) => ({
+        table: hybrid && window === 0 ? undefined : table,
+        window,
+        headNorms: true,
+      })),
+    );
+  },
+};
+
+/** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */
+function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): Value {
+  const { epsilon: eps, embeddingLength: width } = h;
+  const x = embed(b, "token_embd", h.vocabSize, width);
+  for (const [layer, heads] of layers.entries()) {
+    const name = (tensor: string) => `blk.${layer}.${tensor}`;
+    const attn = groupedAttention(b, x, {
+      ...heads,
+      heads: h.headCount,
+      kvHeads: h.headCountKv,
+      headDim: h.keyLength,
+      rotated: h.ropeDimensionCount,
+      eps,
+    }, name);
+    const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
+    postNorm(b, mixed, name("post_attention_norm"), eps, x);
+
+    const made = feedForward(b, x, h.feedForwardLength, name, width);
+    postNorm(b, made, name("post_ffw_norm"), eps, x);
+  }
+  return x;
+}

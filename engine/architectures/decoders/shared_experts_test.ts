@@ -1,0 +1,100 @@
+/** Hunyuan-A13B, DeepSeekMoE and MiniMax M2: how their experts are weighed, and what is refused of their files, by name. */
+import { assertEquals } from "@std/assert";
+import { synthesize } from "../../../tests/synth/synth.ts";
+import { parseGguf } from "../../gguf/reader.ts";
+import { changed } from "../../gguf/testing_changes.ts";
+import type { GgufFile, MetadataValue } from "../../gguf/types.ts";
+import { buildPlan } from "../registry.ts";
+import { testRefusals } from "../testing.ts";
+
+const NAMES = ["hunyuan-moe", "deepseek", "minimax-m2"] as const;
+type Name = typeof NAMES[number];
+
+const FILES = Object.fromEntries(
+  NAMES.map((architecture) => [
+    architecture,
+    parseGguf(synthesize({ architecture, types: ["F32"], seed: 1, layers: 2 })),
+  ]),
+) as Record<Name, GgufFile>;
+
+const routesOf = (file: GgufFile) =>
+  buildPlan(file).ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided, op.scale]] : []);
+
+const ROUTES: Readonly<Record<Name, unknown>> = {
+  "hunyuan-moe": Array(2).fill([false, true, 1]),
+  deepseek: [[false, false, 1.5]],
+  "minimax-m2": Array(2).fill([true, true, 1]),
+};
+
+for (const name of NAMES) {
+  Deno.test(`${name}: its experts are weighed as the checkpoint's are`, () => {
+    assertEquals(routesOf(FILES[name]), ROUTES[name]);
+  });
+}
+
+Deno.test("deepseek: weights are divided and scaled as the file says", () => {
+  const divided = changed(FILES.deepseek, { key: ["expert_weights_norm", true] });
+  assertEquals(routesOf(divided), [[false, true, 1.5]]);
+  const plain = changed(FILES.deepseek, { key: ["expert_weights_scale", undefined] });
+  assertEquals(routesOf(plain), [[false, false, 1]]);
+});
+
+Deno.test("hunyuan-moe: heads are normed after rotation", () => {
+  const ropes = buildPlan(FILES["hunyuan-moe"]).ops.filter((op) => op.op === "rope_append");
+  assertEquals(ropes.map(({ normLast, qNorm }) => [normLast, qNorm !== undefined]), [[true, true], [
+    true,
+    true,
+  ]]);
+});
+
+Deno.test("minimax-m2: queries and keys are normed over all heads, and a part of each is rotated", () => {
+  const { ops } = buildPlan(FILES["minimax-m2"]);
+  const ropes = ops.filter((op) => op.op === "rope_append");
+  assertEquals(ropes.map(({ rotated, qNorm }) => [rotated, qNorm]), [[32, undefined], [32, undefined]]);
+});
+
+const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefined])[] = [
+  ...NAMES.flatMap((name) =>
+    ([["expert_count", 0], ["expert_used_count", 17], ["expert_group_count", 4]] as const).map(
+      ([key, value]) => [name, key, value] as const,
+    )
+  ),
+  ["hunyuan-moe", "expert_gating_func", 2],
+  ["hunyuan-moe", "expert_weights_scale", 2],
+  ["hunyuan-moe", "expert_shared_feed_forward_length", 0],
+  ["deepseek", "expert_gating_func", 2],
+  ["deepseek", "expert_shared_count", undefined],
+  ["deepseek", "expert_shared_count", 2 ** 20],
+  ["deepseek", "expert_weights_scale", -1],
+  ["deepseek", "leading_dense_block_count", 3],
+  ["minimax-m2", "expert_gating_func", 1],
+  ["minimax-m2", "expert_gating_func", undefined],
+  ["minimax-m2", "expert_shared_count", 1],
+  ["minimax-m2", "expert_weights_scale", 2],
+];
+
+const TENSORS: readonly (readonly [Name, tensor: string, shape: number[] | undefined])[] = [
+  ["hunyuan-moe", "blk.0.attn_q_norm.weight", undefined],
+  ["hunyuan-moe", "blk.0.ffn_gate_inp.weight", [256, 11]],
+  ["hunyuan-moe", "blk.1.ffn_down_exps.weight", [128, 256, 12]],
+  ["hunyuan-moe", "blk.1.ffn_gate_shexp.weight", [256, 256]],
+  ["hunyuan-moe", "blk.1.exp_probs_b.bias", [12]],
+  ["deepseek", "blk.0.ffn_gate.weight", undefined],
+  ["deepseek", "blk.0.ffn_gate_inp.weight", [256, 12]],
+  ["deepseek", "blk.1.ffn_gate_inp.weight", undefined],
+  ["deepseek", "blk.1.ffn_up_shexp.weight", [256, 256]],
+  ["deepseek", "blk.1.exp_probs_b.bias", [12]],
+  ["minimax-m2", "blk.0.attn_q_norm.weight", [64]],
+  ["minimax-m2", "blk.1.attn_k_norm.weight", undefined],
+  ["minimax-m2", "blk.1.exp_probs_b.bias", undefined],
+  ["minimax-m2", "blk.1.ffn_gate_shexp.weight", [256, 256]],
+];
+
+for (const name of NAMES) {
+  const of = <Row extends readonly [Name, ...unknown[]]>(rows: readonly Row[]) =>
+    rows.filter((row) => row[0] === name);
+  testRefusals(name, FILES[name], {
+    keys: of(KEYS).map(([, ...key]) => key),
+    tensors: of(TENSORS).map(([, ...tensor]) => tensor),
+  });
+}

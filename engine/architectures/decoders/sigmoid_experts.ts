@@ -1,0 +1,93 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { RouteOptions } from "../../plan/ops/route.ts";
+import { leaveOutDrafting } from "../left_out.ts";
+import { buildLlama, type LlamaTraits } from "./llama.ts";
+import type { Rope } from "../parts/rope.ts";
+import {
+  countedWidth,
+  feedForward,
+  readWeighed,
+  type SharedExperts,
+  sharedMixture,
+} from "../parts/shared_experts.ts";
+
+/** Experts that sigmoids weigh, behind the first layers, and beside them some that every row goes through, as one wide expert. */
+export interface SigmoidExperts extends SharedExperts {
+  /** Leading layers that have no experts. */
+  readonly denseLayers: number;
+  /** How they are weighed, and what they are chosen out of. */
+  readonly weighed: Pick<RouteOptions, "divided" | "scale" | "groups">;
+}
+
+/**
+ * Shared experts are counted, and each is as wide as `sharedLength` says, or without it as the others. With `inGroups` experts may be
+ * chosen out of groups.
+ */
+export function readSigmoidExperts(
+  file: GgufFile,
+  h: Hparams,
+  { sharedLength, inGroups = false }: { sharedLength?: string; inGroups?: boolean } = {},
+): SigmoidExperts {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const plain = ["expert_shared_count", "expert_weights_scale"] as const;
+  const known = inGroups ? [...plain, "expert_group_count"] as const : plain;
+  const experts = readExpertHparams(file, h, "sigmoid by default", known);
+  const own = sharedLength ? keys.metadata.getCount(keys.name(sharedLength), 0) : 0;
+  return {
+    ...experts,
+    shared: countedWidth(keys, own || experts.feedForwardLength),
+    denseLayers: keys.leadingDenseLayers(h.blockCount, 0),
+    weighed: {
+      ...readWeighed(keys),
+      groups: inGroups ? readGroups(file, h, experts) : undefined,
+    },
+  };
+}
+
+/** Groups of equally many experts, and how many a row chooses from. */
+export function readGroups(
+  file: GgufFile,
+  h: Hparams,
+  { count, used }: ExpertHparams,
+): RouteOptions["groups"] {
+  const keys = new ArchitectureKeys(file.metadata, h.architecture);
+  const [all, some] = ["expert_group_count", "expert_group_used_count"];
+  const groups = keys.metadata.getCount(keys.name(all), 0);
+  if (groups <= 1) return undefined;
+  const each = count / groups;
+  if (!Number.isInteger(each) || each < 2) {
+    keys.refuse(all, String(groups), `a divisor of the ${count} experts that leaves two at least in a group`);
+  }
+  const chosen = keys.count(some, groups);
+  if (used > chosen * each) {
+    keys.refuse(
+      some,
+      String(chosen),
+      `enough for the ${used} experts that a row chooses, with ${each} in a group`,
+    );
+  }
+  return { count: groups, used: chosen };
+}
+
+/** Llama's decoder with such experts. Layers behind it that draft tokens are left out. */
+export function buildSigmoidExperts(
+  b: PlanBuilder,
+  h: Hparams,
+  rope: Rope,
+  experts: SigmoidExperts,
+  traits: Omit<LlamaTraits, "feedForward">,
+): Value {
+  const layers = leaveOutDrafting(b, h);
+  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
+    ...traits,
+    feedForward(x, addTo, name, layer) {
+      if (layer < experts.denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const bias = name("exp_probs_b.bias");
+      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
+    },
+  });
+}

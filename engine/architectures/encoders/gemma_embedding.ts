@@ -1,0 +1,52 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { ModelPooling } from "../../gguf/pooling.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { pool } from "../../plan/ops/pool.ts";
+import { rotate } from "../../plan/ops/rotate.ts";
+import { textAttention } from "../../plan/ops/text_attention.ts";
+import type { Architecture, TensorName } from "../architecture.ts";
+import { separateHeads } from "./encoder.ts";
+import { buildGemma3, GEMMA3_WINDOWS, type Seen } from "../decoders/gemma3.ts";
+import { textRow } from "../text_row.ts";
+
+const MAX_FEATURES = 131_072;
+
+/**
+ * EmbeddingGemma: Gemma 3's layers, attending in both directions, the mean of whose rows goes through two matrices where the file
+ * has them. Source: "EmbeddingGemma" (arXiv 2509.20354).
+ */
+export const GEMMA_EMBEDDING: Architecture = {
+  allows: { bothDirections: true },
+  ending: () => ({ encoder: true }),
+  build: (b, h, rope) => buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: attentionHalf }),
+  pooling: "mean",
+  pool: poolEmbedding,
+};
+
+function attentionHalf(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  { table, window }: Seen,
+  name: TensorName,
+): Value {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
+  const [q, k, v] = separateHeads(b, x, h, name);
+  const turn = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
+  rotate(b, q, heads, headDim, { ...turn, norm: name("attn_q_norm") });
+  rotate(b, k, kvHeads, headDim, { ...turn, norm: name("attn_k_norm") });
+  const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
+  const attn = textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), window);
+  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
+}
+
+function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, { kind }: ModelPooling): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  if (kind === "rank") return keys.refuse("pooling_type", "4", "mean, cls or last; this model does not rank");
+  const pooled = pool(b, x, kind, { name: "output_norm", eps: h.epsilon });
+  if (!b.file.tensors.has("dense_2.weight") && !b.file.tensors.has("dense_3.weight")) return pooled;
+  const features = textRow(b, pooled, "dense_2", keys.count("dense_2_feat_out", MAX_FEATURES));
+  return textRow(b, features, "dense_3", h.embeddingLength);
+}

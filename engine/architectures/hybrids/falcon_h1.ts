@@ -1,0 +1,36 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import { readMambaHparams } from "../../gguf/mamba_hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { Architecture } from "../architecture.ts";
+import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
+import type { Rope } from "../parts/rope.ts";
+import { feedForward } from "../parts/shared_experts.ts";
+
+/**
+ * Falcon-H1: in each layer attention and Mamba2 read the same normed rows, and what both make of them is added. Mamba2's results are
+ * normed where the file has the norm. Checkpoints' multipliers are in the file's weights. Sources: "Falcon-H1" (arXiv
+ * 2507.22448); Hugging Face transformers, models/falcon_h1.
+ */
+export const FALCON_H1: Architecture = { build: buildFalconH1 };
+
+function buildFalconH1(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const mamba = readMambaHparams(ArchitectureKeys.of(b.file.metadata));
+  const normed = b.file.tensors.has("blk.0.ssm_norm.weight");
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const residual = { addTo: x };
+  const heads = { scale: 1 / Math.sqrt(h.keyLength), table: ropeTable(b, rope.angles()), interleaved: false };
+  for (const [i, layer] of h.layers.entries()) {
+    const name = (tensor: string) => `blk.${i}.${tensor}`;
+    const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+    mixAttention(b, mixIn, h, layer, heads, name, residual);
+    mixMamba2(b, mixIn, { ...mamba, normed }, h.epsilon, name, residual);
+    // Converters leave out this norm's ".weight".
+    const ffnIn = rmsNorm(b, x, { whole: name("ffn_norm") }, h.epsilon);
+    feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
+  }
+  return x;
+}

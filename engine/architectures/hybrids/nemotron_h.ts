@@ -1,0 +1,121 @@
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import { readMambaHparams } from "../../gguf/mamba_hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { activated } from "../../plan/ops/activated.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import type { Architecture, TensorName } from "../architecture.ts";
+import { leaveOutDrafting } from "../left_out.ts";
+import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
+import { experts, router } from "../parts/mixture.ts";
+
+/**
+ * Nemotron-H: one mixer a layer. It is a feed-forward with squared ReLU where the layer has a width of that, else attention without
+ * positions where it has KV heads, else Mamba2. Source: "Nemotron-H" (arXiv 2504.03624).
+ */
+export const NEMOTRON_H: Architecture = {
+  allows: { layersDiffer: true, eitherEpsilon: true },
+  build: (b, h) => buildNemotronH(b, h, (...parts) => activatedHalf(...parts)),
+};
+
+/**
+ * The same with a mixture of experts in place of each feed-forward, and one that all rows go through. Sources: "Nemotron 3 Nano"
+ * and "Nemotron 3 Super" (NVIDIA, 2025 and 2026).
+ */
+export const NEMOTRON_H_MOE: Architecture = {
+  allows: { layersDiffer: true, eitherEpsilon: true, experts: true },
+  build: (b, h) => {
+    const mixture = readMixture(b, h);
+    return buildNemotronH(b, h, (b, x, _, name, residual) => addMixture(b, x, mixture, name, residual));
+  },
+};
+
+/** What a layer with a feed-forward's width adds to the residual, of normed rows. */
+type FeedForward = (
+  b: PlanBuilder,
+  x: Value,
+  width: number,
+  name: TensorName,
+  residual: { addTo: Value },
+) => void;
+
+function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const layers = leaveOutDrafting(b, h);
+  const mamba = readMambaHparams(keys);
+  const scale = keys.scale("attention.scale", 1 / Math.sqrt(h.keyLength));
+  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
+  const residual = { addTo: x };
+  for (const [i, layer] of h.layers.slice(0, layers).entries()) {
+    const name = (tensor: string) => `blk.${i}.${tensor}`;
+    const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
+    if (layer.feedForwardLength > 0) {
+      feedForward(b, mixIn, layer.feedForwardLength, name, residual);
+    } else if (layer.kvHeads > 0) {
+      mixAttention(b, mixIn, h, layer, { scale }, name, residual);
+    } else {
+      mixMamba2(b, mixIn, mamba, h.epsilon, name, residual);
+    }
+  }
+  return x;
+}
+
+/** A plain feed-forward. */
+function activatedHalf(
+  b: PlanBuilder,
+  x: Value,
+  width: number,
+  name: TensorName,
+  { addTo }: { addTo: Value },
+  suffix = "",
+): void {
+  const inner = activated(b, x, name(`ffn_up${suffix}`), width, "squared_relu");
+  linear(b, inner, [{ name: name(`ffn_down${suffix}`), rows: addTo.columns, addTo }]);
+}
+
+interface NemotronMixture extends ExpertHparams {
+  /** Width of the expert that all rows go through. */
+  readonly shared: number;
+  /** Width of what the chosen experts read and make; undefined where that is the embedding's. */
+  readonly latent?: number;
+  /** Weights are divided by their sum. */
+  readonly divided: boolean;
+  readonly scale: number;
+}
+
+const MAX = { latent: 131_072, shared: 1_048_576 };
+
+function readMixture(b: PlanBuilder, h: Hparams): NemotronMixture {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const known = ["expert_shared_count", "expert_weights_scale"] as const;
+  return {
+    ...readExpertHparams(b.file, h, "sigmoid by default", known),
+    shared: keys.count("expert_shared_feed_forward_length", MAX.shared),
+    latent: keys.has("moe_latent_size") ? keys.count("moe_latent_size", MAX.latent) : undefined,
+    divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
+    scale: keys.scale("expert_weights_scale", 1),
+  };
+}
+
+/** The router reads whole rows; the experts that it chooses may read and make narrower ones. */
+function addMixture(
+  b: PlanBuilder,
+  x: Value,
+  m: NemotronMixture,
+  name: TensorName,
+  residual: { addTo: Value },
+): void {
+  const { latent, divided, scale } = m;
+  const unit = { activation: "squared_relu", ungated: true } as const;
+  const chosen = router(b, x, m, name, { sigmoid: true, bias: name("exp_probs_b.bias"), divided, scale });
+  if (latent === undefined) experts(b, x, residual.addTo, chosen, m, name, unit);
+  else {
+    const [narrow] = linear(b, x, [{ name: name("ffn_latent_down"), rows: latent }]);
+    const mixed = experts(b, narrow, latent, chosen, m, name, unit);
+    linear(b, mixed, [{ name: name("ffn_latent_up"), rows: residual.addTo.columns, ...residual }]);
+  }
+  activatedHalf(b, x, m.shared, name, residual, "_shexp");
+}

@@ -1,0 +1,31 @@
+import type { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { TensorName } from "../architecture.ts";
+import type { Residual } from "./mamba_hybrid.ts";
+import { type SharedExperts, sharedMixture } from "./shared_experts.ts";
+
+/** Granite's: an expert is as wide as the feed-forward's key says. Undefined where the model has none. */
+export function readGraniteExperts(
+  file: GgufFile,
+  h: Hparams,
+  keys: ArchitectureKeys,
+): SharedExperts | undefined {
+  if (keys.metadata.getCount(keys.name("expert_count"), 0) === 0) return undefined;
+  const { count, used } = readExpertHparams(file, h);
+  const shared = keys.metadata.getCount(keys.name("expert_shared_feed_forward_length"), 0);
+  return { count, used, feedForwardLength: h.feedForwardLength, shared };
+}
+
+/** Adds Granite's mixture of x, times the residual's factor. */
+export function addGraniteMixture(
+  b: PlanBuilder,
+  x: Value,
+  experts: SharedExperts,
+  name: TensorName,
+  residual: Residual,
+): void {
+  sharedMixture(b, x, experts, name, residual, { scale: residual.times });
+}

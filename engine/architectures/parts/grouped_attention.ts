@@ -1,0 +1,80 @@
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { attention } from "../../plan/ops/attention.ts";
+import { gate } from "../../plan/ops/gate.ts";
+import { layerNorm } from "../../plan/ops/layer_norm.ts";
+import { fused, type Linear, linear } from "../../plan/ops/matmul.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
+import type { TensorName } from "../architecture.ts";
+
+/** Query heads a KV head from which values are computed from rows in two planes. */
+const SHARED_BY = 2;
+
+/** A layer's heads, and how they attend. */
+export interface GroupedHeads {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  /** Angles of `rotated` leading dimensions; without it heads have no positions. */
+  readonly table?: Value;
+  readonly rotated: number;
+  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
+  readonly interleaved?: boolean;
+  readonly eps: number;
+  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
+  readonly headNorms?: boolean;
+  readonly normsLast?: boolean;
+  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
+  readonly rowNorms?: boolean;
+  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  readonly headLayerNorms?: boolean;
+  /** Of the scores; by default one over the root of headDim. */
+  readonly scale?: number;
+  /** Tokens that a row sees, its own among them; by default all. */
+  readonly window?: number;
+  /** q, k and v are one tensor. */
+  readonly fused?: boolean;
+  /** Multiplies queries by their positions. */
+  readonly temperature?: RopeOptions["temperature"];
+  /** Each head has a score that only takes weight. */
+  readonly sinks?: boolean;
+  /** The bound that tanh keeps scores in. */
+  readonly softcap?: number;
+  /** What the heads have read is weighed, column by column, by sigmoids of the rows. */
+  readonly outputGate?: boolean;
+}
+
+/**
+ * Attention of grouped heads over a cache of the layer's own, with the biases that the file has. Returns what the heads have read:
+ * [rows, heads x headDim].
+ */
+export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
+  const { heads, kvHeads, headDim, table, scale = 1 / Math.sqrt(headDim), window, softcap } = of;
+  const shape = { layer: b.kvLayer({ heads: kvHeads, headDim }), heads, kvHeads, headDim, gated: false };
+  const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
+  const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
+  const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
+  // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
+  // a small product.
+  const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
+  const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
+  const made = linear(b, x, [q, k, { ...v, fine }, ...gates]);
+  const normed = (value: Value, part: string, heads: number) => {
+    if (of.headLayerNorms) return layerNorm(b, value, name(part), of.eps, value.rows, heads);
+    return of.rowNorms ? rmsNorm(b, value, name(part), of.eps) : value;
+  };
+  const queries = normed(made[0], "attn_q_norm", heads);
+  ropeAppend(b, [queries, normed(made[1], "attn_k_norm", kvHeads), made[2]], shape, {
+    table,
+    rotated: table ? of.rotated : 0,
+    interleaved: of.interleaved ?? false,
+    eps: of.eps,
+    qNorm: of.headNorms ? name("attn_q_norm") : undefined,
+    kNorm: of.headNorms ? name("attn_k_norm") : undefined,
+    normLast: of.normsLast,
+    temperature: of.temperature,
+  });
+  const sinks = of.sinks ? name("attn_sinks.weight") : undefined;
+  const attn = attention(b, queries, shape, scale, { window, sinks, softcap });
+  return of.outputGate ? gate(b, made[3], attn, { activation: "sigmoid" }) : attn;
+}

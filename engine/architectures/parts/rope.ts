@@ -1,0 +1,105 @@
+import { GgufError, quote } from "../../gguf/errors.ts";
+import { readFloats, requireFloats } from "../../gguf/float_tensor.ts";
+import type { Hparams, RopeScaling } from "../../gguf/hparams.ts";
+import type { GgufFile } from "../../gguf/types.ts";
+import type { RopeAngles } from "../../plan/plan.ts";
+
+/** Tensors that divide the rotary frequencies: Llama 3's, and LongRoPE's for contexts beyond the original one and up to it. */
+const FACTORS = {
+  all: "rope_freqs.weight",
+  long: "rope_factors_long.weight",
+  short: "rope_factors_short.weight",
+} as const;
+
+/** The values of those tensors that a file has. */
+export type RopeFactors = { readonly [name in keyof typeof FACTORS]?: Float32Array };
+
+export function isRopeFactors(tensor: string): boolean {
+  return Object.values<string>(FACTORS).includes(tensor);
+}
+
+/** What a layer's rotation may have of its own. */
+export interface AngleOptions {
+  /** Dimensions of a head that are rotated. */
+  readonly dimensions?: number;
+  readonly base?: number;
+  /** Whether `rope.scaling.*` counts; by default it does. */
+  readonly scaled?: boolean;
+  /** Whether the file's factors count; by default they do. */
+  readonly factors?: boolean;
+}
+
+/** The rotary positions of a model, by which its layers make their tables. */
+export class Rope {
+  constructor(private readonly h: Hparams, private readonly factors: RopeFactors = {}) {
+    const { long, short } = factors;
+    const wanted = h.ropeScaling.type === "longrope";
+    if ((long && short) || (!wanted && !long && !short)) return;
+    const field = `tensor ${quote(long ? FACTORS.short : FACTORS.long)}`;
+    throw new GgufError("GGUF_HPARAM", "missing; LongRoPE needs it beside the other", { field });
+  }
+
+  /** base^(-2i / n), scaled, over the file's factors. */
+  angles(options: AngleOptions = {}): RopeAngles {
+    const { h, factors: { all, long, short } } = this;
+    const { dimensions = h.ropeDimensionCount, base = h.ropeFreqBase, scaled = true, factors = true } =
+      options;
+    const scaling: RopeScaling = scaled ? h.ropeScaling : { type: "none", factor: 1 };
+    const table = (by?: Float32Array) => frequencies(dimensions, base, scaling, factors ? by : undefined);
+    return {
+      frequencies: table(all ?? short),
+      magnitude: scaled ? h.ropeMagnitude * yarnMagnitude(scaling) : 1,
+      ...(factors && long && { long: { beyond: h.ropeOriginalContext, frequencies: table(long) } }),
+    };
+  }
+}
+
+function frequencies(n: number, base: number, scaling: RopeScaling, factors?: Float32Array): Float64Array {
+  const share = scaling.type === "yarn" ? yarnShares(n, base, scaling) : undefined;
+  return Float64Array.from({ length: n / 2 }, (_, i) => {
+    const [frequency, factor] = [Math.pow(base, -2 * i / n), factors?.[i] ?? 1];
+    const interpolated = frequency / (scaling.factor * factor);
+    if (!share) return interpolated;
+    const own = share(i);
+    return interpolated * (1 - own) + frequency / factor * own;
+  });
+}
+
+type Yarn = RopeScaling & { type: "yarn" };
+
+/**
+ * How much of its own frequency each pair keeps: all where it turns more often than `betaFast` in the original context,
+ * nothing where it turns less than `betaSlow`. Source: "YaRN" (arXiv 2309.00071), section 3.2.
+ */
+function yarnShares(n: number, base: number, { betaFast, betaSlow, originalContext }: Yarn) {
+  const pairThatTurns = (times: number) =>
+    n * Math.log(originalContext / (times * 2 * Math.PI)) / (2 * Math.log(base));
+  const low = Math.max(0, Math.floor(pairThatTurns(betaFast)));
+  const high = Math.min(n - 1, Math.ceil(pairThatTurns(betaSlow)));
+  return (i: number) => 1 - Math.min(1, Math.max(0, (i - low) / Math.max(0.001, high - low)));
+}
+
+/** YaRN's temperature, section 3.3, as a factor on both queries and keys; a log multiplier takes it back, in part or whole. */
+function yarnMagnitude(scaling: RopeScaling): number {
+  if (scaling.type !== "yarn" || scaling.factor <= 1) return 1;
+  const magnitude = (multiplier: number) => 0.1 * multiplier * Math.log(scaling.factor) + 1;
+  return magnitude(1) / magnitude(scaling.logMultiplier);
+}
+
+/** The values of the file's tensors of factors. Throws GgufError for a shape or type that they cannot have. */
+export async function readFactors(file: GgufFile, h: Hparams): Promise<RopeFactors> {
+  const read: Record<string, Float32Array> = {};
+  for (const [key, name] of Object.entries(FACTORS)) {
+    if (file.tensors.has(name)) read[key] = await readTensor(file, name, h.ropeDimensionCount / 2);
+  }
+  return read;
+}
+
+async function readTensor(file: GgufFile, name: string, length: number): Promise<Float32Array> {
+  const factors = await readFloats(file, requireFloats(file, name, [length]));
+  if (factors.some((f) => !(f > 0) || f === Infinity)) {
+    const field = `tensor ${quote(name)}`;
+    throw new GgufError("GGUF_DATA", "must have factors above 0 and finite only", { field });
+  }
+  return factors;
+}
