@@ -1,0 +1,27 @@
+/** Every decoder that has no test of its own for it, where KV memory runs out: preemption changes no bit. */
+import { assert } from "@std/assert";
+import { DECODERS } from "./parity_cases.ts";
+import { onKernels } from "./preemption_campaign.ts";
+
+/** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
+const REQUESTS: { readonly [architecture: string]: number } = {
+  gemma2: 90,
+  gemma3n: 90,
+  gemma4_moe: 90,
+  "gpt-oss": 90,
+  olmo3: 90,
+  mellum: 90,
+  "exaone4-windows": 90,
+  afmoe: 90,
+};
+
+for (const architecture of DECODERS) {
+  Deno.test(`${architecture}: preempted requests are answered as alone, to the bit`, async () => {
+    const preemptions = await onKernels(architecture, "f16", {
+      requests: REQUESTS[architecture] ?? 60,
+      company: 24,
+      seed: 1,
+    });
+    assert(preemptions > 3, `only ${preemptions} preemptions`);
+  });
+}
