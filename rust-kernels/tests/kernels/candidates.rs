@@ -1,8 +1,9 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::{ApplyMask, Draw, FormLogits, LogitForm, Select, SpreadOf};
+use compy::ops::candidates::{ApplyMask, Draw, FormLogits, LogitForm, Penalties, Row, Sums, Survey, adjust, select};
 use compy::simd::Isa;
+use std::collections::BTreeSet;
 
 /// Logits with ties, masked ones, and now and then NaN; `n` of them.
 fn logits(n: usize, random: &mut Random) -> Vec<f32> {
@@ -22,6 +23,23 @@ fn length(random: &mut Random) -> usize {
     if random.below(20) == 0 { random.between(1000, 9000) } else { random.between(1, 400) }
 }
 
+/// Logits in guarded memory, looked at once; `maxima` is where their largest go.
+fn surveyed<'a>(k: Isa, logits: &'a mut [f32], maxima: &'a mut Vec<f32>) -> (Row<'a>, Sums) {
+    maxima.resize(Row::maxima(logits.len()), 0.0);
+    let mut row = Row { logits, maxima };
+    let form = LogitForm { scale: 1.0, softcap: 0.0 };
+    // SAFETY: the CPU has the instructions.
+    let sums = unsafe { k.run(Survey { row: &mut row, form }) };
+    (row, sums)
+}
+
+/// Every chunk's largest is what it is by the logits as they are now.
+fn assert_maxima(k: Isa, row: &Row) {
+    let want: Vec<f32> =
+        row.logits.chunks(64).map(|chunk| chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
+    assert_eq!(row.maxima, want, "{}", k.name());
+}
+
 fn select_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let x = logits(n, random);
@@ -30,8 +48,10 @@ fn select_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     want.sort_by(|a, b| b.0.partial_cmp(&a.0).expect("no NaN").then(a.1.cmp(&b.1)));
     want.truncate(wanted);
     let mut got = vec![(1.0, 7)];
-    // SAFETY: the CPU has the instructions.
-    unsafe { k.run(Select { logits: buffer.copy(&x), k: wanted, best: &mut got }) }
+    let mut maxima = Vec::new();
+    let (row, _) = surveyed(k, buffer.copy(&x), &mut maxima);
+    assert_maxima(k, &row);
+    select(&row, wanted, &mut got);
     assert_eq!(got, want, "{}, {wanted} of {n}", k.name());
 }
 
@@ -55,8 +75,8 @@ fn select_sees_numbers_beside_nan() {
             x[0] = 1.0;
             x[1] = 2.0;
             let mut got = Vec::new();
-            // SAFETY: the CPU has the instructions.
-            unsafe { k.run(Select { logits: &x, k: 1, best: &mut got }) }
+            let mut maxima = Vec::new();
+            select(&surveyed(k, &mut x, &mut maxima).0, 1, &mut got);
             assert_eq!(got, [(5.0, best as i32)], "{}, NaN at {nan}", k.name());
         }
         64 * 63
@@ -70,20 +90,29 @@ fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     x[random.below(n)] = 1.5;
     let top = f64::from(x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
-    // SAFETY: the CPU has the instructions.
-    let got = unsafe { k.run(SpreadOf(buffer.copy(&x))) };
+    let mut maxima = Vec::new();
+    let (_, sums) = surveyed(k, buffer.copy(&x), &mut maxima);
+    // One that is replaced counts as if it had been there.
+    let at = random.below(n);
+    let now = x[at];
+    x[at] = now - 3.0;
+    let (_, mut replaced) = surveyed(k, buffer.copy(&x), &mut maxima);
+    replaced.replace(x[at], now);
+    x[at] = now;
     // Terms are off by the rounding of x - top, by e^x's two units and by the sum's roundings: n / 4 at most.
     let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
-    assert_near(got.log_sum_exp, want, limit, || format!("{}, {n} logits", k.name()));
-    if x.iter().all(|x| x.is_finite()) {
-        let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n as f64;
-        let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n as f64;
-        // The squares are of distances from the top, which are rounded and added n / 4 times at most.
-        let square = x.iter().map(|x| (f64::from(*x) - top).powi(2)).sum::<f64>() / n as f64;
-        let limit = 2.0 * ROUNDING * (n / 4 + 16) as f64 * square;
-        assert_near(got.deviation * got.deviation, variance, limit, || {
-            format!("{}, deviation of {n} logits", k.name())
-        });
+    let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n as f64;
+    let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n as f64;
+    // The squares are of distances from the top, which are rounded and added n / 4 times at most.
+    let square = x.iter().map(|x| (f64::from(*x) - top).powi(2)).sum::<f64>() / n as f64;
+    let square_limit = 2.0 * ROUNDING * (n / 4 + 16) as f64 * square;
+    for got in [sums, replaced].map(|sums| sums.spread()) {
+        assert_near(got.log_sum_exp, want, limit, || format!("{}, {n} logits", k.name()));
+        if x.iter().all(|x| x.is_finite()) {
+            assert_near(got.deviation * got.deviation, variance, square_limit, || {
+                format!("{}, deviation of {n} logits", k.name())
+            });
+        }
     }
 }
 
@@ -101,7 +130,9 @@ fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let total = weights.iter().sum::<f64>();
     for _ in 0..8 {
         let mark = random.below(1 << 32) as u32;
-        let draw = Draw { logits: buffer.copy(&x), temperature, mark, sums: &mut Vec::new() };
+        let mut maxima = Vec::new();
+        let (row, _) = surveyed(k, buffer.copy(&x), &mut maxima);
+        let draw = Draw { row: &row, temperature, mark, sums: &mut Vec::new() };
         // SAFETY: the CPU has the instructions.
         let got = unsafe { k.run(draw) };
         let Some(token) = got else {
@@ -145,16 +176,55 @@ fn a_mask_takes_out_the_tokens_whose_bit_is_not_set() {
         for _ in 0..cases {
             let n = length(&mut random);
             let x: Vec<f32> = (0..n).map(|_| random.unit()).collect();
-            let kind = random.below(3);
-            let mask: Vec<u32> =
-                (0..n.div_ceil(32)).map(|_| [0, u32::MAX, random.below(1 << 32) as u32][kind]).collect();
+            let kinds = random.between(1, 3);
+            let word = |random: &mut Random| [0, u32::MAX, random.below(1 << 32) as u32][random.below(kinds)];
+            let mask: Vec<u32> = (0..n.div_ceil(32)).map(|_| word(&mut random)).collect();
             let allowed = |i: usize| mask[i / 32] >> (i % 32) & 1 == 1;
             let want: Vec<f32> =
                 x.iter().enumerate().map(|(i, x)| if allowed(i) { *x } else { f32::NEG_INFINITY }).collect();
-            let got = buffer.copy(&x);
+            let mut maxima = Vec::new();
+            let (mut row, _) = surveyed(k, buffer.copy(&x), &mut maxima);
             // SAFETY: the CPU has the instructions.
-            unsafe { k.run(ApplyMask { logits: got, mask: &mask }) }
-            assert_eq!(got, want, "{}, {n} logits", k.name());
+            unsafe { k.run(ApplyMask { row: &mut row, mask: &mask }) }
+            assert_eq!(row.logits, want, "{}, {n} logits", k.name());
+            assert_maxima(k, &row);
+        }
+        cases
+    });
+}
+
+#[test]
+fn penalties_and_bias_change_the_logits_and_the_largest_of_their_chunks() {
+    on_every_isa("adjust", |k| {
+        let (mut random, mut buffer) = (Random::new(11), Guarded::new(1 << 12));
+        let cases = share(2_000);
+        for _ in 0..cases {
+            let n = length(&mut random);
+            let mut x = logits(n, &mut random);
+            let mut some = |most: usize| -> Vec<i32> {
+                (0..random.below(most)).map(|_| random.below(n) as i32).collect::<BTreeSet<_>>().into_iter().collect()
+            };
+            let (tokens, biased) = (some(40), some(10));
+            let counts: Vec<i32> = tokens.iter().map(|_| random.below(3) as i32).collect();
+            let values: Vec<f32> = biased.iter().map(|_| random.unit() * 50.0).collect();
+            let mut maxima = Vec::new();
+            let (mut row, _) = surveyed(k, buffer.copy(&x), &mut maxima);
+            let penalties =
+                Penalties { repetition: 1.5, presence: 0.25, frequency: 0.5, tokens: &tokens, counts: &counts };
+            let mut raw = Vec::new();
+            adjust(&mut row, &penalties, (&biased, &values), &mut raw);
+            let touched: BTreeSet<i32> = tokens.iter().chain(&biased).copied().collect();
+            let before: Vec<(i32, u32)> = touched.iter().map(|t| (*t, x[*t as usize].to_bits())).collect();
+            assert_eq!(raw.iter().map(|(t, logit)| (*t, logit.to_bits())).collect::<Vec<_>>(), before);
+            for (token, count) in tokens.iter().zip(&counts) {
+                let x = &mut x[*token as usize];
+                *x = if *x > 0.0 { *x / 1.5 } else { *x * 1.5 };
+                *x -= if *count > 0 { 0.25 + 0.5 * *count as f32 } else { 0.0 };
+            }
+            biased.iter().zip(&values).for_each(|(token, value)| x[*token as usize] += value);
+            let bits = |x: &[f32]| x.iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect::<Vec<_>>();
+            assert_eq!(bits(row.logits), bits(&x), "{}, {n} logits", k.name());
+            assert_maxima(k, &row);
         }
         cases
     });

@@ -1,0 +1,66 @@
+//! What requests change of logits: penalties and bias of some tokens, and masks.
+use super::survey::{CHUNK, Row, largest_of};
+use crate::simd::{Kernel, Simd};
+
+/// Counts of a token in the text so far.
+pub struct Penalties<'a> {
+    pub repetition: f32,
+    pub presence: f32,
+    pub frequency: f32,
+    pub tokens: &'a [i32],
+    pub counts: &'a [i32],
+}
+
+/// Applies penalties and bias; `raw` receives (token, logit before) of each token touched, sorted.
+pub fn adjust(row: &mut Row, penalties: &Penalties, bias: (&[i32], &[f32]), raw: &mut Vec<(i32, f32)>) {
+    raw.clear();
+    let touched = penalties.tokens.iter().chain(bias.0);
+    raw.extend(touched.map(|t| (*t, row.logits[*t as usize])));
+    raw.sort_unstable_by_key(|pair| pair.0);
+    raw.dedup_by_key(|pair| pair.0);
+    for (token, count) in penalties.tokens.iter().zip(penalties.counts) {
+        let mut x = row.logits[*token as usize];
+        x = if x > 0.0 { x / penalties.repetition } else { x * penalties.repetition };
+        if *count > 0 {
+            x -= penalties.presence + penalties.frequency * *count as f32;
+        }
+        row.set(*token as usize, x);
+    }
+    for (token, value) in bias.0.iter().zip(bias.1) {
+        row.set(*token as usize, row.logits[*token as usize] + value);
+    }
+}
+
+/// Takes tokens out whose bit in `mask` is 0.
+pub struct ApplyMask<'a, 'b> {
+    pub row: &'a mut Row<'b>,
+    pub mask: &'a [u32],
+}
+
+impl Kernel for ApplyMask<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let Row { logits, maxima } = self.row;
+        for ((words, chunk), largest) in
+            self.mask.chunks(CHUNK / 32).zip(logits.chunks_mut(CHUNK)).zip(maxima.iter_mut())
+        {
+            if words.iter().all(|word| *word == u32::MAX) {
+                continue;
+            }
+            if words.iter().all(|word| *word == 0) {
+                chunk.fill(f32::NEG_INFINITY);
+                *largest = f32::NEG_INFINITY;
+                continue;
+            }
+            for (word, part) in words.iter().zip(chunk.chunks_mut(32)) {
+                for (i, x) in part.iter_mut().enumerate() {
+                    *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
+                }
+            }
+            // SAFETY: it is a slice.
+            *largest = unsafe { largest_of(s, chunk) };
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A token drawn out of the whole vocabulary.
+use super::survey::{CHUNK, Row};
+use crate::simd::{Kernel, Simd, exp};
+
+/// Draws a token out of the whole vocabulary: the one at the share (mark + 1/2) / 2^32 of the sum of e^(logit / temperature), in the
+/// order of tokens. NaN is never drawn; nothing is where there is no logit above -infinity.
+pub struct Draw<'a, 'b> {
+    pub row: &'a Row<'b>,
+    pub temperature: f32,
+    pub mark: u32,
+    pub sums: &'a mut Vec<f64>,
+}
+
+/// Logits that are summed before the sums are.
+const SUMMED: usize = 4 * CHUNK;
+
+impl Kernel for Draw<'_, '_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) -> Option<usize> {
+        let Self { row, temperature, mark, sums } = self;
+        let top = row.top();
+        if top == f32::NEG_INFINITY {
+            return None;
+        }
+        let scale = temperature.recip().min(f32::MAX);
+        let mut weights = [0.0; SUMMED];
+        sums.clear();
+        for (part, maxima) in row.logits.chunks(SUMMED).zip(row.maxima.chunks(SUMMED / CHUNK)) {
+            let empty = maxima.iter().all(|largest| *largest == f32::NEG_INFINITY);
+            sums.push(if empty { 0.0 } else { f64::from(unsafe { weigh(s, part, top, scale, &mut weights) }) });
+        }
+        let wanted = (f64::from(mark) + 0.5) / 2f64.powi(32) * sums.iter().sum::<f64>();
+        let (c, before) = reach(sums.iter().copied(), wanted);
+        let part = &row.logits[c * SUMMED..row.logits.len().min((c + 1) * SUMMED)];
+        unsafe { weigh(s, part, top, scale, &mut weights) };
+        let (i, _) = reach(weights[..part.len()].iter().map(|w| f64::from(*w)), wanted - before);
+        Some(c * SUMMED + i)
+    }
+}
+
+/// e^((x - top) * scale) of each logit, 0 of NaN; returns the sum.
+#[inline(always)]
+unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: &mut [f32; SUMMED]) -> f32 {
+    let whole = part.len() / S::LANES * S::LANES;
+    for i in whole..part.len() {
+        weights[i] = ((part[i].max(f32::NEG_INFINITY) - top) * scale).exp();
+    }
+    let rest: f32 = weights[whole..part.len()].iter().sum();
+    unsafe {
+        let mut sums = s.splat(0.0);
+        for i in (0..whole).step_by(S::LANES) {
+            let x = s.max(s.load(part.as_ptr().add(i)), s.splat(f32::NEG_INFINITY));
+            let weight = exp(s, s.mul(s.sub(x, s.splat(top)), s.splat(scale)));
+            s.store(weights.as_mut_ptr().add(i), weight);
+            sums = s.add(sums, weight);
+        }
+        s.sum(sums) + rest
+    }
+}
+
+/// The first part with which the sum exceeds `wanted`, and the sum before it; the last part that is not 0 where rounding has
+/// left none.
+fn reach(parts: impl Iterator<Item = f64>, wanted: f64) -> (usize, f64) {
+    let (mut sum, mut last) = (0.0, (0, 0.0));
+    for (i, part) in parts.enumerate() {
+        if part > 0.0 {
+            last = (i, sum);
+            sum += part;
+            if sum > wanted {
+                break;
+            }
+        }
+    }
+    last
+}

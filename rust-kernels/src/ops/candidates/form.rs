@@ -1,0 +1,55 @@
+//! The form that a model gives its logits.
+use crate::kernels::activations::{Function, Tanh};
+use crate::simd::{Kernel, Simd};
+
+/// What a model makes of its logits: `scale` times them, and then softcap * tanh(x / softcap) where `softcap` is not 0.
+#[derive(Clone, Copy)]
+pub struct LogitForm {
+    pub scale: f32,
+    pub softcap: f32,
+}
+
+impl LogitForm {
+    pub fn is_plain(self) -> bool {
+        self.scale == 1.0 && self.softcap == 0.0
+    }
+}
+
+/// Gives logits their form in place, each by itself; those that are not numbers stay so.
+pub struct FormLogits<'a> {
+    pub logits: &'a mut [f32],
+    pub form: LogitForm,
+}
+
+impl Kernel for FormLogits<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) {
+        let (chunks, rest) = split(self.logits, S::LANES);
+        for chunk in chunks {
+            unsafe { s.store(chunk.as_mut_ptr(), formed(s, self.form, s.load(chunk.as_ptr()))) }
+        }
+        // The last few take the same steps on a padded copy.
+        let mut padded = [0f32; 16];
+        padded[..rest.len()].copy_from_slice(rest);
+        unsafe { s.store(padded.as_mut_ptr(), formed(s, self.form, s.load(padded.as_ptr()))) }
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
+/// Whole vectors, and what is left.
+fn split(logits: &mut [f32], lanes: usize) -> (std::slice::ChunksExactMut<'_, f32>, &mut [f32]) {
+    let (whole, rest) = logits.split_at_mut(logits.len() / lanes * lanes);
+    (whole.chunks_exact_mut(lanes), rest)
+}
+
+#[inline(always)]
+fn formed<S: Simd>(s: S, form: LogitForm, logits: S::F) -> S::F {
+    let x = s.mul(logits, s.splat(form.scale));
+    if form.softcap == 0.0 {
+        return x;
+    }
+    let cap = s.splat(form.softcap);
+    s.mul(cap, Tanh::of(s, s.div(x, cap)))
+}

@@ -1,0 +1,231 @@
+//! What goes back: of each row whose logits are wanted the best candidates, how all logits spread, and a token drawn from all.
+mod adjust;
+mod draw;
+mod form;
+mod select;
+mod survey;
+
+pub use self::adjust::{ApplyMask, Penalties, adjust};
+pub use self::draw::Draw;
+pub use self::form::{FormLogits, LogitForm};
+pub use self::select::{Best, select};
+pub use self::survey::{Row, Spread, Sums, Survey};
+
+use super::{Decode, Op};
+use crate::bail;
+use crate::error::Result;
+use crate::executor::{Run, Work};
+use crate::kernels::dot::Dot;
+use crate::program::{Operands, Program, Rows};
+use crate::step::{DrawRequest, HEAD_WORDS, LogitsRequest};
+
+/// Logits of a row that are computed twice: all that a request may have reported (20), and those that may overtake them.
+const SHARPENED: usize = 32;
+
+pub struct Candidates {
+    logits: usize,
+    exact: Option<Exact>,
+    form: LogitForm,
+}
+
+/// What the best logits are computed from once more: rows of floats, and the matrix.
+#[derive(Clone, Copy)]
+struct Exact {
+    x: usize,
+    weight: usize,
+    columns: usize,
+    form: LogitForm,
+}
+
+impl Decode for Candidates {
+    fn decode(o: &mut Operands) -> Result<Self> {
+        let logits = o.float(Some(o.program.vocab))?;
+        o.rows_are(logits, Rows::Logits)?;
+        let (x, weight, scale, softcap) = (o.optional()?, o.optional()?, o.f32()?, o.f32()?);
+        let form = LogitForm { scale, softcap };
+        let (Some(x), Some(weight)) = (x, weight) else { return Ok(Self { logits, exact: None, form }) };
+        o.is_float(x, None)?;
+        o.same_rows(&[Some(x), Some(logits)])?;
+        let columns = o.buffer(x)?.columns;
+        if !columns.is_multiple_of(16) {
+            bail!("buffer {x} must have a multiple of 16 columns (got {columns})");
+        }
+        o.shape(weight, o.program.vocab, columns)?;
+        Ok(Self { logits, exact: Some(Exact { x, weight, columns, form }), form })
+    }
+}
+
+impl Candidates {
+    /// Floats of working memory before the row of a matrix, which begins with a cache line.
+    fn maxima(p: &Program) -> usize {
+        Row::maxima(p.vocab).next_multiple_of(16)
+    }
+}
+
+impl Op for Candidates {
+    fn scratch(&self, p: &Program) -> usize {
+        Self::maxima(p) + self.exact.map_or(0, |exact| exact.columns)
+    }
+
+    fn is_idle(&self, run: &Run) -> bool {
+        run.step.logits.is_empty()
+    }
+
+    fn run(&self, run: &Run, work: &Work) {
+        let (mut best, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        for index in work.single_items(run.step.logits.len()).flatten() {
+            let request = &run.step.logits[index];
+            // SAFETY: one row of the buffer, which only this item touches, and the thread's own memory.
+            let mut row = unsafe {
+                let maxima = Row::maxima(run.p.vocab);
+                Row {
+                    logits: std::slice::from_raw_parts_mut(run.float(self.logits, index), run.p.vocab),
+                    maxima: std::slice::from_raw_parts_mut(work.scratch, maxima),
+                }
+            };
+            let exact_row = work.scratch.wrapping_add(Self::maxima(run.p));
+            let exact = self.exact.map(|of| Sharpener { of, run, index, scratch: exact_row });
+            // SAFETY: its operands are slices; here and below.
+            let surveyed = unsafe { run.isa.run(Survey { row: &mut row, form: self.form }) };
+            // Only now, since masks are made while the model computes.
+            let mask = match request.mask.map(|mask| run.mask(mask)) {
+                Some(None) => return, // The step is to stop.
+                mask => mask.flatten(),
+            };
+            let mut chosen = Chosen { run, row: &mut row, sums: surveyed, exact, best: &mut best };
+            let (spread, probed) = match &mask {
+                None => chosen.among_all(&request.probe),
+                Some(mask) => chosen.among_allowed(&request.probe, mask),
+            };
+            let penalties = Penalties {
+                repetition: request.repetition,
+                presence: request.presence,
+                frequency: request.frequency,
+                tokens: &request.penalty_tokens,
+                counts: &request.penalty_counts,
+            };
+            adjust(&mut row, &penalties, (&request.bias_tokens, &request.bias_values), &mut raw);
+            select(&row, request.candidates, &mut best);
+            if mask.is_some() {
+                best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
+            }
+            let drawn = request.draw.as_ref().and_then(|draw| {
+                let DrawRequest { temperature, mark } = *draw;
+                let token = unsafe { run.isa.run(Draw { row: &row, temperature, mark, sums: &mut sums }) }?;
+                Some((row.logits[token], token as i32))
+            });
+            answer(run, request, &spread, &best, drawn, &raw, &probed);
+        }
+    }
+}
+
+/// One row's logits on their way to candidates.
+struct Chosen<'a, 'b> {
+    run: &'a Run<'a>,
+    row: &'a mut Row<'b>,
+    sums: Sums,
+    exact: Option<Sharpener<'a>>,
+    best: &'a mut Best,
+}
+
+impl Chosen<'_, '_> {
+    /// The logits' spread and the probed tokens' logits, once the best logits have been computed again.
+    fn among_all(&mut self, probe: &[i32]) -> (Spread, Vec<f32>) {
+        self.sharpen_best();
+        self.sharpen(probe.iter().copied());
+        (self.sums.spread(), self.probed(probe))
+    }
+
+    /// The same where a part of the tokens may come: the others' logits are minus infinity afterwards.
+    fn among_allowed(&mut self, probe: &[i32], mask: &[u32]) -> (Spread, Vec<f32>) {
+        self.sharpen(probe.iter().copied());
+        let probed = self.probed(probe);
+        // SAFETY: its operands are slices.
+        unsafe { self.run.isa.run(ApplyMask { row: self.row, mask }) };
+        self.sharpen_best();
+        (self.sums.spread(), probed)
+    }
+
+    fn sharpen_best(&mut self) {
+        if self.exact.is_none() {
+            return;
+        }
+        select(self.row, SHARPENED, self.best);
+        self.best.retain(|(logit, _)| *logit > f32::NEG_INFINITY);
+        let tokens: Vec<i32> = self.best.iter().map(|(_, token)| *token).collect();
+        self.sharpen(tokens.into_iter());
+    }
+
+    fn sharpen(&mut self, tokens: impl Iterator<Item = i32>) {
+        let Some(exact) = &self.exact else { return };
+        for token in tokens {
+            let token = token as usize;
+            let logit = exact.logit(token);
+            self.sums.replace(self.row.logits[token], logit);
+            self.row.set(token, logit);
+        }
+    }
+
+    fn probed(&self, probe: &[i32]) -> Vec<f32> {
+        probe.iter().map(|t| self.row.logits[*t as usize]).collect()
+    }
+}
+
+/// Computes logits of a row again, from what it was before it was rounded to 8 bits.
+struct Sharpener<'a> {
+    of: Exact,
+    run: &'a Run<'a>,
+    index: usize,
+    /// A row of the matrix.
+    scratch: *mut f32,
+}
+
+impl Sharpener<'_> {
+    fn logit(&self, token: usize) -> f32 {
+        let Exact { x, weight, columns, form } = self.of;
+        let run = self.run;
+        // SAFETY: the token is below the matrix's rows; the scratch row and x hold its columns.
+        unsafe {
+            run.matrix_row(run.matrix(weight), token, self.scratch);
+            let mut logit = run.isa.run(Dot { a: self.scratch, b: run.float(x, self.index), n: columns });
+            if !form.is_plain() {
+                run.isa.run(FormLogits { logits: std::slice::from_mut(&mut logit), form });
+            }
+            logit
+        }
+    }
+}
+
+/// Writes one request's answer; the words are laid out in `LogitsRequest::answer_words`.
+fn answer(
+    run: &Run,
+    request: &LogitsRequest,
+    spread: &Spread,
+    best: &[(f32, i32)],
+    drawn: Option<(f32, i32)>,
+    raw: &[(i32, f32)],
+    probed: &[f32],
+) {
+    // SAFETY: the words are this request's.
+    let put = |at: usize, word: u32| unsafe { run.answer(request.answer + at, word) };
+    put(0, best.len() as u32);
+    put(1, spread.log_sum_exp.to_bits());
+    put(2, spread.deviation.to_bits());
+    let k = request.candidates;
+    let candidate = |at: usize, step: usize, (logit, token): (f32, i32)| {
+        let before = raw.binary_search_by_key(&token, |pair| pair.0).map_or(logit, |at| raw[at].1);
+        put(at, token as u32);
+        put(at + step, logit.to_bits());
+        put(at + 2 * step, before.to_bits());
+    };
+    for (i, pair) in best.iter().enumerate() {
+        candidate(HEAD_WORDS + i, k, *pair);
+    }
+    for (i, logit) in probed.iter().enumerate() {
+        put(HEAD_WORDS + 3 * k + i, logit.to_bits());
+    }
+    if request.draw.is_some() {
+        // No token is drawn where there is no candidate: that is told by their count.
+        candidate(HEAD_WORDS + 3 * k + probed.len(), 1, drawn.unwrap_or((0.0, 0)));
+    }
+}

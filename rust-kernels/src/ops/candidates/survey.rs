@@ -1,0 +1,177 @@
+//! One look at all logits of a row, so that those who look for the best ones need not look at all again.
+use super::form::{FormLogits, LogitForm};
+use crate::simd::{Kernel, Simd, exp};
+
+/// Logits whose largest is noted.
+pub const CHUNK: usize = 64;
+/// Logits that are gone through several times while they are in the first-level cache.
+const PART: usize = 16 * CHUNK;
+
+/// The logits of a row, and the largest of each CHUNK of them: -infinity where there is none. NaN does not count.
+pub struct Row<'a> {
+    pub logits: &'a mut [f32],
+    pub maxima: &'a mut [f32],
+}
+
+impl Row<'_> {
+    /// Floats of the maxima of so many logits.
+    pub const fn maxima(vocab: usize) -> usize {
+        vocab.div_ceil(CHUNK)
+    }
+
+    pub fn set(&mut self, token: usize, logit: f32) {
+        let before = std::mem::replace(&mut self.logits[token], logit);
+        let first = token / CHUNK * CHUNK;
+        let largest = &mut self.maxima[token / CHUNK];
+        if logit > *largest {
+            *largest = logit;
+        } else if before == *largest {
+            let end = self.logits.len().min(first + CHUNK);
+            *largest = self.logits[first..end].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        }
+    }
+
+    /// The largest logit.
+    pub fn top(&self) -> f32 {
+        self.maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max)
+    }
+}
+
+/// Gives logits their form, notes the largest of each chunk, and sums them all up.
+pub struct Survey<'a, 'b> {
+    pub row: &'a mut Row<'b>,
+    pub form: LogitForm,
+}
+
+impl Kernel for Survey<'_, '_> {
+    type Output = Sums;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self, s: S) -> Sums {
+        let Self { row, form } = self;
+        let mut all = Sums::NONE;
+        for (part, maxima) in row.logits.chunks_mut(PART).zip(row.maxima.chunks_mut(PART / CHUNK)) {
+            // SAFETY: all are slices.
+            unsafe {
+                if !form.is_plain() {
+                    FormLogits { logits: part, form }.run(s);
+                }
+                let mut top = f32::NEG_INFINITY;
+                for (chunk, largest) in part.chunks(CHUNK).zip(maxima) {
+                    *largest = largest_of(s, chunk);
+                    top = top.max(*largest);
+                }
+                all.add(sums_of(s, part, top));
+            }
+        }
+        all
+    }
+}
+
+/// The largest of a chunk.
+#[inline(always)]
+pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
+    let vectors = chunk.chunks_exact(S::LANES);
+    let rest = vectors.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    unsafe {
+        let mut top = s.splat(f32::NEG_INFINITY);
+        for vector in vectors {
+            // The order of operands keeps NaN out.
+            top = s.max(s.load(vector.as_ptr()), top);
+        }
+        s.largest(top).max(rest)
+    }
+}
+
+#[inline(always)]
+unsafe fn sums_of<S: Simd>(s: S, part: &[f32], top: f32) -> Sums {
+    // Where no logit is above -infinity, none has a distance from the largest.
+    let top = if top == f32::NEG_INFINITY { 0.0 } else { top };
+    let vectors = part.chunks_exact(S::LANES);
+    let rest = vectors.remainder().iter().map(|x| f64::from(x - top));
+    let (mut exps, mut distances, mut squares) = (s.splat(0.0), s.splat(0.0), s.splat(0.0));
+    unsafe {
+        for vector in vectors {
+            let below = s.sub(s.load(vector.as_ptr()), s.splat(top));
+            exps = s.add(exps, exp(s, below));
+            distances = s.add(distances, below);
+            squares = s.fma(below, below, squares);
+        }
+        Sums {
+            count: part.len() as f64,
+            top,
+            exps: f64::from(s.sum(exps)) + rest.clone().map(f64::exp).sum::<f64>(),
+            distances: f64::from(s.sum(distances)) + rest.clone().sum::<f64>(),
+            squares: f64::from(s.sum(squares)) + rest.map(|x| x * x).sum::<f64>(),
+        }
+    }
+}
+
+/// Of some logits x: how many there are, and the sums of e^(x - top), x - top and (x - top)^2.
+#[derive(Clone, Copy)]
+pub struct Sums {
+    count: f64,
+    top: f32,
+    exps: f64,
+    distances: f64,
+    squares: f64,
+}
+
+/// How logits are spread.
+pub struct Spread {
+    /// log(sum(e^x)).
+    pub log_sum_exp: f32,
+    /// The standard deviation.
+    pub deviation: f32,
+}
+
+impl Sums {
+    const NONE: Self = Self { count: 0.0, top: f32::NEG_INFINITY, exps: 0.0, distances: 0.0, squares: 0.0 };
+
+    fn add(&mut self, other: Self) {
+        let top = self.top.max(other.top);
+        let (a, b) = (self.below(top), other.below(top));
+        *self = Self {
+            count: a.count + b.count,
+            top,
+            exps: a.exps + b.exps,
+            distances: a.distances + b.distances,
+            squares: a.squares + b.squares,
+        };
+    }
+
+    /// The same below another top.
+    fn below(self, top: f32) -> Self {
+        if self.top == top || self.count == 0.0 {
+            return Self { top, ..self };
+        }
+        let shift = f64::from(self.top) - f64::from(top);
+        Self {
+            top,
+            exps: self.exps * shift.exp(),
+            distances: self.distances + self.count * shift,
+            squares: self.squares + shift * (2.0 * self.distances + self.count * shift),
+            ..self
+        }
+    }
+
+    /// One logit has become another.
+    pub fn replace(&mut self, before: f32, now: f32) {
+        if before == now {
+            return;
+        }
+        let [before, now] = [before, now].map(|x| f64::from(x) - f64::from(self.top));
+        self.exps += now.exp() - before.exp();
+        self.distances += now - before;
+        self.squares += now * now - before * before;
+    }
+
+    pub fn spread(&self) -> Spread {
+        let mean = self.distances / self.count;
+        let variance = self.squares / self.count - mean * mean;
+        Spread {
+            log_sum_exp: (f64::from(self.top) + self.exps.ln()) as f32,
+            deviation: variance.max(0.0).sqrt() as f32,
+        }
+    }
+}
