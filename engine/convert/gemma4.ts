@@ -151,7 +151,7 @@ function addMixture(
   for (const [name, tensor] of Object.entries(norms)) {
     list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden);
   }
-  addExperts(list, decoder, experts, block, layer, `${layer}router.proj`);
+  addExperts(list, decoder, experts, block, layer, { router: `${layer}router.proj` });
   list.vector(`${block}ffn_gate_inp.scale`, `${layer}router.scale`, hidden);
   list.vector(`${block}ffn_down_exps.scale`, `${layer}router.per_expert_scale`, experts.count);
 }

@@ -126,6 +126,20 @@ const OTHER_CONFIGS: readonly (readonly [what: string, of: Published, config: Co
   ["Command R7B that turns parts of heads", PUBLISHED["Command R7B"], { rotary_pct: 0.5 }, "rotary_pct"],
   ["StarCoder2 without biases", PUBLISHED["StarCoder2"], { use_bias: false }, "use_bias"],
   ["StarCoder2 with another activation", PUBLISHED["StarCoder2"], { hidden_act: "silu" }, "hidden_act"],
+  ["Nemotron with biases", PUBLISHED["Nemotron-Mini"], { mlp_bias: true }, "mlp_bias"],
+  ["Nemotron with another activation", PUBLISHED["Nemotron-Mini"], { hidden_act: "gelu" }, "hidden_act"],
+  ["Nemotron with stretched positions", PUBLISHED["Nemotron-Mini"], {
+    rope_scaling: { rope_type: "linear", factor: 4 },
+  }, "rope_type"],
+  ["Maincoder without norms of heads", PUBLISHED["Maincoder"], { use_qk_norm: false }, "use_qk_norm"],
+  ["Gemma with exact GELU", PUBLISHED["Gemma"], { hidden_activation: "gelu" }, "hidden_activation"],
+  ["Gemma with another activation", PUBLISHED["Gemma"], { hidden_act: "silu" }, "hidden_act"],
+  [
+    "Gemma that attends in both directions",
+    PUBLISHED["Gemma"],
+    { use_bidirectional_attention: true },
+    "use_bidirectional_attention",
+  ],
   ["Command R without a factor", PUBLISHED["Command R"], { logit_scale: null }, "logit_scale"],
   ["Command R with stretched positions", PUBLISHED["Command R"], {
     rope_scaling: { rope_type: "linear", factor: 4 },

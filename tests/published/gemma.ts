@@ -79,6 +79,28 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
 }
 
 export const GEMMAS = {
+  "Gemma": {
+    architecture: "gemma",
+    config: layered({
+      model_type: "gemma",
+      num_attention_heads: 8,
+      num_key_value_heads: 1,
+      head_dim: 64,
+      intermediate_size: 768,
+      hidden_act: "gelu",
+      hidden_activation: null,
+      rope_scaling: null,
+      rope_theta: 1e4,
+      rms_norm_eps: 1e-6,
+    }),
+    names: [
+      ...attentionNames("model."),
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: GEMMA,
+    ids: ["a a", [2, 263, 289]],
+    shiftedNorms: true,
+  },
   "Gemma 2": {
     architecture: "gemma2",
     config: layered({
