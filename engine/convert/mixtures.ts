@@ -9,6 +9,7 @@ import {
   readExperts,
 } from "./experts.ts";
 import { Fields, inWords } from "./json.ts";
+import { readSlidingLayers } from "./layer_types.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { withStretchedBase } from "./llama_relatives.ts";
 import { entry } from "./metadata.ts";
@@ -107,7 +108,7 @@ export function convertMellum(config: Fields, list: TensorList, prefix: string):
     config.refuse("mlp_layer_types", inWords(sparse), `"sparse" for each layer`);
   }
   const layers = config.count("num_hidden_layers", LIMITS.layers);
-  const slides = readSlidingLayers(config, layers);
+  const slides = readSlidingLayers(config, layers, () => false);
   const known = withFullRope(config, slides.includes(true));
   config.mustBe("norm_topk_prob", true, "GGUF's readers divide the chosen weights by their sum");
   const parts = convert(known, list, prefix, {
@@ -126,17 +127,6 @@ export function convertMellum(config: Fields, list: TensorList, prefix: string):
       entry("mellum.attention.sliding_window_pattern", "BOOL", slides),
     ],
   };
-}
-
-/** Which layers have a window; where the file does not say, none. */
-function readSlidingLayers(config: Fields, layers: number): boolean[] {
-  const types = config.get("layer_types") ?? Array(layers).fill("full_attention");
-  const isKind = (type: unknown) => type === "full_attention" || type === "sliding_attention";
-  if (Array.isArray(types) && types.length === layers && types.every(isKind)) {
-    return types.map((type) => type === "sliding_attention");
-  }
-  const allowed = `"full_attention" or "sliding_attention" for each of the ${layers} layers`;
-  return config.refuse("layer_types", inWords(types), allowed);
 }
 
 /** With the rotary positions of layers that see all, of which those with a window may only lack YaRN. */

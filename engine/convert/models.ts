@@ -17,6 +17,7 @@ import { refuse } from "./errors.ts";
 import { convertGemma } from "./gemma.ts";
 import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
+import { convertGemma3n } from "./gemma3n.ts";
 import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
@@ -152,6 +153,8 @@ const MODELS: Readonly<Record<string, Kind>> = {
   gemma2: { architecture: "gemma2", convert: convertGemma2 },
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
+  gemma3n: { architecture: "gemma3n", convert: convertGemma3n },
+  gemma3n_text: { architecture: "gemma3n", convert: convertGemma3n },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
   glm4: { architecture: "glm4", convert: convertGlm4 },

@@ -75,8 +75,8 @@ export class TensorList {
     );
   }
 
-  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions. */
-  experts(name: string, modules: readonly string[], rows: number, columns: number): void {
+  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions; `kept` are never quantised. */
+  experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
     const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
     if (other) {
@@ -85,7 +85,7 @@ export class TensorList {
     }
     const sums = new ErrorSums();
     const parts = sources.map((source) => {
-      const encoder = this.#encoder(source, [columns], sums);
+      const encoder = kept ? keepRows(source) : this.#encoder(source, [columns], sums);
       return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
     });
     this.tensors.push(stackTensors(parts));
@@ -141,7 +141,7 @@ export class TensorList {
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
-  /** A matrix of which rows are added to others, without its first `unread`: it is small, and never quantised. */
+  /** A matrix without its first `unread` rows, which is never quantised: it is small, or delicate. */
   table(name: string, module: string, rows: number, columns: number, unread = 0): void {
     const sourceRows = rows + unread;
     const source = this.finder.matrix(module, sourceRows, columns);
