@@ -14,6 +14,7 @@ import { convertDeepseek2 } from "./deepseek2.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
+import { convertFalconH1 } from "./falcon_h1.ts";
 import { convertGemma } from "./gemma.ts";
 import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
@@ -145,6 +146,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
+  falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
   qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },

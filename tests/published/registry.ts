@@ -3,6 +3,7 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
+import { FALCON_H1 } from "./hybrids.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
@@ -28,6 +29,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
   DeepSeekMoE: DEEPSEEK_MOE,
+  "Falcon-H1": FALCON_H1,
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
   "Granite 3 with experts": GRANITE_MOE,
