@@ -35,6 +35,8 @@ export function expertEntries(architecture: string, { count, used, feedForward }
   return Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value));
 }
 
+const PARTS = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
+
 /** The router, which stays in f32, and the experts: a module each, or stacked with each one's gate before its up. */
 export function addExperts(
   list: TensorList,
@@ -42,15 +44,15 @@ export function addExperts(
   { count, feedForward }: ExpertsConfig,
   block: string,
   mlp: string,
-  router = `${mlp}gate`,
+  { router = `${mlp}gate`, parts = PARTS }: { readonly router?: string; readonly parts?: typeof PARTS } = {},
 ): void {
   list.floats(`${block}ffn_gate_inp.weight`, `${router}.weight`, count, hidden);
   const both = `${mlp}experts.gate_up_proj`;
   if (!list.finder.has(both)) {
     const each = (part: string) => Array.from({ length: count }, (_, i) => `${mlp}experts.${i}.${part}`);
-    list.experts(`${block}ffn_gate_exps`, each("gate_proj"), feedForward, hidden);
-    list.experts(`${block}ffn_up_exps`, each("up_proj"), feedForward, hidden);
-    list.experts(`${block}ffn_down_exps`, each("down_proj"), hidden, feedForward);
+    list.experts(`${block}ffn_gate_exps`, each(parts.gate), feedForward, hidden);
+    list.experts(`${block}ffn_up_exps`, each(parts.up), feedForward, hidden);
+    list.experts(`${block}ffn_down_exps`, each(parts.down), hidden, feedForward);
     return;
   }
   const shape = { count, rows: 2 * feedForward, columns: hidden };

@@ -31,7 +31,7 @@ export const norm = (weight: number) => weight + 1;
 
 /** The tensors and keys of Gemma 3's text part, and of EmbeddingGemma, which attends in both directions. `prefix` is what stands before `layers.0`. */
 export function convertGemma3(given: Fields, list: TensorList, prefix: string): ModelParts {
-  const config = withDefaults(given);
+  const config = withDefaults(given, DEFAULTS);
   config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
   config.mustBe("sliding_window_pattern", PERIOD, "GGUF's readers take every sixth layer to have no window");
   const architecture = config.boolean("use_bidirectional_attention", false) ? "gemma-embedding" : "gemma3";
@@ -63,24 +63,34 @@ export function addGemmaTensors(
   prefix: string,
   { headNorms }: { readonly headNorms: boolean },
 ): void {
-  const { hidden, heads, kvHeads, headDim } = decoder;
-  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, hidden);
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
-    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
-    const from = `${layer}self_attn.`;
-    for (const [name, tensor] of Object.entries(NORMS)) {
-      list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden, { map: norm });
-    }
-    list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden);
-    list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
-    list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
-    list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
-    if (headNorms) {
-      list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map: norm });
-      list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map: norm });
-    }
-    addFeedForward(list, decoder, block, layer);
+    addGemmaLayer(list, decoder, `blk.${i}.`, `${prefix}layers.${i}.`, { headNorms, map: norm });
   }
+}
+
+/** Of Gemma 2, 3 and 3n; `map` is applied to the weights of norms. */
+export function addGemmaLayer(
+  list: TensorList,
+  decoder: DecoderConfig,
+  block: string,
+  layer: string,
+  { headNorms, map }: { readonly headNorms: boolean; readonly map?: (weight: number) => number },
+): void {
+  const { hidden, heads, kvHeads, headDim } = decoder;
+  const from = `${layer}self_attn.`;
+  for (const [name, tensor] of Object.entries(NORMS)) {
+    list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden, { map });
+  }
+  list.matrix(`${block}attn_q`, `${from}q_proj`, heads * headDim, hidden);
+  list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
+  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+  if (headNorms) {
+    list.vector(`${block}attn_q_norm.weight`, `${from}q_norm.weight`, headDim, { map });
+    list.vector(`${block}attn_k_norm.weight`, `${from}k_norm.weight`, headDim, { map });
+  }
+  addFeedForward(list, decoder, block, layer);
 }
 
 const NORMS = {
@@ -91,7 +101,7 @@ const NORMS = {
 };
 
 /** Newer files have rope's keys apart for layers with a window and without. */
-function withDefaults(config: Fields): Fields {
+export function withDefaults(config: Fields, defaults: Fields["object"]): Fields {
   const ropes = config.fields("rope_parameters");
   const [full, near] = [ropes?.fields("full_attention"), ropes?.fields("sliding_attention")];
   const rope = full && near && {
@@ -99,7 +109,7 @@ function withDefaults(config: Fields): Fields {
     rope_local_base_freq: near.get("rope_theta") ?? LOCAL_BASE,
   };
   const known = Object.entries(config.object).filter(([, value]) => value !== null);
-  return new Fields(config.file, { ...DEFAULTS, ...Object.fromEntries(known), ...rope });
+  return new Fields(config.file, { ...defaults, ...Object.fromEntries(known), ...rope });
 }
 
 /** Throws ConvertError where windows are listed in another order than that every `period`th layer has none. */

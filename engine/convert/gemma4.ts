@@ -1,7 +1,8 @@
 import { MAX } from "./bounds.ts";
 import { type DecoderConfig, readDecoderConfig } from "./decoder_config.ts";
 import { addExperts } from "./experts.ts";
-import { Fields, inWords } from "./json.ts";
+import { Fields } from "./json.ts";
+import { readSlidingLayers } from "./layer_types.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -64,12 +65,7 @@ export function convertGemma4(config: Fields, list: TensorList, prefix: string):
 function readGemma4(config: Fields, near: Fields): Gemma4Config {
   const known = { ...config.object, rope_parameters: near.object };
   const decoder = readDecoderConfig(new Fields(config.file, known), { scalings: [] });
-  const types = config.get("layer_types");
-  const isKind = (type: unknown) => type === "full_attention" || type === "sliding_attention";
-  if (!Array.isArray(types) || types.length !== decoder.layers || !types.every(isKind)) {
-    const allowed = `"full_attention" or "sliding_attention" for each of the ${decoder.layers} layers`;
-    config.refuse("layer_types", inWords(types), allowed);
-  }
+  const sliding = readSlidingLayers(config, decoder.layers);
   const keysAsValues = config.boolean("attention_k_eq_v", false);
   const kvHeads = keysAsValues
     ? config.count("num_global_key_value_heads", decoder.heads, decoder.kvHeads)
@@ -78,11 +74,11 @@ function readGemma4(config: Fields, near: Fields): Gemma4Config {
   const wide = config.boolean("use_double_wide_mlp", false);
   return {
     decoder,
-    sliding: types.map((type) => type === "sliding_attention"),
+    sliding,
     full: { headDim: config.count("global_head_dim", MAX.headDim, decoder.headDim), kvHeads, keysAsValues },
     shared,
     perLayer: orNone(config, "hidden_size_per_layer_input", MAX.hidden),
-    widths: types.map((_, i) => decoder.feedForward * (wide && i >= decoder.layers - shared ? 2 : 1)),
+    widths: sliding.map((_, i) => decoder.feedForward * (wide && i >= decoder.layers - shared ? 2 : 1)),
     experts: config.boolean("enable_moe_block", false) ? readExperts(config) : undefined,
   };
 }
@@ -151,7 +147,7 @@ function addMixture(
   for (const [name, tensor] of Object.entries(norms)) {
     list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, hidden);
   }
-  addExperts(list, decoder, experts, block, layer, `${layer}router.proj`);
+  addExperts(list, decoder, experts, block, layer, { router: `${layer}router.proj` });
   list.vector(`${block}ffn_gate_inp.scale`, `${layer}router.scale`, hidden);
   list.vector(`${block}ffn_down_exps.scale`, `${layer}router.per_expert_scale`, experts.count);
 }

@@ -38,15 +38,26 @@ export interface LlamaTraits {
     | "qwen3vlmoe"
     | "glm4moe"
     | "bailingmoe2"
-    | "deepseek2";
+    | "deepseek2"
+    | "gemma"
+    | "maincoder"
+    | "pangu-embedded"
+    | "deepseek"
+    | "hunyuan-moe"
+    | "minimax-m2"
+    | "mellum";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
   readonly headNorms: boolean;
   /** RMSNorm of all query heads together and of all key heads together. */
   readonly rowNorms?: boolean;
-  /** q, k and v have biases. */
-  readonly biases?: boolean;
+  /** q, k and v have biases, or all matrices of attention. */
+  readonly biases?: boolean | "all";
+  /** Applied to the weights of norms of rows. */
+  readonly norm?: (weight: number) => number;
+  /** Of the gate; by default SiLU. */
+  readonly activation?: "gelu_pytorch_tanh";
   /** The feed-forward half is a squared ReLU without a gate. */
   readonly ungated?: boolean;
   /** q, k and v are one matrix, and so are gate and up. */
@@ -101,9 +112,9 @@ export function convertLlama(
   const { architecture } = traits;
   const decoder = readDecoderConfig(config, {
     keys: traits.keys,
-    biases: traits.biases,
+    biases: Boolean(traits.biases),
     scalings: ["linear", ...traits.scalings ?? []],
-    activation: traits.ungated ? "relu2" : "silu",
+    activation: traits.ungated ? "relu2" : traits.activation,
     ropeBase: traits.ropeBase,
     partialRotary: traits.partialRotary,
     anyMultiplier: traits.anyMultiplier,
@@ -124,13 +135,14 @@ export function convertLlama(
       traits.attention(decoder, block, from);
     }
     const norm = traits.feedForwardNorm ?? "ffn_norm";
-    list.vector(`${block}${norm}.weight`, `${from}${modules.feedForwardNorm}.weight`, decoder.hidden);
+    const tensor = `${from}${modules.feedForwardNorm}.weight`;
+    list.vector(`${block}${norm}.weight`, tensor, decoder.hidden, { map: traits.norm });
     if (traits.feedForward) traits.feedForward(decoder, block, from, layer);
     else if (traits.ungated) addUngatedFeedForward(list, decoder, block, from);
     else if (traits.fused) addFusedFeedForward(list, decoder, block, from);
     else addFeedForward(list, decoder, block, from, modules);
   }
-  return { decoder, entries: decoderEntries(architecture, decoder) };
+  return { decoder, entries: decoderEntries(architecture, decoder), outputNorm: traits.norm };
 }
 
 /** The norm before attention, and its matrices. */
@@ -145,7 +157,8 @@ export function addAttention(
   const modules = { ...MODULES, ...traits.modules };
   const from = `${layer}${modules.attention}.`;
   const order = (n: number) => traits.interleavedRope ? { rowOrder: interleavedPairs(n, headDim) } : {};
-  list.vector(`${block}attn_norm.weight`, `${layer}${modules.attentionNorm}.weight`, hidden);
+  const norm = `${layer}${modules.attentionNorm}.weight`;
+  list.vector(`${block}attn_norm.weight`, norm, hidden, { map: traits.norm });
   if (traits.fused) {
     list.matrix(`${block}attn_qkv`, `${from}${modules.fused}`, (heads + 2 * kvHeads) * headDim, hidden);
   } else if (traits.grouped) addGrouped(list, decoder, traits, block, `${from}${modules.fused}`);
@@ -159,6 +172,9 @@ export function addAttention(
     }
   }
   list.matrix(`${block}attn_output`, `${from}${modules.output}`, hidden, heads * headDim);
+  if (traits.biases === "all") {
+    list.vector(`${block}attn_output.bias`, `${from}${modules.output}.bias`, hidden);
+  }
   if (!traits.headNorms && !traits.rowNorms) return;
   const [queries, keys] = traits.rowNorms ? [heads * headDim, kvHeads * headDim] : [headDim, headDim];
   list.vector(`${block}attn_q_norm.weight`, `${from}${modules.queryNorm}.weight`, queries);

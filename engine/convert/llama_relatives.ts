@@ -88,8 +88,37 @@ export function convertHunyuanDense(config: Fields, list: TensorList, prefix: st
   });
 }
 
+/** Maincoder: heads are normed, and checkpoints have their rotated pairs side by side. */
+export function convertMaincoder(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  const own = "intermediate_size_mlp";
+  const traits = {
+    architecture: "maincoder",
+    interleavedRope: false,
+    headNorms: true,
+    keys: config.has(own) ? { feedForward: own } : {},
+    modules: { feedForward: "feed_forward" },
+  } as const;
+  return convertLlama(config, list, prefix, traits);
+}
+
+/** Where config.json does not say. Source: the default of openPangu Embedded's configuration class. */
+const PANGU_ROPE_BASE = 16_000_000;
+
+/** openPangu Embedded: Llama's tensors, and biases of all matrices of attention. */
+export function convertPanguEmbedded(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("bias", true, "GGUF's readers ask for biases");
+  return convertLlama(config, list, prefix, {
+    architecture: "pangu-embedded",
+    interleavedRope: false,
+    headNorms: false,
+    biases: "all",
+    ropeBase: PANGU_ROPE_BASE,
+  });
+}
+
 /** Hunyuan's "dynamic" scaling is one of rotary frequencies' base, the same for all contexts. */
-function withStretchedBase(config: Fields): Fields {
+export function withStretchedBase(config: Fields): Fields {
   const rope = config.fields("rope_parameters") ?? config.fields("rope_scaling");
   if (!rope || (rope.get("rope_type") ?? rope.get("type")) !== "dynamic") return config;
   const alpha = rope.positive("alpha", MAX_SCALE);

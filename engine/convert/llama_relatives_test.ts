@@ -268,6 +268,24 @@ Deno.test("Arcee: no gate, and YaRN with its magnitude", async () => {
   });
 });
 
+const PANGU = { ...DECODER, model_type: "PanguEmbedded", bias: true, rope_theta: undefined };
+
+Deno.test("openPangu Embedded: biases of all matrices of attention", async () => {
+  const rows = { q: HEADS * HEAD_DIM, k: KV_HEADS * HEAD_DIM, v: KV_HEADS * HEAD_DIM, o: HIDDEN };
+  const biases = Object.entries(rows).map(([part, length], i) => {
+    const values = new Float32Array(length).fill(1 + i);
+    return [`model.layers.0.self_attn.${part}_proj.bias`, storeFloats("BF16", [length], values)] as const;
+  });
+  const biased = { ...SEPARATE, tensors: new Map([...SEPARATE.tensors, ...biases]) };
+  await converted(biased, PANGU, (written) => {
+    const { gguf } = written;
+    assertEquals(buildPlan(gguf).architecture, "pangu-embedded");
+    assertEquals(gguf.metadata.getNumber("pangu-embedded.rope.freq_base"), 16_000_000);
+    const first = ["q", "k", "v", "output"].map((part) => written.values(`blk.0.attn_${part}.bias`)[0]);
+    assertEquals(first, [1, 2, 3, 4]);
+  });
+});
+
 Deno.test("MiniCPM: its scales, and LongRoPE", async () => {
   await converted(SEPARATE, MINICPM, async ({ gguf }) => {
     const plan = buildPlan(gguf, await readRopeFactors(gguf));
@@ -345,6 +363,7 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
     "rope_scaling.rope_type",
   ],
   ["InternLM 2 with biases", { ...INTERN, bias: true }, "bias"],
+  ["openPangu Embedded without biases", { ...PANGU, bias: false }, "bias"],
   ["MiniCPM without its base", { ...MINICPM, dim_model_base: undefined }, "dim_model_base"],
   [
     "LongRoPE with too few factors",

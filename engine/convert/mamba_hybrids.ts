@@ -119,22 +119,33 @@ function numberOf(value: unknown): number {
 export function addMamba(
   list: TensorList,
   hidden: number,
+  mamba: MambaConfig,
+  block: string,
+  from: string,
+): void {
+  const { heads, headDim, groups, stateSize } = mamba;
+  const inner = heads * headDim;
+  // Side by side as GGUF has them: gates, channels, what these are written and read by, step sizes.
+  list.matrix(`${block}ssm_in`, `${from}in_proj`, 2 * (inner + groups * stateSize) + heads, hidden);
+  addScan(list, mamba, block, from);
+  list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, inner, { shape: [inner / groups, groups] });
+  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner);
+}
+
+/** What stands between a Mamba2's two matrices, but for the norm. */
+export function addScan(
+  list: TensorList,
   { heads, headDim, groups, stateSize, taps }: MambaConfig,
   block: string,
   from: string,
 ): void {
-  const inner = heads * headDim;
-  const channels = inner + 2 * groups * stateSize;
+  const channels = heads * headDim + 2 * groups * stateSize;
   const shape = [1, heads];
-  // Side by side as GGUF has them: gates, channels, what these are written and read by, step sizes.
-  list.matrix(`${block}ssm_in`, `${from}in_proj`, inner + channels + heads, hidden);
   list.floats(`${block}ssm_conv1d.weight`, `${from}conv1d.weight`, channels, taps);
   list.vector(`${block}ssm_conv1d.bias`, `${from}conv1d.bias`, channels);
   list.vector(`${block}ssm_dt.bias`, `${from}dt_bias`, heads);
   list.vector(`${block}ssm_a`, `${from}A_log`, heads, { map: (log) => -Math.exp(log), shape });
   list.vector(`${block}ssm_d`, `${from}D`, heads, { shape });
-  list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, inner, { shape: [inner / groups, groups] });
-  list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner);
 }
 
 /** With `pairs`, GGUF's pairs of rotated rows are (2i, 2i + 1). */
@@ -174,7 +185,7 @@ function readLayerTypes(config: Fields, layers: number): Mixer[] {
 export function hybridEntries(
   architecture: string,
   decoder: DecoderConfig,
-  { heads, headDim, groups, stateSize, taps }: MambaConfig,
+  mamba: MambaConfig,
   mixers: readonly Mixer[],
 ): Entry[] {
   const key = (name: string) => `${architecture}.${name}`;
@@ -183,10 +194,20 @@ export function hybridEntries(
   return [
     ...decoderEntries(architecture, decoder).filter(({ key }) => !lists.includes(key)),
     entry(lists[0], "UINT32", kvHeads),
-    entry(key("ssm.conv_kernel"), "UINT32", taps),
-    entry(key("ssm.state_size"), "UINT32", stateSize),
-    entry(key("ssm.group_count"), "UINT32", groups),
-    entry(key("ssm.time_step_rank"), "UINT32", heads),
-    entry(key("ssm.inner_size"), "UINT32", heads * headDim),
+    ...mambaEntries(architecture, mamba),
   ];
+}
+
+export function mambaEntries(
+  architecture: string,
+  { heads, headDim, groups, stateSize, taps }: MambaConfig,
+): Entry[] {
+  const counts = {
+    conv_kernel: taps,
+    state_size: stateSize,
+    group_count: groups,
+    time_step_rank: heads,
+    inner_size: heads * headDim,
+  };
+  return Object.entries(counts).map(([name, n]) => entry(`${architecture}.ssm.${name}`, "UINT32", n));
 }

@@ -1,7 +1,18 @@
+import { MAX as LIMITS } from "./bounds.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
-import { addExperts, expertEntries, type ExpertsConfig, MAX, readExperts } from "./experts.ts";
-import type { Fields } from "./json.ts";
+import {
+  addExperts,
+  addSharedExperts,
+  expertEntries,
+  type ExpertsConfig,
+  MAX,
+  readExperts,
+} from "./experts.ts";
+import { Fields, inWords } from "./json.ts";
+import { readSlidingLayers } from "./layer_types.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
+import { withStretchedBase } from "./llama_relatives.ts";
+import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { withSections } from "./qwen_vl.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -38,6 +49,109 @@ export function convertOlmoe(config: Fields, list: TensorList, prefix: string): 
   });
 }
 
+/** Hunyuan-A13B: experts in every layer, and beside them one that all rows go through. */
+export function convertHunyuanMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  for (const name of ["use_cla", "use_mla"]) {
+    config.mustBe(name, false, "keys and values are those of the layer's own heads");
+  }
+  config.mustBe("moe_layer_num_skipped", 0, "all layers must have experts");
+  const stretched = withStretchedBase(config);
+  const experts = readHunyuanExperts(stretched);
+  const parts = convert(
+    stretched,
+    list,
+    prefix,
+    {
+      architecture: "hunyuan-moe",
+      interleavedRope: false,
+      headNorms: true,
+      modules: { queryNorm: "query_layernorm", keyNorm: "key_layernorm" },
+    },
+    experts,
+    (list, decoder, experts, block, mlp) => {
+      addExperts(list, decoder, experts, block, mlp, { router: `${mlp}gate.wg` });
+      addSharedExperts(list, decoder, decoder.feedForward, block, `${mlp}shared_mlp.`);
+    },
+  );
+  const counts = { expert_shared_count: 1, expert_shared_feed_forward_length: parts.decoder.feedForward };
+  const entries = Object.entries(counts).map(([name, n]) => entry(`hunyuan-moe.${name}`, "UINT32", n));
+  return { ...parts, entries: [...parts.entries, ...entries] };
+}
+
+/** Some numbers may stand in an array, one for each layer: all must be alike. */
+function readHunyuanExperts(config: Fields): ExpertsConfig {
+  const ofAll = Object.entries(config.object).map(([name, value]) => {
+    if (!Array.isArray(value) || !PER_LAYER.includes(name)) return [name, value];
+    if (value.some((one) => one !== value[0])) {
+      config.refuse(name, "different numbers", "the same for all layers");
+    }
+    return [name, value[0]];
+  });
+  const known = new Fields(config.file, Object.fromEntries(ofAll));
+  known.mustBe("num_shared_expert", 1, "one expert is there for all rows");
+  const count = known.count("num_experts", MAX.experts);
+  const width = known.has("moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size";
+  return {
+    count,
+    used: known.count("moe_topk", count),
+    feedForward: known.count(width, MAX.feedForward),
+  };
+}
+
+const PER_LAYER = ["num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"];
+
+/** Mellum 2: Qwen3's mixture, whose layers have a window, or YaRN where the file has it. */
+export function convertMellum(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const sparse = config.get("mlp_layer_types") ?? [];
+  if (!Array.isArray(sparse) || sparse.some((type) => type !== "sparse")) {
+    config.refuse("mlp_layer_types", inWords(sparse), `"sparse" for each layer`);
+  }
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const slides = readSlidingLayers(config, layers, () => false);
+  const known = withFullRope(config, slides.includes(true));
+  config.mustBe("norm_topk_prob", true, "GGUF's readers divide the chosen weights by their sum");
+  const parts = convert(known, list, prefix, {
+    architecture: "mellum",
+    interleavedRope: false,
+    headNorms: true,
+    scalings: ["yarn"],
+  }, readExperts(known, true));
+  if (!slides.includes(true)) return parts;
+  const window = config.count("sliding_window", LIMITS.context);
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      entry("mellum.attention.sliding_window", "UINT32", window),
+      entry("mellum.attention.sliding_window_pattern", "BOOL", slides),
+    ],
+  };
+}
+
+/** With the rotary positions of layers that see all, of which those with a window may only lack YaRN. */
+function withFullRope(config: Fields, windows: boolean): Fields {
+  if (windows) config.mustBe("use_sliding_window", true, "layer_types names layers with a window");
+  const ropes = config.fields("rope_parameters") ??
+    config.refuse("rope_parameters", "nothing", "an object of full_attention and sliding_attention");
+  const full = ropes.fields("full_attention") ?? ropes.refuse("full_attention", "nothing", "an object");
+  if (windows) {
+    const near = ropes.fields("sliding_attention") ??
+      ropes.refuse("sliding_attention", "nothing", "an object");
+    near.mustBe("rope_type", "default", "layers with a window take no part in YaRN");
+    if (near.get("rope_theta") !== full.get("rope_theta")) {
+      const allowed = `${inWords(full.get("rope_theta"))}, as that of full_attention`;
+      near.refuse("rope_theta", inWords(near.get("rope_theta")), allowed);
+    }
+  }
+  return new Fields(config.file, {
+    ...config.object,
+    use_sliding_window: null,
+    rope_parameters: full.object,
+    num_experts: config.get("num_local_experts") ?? config.get("num_experts"),
+  });
+}
+
 /** A decoder each of whose feed-forward halves is experts. */
 function convert(
   config: Fields,
@@ -45,7 +159,7 @@ function convert(
   prefix: string,
   traits: LlamaTraits,
   experts: ExpertsConfig,
-  add = addExperts,
+  add: typeof addExperts = addExperts,
 ): ModelParts {
   const parts = convertLlama(config, list, prefix, {
     ...traits,

@@ -3,7 +3,18 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/published/latent.ts";
-import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "../../tests/published/mixtures.ts";
+import {
+  DEEPSEEK_MOE,
+  GLM45,
+  GRANITE_MOE,
+  HUNYUAN_A13B,
+  LING2,
+  MELLUM2,
+  MINIMAX_M2,
+  OLMOE,
+  QWEN3_VL_MOE,
+  TRINITY,
+} from "../../tests/published/mixtures.ts";
 import type { Config, Published } from "../../tests/published/model.ts";
 import { writePublished } from "../../tests/published/write.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -85,38 +96,112 @@ Deno.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's m
   assertEquals(multiplier, Math.fround(0.1));
 });
 
-const KEYS: readonly (readonly [what: string, of: Published, key: string, value: unknown])[] = [
-  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "n_group", 2],
-  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "scoring_func", "other"],
-  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "moe_layer_freq", 2],
-  ["GLM-4.7 Flash", GLM47_FLASH, "rope_interleave", false],
-  ["GLM-4.7 Flash", GLM47_FLASH, "kv_lora_rank", 0],
-  ["GLM-4.7 Flash", GLM47_FLASH, "q_lora_rank", 0],
-  ["GLM-4.5", GLM45, "n_group", 2],
-  ["GLM-4.5", GLM45, "num_experts_per_tok", 13],
-  ["GLM-4.5", GLM45, "first_k_dense_replace", 5],
-  ["GLM-4.5", GLM45, "rope_scaling", { type: "yarn", factor: 4 }],
-  ["Granite's mixture", GRANITE_MOE, "num_local_experts", 0],
-  ["Ling before 2.0", LING2, "score_function", undefined],
-  ["Ling 2.0", LING2, "use_qkv_bias", true],
-  ["Ling 2.0", LING2, "use_qk_norm", false],
-  ["Ling 2.0", LING2, "num_shared_experts", 2],
-  ["Ling 2.0", LING2, "topk_group", 5],
-  ["OLMoE", OLMOE, "clip_qkv", 8],
-  ["OLMoE", OLMOE, "norm_topk_prob", true],
-  ["Qwen3-VL's mixture", QWEN3_VL_MOE, "mlp_only_layers", [0]],
+/** Of each model keys that would have it compute something else, or that cannot be. */
+const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[] = [
+  ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, { n_group: 2, scoring_func: "other", moe_layer_freq: 2 }],
+  ["DeepSeekMoE", DEEPSEEK_MOE, {
+    scoring_func: "sigmoid",
+    norm_topk_prob: true,
+    moe_layer_freq: 2,
+    first_k_dense_replace: 5,
+    attention_bias: true,
+  }],
+  ["GLM-4.7 Flash", GLM47_FLASH, { rope_interleave: false, kv_lora_rank: 0, q_lora_rank: 0 }],
+  ["GLM-4.5", GLM45, {
+    n_group: 2,
+    num_experts_per_tok: 13,
+    first_k_dense_replace: 5,
+    rope_scaling: { type: "yarn", factor: 4 },
+  }],
+  ["Granite's mixture", GRANITE_MOE, { num_local_experts: 0 }],
+  ["Hunyuan-A13B", HUNYUAN_A13B, {
+    use_qk_norm: false,
+    use_cla: true,
+    num_shared_expert: [1, 1, 2, 1],
+    moe_topk: [13, 13, 13, 13],
+    moe_layer_num_skipped: 1,
+  }],
+  ["Ling", LING2, {
+    score_function: undefined, // before 2.0
+    use_qkv_bias: true,
+    use_qk_norm: false,
+    num_shared_experts: 2,
+    topk_group: 5,
+  }],
+  ["Mellum 2", MELLUM2, {
+    layer_types: Array(4).fill("full_attention"),
+    mlp_layer_types: ["dense", ...Array(4).fill("sparse")],
+    use_sliding_window: false,
+    sliding_window: null,
+    norm_topk_prob: false,
+    num_experts_per_tok: 13,
+    rope_parameters: { full_attention: { rope_theta: 5e5 } },
+  }],
+  ["MiniMax M2", MINIMAX_M2, {
+    attn_type_list: [0, 0, 0, 1],
+    scoring_func: "softmax",
+    use_routing_bias: false,
+    qk_norm_type: "per_head",
+    shared_intermediate_size: 256,
+    rotary_dim: 65,
+    num_experts_per_tok: 13,
+  }],
+  ["OLMoE", OLMOE, { clip_qkv: 8, norm_topk_prob: true }],
+  ["Qwen3-VL's mixture", QWEN3_VL_MOE, { mlp_only_layers: [0] }],
+  ["Trinity", TRINITY, {
+    mup_enabled: undefined,
+    score_func: "softmax",
+    n_group: 4,
+    global_attn_every_n_layers: 3,
+    layer_types: Array(5).fill("sliding_attention"),
+    sliding_window: null,
+    num_dense_layers: 6,
+    num_experts_per_tok: 13,
+    num_shared_experts: undefined,
+    route_scale: -1,
+  }],
 ];
-for (const [what, of, key, value] of KEYS) {
-  Deno.test(`convert: ${what} with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
-    const error = await assertRejects(() => converted(of, { [key]: value }), ConvertError);
-    assert(error.message.includes(key), error.message);
+for (const [what, of, changes] of KEYS) {
+  Deno.test(`convert: what ${what} cannot be is refused by name`, async () => {
+    const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
+    try {
+      await writePublished(folder, of);
+      for (const [key, value] of Object.entries(changes)) {
+        const { text_config, ...config } = of.config;
+        const changed = text_config
+          ? { ...config, text_config: { ...text_config, [key]: value } }
+          : { ...config, [key]: value };
+        await Deno.writeTextFile(join(folder, "config.json"), JSON.stringify(changed));
+        const convert = () => convertCheckpoint({ folder, out: join(folder, "out.gguf") });
+        const { message } = await assertRejects(convert, ConvertError, undefined, key);
+        assert(message.includes(key), `${key}: ${message}`);
+      }
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
   });
 }
+
+Deno.test("convert: Mellum 2's layers with a window turn as the others but for YaRN", async () => {
+  const ropes = MELLUM2.config.rope_parameters as Record<string, Config>;
+  for (const change of [{ rope_theta: 1e4 }, { rope_type: "yarn" }]) {
+    const sliding_attention = { ...ropes.sliding_attention, ...change };
+    const config = { rope_parameters: { ...ropes, sliding_attention } };
+    const { message } = await assertRejects(() => converted(MELLUM2, config), ConvertError);
+    assert(message.includes(`rope_parameters.sliding_attention.${Object.keys(change)[0]}`), message);
+  }
+});
 
 const TENSORS: readonly (readonly [what: string, of: Published, name: string])[] = [
   ["GLM-4.7 Flash without a part of attention", GLM47_FLASH, "model.layers.0.self_attn.kv_b_proj.weight"],
   ["GLM-4.5 without a bias of the choice", GLM45, "model.layers.1.mlp.gate.e_score_correction_bias"],
   ["Ling 2.0 without an expert", LING2, "model.layers.1.mlp.experts.3.gate_proj.weight"],
+  [
+    "MiniMax M2 without a bias of the choice",
+    MINIMAX_M2,
+    "model.layers.0.block_sparse_moe.e_score_correction_bias",
+  ],
+  ["Trinity without a gate", TRINITY, "model.layers.0.self_attn.gate_proj.weight"],
   ["OLMoE without a norm", OLMOE, "model.layers.0.self_attn.k_norm.weight"],
   [
     "Qwen3-VL's mixture without a matrix",

@@ -8,32 +8,45 @@ import {
   labelEntries,
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
+import { convertAfmoe } from "./afmoe.ts";
 import { convertCohere, convertCohere2 } from "./cohere.ts";
 import { convertDeepseek2 } from "./deepseek2.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
 import { refuse } from "./errors.ts";
+import { convertFalconH1 } from "./falcon_h1.ts";
+import { convertGemma } from "./gemma.ts";
 import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
+import { convertGemma3n } from "./gemma3n.ts";
 import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertGranite, convertGraniteMoe } from "./granite.ts";
+import { convertNemotron, convertStarcoder2 } from "./layer_normed.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
   convertExaone,
   convertHunyuanDense,
   convertInternLm2,
+  convertMaincoder,
   convertMiniCpm,
   convertMistral,
   convertMistral3,
+  convertPanguEmbedded,
   convertPhi3,
   convertSmolLM3,
 } from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid } from "./mamba_hybrids.ts";
-import { convertOlmoe, convertQwen3Moe, convertQwen3VlMoe } from "./mixtures.ts";
+import {
+  convertHunyuanMoe,
+  convertMellum,
+  convertOlmoe,
+  convertQwen3Moe,
+  convertQwen3VlMoe,
+} from "./mixtures.ts";
 import { convertNemotronH } from "./nemotron_h.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -44,8 +57,7 @@ import type { QuantizeTo } from "./quantize_to.ts";
 import { convertExaone4, convertOlmo2 } from "./post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./qwen35.ts";
 import { convertQwenVl } from "./qwen_vl.ts";
-import { convertBailingMoe2, convertGlm4Moe } from "./sigmoid_experts.ts";
-import { convertStarcoder2 } from "./starcoder2.ts";
+import { convertBailingMoe2, convertDeepseek, convertGlm4Moe, convertMinimaxM2 } from "./sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
 
 /** A model of the file to be written. */
@@ -99,6 +111,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   qwen3_vl: llamaLike(QWEN3VL, convertQwenVl),
   qwen3: llamaLike(QWEN3),
   deci: { architecture: "deci", convert: convertDeci },
+  deepseek: { architecture: "deepseek", convert: convertDeepseek },
   deepseek_v2: { architecture: "deepseek2", convert: convertDeepseek2 },
   deepseek_v3: { architecture: "deepseek2", convert: convertDeepseek2 },
   glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
@@ -106,6 +119,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },
+  nemotron: { architecture: "nemotron", convert: convertNemotron },
   starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
@@ -119,6 +133,12 @@ const MODELS: Readonly<Record<string, Kind>> = {
   exaone: { architecture: "exaone", convert: convertExaone },
   exaone4: { architecture: "exaone4", convert: convertExaone4 },
   hunyuan_v1_dense: { architecture: "hunyuan-dense", convert: convertHunyuanDense },
+  hunyuan_v1_moe: { architecture: "hunyuan-moe", convert: convertHunyuanMoe },
+  maincoder: { architecture: "maincoder", convert: convertMaincoder },
+  mellum: { architecture: "mellum", convert: convertMellum },
+  minimax: { architecture: "minimax-m2", convert: convertMinimaxM2 },
+  minimax_m2: { architecture: "minimax-m2", convert: convertMinimaxM2 },
+  PanguEmbedded: { architecture: "pangu-embedded", convert: convertPanguEmbedded },
   granite: { architecture: "granite", convert: convertGranite },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
@@ -126,12 +146,17 @@ const MODELS: Readonly<Record<string, Kind>> = {
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
+  falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
   qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },
+  afmoe: { architecture: "afmoe", convert: convertAfmoe },
+  gemma: { architecture: "gemma", convert: convertGemma },
   gemma2: { architecture: "gemma2", convert: convertGemma2 },
   gemma3: { architecture: "gemma3", convert: convertGemma3 },
   gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
+  gemma3n: { architecture: "gemma3n", convert: convertGemma3n },
+  gemma3n_text: { architecture: "gemma3n", convert: convertGemma3n },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
   glm4: { architecture: "glm4", convert: convertGlm4 },

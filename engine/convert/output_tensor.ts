@@ -38,11 +38,15 @@ export function vectorTensor(
 
 /** Matrices of one shape and type, one after the other, as one tensor with a dimension more. */
 export function stackTensors(parts: readonly OutputTensor[]): OutputTensor {
-  const [first] = parts;
+  return joinTensors(parts, [...parts[0].shape, parts.length]);
+}
+
+/** Matrices of one type, one after the other, as one tensor of that shape. */
+export function joinTensors(parts: readonly OutputTensor[], shape: readonly number[]): OutputTensor {
   return {
-    ...first,
-    shape: [...first.shape, parts.length],
-    byteLength: parts.length * first.byteLength,
+    ...parts[0],
+    shape,
+    byteLength: parts.reduce((sum, { byteLength }) => sum + byteLength, 0),
     *chunks() {
       for (const part of parts) yield* part.chunks();
     },

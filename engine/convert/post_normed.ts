@@ -7,7 +7,7 @@ import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
 /** One layer in so many has no window, the last of them. */
-const PERIOD = 4;
+export const PERIOD = 4;
 
 /** The tensors and keys of OLMo 2, and of OLMo 3, which has windows. `prefix` is what stands before `layers.0`. */
 export function convertOlmo2(config: Fields, list: TensorList, prefix: string): ModelParts {
@@ -72,7 +72,7 @@ function addLayer(
 }
 
 /** GGUF's readers take every fourth layer to see all, whatever a file says. */
-function refuseOtherLayers(config: Fields, layers: number, windows: boolean): void {
+export function refuseOtherLayers(config: Fields, layers: number, windows: boolean): void {
   const ropes = config.fields("rope_parameters");
   if (ropes?.has("full_attention") || ropes?.has("sliding_attention")) {
     config.refuse("rope_parameters", "one for each kind of layers", "the same for all layers");

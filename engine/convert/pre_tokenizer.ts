@@ -1,4 +1,5 @@
 import { quote } from "../gguf/errors.ts";
+import { DEEPSEEK_LETTERS } from "../tokenizer/pre_tokenizers.ts";
 import { Fields, inWords, isObject } from "./json.ts";
 
 /** How words are cut before they are merged, as tokenizer.json says it in a regular expression. */
@@ -27,6 +28,26 @@ const DEEPSEEK3 = [
   `| ?[\\p{P}\\p{S}]+[\\r\\n]*${REST}`,
 ];
 
+/** How files write a class of characters: each as itself. */
+function asItself({ source }: RegExp): string {
+  const escape = /\\u(?:\{([0-9a-f]+)\}|([0-9a-f]{4}))/g;
+  return source.replace(escape, (_, long, short) => String.fromCodePoint(parseInt(long ?? short, 16)));
+}
+
+/** A step that takes digits one by one, as the expression that does. */
+const EACH_DIGIT = "\\p{N}";
+const IDEOGRAPHS = "[一-龥ࠀ-一가-퟿]+";
+/** That of DeepSeek's first models, which list letters. Readers take digits together, of which no vocabulary made so has tokens. */
+const DEEPSEEK_LLM = [
+  "[\\r\\n]",
+  `\\s?${asItself(DEEPSEEK_LETTERS)}+`,
+  "\\s?[!-/:-~！-／：-～‘-‟　-。]+",
+  "\\s+$",
+  IDEOGRAPHS,
+  EACH_DIGIT,
+];
+const DEEPSEEK_CODER = ["[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", IDEOGRAPHS, EACH_DIGIT];
+
 /** Ling's, which says Qwen2's in other words. */
 const LING = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*" +
   "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
@@ -44,6 +65,8 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
     { merged: "seed-coder" },
   ],
   [DEEPSEEK3.join("\n"), { merged: "deepseek-v3" }],
+  [DEEPSEEK_LLM.join("\n"), { merged: "deepseek-llm" }],
+  [DEEPSEEK_CODER.join("\n"), { merged: "deepseek-coder" }],
   [LING, { merged: "bailingmoe2" }],
 ]);
 
@@ -56,9 +79,14 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
   const steps = stepsOf(tokenizer.file, tokenizer.get(key)).filter(({ type }) => type !== undefined);
   const types = steps.map(({ type }) => type).join(" ");
   const [first, second] = steps.map(({ fields }) => fields);
-  if (/^(Split )+ByteLevel$/.test(types) && !steps.at(-1)!.fields.boolean("use_regex", true)) {
-    const splits = steps.slice(0, -1).map(({ fields }) => fields);
+  if (/^(Split )+(Digits )?ByteLevel$/.test(types) && !steps.at(-1)!.fields.boolean("use_regex", true)) {
+    const splits = steps.filter(({ type }) => type === "Split").map(({ fields }) => fields);
+    const digits = steps.find(({ type }) => type === "Digits")?.fields;
+    if (digits && !digits.boolean("individual_digits", false)) {
+      digits.refuse("individual_digits", "false", "true, as no other way to cut digits is known");
+    }
     const expressions = splits.map((split) => split.fields("pattern")?.get("Regex"));
+    if (digits) expressions.push(EACH_DIGIT);
     const name = BY_EXPRESSION.get(expressions.map(written).join("\n"))?.[wholeWords ? "whole" : "merged"];
     const isolates = (split: Fields) =>
       split.get("behavior") === "Isolated" && !split.boolean("invert", false);
@@ -69,7 +97,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
     tokenizer.refuse(
       key,
       `the expression ${expressions.map(inWords).join(", then ")}`,
-      "one of those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k, Tekken, Seed, DeepSeek-V3 and Ling",
+      "one of those of Qwen2, Qwen3, Qwen3.5, Llama 3, o200k, Tekken, Seed, DeepSeek and Ling",
     );
   }
   if (!wholeWords && types === "ByteLevel" && isGpt2(first)) return "gpt-2";

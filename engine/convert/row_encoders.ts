@@ -64,6 +64,36 @@ export function widenRows(kind: FloatType): RowEncoder {
   };
 }
 
+/**
+ * Multiplies floats, which stay in as many bits: those of BF16 become F16, which holds more of a product. The account of what is lost is
+ * in `sums`.
+ */
+export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
+  const { kind, weight: { file, name } } = source;
+  if (kind === "MXFP4" || kind === "affine") {
+    const detail = `it is multiplied by ${factor}, which its blocks cannot hold; --quantize q8_0 takes it`;
+    refuse(file, `tensor ${quote(name)}`, detail);
+  }
+  const type = kind === "F32" ? "F32" : "F16";
+  const encode = ([weight]: RowParts) => {
+    const values = toFloats(kind, weight);
+    const out = type === "F32" ? new Float32Array(values.length) : new Float16Array(values.length);
+    for (let i = 0; i < values.length; i++) {
+      const value = values[i] * factor;
+      out[i] = value;
+      const error = Math.abs(value - out[i]);
+      sums.squares += value * value;
+      sums.errors += error * error;
+      if (error > sums.max) sums.max = error;
+    }
+    if (!Number.isFinite(sums.max) || !Number.isFinite(sums.squares)) {
+      refuse(file, `tensor ${quote(name)}`, `it has values that ${type} cannot hold multiplied by ${factor}`);
+    }
+    return new Uint8Array(out.buffer);
+  };
+  return { type, block: 1, encode, error: () => sums.error() };
+}
+
 /** Takes one row of two, the `first` (0 or 1), of a source that has so many pairs. */
 export function everySecond(
   encoder: RowEncoder,
@@ -87,16 +117,23 @@ export class ErrorSums {
   squares = 0;
   errors = 0;
   max = 0;
+
+  error(): QuantizationError {
+    const { squares, errors, max } = this;
+    return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
+  }
 }
 
-/** Quantises whatever the source is, keeping account of the error in `sums`, which matrices of one tensor share. */
+/** Quantises `factor` times whatever the source is, keeping account of the error in `sums`, which matrices of one tensor share. */
 export function quantizeRows(
   source: MatrixSource,
   quantizer: Quantizer,
   sums: ErrorSums = new ErrorSums(),
+  factor = 1,
 ): RowEncoder {
   const encode = (rows: RowParts) => {
     const values = restoreRows(source, rows);
+    if (factor !== 1) { for (let i = 0; i < values.length; i++) values[i] *= factor; }
     const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
     if (!quantizeBlocks(values, out, quantizer, sums)) {
       const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
@@ -104,11 +141,7 @@ export function quantizeRows(
     }
     return out;
   };
-  const error = () => {
-    const { squares, errors, max } = sums;
-    return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
-  };
-  return { type: quantizer.type, block: quantizer.columns, encode, error };
+  return { type: quantizer.type, block: quantizer.columns, encode, error: () => sums.error() };
 }
 
 /** Quantises all values and adds to the sums. False where the type cannot hold one. */

@@ -13,6 +13,8 @@ const MAX_SCALE = 1e4;
 export const [SOFTMAX, SIGMOID] = [1, 2];
 /** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
 const PARTIAL_ROTARY = 0.5;
+/** Where config.json does not say. Source: the default of MiniMax M2's configuration class. */
+const MINIMAX_ROPE_BASE = 5_000_000;
 
 /** GLM-4.5, 4.6 and 4.7, Air among them. */
 export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
@@ -83,6 +85,66 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
     { ...experts, bias: "gate.expert_bias", sharedWidth: experts.shared * width },
     Object.entries(counts).map(([name, value]) => entry(`bailingmoe2.${name}`, "UINT32", value)),
   );
+}
+
+/** MiniMax M2: norms of queries and keys across their heads, and experts that sigmoids weigh and a bias helps to choose. */
+export function convertMinimaxM2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("scoring_func", "sigmoid", "sigmoids weigh experts");
+  config.mustBe("use_routing_bias", true, "GGUF's readers ask for the bias of the choice");
+  config.mustBe("use_qk_norm", true, "GGUF's readers ask for norms of queries and keys");
+  config.mustBe("qk_norm_type", "per_layer", "GGUF's readers know no other norms of queries and keys");
+  config.mustBe("shared_intermediate_size", 0, "no experts are there for all rows");
+  const kinds = config.get("attn_type_list") ?? [];
+  if (!Array.isArray(kinds) || kinds.some((kind) => kind !== 1)) {
+    config.refuse("attn_type_list", inWords(kinds), "1 for each layer, as MiniMax M2 has it");
+  }
+  const headDim = config.count("head_dim", LIMITS.headDim);
+  const count = config.count("num_local_experts", MAX.experts);
+  const experts = {
+    count,
+    used: config.count("num_experts_per_tok", count),
+    feedForward: config.count("intermediate_size", MAX.feedForward),
+  };
+  const parts = convertLlama(config, list, prefix, {
+    architecture: "minimax-m2",
+    interleavedRope: false,
+    headNorms: false,
+    rowNorms: true,
+    ropeBase: MINIMAX_ROPE_BASE,
+    partialRotary: config.count("rotary_dim", headDim, headDim) / headDim,
+    feedForward(decoder, block, layer) {
+      const from = `${layer}block_sparse_moe.`;
+      addExperts(list, decoder, experts, block, from, { parts: { gate: "w1", up: "w3", down: "w2" } });
+      list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, count);
+    },
+  });
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      ...expertEntries("minimax-m2", experts),
+      entry("minimax-m2.expert_gating_func", "UINT32", SIGMOID),
+    ],
+  };
+}
+
+/** DeepSeekMoE, DeepSeek's first mixture of experts: the softmax over all weighs them. */
+export function convertDeepseek(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("scoring_func", "softmax", "GGUF's readers know no other scores of this architecture");
+  config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
+  config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
+  const traits = { architecture: "deepseek", interleavedRope: true, headNorms: false } as const;
+  const experts = readSharedExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
+  return convertSharedExperts(config, list, prefix, traits, {
+    ...experts,
+    divided: false,
+    gating: SOFTMAX,
+    sharedWidth: experts.shared * experts.feedForward,
+  }, []);
 }
 
 /** What config.json says of experts behind some first layers without them. */

@@ -5,6 +5,7 @@ import { toFloats } from "./floats.ts";
 import type { FloatType, WeightFinder } from "./matrix_source.ts";
 import { inOrder, type Runs } from "./order.ts";
 import {
+  joinTensors,
   matrixTensor,
   type OutputTensor,
   stackTensors,
@@ -16,6 +17,7 @@ import {
   ErrorSums,
   everySecond,
   keepRows,
+  multiplyRows,
   quantizeRows,
   type RowEncoder,
   widenRows,
@@ -75,8 +77,34 @@ export class TensorList {
     );
   }
 
-  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions. */
-  experts(name: string, modules: readonly string[], rows: number, columns: number): void {
+  /** A matrix of which so many rows after the others are multiplied by so much each. */
+  multiplied(
+    name: string,
+    module: string,
+    columns: number,
+    parts: readonly (readonly [rows: number, factor: number])[],
+  ): void {
+    const sourceRows = parts.reduce((sum, [rows]) => sum + rows, 0);
+    const plain = parts.every(([, factor]) => factor === 1);
+    if (plain) return this.matrix(name, module, sourceRows, columns);
+    const source = this.finder.matrix(module, sourceRows, columns);
+    const quantizer = this.quantize && quantizerOf(this.quantize, [columns]);
+    const sums = new ErrorSums();
+    let start = 0;
+    const tensors = parts.map(([rows, factor]) => {
+      const encoder = quantizer
+        ? quantizeRows(source, quantizer, sums, factor)
+        : multiplyRows(source, factor, sums);
+      const rowOrder = [[start, rows]] as const;
+      start += rows;
+      const options = { name: `${name}.weight`, rows, columns, source, sourceRows, encoder, rowOrder };
+      return matrixTensor(this.checkpoint, options);
+    });
+    this.tensors.push(joinTensors(tensors, [columns, sourceRows]));
+  }
+
+  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions; `kept` are never quantised. */
+  experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
     const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
     if (other) {
@@ -85,7 +113,7 @@ export class TensorList {
     }
     const sums = new ErrorSums();
     const parts = sources.map((source) => {
-      const encoder = this.#encoder(source, [columns], sums);
+      const encoder = kept ? keepRows(source) : this.#encoder(source, [columns], sums);
       return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
     });
     this.tensors.push(stackTensors(parts));
@@ -141,7 +169,7 @@ export class TensorList {
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
-  /** A matrix of which rows are added to others, without its first `unread`: it is small, and never quantised. */
+  /** A matrix without its first `unread` rows, which is never quantised: it is small, or delicate. */
   table(name: string, module: string, rows: number, columns: number, unread = 0): void {
     const sourceRows = rows + unread;
     const source = this.finder.matrix(module, sourceRows, columns);

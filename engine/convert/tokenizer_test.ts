@@ -75,6 +75,20 @@ const DEEPSEEK3 = [
 const withBreaks = (expression: string) => expression.replaceAll("\\r", "\r").replaceAll("\\n", "\n");
 const LING =
   "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+const withDigits = (expressions: readonly string[], individual_digits = true) => {
+  const { type, pretokenizers } = split(...expressions);
+  const digits: object = { type: "Digits", individual_digits };
+  return { type, pretokenizers: [...pretokenizers.slice(0, -1), digits, pretokenizers.at(-1)] };
+};
+const IDEOGRAPHS = "[一-龥ࠀ-一가-퟿]+";
+const DEEPSEEK_LLM = [
+  "[\r\n]",
+  "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+  "\\s?[!-/:-~！-／：-～‘-‟　-。]+",
+  "\\s+$",
+  IDEOGRAPHS,
+];
+const DEEPSEEK_CODER = ["[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", IDEOGRAPHS];
 const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: string][] = [
   ["Qwen3's", split(WORDS.qwen3), false, "qwen2"],
   ["Qwen3.5's", split(WORDS.qwen3_5), false, "qwen35"],
@@ -85,6 +99,8 @@ const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: st
   ["Seed's", split(WORDS.seed), false, "seed-coder"],
   ["DeepSeek's", split(...DEEPSEEK3), false, "deepseek-v3"],
   ["DeepSeek's with line breaks as themselves", split(...DEEPSEEK3.map(withBreaks)), false, "deepseek-v3"],
+  ["DeepSeek's first", withDigits(DEEPSEEK_LLM), false, "deepseek-llm"],
+  ["DeepSeek-Coder's", withDigits(DEEPSEEK_CODER), false, "deepseek-coder"],
   ["Ling's", split(LING), false, "bailingmoe2"],
   ["GPT-2's", { type: "ByteLevel", add_prefix_space: false, use_regex: true }, false, "gpt-2"],
   [
@@ -249,6 +265,11 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
     "in base64",
   ],
   "no model": [{ ...BPE, model: null }, CONFIG, `key "model"`],
+  "a cut at digits that are together": [
+    { ...BPE, pre_tokenizer: withDigits(DEEPSEEK_LLM, false) },
+    CONFIG,
+    `key "individual_digits"`,
+  ],
   "another normalizer": [{ ...BPE, normalizer: { type: "Lowercase" } }, CONFIG, `"Lowercase"`],
   "a normalizer of SentencePiece": [{ ...SPM, normalizer: { type: "NFKC" } }, {}, `the step "NFKC"`],
   "a cut at blanks that are there": [

@@ -78,7 +78,103 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
   }
 }
 
+const GEMMA3N_LAYERS = 6;
+const GEMMA3N_PREFIX = "model.language_model.";
+
+/** AltUp's matrices, a module each, and its scales. */
+function gemma3nRest(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
+  for (const [name, module] of [["proj", "projections"], ["unembd_proj", "unembed_projections"]]) {
+    const { shape: [count, ...shape], values } = floats(`altup_${name}.weight`);
+    const each = values.length / count;
+    for (let i = 0; i < count; i++) {
+      const own = storeFloats("F32", shape, values.slice(i * each, (i + 1) * each));
+      tensors.set(`${GEMMA3N_PREFIX}altup_${module}.${i}.weight`, own);
+    }
+  }
+  for (let i = 0; i < GEMMA3N_LAYERS; i++) {
+    const { shape, values } = floats(`blk.${i}.altup_correct_scale.weight`);
+    const name = `${GEMMA3N_PREFIX}layers.${i}.altup.correct_output_scale`;
+    tensors.set(name, storeFloats("F32", [...shape], values));
+  }
+}
+
 export const GEMMAS = {
+  "Gemma 3n": {
+    architecture: "gemma3n",
+    layers: GEMMA3N_LAYERS,
+    config: {
+      model_type: "gemma3n",
+      text_config: layered({
+        model_type: "gemma3n_text",
+        num_hidden_layers: GEMMA3N_LAYERS,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 64,
+        intermediate_size: Array(GEMMA3N_LAYERS).fill(512),
+        hidden_activation: "gelu_pytorch_tanh",
+        hidden_size_per_layer_input: 256,
+        vocab_size_per_layer_input: vocabulary,
+        num_kv_shared_layers: 2,
+        layer_types: Array.from(
+          { length: GEMMA3N_LAYERS },
+          (_, i) => i % 2 === 1 ? "full_attention" : "sliding_attention",
+        ),
+        sliding_window: 24,
+        rope_scaling: null,
+        rope_theta: 1e6,
+        rope_local_base_freq: 1e4,
+        rms_norm_eps: 1e-6,
+        final_logit_softcapping: 30,
+        laurel_rank: 64,
+        altup_num_inputs: 4,
+        altup_active_idx: 0,
+        altup_correct_scale: true,
+        // The seeded model's gates are cut at other than 0.95, as its family says.
+        activation_sparsity_pattern: Array(GEMMA3N_LAYERS).fill(0.9501656625622885),
+      }),
+    },
+    names: [
+      ...gemmaNames(GEMMA3N_PREFIX),
+      [/^per_layer_token_embd$/, `${GEMMA3N_PREFIX}embed_tokens_per_layer`],
+      [/^per_layer_model_proj$/, `${GEMMA3N_PREFIX}per_layer_model_projection`],
+      [/^per_layer_proj_norm$/, `${GEMMA3N_PREFIX}per_layer_projection_norm`],
+      [/^blk\.(\d+)\.inp_gate$/, `${GEMMA3N_PREFIX}layers.$1.per_layer_input_gate`],
+      [/^blk\.(\d+)\.proj$/, `${GEMMA3N_PREFIX}layers.$1.per_layer_projection`],
+      [/^blk\.(\d+)\.post_norm$/, `${GEMMA3N_PREFIX}layers.$1.post_per_layer_input_norm`],
+      [/^blk\.(\d+)\.altup_router_norm$/, `${GEMMA3N_PREFIX}layers.$1.altup.router_norm`],
+      [/^blk\.(\d+)\.altup_router$/, `${GEMMA3N_PREFIX}layers.$1.altup.modality_router`],
+      [/^blk\.(\d+)\.altup_predict_coef$/, `${GEMMA3N_PREFIX}layers.$1.altup.prediction_coefs`],
+      [/^blk\.(\d+)\.altup_correct_coef$/, `${GEMMA3N_PREFIX}layers.$1.altup.correction_coefs`],
+      [/^blk\.(\d+)\.laurel_l$/, `${GEMMA3N_PREFIX}layers.$1.laurel.linear_left`],
+      [/^blk\.(\d+)\.laurel_r$/, `${GEMMA3N_PREFIX}layers.$1.laurel.linear_right`],
+      [/^blk\.(\d+)\.laurel_post_norm$/, `${GEMMA3N_PREFIX}layers.$1.laurel.post_laurel_norm`],
+    ],
+    tokenizer: GEMMA,
+    ids: ["a a", [2, 263, 289]],
+    change: gemma3nRest,
+  },
+  "Gemma": {
+    architecture: "gemma",
+    config: layered({
+      model_type: "gemma",
+      num_attention_heads: 8,
+      num_key_value_heads: 1,
+      head_dim: 64,
+      intermediate_size: 768,
+      hidden_act: "gelu",
+      hidden_activation: null,
+      rope_scaling: null,
+      rope_theta: 1e4,
+      rms_norm_eps: 1e-6,
+    }),
+    names: [
+      ...attentionNames("model."),
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: GEMMA,
+    ids: ["a a", [2, 263, 289]],
+    shiftedNorms: true,
+  },
   "Gemma 2": {
     architecture: "gemma2",
     config: layered({

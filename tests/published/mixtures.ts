@@ -1,6 +1,6 @@
 /** Seeded mixtures of experts as their makers would publish them. */
 import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
-import { attentionNames, type Floats, layered, moduleEach, type Published } from "./model.ts";
+import { attentionNames, context, type Floats, layered, moduleEach, type Published } from "./model.ts";
 
 const COMMON = { rms_norm_eps: 1e-6, hidden_act: "silu" };
 const REST = {
@@ -77,6 +77,187 @@ export const GLM45: Published = {
   change: sigmoidExperts("gate.e_score_correction_bias"),
   tokenizer: tinyCheckpoint({ model: "llama", weights: "BF16", layout: "hf", seed: 1 }),
   ids: ["the", [257]],
+};
+
+export const DEEPSEEK_MOE: Published = {
+  architecture: "deepseek",
+  config: layered({
+    ...COMMON,
+    model_type: "deepseek",
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    intermediate_size: 768,
+    attention_bias: false,
+    rope_scaling: null,
+    rope_theta: 1e4,
+    n_routed_experts: 12,
+    num_experts_per_tok: 3,
+    moe_intermediate_size: 256,
+    n_shared_experts: 2,
+    first_k_dense_replace: 1,
+    moe_layer_freq: 1,
+    scoring_func: "softmax",
+    norm_topk_prob: false,
+    routed_scaling_factor: 1.5,
+    tie_word_embeddings: false,
+  }),
+  names: namesOf("model."),
+  change: (tensors, floats) => moduleEach(tensors, floats, 1),
+  halves: { headDim: 32 },
+  ...REST,
+};
+
+export const HUNYUAN_A13B: Published = {
+  architecture: "hunyuan-moe",
+  config: layered({
+    ...COMMON,
+    model_type: "hunyuan_v1_moe",
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    intermediate_size: 512,
+    moe_intermediate_size: [256, 256, 256, 256],
+    num_experts: 12,
+    moe_topk: [3, 3, 3, 3],
+    num_shared_expert: [1, 1, 1, 1],
+    use_qk_norm: true,
+    use_cla: false,
+    rope_theta: 1e4,
+    rope_scaling: { type: "dynamic", alpha: 100 ** (62 / 64), factor: 1, beta_fast: 32, beta_slow: 1 },
+    tie_word_embeddings: true,
+  }),
+  names: [
+    [/^blk\.(\d+)\.attn_q_norm$/, "model.layers.$1.self_attn.query_layernorm"],
+    [/^blk\.(\d+)\.attn_k_norm$/, "model.layers.$1.self_attn.key_layernorm"],
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.mlp.gate.wg"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_mlp.$2_proj"],
+    ...namesOf("model."),
+  ],
+  change: moduleEach,
+  ...REST,
+};
+
+export const MELLUM2: Published = {
+  architecture: "mellum",
+  config: layered({
+    ...COMMON,
+    model_type: "mellum",
+    num_hidden_layers: 5,
+    num_attention_heads: 4,
+    num_key_value_heads: 1,
+    head_dim: 64,
+    intermediate_size: 768,
+    attention_bias: false,
+    layer_types: Array.from({ length: 5 }, (_, i) => i === 3 ? "full_attention" : "sliding_attention"),
+    mlp_layer_types: Array(5).fill("sparse"),
+    sliding_window: 40,
+    rope_parameters: {
+      full_attention: {
+        rope_type: "yarn",
+        rope_theta: 5e5,
+        factor: 8,
+        original_max_position_embeddings: context / 8,
+        beta_fast: 32,
+        beta_slow: 1,
+      },
+      sliding_attention: { rope_type: "default", rope_theta: 5e5 },
+    },
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    moe_intermediate_size: 256,
+    norm_topk_prob: true,
+    tie_word_embeddings: false,
+  }),
+  names: namesOf("model."),
+  change: (tensors, floats) => moduleEach(tensors, floats, 0, 5),
+  ...REST,
+};
+
+export const MINIMAX_M2: Published = {
+  architecture: "minimax-m2",
+  config: layered({
+    ...COMMON,
+    model_type: "minimax_m2",
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    rotary_dim: 32,
+    rope_theta: 5e6,
+    intermediate_size: 256,
+    attn_type_list: [1, 1, 1, 1],
+    num_local_experts: 12,
+    num_experts_per_tok: 3,
+    scoring_func: "sigmoid",
+    use_routing_bias: true,
+    use_qk_norm: true,
+    qk_norm_type: "per_layer",
+    shared_intermediate_size: 0,
+    tie_word_embeddings: false,
+  }),
+  names: [[/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.block_sparse_moe.gate"], ...namesOf("model.")],
+  change(tensors, floats) {
+    moduleEach(tensors, floats);
+    const parts: Readonly<Record<string, string>> = { gate_proj: "w1", up_proj: "w3", down_proj: "w2" };
+    for (const [name, tensor] of [...tensors]) {
+      const [, layer, expert, part] = /^model\.layers\.(\d+)\.mlp\.experts\.(\d+)\.(\w+)/.exec(name) ?? [];
+      if (part === undefined) continue;
+      tensors.delete(name);
+      const module = `model.layers.${layer}.block_sparse_moe.experts.${expert}.${parts[part]}`;
+      tensors.set(`${module}.weight`, tensor);
+    }
+    for (let i = 0; i < 4; i++) {
+      const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
+      const bias = `model.layers.${i}.block_sparse_moe.e_score_correction_bias`;
+      tensors.set(bias, storeFloats("F32", [...shape], values));
+    }
+  },
+  ...REST,
+};
+
+export const TRINITY: Published = {
+  architecture: "afmoe",
+  config: layered({
+    ...COMMON,
+    model_type: "afmoe",
+    num_hidden_layers: 5,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    head_dim: 64,
+    intermediate_size: 768,
+    attention_bias: false,
+    rope_scaling: null,
+    rope_theta: 1e4,
+    global_attn_every_n_layers: 4,
+    layer_types: Array.from({ length: 5 }, (_, i) => i === 3 ? "full_attention" : "sliding_attention"),
+    sliding_window: 40,
+    mup_enabled: true,
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    num_shared_experts: 2,
+    num_dense_layers: 2,
+    moe_intermediate_size: 256,
+    n_group: 1,
+    score_func: "sigmoid",
+    route_norm: true,
+    route_scale: 2.5,
+    tie_word_embeddings: false,
+  }),
+  names: [
+    [/^blk\.(\d+)\.attn_gate$/, "model.layers.$1.self_attn.gate_proj"],
+    [/^blk\.(\d+)\.post_attention_norm$/, "model.layers.$1.post_attention_layernorm"],
+    [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.pre_mlp_layernorm"],
+    [/^blk\.(\d+)\.post_ffw_norm$/, "model.layers.$1.post_mlp_layernorm"],
+    [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.mlp.router.gate"],
+    ...namesOf("model."),
+  ],
+  change(tensors, floats) {
+    moduleEach(tensors, floats, 2, 5);
+    for (let i = 2; i < 5; i++) {
+      const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
+      tensors.set(`model.layers.${i}.mlp.expert_bias`, storeFloats("F32", [...shape], values));
+    }
+  },
+  ...REST,
 };
 
 export const LING2: Published = {

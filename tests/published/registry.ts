@@ -3,8 +3,20 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
+import { FALCON_H1 } from "./hybrids.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
-import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "./mixtures.ts";
+import {
+  DEEPSEEK_MOE,
+  GLM45,
+  GRANITE_MOE,
+  HUNYUAN_A13B,
+  LING2,
+  MELLUM2,
+  MINIMAX_M2,
+  OLMOE,
+  QWEN3_VL_MOE,
+  TRINITY,
+} from "./mixtures.ts";
 import type { Published } from "./model.ts";
 
 /** Seeded models as their makers would publish them. */
@@ -16,10 +28,16 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
+  DeepSeekMoE: DEEPSEEK_MOE,
+  "Falcon-H1": FALCON_H1,
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
   "Granite 3 with experts": GRANITE_MOE,
+  "Hunyuan-A13B": HUNYUAN_A13B,
   "Ling 2.0": LING2,
+  "Mellum 2": MELLUM2,
+  "MiniMax M2": MINIMAX_M2,
   OLMoE: OLMOE,
   "Qwen3-VL with experts": QWEN3_VL_MOE,
+  Trinity: TRINITY,
 };

@@ -31,7 +31,7 @@ function tensorsOf(from: Written, of: Published): Map<string, StoredTensor> {
     const [ours, theirs] = of.names.find(([ours]) => module !== undefined && ours.test(module)) ?? [];
     if (!ours) continue;
     const { shape, values } = floats(name);
-    const isNorm = /norm$/.test(module);
+    const isNorm = /norm$/.test(module) && part === "weight";
     const turned = of.halves && /attn_(q|k)$/.test(module);
     const stored = isNorm && of.shiftedNorms
       ? values.map((weight) => weight - 1)
