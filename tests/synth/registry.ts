@@ -12,6 +12,8 @@ import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
+import { GPTNEOX, PHI2, STABLELM, STABLELM_12B } from "./gpt_neox.ts";
+import { NANBEIGE } from "./nanbeige.ts";
 import { MELLUM } from "./mellum.ts";
 import { FALCON_H1, GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MINICPM } from "./minicpm.ts";
@@ -63,6 +65,11 @@ const ALL = {
   minicpm: MINICPM,
   starcoder2: STARCODER2,
   nemotron: NEMOTRON,
+  gptneox: GPTNEOX,
+  phi2: PHI2,
+  stablelm: STABLELM,
+  "stablelm-12b": STABLELM_12B,
+  nanbeige: NANBEIGE,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
