@@ -28,6 +28,7 @@ import {
   convertMiniCpm,
   convertMistral,
   convertMistral3,
+  convertNanbeige,
   convertPhi3,
   convertSmolLM3,
 } from "./llama_relatives.ts";
@@ -122,6 +123,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   granite: { architecture: "granite", convert: convertGranite },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
+  nanbeige: { architecture: "nanbeige", convert: convertNanbeige },
   minicpm: { architecture: "minicpm", convert: convertMiniCpm },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },

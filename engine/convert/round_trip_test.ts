@@ -56,6 +56,12 @@ for (const [name, of] of Object.entries(PUBLISHED)) {
 }
 
 const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+  [
+    "Nanbeige whose passes share keys and values",
+    PUBLISHED["Nanbeige 4.2"],
+    { loop_share_kv: true },
+    "loop_share_kv",
+  ],
   ["Gemma 4 whose full layers turn otherwise", PUBLISHED["Gemma 4"], {
     rope_parameters: {
       full_attention: { rope_type: "default", rope_theta: 1e6 },
