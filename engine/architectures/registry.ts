@@ -56,6 +56,7 @@ import { GRANITE, GRANITEMOE } from "./decoders/granite.ts";
 import { OLMOE } from "./decoders/olmoe.ts";
 import { EXAONE4, OLMO2 } from "./decoders/post_normed.ts";
 import { PHI3 } from "./decoders/phi3.ts";
+import { PLAMO3 } from "./decoders/plamo3.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
@@ -115,6 +116,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   glm4: GLM4,
+  plamo3: PLAMO3,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,

@@ -25,6 +25,7 @@ import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
+import { PLAMO3 } from "./plamo3.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE, QWEN3NEXT } from "./qwen35moe.ts";
@@ -76,6 +77,7 @@ const ALL = {
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
   glm4: GLM4,
+  plamo3: PLAMO3,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,

@@ -31,6 +31,7 @@ from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
+from plamo3 import Plamo3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3next import Qwen3Next
@@ -80,6 +81,7 @@ FAMILIES = {
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "glm4": Glm4,
+    "plamo3": Plamo3,
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
     "deepseek2": DeepSeek2,
