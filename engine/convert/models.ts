@@ -17,6 +17,7 @@ import { convertGemma2 } from "./gemma2.ts";
 import { convertGemma3 } from "./gemma3.ts";
 import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
+import { convertPhi, convertStableLm } from "./gpt_neox.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertGranite, convertGraniteMoe } from "./granite.ts";
@@ -107,6 +108,8 @@ const MODELS: Readonly<Record<string, Kind>> = {
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },
+  phi: { architecture: "phi2", convert: convertPhi },
+  stablelm: { architecture: "stablelm", convert: convertStableLm },
   starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),

@@ -3,6 +3,7 @@ import { DECODERS } from "./decoders.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
+import { NEOX } from "./gpt_neox.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
 import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "./mixtures.ts";
 import type { Published } from "./model.ts";
@@ -13,6 +14,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   ...GEMMAS,
   ...DECODERS,
   ...COHERES,
+  ...NEOX,
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,
