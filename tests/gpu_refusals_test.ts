@@ -62,7 +62,7 @@ Deno.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all 
       assertMatch((error as Error).message, /^Cannot run .*use --backend cpu$/);
     }
   }
-  assertEquals(runs.sort(), ["deci", "llama", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);
+  assertEquals(runs.sort(), ["deci", "llama", "nanbeige", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);
 });
 
 Deno.test("auto takes the CPU for a model made for vectors, and says why", () =>

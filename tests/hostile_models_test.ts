@@ -197,6 +197,7 @@ const VOCABULARIES: Readonly<Record<string, Metadata>> = {
   llama: spmMetadata(PIECES),
   bert: wordPieceMetadata(Object.keys(PIECES)),
   t5: unigramMetadata(PIECES, { "ggml.precompiled_charsmap": characterMap({ A: "a", "\u3000": " " }) }),
+  plamo2: spmMetadata(PIECES, [], { "ggml.model": "plamo2" }),
   gemma4: tokenizerMetadata({
     "ggml.model": "gemma4",
     "ggml.tokens": ["<bos>", ...Object.keys(PIECES)],

@@ -66,12 +66,17 @@ const FLOATS = 2e-6;
 /** Of f16 arithmetic from f32. */
 const HALF = 2e-4;
 
-// Every fourth layer of a smollm3 rotates nothing, and layers of a deci lack parts.
+// Every fourth layer of a smollm3 rotates nothing, a nanbeige's layers run several times, and layers of a deci lack parts.
 for (
-  const [architecture, layers] of [["llama", 2], ["qwen2", 2], ["qwen3", 2], ["seed_oss", 2], [
-    "smollm3",
-    4,
-  ], ["deci", 6]] as const
+  const [architecture, layers] of [
+    ["llama", 2],
+    ["qwen2", 2],
+    ["qwen3", 2],
+    ["seed_oss", 2],
+    ["smollm3", 4],
+    ["nanbeige", 2],
+    ["deci", 6],
+  ] as const
 ) {
   gpuTest(`${architecture} in F16 gives the CPU's answers`, async () => {
     const bytes = model(architecture, ["F16"], layers);

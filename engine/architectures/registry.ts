@@ -20,6 +20,7 @@ import { DECI } from "./decoders/deci.ts";
 import { DEEPSEEK } from "./decoders/deepseek.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
 import { FALCON_H1 } from "./hybrids/falcon_h1.ts";
+import { GPTNEOX, PHI2, STABLELM } from "./decoders/gpt_neox.ts";
 import { GPT_OSS } from "./decoders/gpt_oss.ts";
 import { GRANITEHYBRID } from "./hybrids/granitehybrid.ts";
 import { GEMMA } from "./decoders/gemma.ts";
@@ -45,6 +46,7 @@ import {
 import { MELLUM } from "./decoders/mellum.ts";
 import { MINICPM } from "./decoders/minicpm.ts";
 import { MINIMAX_M2 } from "./decoders/minimax_m2.ts";
+import { NANBEIGE } from "./decoders/nanbeige.ts";
 import { MODERN_BERT } from "./encoders/modern_bert.ts";
 import { NEMOTRON_H, NEMOTRON_H_MOE } from "./hybrids/nemotron_h.ts";
 import { MISTRAL3 } from "./decoders/mistral3.ts";
@@ -54,6 +56,7 @@ import { GRANITE, GRANITEMOE } from "./decoders/granite.ts";
 import { OLMOE } from "./decoders/olmoe.ts";
 import { EXAONE4, OLMO2 } from "./decoders/post_normed.ts";
 import { PHI3 } from "./decoders/phi3.ts";
+import { PLAMO3 } from "./decoders/plamo3.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
@@ -82,6 +85,10 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   minicpm: MINICPM,
   starcoder2: STARCODER2,
   nemotron: NEMOTRON,
+  gptneox: GPTNEOX,
+  phi2: PHI2,
+  stablelm: STABLELM,
+  nanbeige: NANBEIGE,
   seed_oss: SEED_OSS,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
@@ -109,6 +116,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   nemotron_h_moe: NEMOTRON_H_MOE,
   phi3: PHI3,
   glm4: GLM4,
+  plamo3: PLAMO3,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,

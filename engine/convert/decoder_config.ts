@@ -79,7 +79,7 @@ interface DecoderOptions {
   /** YaRN's two multipliers may be any that are alike; by default they must be 1. */
   readonly anyMultiplier?: boolean;
   /** Of the feed-forward part; by default SiLU. */
-  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh";
+  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh" | "gelu_new";
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */

@@ -28,6 +28,7 @@ export interface LlamaTraits {
     | "seed_oss"
     | "arcee"
     | "minicpm"
+    | "nanbeige"
     | "ernie4_5"
     | "ernie4_5-moe"
     | "exaone"

@@ -23,6 +23,27 @@ export function convertSmolLM3(config: Fields, list: TensorList, prefix: string)
   });
 }
 
+/** Nanbeige 4.2: Llama's tensors, and how often rows go through all layers. */
+export function convertNanbeige(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const kept = ["loop_share_kv", "enable_double_loop_split", "enable_depth_attention"];
+  for (const key of kept) {
+    config.mustBe(key, false, "each pass has all layers, and keys and values of its own");
+  }
+  const parts = convertLlama(config, list, prefix, {
+    architecture: "nanbeige",
+    interleavedRope: true,
+    headNorms: false,
+  });
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      entry("nanbeige.num_loops", "UINT32", config.count("num_loops", MAX.layers, 1)),
+      entry("nanbeige.skip_loop_final_norm", "BOOL", config.boolean("skip_loop_final_norm", false)),
+    ],
+  };
+}
+
 /** EXAONE 3.0, 3.5 and Deep: Llama's tensors under names of their own. */
 export function convertExaone(config: Fields, list: TensorList): ModelParts {
   const prefix = "transformer.";

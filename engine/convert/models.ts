@@ -21,6 +21,7 @@ import { convertGemma3 } from "./gemma3.ts";
 import { convertGemma3n } from "./gemma3n.ts";
 import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
+import { convertPhi, convertStableLm } from "./gpt_neox.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
 import { convertGranite, convertGraniteMoe } from "./granite.ts";
@@ -34,6 +35,7 @@ import {
   convertMiniCpm,
   convertMistral,
   convertMistral3,
+  convertNanbeige,
   convertPanguEmbedded,
   convertPhi3,
   convertSmolLM3,
@@ -120,6 +122,8 @@ const MODELS: Readonly<Record<string, Kind>> = {
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },
   nemotron: { architecture: "nemotron", convert: convertNemotron },
+  phi: { architecture: "phi2", convert: convertPhi },
+  stablelm: { architecture: "stablelm", convert: convertStableLm },
   starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
@@ -142,6 +146,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   granite: { architecture: "granite", convert: convertGranite },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
+  nanbeige: { architecture: "nanbeige", convert: convertNanbeige },
   minicpm: { architecture: "minicpm", convert: convertMiniCpm },
   mistral3: { architecture: "mistral3", convert: convertMistral3 },
   ministral3: { architecture: "mistral3", convert: convertMistral3 },

@@ -58,6 +58,14 @@ for (const [name, of] of Object.entries(PUBLISHED)) {
 }
 
 const REFUSED: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+  ["StableLM 2 12B, whose heads have norms", PUBLISHED["StableLM 2"], { qk_layernorm: true }, "qk_layernorm"],
+  ["Phi with another activation", PUBLISHED["Phi-2"], { hidden_act: "gelu" }, "hidden_act"],
+  [
+    "Nanbeige whose passes share keys and values",
+    PUBLISHED["Nanbeige 4.2"],
+    { loop_share_kv: true },
+    "loop_share_kv",
+  ],
   ["Gemma 4 whose full layers turn otherwise", PUBLISHED["Gemma 4"], {
     rope_parameters: {
       full_attention: { rope_type: "default", rope_theta: 1e6 },

@@ -4,7 +4,7 @@ import type { Metadata } from "./types.ts";
 
 /** The tokenizer's tables, proven to fit each other: an index of one is an index of all. */
 export interface VocabularyTables {
-  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "bert" WordPiece. */
+  /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "plamo2" PLaMo's, "bert" WordPiece. */
   readonly model: string;
   readonly tokens: readonly string[]; // [n]
   /** Token to id; tokens of empty text are not in it. */
@@ -80,8 +80,8 @@ function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, numbe
 
 function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
   const scores = readTable(metadata, SCORES, count);
-  // SentencePiece goes by score alone.
-  if (!scores && (model === "llama" || model === "t5")) {
+  // SentencePiece goes by score alone, and so does PLaMo.
+  if (!scores && (model === "llama" || model === "t5" || model === "plamo2")) {
     refuse(metadata, SCORES, "nothing", `${count} scores`);
   }
   for (let i = 0; scores && i < count; i++) {

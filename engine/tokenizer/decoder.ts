@@ -7,7 +7,7 @@ import type { Vocabulary } from "./vocabulary.ts";
 const NONE = new Uint8Array(0);
 const BLANK = 0x20;
 
-/** How the text of a normal token is written: in codes of bytes, with marks for blanks, or as it is, where texts lose their white space. */
+/** How the text of a normal token is written: in codes of bytes, with marks for blanks, or as it is. */
 export type Spelling = "bytes" | "blank marks" | "words";
 
 /** From tokens to bytes and text. */

@@ -5,6 +5,7 @@ import { BpeEncoder } from "./bpe.ts";
 import { CharacterMap } from "./character_map.ts";
 import { Decoder } from "./decoder.ts";
 import { MarkedBpeEncoder } from "./marked_bpe.ts";
+import { PlamoEncoder } from "./plamo.ts";
 import { type PreTokenizer, preTokenizer } from "./pre_tokenizers.ts";
 import { SpmEncoder } from "./spm.ts";
 import { UnigramEncoder } from "./unigram.ts";
@@ -35,6 +36,7 @@ const KINDS: Readonly<Record<string, (tables: VocabularyTables, metadata: Metada
   llama: spmParts,
   bert: wordPieceParts,
   t5: unigramParts,
+  plamo2: plamoParts,
   gemma4: (tables, metadata) => bytePairParts(tables, metadata, preTokenizer("gemma4")),
 };
 
@@ -116,6 +118,18 @@ function unigramParts(tables: VocabularyTables, metadata: Metadata): Parts {
     ...around(vocabulary, metadata, { bos: false, eos: true }),
     blankFirst: false,
     shrinks: true,
+  };
+}
+
+function plamoParts(tables: VocabularyTables, metadata: Metadata): Parts {
+  const vocabulary = createVocabulary(tables, metadata, { unknown: 0, bos: 1, eos: 2, padding: 3 });
+  return {
+    vocabulary,
+    encoder: new PlamoEncoder(tables.scores!, vocabulary),
+    decoder: new Decoder(vocabulary, "words", false),
+    ...around(vocabulary, metadata, { bos: false, eos: false }),
+    blankFirst: false,
+    shrinks: false,
   };
 }
 

@@ -205,7 +205,7 @@ const REFUSED: [what: string, values: Record<string, MetadataValue>, words: stri
     "GGUF_VOCAB",
     "tokenizer.ggml.model",
     '"rwkv"',
-    "gpt2, llama, bert, t5, gemma4",
+    "gpt2, llama, bert, t5, plamo2, gemma4",
   ]],
   ["another pre-tokenizer", { "ggml.pre": "nope" }, ["GGUF_VOCAB", "tokenizer.ggml.pre", '"nope"', "qwen2"]],
   ["no tokens", { "ggml.tokens": [] }, ["GGUF_VOCAB", "tokenizer.ggml.tokens"]],

@@ -282,6 +282,32 @@ export const DECODERS = {
     tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
     ids: ["the", [257]],
   },
+  "Nanbeige 4.2": {
+    architecture: "nanbeige",
+    config: layered({
+      model_type: "nanbeige",
+      num_hidden_layers: 3,
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      head_dim: 64,
+      intermediate_size: 768,
+      hidden_act: "silu",
+      rms_norm_eps: 1e-6,
+      rope_theta: 5e4,
+      rope_scaling: null,
+      tie_word_embeddings: false,
+      num_loops: 3,
+      skip_loop_final_norm: false,
+    }),
+    names: [
+      ...attentionNames("model."),
+      [/^output$/, "lm_head"],
+      [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+    ],
+    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    ids: ["the", [257]],
+    halves: { headDim: 64 },
+  },
   "EXAONE 4": {
     ...postNormed("exaone4", {
       ...OLMO2,

@@ -4,6 +4,7 @@ import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
 import { FALCON_H1 } from "./hybrids.ts";
+import { NEOX } from "./gpt_neox.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
 import {
   DEEPSEEK_MOE,
@@ -25,6 +26,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   ...GEMMAS,
   ...DECODERS,
   ...COHERES,
+  ...NEOX,
   "ERNIE 4.5 with experts": ERNIE45_MOE,
   "Seed-OSS": SEED_OSS,
   "DeepSeek V2 Lite": DEEPSEEK_V2_LITE,

@@ -36,14 +36,18 @@ function write(file: SynthFile, shape: LayerNormedShape): void {
   }
 }
 
-function writeHeadNorms(file: SynthFile, block: string, { heads, kvHeads, headDim }: LayerNormedShape): void {
+export function writeHeadNorms(
+  file: SynthFile,
+  block: string,
+  { heads, kvHeads, headDim }: DecoderShape,
+): void {
   for (const [part, count] of [["q", heads], ["k", kvHeads]] as const) {
     const name = `${block}.attn_${part}_norm.weight`;
     file.floats(name, [headDim, count], (random) => 1 + 0.1 * random.normal());
   }
 }
 
-function writeUngated(file: SynthFile, block: string, shape: LayerNormedShape): void {
+export function writeUngated(file: SynthFile, block: string, shape: DecoderShape): void {
   const { embedding, feedForward } = shape;
   file.matrix(`${block}.ffn_up`, embedding, feedForward);
   file.matrix(`${block}.ffn_down`, feedForward, embedding);

@@ -12,6 +12,8 @@ import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
+import { GPTNEOX, PHI2, STABLELM, STABLELM_12B } from "./gpt_neox.ts";
+import { NANBEIGE } from "./nanbeige.ts";
 import { MELLUM } from "./mellum.ts";
 import { FALCON_H1, GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
 import { MINICPM } from "./minicpm.ts";
@@ -23,6 +25,7 @@ import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
+import { PLAMO3 } from "./plamo3.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
 import { QWEN35 } from "./qwen35.ts";
 import { QWEN35MOE, QWEN3NEXT } from "./qwen35moe.ts";
@@ -63,12 +66,18 @@ const ALL = {
   minicpm: MINICPM,
   starcoder2: STARCODER2,
   nemotron: NEMOTRON,
+  gptneox: GPTNEOX,
+  phi2: PHI2,
+  stablelm: STABLELM,
+  "stablelm-12b": STABLELM_12B,
+  nanbeige: NANBEIGE,
   smollm3: SMOLLM3,
   lfm2: LFM2,
   lfm2moe: LFM2MOE,
   "gpt-oss": GPT_OSS,
   phi3: PHI3,
   glm4: GLM4,
+  plamo3: PLAMO3,
   glm4moe: GLM4MOE,
   bailingmoe2: BAILINGMOE2,
   deepseek2: DEEPSEEK2,

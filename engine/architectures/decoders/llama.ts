@@ -26,8 +26,8 @@ export interface LlamaTraits {
   readonly headLayerNorms?: boolean;
   /** Norms of rows are about their mean, with the biases that the file has. */
   readonly layerNorms?: boolean;
-  /** Both halves of a layer read what one norm makes of its rows. */
-  readonly parallel?: boolean;
+  /** Both halves of a layer read its rows: what one norm makes of them, or each through a norm of its own. */
+  readonly parallel?: boolean | "normed apart";
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
   /** What each layer sees and is turned by; by default all, and the file's angles. */
@@ -48,6 +48,8 @@ export interface LlamaTraits {
   readonly ungated?: "squared_relu" | "gelu";
   /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
+  /** How often rows go through all layers, by default once, and whether the norm behind the last one is between passes too. */
+  readonly passes?: { readonly count: number; readonly normed: boolean };
 }
 
 /** The member of the family that has these traits. */
@@ -105,24 +107,41 @@ export function buildLlama(
   rope: Rope,
   traits: LlamaTraits,
 ): Value {
-  const eps = h.epsilon;
-  const norm = traits.layerNorms ? layerNorm : rmsNorm;
-  const { embedding = 1, residual = 1 } = traits.scales ?? {};
-  const x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, embedding);
-  const out = { rows: h.embeddingLength, addTo: x, times: residual };
+  let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
   const attend = traits.attention ?? grouped(b, h, rope, traits);
+  const { count, normed } = traits.passes ?? { count: 1, normed: false };
+  for (let pass = 0; pass < count; pass++) {
+    if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
+    addLayers(b, h, x, traits, attend);
+  }
+  return x;
+}
+
+const normOf = ({ layerNorms }: LlamaTraits) => layerNorms ? layerNorm : rmsNorm;
+
+/** Adds to x what all layers make of it. */
+function addLayers(
+  b: PlanBuilder,
+  h: Hparams,
+  x: Value,
+  traits: LlamaTraits,
+  attend: NonNullable<LlamaTraits["attention"]>,
+): void {
+  const out = { rows: h.embeddingLength, addTo: x, times: traits.scales?.residual ?? 1 };
   for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const attnIn = heads > 0 ? norm(b, x, name("attn_norm"), eps) : undefined;
+    const norm = (tensor: string) => normOf(traits)(b, x, name(tensor), h.epsilon);
+    const attnIn = heads > 0 ? norm("attn_norm") : undefined;
+    const ffnNorm = traits.feedForwardNorm ?? "ffn_norm";
+    // Before attention is added to x.
+    const beside = traits.parallel === "normed apart" ? norm(ffnNorm) : traits.parallel ? attnIn : undefined;
     if (attnIn) {
       const attn = kvHeads === 0 ? attnIn : attend(attnIn, layer, name);
       linear(b, attn, [{ ...out, name: name("attn_output") }]);
     }
     if (feedForwardLength === 0 && !traits.feedForward) continue;
 
-    const ffnIn = traits.parallel && attnIn
-      ? attnIn
-      : norm(b, x, name(traits.feedForwardNorm ?? "ffn_norm"), eps);
+    const ffnIn = beside ?? norm(ffnNorm);
     if (traits.feedForward) {
       traits.feedForward(ffnIn, x, name, layer);
       continue;
@@ -133,7 +152,6 @@ export function buildLlama(
       : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength, traits.gate);
     linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
   }
-  return x;
 }
 
 /** Attention of a layer's grouped heads. */

@@ -41,9 +41,11 @@ export function candidates(
   { scale = 1, softcap = 0 }: LogitOptions = {},
   name: string = b.file.tensors.has("output.weight") ? "output" : "token_embd",
 ): void {
-  const [logits] = linear(b, x, [{ name, rows: vocab }]);
+  // What is computed once more has no bias: with one, all logits are computed of rows in two planes instead.
+  const biased = b.file.tensors.has(`${name}.bias`);
+  const [logits] = linear(b, x, [{ name, rows: vocab, fine: biased ? vocab : 0 }]);
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);
-  const rounded = !b.readsFloats(weight);
+  const rounded = !biased && !b.readsFloats(weight);
   const exact = rounded ? { x: b.asFloat(x), weight } : undefined;
   b.push({ op: "candidates", logits: b.asFloat(logits), exact, scale, softcap });
 }

@@ -1,6 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, integer, optional, real, weights } from "../operands.ts";
+import type { NormName } from "./rms_norm.ts";
 
 /**
  * to = (to + scale * x / rms(x) * weight) * layerScale: a residual connection to what is normed first. Each `group` of columns
@@ -37,11 +38,11 @@ export interface PostNormOptions {
   readonly layerScale?: string;
 }
 
-/** Adds x, normed, to `to`; `name` is the weight's, without `.weight`. */
+/** Adds x, normed, to `to`. */
 export function postNorm(
   b: PlanBuilder,
   x: Value,
-  name: string,
+  name: NormName,
   eps: number,
   to: Value,
   { group = x.columns, scale = 1, layerScale }: PostNormOptions = {},
@@ -49,7 +50,7 @@ export function postNorm(
   b.push({
     op: "post_norm",
     x: b.asFloat(x),
-    weight: b.vector(`${name}.weight`, group),
+    weight: b.vector(typeof name === "string" ? `${name}.weight` : name.whole, group),
     group,
     eps,
     scale,

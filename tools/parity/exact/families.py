@@ -13,11 +13,13 @@ from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
+from gpt_neox import GptNeoX, Phi2, StableLm
 from llama import Llama
 from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
 from mellum import Mellum
 from minicpm import MiniCpm
+from nanbeige import Nanbeige
 from minimax_m2 import MiniMaxM2
 from mistral3 import Mistral3
 from glm4 import Glm4
@@ -29,6 +31,7 @@ from granite import Granite, GraniteMoe
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
+from plamo3 import Plamo3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3next import Qwen3Next
@@ -70,10 +73,15 @@ FAMILIES = {
     "minicpm": MiniCpm,
     "starcoder2": StarCoder2,
     "nemotron": Nemotron,
+    "gptneox": GptNeoX,
+    "phi2": Phi2,
+    "stablelm": StableLm,
+    "nanbeige": Nanbeige,
     "smollm3": SmolLM3,
     "gpt-oss": GptOss,
     "phi3": Phi3,
     "glm4": Glm4,
+    "plamo3": Plamo3,
     "glm4moe": Glm4Moe,
     "bailingmoe2": BailingMoe2,
     "deepseek2": DeepSeek2,

@@ -1,0 +1,88 @@
+import { NONE, TokenTrie } from "./token_trie.ts";
+import { TOKEN_TYPE } from "./token_types.ts";
+import { widthAt } from "./unicode.ts";
+import { vocabError, type Vocabulary } from "./vocabulary.ts";
+
+/** Scores count in steps of 1 / SCALE, and from what lies this far below 0 on not at all. */
+const SCALE = 1e4;
+const LEAST_SCORE = -2e7;
+/** What a character costs that comes as its bytes. */
+const BYTES_COST = 1e7;
+
+/**
+ * PLaMo 2's and 3's Unigram: of all ways to cut the text into tokens the likeliest one, found from its end, and of equal ones that with the
+ * longer first token. What is no token comes as its bytes. Source: llama.cpp, src/llama-vocab.cpp (PLAMO2).
+ */
+export class PlamoEncoder {
+  readonly #trie: TokenTrie;
+  readonly #costs: Float64Array; // [tokens]
+  readonly #tokenOfByte: readonly number[]; // [256]
+  readonly #utf8 = new TextEncoder();
+
+  constructor(scores: ArrayLike<number>, { ids, types }: Vocabulary) {
+    // Plain text never becomes one of the others.
+    const matched: number[] = [TOKEN_TYPE.NORMAL, TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.UNUSED];
+    this.#costs = Float64Array.from(scores, (score) => -rounded(score * SCALE));
+    const counts = ([, id]: readonly [string, number]) =>
+      matched.includes(types[id]) && this.#costs[id] < -LEAST_SCORE;
+    this.#trie = new TokenTrie([...ids].filter(counts));
+    this.#tokenOfByte = Array.from({ length: 256 }, (_, byte) => {
+      const token = `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+      const id = ids.get(token);
+      if (id === undefined) {
+        throw vocabError("tokens", `must have a token for each byte (${token} is missing)`);
+      }
+      return id;
+    });
+  }
+
+  /** Appends the tokens of a well-formed text without special tokens. */
+  encode(text: string, tokens: number[]): void {
+    const { found, ends } = this.#best(text);
+    for (let start = 0; start < text.length; start = ends[start]) {
+      if (found[start] !== NONE) {
+        tokens.push(found[start]);
+        continue;
+      }
+      for (const byte of this.#utf8.encode(text.slice(start, ends[start]))) {
+        tokens.push(this.#tokenOfByte[byte]);
+      }
+    }
+  }
+
+  /** The first token of the best way from each place on, and where it ends. */
+  #best(text: string): { found: Int32Array; ends: Int32Array } {
+    const sums = new Float64Array(text.length + 1).fill(Infinity);
+    const found = new Int32Array(text.length).fill(NONE);
+    const ends = new Int32Array(text.length);
+    sums[text.length] = 0;
+    for (let start = text.length - 1; start >= 0; start--) {
+      if (isInside(text, start)) continue;
+      ends[start] = start + widthAt(text, start);
+      sums[start] = sums[ends[start]] + BYTES_COST;
+      let node = this.#trie.root;
+      for (let i = start; i < text.length; i++) {
+        node = this.#trie.child(node, text.charCodeAt(i));
+        if (node === NONE) break;
+        const token = this.#trie.tokenAt(node);
+        if (token === NONE) continue;
+        const sum = sums[i + 1] + this.#costs[token];
+        if (sum > sums[start]) continue;
+        sums[start] = sum;
+        found[start] = token;
+        ends[start] = i + 1;
+      }
+    }
+    return { found, ends };
+  }
+}
+
+/** Halves go away from 0. */
+function rounded(value: number): number {
+  return Math.sign(value) * Math.round(Math.abs(value));
+}
+
+/** Whether a place is the second unit of a character. */
+function isInside(text: string, index: number): boolean {
+  return index > 0 && widthAt(text, index - 1) === 2;
+}
