@@ -81,7 +81,8 @@ export class TextReporter implements Reporter {
     this.meter.update(progress);
     const more = this.refused - TextReporter.MAX_REFUSALS;
     if (more > 0) this.note(`… and ${more} more lines`);
-    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are invalid; the others run`);
+    const rest = this.refused < progress.total ? "; the others run" : ", so that nothing runs";
+    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are invalid${rest}`);
     const done = progress.completed + progress.failed;
     if (done > 0) this.note(`Resuming: ${done} of ${progress.total} lines are answered already`);
     if (cutBytes > 0) {

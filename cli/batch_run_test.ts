@@ -106,6 +106,16 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
   });
 });
 
+Deno.test("batch run: where every line is bad, nothing is said to run", async () => {
+  await inFolder(async (path) => {
+    await Deno.writeTextFile(path("in.jsonl"), "{\n");
+    const host = fakeHost();
+    const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--model", "m"];
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
+    assertStringIncludes(host.stderr, "1 of 1 lines are invalid, so that nothing runs\n");
+  });
+});
+
 Deno.test("batch run --order completed: answers in the order in which they came", async () => {
   await inFolder(async (path) => {
     const later: ExecuteOn = async (engine, request) => {

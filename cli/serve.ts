@@ -263,8 +263,13 @@ function reporter(): (error: unknown) => void {
     if (!(error instanceof Error)) return err(`${error}\n`);
     if (told.has(error)) return;
     told.add(error);
-    err(`${error.stack}\n`);
+    err(`${traced(error)}\n`);
   };
+}
+
+/** An error with its stack, and with what caused it. */
+function traced({ stack, cause }: Error): string {
+  return cause instanceof Error ? `${stack}\nCaused by ${traced(cause)}` : `${stack}`;
 }
 
 /** One line on what was loaded. */

@@ -551,6 +551,24 @@ Deno.test("stop texts do not look into thinking", async () => {
   await engine.close();
 });
 
+Deno.test("a mark that begins thinking is text in an answer that has begun: stop texts look into it, and it has its score", async () => {
+  const { engine } = startEngine();
+  const [mark] = bytes("@");
+  const { events, finish } = await generate(engine, {
+    prompt: PROMPT,
+    constraint: form("@why@/me @ you@"),
+    markers: new Set([mark]),
+    stop: ["you@"],
+    logprobs: 0,
+    thinking: { open: false, anywhere: false, begin: [mark], end: bytes("/"), budget: Infinity },
+  });
+  const shown = events.flatMap((event) => event.type === "token" && event.token === mark ? [event] : []);
+  assertEquals(shown.map(({ marker, text }) => marker ? "marker" : text), ["marker", "marker", "@", ""]);
+  assert(shown.every(({ logprob }) => logprob !== undefined));
+  assertEquals([textOf(events), finish.stop], ["why/me @ ", "you@"]);
+  await engine.close();
+});
+
 Deno.test("stop texts do not look into heads of messages", async () => {
   const { engine } = startEngine();
   const [begin, end] = [bytes("#"), bytes(":")[0]];

@@ -159,7 +159,7 @@ export function append(sequence: Sequence, token: number): void {
 function hold(sequence: Sequence, token: number, score: { logprob?: number; top?: TokenLogprob[] }): void {
   const { output, held, form } = sequence;
   const event: TokenEvent = { type: "token", token, text: "", ...score };
-  if (sequence.markers.has(token)) {
+  if (sequence.markers.has(token) && !form?.thinking?.isText(token)) {
     const text = output.cut();
     if (text !== "") held.push({ type: "text", text });
     event.marker = true;

@@ -12,6 +12,8 @@ export class Thinking {
   readonly #end: MarkMatcher;
   readonly #budget: number;
   readonly #anywhere: boolean;
+  /** The mark that begins it, where that is a token with a text. */
+  readonly #beginToken: number | undefined;
   /** Whether it may begin with a later token. */
   #mayBegin: boolean;
   #inside: boolean;
@@ -27,6 +29,7 @@ export class Thinking {
     this.#mayBegin = anywhere || !open;
     this.#inside = open;
     this.#took = open;
+    this.#beginToken = begin.length === 1 && spell(begin[0]).length > 0 ? begin[0] : undefined;
     const isText = (run: readonly number[]) =>
       run.length > 1 && run.every((token) => spell(token).length > 0);
     this.#begin = isText(begin) ? new FirstText(begin, spell) : new TokenMatcher(begin);
@@ -37,6 +40,11 @@ export class Thinking {
   /** Whether the last token was thinking, or the end of one of its marks. */
   get took(): boolean {
     return this.#took;
+  }
+
+  /** Whether the last token is text like any other, though elsewhere it begins thinking: that comes first, or not at all. */
+  isText(token: number): boolean {
+    return token === this.#beginToken && !this.#took;
   }
 
   /** Tokens inside, all told, without those that end it. */

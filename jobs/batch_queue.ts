@@ -186,6 +186,7 @@ export class BatchQueue {
     try {
       if (batch.status === "validating" && live.ending === null) await this.#validate(batch, live);
       else await this.#answer(batch, live);
+      this.#told.delete(batch.id);
     } catch (error) {
       this.#failed(batch, error);
     } finally {
@@ -362,7 +363,10 @@ export class BatchQueue {
     } catch (another) {
       report(another);
     }
-    report(new Error(`Batch ${batch.id} pauses for ${pauseMs / 1000} s`, { cause: error }));
+    const { what, cause } = reasonOf(error);
+    const message = `Batch ${batch.id} pauses, and is tried again every ${pauseMs / 1000} s: ${what}`;
+    if (this.#told.get(batch.id) !== message) report(new Error(message, { cause }));
+    this.#told.set(batch.id, message);
     this.#paused.set(batch.id, performance.now() + pauseMs);
     setTimeout(() => this.wake(), pauseMs + 1);
   }
@@ -404,6 +408,12 @@ function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine 
   return ending === "cancel"
     ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
     : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
+}
+
+/** Without the advice of a BatchError, which is for a command that has stopped. */
+function reasonOf(error: unknown): { what: string; cause?: unknown } {
+  if (error instanceof BatchError) return error;
+  return { what: error instanceof Error ? error.message : String(error), cause: error };
 }
 
 function problem(code: string, message: string): BatchProblem {

@@ -27,13 +27,16 @@ export type BatchErrorCode =
  */
 export class BatchError extends Error {
   override name = "BatchError";
+  /** The message without its advice: a server tries again by itself. */
+  readonly what: string;
   constructor(
     readonly code: BatchErrorCode,
     message: string,
     readonly resumable: boolean,
-    options?: ErrorOptions,
+    { what = message, ...options }: ErrorOptions & { what?: string } = {},
   ) {
     super(message, options);
+    this.what = what;
   }
 }
 
@@ -44,27 +47,19 @@ const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
 /** Turns a failed file operation (but a sync: see syncError) into a stop that can be resumed. */
 export function ioError(doing: string, cause: unknown): BatchError {
   if (cause instanceof BatchError) return cause;
-  const message = cause instanceof Error ? cause.message : String(cause);
+  const what = `Cannot ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`;
+  const stopped = (code: BatchErrorCode, advice = "") =>
+    new BatchError(code, `${what}. The answers so far are kept${advice}`, true, { cause, what });
   if (DISK_FULL.has(errorCode(cause))) {
-    return new BatchError(
-      "disk_full",
-      `Cannot ${doing}: ${message}. The answers so far are kept: free some space and run the same command again`,
-      true,
-      { cause },
-    );
+    return stopped("disk_full", ": free some space and run the same command again");
   }
   if (NO_DESCRIPTORS.has(errorCode(cause))) {
-    return new BatchError(
+    return stopped(
       "no_descriptors",
-      `Cannot ${doing}: ${message}. The answers so far are kept: close other programs or raise the limit ` +
-        "(ulimit -n), and run the same command again",
-      true,
-      { cause },
+      ": close other programs or raise the limit (ulimit -n), and run the same command again",
     );
   }
-  return new BatchError("io_error", `Cannot ${doing}: ${message}. The answers so far are kept`, true, {
-    cause,
-  });
+  return stopped("io_error");
 }
 
 /**

@@ -28,6 +28,7 @@ export interface RefusedLine {
 export type ParsedLine = { readonly request: BatchRequest; readonly refusal?: undefined } | RefusedLine;
 
 const MAX_CUSTOM_ID_LENGTH = 512;
+const BYTE_ORDER_MARK = "\ufeff";
 /** The body is one level below the line. */
 const MAX_LINE_DEPTH = MAX_JSON_DEPTH + 1;
 
@@ -69,7 +70,10 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    return refuse("invalid_json", `not valid JSON: ${clip((error as Error).message, 200)}`);
+    const why = text.startsWith(BYTE_ORDER_MARK)
+      ? "a byte order mark (U+FEFF) stands before it, as in the midst of files that were joined; remove it"
+      : clip((error as Error).message, 200);
+    return refuse("invalid_json", `not valid JSON: ${why}`);
   }
   if (!isRecord(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
 
@@ -82,7 +86,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     return refuse(
       "invalid_custom_id",
       `"custom_id" must be a string of 1 to ${MAX_CUSTOM_ID_LENGTH} characters (got ${
-        show(value.custom_id)
+        showId(value.custom_id)
       })`,
       "custom_id",
     );
@@ -146,6 +150,13 @@ function kindOf(value: unknown): string {
 function show(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(clip(value, 80));
   return typeof value === "number" || typeof value === "boolean" ? String(value) : kindOf(value);
+}
+
+/** With what is wrong with a string. */
+function showId(value: unknown): string {
+  if (typeof value !== "string") return show(value);
+  if (value.length > MAX_CUSTOM_ID_LENGTH) return `${value.length}: ${show(value)}`;
+  return `${show(value)}${value.isWellFormed() ? "" : ", which has half of a surrogate pair"}`;
 }
 
 function clip(text: string, length: number): string {

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { existsSync } from "node:fs";
 import { join } from "@std/path";
@@ -98,6 +98,13 @@ async function answered(storage: ShortDisk): Promise<string> {
       );
       assertEquals(batch.request_counts, { total: LINES, completed: LINES - 1, failed: 1 });
       assertEquals(reports.length > 0, storage.failed !== undefined, "an operator is told of a pause");
+      for (const report of reports) {
+        const { message } = report as Error;
+        assertMatch(
+          message,
+          /^Batch batch_\w+ pauses, and is tried again every 0\.001 s: .*\w: (ENOSPC|EMFILE)$/,
+        );
+      }
     })
   );
   return end;

@@ -1,5 +1,12 @@
 /** Vectors and rankings of texts from seeded models with the real kernels, by themselves and as the official client asks for them. */
-import { assert, assertAlmostEquals, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import {
+  assert,
+  assertAlmostEquals,
+  assertEquals,
+  assertMatch,
+  assertRejects,
+  assertStringIncludes,
+} from "@std/assert";
 import OpenAI from "openai";
 import { type EmbedResult, type Engine, EngineError } from "../engine/types.ts";
 import { serveHttp } from "../routes/serve.ts";
@@ -130,6 +137,9 @@ Deno.test("embeddings: what cannot be had is a 400 that says why", async () => {
       const long = await refusal({ input: ["fox", "a ".repeat(600)] });
       assertEquals([long.code, long.n_prompt_tokens, long.n_ctx], ["context_length_exceeded", 1200, 1024]);
       assertStringIncludes(long.message, "Text 1 has 1200 tokens");
+      const far = await refusal({ input: ["fox", "a ".repeat(60_000)] });
+      assertEquals([far.code, far.n_ctx], ["context_length_exceeded", 1024]);
+      assertMatch(far.message, /Text 1 has at least \d+ tokens, but the context holds 1024: shorten it$/);
       const rerank = await fetch(`${base}/v1/rerank`, {
         method: "POST",
         headers: { "content-type": "application/json" },

@@ -1,3 +1,5 @@
+import { EngineError } from "../types.ts";
+
 /** Milliseconds that texts may be encoded for without a break: other requests are answered in between. */
 const MOST_MS = 8;
 
@@ -9,12 +11,24 @@ export async function encodeAll<T>(
   const tokens: (readonly number[])[] = [];
   let began = performance.now();
   for (const [index, text] of texts.entries()) {
-    tokens.push(encode(text, index));
+    try {
+      tokens.push(encode(text, index));
+    } catch (error) {
+      throw asText(error, texts.length > 1 ? `Text ${index}` : "The text");
+    }
     if (performance.now() - began < MOST_MS) continue;
     await new Promise((resolve) => setTimeout(resolve));
     began = performance.now();
   }
   return tokens;
+}
+
+/** Far too long a text is refused while it is encoded, as a prompt is: but it is one of several here, and there is no answer. */
+function asText(error: unknown, which: string): unknown {
+  if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
+  const { n_prompt_tokens: atLeast, n_ctx: most } = error.details;
+  const message = `${which} has at least ${atLeast} tokens, but the context holds ${most}: shorten it`;
+  return new EngineError(error.code, message, error.details);
 }
 
 /** The first floats of a row, with length 1. A row of zeros stays one. */

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { documented, isTokenIds, PROMPT_TEXT, TOKEN_ID } from "../shared/fields.ts";
+import { checkTokenIds, documented, PROMPT_TEXT, TOKEN_ID } from "../shared/fields.ts";
 import { promptTokens } from "../shared/generation.ts";
 import { generation } from "../shared/generation_endpoint.ts";
 import { llamaServerAnswer, llamaServerEvent } from "../shared/llama_server/answer.ts";
@@ -11,8 +11,14 @@ import {
 } from "../shared/llama_server/request.ts";
 
 const prompt = documented(
-  z.custom<string | number[]>((value) => typeof value === "string" || isTokenIds(value) && value.length > 0, {
-    error: 'Invalid "prompt": must be a text or an array of token ids',
+  z.custom<string | number[]>(
+    (value) => typeof value === "string" || Array.isArray(value) && value.length > 0,
+    {
+      error: "must be a text or an array of token ids",
+      abort: true,
+    },
+  ).superRefine((value, ctx) => {
+    if (typeof value !== "string") checkTokenIds(value, ctx);
   }),
   { type: ["string", "array"], oneOf: [PROMPT_TEXT, { type: "array", items: TOKEN_ID, minItems: 1 }] },
 );

@@ -39,7 +39,7 @@ const foreign = foreignForms(
 
 const request = z.object({
   ...generationFields,
-  prompt: textsOrIds("prompt", LIMITS.choices),
+  prompt: textsOrIds(LIMITS.choices),
   max_tokens: generationFields.max_tokens.openapi({
     description: `Default ${DEFAULT_MAX_TOKENS}; 0 only reads the prompt`,
   }),

@@ -11,7 +11,7 @@ import { each, textsOrIds } from "../shared/texts_or_ids.ts";
 
 const request = z.object({
   model: modelField,
-  input: textsOrIds("input", LIMITS.texts),
+  input: textsOrIds(LIMITS.texts),
   dimensions: documented(z.number().int().min(1).max(LIMITS.maxTokens).nullish(), {
     anyOf: [{ $ref: "#/components/schemas/Dimensions" }, { type: "null" }],
     description: "The first so many floats of each row, brought back to length 1; default all",

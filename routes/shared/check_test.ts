@@ -77,6 +77,31 @@ const CASES: [path: string, body: string, message: string][] = [
     '{"model":"demo","prompt":[259]}',
     'Invalid "prompt": token ids must be from 0 to 258 (got 259)',
   ],
+  ["/v1/completions", '{"model":"demo","prompt":[1,-1]}', 'Invalid "prompt[1]": must be a token id (got -1)'],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":["a",1]}',
+    'Invalid "prompt[1]": must be a text, as the entries before it are (got 1)',
+  ],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":[[1],[]]}',
+    'Invalid "prompt[1]": must be an array of at least one token id (got an array of 0)',
+  ],
+  [
+    "/v1/embeddings",
+    '{"model":"demo","input":[[1],[2,"a"]]}',
+    'Invalid "input[1][1]": must be a token id (got "a")',
+  ],
+  [
+    "/v1/completions",
+    '{"model":"demo","prompt":[]}',
+    'Invalid "prompt": must be a text, an array of token ids, or an array of up to 128 of either (got an array of 0)',
+  ],
+  ["/v1/completions", '{"model":"demo"}', 'Missing required parameter "prompt"'],
+  ["/completion", '{"model":"demo","prompt":[1,1.5]}', 'Invalid "prompt[1]": must be a token id (got 1.5)'],
+  ["/detokenize", '{"tokens":[1,null]}', 'Invalid "tokens[1]": must be a token id (got null)'],
+  ["/detokenize", '{"tokens":"1"}', 'Invalid "tokens": must be an array of token ids (got "1")'],
   [
     "/v1/completions",
     '{"model":"demo","prompt":["a","b"],"n":100}',

@@ -103,14 +103,24 @@ const MAX_TOKEN_ID = 2 ** 31 - 1;
 export const TOKEN_ID = { $ref: "#/components/schemas/TokenId" };
 export const PROMPT_TEXT = { $ref: "#/components/schemas/PromptText" };
 
+const isTokenId = (id: unknown): id is number =>
+  Number.isInteger(id) && id as number >= 0 && id as number <= MAX_TOKEN_ID;
+
 export const isTokenIds = (value: unknown): value is number[] =>
-  Array.isArray(value) && value.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_TOKEN_ID);
+  Array.isArray(value) && value.every(isTokenId);
+
+/** Names the first entry that is no token id; `path` leads to the array. */
+export function checkTokenIds(ids: readonly unknown[], ctx: z.RefinementCtx, path: PropertyKey[] = []): void {
+  const at = ids.findIndex((id) => !isTokenId(id));
+  if (at < 0) return;
+  ctx.addIssue({ code: "custom", path: [...path, at], message: "must be a token id", input: ids[at] });
+}
 
 /** Checked by hand, as all arrays of ids are: there may be a million, and a schema would build an error for each bad one. */
 export const tokenIds = documented(
-  z.custom<number[]>(isTokenIds, {
-    error: 'Invalid "tokens": must be an array of token ids',
-  }),
+  z.custom<number[]>(Array.isArray, { error: "must be an array of token ids", abort: true }).superRefine(
+    (ids, ctx) => checkTokenIds(ids, ctx),
+  ),
   { type: "array", items: TOKEN_ID },
 );
 

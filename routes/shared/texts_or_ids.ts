@@ -1,14 +1,14 @@
 import { z } from "@hono/zod-openapi";
-import { documented, isTokenIds, PROMPT_TEXT, TOKEN_ID } from "./fields.ts";
+import { checkTokenIds, documented, PROMPT_TEXT, TOKEN_ID } from "./fields.ts";
 
 /** One text or several, each as text or as token ids. */
 export type TextsOrIds = string | string[] | number[] | number[][];
 
-/** The field of that `name`, of at most so many texts. Checked by hand, as `tokenIds` are. */
-export function textsOrIds(name: string, most: number) {
-  const error =
-    `Invalid "${name}": must be a text, an array of token ids, or an array of up to ${most} of either`;
-  return documented(z.custom<TextsOrIds>((value) => isTextsOrIds(value, most), { error }), {
+/** Of at most so many texts. Checked by hand, as `tokenIds` are. */
+export function textsOrIds(most: number) {
+  const error = `must be a text, an array of token ids, or an array of up to ${most} of either`;
+  const shape = z.custom<TextsOrIds>((value) => hasShape(value, most), { error, abort: true });
+  return documented(shape.superRefine(checkEntries), {
     type: ["string", "array"],
     oneOf: [
       PROMPT_TEXT,
@@ -30,10 +30,29 @@ export function each(texts: TextsOrIds): readonly (string | number[])[] {
   return typeof texts[0] === "number" ? [texts as number[]] : texts as (string | number[])[];
 }
 
-const isIds = (value: unknown) => isTokenIds(value) && value.length > 0;
+/** Whether it may be one of them, as far as its first entry tells. */
+function hasShape(value: unknown, most: number): boolean {
+  if (typeof value === "string") return true;
+  if (!Array.isArray(value) || value.length === 0) return false;
+  const [first] = value;
+  return typeof first === "number" ||
+    value.length <= most && (typeof first === "string" || Array.isArray(first));
+}
 
-function isTextsOrIds(value: unknown, most: number): value is TextsOrIds {
-  if (typeof value === "string" || isIds(value)) return true;
-  if (!Array.isArray(value) || value.length === 0 || value.length > most) return false;
-  return value.every((text) => typeof text === "string") || value.every(isIds);
+/** Names the first entry that is not of the kind of those before it. */
+function checkEntries(texts: TextsOrIds, ctx: z.RefinementCtx): void {
+  if (typeof texts === "string") return;
+  if (typeof texts[0] === "number") return checkTokenIds(texts, ctx);
+  const isText = typeof texts[0] === "string";
+  const at = texts.findIndex((entry) =>
+    isText ? typeof entry !== "string" : !Array.isArray(entry) || entry.length === 0
+  );
+  if (at >= 0) {
+    const message = isText
+      ? "must be a text, as the entries before it are"
+      : "must be an array of at least one token id";
+    ctx.addIssue({ code: "custom", path: [at], message, input: texts[at] });
+  } else if (!isText) {
+    for (const [i, ids] of (texts as number[][]).entries()) checkTokenIds(ids, ctx, [i]);
+  }
 }
