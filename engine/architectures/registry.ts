@@ -57,6 +57,7 @@ import { PHI3 } from "./decoders/phi3.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
+import { QWEN2MOE } from "./decoders/qwen2moe.ts";
 import { QWEN3MOE } from "./decoders/qwen3moe.ts";
 import { QWEN2VL, QWEN3VL, QWEN3VLMOE } from "./decoders/qwen_vl.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
@@ -83,6 +84,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   starcoder2: STARCODER2,
   nemotron: NEMOTRON,
   seed_oss: SEED_OSS,
+  qwen2moe: QWEN2MOE,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
   qwen2vl: QWEN2VL,
@@ -114,6 +116,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deepseek2: DEEPSEEK2,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  // Ling Lite: DeepSeek's decoder under a name of its own.
+  bailingmoe: DEEPSEEK,
   afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,

@@ -18,7 +18,7 @@ import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
-import { DEEPSEEK, HUNYUAN_MOE } from "./shared_experts.ts";
+import { BAILINGMOE, DEEPSEEK, HUNYUAN_MOE, QWEN2MOE } from "./shared_experts.ts";
 import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
 import { GRANITE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
@@ -52,6 +52,7 @@ const ALL = {
   "command-r-plus": COMMAND_R_PLUS,
   qwen2: QWEN2,
   qwen3: QWEN3,
+  qwen2moe: QWEN2MOE,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
   qwen35: QWEN35,
@@ -75,6 +76,7 @@ const ALL = {
   "deepseek2-lite": DEEPSEEK2_LITE,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  bailingmoe: BAILINGMOE,
   afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,

@@ -1,6 +1,7 @@
 import type { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { ExpertHparams } from "../../gguf/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { gate } from "../../plan/ops/gate.ts";
 import { glu } from "../../plan/ops/glu.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
@@ -24,6 +25,15 @@ export function countedWidth(keys: ArchitectureKeys, each: number): number {
   const most = Math.floor(MAX_SHARED_WIDTH / each);
   if (count > most) keys.refuse(name, String(count), `0 to ${most}`);
   return count * each;
+}
+
+/** The width that the file says they have together; where it has their number alone, each is as wide as the others. */
+export function statedWidth(keys: ArchitectureKeys, each: number): number {
+  const length = "expert_shared_feed_forward_length";
+  const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
+  const shared = keys.metadata.getCount(keys.name(length), count * each);
+  if (shared > MAX_SHARED_WIDTH) keys.refuse(length, String(shared), `0 to ${MAX_SHARED_WIDTH}`);
+  return shared;
 }
 
 /** How the file says that the chosen experts are weighed. */
@@ -55,6 +65,19 @@ export function sharedMixture(
   if (experts.shared === 0) return made;
   const residual = typeof to === "number" ? { addTo: made } : to;
   return feedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), residual);
+}
+
+/** Adds what the expert that all rows go through makes of x, times the sigmoid of a product with each row. */
+export function gatedSharedExpert(
+  b: PlanBuilder,
+  x: Value,
+  addTo: Value,
+  width: number,
+  name: TensorName,
+): void {
+  const result = feedForward(b, x, width, (tensor) => name(`${tensor}_shexp`), addTo.columns);
+  const [weight] = linear(b, x, [{ name: name("ffn_gate_inp_shexp"), rows: 1 }]);
+  gate(b, weight, result, { activation: "sigmoid", addTo });
 }
 
 /** A feed-forward half of x by SwiGLU: added to a residual, or a new value of so many columns. */

@@ -7,7 +7,7 @@ from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from gemma3n import Gemma3n
 from deci import Deci
 from deepseek2 import DeepSeek2
-from deepseek import Deepseek
+from deepseek import BailingMoe, Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
@@ -32,6 +32,7 @@ from phi3 import Phi3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3next import Qwen3Next
+from qwen2moe import Qwen2Moe
 from qwen3moe import Qwen3Moe
 from seed_oss import SeedOss
 from smollm3 import SmolLM3
@@ -59,6 +60,7 @@ FAMILIES = {
     "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
     "qwen3": Model,
+    "qwen2moe": Qwen2Moe,
     "qwen3moe": Qwen3Moe,
     "mellum": Mellum,
     "qwen35": Qwen35,
@@ -79,6 +81,7 @@ FAMILIES = {
     "deepseek2": DeepSeek2,
     "minimax-m2": MiniMaxM2,
     "deepseek": Deepseek,
+    "bailingmoe": BailingMoe,
     "afmoe": Afmoe,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
