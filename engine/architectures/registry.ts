@@ -15,7 +15,7 @@ import { AFMOE } from "./decoders/afmoe.ts";
 import { BAILINGMOE2 } from "./decoders/bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
 import { DEEPSEEK2 } from "./decoders/deepseek2.ts";
-import { COHERE2, COMMAND_R } from "./decoders/cohere.ts";
+import { COHERE2, COHERE2MOE, COMMAND_R } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
 import { DEEPSEEK } from "./decoders/deepseek.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
@@ -74,6 +74,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deci: DECI,
   "command-r": COMMAND_R,
   cohere2: COHERE2,
+  cohere2moe: COHERE2MOE,
   qwen2: QWEN2,
   qwen3: QWEN3,
   // Qwen2's decoder under names of their own.
@@ -165,8 +166,9 @@ export function buildPlan(
   const hparams = readHparams(file, architecture.allows);
   checkHeads(hparams, architecture.allows);
   const keys = ArchitectureKeys.of(file.metadata);
-  const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
-  const layerNorms = architecture.allows?.layerNorm ?? false;
+  const { norm = OUTPUT_NORM, encoder = false, logits, ...ending } = architecture.ending?.(keys, hparams) ??
+    {};
+  const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
   const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);

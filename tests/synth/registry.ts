@@ -11,6 +11,7 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { COHERE2MOE, COHERE2MOE_SHARED } from "./cohere2moe.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
 import { MELLUM } from "./mellum.ts";
 import { FALCON_H1, GRANITEHYBRID, GRANITEHYBRID_MOE, NEMOTRON_H, NEMOTRON_H_MOE } from "./mamba_hybrids.ts";
@@ -48,6 +49,8 @@ const ALL = {
   llama: LLAMA,
   deci: DECI,
   cohere2: COHERE2,
+  cohere2moe: COHERE2MOE,
+  "cohere2moe-shared": COHERE2MOE_SHARED,
   "command-r": COMMAND_R,
   "command-r-plus": COMMAND_R_PLUS,
   qwen2: QWEN2,

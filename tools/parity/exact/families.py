@@ -12,7 +12,7 @@ from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
-from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
+from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
@@ -56,6 +56,7 @@ FAMILIES = {
     "deci": Deci,
     "command-r": CommandR,
     "cohere2": Cohere2,
+    "cohere2moe": Cohere2Moe,
     "nemotron_h": NemotronH,
     "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
