@@ -17,6 +17,7 @@ export interface LlamaTraits {
     | "llama"
     | "qwen2"
     | "qwen2vl"
+    | "qwen2moe"
     | "qwen3"
     | "qwen3vl"
     | "qwen3moe"

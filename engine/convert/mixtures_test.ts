@@ -2,8 +2,16 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
+import { COHERES } from "../../tests/published/cohere.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/published/latent.ts";
-import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN3_VL_MOE } from "../../tests/published/mixtures.ts";
+import {
+  GLM45,
+  GRANITE_MOE,
+  LING2,
+  OLMOE,
+  QWEN2_MOE,
+  QWEN3_VL_MOE,
+} from "../../tests/published/mixtures.ts";
 import type { Config, Published } from "../../tests/published/model.ts";
 import { writePublished } from "../../tests/published/write.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -85,6 +93,7 @@ Deno.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's m
   assertEquals(multiplier, Math.fround(0.1));
 });
 
+const NORTH = COHERES["North Mini"];
 const KEYS: readonly (readonly [what: string, of: Published, key: string, value: unknown])[] = [
   ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "n_group", 2],
   ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, "scoring_func", "other"],
@@ -102,6 +111,17 @@ const KEYS: readonly (readonly [what: string, of: Published, key: string, value:
   ["Ling 2.0", LING2, "use_qk_norm", false],
   ["Ling 2.0", LING2, "num_shared_experts", 2],
   ["Ling 2.0", LING2, "topk_group", 5],
+  ["North Mini", NORTH, "expert_selection_fn", undefined],
+  ["North Mini", NORTH, "first_k_dense_replace", 7],
+  ["North Mini", NORTH, "layer_types", ["full_attention"]],
+  ["North Mini", NORTH, "mlp_layer_types", ["sparse", "dense", "sparse", "sparse", "sparse", "sparse"]],
+  ["North Mini", NORTH, "prefix_dense_sliding_window_pattern", 4],
+  ["North Mini", NORTH, "shared_expert_combination_strategy", "sum"],
+  ["North Mini", NORTH, "sliding_window", undefined],
+  ["Qwen2's mixture", QWEN2_MOE, "norm_topk_prob", true],
+  ["Qwen2's mixture", QWEN2_MOE, "decoder_sparse_step", 2],
+  ["Qwen2's mixture", QWEN2_MOE, "qkv_bias", false],
+  ["Qwen2's mixture", QWEN2_MOE, "shared_expert_intermediate_size", 0],
   ["OLMoE", OLMOE, "clip_qkv", 8],
   ["OLMoE", OLMOE, "norm_topk_prob", true],
   ["Qwen3-VL's mixture", QWEN3_VL_MOE, "mlp_only_layers", [0]],
@@ -117,6 +137,12 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string])[]
   ["GLM-4.7 Flash without a part of attention", GLM47_FLASH, "model.layers.0.self_attn.kv_b_proj.weight"],
   ["GLM-4.5 without a bias of the choice", GLM45, "model.layers.1.mlp.gate.e_score_correction_bias"],
   ["Ling 2.0 without an expert", LING2, "model.layers.1.mlp.experts.3.gate_proj.weight"],
+  ["Qwen2's mixture without a gate", QWEN2_MOE, "model.layers.1.mlp.shared_expert_gate.weight"],
+  [
+    "Command A+ without a shared expert",
+    COHERES["Command A+"],
+    "model.layers.2.mlp.shared_experts.up_proj.weight",
+  ],
   ["OLMoE without a norm", OLMOE, "model.layers.0.self_attn.k_norm.weight"],
   [
     "Qwen3-VL's mixture without a matrix",

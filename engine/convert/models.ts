@@ -9,6 +9,7 @@ import {
 } from "./encoders.ts";
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertCohere, convertCohere2 } from "./cohere.ts";
+import { convertCohere2Moe } from "./cohere2_moe.ts";
 import { convertDeepseek2 } from "./deepseek2.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
@@ -33,7 +34,7 @@ import {
 } from "./llama_relatives.ts";
 import { convertLlama, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid } from "./mamba_hybrids.ts";
-import { convertOlmoe, convertQwen3Moe, convertQwen3VlMoe } from "./mixtures.ts";
+import { convertOlmoe, convertQwen2Moe, convertQwen3Moe, convertQwen3VlMoe } from "./mixtures.ts";
 import { convertNemotronH } from "./nemotron_h.ts";
 import { WeightFinder } from "./matrix_source.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -106,6 +107,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   "nemotron-nas": { architecture: "deci", convert: convertDeci },
   cohere: { architecture: "command-r", convert: convertCohere },
   cohere2: { architecture: "cohere2", convert: convertCohere2 },
+  cohere2_moe: { architecture: "cohere2moe", convert: convertCohere2Moe },
   starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
@@ -127,6 +129,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   ministral3: { architecture: "mistral3", convert: convertMistral3 },
   phi3: { architecture: "phi3", convert: convertPhi3 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
+  qwen2_moe: { architecture: "qwen2moe", convert: convertQwen2Moe },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
   qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },
   gemma2: { architecture: "gemma2", convert: convertGemma2 },

@@ -120,6 +120,33 @@ export const LING2: Published = {
   ...REST,
 };
 
+export const QWEN2_MOE: Published = {
+  architecture: "qwen2moe",
+  config: layered({
+    ...COMMON,
+    model_type: "qwen2_moe",
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    intermediate_size: 768,
+    moe_intermediate_size: 256,
+    shared_expert_intermediate_size: 512,
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    norm_topk_prob: false,
+    decoder_sparse_step: 1,
+    use_sliding_window: false,
+    rope_theta: 1e6,
+    tie_word_embeddings: false,
+  }),
+  names: [
+    [/^blk\.(\d+)\.ffn_gate_inp_shexp$/, "model.layers.$1.mlp.shared_expert_gate"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_expert.$2_proj"],
+    ...namesOf("model."),
+  ],
+  change: moduleEach,
+  ...REST,
+};
+
 /** Of each expert gate and up stand one above the other, in one tensor for all. */
 function graniteExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const joined = (gate: Floats, up: Floats): StoredTensor => {

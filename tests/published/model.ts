@@ -55,13 +55,14 @@ export const attentionNames = (prefix: string): Names => [
   [/^blk\.(\d+)\.attn_norm$/, `${prefix}layers.$1.input_layernorm`],
 ];
 
-/** Experts a module each, from the layer `first` on. */
+/** Experts a module each, from the layer `first` on, of so many layers. */
 export function moduleEach(
   tensors: Map<string, StoredTensor>,
   floats: (name: string) => Floats,
   first = 0,
+  layers = 4,
 ): void {
-  for (let i = first; i < 4; i++) {
+  for (let i = first; i < layers; i++) {
     for (const part of ["gate", "up", "down"]) {
       const { shape: [experts, ...shape], values } = floats(`blk.${i}.ffn_${part}_exps.weight`);
       const each = values.length / experts;
