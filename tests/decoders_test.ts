@@ -19,6 +19,8 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   afmoe: 90,
   cohere2moe: 90,
   "cohere2moe-shared": 90,
+  granite_swa: 90,
+  granite_swa_moe: 90,
 };
 
 for (const architecture of DECODERS) {

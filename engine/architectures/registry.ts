@@ -50,7 +50,7 @@ import { NEMOTRON_H, NEMOTRON_H_MOE } from "./hybrids/nemotron_h.ts";
 import { MISTRAL3 } from "./decoders/mistral3.ts";
 import { GLM4 } from "./decoders/glm4.ts";
 import { GLM4MOE } from "./decoders/glm4_moe.ts";
-import { GRANITE, GRANITEMOE } from "./decoders/granite.ts";
+import { GRANITE, GRANITE_SWA, GRANITEMOE } from "./decoders/granite.ts";
 import { OLMOE } from "./decoders/olmoe.ts";
 import { EXAONE4, OLMO2 } from "./decoders/post_normed.ts";
 import { PHI3 } from "./decoders/phi3.ts";
@@ -130,6 +130,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   exaone4: EXAONE4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
+  granite_swa: GRANITE_SWA,
   mistral3: MISTRAL3,
 };
 

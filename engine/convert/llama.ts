@@ -23,6 +23,7 @@ export interface LlamaTraits {
     | "qwen3moe"
     | "smollm3"
     | "granite"
+    | "granite_swa"
     | "phi3"
     | "mistral3"
     | "deci"

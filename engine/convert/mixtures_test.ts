@@ -7,6 +7,7 @@ import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/published/latent.ts";
 import {
   GLM45,
   GRANITE_MOE,
+  GRANITE_SWA,
   LING2,
   OLMOE,
   QWEN2_MOE,
@@ -106,6 +107,9 @@ const KEYS: readonly (readonly [what: string, of: Published, key: string, value:
   ["GLM-4.5", GLM45, "first_k_dense_replace", 5],
   ["GLM-4.5", GLM45, "rope_scaling", { type: "yarn", factor: 4 }],
   ["Granite's mixture", GRANITE_MOE, "num_local_experts", 0],
+  ["Granite with windows", GRANITE_SWA, "layer_rope_theta", [0, 1e4, 1e4, 1e5, 0, 1e4]],
+  ["Granite with windows", GRANITE_SWA, "layer_types", ["full_attention"]],
+  ["Granite with windows", GRANITE_SWA, "sliding_window", undefined],
   ["Ling before 2.0", LING2, "score_function", undefined],
   ["Ling 2.0", LING2, "use_qkv_bias", true],
   ["Ling 2.0", LING2, "use_qk_norm", false],

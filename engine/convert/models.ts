@@ -20,7 +20,7 @@ import { convertGemma4 } from "./gemma4.ts";
 import { convertGlm4 } from "./glm4.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
-import { convertGranite, convertGraniteMoe } from "./granite.ts";
+import { convertGranite, convertGraniteMoe, convertGraniteSwa } from "./granite.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
   convertExaone,
@@ -122,6 +122,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   exaone4: { architecture: "exaone4", convert: convertExaone4 },
   hunyuan_v1_dense: { architecture: "hunyuan-dense", convert: convertHunyuanDense },
   granite: { architecture: "granite", convert: convertGranite },
+  granite_swa: { architecture: "granite_swa", convert: convertGraniteSwa },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   minicpm: { architecture: "minicpm", convert: convertMiniCpm },

@@ -201,6 +201,36 @@ export const GRANITE_MOE: Published = {
   ...REST,
 };
 
+/** The sinks of a layer's heads have no `.weight`. */
+export const GRANITE_SWA: Published = {
+  architecture: "granite_swa",
+  config: layered({
+    ...COMMON,
+    model_type: "granite_swa",
+    num_hidden_layers: 6,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    intermediate_size: 768,
+    sliding_window: 40,
+    layer_rope_theta: [0, 1e4, 1e4, 1e4, 0, 1e4],
+    rope_parameters: { rope_type: "default", rope_theta: 1e4 },
+    embedding_multiplier: 3,
+    residual_multiplier: 0.7,
+    attention_multiplier: 0.5,
+    logits_scaling: 0.8,
+    tie_word_embeddings: true,
+  }),
+  names: namesOf("model."),
+  change(tensors, floats) {
+    for (let i = 0; i < 6; i++) {
+      const { shape, values } = floats(`blk.${i}.attn_sinks.weight`);
+      tensors.set(`model.layers.${i}.self_attn.sinks`, storeFloats("F32", [...shape], values));
+    }
+  },
+  halves: { headDim: 32 },
+  ...REST,
+};
+
 /** Of each expert the matrices have rows for columns, and gate and up stand side by side. */
 function turnedExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const turned = (parts: readonly Floats[]): StoredTensor => {

@@ -4,7 +4,7 @@ import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "./latent.ts";
-import { GLM45, GRANITE_MOE, LING2, OLMOE, QWEN2_MOE, QWEN3_VL_MOE } from "./mixtures.ts";
+import { GLM45, GRANITE_MOE, GRANITE_SWA, LING2, OLMOE, QWEN2_MOE, QWEN3_VL_MOE } from "./mixtures.ts";
 import type { Published } from "./model.ts";
 
 /** Seeded models as their makers would publish them. */
@@ -19,6 +19,7 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "GLM-4.5": GLM45,
   "GLM-4.7 Flash": GLM47_FLASH,
   "Granite 3 with experts": GRANITE_MOE,
+  "Granite with windows": GRANITE_SWA,
   "Ling 2.0": LING2,
   OLMoE: OLMOE,
   "Qwen2 with experts": QWEN2_MOE,

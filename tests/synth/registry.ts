@@ -21,7 +21,7 @@ import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
 import { BAILINGMOE, DEEPSEEK, HUNYUAN_MOE, QWEN2MOE } from "./shared_experts.ts";
 import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
-import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { GRANITE, GRANITE_SWA, GRANITE_SWA_MOE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
 import { PHI3, PHI3_LONG } from "./phi3.ts";
@@ -91,6 +91,8 @@ const ALL = {
   "exaone4-windows": EXAONE4_WINDOWS,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
+  granite_swa: GRANITE_SWA,
+  granite_swa_moe: GRANITE_SWA_MOE,
   mistral3: MISTRAL3,
   "phi3-long": PHI3_LONG,
 };

@@ -13,6 +13,8 @@ import { mixture, type MixtureOptions } from "./mixture.ts";
 export interface SharedExperts extends ExpertHparams {
   /** Width of those that every row goes through, side by side as one; 0 where there are none. */
   readonly shared: number;
+  /** Gate and up of those are one tensor, which is called as up is. */
+  readonly sharedFused?: boolean;
 }
 
 /** Of those that every row goes through. */
@@ -64,7 +66,9 @@ export function sharedMixture(
   const made = mixture(b, x, typeof to === "number" ? to : to.addTo, experts, name, options);
   if (experts.shared === 0) return made;
   const residual = typeof to === "number" ? { addTo: made } : to;
-  return feedForward(b, x, experts.shared, (tensor) => name(`${tensor}_shexp`), residual);
+  const called = (tensor: string) =>
+    name(experts.sharedFused && tensor === "ffn_gate" ? "ffn_up_shexp" : `${tensor}_shexp`);
+  return feedForward(b, x, experts.shared, called, residual);
 }
 
 /** Adds what the expert that all rows go through makes of x, times the sigmoid of a product with each row. */

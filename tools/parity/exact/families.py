@@ -25,7 +25,7 @@ from sigmoid_experts import BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
 from sigmoid_experts import Afmoe, BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense
-from granite import Granite, GraniteMoe
+from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
@@ -92,6 +92,7 @@ FAMILIES = {
     "exaone4": Exaone4,
     "granite": Granite,
     "granitemoe": GraniteMoe,
+    "granite_swa": GraniteSwa,
     "mistral3": Mistral3,
 }
 
