@@ -13,6 +13,10 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   mellum: 90,
   "exaone4-windows": 90,
   afmoe: 90,
+  cohere2moe: 90,
+  "cohere2moe-shared": 90,
+  granite_swa: 90,
+  granite_swa_moe: 90,
 };
 
 for (const architecture of DECODERS) {

@@ -13,6 +13,8 @@ export type TensorName = (tensor: string) => string;
 export interface Ending {
   /** The norm after the last layer; by default "output_norm". */
   readonly norm?: string;
+  /** It is about the mean; by default as the architecture's norms are. */
+  readonly layerNorm?: boolean;
   /** Gives rows of whole texts only: no logits, and no output matrix. */
   readonly encoder?: boolean;
   /** What becomes of the logits; by default they are taken as they are. */

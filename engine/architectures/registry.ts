@@ -15,7 +15,7 @@ import { AFMOE } from "./decoders/afmoe.ts";
 import { BAILINGMOE2 } from "./decoders/bailing_moe2.ts";
 import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
 import { DEEPSEEK2 } from "./decoders/deepseek2.ts";
-import { COHERE2, COMMAND_R } from "./decoders/cohere.ts";
+import { COHERE2, COHERE2MOE, COMMAND_R } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
 import { DEEPSEEK } from "./decoders/deepseek.ts";
 import { ERNIE45_MOE } from "./decoders/ernie45_moe.ts";
@@ -52,7 +52,7 @@ import { NEMOTRON_H, NEMOTRON_H_MOE } from "./hybrids/nemotron_h.ts";
 import { MISTRAL3 } from "./decoders/mistral3.ts";
 import { GLM4 } from "./decoders/glm4.ts";
 import { GLM4MOE } from "./decoders/glm4_moe.ts";
-import { GRANITE, GRANITEMOE } from "./decoders/granite.ts";
+import { GRANITE, GRANITE_SWA, GRANITEMOE } from "./decoders/granite.ts";
 import { OLMOE } from "./decoders/olmoe.ts";
 import { EXAONE4, OLMO2 } from "./decoders/post_normed.ts";
 import { PHI3 } from "./decoders/phi3.ts";
@@ -60,6 +60,7 @@ import { PLAMO3 } from "./decoders/plamo3.ts";
 import { QWEN3NEXT } from "./hybrids/qwen3next.ts";
 import { QWEN35 } from "./hybrids/qwen35.ts";
 import { QWEN35MOE } from "./hybrids/qwen35moe.ts";
+import { QWEN2MOE } from "./decoders/qwen2moe.ts";
 import { QWEN3MOE } from "./decoders/qwen3moe.ts";
 import { QWEN2VL, QWEN3VL, QWEN3VLMOE } from "./decoders/qwen_vl.ts";
 import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope.ts";
@@ -76,6 +77,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deci: DECI,
   "command-r": COMMAND_R,
   cohere2: COHERE2,
+  cohere2moe: COHERE2MOE,
   qwen2: QWEN2,
   qwen3: QWEN3,
   // Qwen2's decoder under names of their own.
@@ -90,6 +92,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   stablelm: STABLELM,
   nanbeige: NANBEIGE,
   seed_oss: SEED_OSS,
+  qwen2moe: QWEN2MOE,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
   qwen2vl: QWEN2VL,
@@ -122,6 +125,8 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deepseek2: DEEPSEEK2,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  // Ling Lite: DeepSeek's decoder under a name of its own.
+  bailingmoe: DEEPSEEK,
   afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,
@@ -133,6 +138,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   exaone4: EXAONE4,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
+  granite_swa: GRANITE_SWA,
   mistral3: MISTRAL3,
 };
 
@@ -169,8 +175,9 @@ export function buildPlan(
   const hparams = readHparams(file, architecture.allows);
   checkHeads(hparams, architecture.allows);
   const keys = ArchitectureKeys.of(file.metadata);
-  const { norm = OUTPUT_NORM, encoder = false, logits } = architecture.ending?.(keys, hparams) ?? {};
-  const layerNorms = architecture.allows?.layerNorm ?? false;
+  const { norm = OUTPUT_NORM, encoder = false, logits, ...ending } = architecture.ending?.(keys, hparams) ??
+    {};
+  const layerNorms = ending.layerNorm ?? architecture.allows?.layerNorm ?? false;
   const builder = new PlanBuilder(file, { drafts, fine: activations === "fine" });
   builder.leaveOut(isRopeFactors);
   builder.leaveOut(isLeftOut);

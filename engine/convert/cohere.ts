@@ -1,5 +1,5 @@
 import { MAX } from "./bounds.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
+import { type DecoderConfig, decoderEntries, type DecoderKeys, readDecoderConfig } from "./decoder_config.ts";
 import { refuseOtherLayers } from "./gemma3.ts";
 import { type Fields, inWords } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
@@ -13,7 +13,10 @@ const PERIOD = 4;
 
 /** The tensors and keys of Command R and R+ and of Aya. */
 export function convertCohere(config: Fields, list: TensorList, prefix: string): ModelParts {
-  return parts("command-r", config, list, prefix, config.boolean("use_qk_norm", false));
+  return cohereParts("command-r", config, list, prefix, {
+    decoder: readCohereConfig(config),
+    headNorms: config.boolean("use_qk_norm", false),
+  });
 }
 
 /** The tensors and keys of Command R7B and A. */
@@ -21,39 +24,52 @@ export function convertCohere2(config: Fields, list: TensorList, prefix: string)
   config.mustBe("rotary_pct", 1, "heads are rotated as a whole");
   config.mustBe("sliding_window_pattern", PERIOD, "GGUF's readers take every fourth layer to have no window");
   refuseOtherLayers(config, PERIOD);
-  const { entries, ...rest } = parts("cohere2", config, list, prefix, false);
+  const { entries, ...rest } = cohereParts("cohere2", config, list, prefix, {
+    decoder: readCohereConfig(config),
+  });
   const window = config.count("sliding_window", MAX.context);
   return { ...rest, entries: [...entries, entry("cohere2.attention.sliding_window", "UINT32", window)] };
 }
 
-function parts(
-  architecture: "command-r" | "cohere2",
+interface CohereTraits {
+  readonly decoder: DecoderConfig;
+  /** Each head has a norm of its own. */
+  readonly headNorms?: boolean;
+  /** Norms are RMSNorm, and not about the mean. */
+  readonly rms?: boolean;
+  /** Lists a layer's feed-forward half; by default SwiGLU's matrices. `from` is what stands before the layer's modules. */
+  readonly feedForward?: (block: string, from: string, layer: number) => void;
+}
+
+/** What Cohere's models have in common. */
+export function cohereParts(
+  architecture: "command-r" | "cohere2" | "cohere2moe",
   config: Fields,
   list: TensorList,
   prefix: string,
-  headNorms: boolean,
+  { decoder, headNorms = false, rms = false, feedForward }: CohereTraits,
 ): ModelParts {
-  const decoder = readConfig(config);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
     list.vector(`${block}attn_norm.weight`, `${layer}input_layernorm.weight`, decoder.hidden);
     addHeads(list, decoder, headNorms, block, `${layer}self_attn.`);
-    addFeedForward(list, decoder, block, layer);
+    if (feedForward) feedForward(block, layer, i);
+    else addFeedForward(list, decoder, block, layer);
   }
   const scale = config.positive("logit_scale", MAX_SCALE);
   return {
     decoder,
     entries: [
-      ...decoderEntries(architecture, decoder, "layer_norm_epsilon"),
+      ...decoderEntries(architecture, decoder, rms ? "layer_norm_rms_epsilon" : "layer_norm_epsilon"),
       entry(`${architecture}.logit_scale`, "FLOAT32", scale),
     ],
     tied: config.boolean("tie_word_embeddings", true),
   };
 }
 
-function readConfig(config: Fields): DecoderConfig {
-  const decoder = readDecoderConfig(config, { keys: { epsilon: "layer_norm_eps" } });
+export function readCohereConfig(config: Fields, keys: DecoderKeys = {}): DecoderConfig {
+  const decoder = readDecoderConfig(config, { keys: { epsilon: "layer_norm_eps", ...keys } });
   const { scaling, fields } = decoder.rope;
   if (scaling.type !== "none") fields.refuse("rope_type", inWords(scaling.type), `"default"`);
   // Command R's first files have the context that it was trained for under this name.

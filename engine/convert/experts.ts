@@ -75,3 +75,30 @@ export function addSharedExperts(
   list.matrix(`${block}ffn_up_shexp`, `${from}up_proj`, width, hidden);
   list.matrix(`${block}ffn_down_shexp`, `${from}down_proj`, hidden, width);
 }
+
+/** Experts that rows choose, and the one that all rows go through, behind a gate of its own. */
+export interface GatedExpertsConfig extends ExpertsConfig {
+  /** Width of the one that all rows go through. */
+  readonly shared: number;
+}
+
+export function readSharedLength(config: Fields): number {
+  return config.count("shared_expert_intermediate_size", MAX.feedForward);
+}
+
+export function addGatedExperts(
+  list: TensorList,
+  decoder: DecoderConfig,
+  experts: GatedExpertsConfig,
+  block: string,
+  mlp: string,
+): void {
+  addExperts(list, decoder, experts, block, mlp);
+  list.floats(`${block}ffn_gate_inp_shexp.weight`, `${mlp}shared_expert_gate.weight`, 1, decoder.hidden);
+  addSharedExperts(list, decoder, experts.shared, block, `${mlp}shared_expert.`);
+}
+
+export function gatedExpertEntries(architecture: string, experts: GatedExpertsConfig): Entry[] {
+  const shared = entry(`${architecture}.expert_shared_feed_forward_length`, "UINT32", experts.shared);
+  return [...expertEntries(architecture, experts), shared];
+}

@@ -1,5 +1,6 @@
 import type { DecoderConfig } from "./decoder_config.ts";
-import type { Fields } from "./json.ts";
+import { MAX as LIMITS } from "./bounds.ts";
+import { type Fields, inWords } from "./json.ts";
 import { convertLlama } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -12,6 +13,50 @@ export function convertGranite(config: Fields, list: TensorList, prefix: string)
   const traits = { architecture: "granite", interleavedRope: true, headNorms: false } as const;
   const parts = convertLlama(config, list, prefix, traits);
   return { ...parts, entries: [...parts.entries, ...multipliers("granite", config)] };
+}
+
+/** Where config.json does not say which layers have a window, this one in so many has none, the first of them. */
+const PERIOD = 4;
+
+/** Granite's dense models with windows: scores of heads that only take weight, and layers without positions. */
+export function convertGraniteSwa(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const architecture = "granite_swa";
+  const parts = convertLlama(config, list, prefix, { architecture, interleavedRope: true, headNorms: false });
+  const { heads, layers, rope } = parts.decoder;
+  for (let i = 0; i < layers; i++) {
+    list.vector(`blk.${i}.attn_sinks.weight`, `${prefix}layers.${i}.self_attn.sinks`, heads);
+  }
+  const windowed = perLayer(config, "layer_types", layers, "sliding_attention", "full_attention");
+  const turned = perLayer(config, "layer_rope_theta", layers, rope.base, 0);
+  const key = (name: string) => `${architecture}.${name}`;
+  const usual = Array.from({ length: layers }, (_, i) => i % PERIOD !== 0);
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      ...multipliers(architecture, config),
+      entry(key("attention.sliding_window"), "UINT32", config.count("sliding_window", LIMITS.context)),
+      entry(key("attention.sliding_window_pattern"), "BOOL", windowed ?? usual),
+      ...turned ? [entry(key("attention.rope_pattern"), "BOOL", turned)] : [],
+    ],
+  };
+}
+
+/** Of a list with one of two values for each layer, whether it is the first of them; undefined without it. */
+function perLayer(
+  config: Fields,
+  name: string,
+  layers: number,
+  yes: unknown,
+  no: unknown,
+): boolean[] | undefined {
+  const values = config.get(name);
+  if (values === undefined) return undefined;
+  const known = (value: unknown) => value === yes || value === no;
+  if (Array.isArray(values) && values.length === layers && values.every(known)) {
+    return values.map((value) => value === yes);
+  }
+  config.refuse(name, inWords(values), `${inWords(yes)} or ${inWords(no)} for each of ${layers} layers`);
 }
 
 /** Granite 3's mixtures of experts, of which some have one beside them that all rows go through (`granitemoeshared`). */

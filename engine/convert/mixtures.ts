@@ -2,11 +2,14 @@ import { MAX as LIMITS } from "./bounds.ts";
 import type { DecoderConfig } from "./decoder_config.ts";
 import {
   addExperts,
+  addGatedExperts,
   addSharedExperts,
   expertEntries,
   type ExpertsConfig,
+  gatedExpertEntries,
   MAX,
   readExperts,
+  readSharedLength,
 } from "./experts.ts";
 import { Fields, inWords } from "./json.ts";
 import { readSlidingLayers } from "./layer_types.ts";
@@ -22,6 +25,22 @@ const QWEN3MOE: LlamaTraits = { architecture: "qwen3moe", interleavedRope: false
 /** Qwen3's mixtures of experts: Qwen3's tensors but for the feed-forward halves. */
 export function convertQwen3Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   return convert(config, list, prefix, QWEN3MOE, readExperts(config));
+}
+
+/** Qwen2's: Qwen2's tensors but for the feed-forward halves, in which one expert that all rows go through has a gate. */
+export function convertQwen2Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
+  config.mustBe("qkv_bias", true, "queries, keys and values have biases");
+  const architecture = "qwen2moe";
+  const experts = { ...readExperts(config, true), shared: readSharedLength(config) };
+  const parts = convertLlama(config, list, prefix, {
+    architecture,
+    interleavedRope: false,
+    headNorms: false,
+    biases: true,
+    feedForward: (decoder, block, from) => addGatedExperts(list, decoder, experts, block, `${from}mlp.`),
+  });
+  return { ...parts, entries: [...parts.entries, ...gatedExpertEntries(architecture, experts)] };
 }
 
 /** The text part of Qwen3-VL's mixtures of experts, in which each matrix of an expert has its rows for columns. */

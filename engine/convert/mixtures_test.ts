@@ -2,16 +2,19 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../tests/checkpoints.ts";
+import { COHERES } from "../../tests/published/cohere.ts";
 import { DEEPSEEK_V2_LITE, GLM47_FLASH } from "../../tests/published/latent.ts";
 import {
   DEEPSEEK_MOE,
   GLM45,
   GRANITE_MOE,
+  GRANITE_SWA,
   HUNYUAN_A13B,
   LING2,
   MELLUM2,
   MINIMAX_M2,
   OLMOE,
+  QWEN2_MOE,
   QWEN3_VL_MOE,
   TRINITY,
 } from "../../tests/published/mixtures.ts";
@@ -114,6 +117,11 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     rope_scaling: { type: "yarn", factor: 4 },
   }],
   ["Granite's mixture", GRANITE_MOE, { num_local_experts: 0 }],
+  ["Granite with windows", GRANITE_SWA, {
+    layer_rope_theta: [0, 1e4, 1e4, 1e5, 0, 1e4],
+    layer_types: ["full_attention"],
+    sliding_window: undefined,
+  }],
   ["Hunyuan-A13B", HUNYUAN_A13B, {
     use_qk_norm: false,
     use_cla: true,
@@ -145,6 +153,21 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     shared_intermediate_size: 256,
     rotary_dim: 65,
     num_experts_per_tok: 13,
+  }],
+  ["North Mini", COHERES["North Mini"], {
+    expert_selection_fn: undefined,
+    first_k_dense_replace: 7,
+    layer_types: ["full_attention"],
+    mlp_layer_types: ["sparse", "dense", "sparse", "sparse", "sparse", "sparse"],
+    prefix_dense_sliding_window_pattern: 4,
+    shared_expert_combination_strategy: "sum",
+    sliding_window: undefined,
+  }],
+  ["Qwen2's mixture", QWEN2_MOE, {
+    norm_topk_prob: true,
+    decoder_sparse_step: 2,
+    qkv_bias: false,
+    shared_expert_intermediate_size: 0,
   }],
   ["OLMoE", OLMOE, { clip_qkv: 8, norm_topk_prob: true }],
   ["Qwen3-VL's mixture", QWEN3_VL_MOE, { mlp_only_layers: [0] }],
@@ -202,6 +225,12 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string])[]
     "model.layers.0.block_sparse_moe.e_score_correction_bias",
   ],
   ["Trinity without a gate", TRINITY, "model.layers.0.self_attn.gate_proj.weight"],
+  ["Qwen2's mixture without a gate", QWEN2_MOE, "model.layers.1.mlp.shared_expert_gate.weight"],
+  [
+    "Command A+ without a shared expert",
+    COHERES["Command A+"],
+    "model.layers.2.mlp.shared_experts.up_proj.weight",
+  ],
   ["OLMoE without a norm", OLMOE, "model.layers.0.self_attn.k_norm.weight"],
   [
     "Qwen3-VL's mixture without a matrix",

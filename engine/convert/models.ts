@@ -10,6 +10,7 @@ import {
 import { convertXlmRoberta } from "./xlm_roberta.ts";
 import { convertAfmoe } from "./afmoe.ts";
 import { convertCohere, convertCohere2 } from "./cohere.ts";
+import { convertCohere2Moe } from "./cohere2_moe.ts";
 import { convertDeepseek2 } from "./deepseek2.ts";
 import { convertDeci } from "./deci.ts";
 import { convertErnie45, convertErnie45Moe } from "./ernie45.ts";
@@ -24,7 +25,7 @@ import { convertGlm4 } from "./glm4.ts";
 import { convertPhi, convertStableLm } from "./gpt_neox.ts";
 import { convertGptOss } from "./gpt_oss.ts";
 import type { Fields } from "./json.ts";
-import { convertGranite, convertGraniteMoe } from "./granite.ts";
+import { convertGranite, convertGraniteMoe, convertGraniteSwa } from "./granite.ts";
 import { convertNemotron, convertStarcoder2 } from "./layer_normed.ts";
 import { convertLfm2, convertLfm2Moe } from "./lfm2.ts";
 import {
@@ -46,6 +47,7 @@ import {
   convertHunyuanMoe,
   convertMellum,
   convertOlmoe,
+  convertQwen2Moe,
   convertQwen3Moe,
   convertQwen3VlMoe,
 } from "./mixtures.ts";
@@ -124,6 +126,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   nemotron: { architecture: "nemotron", convert: convertNemotron },
   phi: { architecture: "phi2", convert: convertPhi },
   stablelm: { architecture: "stablelm", convert: convertStableLm },
+  cohere2_moe: { architecture: "cohere2moe", convert: convertCohere2Moe },
   starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
   seed_oss: llamaLike(SEED_OSS),
   arcee: llamaLike(ARCEE),
@@ -144,6 +147,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   minimax_m2: { architecture: "minimax-m2", convert: convertMinimaxM2 },
   PanguEmbedded: { architecture: "pangu-embedded", convert: convertPanguEmbedded },
   granite: { architecture: "granite", convert: convertGranite },
+  granite_swa: { architecture: "granite_swa", convert: convertGraniteSwa },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
   nanbeige: { architecture: "nanbeige", convert: convertNanbeige },
@@ -153,6 +157,7 @@ const MODELS: Readonly<Record<string, Kind>> = {
   phi3: { architecture: "phi3", convert: convertPhi3 },
   falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
+  qwen2_moe: { architecture: "qwen2moe", convert: convertQwen2Moe },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
   qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },
   afmoe: { architecture: "afmoe", convert: convertAfmoe },

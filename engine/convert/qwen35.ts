@@ -1,7 +1,13 @@
 import { quote } from "../gguf/errors.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { refuse } from "./errors.ts";
-import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
+import {
+  addGatedExperts,
+  gatedExpertEntries,
+  type GatedExpertsConfig,
+  readExperts,
+  readSharedLength,
+} from "./experts.ts";
 import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -13,7 +19,6 @@ import type { TensorList } from "./tensor_list.ts";
 /** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
 const PARTIAL_ROTARY = 0.25;
 const FULL_ATTENTION_INTERVAL = 4;
-const MAX_FEED_FORWARD = 131_072;
 const MAX_HEADS = 1024;
 const MAX_HEAD_DIM = 4096;
 const MAX_TAPS = 64;
@@ -45,28 +50,19 @@ export function convertQwen35(config: Fields, list: TensorList, prefix: string):
 
 /** The same with experts, one of which all tokens go through. */
 export function convertQwen35Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const experts = { ...readExperts(config, true), shared: readShared(config) };
+  const experts = { ...readExperts(config, true), shared: readSharedLength(config) };
   return convert(config, list, prefix, { architecture: "qwen35moe", experts });
 }
 
 /** Qwen3-Next's, which is Qwen3.5's with experts but for the order of rows. Its layer that drafts is left out. */
 export function convertQwen3Next(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const experts = { ...readExperts(config), shared: readShared(config) };
+  const experts = { ...readExperts(config), shared: readSharedLength(config) };
   return convert(config, list, prefix, { architecture: "qwen3next", experts });
-}
-
-function readShared(config: Fields): number {
-  return config.count("shared_expert_intermediate_size", MAX_FEED_FORWARD);
-}
-
-interface HybridExperts extends ExpertsConfig {
-  /** Width of the expert that all tokens go through. */
-  readonly shared: number;
 }
 
 interface Hybrid {
   readonly architecture: "qwen35" | "qwen35moe" | "qwen3next";
-  readonly experts?: HybridExperts;
+  readonly experts?: GatedExpertsConfig;
 }
 
 function convert(
@@ -97,7 +93,7 @@ function convert(
     ...inGroups
       ? []
       : [entry(`${architecture}.rope.dimension_sections`, "INT32", readSections(decoder.rope))],
-    ...experts ? mixtureEntries(architecture, experts) : [],
+    ...experts ? gatedExpertEntries(architecture, experts) : [],
   ];
   return { decoder, entries, outputNorm: norm };
 }
@@ -106,7 +102,7 @@ function convert(
 interface HybridParts {
   readonly decoder: DecoderConfig;
   readonly linear: LinearConfig;
-  readonly experts?: HybridExperts;
+  readonly experts?: GatedExpertsConfig;
   /** What is done to the weights of norms. */
   readonly norm?: (weight: number) => number;
 }
@@ -125,7 +121,7 @@ function addLayer(
   else addLinear(list, hidden, linear, block, `${layer}linear_attn.`);
   const after = `${layer}post_attention_layernorm.weight`;
   list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
-  if (experts) addMixture(list, decoder, experts, block, `${layer}mlp.`);
+  if (experts) addGatedExperts(list, decoder, experts, block, `${layer}mlp.`);
   else addFeedForward(list, decoder, block, layer);
 }
 
@@ -151,24 +147,6 @@ const DRAFT_NORMS = [
   ["hnorm", "pre_fc_norm_hidden"],
   ["shared_head_norm", "norm"],
 ] as const;
-
-function addMixture(
-  list: TensorList,
-  decoder: DecoderConfig,
-  experts: HybridExperts,
-  block: string,
-  mlp: string,
-): void {
-  const { hidden } = decoder;
-  addExperts(list, decoder, experts, block, mlp);
-  list.floats(`${block}ffn_gate_inp_shexp.weight`, `${mlp}shared_expert_gate.weight`, 1, hidden);
-  addSharedExperts(list, decoder, experts.shared, block, `${mlp}shared_expert.`);
-}
-
-function mixtureEntries(architecture: string, experts: HybridExperts): Entry[] {
-  const shared = entry(`${architecture}.expert_shared_feed_forward_length`, "UINT32", experts.shared);
-  return [...expertEntries(architecture, experts), shared];
-}
 
 function addFull(
   list: TensorList,

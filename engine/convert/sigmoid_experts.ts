@@ -217,7 +217,7 @@ export function convertSharedExperts(
 }
 
 /** Layers behind the last that draft tokens. */
-function draftLayers(config: Fields, prefix: string, layers: number): LeftOut {
+export function draftLayers(config: Fields, prefix: string, layers: number): LeftOut {
   const name = config.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
   const drafts = config.countFrom0(name, MAX_DRAFTS, 0);
   return Array.from({ length: drafts }, (_, i) => {

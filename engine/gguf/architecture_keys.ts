@@ -84,11 +84,19 @@ export class ArchitectureKeys {
       const length = this.count(name, layers < 1024 ? 1024 : layers, period);
       return Array.from({ length: layers }, (_, i) => i % length !== (fullFirst ? 0 : length - 1));
     }
-    const flags = Array.from(value as ArrayLike<unknown>, (flag) => Number(flag));
-    if (flags.length !== layers || flags.some((flag) => flag !== 0 && flag !== 1)) {
-      this.refuse(name, inWords(value), `a number, or an array of ${layers} booleans, one for each layer`);
-    }
-    return flags.map((flag) => flag === 1);
+    return this.#flagsOf(name, layers, "a number, or an array");
+  }
+
+  /** A boolean a layer, which is true where the key is left out. */
+  flags(name: string, layers: number): boolean[] {
+    return this.has(name) ? this.#flagsOf(name, layers, "an array") : Array<boolean>(layers).fill(true);
+  }
+
+  #flagsOf(name: string, layers: number, forms: string): boolean[] {
+    const value = this.metadata.entries.get(this.name(name));
+    const flags = typeof value === "object" ? Array.from(value as ArrayLike<unknown>, Number) : [];
+    if (flags.length === layers && flags.every((flag) => flag === 0 || flag === 1)) return flags.map(Boolean);
+    this.refuse(name, inWords(value!), `${forms} of ${layers} booleans, one for each layer`);
   }
 
   /** Tokens that layers with a window see, their own among them; 0 without the key. */

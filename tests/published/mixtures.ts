@@ -301,6 +301,33 @@ export const LING2: Published = {
   ...REST,
 };
 
+export const QWEN2_MOE: Published = {
+  architecture: "qwen2moe",
+  config: layered({
+    ...COMMON,
+    model_type: "qwen2_moe",
+    num_attention_heads: 8,
+    num_key_value_heads: 4,
+    intermediate_size: 768,
+    moe_intermediate_size: 256,
+    shared_expert_intermediate_size: 512,
+    num_experts: 12,
+    num_experts_per_tok: 3,
+    norm_topk_prob: false,
+    decoder_sparse_step: 1,
+    use_sliding_window: false,
+    rope_theta: 1e6,
+    tie_word_embeddings: false,
+  }),
+  names: [
+    [/^blk\.(\d+)\.ffn_gate_inp_shexp$/, "model.layers.$1.mlp.shared_expert_gate"],
+    [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_expert.$2_proj"],
+    ...namesOf("model."),
+  ],
+  change: moduleEach,
+  ...REST,
+};
+
 /** Of each expert gate and up stand one above the other, in one tensor for all. */
 function graniteExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const joined = (gate: Floats, up: Floats): StoredTensor => {
@@ -351,6 +378,36 @@ export const GRANITE_MOE: Published = {
     [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.block_sparse_moe.router.layer"],
   ],
   change: graniteExperts,
+  halves: { headDim: 32 },
+  ...REST,
+};
+
+/** The sinks of a layer's heads have no `.weight`. */
+export const GRANITE_SWA: Published = {
+  architecture: "granite_swa",
+  config: layered({
+    ...COMMON,
+    model_type: "granite_swa",
+    num_hidden_layers: 6,
+    num_attention_heads: 8,
+    num_key_value_heads: 2,
+    intermediate_size: 768,
+    sliding_window: 40,
+    layer_rope_theta: [0, 1e4, 1e4, 1e4, 0, 1e4],
+    rope_parameters: { rope_type: "default", rope_theta: 1e4 },
+    embedding_multiplier: 3,
+    residual_multiplier: 0.7,
+    attention_multiplier: 0.5,
+    logits_scaling: 0.8,
+    tie_word_embeddings: true,
+  }),
+  names: namesOf("model."),
+  change(tensors, floats) {
+    for (let i = 0; i < 6; i++) {
+      const { shape, values } = floats(`blk.${i}.attn_sinks.weight`);
+      tensors.set(`model.layers.${i}.self_attn.sinks`, storeFloats("F32", [...shape], values));
+    }
+  },
   halves: { headDim: 32 },
   ...REST,
 };

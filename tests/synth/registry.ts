@@ -11,6 +11,7 @@ import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
 import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
+import { COHERE2MOE, COHERE2MOE_SHARED } from "./cohere2moe.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
 import { GPTNEOX, PHI2, STABLELM, STABLELM_12B } from "./gpt_neox.ts";
 import { NANBEIGE } from "./nanbeige.ts";
@@ -20,9 +21,9 @@ import { MINICPM } from "./minicpm.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 import { MISTRAL3 } from "./mistral3.ts";
 import { GLM4 } from "./glm4.ts";
-import { DEEPSEEK, HUNYUAN_MOE } from "./shared_experts.ts";
+import { BAILINGMOE, DEEPSEEK, HUNYUAN_MOE, QWEN2MOE } from "./shared_experts.ts";
 import { AFMOE, BAILINGMOE2, GLM4MOE, MINIMAX_M2 } from "./sigmoid_experts.ts";
-import { GRANITE, GRANITEMOE } from "./granite.ts";
+import { GRANITE, GRANITE_SWA, GRANITE_SWA_MOE, GRANITEMOE } from "./granite.ts";
 import { OLMOE } from "./olmoe.ts";
 import { EXAONE4, EXAONE4_WINDOWS, OLMO2, OLMO3 } from "./post_normed.ts";
 import { PLAMO3 } from "./plamo3.ts";
@@ -51,10 +52,13 @@ const ALL = {
   llama: LLAMA,
   deci: DECI,
   cohere2: COHERE2,
+  cohere2moe: COHERE2MOE,
+  "cohere2moe-shared": COHERE2MOE_SHARED,
   "command-r": COMMAND_R,
   "command-r-plus": COMMAND_R_PLUS,
   qwen2: QWEN2,
   qwen3: QWEN3,
+  qwen2moe: QWEN2MOE,
   qwen3moe: QWEN3MOE,
   mellum: MELLUM,
   qwen35: QWEN35,
@@ -84,6 +88,7 @@ const ALL = {
   "deepseek2-lite": DEEPSEEK2_LITE,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
+  bailingmoe: BAILINGMOE,
   afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
   maincoder: MAINCODER,
@@ -95,6 +100,8 @@ const ALL = {
   "exaone4-windows": EXAONE4_WINDOWS,
   granite: GRANITE,
   granitemoe: GRANITEMOE,
+  granite_swa: GRANITE_SWA,
+  granite_swa_moe: GRANITE_SWA_MOE,
   mistral3: MISTRAL3,
   "phi3-long": PHI3_LONG,
 };

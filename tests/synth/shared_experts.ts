@@ -11,6 +11,7 @@ import {
   writeSharedExpert,
 } from "./decoder.ts";
 import { type Family, TINY } from "./family.ts";
+import type { SynthFile } from "./file.ts";
 
 /** Experts weighed by the softmax over the chosen, and beside them one that all rows go through. */
 export const HUNYUAN_MOE: Family<
@@ -65,15 +66,91 @@ export const HUNYUAN_MOE: Family<
 };
 
 /**
+ * Experts weighed by the softmax over all, and beside them one that all rows go through, behind a gate. llama.cpp has no other heads than those
+ * that are as wide as the embedding.
+ */
+export const QWEN2MOE: Family<
+  DecoderShape & { readonly experts: ExpertsShape; readonly sharedWidth: number }
+> = {
+  tiny: {
+    ...TINY,
+    heads: 8,
+    kvHeads: 4,
+    headDim: 32,
+    ropeBase: 1e6,
+    untied: true,
+    biases: true,
+    experts: { count: 12, used: 3, feedForward: 256 },
+    sharedWidth: 512,
+  },
+  real: {
+    "qwen1.5-moe-a2.7b": {
+      embedding: 2048,
+      feedForward: 5632,
+      layers: 24,
+      vocabulary: 151_936,
+      context: 8192,
+      heads: 16,
+      kvHeads: 16,
+      headDim: 128,
+      ropeBase: 1e6,
+      untied: true,
+      biases: true,
+      experts: { count: 60, used: 4, feedForward: 1408 },
+      sharedWidth: 5632,
+    },
+    "qwen2-57b-a14b": {
+      embedding: 3584,
+      feedForward: 18_944,
+      layers: 28,
+      vocabulary: 151_936,
+      context: 32_768,
+      heads: 28,
+      kvHeads: 4,
+      headDim: 128,
+      ropeBase: 1e6,
+      untied: true,
+      biases: true,
+      experts: { count: 64, used: 8, feedForward: 2560 },
+      sharedWidth: 20_480,
+    },
+  },
+  write(file, shape) {
+    const { embedding, experts, sharedWidth } = shape;
+    writeCounts(file, shape, {
+      ...expertCounts(experts),
+      expert_shared_feed_forward_length: sharedWidth,
+    });
+    writeReals(file, shape);
+    writeEnds(file, shape);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, embedding);
+      writeAttention(file, block, shape);
+      file.vector(`${block}.ffn_norm.weight`, embedding);
+      writeExperts(file, block, embedding, experts);
+      writeSharedExpert(file, block, embedding, sharedWidth);
+      const gate = `${block}.ffn_gate_inp_shexp.weight`;
+      file.floats(gate, [embedding, 1], (random) => 0.1 * random.normal());
+    }
+  },
+};
+
+interface DeepseekShape extends DecoderShape {
+  readonly experts: ExpertsShape & {
+    readonly shared: number;
+    readonly scale: number;
+    /** Weights are divided by their sum. */
+    readonly divided?: boolean;
+  };
+  readonly leadingDense: number;
+}
+
+/**
  * Experts behind the first layers, weighed by the softmax over all, and beside them some that all rows go through. llama.cpp has no other
  * heads than those that are as wide as the embedding.
  */
-export const DEEPSEEK: Family<
-  DecoderShape & {
-    readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
-    readonly leadingDense: number;
-  }
-> = {
+export const DEEPSEEK: Family<DeepseekShape> = {
   tiny: {
     ...TINY,
     heads: 8,
@@ -100,27 +177,59 @@ export const DEEPSEEK: Family<
       leadingDense: 1,
     },
   },
-  write(file, shape) {
-    const { embedding, experts, leadingDense } = shape;
-    writeCounts(file, shape, {
-      ...expertCounts(experts),
-      expert_shared_count: experts.shared,
-      leading_dense_block_count: leadingDense,
-    });
-    file.key("expert_weights_scale", "FLOAT32", experts.scale);
-    writeReals(file, shape);
-    writeEnds(file, shape);
-    for (let layer = 0; layer < shape.layers; layer++) {
-      const block = `blk.${layer}`;
-      file.vector(`${block}.attn_norm.weight`, embedding);
-      writeAttention(file, block, shape);
-      file.vector(`${block}.ffn_norm.weight`, embedding);
-      if (layer < leadingDense) {
-        writeFeedForward(file, block, shape);
-        continue;
-      }
-      writeExperts(file, block, embedding, experts);
-      writeSharedExpert(file, block, embedding, experts.shared * experts.feedForward);
-    }
-  },
+  write: writeDeepseek,
 };
+
+/** Ling Lite: such experts in every layer, whose weights are divided by their sum. */
+export const BAILINGMOE: Family<DeepseekShape> = {
+  tiny: {
+    ...DEEPSEEK.tiny,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 6e5,
+    experts: { count: 12, used: 3, feedForward: 256, shared: 2, scale: 1, divided: true },
+    leadingDense: 0,
+  },
+  real: {
+    "ling-lite": {
+      embedding: 2048,
+      feedForward: 5632,
+      layers: 28,
+      vocabulary: 126_464,
+      context: 16_384,
+      heads: 16,
+      kvHeads: 4,
+      headDim: 128,
+      ropeBase: 6e5,
+      untied: true,
+      experts: { count: 64, used: 6, feedForward: 1408, shared: 2, scale: 1, divided: true },
+      leadingDense: 0,
+    },
+  },
+  write: writeDeepseek,
+};
+
+function writeDeepseek(file: SynthFile, shape: DeepseekShape): void {
+  const { embedding, experts, leadingDense } = shape;
+  writeCounts(file, shape, {
+    ...expertCounts(experts),
+    expert_shared_count: experts.shared,
+    leading_dense_block_count: leadingDense,
+  });
+  file.key("expert_weights_scale", "FLOAT32", experts.scale);
+  if (experts.divided) file.key("expert_weights_norm", "BOOL", true);
+  writeReals(file, shape);
+  writeEnds(file, shape);
+  for (let layer = 0; layer < shape.layers; layer++) {
+    const block = `blk.${layer}`;
+    file.vector(`${block}.attn_norm.weight`, embedding);
+    writeAttention(file, block, shape);
+    file.vector(`${block}.ffn_norm.weight`, embedding);
+    if (layer < leadingDense) {
+      writeFeedForward(file, block, shape);
+      continue;
+    }
+    writeExperts(file, block, embedding, experts);
+    writeSharedExpert(file, block, embedding, experts.shared * experts.feedForward);
+  }
+}

@@ -1,12 +1,23 @@
 import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { readExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import type { Architecture } from "../architecture.ts";
+import type { Architecture, Ending } from "../architecture.ts";
+import { leaveOutDrafting } from "../left_out.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";
-import { readWindows, type Sight } from "../parts/windows.ts";
+import type { Rope } from "../parts/rope.ts";
+import { feedForward, readWeighed, sharedMixture, statedWidth } from "../parts/shared_experts.ts";
+import { readWindows, type Sight, windowed } from "../parts/windows.ts";
 
 const MAX_LOGIT_SCALE = 1e9;
 
 const COMMAND: LlamaTraits = { interleavedRope: true, headNorms: false, layerNorms: true, parallel: true };
+
+/** Files say the scale: the checkpoints differ, and no default is right for all. */
+const ending = (keys: ArchitectureKeys): Ending => {
+  return { logits: { scale: keys.positive("logit_scale", MAX_LOGIT_SCALE) } };
+};
 
 /**
  * Cohere's Command R, Aya 23 and Aya Expanse 8B: both halves of a layer read its rows through one LayerNorm; Command R+ norms its heads
@@ -14,8 +25,7 @@ const COMMAND: LlamaTraits = { interleavedRope: true, headNorms: false, layerNor
  */
 export const COMMAND_R: Architecture = {
   allows: { layerNorm: true },
-  // Files say it: the checkpoints differ, and no default is right for all.
-  ending: (keys) => ({ logits: { scale: keys.positive("logit_scale", MAX_LOGIT_SCALE) } }),
+  ending,
   build(b, h, rope) {
     const headLayerNorms = b.file.tensors.has("blk.0.attn_q_norm.weight");
     return buildLlama(b, h, rope, { ...COMMAND, headLayerNorms });
@@ -29,10 +39,47 @@ export const COMMAND_R: Architecture = {
 export const COHERE2: Architecture = {
   ...COMMAND_R,
   build(b, h, rope) {
-    const keys = ArchitectureKeys.of(b.file.metadata);
-    if (keys.window() === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
+    const keys = windowed(b);
     const table = ropeTable(b, rope.angles());
     const sights = readWindows(keys, h, h.blockCount).map((window): Sight => window ? { window, table } : {});
     return buildLlama(b, h, rope, { ...COMMAND, sights });
   },
 };
+
+/**
+ * North Mini and Command A+: the same with experts behind the first layers, weighed by sigmoids; what those that every row goes through
+ * make beside them counts as much, and of both together half is added. The first layers have positions whatever they see. Norms are about
+ * the mean where the file has no RMSNorm's epsilon. Source: Hugging Face transformers, models/cohere2_moe.
+ */
+export const COHERE2MOE: Architecture = {
+  allows: { experts: true, eitherEpsilon: true },
+  ending: (keys) => ({ ...ending(keys), layerNorm: hasLayerNorm(keys) }),
+  build: buildCohere2Moe,
+};
+
+const hasLayerNorm = (keys: ArchitectureKeys) => !keys.has("attention.layer_norm_rms_epsilon");
+
+function buildCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+  const keys = windowed(b);
+  const layers = leaveOutDrafting(b, h);
+  const known = ["expert_shared_count", "expert_weights_scale"] as const;
+  const chosen = readExpertHparams(b.file, h, "sigmoid by default", known);
+  const experts = { ...chosen, shared: statedWidth(keys, chosen.feedForwardLength) };
+  const denseLayers = keys.leadingDenseLayers(h.blockCount);
+  const { divided, scale = 1 } = readWeighed(keys);
+  const times = experts.shared > 0 ? 0.5 : 1;
+  const table = ropeTable(b, rope.angles());
+  const windows = readWindows(keys, h, layers, { fullFirst: true });
+  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
+    ...COMMAND,
+    layerNorms: hasLayerNorm(keys),
+    sights: windows.map((window, layer): Sight =>
+      window ? { window, table } : layer < denseLayers ? { table } : {}
+    ),
+    feedForward(x, addTo, name, layer) {
+      if (layer < denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+      const weighed = { sigmoid: true, divided, scale: scale * times };
+      return sharedMixture(b, x, experts, name, { addTo, times }, weighed);
+    },
+  });
+}

@@ -9,9 +9,9 @@ import type { Rope } from "../parts/rope.ts";
 import {
   biasOfChoice,
   feedForward,
-  MAX_SHARED_WIDTH,
   type SharedExperts,
   sharedMixture,
+  statedWidth,
 } from "../parts/shared_experts.ts";
 
 /**
@@ -47,14 +47,5 @@ function readErnieExperts(file: GgufFile, h: Hparams): ErnieExperts {
   const experts = readExpertHparams(file, h, "softmax over all", ["expert_shared_count"]);
   const denseLayers = keys.leadingDenseLayers(h.blockCount);
   const interval = keys.count("interleave_moe_layer_step", h.blockCount);
-  return { ...experts, shared: readSharedWidth(keys, experts.feedForwardLength), denseLayers, interval };
-}
-
-/** As the file says; where it has the number of shared experts alone, they are as wide as the others. */
-function readSharedWidth(keys: ArchitectureKeys, each: number): number {
-  const length = "expert_shared_feed_forward_length";
-  const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
-  const shared = keys.metadata.getCount(keys.name(length), count * each);
-  if (shared > MAX_SHARED_WIDTH) keys.refuse(length, String(shared), `0 to ${MAX_SHARED_WIDTH}`);
-  return shared;
+  return { ...experts, shared: statedWidth(keys, experts.feedForwardLength), denseLayers, interval };
 }

@@ -1,7 +1,12 @@
 import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
 import { addGraniteMixture, readGraniteExperts } from "../parts/granite_experts.ts";
-import { buildLlama } from "./llama.ts";
+import { buildLlama, type LlamaTraits } from "./llama.ts";
+import type { Rope } from "../parts/rope.ts";
+import { readWindows, type Sight, windowed } from "../parts/windows.ts";
 
 /**
  * Granite 3 and 4's dense models: Llama's decoder with multipliers on the embedding, on what layers add, on attention's scores,
@@ -13,22 +18,49 @@ export const GRANITE: Architecture = {
     const keys = ArchitectureKeys.of(b.file.metadata);
     // llama.cpp's switch for models without positions.
     const hasPositions = b.file.metadata.getBoolean(keys.name("rope.scaling.finetuned"), true);
-    const residual = keys.scale("residual_scale", 1);
-    const experts = readGraniteExperts(b.file, h, keys);
-    return buildLlama(b, h, rope, {
-      interleavedRope: true,
-      headNorms: false,
-      hasPositions: () => hasPositions,
-      scales: {
-        embedding: keys.scale("embedding_scale", 1),
-        residual,
-        attention: keys.scale("attention.scale", 1 / Math.sqrt(h.keyLength)),
-      },
-      feedForward: experts &&
-        ((x, addTo, name) => addGraniteMixture(b, x, experts, name, { addTo, times: residual })),
-    });
+    return buildGranite(b, h, rope, { hasPositions: () => hasPositions });
   },
 };
 
 /** Granite 3's mixtures of experts: the same, in which each layer's feed-forward half is one. */
 export const GRANITEMOE: Architecture = { ...GRANITE, allows: { experts: true } };
+
+/**
+ * Granite's models with windows, dense or mixtures: heads have scores that only take weight, and the file says which layers see a window,
+ * and which have positions. Source: Hugging Face transformers, models/granite_swa and granitemoe_swa.
+ */
+export const GRANITE_SWA: Architecture = {
+  ...GRANITEMOE,
+  build: (b, h, rope) => buildGranite(b, h, rope, { sinks: true, sights: readSights(b, h, rope) }),
+};
+
+function readSights(b: PlanBuilder, h: Hparams, rope: Rope): Sight[] {
+  const keys = windowed(b);
+  const windows = readWindows(keys, h, h.blockCount, { fullFirst: true });
+  const turned = keys.flags("attention.rope_pattern", h.blockCount);
+  const table = turned.includes(true) ? ropeTable(b, rope.angles()) : undefined;
+  return windows.map((window, layer) => ({ window, table: turned[layer] ? table : undefined }));
+}
+
+function buildGranite(
+  b: PlanBuilder,
+  h: Hparams,
+  rope: Rope,
+  traits: Pick<LlamaTraits, "hasPositions" | "sights" | "sinks">,
+): Value {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const residual = keys.scale("residual_scale", 1);
+  const experts = readGraniteExperts(b.file, h, keys);
+  return buildLlama(b, h, rope, {
+    ...traits,
+    interleavedRope: true,
+    headNorms: false,
+    scales: {
+      embedding: keys.scale("embedding_scale", 1),
+      residual,
+      attention: keys.scale("attention.scale", 1 / Math.sqrt(h.keyLength)),
+    },
+    feedForward: experts &&
+      ((x, addTo, name) => addGraniteMixture(b, x, experts, name, { addTo, times: residual })),
+  });
+}

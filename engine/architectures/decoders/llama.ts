@@ -32,6 +32,8 @@ export interface LlamaTraits {
   readonly hasPositions?: (layer: number) => boolean;
   /** What each layer sees and is turned by; by default all, and the file's angles. */
   readonly sights?: readonly Sight[];
+  /** Each head has a score that only takes weight. */
+  readonly sinks?: boolean;
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
   /** Multiplies queries by their positions. */
@@ -173,6 +175,7 @@ function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
       headLayerNorms: traits.headLayerNorms,
       scale: traits.scales?.attention,
       fused: traits.fused,
+      sinks: traits.sinks,
       temperature: traits.temperature,
     }, name);
 }

@@ -1,13 +1,14 @@
-/** Hunyuan-A13B, DeepSeekMoE and MiniMax M2: how their experts are weighed, and what is refused of their files, by name. */
+/** Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures and MiniMax M2: how their experts are weighed, and what is refused of their files, by name. */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile, MetadataValue } from "../../gguf/types.ts";
+import { GATE_ACTIVATIONS } from "../../plan/ops/gate.ts";
 import { buildPlan } from "../registry.ts";
 import { testRefusals } from "../testing.ts";
 
-const NAMES = ["hunyuan-moe", "deepseek", "minimax-m2"] as const;
+const NAMES = ["hunyuan-moe", "deepseek", "bailingmoe", "qwen2moe", "minimax-m2"] as const;
 type Name = typeof NAMES[number];
 
 const FILES = Object.fromEntries(
@@ -23,6 +24,8 @@ const routesOf = (file: GgufFile) =>
 const ROUTES: Readonly<Record<Name, unknown>> = {
   "hunyuan-moe": Array(2).fill([false, true, 1]),
   deepseek: [[false, false, 1.5]],
+  bailingmoe: Array(2).fill([false, true, 1]),
+  qwen2moe: Array(2).fill([false, false, 1]),
   "minimax-m2": Array(2).fill([true, true, 1]),
 };
 
@@ -37,6 +40,13 @@ Deno.test("deepseek: weights are divided and scaled as the file says", () => {
   assertEquals(routesOf(divided), [[false, true, 1.5]]);
   const plain = changed(FILES.deepseek, { key: ["expert_weights_scale", undefined] });
   assertEquals(routesOf(plain), [[false, false, 1]]);
+});
+
+Deno.test("qwen2moe: the expert that all rows go through has a gate, and weights are divided where the file says so", () => {
+  const gates = buildPlan(FILES.qwen2moe).ops.filter((op) => op.op === "gate");
+  assertEquals(gates.map(({ activation }) => GATE_ACTIVATIONS[activation]), ["sigmoid", "sigmoid"]);
+  const divided = changed(FILES.qwen2moe, { key: ["expert_weights_norm", true] });
+  assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));
 });
 
 Deno.test("hunyuan-moe: heads are normed after rotation", () => {
@@ -67,6 +77,13 @@ const KEYS: readonly (readonly [Name, key: string, value: MetadataValue | undefi
   ["deepseek", "expert_shared_count", 2 ** 20],
   ["deepseek", "expert_weights_scale", -1],
   ["deepseek", "leading_dense_block_count", 3],
+  ["bailingmoe", "expert_gating_func", 2],
+  ["bailingmoe", "expert_shared_count", undefined],
+  ["qwen2moe", "expert_gating_func", 2],
+  ["qwen2moe", "expert_gating_func", 3],
+  ["qwen2moe", "expert_shared_count", 1],
+  ["qwen2moe", "expert_shared_feed_forward_length", 0],
+  ["qwen2moe", "expert_weights_scale", 2],
   ["minimax-m2", "expert_gating_func", 1],
   ["minimax-m2", "expert_gating_func", undefined],
   ["minimax-m2", "expert_shared_count", 1],
@@ -84,6 +101,14 @@ const TENSORS: readonly (readonly [Name, tensor: string, shape: number[] | undef
   ["deepseek", "blk.1.ffn_gate_inp.weight", undefined],
   ["deepseek", "blk.1.ffn_up_shexp.weight", [256, 256]],
   ["deepseek", "blk.1.exp_probs_b.bias", [12]],
+  ["bailingmoe", "blk.0.ffn_gate_inp.weight", undefined],
+  ["bailingmoe", "blk.1.ffn_up_shexp.weight", [256, 256]],
+  ["bailingmoe", "blk.1.exp_probs_b.bias", [12]],
+  ["qwen2moe", "blk.0.attn_q.bias", [128]],
+  ["qwen2moe", "blk.0.ffn_gate_inp_shexp.weight", undefined],
+  ["qwen2moe", "blk.0.ffn_gate_inp_shexp.weight", [128, 1]],
+  ["qwen2moe", "blk.1.ffn_up_shexp.weight", [256, 256]],
+  ["qwen2moe", "blk.1.exp_probs_b.bias", [12]],
   ["minimax-m2", "blk.0.attn_q_norm.weight", [64]],
   ["minimax-m2", "blk.1.attn_k_norm.weight", undefined],
   ["minimax-m2", "blk.1.exp_probs_b.bias", undefined],

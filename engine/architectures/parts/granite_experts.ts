@@ -7,7 +7,10 @@ import type { TensorName } from "../architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
 import { type SharedExperts, sharedMixture } from "./shared_experts.ts";
 
-/** Granite's: an expert is as wide as the feed-forward's key says. Undefined where the model has none. */
+/**
+ * Granite's: an expert is as wide as the feed-forward's key says. Files may have gate and up of the one that all rows go through as the
+ * checkpoints do, in one tensor. Undefined where the model has none.
+ */
 export function readGraniteExperts(
   file: GgufFile,
   h: Hparams,
@@ -16,7 +19,8 @@ export function readGraniteExperts(
   if (keys.metadata.getCount(keys.name("expert_count"), 0) === 0) return undefined;
   const { count, used } = readExpertHparams(file, h);
   const shared = keys.metadata.getCount(keys.name("expert_shared_feed_forward_length"), 0);
-  return { count, used, feedForwardLength: h.feedForwardLength, shared };
+  const sharedFused = !file.tensors.has("blk.0.ffn_gate_shexp.weight");
+  return { count, used, feedForwardLength: h.feedForwardLength, shared, sharedFused };
 }
 
 /** Adds Granite's mixture of x, times the residual's factor. */

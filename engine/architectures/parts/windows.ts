@@ -11,14 +11,26 @@ const PERIOD = 4;
 /** What a layer's heads see, and are turned by. */
 export type Sight = Pick<GroupedHeads, "table" | "window">;
 
-/** Tokens that a row of each layer sees, its own among them; 0 is all. */
-export function readWindows(keys: ArchitectureKeys, h: Hparams, layers: number): number[] {
+/** The keys of a file that must have a window. */
+export function windowed({ file }: PlanBuilder): ArchitectureKeys {
+  const keys = ArchitectureKeys.of(file.metadata);
+  if (keys.window() === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
+  return keys;
+}
+
+/** Tokens that a row of each layer sees, its own among them; 0 is all. `pattern` is what counts where the file has no array. */
+export function readWindows(
+  keys: ArchitectureKeys,
+  h: Hparams,
+  layers: number,
+  pattern: Parameters<ArchitectureKeys["windowLayers"]>[1] = { period: PERIOD },
+): number[] {
   const window = keys.window();
   const base = keys.ropeBase(h.ropeFreqBase, "_swa");
   if (base !== h.ropeFreqBase) {
     keys.refuse("rope.freq_base_swa", String(base), `${h.ropeFreqBase}, as rope.freq_base is`);
   }
-  return keys.windowLayers(layers, { period: PERIOD }).map((slides) => slides ? window : 0);
+  return keys.windowLayers(layers, pattern).map((slides) => slides ? window : 0);
 }
 
 /**

@@ -7,13 +7,14 @@ from gemma import Gemma2, Gemma3, Gemma4, GemmaEmbedding
 from gemma3n import Gemma3n
 from deci import Deci
 from deepseek2 import DeepSeek2
-from deepseek import Deepseek
+from deepseek import BailingMoe, Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
 from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from gpt_neox import GptNeoX, Phi2, StableLm
+from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
 from model import Model
@@ -27,7 +28,7 @@ from sigmoid_experts import BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense, HunyuanMoe, Maincoder
 from sigmoid_experts import Afmoe, BailingMoe2, Glm4Moe
 from hunyuan import HunyuanDense
-from granite import Granite, GraniteMoe
+from granite import Granite, GraniteMoe, GraniteSwa
 from olmoe import Olmoe
 from post_normed import Exaone4, Olmo2
 from phi3 import Phi3
@@ -35,6 +36,7 @@ from plamo3 import Plamo3
 from qwen35 import Qwen35
 from qwen35moe import Qwen35Moe
 from qwen3next import Qwen3Next
+from qwen2moe import Qwen2Moe
 from qwen3moe import Qwen3Moe
 from seed_oss import SeedOss
 from smollm3 import SmolLM3
@@ -58,10 +60,12 @@ FAMILIES = {
     "deci": Deci,
     "command-r": CommandR,
     "cohere2": Cohere2,
+    "cohere2moe": Cohere2Moe,
     "nemotron_h": NemotronH,
     "nemotron_h_moe": NemotronHMoe,
     "qwen2": Model,
     "qwen3": Model,
+    "qwen2moe": Qwen2Moe,
     "qwen3moe": Qwen3Moe,
     "mellum": Mellum,
     "qwen35": Qwen35,
@@ -87,6 +91,7 @@ FAMILIES = {
     "deepseek2": DeepSeek2,
     "minimax-m2": MiniMaxM2,
     "deepseek": Deepseek,
+    "bailingmoe": BailingMoe,
     "afmoe": Afmoe,
     "hunyuan-dense": HunyuanDense,
     "maincoder": Maincoder,
@@ -96,6 +101,7 @@ FAMILIES = {
     "exaone4": Exaone4,
     "granite": Granite,
     "granitemoe": GraniteMoe,
+    "granite_swa": GraniteSwa,
     "mistral3": Mistral3,
 }
 

@@ -1,8 +1,9 @@
-"""Decoders whose norms are about the mean: Cohere's Command and Aya (transformers, models/cohere and cohere2), StarCoder2
+"""Decoders whose norms are about the mean: Cohere's Command and Aya (transformers, models/cohere, cohere2 and cohere2_moe), StarCoder2
 (arXiv 2402.19173), Nemotron (transformers, models/nemotron)."""
 from encoders import Encoder
 from gemma import gelu
-from model import Model, squared_relu
+from model import Model, sigmoid, squared_relu
+from qwen3moe import mixture
 
 
 class LayerNormed(Model):
@@ -30,6 +31,33 @@ class Cohere2(CommandR):
 
     def frequencies_of(self, layer):
         return self.frequencies if self.window(layer) else None
+
+
+class Cohere2Moe(CommandR):
+    """Experts behind the first layers, which have positions whatever they see; RMSNorm where the file has its epsilon."""
+
+    def __init__(self, reader, context):
+        super().__init__(reader, context)
+        self.layers -= self.key("nextn_predict_layers", 0)
+
+    def norm(self, x, name):
+        rms = self.key("attention.layer_norm_rms_epsilon") is not None
+        return Model.norm(self, x, name) if rms else super().norm(x, name)
+
+    def window(self, layer):
+        return self.key("attention.sliding_window") if self.key("attention.sliding_window_pattern")[layer] else 0
+
+    def frequencies_of(self, layer):
+        return self.frequencies if self.window(layer) or layer < self.key("leading_dense_block_count") else None
+
+    def feed_forward(self, x, name):
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return super().feed_forward(x, name)
+        scores = sigmoid(self.linear(x, f"{name}.ffn_gate_inp"))
+        chosen = mixture(self, x, name, scores, divided=self.key("expert_weights_norm"))
+        if self.key("expert_shared_count", 0) == 0:
+            return chosen
+        return (chosen + super().feed_forward(x, name, "_shexp")) / 2
 
 
 class StarCoder2(LayerNormed):
