@@ -9,10 +9,8 @@ import { glu } from "../../plan/ops/glu.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import { rotate } from "../../plan/ops/rotate.ts";
-import { textAttention } from "../../plan/ops/text_attention.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { fusedHeads, hasFineValues, poolEncoder, separateHeads, tokenTypes } from "./encoder.ts";
+import { attendBothWays, layerHeads, poolEncoder, tokenTypes } from "./encoder.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
@@ -38,12 +36,14 @@ function bertLike(traits: BertTraits): Architecture {
 
 export const BERT = bertLike({ learned: true, gated: false });
 export const NOMIC_BERT = bertLike({ learned: false, gated: true });
+/** Jina embeddings v3: BERT's layers with rotary positions. An adapter must be merged into them. */
+export const JINA_BERT_V3 = bertLike({ learned: false, gated: false });
 export const NOMIC_BERT_MOE = bertLike({ learned: false, gated: false, experts: true });
 
 /**
  * BERT's encoder, whose norms come after each half of a layer, and with rotary positions and SwiGLU Nomic's, or experts in some
  * layers. All tokens are of the first type. Source: "BERT" (arXiv 1810.04805), "Nomic Embed" (2402.01613), "Training Sparse Mixture Of
- * Experts Text Embedding Models" (2502.07972).
+ * Experts Text Embedding Models" (2502.07972), "jina-embeddings-v3" (2409.10173).
  */
 function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, { learned, gated, experts }: BertTraits): Value {
   const eps = h.epsilon;
@@ -57,20 +57,7 @@ function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, { learned, gated, exp
   const table = learned ? undefined : ropeTable(b, rope.angles());
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const fused = b.file.tensors.has(`${name("attn_qkv")}.weight`);
-    const [q, k, v] = (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
-    if (table) {
-      for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
-        rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
-      }
-    }
-    const heads = {
-      heads: h.headCount,
-      kvHeads: h.headCountKv,
-      headDim: h.keyLength,
-      reader: name("attn_output"),
-    };
-    const attn = textAttention(b, [q, k, v], heads, 1 / Math.sqrt(h.keyLength));
+    const attn = attendBothWays(b, layerHeads(b, x, h, name, layer), h, { table }, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     const between = layerNorm(b, x, name("attn_output_norm"), eps);
 

@@ -7,14 +7,31 @@ import { isEncoder, type Plan } from "../../plan/plan.ts";
 import { printPlan } from "../../plan/print.ts";
 import { buildPlan } from "../registry.ts";
 
-type Name = "bert" | "nomic-bert" | "nomic-bert-moe" | "modern-bert";
+const NAMES = [
+  "bert",
+  "nomic-bert",
+  "nomic-bert-moe",
+  "modern-bert",
+  "jina-bert-v3",
+  "eurobert",
+  "llama-embed",
+] as const;
+type Name = typeof NAMES[number];
+const isLlamas = (name: Name) => name === "eurobert" || name === "llama-embed";
 type Keys = Readonly<Record<string, number | boolean | string | undefined>>;
 type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
 
 const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
 const EXPERTS = 3;
 /** Keys of single architectures. */
+const LLAMAS: Keys = {
+  "attention.layer_norm_rms_epsilon": 1e-6,
+  "attention.layer_norm_epsilon": undefined,
+  "attention.head_count_kv": 2,
+};
 const OWN: Readonly<Partial<Record<string, Keys>>> = {
+  eurobert: LLAMAS,
+  "llama-embed": LLAMAS,
   "modern-bert": { "attention.sliding_window": 16 },
   "nomic-bert-moe": { moe_every_n_layers: 2, expert_count: EXPERTS, expert_used_count: 2 },
 };
@@ -30,7 +47,26 @@ const KEYS: Keys = {
   "attention.layer_norm_epsilon": 1e-12,
 };
 
+/** Of encoders made of Llama's layers. */
+function llamasShapes(): Record<string, readonly number[]> {
+  const shapes: Record<string, readonly number[]> = {
+    token_embd: [WIDTH, TOKENS.length],
+    output_norm: [WIDTH],
+  };
+  for (const layer of [0, 1]) {
+    const add = (name: string, ...shape: number[]) => shapes[`blk.${layer}.${name}`] = shape;
+    for (const norm of ["attn_norm", "ffn_norm"]) add(norm, WIDTH);
+    add("attn_q", WIDTH, WIDTH);
+    for (const part of ["k", "v"]) add(`attn_${part}`, WIDTH, WIDTH / 2);
+    add("attn_output", WIDTH, WIDTH);
+    for (const part of ["gate", "up"]) add(`ffn_${part}`, WIDTH, FEED_FORWARD);
+    add("ffn_down", FEED_FORWARD, WIDTH);
+  }
+  return shapes;
+}
+
 function shapesOf(architecture: Name): Record<string, readonly number[]> {
+  if (isLlamas(architecture)) return llamasShapes();
   const shapes: Record<string, readonly number[]> = {
     token_embd: [WIDTH, TOKENS.length],
     token_embd_norm: [WIDTH],
@@ -89,7 +125,7 @@ function fileWith(
 
 const plan = (...parts: Parameters<typeof fileWith>): Plan => buildPlan(fileWith(...parts));
 
-for (const architecture of ["bert", "nomic-bert", "nomic-bert-moe", "modern-bert"] as const) {
+for (const architecture of NAMES) {
   Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools by mean unless the file says otherwise`, () => {
     const built = plan(architecture);
     assert(isEncoder(built));
@@ -111,6 +147,33 @@ Deno.test("modern-bert: layers slide but for every third, from the first on, by 
   const windows = built.ops.flatMap((op) => op.op === "text_attention" ? [op.window] : []);
   assertEquals(windows, [0, 16, 16, 0]);
   assertEquals(built.rope.length, 2);
+});
+
+Deno.test("encoders: keys are turned in the pairs that each one's files have, or not at all", () => {
+  const turned = NAMES.map((name) => {
+    const rotations = plan(name).ops.filter((op) => op.op === "rotate");
+    return [name, rotations.length, rotations.some((op) => op.op === "rotate" && op.interleaved)];
+  });
+  assertEquals(turned, [
+    ["bert", 0, false],
+    ["nomic-bert", 4, false],
+    ["nomic-bert-moe", 4, false],
+    ["modern-bert", 4, false],
+    ["jina-bert-v3", 4, false],
+    ["eurobert", 4, false],
+    ["llama-embed", 4, true],
+  ]);
+});
+
+Deno.test("eurobert: a layer's heads may be one matrix, and the matrix for logits is left out of llama-embed", () => {
+  const one: Record<string, readonly number[] | undefined> = {};
+  for (const layer of [0, 1]) {
+    for (const part of ["q", "k", "v"]) one[`blk.${layer}.attn_${part}`] = undefined;
+    one[`blk.${layer}.attn_qkv`] = [WIDTH, 2 * WIDTH];
+  }
+  assert(printPlan(plan("eurobert", {}, one)).includes("blk.1.attn_qkv.weight"));
+  const output = { output: [WIDTH, TOKENS.length] };
+  assert(!printPlan(plan("llama-embed", {}, output)).includes("output.weight ["));
 });
 
 Deno.test("encoders: attention multiplies in 16 bits where what reads it does in 8, and in floats for files of floats, fine plans and narrow heads", () => {
@@ -241,6 +304,51 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
     () => fileWith("modern-bert", {}, { "blk.0.attn_norm": [WIDTH] }),
     'tensor "blk.0.attn_norm.weight"',
   ],
+  ...NAMES.map((name) =>
+    [
+      `causal attention in ${name}`,
+      () => fileWith(name, { "attention.causal": true }),
+      `key "${name}.attention.causal"`,
+    ] as const
+  ),
+  ["experts", () => fileWith("jina-bert-v3", { expert_count: 8 }), 'key "jina-bert-v3.expert_count"'],
+  [
+    "positions that are learned",
+    () => fileWith("jina-bert-v3", {}, { position_embd: [WIDTH, CONTEXT] }),
+    'tensor "position_embd.weight"',
+  ],
+  [
+    "a gate where there is none",
+    () => fileWith("jina-bert-v3", {}, { "blk.0.ffn_gate": [WIDTH, FEED_FORWARD] }),
+    'tensor "blk.0.ffn_gate.weight"',
+  ],
+  [
+    "another kind of epsilon",
+    () => fileWith("eurobert", { ...KEYS, "attention.layer_norm_rms_epsilon": undefined }),
+    'key "eurobert.attention.layer_norm_rms_epsilon"',
+  ],
+  ["a head that ranks", () => fileWith("eurobert", { pooling_type: 4 }), 'tensor "cls.output.weight"'],
+  [
+    "a head that ranks",
+    () => fileWith("llama-embed", { pooling_type: 4 }, { "cls.output": [WIDTH, 1] }),
+    'key "llama-embed.pooling_type"',
+  ],
+  [
+    "no last norm",
+    () => fileWith("eurobert", {}, { output_norm: undefined }),
+    'tensor "output_norm.weight"',
+  ],
+  [
+    "a matrix for logits",
+    () => fileWith("eurobert", {}, { output: [WIDTH, TOKENS.length] }),
+    'tensor "output.weight"',
+  ],
+  [
+    "fewer KV heads than its matrices have",
+    () => fileWith("llama-embed", { "attention.head_count_kv": 1 }),
+    'tensor "blk.0.attn_k.weight"',
+  ],
+  ["experts", () => fileWith("llama-embed", { expert_count: 8 }), 'key "llama-embed.expert_count"'],
   [
     "an activation that is not computed",
     () => fileWith("modern-bert", { hidden_activation: "relu" }),
@@ -254,7 +362,7 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
 ];
 
 for (const [what, file, field] of BAD) {
-  Deno.test(`encoders: a file is refused at load with ${what}`, () => {
+  Deno.test(`encoders: a file is refused at load with ${what} (${field})`, () => {
     const error = assertThrows(() => buildPlan(file()), GgufError);
     assertEquals(error.field, field, error.message);
   });

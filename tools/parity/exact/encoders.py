@@ -125,3 +125,27 @@ class ModernBert(Encoder):
             gate, up = np.split(self.linear(self.norm(x, f"{name}.ffn_norm"), f"{name}.ffn_up"), 2, axis=-1)
             x = x + self.linear(gelu(gate) * up, f"{name}.ffn_down")
         return self.norm(x, "output_norm")
+
+
+class JinaBertV3(NomicBert):
+    """jina-embeddings-v3 (arXiv 2409.10173): BERT's feed-forward, rotated queries and keys."""
+
+    def inner(self, x, name):
+        return Bert.inner(self, x, name)
+
+
+class EuroBert(Model):
+    """Llama's layers where each token sees all of the text."""
+
+    def attention(self, x, layer, cache):
+        n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
+        q, k, v = self.queries_keys_values(x, name)
+        q, k = self.rotate(q, 0, layer), np.repeat(self.rotate(k, 0, layer), group, axis=1)
+        weights = softmax(np.einsum("nhd,mhd->hnm", q, k) * self.scale)
+        mixed = np.einsum("hnm,mhd->nhd", weights, np.repeat(v, group, axis=1))
+        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+
+class LlamaEmbed(EuroBert):
+    """The same with the pairs of Llama's files."""
+    interleaved = True

@@ -11,7 +11,7 @@ from deepseek import Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
-from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
+from encoders import Bert, EuroBert, JinaBertV3, LlamaEmbed, ModernBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
@@ -51,6 +51,9 @@ FAMILIES = {
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,
     "modern-bert": ModernBert,
+    "jina-bert-v3": JinaBertV3,
+    "eurobert": EuroBert,
+    "llama-embed": LlamaEmbed,
     "llama": Llama,
     "deci": Deci,
     "command-r": CommandR,
