@@ -7,6 +7,7 @@ import {
   type Scaling,
 } from "./decoder_config.ts";
 import type { Fields } from "./json.ts";
+import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -38,7 +39,9 @@ export interface LlamaTraits {
     | "qwen3vlmoe"
     | "glm4moe"
     | "bailingmoe2"
-    | "deepseek2";
+    | "deepseek2"
+    | "eurobert"
+    | "llama-embed";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -89,6 +92,18 @@ const MODULES = {
   down: "down_proj",
 };
 type Modules = Readonly<typeof MODULES>;
+
+/** Llama's layers where they attend in both directions, without the head that names tokens. */
+export function convertLlamaEncoder(...of: Parameters<typeof convertLlama>): ModelParts {
+  const parts = convertLlama(...of);
+  const causal = entry(`${of[3].architecture}.attention.causal`, "BOOL", false);
+  return {
+    ...parts,
+    entries: [...parts.entries, causal],
+    tied: true,
+    leftOut: [["masked-token head", /^lm_head\./]],
+  };
+}
 
 /** The tensors and keys of Llama and its like. `prefix` is what stands before `layers.0`. */
 export function convertLlama(
