@@ -1,3 +1,4 @@
+import { quote } from "../gguf/errors.ts";
 import {
   type DecoderConfig,
   decoderEntries,
@@ -93,16 +94,22 @@ const MODULES = {
 };
 type Modules = Readonly<typeof MODULES>;
 
+/** What config.json calls the ways to make one row of a text's, with GGUF's codes. */
+const POOLINGS: Readonly<Record<string, number>> = { avg: 1, cls: 2, last: 3 };
+
 /** Llama's layers where they attend in both directions, without the head that names tokens. */
 export function convertLlamaEncoder(...of: Parameters<typeof convertLlama>): ModelParts {
+  const [config, , , { architecture }] = of;
   const parts = convertLlama(...of);
-  const causal = entry(`${of[3].architecture}.attention.causal`, "BOOL", false);
-  return {
-    ...parts,
-    entries: [...parts.entries, causal],
-    tied: true,
-    leftOut: [["masked-token head", /^lm_head\./]],
-  };
+  const entries = [...parts.entries, entry(`${architecture}.attention.causal`, "BOOL", false)];
+  if (config.has("pooling")) {
+    const way = config.string("pooling");
+    if (!Object.hasOwn(POOLINGS, way)) {
+      config.refuse("pooling", quote(way), Object.keys(POOLINGS).map(quote).join(", "));
+    }
+    entries.push(entry(`${architecture}.pooling_type`, "UINT32", POOLINGS[way]));
+  }
+  return { ...parts, entries, tied: true, leftOut: [["masked-token head", /^lm_head\./]] };
 }
 
 /** The tensors and keys of Llama and its like. `prefix` is what stands before `layers.0`. */

@@ -106,6 +106,7 @@ export const ENCODERS = {
     config: {
       ...LLAMAS,
       model_type: "llama_bidirec",
+      pooling: "avg",
       num_attention_heads: 8,
       num_key_value_heads: 2,
       rope_theta: 5e5,
