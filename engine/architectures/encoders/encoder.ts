@@ -9,7 +9,7 @@ import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { fused, linear } from "../../plan/ops/matmul.ts";
 import { pool } from "../../plan/ops/pool.ts";
 import { rotate, type RotateOptions } from "../../plan/ops/rotate.ts";
-import { type HeadColumns, textAttention } from "../../plan/ops/text_attention.ts";
+import { type HeadColumns, textAttention, type TextSight } from "../../plan/ops/text_attention.ts";
 import type { TensorName } from "../architecture.ts";
 import { textRow } from "../text_row.ts";
 
@@ -71,14 +71,20 @@ export function fusedHeads(
   return [{ value, column: 0 }, { value, column: queries }, { value, column: queries + keys }];
 }
 
+/** The heads of a layer whose matrices are one: a head's query, its key and its value, then the next head's. */
+export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorName): QueriesKeysValues {
+  const step = 3 * h.keyLength;
+  const [value] = linear(b, x, [{ name: name("attn_qkv"), rows: step * h.headCount }]);
+  const part = (i: number) => ({ value, column: i * h.keyLength, step });
+  return [part(0), part(1), part(2)];
+}
+
 /** How heads are turned and normed before they attend, and how far they see. */
-export interface TwoWays extends Pick<RotateOptions, "interleaved"> {
+export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextSight {
   /** Angles of the leading dimensions that are rotated; without it heads have no positions. */
   readonly table?: Value;
   /** RMSNorm of each query and key head, before rotation. */
   readonly headNorms?: boolean;
-  /** Tokens that a row sees, half of them on each side; 0 is all. */
-  readonly window?: number;
 }
 
 /** What a layer's heads read in both directions: [rows, heads x headDim]. */
@@ -86,7 +92,7 @@ export function attendBothWays(
   b: PlanBuilder,
   [q, k, v]: QueriesKeysValues,
   h: Hparams,
-  { table, headNorms, window, interleaved }: TwoWays,
+  { table, headNorms, interleaved, ...sight }: TwoWays,
   name: TensorName,
 ): Value {
   const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
@@ -97,7 +103,7 @@ export function attendBothWays(
     rotate(b, k, kvHeads, headDim, { ...turn, norm: norm("attn_k_norm") });
   }
   const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
-  return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), window);
+  return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), sight);
 }
 
 /** The embeddings of token types, where the file has them. */
