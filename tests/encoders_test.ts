@@ -17,6 +17,8 @@ const ARCHITECTURES = [
   "nomic-bert",
   "nomic-bert-moe",
   "modern-bert",
+  "neo-bert",
+  "jina-bert-v2",
   "jina-bert-v3",
   "eurobert",
   "llama-embed",

@@ -131,6 +131,27 @@ export const ENCODERS = {
     tokenizer: WORD_PIECE,
     ids: ["Ab c", [2, 5, 32, 7, 3]],
   },
+  "Jina embeddings v2": {
+    architecture: "jina-bert-v2",
+    config: {
+      ...BERT,
+      model_type: "bert",
+      hidden_size: 768,
+      intermediate_size: 256,
+      num_hidden_layers: 2,
+      num_attention_heads: 12,
+      position_embedding_type: "alibi",
+      feed_forward_type: "geglu",
+    },
+    names: [
+      ...BERT_NAMES.filter(([, theirs]) => !/position|intermediate|layer\.\$1\.output/.test(theirs)),
+      [/^blk\.(\d+)\.ffn_up$/, "encoder.layer.$1.mlp.gated_layers"],
+      [/^blk\.(\d+)\.ffn_down$/, "encoder.layer.$1.mlp.wo"],
+      [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layer.$1.mlp.layernorm"],
+    ],
+    tokenizer: WORD_PIECE,
+    ids: ["Ab c", [2, 5, 32, 7, 3]],
+  },
   "XLM-RoBERTa": {
     architecture: "bert",
     config: { ...BERT, model_type: "xlm-roberta", max_position_embeddings: 514, pad_token_id: 1 },

@@ -24,7 +24,7 @@ function writeCounts(file: SynthFile, shape: EncoderShape): void {
 }
 
 /** The matrix NAME.weight and a bias. */
-function affine(file: SynthFile, name: string, columns: number, rows: number): void {
+export function affine(file: SynthFile, name: string, columns: number, rows: number): void {
   file.matrix(name, columns, rows);
   file.vector(`${name}.bias`, rows, 0, 0.1);
 }
@@ -109,6 +109,38 @@ export const NOMIC_BERT: Family<EncoderShape> = {
       file.matrix(`${block}.ffn_gate`, embedding, feedForward);
       file.matrix(`${block}.ffn_up`, embedding, feedForward);
       file.matrix(`${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+};
+
+/** Positions by slopes, GeGLU whose gate and up are one matrix; heads that are no power of two. */
+export const JINA_BERT_V2: Family<EncoderShape> = {
+  encoder: true,
+  tiny: { ...TINY, embedding: 768, feedForward: 256, layers: 2, heads: 12 },
+  real: {
+    "jina-embeddings-v2-base-en": {
+      embedding: 768,
+      feedForward: 3072,
+      layers: 12,
+      vocabulary: 30_528,
+      context: 8192,
+      heads: 12,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    writeEmbeddings(file, shape);
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      for (const part of ["q", "k", "v", "output"]) {
+        affine(file, `${block}.attn_${part}`, embedding, embedding);
+      }
+      norm(file, `${block}.attn_output_norm`, embedding);
+      file.matrix(`${block}.ffn_up`, embedding, 2 * feedForward);
+      affine(file, `${block}.ffn_down`, feedForward, embedding);
       norm(file, `${block}.layer_output_norm`, embedding);
     }
   },

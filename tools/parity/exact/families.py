@@ -11,7 +11,7 @@ from deepseek import Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
-from encoders import Bert, EuroBert, JinaBertV3, LlamaEmbed, ModernBert, NomicBert, NomicBertMoe
+from encoders import Bert, EuroBert, JinaBertV2, JinaBertV3, LlamaEmbed, ModernBert, NeoBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from llama import Llama
 from mamba_hybrids import FalconH1, GraniteHybrid, NemotronH, NemotronHMoe
@@ -51,6 +51,8 @@ FAMILIES = {
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,
     "modern-bert": ModernBert,
+    "neo-bert": NeoBert,
+    "jina-bert-v2": JinaBertV2,
     "jina-bert-v3": JinaBertV3,
     "eurobert": EuroBert,
     "llama-embed": LlamaEmbed,
