@@ -28,7 +28,7 @@ for (const name of ["Gemma 4 with experts", "Ministral 3"]) {
     }));
 }
 
-for (const name of ["XLM-RoBERTa", "ModernBERT", "Nomic's", "EmbeddingGemma"]) {
+for (const name of ["XLM-RoBERTa", "ModernBERT", "Nomic's", "EmbeddingGemma", "EuroBERT"]) {
   Deno.test(`${name}, converted to Q8_0, gives texts vectors of length 1, the same for the same text`, () =>
     servedFrom(name, async (server) => {
       const { data } = await server.post("/v1/embeddings", { input: ["ab c", "abc", "ab c"] });

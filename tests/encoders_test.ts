@@ -12,7 +12,17 @@ import { withTextModel } from "./text_model.ts";
  * in the step, and however many threads compute it.
  */
 
-const ARCHITECTURES = ["bert", "nomic-bert", "nomic-bert-moe", "modern-bert"] as const;
+const ARCHITECTURES = [
+  "bert",
+  "nomic-bert",
+  "nomic-bert-moe",
+  "modern-bert",
+  "neo-bert",
+  "jina-bert-v2",
+  "jina-bert-v3",
+  "eurobert",
+  "llama-embed",
+] as const;
 /** Around the edges of tiles of 64 rows; the last as long as a step that is shared. */
 const LENGTHS = [1, 2, 9, 63, 64, 65, 70, 127, 200, 500, 512];
 

@@ -20,6 +20,11 @@ const KINDS = {
   "nomic-bert": { kinds: ["mean"], labels: 1 },
   "nomic-bert-moe": { kinds: ["mean"], labels: 1 },
   "modern-bert": { kinds: ["cls", "rank"], labels: 1 },
+  "neo-bert": { kinds: ["cls", "rank"], labels: 1 },
+  "jina-bert-v2": { kinds: ["mean"], labels: 1 },
+  "jina-bert-v3": { kinds: ["mean", "cls"], labels: 1 },
+  eurobert: { kinds: ["mean", "last"], labels: 1 },
+  "llama-embed": { kinds: ["mean"], labels: 1 },
 } as const;
 
 /** A score is one number, and which of two roundings is nearer to it is chance: in so many seeds that evens out. */

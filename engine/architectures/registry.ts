@@ -13,7 +13,7 @@ import type { ActivationPrecision, Plan } from "../plan/plan.ts";
 import type { Architecture } from "./architecture.ts";
 import { AFMOE } from "./decoders/afmoe.ts";
 import { BAILINGMOE2 } from "./decoders/bailing_moe2.ts";
-import { BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
+import { BERT, JINA_BERT_V2, JINA_BERT_V3, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders/bert.ts";
 import { DEEPSEEK2 } from "./decoders/deepseek2.ts";
 import { COHERE2, COHERE2MOE, COMMAND_R } from "./decoders/cohere.ts";
 import { DECI } from "./decoders/deci.ts";
@@ -43,6 +43,7 @@ import {
   SEED_OSS,
   STARCODER2,
 } from "./decoders/llama.ts";
+import { EUROBERT, LLAMA_EMBED, NEO_BERT } from "./encoders/llama_encoder.ts";
 import { MELLUM } from "./decoders/mellum.ts";
 import { MINICPM } from "./decoders/minicpm.ts";
 import { MINIMAX_M2 } from "./decoders/minimax_m2.ts";
@@ -103,6 +104,11 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   "nomic-bert": NOMIC_BERT,
   "nomic-bert-moe": NOMIC_BERT_MOE,
   "modern-bert": MODERN_BERT,
+  "neo-bert": NEO_BERT,
+  "jina-bert-v2": JINA_BERT_V2,
+  "jina-bert-v3": JINA_BERT_V3,
+  eurobert: EUROBERT,
+  "llama-embed": LLAMA_EMBED,
   qwen35moe: QWEN35MOE,
   qwen3next: QWEN3NEXT,
   gemma3: GEMMA3,

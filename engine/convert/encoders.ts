@@ -115,6 +115,7 @@ function mustBeGelu(config: Fields, key: string): void {
 
 /** Hugging Face's `bert`, with or without the head of a classifier. */
 export function convertBert(config: Fields, list: TensorList): EncoderParts {
+  if (config.get("position_embedding_type") === "alibi") return convertJinaBertV2(config, list);
   const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
   const head = { dense: `${prefix}pooler.dense`, labels: "classifier" };
   return addBert(config, list, { prefix, unread: 0, head });
@@ -148,11 +149,7 @@ export function addBert(
   norm(list, "token_embd_norm", `${embeddings}LayerNorm`, hidden);
   for (let i = 0; i < shape.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}encoder.layer.${i}.`];
-    for (const part of ["query", "key", "value"]) {
-      affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
-    }
-    affine(list, `${block}attn_output`, `${layer}attention.output.dense`, hidden, hidden);
-    norm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
+    addBertAttention(list, block, layer, hidden);
     affine(list, `${block}ffn_up`, `${layer}intermediate.dense`, feedForward, hidden);
     affine(list, `${block}ffn_down`, `${layer}output.dense`, hidden, feedForward);
     norm(list, `${block}layer_output_norm`, `${layer}output.LayerNorm`, hidden);
@@ -163,6 +160,37 @@ export function addBert(
   affine(list, "cls", names.dense, hidden, hidden);
   affine(list, "cls.output", names.labels, head.labels, hidden);
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
+}
+
+/** The attention half of a layer of BERT's, up to its norm. */
+function addBertAttention(list: TensorList, block: string, layer: string, hidden: number): void {
+  for (const part of ["query", "key", "value"]) {
+    affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
+  }
+  affine(list, `${block}attn_output`, `${layer}attention.output.dense`, hidden, hidden);
+  norm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
+}
+
+/** Jina embeddings v2, which calls itself `bert`: ALiBi's slopes, and GeGLU whose gate and up are one matrix. */
+function convertJinaBertV2(config: Fields, list: TensorList): EncoderParts {
+  mustBeGelu(config, "hidden_act");
+  config.mustBe("feed_forward_type", "geglu", "no other feed-forward part of it is computed");
+  const shape = readShape(config, HUGGING_FACE);
+  const { hidden, feedForward } = shape;
+  const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
+  list.matrix("token_embd", `${prefix}embeddings.word_embeddings`, shape.vocabulary, hidden);
+  const types = tokenTypes(list, `${prefix}embeddings.token_type_embeddings`, config, hidden);
+  norm(list, "token_embd_norm", `${prefix}embeddings.LayerNorm`, hidden);
+  for (let i = 0; i < shape.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}encoder.layer.${i}.`];
+    addBertAttention(list, block, layer, hidden);
+    list.matrix(`${block}ffn_up`, `${layer}mlp.gated_layers`, 2 * feedForward, hidden);
+    affine(list, `${block}ffn_down`, `${layer}mlp.wo`, hidden, feedForward);
+    norm(list, `${block}layer_output_norm`, `${layer}mlp.layernorm`, hidden);
+  }
+  const architecture = "jina-bert-v2";
+  const entries = [...shapeEntries(architecture, shape), ...types];
+  return { architecture, vocabulary: shape.vocabulary, entries };
 }
 
 /** Nomic's `nomic_bert`: with SwiGLU and no biases, or as `nomic-bert-moe` with GELU, biases and experts in some layers. */

@@ -1,3 +1,4 @@
+import { quote } from "../gguf/errors.ts";
 import {
   type DecoderConfig,
   decoderEntries,
@@ -7,6 +8,7 @@ import {
   type Scaling,
 } from "./decoder_config.ts";
 import type { Fields } from "./json.ts";
+import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
 import { interleavedPairs } from "./order.ts";
 import type { TensorList } from "./tensor_list.ts";
@@ -48,7 +50,9 @@ export interface LlamaTraits {
     | "deepseek"
     | "hunyuan-moe"
     | "minimax-m2"
-    | "mellum";
+    | "mellum"
+    | "eurobert"
+    | "llama-embed";
   /** GGUF's pairs of rotated rows are (2i, 2i + 1), where the checkpoint's are (i, i + half). */
   readonly interleavedRope: boolean;
   /** RMSNorm of each query and key head. */
@@ -103,6 +107,24 @@ const MODULES = {
   down: "down_proj",
 };
 type Modules = Readonly<typeof MODULES>;
+
+/** What config.json calls the ways to make one row of a text's, with GGUF's codes. */
+const POOLINGS: Readonly<Record<string, number>> = { avg: 1, cls: 2, last: 3 };
+
+/** Llama's layers where they attend in both directions, without the head that names tokens. */
+export function convertLlamaEncoder(...of: Parameters<typeof convertLlama>): ModelParts {
+  const [config, , , { architecture }] = of;
+  const parts = convertLlama(...of);
+  const entries = [...parts.entries, entry(`${architecture}.attention.causal`, "BOOL", false)];
+  if (config.has("pooling")) {
+    const way = config.string("pooling");
+    if (!Object.hasOwn(POOLINGS, way)) {
+      config.refuse("pooling", quote(way), Object.keys(POOLINGS).map(quote).join(", "));
+    }
+    entries.push(entry(`${architecture}.pooling_type`, "UINT32", POOLINGS[way]));
+  }
+  return { ...parts, entries, tied: true, leftOut: [["masked-token head", /^lm_head\./]] };
+}
 
 /** The tensors and keys of Llama and its like. `prefix` is what stands before `layers.0`. */
 export function convertLlama(

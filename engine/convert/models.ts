@@ -41,7 +41,7 @@ import {
   convertPhi3,
   convertSmolLM3,
 } from "./llama_relatives.ts";
-import { convertLlama, type LlamaTraits } from "./llama.ts";
+import { convertLlama, convertLlamaEncoder, type LlamaTraits } from "./llama.ts";
 import { convertGraniteHybrid } from "./mamba_hybrids.ts";
 import {
   convertHunyuanMoe,
@@ -90,6 +90,8 @@ const SEED_OSS: LlamaTraits = {
   feedForwardNorm: "post_attention_norm",
 };
 const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true, scalings: ["yarn"] };
+const EUROBERT: LlamaTraits = { architecture: "eurobert", interleavedRope: false, headNorms: false };
+const LLAMA_EMBED: LlamaTraits = { ...LLAMA, architecture: "llama-embed" };
 const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
 const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
 
@@ -108,6 +110,8 @@ function llamaLike(traits: LlamaTraits, convert = convertLlama): Kind {
 const MODELS: Readonly<Record<string, Kind>> = {
   granitemoehybrid: { architecture: "granitehybrid", convert: convertGraniteHybrid },
   llama: llamaLike(LLAMA),
+  eurobert: llamaLike(EUROBERT, convertLlamaEncoder),
+  llama_bidirec: llamaLike(LLAMA_EMBED, convertLlamaEncoder),
   mistral: { architecture: "llama", convert: convertMistral },
   qwen2: llamaLike(QWEN2),
   qwen2_vl: llamaLike(QWEN2VL, convertQwenVl),

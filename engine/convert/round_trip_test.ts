@@ -165,6 +165,12 @@ Deno.test("convert: Gemma 3n's tokens beyond the table of layers' inputs have it
 });
 
 const OTHER_CONFIGS: readonly (readonly [what: string, of: Published, config: Config, key: string])[] = [
+  [
+    "Llama Nemotron Embed pooled in no known way",
+    PUBLISHED["Llama Nemotron Embed"],
+    { pooling: "weighted_avg" },
+    "pooling",
+  ],
   ["OLMo 2 with a window", PUBLISHED["OLMo 2"], { sliding_window: 40 }, "sliding_window"],
   ["OLMo 3 without one", PUBLISHED["OLMo 3"], { sliding_window: null }, "sliding_window"],
   [

@@ -158,6 +158,13 @@ export class ArchitectureKeys {
     }
   }
 
+  /** Refuses causal attention, of an architecture that compy computes in both directions. */
+  refuseOneDirection(): void {
+    if (this.metadata.getBoolean(this.name("attention.causal"), false)) {
+      this.refuse("attention.causal", "true", "false, because this architecture attends in both directions");
+    }
+  }
+
   refuse(name: string, found: string, allowed: string): never {
     const key = this.name(name);
     const place = { byte: byteOf(this.metadata, key), field: `key ${quote(key)}` };

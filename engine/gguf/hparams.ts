@@ -100,7 +100,8 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
   const embeddingLength = keys.count("embedding_length", MAX.embeddingLength);
   const contextLength = keys.count("context_length", MAX.contextLength);
   if (!allowed.experts) keys.refuseExperts();
-  if (!allowed.bothDirections) keys.refuseBothDirections();
+  if (allowed.bothDirections) keys.refuseOneDirection();
+  else keys.refuseBothDirections();
   const layers = readLayers(keys, blockCount, allowed);
   const most = (of: keyof LayerShape) => layers.reduce((most, layer) => Math.max(most, layer[of]), 0);
   const headCount = most("heads");

@@ -1,7 +1,8 @@
 /** Seeded encoders as their makers would publish them. */
 import { MODERN, UNIGRAM, WORD_PIECE } from "../checkpoint_tokenizers.ts";
-import { type StoredTensor, storeFloats } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
 import {
+  attentionNames,
   type Config,
   context,
   embedding,
@@ -76,11 +77,78 @@ function nomicExperts(tensors: Map<string, StoredTensor>, floats: (name: string)
   }
 }
 
+/** Of encoders made of Llama's layers. */
+const llamaNames = (prefix: string): Names => [
+  ...attentionNames(prefix),
+  [/^blk\.(\d+)\.ffn_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
+];
+const LLAMAS = layered({ intermediate_size: 768, rms_norm_eps: 1e-6, hidden_act: "silu" });
+const LLAMAS_TOKENS = tinyCheckpoint({ model: "llama", weights: "BF16", layout: "hf", seed: 1 });
+
 export const ENCODERS = {
+  "EuroBERT": {
+    architecture: "eurobert",
+    config: {
+      ...LLAMAS,
+      model_type: "eurobert",
+      num_attention_heads: 4,
+      num_key_value_heads: 2,
+      rope_theta: 250_000,
+    },
+    names: llamaNames("model."),
+    tokenizer: LLAMAS_TOKENS,
+    ids: ["the", [257]],
+    // As checkpoints of masked models have it.
+    change: (tensors) => tensors.set("lm_head.weight", tensors.get("model.embed_tokens.weight")!),
+  },
+  "Llama Nemotron Embed": {
+    architecture: "llama-embed",
+    config: {
+      ...LLAMAS,
+      model_type: "llama_bidirec",
+      pooling: "avg",
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      rope_theta: 5e5,
+      rope_scaling: {
+        rope_type: "llama3",
+        factor: 32,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
+        original_max_position_embeddings: 1024,
+      },
+    },
+    names: llamaNames(""),
+    tokenizer: LLAMAS_TOKENS,
+    ids: ["the", [257]],
+    halves: { headDim: 32 },
+    ownFactors: true,
+  },
   "BERT": {
     architecture: "bert",
     config: { ...BERT, model_type: "bert", max_position_embeddings: 512 },
     names: BERT_NAMES,
+    tokenizer: WORD_PIECE,
+    ids: ["Ab c", [2, 5, 32, 7, 3]],
+  },
+  "Jina embeddings v2": {
+    architecture: "jina-bert-v2",
+    config: {
+      ...BERT,
+      model_type: "bert",
+      hidden_size: 768,
+      intermediate_size: 256,
+      num_hidden_layers: 2,
+      num_attention_heads: 12,
+      position_embedding_type: "alibi",
+      feed_forward_type: "geglu",
+    },
+    names: [
+      ...BERT_NAMES.filter(([, theirs]) => !/position|intermediate|layer\.\$1\.output/.test(theirs)),
+      [/^blk\.(\d+)\.ffn_up$/, "encoder.layer.$1.mlp.gated_layers"],
+      [/^blk\.(\d+)\.ffn_down$/, "encoder.layer.$1.mlp.wo"],
+      [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layer.$1.mlp.layernorm"],
+    ],
     tokenizer: WORD_PIECE,
     ids: ["Ab c", [2, 5, 32, 7, 3]],
   },

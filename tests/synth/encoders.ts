@@ -24,21 +24,21 @@ function writeCounts(file: SynthFile, shape: EncoderShape): void {
 }
 
 /** The matrix NAME.weight and a bias. */
-function affine(file: SynthFile, name: string, columns: number, rows: number): void {
+export function affine(file: SynthFile, name: string, columns: number, rows: number): void {
   file.matrix(name, columns, rows);
   file.vector(`${name}.bias`, rows, 0, 0.1);
 }
 
-function norm(file: SynthFile, name: string, width: number, biased = true): void {
+export function norm(file: SynthFile, name: string, width: number, biased = true): void {
   file.vector(`${name}.weight`, width, NORM);
   if (biased) file.vector(`${name}.bias`, width, 0, 0.3);
 }
 
 /** The table of tokens, that of their types, and a norm. */
-function writeEmbeddings(file: SynthFile, { embedding, vocabulary }: EncoderShape): void {
+function writeEmbeddings(file: SynthFile, { embedding, vocabulary }: EncoderShape, types = 2): void {
   file.matrix("token_embd", embedding, vocabulary);
-  file.sink.set("tokenizer.ggml.token_type_count", "UINT32", 2);
-  file.floats("token_types.weight", [embedding, 2], (random) => 0.02 * random.normal());
+  file.sink.set("tokenizer.ggml.token_type_count", "UINT32", types);
+  file.floats("token_types.weight", [embedding, types], (random) => 0.02 * random.normal());
 }
 
 export const BERT: Family<EncoderShape> = {
@@ -109,6 +109,70 @@ export const NOMIC_BERT: Family<EncoderShape> = {
       file.matrix(`${block}.ffn_gate`, embedding, feedForward);
       file.matrix(`${block}.ffn_up`, embedding, feedForward);
       file.matrix(`${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+};
+
+/** Positions by slopes, GeGLU whose gate and up are one matrix; heads that are no power of two. */
+export const JINA_BERT_V2: Family<EncoderShape> = {
+  encoder: true,
+  tiny: { ...TINY, embedding: 768, feedForward: 256, layers: 2, heads: 12 },
+  real: {
+    "jina-embeddings-v2-base-en": {
+      embedding: 768,
+      feedForward: 3072,
+      layers: 12,
+      vocabulary: 30_528,
+      context: 8192,
+      heads: 12,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    writeEmbeddings(file, shape);
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      for (const part of ["q", "k", "v", "output"]) {
+        affine(file, `${block}.attn_${part}`, embedding, embedding);
+      }
+      norm(file, `${block}.attn_output_norm`, embedding);
+      file.matrix(`${block}.ffn_up`, embedding, 2 * feedForward);
+      affine(file, `${block}.ffn_down`, feedForward, embedding);
+      norm(file, `${block}.layer_output_norm`, embedding);
+    }
+  },
+};
+
+/** Rotary positions, biases everywhere, and one type of tokens. */
+export const JINA_BERT_V3: Family<EncoderShape> = {
+  encoder: true,
+  tiny: { ...TINY, heads: 4 },
+  real: {
+    "jina-embeddings-v3": {
+      embedding: 1024,
+      feedForward: 4096,
+      layers: 24,
+      vocabulary: 250_002,
+      context: 8192,
+      heads: 16,
+    },
+  },
+  write(file, shape) {
+    const { embedding, feedForward } = shape;
+    writeCounts(file, shape);
+    file.key("rope.freq_base", "FLOAT32", 20_000);
+    writeEmbeddings(file, shape, 1);
+    norm(file, "token_embd_norm", embedding);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      affine(file, `${block}.attn_qkv`, embedding, 3 * embedding);
+      affine(file, `${block}.attn_output`, embedding, embedding);
+      norm(file, `${block}.attn_output_norm`, embedding);
+      affine(file, `${block}.ffn_up`, embedding, feedForward);
+      affine(file, `${block}.ffn_down`, feedForward, embedding);
       norm(file, `${block}.layer_output_norm`, embedding);
     }
   },

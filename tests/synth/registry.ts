@@ -9,7 +9,8 @@ import { DEEPSEEK2, DEEPSEEK2_LITE } from "./latent.ts";
 import { LFM2, LFM2MOE } from "./lfm2.ts";
 import { GPT_OSS } from "./gpt_oss.ts";
 import { ARCEE } from "./arcee.ts";
-import { BERT, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
+import { BERT, JINA_BERT_V2, JINA_BERT_V3, MODERN_BERT, NOMIC_BERT, NOMIC_BERT_MOE } from "./encoders.ts";
+import { EUROBERT, LLAMA_EMBED, NEO_BERT } from "./llama_encoders.ts";
 import { GEMMA, HUNYUAN_DENSE, LLAMA, MAINCODER, QWEN2, QWEN3, SEED_OSS } from "./llama.ts";
 import { COHERE2MOE, COHERE2MOE_SHARED } from "./cohere2moe.ts";
 import { COHERE2, COMMAND_R, COMMAND_R_PLUS, NEMOTRON, STARCODER2 } from "./layer_normed.ts";
@@ -49,6 +50,11 @@ const ALL = {
   "nomic-bert": NOMIC_BERT,
   "nomic-bert-moe": NOMIC_BERT_MOE,
   "modern-bert": MODERN_BERT,
+  "neo-bert": NEO_BERT,
+  "jina-bert-v2": JINA_BERT_V2,
+  "jina-bert-v3": JINA_BERT_V3,
+  eurobert: EUROBERT,
+  "llama-embed": LLAMA_EMBED,
   llama: LLAMA,
   deci: DECI,
   cohere2: COHERE2,

@@ -5,6 +5,7 @@
 import { encodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
 import { loadEngine } from "../../engine/load.ts";
+import { parseGguf } from "../../engine/gguf/reader.ts";
 import { normalized, relevance } from "../../engine/answers/rows.ts";
 import { digest } from "../../tests/parity_cases.ts";
 import { synthesize } from "../../tests/synth/synth.ts";
@@ -44,6 +45,7 @@ async function answersOf(model: TextModel, folder: string, installed: string) {
   const tokens = JSON.stringify(tokensOf(model, engine));
   await engine.close();
   const exact = await run("python3", [EXACT, "--pool", model.kind, path], folder, tokens);
+  if (model.options.architecture === "neo-bert") await Deno.writeFile(path, partsInTurn(bytes));
   const ranks = model.kind === "rank";
   const input = ranks ? JSON.stringify(PAIRS) : tokens;
   const peer = await run(
@@ -60,6 +62,27 @@ async function answersOf(model: TextModel, folder: string, installed: string) {
       ? lines<number>(peer)
       : lines<number[]>(peer).map((row) => packed(Float32Array.from(row))),
   };
+}
+
+/**
+ * NeoBERT's heads as llama.cpp reads them: all queries, all keys, all values. Its converter leaves them as the checkpoint has them, a head's three
+ * together, so that of a converted file it computes another model.
+ */
+function partsInTurn(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  const { metadata, tensors } = parseGguf(bytes);
+  const heads = metadata.getCount("neo-bert.attention.head_count");
+  const turned = bytes.slice();
+  for (const { name, offset, byteLength } of tensors.values()) {
+    if (!name.endsWith(".attn_qkv.weight")) continue;
+    const size = byteLength / (3 * heads);
+    for (let head = 0; head < heads; head++) {
+      for (let part = 0; part < 3; part++) {
+        const from = offset + (3 * head + part) * size;
+        turned.set(bytes.subarray(from, from + size), offset + (heads * part + head) * size);
+      }
+    }
+  }
+  return turned;
 }
 
 function lines<T>(text: string): T[] {

@@ -9,19 +9,20 @@ import { glu } from "../../plan/ops/glu.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import { rotate } from "../../plan/ops/rotate.ts";
-import { textAttention } from "../../plan/ops/text_attention.ts";
+import type { Activation } from "../../plan/plan.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { fusedHeads, hasFineValues, poolEncoder, separateHeads, tokenTypes } from "./encoder.ts";
+import { attendBothWays, layerHeads, poolEncoder, tokenTypes } from "./encoder.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /** What tells BERT and its relatives apart. */
 interface BertTraits {
-  /** Learned positions; otherwise queries and keys are rotated. */
-  readonly learned: boolean;
-  /** The feed-forward half is SwiGLU; otherwise GELU, as llama.cpp has it, by its approximation with tanh. */
-  readonly gated: boolean;
+  /** Positions are learned, queries and keys are rotated, or scores fall with the distance. */
+  readonly positions: "learned" | "rotated" | "slopes";
+  /** The activation of the feed-forward half's gate; otherwise it has none, and GELU, as llama.cpp has it, by its approximation with tanh. */
+  readonly gate?: Activation;
+  /** Gate and up are one tensor, but in older files. */
+  readonly gateInUp?: boolean;
   /** Some layers have a mixture of experts instead. */
   readonly experts?: boolean;
 }
@@ -36,54 +37,76 @@ function bertLike(traits: BertTraits): Architecture {
   };
 }
 
-export const BERT = bertLike({ learned: true, gated: false });
-export const NOMIC_BERT = bertLike({ learned: false, gated: true });
-export const NOMIC_BERT_MOE = bertLike({ learned: false, gated: false, experts: true });
+export const BERT = bertLike({ positions: "learned" });
+export const NOMIC_BERT = bertLike({ positions: "rotated", gate: "silu" });
+export const NOMIC_BERT_MOE = bertLike({ positions: "rotated", experts: true });
+/** Jina embeddings v2, but for code, whose heads are normed. Source: "Jina Embeddings 2" (arXiv 2310.19923). */
+export const JINA_BERT_V2 = bertLike({ positions: "slopes", gate: "gelu", gateInUp: true });
+/** Jina embeddings v3, with an adapter merged into its layers or as they are. Source: "jina-embeddings-v3" (arXiv 2409.10173). */
+export const JINA_BERT_V3 = bertLike({ positions: "rotated" });
 
 /**
  * BERT's encoder, whose norms come after each half of a layer, and with rotary positions and SwiGLU Nomic's, or experts in some
  * layers. All tokens are of the first type. Source: "BERT" (arXiv 1810.04805), "Nomic Embed" (2402.01613), "Training Sparse Mixture Of
  * Experts Text Embedding Models" (2502.07972).
  */
-function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, { learned, gated, experts }: BertTraits): Value {
+function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, traits: BertTraits): Value {
+  const { positions } = traits;
   const eps = h.epsilon;
-  const mixtures = experts ? readMixtures(b, h) : undefined;
+  const mixtures = traits.experts ? readMixtures(b, h) : undefined;
   const tokens = embed(b, "token_embd", h.vocabSize, h.embeddingLength);
   embedPositions(b, tokens, {
-    positions: learned ? { name: "position_embd", count: h.contextLength } : undefined,
+    positions: positions === "learned" ? { name: "position_embd", count: h.contextLength } : undefined,
     types: tokenTypes(b),
   });
   let x = layerNorm(b, tokens, "token_embd_norm", eps);
-  const table = learned ? undefined : ropeTable(b, rope.angles());
+  const sight = {
+    table: positions === "rotated" ? ropeTable(b, rope.angles()) : undefined,
+    slopes: positions === "slopes" ? readSlopes(b, h) : [],
+  };
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const fused = b.file.tensors.has(`${name("attn_qkv")}.weight`);
-    const [q, k, v] = (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
-    if (table) {
-      for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
-        rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
-      }
-    }
-    const heads = {
-      heads: h.headCount,
-      kvHeads: h.headCountKv,
-      headDim: h.keyLength,
-      reader: name("attn_output"),
-    };
-    const attn = textAttention(b, [q, k, v], heads, 1 / Math.sqrt(h.keyLength));
+    const attn = attendBothWays(b, layerHeads(b, x, h, name, layer), h, sight, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     const between = layerNorm(b, x, name("attn_output_norm"), eps);
 
     if (mixtures?.isMixture(layer)) mixtures.add(between, name);
     else {
-      const ffn = gated
-        ? glu(b, between, name("ffn_gate"), name("ffn_up"), h.feedForwardLength)
-        : activated(b, between, name("ffn_up"), h.feedForwardLength, "gelu");
+      const ffn = inner(b, between, h.feedForwardLength, traits, name);
       linear(b, ffn, [{ name: name("ffn_down"), rows: h.embeddingLength, addTo: between }]);
     }
     x = layerNorm(b, between, name("layer_output_norm"), eps);
   }
   return x;
+}
+
+/** What a layer's feed-forward half has between its matrices. */
+function inner(
+  b: PlanBuilder,
+  x: Value,
+  width: number,
+  { gate, gateInUp }: BertTraits,
+  name: TensorName,
+): Value {
+  const up = name("ffn_up");
+  if (!gate) return activated(b, x, up, width, "gelu");
+  const one = gateInUp && !b.file.tensors.has(`${name("ffn_gate")}.weight`);
+  return glu(b, x, one ? up : name("ffn_gate"), up, width, gate);
+}
+
+const ALIBI_BITS = 8;
+
+/**
+ * ALiBi's slopes: powers of two from 2^(-8/n) down to 2^-8, for the largest power of two n of the heads; the others' lie between
+ * those. Source: "Train Short, Test Long" (arXiv 2108.12409).
+ */
+function readSlopes(b: PlanBuilder, { headCount }: Hparams): number[] {
+  const keys = ArchitectureKeys.of(b.file.metadata);
+  const bias = keys.scale("attention.max_alibi_bias", ALIBI_BITS);
+  if (bias !== ALIBI_BITS) keys.refuse("attention.max_alibi_bias", String(bias), String(ALIBI_BITS));
+  const n = 2 ** Math.floor(Math.log2(headCount));
+  const bits = (i: number) => i < n ? i + 1 : i - n + 0.5;
+  return Array.from({ length: headCount }, (_, i) => 2 ** (-ALIBI_BITS * bits(i) / n));
 }
 
 const MAX_PERIOD = 1024;

@@ -1,4 +1,5 @@
 /** What encoders have in common: models that read texts in both directions and give rows of them, and no tokens. */
+import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { Hparams } from "../../gguf/hparams.ts";
 import { type ModelPooling, RANK_HEAD } from "../../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
@@ -7,7 +8,8 @@ import type { Learned } from "../../plan/ops/embed_positions.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { fused, linear } from "../../plan/ops/matmul.ts";
 import { pool } from "../../plan/ops/pool.ts";
-import type { HeadColumns } from "../../plan/ops/text_attention.ts";
+import { rotate, type RotateOptions } from "../../plan/ops/rotate.ts";
+import { type HeadColumns, textAttention, type TextSight } from "../../plan/ops/text_attention.ts";
 import type { TensorName } from "../architecture.ts";
 import { textRow } from "../text_row.ts";
 
@@ -20,6 +22,18 @@ type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
  */
 export function hasFineValues(layer: number): boolean {
   return layer % 2 === 0;
+}
+
+/** The heads of a layer, whose matrices are one or apart. */
+export function layerHeads(
+  b: PlanBuilder,
+  x: Value,
+  h: Hparams,
+  name: TensorName,
+  layer: number,
+): QueriesKeysValues {
+  const fused = b.file.tensors.has(`${name("attn_qkv")}.weight`);
+  return (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
 }
 
 /** The heads of a layer, whose matrices are apart. */
@@ -57,6 +71,41 @@ export function fusedHeads(
   return [{ value, column: 0 }, { value, column: queries }, { value, column: queries + keys }];
 }
 
+/** The heads of a layer whose matrices are one: a head's query, its key and its value, then the next head's. */
+export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorName): QueriesKeysValues {
+  const step = 3 * h.keyLength;
+  const [value] = linear(b, x, [{ name: name("attn_qkv"), rows: step * h.headCount }]);
+  const part = (i: number) => ({ value, column: i * h.keyLength, step });
+  return [part(0), part(1), part(2)];
+}
+
+/** How heads are turned and normed before they attend, and how far they see. */
+export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextSight {
+  /** Angles of the leading dimensions that are rotated; without it heads have no positions. */
+  readonly table?: Value;
+  /** RMSNorm of each query and key head, before rotation. */
+  readonly headNorms?: boolean;
+}
+
+/** What a layer's heads read in both directions: [rows, heads x headDim]. */
+export function attendBothWays(
+  b: PlanBuilder,
+  [q, k, v]: QueriesKeysValues,
+  h: Hparams,
+  { table, headNorms, interleaved, ...sight }: TwoWays,
+  name: TensorName,
+): Value {
+  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
+  if (table) {
+    const turn = { table, rotated: h.ropeDimensionCount, interleaved, eps: h.epsilon };
+    const norm = (part: string) => headNorms ? name(part) : undefined;
+    rotate(b, q, heads, headDim, { ...turn, norm: norm("attn_q_norm") });
+    rotate(b, k, kvHeads, headDim, { ...turn, norm: norm("attn_k_norm") });
+  }
+  const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
+  return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), sight);
+}
+
 /** The embeddings of token types, where the file has them. */
 export function tokenTypes({ file }: PlanBuilder): Learned["types"] {
   const tensor = file.tensors.get("token_types.weight");
@@ -92,4 +141,18 @@ export function poolEncoder(
   if (b.file.tensors.has(`${HEAD}.weight`)) row = activated(b, row, HEAD, embeddingLength, activation);
   if (b.file.tensors.has(`${HEAD}.norm.weight`)) row = layerNorm(b, row, `${HEAD}.norm`, epsilon);
   return textRow(b, row, RANK_HEAD, labels);
+}
+
+/** A row for each text, of rows that are normed first. Throws GgufError where the file asks to rank. */
+export function poolNormed(
+  b: PlanBuilder,
+  x: Value,
+  { epsilon: eps }: Hparams,
+  { kind }: ModelPooling,
+): Value {
+  if (kind === "rank") {
+    const keys = ArchitectureKeys.of(b.file.metadata);
+    return keys.refuse("pooling_type", "4", "mean, cls or last; this model does not rank");
+  }
+  return pool(b, x, kind, { name: "output_norm", eps });
 }

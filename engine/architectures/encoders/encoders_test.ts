@@ -7,14 +7,34 @@ import { isEncoder, type Plan } from "../../plan/plan.ts";
 import { printPlan } from "../../plan/print.ts";
 import { buildPlan } from "../registry.ts";
 
-type Name = "bert" | "nomic-bert" | "nomic-bert-moe" | "modern-bert";
+const NAMES = [
+  "bert",
+  "nomic-bert",
+  "nomic-bert-moe",
+  "modern-bert",
+  "neo-bert",
+  "jina-bert-v2",
+  "jina-bert-v3",
+  "eurobert",
+  "llama-embed",
+] as const;
+type Name = typeof NAMES[number];
+const isLlamas = (name: Name) => name === "eurobert" || name === "llama-embed";
 type Keys = Readonly<Record<string, number | boolean | string | undefined>>;
 type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
 
 const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
 const EXPERTS = 3;
 /** Keys of single architectures. */
+const LLAMAS: Keys = {
+  "attention.layer_norm_rms_epsilon": 1e-6,
+  "attention.layer_norm_epsilon": undefined,
+  "attention.head_count_kv": 2,
+};
 const OWN: Readonly<Partial<Record<string, Keys>>> = {
+  "neo-bert": { ...LLAMAS, "attention.head_count_kv": undefined },
+  eurobert: LLAMAS,
+  "llama-embed": LLAMAS,
   "modern-bert": { "attention.sliding_window": 16 },
   "nomic-bert-moe": { moe_every_n_layers: 2, expert_count: EXPERTS, expert_used_count: 2 },
 };
@@ -30,7 +50,44 @@ const KEYS: Keys = {
   "attention.layer_norm_epsilon": 1e-12,
 };
 
+/** Of NeoBERT, whose layers have Llama's in fewer tensors. */
+function neosShapes(): Record<string, readonly number[]> {
+  const shapes: Record<string, readonly number[]> = {
+    token_embd: [WIDTH, TOKENS.length],
+    "enc.output_norm": [WIDTH],
+  };
+  for (const layer of [0, 1]) {
+    const add = (name: string, ...shape: number[]) => shapes[`blk.${layer}.${name}`] = shape;
+    for (const norm of ["attn_norm", "ffn_norm"]) add(norm, WIDTH);
+    add("attn_qkv", WIDTH, 3 * WIDTH);
+    add("attn_output", WIDTH, WIDTH);
+    add("ffn_up", WIDTH, 2 * FEED_FORWARD);
+    add("ffn_down", FEED_FORWARD, WIDTH);
+  }
+  return shapes;
+}
+
+/** Of encoders made of Llama's layers. */
+function llamasShapes(): Record<string, readonly number[]> {
+  const shapes: Record<string, readonly number[]> = {
+    token_embd: [WIDTH, TOKENS.length],
+    output_norm: [WIDTH],
+  };
+  for (const layer of [0, 1]) {
+    const add = (name: string, ...shape: number[]) => shapes[`blk.${layer}.${name}`] = shape;
+    for (const norm of ["attn_norm", "ffn_norm"]) add(norm, WIDTH);
+    add("attn_q", WIDTH, WIDTH);
+    for (const part of ["k", "v"]) add(`attn_${part}`, WIDTH, WIDTH / 2);
+    add("attn_output", WIDTH, WIDTH);
+    for (const part of ["gate", "up"]) add(`ffn_${part}`, WIDTH, FEED_FORWARD);
+    add("ffn_down", FEED_FORWARD, WIDTH);
+  }
+  return shapes;
+}
+
 function shapesOf(architecture: Name): Record<string, readonly number[]> {
+  if (isLlamas(architecture)) return llamasShapes();
+  if (architecture === "neo-bert") return neosShapes();
   const shapes: Record<string, readonly number[]> = {
     token_embd: [WIDTH, TOKENS.length],
     token_embd_norm: [WIDTH],
@@ -49,7 +106,8 @@ function shapesOf(architecture: Name): Record<string, readonly number[]> {
       add("ffn_up_exps", WIDTH, FEED_FORWARD, EXPERTS);
       add("ffn_down_exps", FEED_FORWARD, WIDTH, EXPERTS);
     } else {
-      add("ffn_up", WIDTH, modern ? 2 * FEED_FORWARD : FEED_FORWARD);
+      const isOne = modern || architecture === "jina-bert-v2";
+      add("ffn_up", WIDTH, isOne ? 2 * FEED_FORWARD : FEED_FORWARD);
       add("ffn_down", FEED_FORWARD, WIDTH);
     }
     if (architecture === "nomic-bert") add("ffn_gate", WIDTH, FEED_FORWARD);
@@ -89,14 +147,17 @@ function fileWith(
 
 const plan = (...parts: Parameters<typeof fileWith>): Plan => buildPlan(fileWith(...parts));
 
-for (const architecture of ["bert", "nomic-bert", "nomic-bert-moe", "modern-bert"] as const) {
-  Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools by mean unless the file says otherwise`, () => {
+for (const architecture of NAMES) {
+  Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools as its makers do unless the file says otherwise`, () => {
     const built = plan(architecture);
     assert(isEncoder(built));
     assertEquals([built.kv.layers.length, built.states.length], [0, 0]);
     const text = printPlan(built);
-    assert(text.includes("mean)") && !text.includes("candidates"), text);
-    assert(printPlan(plan(architecture, { pooling_type: 2 })).includes("cls)"));
+    assert(
+      text.includes(architecture === "neo-bert" ? "cls)" : "mean)") && !text.includes("candidates"),
+      text,
+    );
+    assert(printPlan(plan(architecture, { pooling_type: 3 })).includes("last)"));
   });
 }
 
@@ -111,6 +172,57 @@ Deno.test("modern-bert: layers slide but for every third, from the first on, by 
   const windows = built.ops.flatMap((op) => op.op === "text_attention" ? [op.window] : []);
   assertEquals(windows, [0, 16, 16, 0]);
   assertEquals(built.rope.length, 2);
+});
+
+Deno.test("encoders: keys are turned in the pairs that each one's files have, or not at all", () => {
+  const turned = NAMES.map((name) => {
+    const rotations = plan(name).ops.filter((op) => op.op === "rotate");
+    return [name, rotations.length, rotations.some((op) => op.op === "rotate" && op.interleaved)];
+  });
+  assertEquals(turned, [
+    ["bert", 0, false],
+    ["nomic-bert", 4, false],
+    ["nomic-bert-moe", 4, false],
+    ["modern-bert", 4, false],
+    ["neo-bert", 4, true],
+    ["jina-bert-v2", 0, false],
+    ["jina-bert-v3", 4, false],
+    ["eurobert", 4, false],
+    ["llama-embed", 4, true],
+  ]);
+});
+
+Deno.test("eurobert: a layer's heads may be one matrix, and the matrix for logits is left out of llama-embed", () => {
+  const one: Record<string, readonly number[] | undefined> = {};
+  for (const layer of [0, 1]) {
+    for (const part of ["q", "k", "v"]) one[`blk.${layer}.attn_${part}`] = undefined;
+    one[`blk.${layer}.attn_qkv`] = [WIDTH, 2 * WIDTH];
+  }
+  assert(printPlan(plan("eurobert", {}, one)).includes("blk.1.attn_qkv.weight"));
+  const output = { output: [WIDTH, TOKENS.length] };
+  assert(!printPlan(plan("llama-embed", {}, output)).includes("output.weight ["));
+});
+
+Deno.test("jina-bert-v2: scores fall with the distance by ALiBi's slopes; gate and up are one tensor, or two as in older files", () => {
+  const slopes = plan("jina-bert-v2").ops.flatMap((op) =>
+    op.op === "text_attention" ? [op.slopes.map(({ slope }) => Math.log2(slope))] : []
+  );
+  assertEquals(slopes, [[-2, -4, -6, -8], [-2, -4, -6, -8]]);
+  const two: Record<string, readonly number[]> = {};
+  for (const layer of [0, 1]) {
+    for (const part of ["gate", "up"]) two[`blk.${layer}.ffn_${part}`] = [WIDTH, FEED_FORWARD];
+  }
+  for (const tensors of [{}, two]) {
+    const { ops } = plan("jina-bert-v2", {}, tensors);
+    assertEquals(ops.flatMap((op) => op.op === "glu" ? [op.activation] : []), ["gelu", "gelu"]);
+  }
+});
+
+Deno.test("neo-bert: a head's query, key and value stand side by side", () => {
+  const { ops } = plan("neo-bert");
+  const places = ops.flatMap((op) => op.op === "text_attention" ? [op.q, op.k, op.v] : []);
+  assertEquals(places.slice(0, 3).map(({ column, step }) => [column, step]), [[0, 48], [16, 48], [32, 48]]);
+  assertEquals(new Set(places.slice(0, 3).map(({ buffer }) => buffer)).size, 1);
 });
 
 Deno.test("encoders: attention multiplies in 16 bits where what reads it does in 8, and in floats for files of floats, fine plans and narrow heads", () => {
@@ -241,6 +353,81 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
     () => fileWith("modern-bert", {}, { "blk.0.attn_norm": [WIDTH] }),
     'tensor "blk.0.attn_norm.weight"',
   ],
+  ...NAMES.map((name) =>
+    [
+      `causal attention in ${name}`,
+      () => fileWith(name, { "attention.causal": true }),
+      `key "${name}.attention.causal"`,
+    ] as const
+  ),
+  [
+    "another strength of ALiBi",
+    () => fileWith("jina-bert-v2", { "attention.max_alibi_bias": 4 }),
+    'key "jina-bert-v2.attention.max_alibi_bias"',
+  ],
+  [
+    "heads that are normed, as those of Jina's model for code",
+    () => fileWith("jina-bert-v2", {}, { "blk.0.attn_q_norm": [WIDTH] }),
+    'tensor "blk.0.attn_q_norm.weight"',
+  ],
+  [
+    "a feed-forward half without a gate",
+    () => fileWith("jina-bert-v2", {}, { "blk.1.ffn_up": [WIDTH, FEED_FORWARD] }),
+    'tensor "blk.1.ffn_up.weight"',
+  ],
+  [
+    "fewer KV heads",
+    () => fileWith("neo-bert", { "attention.head_count_kv": 2 }),
+    'key "neo-bert.attention.head_count_kv"',
+  ],
+  [
+    "another last norm",
+    () => fileWith("neo-bert", {}, { "enc.output_norm": undefined, output_norm: [WIDTH] }),
+    'tensor "enc.output_norm.weight"',
+  ],
+  [
+    "heads whose matrices are apart",
+    () => fileWith("neo-bert", {}, { "blk.0.attn_qkv": undefined, "blk.0.attn_q": [WIDTH, WIDTH] }),
+    'tensor "blk.0.attn_qkv.weight"',
+  ],
+  ["experts", () => fileWith("jina-bert-v3", { expert_count: 8 }), 'key "jina-bert-v3.expert_count"'],
+  [
+    "positions that are learned",
+    () => fileWith("jina-bert-v3", {}, { position_embd: [WIDTH, CONTEXT] }),
+    'tensor "position_embd.weight"',
+  ],
+  [
+    "a gate where there is none",
+    () => fileWith("jina-bert-v3", {}, { "blk.0.ffn_gate": [WIDTH, FEED_FORWARD] }),
+    'tensor "blk.0.ffn_gate.weight"',
+  ],
+  [
+    "another kind of epsilon",
+    () => fileWith("eurobert", { ...KEYS, "attention.layer_norm_rms_epsilon": undefined }),
+    'key "eurobert.attention.layer_norm_rms_epsilon"',
+  ],
+  ["a head that ranks", () => fileWith("eurobert", { pooling_type: 4 }), 'tensor "cls.output.weight"'],
+  [
+    "a head that ranks",
+    () => fileWith("llama-embed", { pooling_type: 4 }, { "cls.output": [WIDTH, 1] }),
+    'key "llama-embed.pooling_type"',
+  ],
+  [
+    "no last norm",
+    () => fileWith("eurobert", {}, { output_norm: undefined }),
+    'tensor "output_norm.weight"',
+  ],
+  [
+    "a matrix for logits",
+    () => fileWith("eurobert", {}, { output: [WIDTH, TOKENS.length] }),
+    'tensor "output.weight"',
+  ],
+  [
+    "fewer KV heads than its matrices have",
+    () => fileWith("llama-embed", { "attention.head_count_kv": 1 }),
+    'tensor "blk.0.attn_k.weight"',
+  ],
+  ["experts", () => fileWith("llama-embed", { expert_count: 8 }), 'key "llama-embed.expert_count"'],
   [
     "an activation that is not computed",
     () => fileWith("modern-bert", { hidden_activation: "relu" }),
@@ -254,7 +441,7 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
 ];
 
 for (const [what, file, field] of BAD) {
-  Deno.test(`encoders: a file is refused at load with ${what}`, () => {
+  Deno.test(`encoders: a file is refused at load with ${what} (${field})`, () => {
     const error = assertThrows(() => buildPlan(file()), GgufError);
     assertEquals(error.field, field, error.message);
   });

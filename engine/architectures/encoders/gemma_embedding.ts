@@ -3,11 +3,8 @@ import type { Hparams } from "../../gguf/hparams.ts";
 import type { ModelPooling } from "../../gguf/pooling.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { linear } from "../../plan/ops/matmul.ts";
-import { pool } from "../../plan/ops/pool.ts";
-import { rotate } from "../../plan/ops/rotate.ts";
-import { textAttention } from "../../plan/ops/text_attention.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { separateHeads } from "./encoder.ts";
+import { attendBothWays, poolNormed, separateHeads } from "./encoder.ts";
 import { buildGemma3, GEMMA3_WINDOWS, type Seen } from "../decoders/gemma3.ts";
 import { textRow } from "../text_row.ts";
 
@@ -25,28 +22,15 @@ export const GEMMA_EMBEDDING: Architecture = {
   pool: poolEmbedding,
 };
 
-function attentionHalf(
-  b: PlanBuilder,
-  x: Value,
-  h: Hparams,
-  { table, window }: Seen,
-  name: TensorName,
-): Value {
-  const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
-  const [q, k, v] = separateHeads(b, x, h, name);
-  const turn = { table, rotated: h.ropeDimensionCount, eps: h.epsilon };
-  rotate(b, q, heads, headDim, { ...turn, norm: name("attn_q_norm") });
-  rotate(b, k, kvHeads, headDim, { ...turn, norm: name("attn_k_norm") });
-  const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
-  const attn = textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), window);
+function attentionHalf(b: PlanBuilder, x: Value, h: Hparams, seen: Seen, name: TensorName): Value {
+  const attn = attendBothWays(b, separateHeads(b, x, h, name), h, { ...seen, headNorms: true }, name);
   return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
 }
 
-function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, { kind }: ModelPooling): Value {
-  const keys = ArchitectureKeys.of(b.file.metadata);
-  if (kind === "rank") return keys.refuse("pooling_type", "4", "mean, cls or last; this model does not rank");
-  const pooled = pool(b, x, kind, { name: "output_norm", eps: h.epsilon });
+function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, pooling: ModelPooling): Value {
+  const pooled = poolNormed(b, x, h, pooling);
   if (!b.file.tensors.has("dense_2.weight") && !b.file.tensors.has("dense_3.weight")) return pooled;
+  const keys = ArchitectureKeys.of(b.file.metadata);
   const features = textRow(b, pooled, "dense_2", keys.count("dense_2_feat_out", MAX_FEATURES));
   return textRow(b, features, "dense_3", h.embeddingLength);
 }

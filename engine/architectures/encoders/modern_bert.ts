@@ -7,11 +7,9 @@ import { glu } from "../../plan/ops/glu.ts";
 import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import { rotate } from "../../plan/ops/rotate.ts";
-import { textAttention } from "../../plan/ops/text_attention.ts";
 import type { Activation } from "../../plan/plan.ts";
 import type { Architecture } from "../architecture.ts";
-import { fusedHeads, hasFineValues, poolEncoder } from "./encoder.ts";
+import { attendBothWays, fusedHeads, hasFineValues, poolEncoder } from "./encoder.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /** Of so many layers the first sees whole texts, the others a window. */
@@ -52,18 +50,9 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const attnIn = layer === 0 ? x : layerNorm(b, x, name("attn_norm"), eps);
-    const [q, k, v] = fusedHeads(b, attnIn, h, name, hasFineValues(layer));
-    const table = slides[layer] ? sliding : full;
-    for (const [at, heads] of [[q, h.headCount], [k, h.headCountKv]] as const) {
-      rotate(b, at, heads, h.keyLength, { table, rotated: h.ropeDimensionCount });
-    }
-    const heads = {
-      heads: h.headCount,
-      kvHeads: h.headCountKv,
-      headDim: h.keyLength,
-      reader: name("attn_output"),
-    };
-    const attn = textAttention(b, [q, k, v], heads, 1 / Math.sqrt(h.keyLength), slides[layer] ? window : 0);
+    const heads = fusedHeads(b, attnIn, h, name, hasFineValues(layer));
+    const sight = slides[layer] ? { table: sliding, window } : { table: full };
+    const attn = attendBothWays(b, heads, h, sight, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 
     const ffnIn = layerNorm(b, x, name("ffn_norm"), eps);

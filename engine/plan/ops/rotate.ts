@@ -10,6 +10,7 @@ export const ROTATE = opKind({
   operands: {
     x: floats("update"),
     column: integer,
+    step: integer,
     heads: integer,
     headDim: integer,
     table: floats("read"),
@@ -19,7 +20,9 @@ export const ROTATE = opKind({
     eps: real,
   },
   text: (op, t) => {
-    const what = `${op.heads} heads of ${op.headDim} from column ${op.column}, rotated ${op.rotated}` +
+    const apart = op.step === op.headDim ? "" : ` every ${op.step}`;
+    const what =
+      `${op.heads} heads of ${op.headDim} from column ${op.column}${apart}, rotated ${op.rotated}` +
       (op.interleaved ? " interleaved" : "");
     const operands = [t.buffers(op.x, op.table), t.tensors(op.norm)].filter(Boolean);
     return `rotate(${operands.join(", ")}; ${what})`;
@@ -39,15 +42,17 @@ export interface RotateOptions {
 /** Turns `heads` heads of queries or keys by their positions, in place. */
 export function rotate(
   b: PlanBuilder,
-  { value, column }: HeadColumns,
+  at: HeadColumns,
   heads: number,
   headDim: number,
   { table, rotated, interleaved = false, norm, eps = 0 }: RotateOptions,
 ): void {
+  const { value, column, step = headDim } = at;
   b.push({
     op: "rotate",
     x: b.asFloat(value),
     column,
+    step,
     heads,
     headDim,
     table: b.asFloat(table),

@@ -4,12 +4,11 @@ use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
-use crate::program::Operands;
+use crate::program::{HeadPlace, Operands};
 
 pub struct Rotate {
     x: usize,
-    /// Where the heads begin in a row.
-    column: usize,
+    place: HeadPlace,
     heads: usize,
     table: usize,
     norm: Option<usize>,
@@ -18,10 +17,10 @@ pub struct Rotate {
 
 impl Decode for Rotate {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let (x, column, heads, head_dim) = (o.step_float(None)?, o.size()?, o.size()?, o.size()?);
+        let (x, place, heads, head_dim) = (o.step_float(None)?, o.head_place()?, o.size()?, o.size()?);
         let (table, norm) = (o.step_float(None)?, o.optional()?);
         let (rotated, interleaved, eps) = (o.size()?, o.flag()?, o.f32()?);
-        o.heads_within(x, column, heads, head_dim)?;
+        o.heads_within(x, place, heads, head_dim)?;
         o.is_float(table, Some(rotated))?;
         if rotated > head_dim || !rotated.is_multiple_of(2) {
             bail!("rotated dimensions must be an even number of at most {head_dim} (got {rotated})");
@@ -31,7 +30,7 @@ impl Decode for Rotate {
         }
         Ok(Self {
             x,
-            column,
+            place,
             heads,
             table,
             norm,
@@ -49,7 +48,7 @@ impl Op for Rotate {
             for head in 0..self.heads {
                 // SAFETY: heads, norm and table were checked at decode.
                 unsafe {
-                    let x = run.float(self.x, row).add(self.column + head * dim);
+                    let x = run.float(self.x, row).add(self.place.column + head * self.place.step);
                     run.isa.run(NormAndRotate { x, weight, table, shape: &self.rope });
                 }
             }

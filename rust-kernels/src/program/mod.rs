@@ -9,7 +9,7 @@ mod recurrent;
 
 pub use self::buffer::{Buffer, Choice, Kind, Out, Rows};
 pub use self::kv::{Heads, KvLayer, KvShape};
-pub use self::operands::Operands;
+pub use self::operands::{HeadPlace, Operands};
 pub use self::own_rows::OwnRow;
 pub use self::recurrent::{ConvHeads, DeltaHeads, MambaHeads, RecurrentShape, StateLayer};
 
@@ -24,7 +24,7 @@ use crate::words::Words;
 use std::ops::Range;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Rows of a step, at most: what is allocated for one is bounded by it.
 const MOST_ROWS: usize = 1 << 16;
 /// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.

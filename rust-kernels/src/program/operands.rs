@@ -14,6 +14,14 @@ pub struct Operands<'a, 'w> {
     pub weights: &'a Weights,
 }
 
+/// Where heads lie in a row.
+#[derive(Clone, Copy)]
+pub struct HeadPlace {
+    pub column: usize,
+    /// Columns from a head to the next.
+    pub step: usize,
+}
+
 impl Operands<'_, '_> {
     /// # Errors
     /// Here and below: past the end of the words, or what is read is not what is asked for.
@@ -43,6 +51,10 @@ impl Operands<'_, '_> {
     pub fn optional_f32(&mut self) -> Result<Option<f32>> {
         let word = self.words.u32()?;
         Ok((word != NONE).then_some(f32::from_bits(word)))
+    }
+
+    pub fn head_place(&mut self) -> Result<HeadPlace> {
+        Ok(HeadPlace { column: self.size()?, step: self.size()? })
     }
 
     /// Heads of attention, which must be those of the KV cache.
@@ -235,16 +247,20 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That heads of a dimension that kernels can hold lie in the buffer's rows, from a column on.
-    pub fn heads_within(&self, buffer: usize, column: usize, heads: usize, head_dim: usize) -> Result<()> {
+    /// That heads of a dimension that kernels can hold lie in the buffer's rows, and none in another.
+    pub fn heads_within(&self, buffer: usize, place: HeadPlace, heads: usize, head_dim: usize) -> Result<()> {
+        let HeadPlace { column, step } = place;
         let columns = self.buffer(buffer)?.columns;
         if head_dim == 0 || !head_dim.is_multiple_of(16) || head_dim > columns {
             bail!(
                 "heads must have a multiple of 16 dimensions, at most the {columns} columns of their rows (got {head_dim})"
             );
         }
-        if heads == 0 || heads > columns / head_dim || column > columns - heads * head_dim {
-            bail!("{heads} heads of {head_dim} from column {column} on do not lie in rows of {columns} columns");
+        let between = heads.checked_sub(1).and_then(|n| n.checked_mul(step));
+        if step < head_dim || between.is_none_or(|n| n > columns - head_dim || column > columns - head_dim - n) {
+            bail!(
+                "{heads} heads of {head_dim}, {step} from one to the next, from column {column} on do not lie in rows of {columns} columns"
+            );
         }
         Ok(())
     }

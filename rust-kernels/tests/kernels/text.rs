@@ -72,6 +72,9 @@ struct Text {
     /// Products are of 16-bit integers.
     rounds: bool,
     scale: f32,
+    /// Floats from a head of a query to the next.
+    step: usize,
+    slopes: Vec<f32>,
     /// Floats from a row to the next, of queries and of keys and values.
     strides: [usize; 2],
     q: Vec<f32>,
@@ -84,12 +87,16 @@ impl Text {
         let (dim, group) = (random.pick(&[16, 32, 48, 64, 80, 112, 128, 256]), random.pick(&[1, 1, 2, 3]));
         let tokens = random.pick(&[1, 2, 5, 16, 63, 64, 65, 130, 200, 300]);
         let reach = if random.below(2) == 0 { usize::MAX } else { random.between(0, 70) };
-        let (size, strides) = (random.pick(&[0.1, 1.0, 4.0]), [group * dim + random.below(3), dim + random.below(3)]);
+        let step = dim + random.pick(&[0, 0, 2 * dim]);
+        let width = (group - 1) * step + dim;
+        let (size, strides) = (random.pick(&[0.1, 1.0, 4.0]), [width + random.below(3), dim + random.below(3)]);
+        let sloped = random.below(2) * group;
+        let slopes = (0..sloped).map(|_| random.pick(&[0.0, 0.004, 0.06, 0.5, 1.0])).collect();
         let mut rows = |stride: usize, width: usize, size: f32| -> Vec<f32> {
             (0..(tokens - 1) * stride + width).map(|_| random.unit() * size).collect()
         };
-        let (q, k, v) = (rows(strides[0], group * dim, size), rows(strides[1], dim, 2.0), rows(strides[1], dim, 1.0));
-        Self { tokens, group, dim, reach, rounds, scale: 1.0 / (dim as f32).sqrt(), strides, q, k, v }
+        let (q, k, v) = (rows(strides[0], width, size), rows(strides[1], dim, 2.0), rows(strides[1], dim, 1.0));
+        Self { tokens, group, dim, reach, rounds, scale: 1.0 / (dim as f32).sqrt(), step, slopes, strides, q, k, v }
     }
 
     /// What the kernel makes of some of the tokens: their rows, one after the other.
@@ -110,6 +117,8 @@ impl Text {
             scale: self.scale,
             reach: self.reach,
             rounds: self.rounds,
+            step: self.step,
+            slopes: &self.slopes,
             scratch: scratch.tail::<f32>(scratch_len(self.dim)).as_mut_ptr(),
         };
         // SAFETY: all rows are there, the scratch has its size.
@@ -167,7 +176,7 @@ impl Text {
 
     /// A head of a row against f64, to within what f32, and rounding, may be off by.
     fn check(&self, row: usize, head: usize, got: &[f32], name: &dyn Fn() -> String) {
-        let q = &self.q[row * self.strides[0] + head * self.dim..][..self.dim];
+        let q = &self.q[row * self.strides[0] + head * self.step..][..self.dim];
         let seen: Vec<usize> = (0..self.tokens).filter(|p| p.abs_diff(row) <= self.reach).collect();
         let mut doubt = 0.0f64;
         let scores: Vec<f64> = seen
@@ -176,8 +185,10 @@ impl Text {
                 let term = |d: usize| f64::from(q[d]) * f64::from(self.k[p * self.strides[1] + d]);
                 let (sum, size) = (0..self.dim).map(term).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
                 let rounded = ROUNDING * (self.dim + 8) as f64 * size + self.rounded_score(q, self.key(*p));
-                doubt = doubt.max(f64::from(self.scale) * rounded);
-                sum * f64::from(self.scale)
+                let lost = self.slopes.get(head).map_or(0.0, |slope| f64::from(*slope) * p.abs_diff(row) as f64);
+                let score = sum * f64::from(self.scale) - lost;
+                doubt = doubt.max(f64::from(self.scale) * rounded + ROUNDING * (score.abs() + lost));
+                score
             })
             .collect();
         let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -25,7 +25,7 @@ class Encoder(Model):
         n, name = len(x), f"blk.{layer}"
         q, k, v = self.queries_keys_values(x, name)
         q, k = self.rotate(q, 0, layer), self.rotate(k, 0, layer)
-        scores = np.einsum("nhd,mhd->hnm", q, k) * self.scale
+        scores = self.bounded(np.einsum("nhd,mhd->hnm", q, k) * self.scale)
         window = self.window(layer)
         if window:
             scores = np.where(np.abs(np.arange(n)[:, None] - np.arange(n)) > window // 2, -np.inf, scores)
@@ -125,3 +125,67 @@ class ModernBert(Encoder):
             gate, up = np.split(self.linear(self.norm(x, f"{name}.ffn_norm"), f"{name}.ffn_up"), 2, axis=-1)
             x = x + self.linear(gelu(gate) * up, f"{name}.ffn_down")
         return self.norm(x, "output_norm")
+
+
+class JinaBertV2(Bert):
+    """GeGLU, and scores that fall with the distance, by ALiBi's slopes (arXiv 2310.19923, 2108.12409)."""
+
+    def embedded(self, tokens):
+        return self.weights["token_embd.weight"][tokens] + self.weights["token_types.weight"][0]
+
+    def slopes(self):
+        def powers(n):
+            return 2.0 ** (-8 / n * np.arange(1, n + 1))
+        n = 2 ** int(np.log2(self.heads))
+        return np.concatenate([powers(n), powers(2 * n)[::2]])[:self.heads]
+
+    def bounded(self, scores):
+        position = np.arange(scores.shape[-1])
+        return scores - self.slopes()[:, None, None] * np.abs(position[:, None] - position)
+
+    def inner(self, x, name):
+        gate, up = np.split(self.linear(x, f"{name}.ffn_up"), 2, axis=-1)
+        return gelu(gate) * up
+
+
+class JinaBertV3(NomicBert):
+    """jina-embeddings-v3 (arXiv 2409.10173): BERT's feed-forward, rotated queries and keys."""
+
+    def inner(self, x, name):
+        return Bert.inner(self, x, name)
+
+
+class EuroBert(Model):
+    """Llama's layers where each token sees all of the text."""
+
+    def attention(self, x, layer, cache):
+        n, name, group = len(x), f"blk.{layer}", self.heads // self.kv_heads
+        q, k, v = self.queries_keys_values(x, name)
+        q, k = self.rotate(q, 0, layer), np.repeat(self.rotate(k, 0, layer), group, axis=1)
+        weights = softmax(np.einsum("nhd,mhd->hnm", q, k) * self.scale)
+        mixed = np.einsum("hnm,mhd->nhd", weights, np.repeat(v, group, axis=1))
+        return self.linear(mixed.reshape(n, -1), f"{name}.attn_output")
+
+
+class LlamaEmbed(EuroBert):
+    """The same with the pairs of Llama's files."""
+    interleaved = True
+
+
+class NeoBert(EuroBert):
+    """Its qkv has a head's query, key and value side by side, then the next head's, as the checkpoint's own code reads them (arXiv 2502.19587)."""
+    interleaved = True
+    output_norm = "enc.output_norm"
+
+    def queries_keys_values(self, x, name):
+        heads = self.linear(x, f"{name}.attn_qkv").reshape(len(x), self.heads, 3 * self.head_dim)
+        return np.split(heads, 3, axis=-1)
+
+    def feed_forward(self, x, name, suffix=""):
+        gate, up = np.split(self.linear(x, f"{name}.ffn_up"), 2, axis=-1)
+        return self.linear(silu(gate) * up, f"{name}.ffn_down")
+
+    def pooled(self, tokens, way):
+        if way != "rank":
+            return super().pooled(tokens, way)
+        return self.linear(np.tanh(self.linear(super().pooled(tokens, "cls"), "cls")), "cls.output")

@@ -11,7 +11,7 @@ from deepseek import BailingMoe, Deepseek
 from ernie45_moe import Ernie45Moe
 from lfm2 import Lfm2, Lfm2Moe
 from gpt_oss import GptOss
-from encoders import Bert, ModernBert, NomicBert, NomicBertMoe
+from encoders import Bert, EuroBert, JinaBertV2, JinaBertV3, LlamaEmbed, ModernBert, NeoBert, NomicBert, NomicBertMoe
 from layer_normed import Cohere2, CommandR, Nemotron, StarCoder2
 from gpt_neox import GptNeoX, Phi2, StableLm
 from layer_normed import Cohere2, Cohere2Moe, CommandR, Nemotron, StarCoder2
@@ -56,6 +56,11 @@ FAMILIES = {
     "nomic-bert": NomicBert,
     "nomic-bert-moe": NomicBertMoe,
     "modern-bert": ModernBert,
+    "neo-bert": NeoBert,
+    "jina-bert-v2": JinaBertV2,
+    "jina-bert-v3": JinaBertV3,
+    "eurobert": EuroBert,
+    "llama-embed": LlamaEmbed,
     "llama": Llama,
     "deci": Deci,
     "command-r": CommandR,

@@ -14,7 +14,7 @@ use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::float_gemm::FloatRows;
-use crate::program::{Operands, Program};
+use crate::program::{HeadPlace, Operands, Program};
 
 /// Items for each thread, so that none waits long for another.
 const ITEMS: usize = 4;
@@ -23,8 +23,7 @@ const ITEMS: usize = 4;
 #[derive(Clone, Copy)]
 struct HeadColumns {
     buffer: usize,
-    /// Where the first head begins.
-    column: usize,
+    place: HeadPlace,
 }
 
 pub struct TextAttention {
@@ -40,23 +39,29 @@ pub struct TextAttention {
     reach: usize,
     /// Multiplies in 16-bit integers, and not in floats.
     rounds: bool,
+    /// What each head's scores lose for each token between a row and what it sees; none is nothing.
+    slopes: Vec<f32>,
 }
 
 impl Decode for TextAttention {
     fn decode(o: &mut Operands) -> Result<Self> {
-        let mut columns = || Ok(HeadColumns { buffer: o.step_float(None)?, column: o.size()? });
+        let mut columns = || Ok(HeadColumns { buffer: o.step_float(None)?, place: o.head_place()? });
         let (q, k, v) = (columns()?, columns()?, columns()?);
         let (out, heads, kv_heads, head_dim) = (o.step_float(None)?, o.size()?, o.size()?, o.size()?);
-        let (scale, window, rounds) = (o.f32()?, o.size()?, o.flag()?);
+        let (scale, window, rounds, count) = (o.f32()?, o.size()?, o.flag()?, o.size()?);
+        let slopes = (0..count).map(|_| o.f32()).collect::<Result<Vec<f32>>>()?;
         for (at, count) in [(q, heads), (k, kv_heads), (v, kv_heads)] {
-            o.heads_within(at.buffer, at.column, count, head_dim)?;
+            o.heads_within(at.buffer, at.place, count, head_dim)?;
         }
         if !heads.is_multiple_of(kv_heads) || heads / kv_heads > TILE {
             bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {TILE} for each");
         }
+        if count != 0 && (count != heads || slopes.iter().any(|slope| !(0.0..=1.0).contains(slope))) {
+            bail!("slopes must be {heads}, one a head, from 0 to 1, or none (got {slopes:?})");
+        }
         o.is_float(out, Some(heads * head_dim))?;
         let reach = if window == 0 { usize::MAX } else { window / 2 };
-        Ok(Self { q, k, v, out, heads, kv_heads, head_dim, scale, reach, rounds })
+        Ok(Self { q, k, v, out, heads, kv_heads, head_dim, scale, reach, rounds, slopes })
     }
 }
 
@@ -90,10 +95,11 @@ impl Op for TextAttention {
             let count = tokens.min(text.length - first);
             let rows = |at: HeadColumns, heads: usize| FloatRows {
                 // SAFETY: the head lies in the buffer's rows, checked at decode; the rows are the text's.
-                base: unsafe { run.float(at.buffer, text.start).add(at.column + heads * dim) },
+                base: unsafe { run.float(at.buffer, text.start).add(at.place.column + heads * at.place.step) },
                 stride: run.stride(at.buffer),
             };
-            let out = HeadColumns { buffer: self.out, column: 0 };
+            let out = HeadColumns { buffer: self.out, place: HeadPlace { column: 0, step: dim } };
+            let heads = head * group..(head + 1) * group;
             let tile = TextTile {
                 q: rows(self.q, head * group),
                 out: rows(out, head * group),
@@ -107,6 +113,8 @@ impl Op for TextAttention {
                 scale: self.scale,
                 reach: self.reach,
                 rounds: self.rounds,
+                step: self.q.place.step,
+                slopes: if self.slopes.is_empty() { &[] } else { &self.slopes[heads] },
                 scratch: work.scratch,
             };
             // SAFETY: all rows are the text's, the scratch is as long as was asked for.

@@ -25,7 +25,7 @@ const LEAST: f32 = -3e38;
 const UNSEEN: f32 = -1e38;
 
 /// Some rows of a text, for the heads of queries that share a KV head.
-pub struct TextTile {
+pub struct TextTile<'a> {
     /// Row 0 of the text in each, at the first of the heads in question.
     pub q: FloatRows,
     pub out: FloatRows,
@@ -43,6 +43,10 @@ pub struct TextTile {
     pub reach: usize,
     /// Multiplies in 16-bit integers, and not in floats.
     pub rounds: bool,
+    /// Floats from one of these heads of a token's query to the next.
+    pub step: usize,
+    /// What each of these heads' scores lose for each token between a row and what it sees; none is nothing.
+    pub slopes: &'a [f32],
     /// `scratch_len` floats, at a cache line's begin.
     pub scratch: *mut f32,
 }
@@ -52,7 +56,7 @@ const fn parts_len(head_dim: usize) -> usize {
     2 * CHUNK * head_dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE
 }
 const fn rows_len(head_dim: usize) -> usize {
-    2 * TILE * head_dim + 4 * TILE
+    2 * TILE * head_dim + 5 * TILE
 }
 
 /// Floats of working memory, for heads of `head_dim`.
@@ -76,7 +80,7 @@ pub unsafe fn attend(isa: Isa, tile: &TextTile) {
     }
 }
 
-struct Attend<'a, P>(&'a TextTile, PhantomData<P>);
+struct Attend<'a, P>(&'a TextTile<'a>, PhantomData<P>);
 
 /// Cuts memory into parts.
 struct Cut(*mut f32);
@@ -142,6 +146,8 @@ pub struct Rows {
     top: *mut f32,
     total: *mut f32,
     place: *mut f32,
+    /// [TILE]: the slopes of the rows' heads.
+    slope: *mut f32,
 }
 
 impl Rows {
@@ -156,6 +162,7 @@ impl Rows {
             top: from.take(TILE),
             total: from.take(TILE),
             place: from.take(TILE),
+            slope: from.take(TILE),
         }
     }
 
@@ -197,8 +204,8 @@ impl<P: Products> Kernel for Attend<'_, P> {
                     }
                     // Whether some row does not see some position.
                     let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(one) > t.reach;
-                    let window = partly.then_some((t.reach as f32, start));
-                    chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, window);
+                    let sight = Sight { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
+                    chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, sight);
                 }
                 start = next;
             }
@@ -232,11 +239,12 @@ unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, 
             let token = t.first + row / t.group;
             if rows.start + r == row {
                 let later = t.first + (row + AHEAD).min(t.count * t.group - 1) / t.group;
-                ask(s, &t.q, later..later + 1, t.group * p.dim);
-                let q = t.q.base.add(token * t.q.stride + row % t.group * p.dim);
+                ask(s, &t.q, later..later + 1, (t.group - 1) * t.step + p.dim);
+                let q = t.q.base.add(token * t.q.stride + row % t.group * t.step);
                 P::query(s, q, t.scale, p, to, r);
             }
             *to.place.add(r) = token as f32;
+            *to.slope.add(r) = t.slopes.get(row % t.group).copied().unwrap_or(0.0);
             *to.top.add(r) = LEAST;
             *to.total.add(r) = 0.0;
         }
@@ -258,26 +266,29 @@ unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     }
 }
 
-/// Takes so many vectors of rows through n positions. `window` is how far rows see, and the first of the positions, where some do
-/// not see all of them.
+/// What rows' scores at some positions depend on besides products.
+#[derive(Clone, Copy)]
+struct Sight {
+    /// The first of the positions.
+    start: usize,
+    /// How far rows see, where some do not see all positions.
+    reach: Option<f32>,
+    /// Whether scores lose something with the distance.
+    slopes: bool,
+}
+
+/// Takes so many vectors of rows through n positions.
 #[inline(always)]
-unsafe fn chunk<S: Simd, P: Products>(
-    s: S,
-    p: &Parts,
-    rows: &Rows,
-    vectors: usize,
-    n: usize,
-    window: Option<(f32, usize)>,
-) {
+unsafe fn chunk<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, vectors: usize, n: usize, sight: Sight) {
     let mut v = 0;
     while v < vectors {
         let first = v * S::LANES;
         v += unsafe {
             match (vectors - v).min(P::vectors::<S>()) {
-                4 => attend_to::<S, P, 4>(s, p, rows, first, n, window),
-                3 => attend_to::<S, P, 3>(s, p, rows, first, n, window),
-                2 => attend_to::<S, P, 2>(s, p, rows, first, n, window),
-                _ => attend_to::<S, P, 1>(s, p, rows, first, n, window),
+                4 => attend_to::<S, P, 4>(s, p, rows, first, n, sight),
+                3 => attend_to::<S, P, 3>(s, p, rows, first, n, sight),
+                2 => attend_to::<S, P, 2>(s, p, rows, first, n, sight),
+                _ => attend_to::<S, P, 1>(s, p, rows, first, n, sight),
             }
         };
     }
@@ -291,12 +302,12 @@ unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     rows: &Rows,
     first: usize,
     n: usize,
-    window: Option<(f32, usize)>,
+    sight: Sight,
 ) -> usize {
     unsafe {
         P::scores::<S, V>(s, p, rows, first, n);
         for v in 0..V {
-            soften::<S, P>(s, p, rows, first + v * S::LANES, n, window);
+            soften::<S, P>(s, p, rows, first + v * S::LANES, n, sight);
         }
         P::mix::<S, V>(s, p, rows, first, n);
     }
@@ -305,27 +316,23 @@ unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
 
 /// Turns a vector of rows' scores at n positions into weights e^(score - largest), 0 for what a row does not see.
 #[inline(always)]
-unsafe fn soften<S: Simd, P: Products>(
-    s: S,
-    p: &Parts,
-    rows: &Rows,
-    first: usize,
-    n: usize,
-    window: Option<(f32, usize)>,
-) {
+unsafe fn soften<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, sight: Sight) {
     unsafe {
         let at = |i: usize| p.score(i, first);
         let (place, one) = (s.load(rows.place.add(first)), s.splat(1.0));
+        let distance = |i: usize| s.abs(s.sub(place, s.splat((sight.start + i) as f32)));
         // 1 where the row sees the position, else 0.
-        let sees = |reach: f32, position: usize| {
-            s.zero_below(s.splat(reach), s.abs(s.sub(place, s.splat(position as f32))), one)
-        };
+        let sees = |reach: f32, i: usize| s.zero_below(s.splat(reach), distance(i), one);
+        if sight.slopes {
+            let slope = s.load(rows.slope.add(first));
+            (0..n).for_each(|i| s.store(at(i), s.fnma(slope, distance(i), s.load(at(i)))));
+        }
         let old = s.load(rows.top.add(first));
         let mut top = old;
         for i in 0..n {
             let mut score = s.load(at(i));
-            if let Some((reach, start)) = window {
-                score = s.fnma(s.sub(one, sees(reach, start + i)), s.splat(-UNSEEN), score);
+            if let Some(reach) = sight.reach {
+                score = s.fnma(s.sub(one, sees(reach, i)), s.splat(-UNSEEN), score);
                 s.store(at(i), score);
             }
             top = s.max(score, top);
@@ -333,8 +340,8 @@ unsafe fn soften<S: Simd, P: Products>(
         let (mut sum, mut measure) = (s.splat(0.0), P::measure(s));
         for i in 0..n {
             let mut weight = exp(s, s.sub(s.load(at(i)), top));
-            if let Some((reach, start)) = window {
-                weight = s.mul(weight, sees(reach, start + i));
+            if let Some(reach) = sight.reach {
+                weight = s.mul(weight, sees(reach, i));
             }
             s.store(at(i), P::weigh(s, p, i, weight, &mut measure));
             sum = s.add(sum, weight);
