@@ -15,8 +15,8 @@ import type { EvenStep } from "./floors.ts";
 import { opLabel } from "./floors.ts";
 import { decodeSample, prefillSample } from "./samples.ts";
 
-/** What one core does in a nanosecond: bytes read, operations, and numbers of ops that only move them. Of a Zen 4 with AVX-512. */
-export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4 };
+/** What one core does in a nanosecond: bytes read, operations, numbers of ops that only move them, and logits of a row. Of a Zen 4 with AVX-512. */
+export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4, logits: 1.2 };
 /** Nanoseconds of a barrier, and for each thread that it waits for. */
 export const BARRIER = { base: 400, thread: 25 };
 /** Nanoseconds that each thread takes for a block of 32 columns of a row before it multiplies (`prepare`). */
@@ -166,7 +166,7 @@ function workOf(plan: Plan, op: PlanOp, step: EvenStep, threads: number): OpWork
     case "attention":
       return attention(plan, op, step, threads);
     case "candidates":
-      return { runs: Array(rows).fill(plan.vocabSize / CORE.numbers), each: 0 };
+      return { runs: Array(rows).fill(plan.vocabSize / CORE.logits), each: 0 };
     default:
       return { runs: items(rows, threads, numbersOf(plan, op) / CORE.numbers), each: 0 };
   }
