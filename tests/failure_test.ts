@@ -93,7 +93,8 @@ Deno.test("server: an engine that fails is loaded again; streams end with an err
   assertEquals(code, 0);
   const told = (n: number) =>
     `The engine has failed: injected by a test; loading it again (${n} of at most 3 times in 10 minutes)\n` +
-    "EngineError: The engine has failed: injected by a test\nThe engine is ready again\n";
+    "EngineError: The engine has failed: injected by a test\nCaused by Error: injected by a test\n" +
+    "The engine is ready again\n";
   assertEquals(withoutStacks(complaints), told(1) + told(2));
 });
 
@@ -107,7 +108,7 @@ Deno.test("server: --on-failure exit stops it with exit code 1 and says why", as
   assertEquals(
     withoutStacks(complaints),
     "Error: The engine has failed: injected by a test; the server stops\n" +
-      "EngineError: The engine has failed: injected by a test\n",
+      "EngineError: The engine has failed: injected by a test\nCaused by Error: injected by a test\n",
   );
 });
 
