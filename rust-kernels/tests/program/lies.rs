@@ -220,7 +220,7 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
     use super::model::text_buffer::*;
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
-    let lies: [(Lie, &str); 23] = [
+    let lies: [(Lie, &str); 26] = [
         (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
         (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
         (|p| p.ops[1][2] = tensor::ROUTER, "Sequence 0 must be whole, and at most 4 long (got 5 rows after 0)"),
@@ -229,37 +229,64 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[3][4] = 0, "Op 3 of the plan: 64 columns cannot be normed in 0 groups"),
         (|p| p.ops[3][4] = 3, "Op 3 of the plan: 64 columns cannot be normed in 3 groups"),
         (|p| p.ops[3][6..9].fill(NONE), "Op 3 of the plan: outputs must have 64 columns (got [])"),
-        (|p| p.ops[5][2] = 1, "Op 5 of the plan: 4 heads of 16 from column 1 on do not lie in rows of 64 columns"),
-        (|p| p.ops[5][3] = 0, "Op 5 of the plan: 0 heads of 16 from column 0 on do not lie in rows of 64 columns"),
+        (
+            |p| p.ops[5][2] = 1,
+            "Op 5 of the plan: 4 heads of 16, 16 from one to the next, from column 1 on do not lie in rows of 64 columns",
+        ),
+        (
+            |p| p.ops[5][3] = 8,
+            "Op 5 of the plan: 4 heads of 16, 8 from one to the next, from column 0 on do not lie in rows of 64 columns",
+        ),
         (
             |p| p.ops[5][3] = u32::MAX,
-            "Op 5 of the plan: 4294967295 heads of 16 from column 0 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 4 heads of 16, 4294967295 from one to the next, from column 0 on do not lie in rows of 64 columns",
         ),
         (
-            |p| p.ops[5][4] = 24,
+            |p| p.ops[5][4] = 0,
+            "Op 5 of the plan: 0 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+        ),
+        (
+            |p| p.ops[5][4] = u32::MAX,
+            "Op 5 of the plan: 4294967295 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+        ),
+        (
+            |p| p.ops[5][5] = 24,
             "Op 5 of the plan: heads must have a multiple of 16 dimensions, at most the 64 columns of their rows (got 24)",
         ),
-        (|p| p.ops[5][5] = Q, "Op 5 of the plan: buffer 5 must have 16 columns (got 64)"),
+        (|p| p.ops[5][6] = Q, "Op 5 of the plan: buffer 5 must have 16 columns (got 64)"),
         (
             |p| {
-                p.ops[5][5] = X;
-                p.ops[5][7] = 64;
+                p.ops[5][6] = X;
+                p.ops[5][8] = 64;
             },
             "Op 5 of the plan: rotated dimensions must be an even number of at most 16 (got 64)",
         ),
-        (|p| p.ops[5][6] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
-        (|p| p.ops[7][6] = 33, "Op 7 of the plan: 2 heads of 16 from column 33 on do not lie in rows of 64 columns"),
-        (|p| p.ops[7][9] = 0, "Op 7 of the plan: 0 heads of 16 from column 0 on do not lie in rows of 64 columns"),
+        (|p| p.ops[5][7] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
+        (
+            |p| p.ops[7][8] = 33,
+            "Op 7 of the plan: 2 heads of 16, 16 from one to the next, from column 33 on do not lie in rows of 64 columns",
+        ),
+        (
+            |p| p.ops[7][12] = 0,
+            "Op 7 of the plan: 0 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+        ),
         (
             |p| {
-                p.ops[7][6] = 0;
-                p.ops[7][9] = 3;
+                p.ops[7][8] = 0;
+                p.ops[7][12] = 3;
             },
             "Op 7 of the plan: 4 heads must be a multiple of the 3 KV heads, and at most 64 for each",
         ),
-        (|p| p.ops[7][8] = 2, "Op 7 of the plan: buffer 7 must have 32 columns (got 64)"),
-        (|p| p.ops[7][13] = 2, "Op 7 of the plan: a flag must be 0 or 1 (got 2)"),
-        (|p| p.ops[7][7] = POOLED, "Op 7 of the plan: buffer 8 must have a row for each token of the step"),
+        (|p| p.ops[7][11] = 2, "Op 7 of the plan: buffer 7 must have 32 columns (got 64)"),
+        (|p| p.ops[7][16] = 2, "Op 7 of the plan: a flag must be 0 or 1 (got 2)"),
+        (
+            |p| {
+                p.ops[7][17] = 1;
+                p.ops[7].push(0.5f32.to_bits());
+            },
+            "Op 7 of the plan: slopes must be 4, one a head, from 0 to 1, or none (got [0.5])",
+        ),
+        (|p| p.ops[7][10] = POOLED, "Op 7 of the plan: buffer 8 must have a row for each token of the step"),
         (|p| p.buffers[0][1] = 1, "Op 0 of the plan: buffer 0 must have a row for each token of the step"),
         (
             |p| p.buffers[2][1] = 1,

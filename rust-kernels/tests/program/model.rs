@@ -304,9 +304,9 @@ impl Plan {
                 of(3, &[
                     &[NORMED, NORMED_QUANT, NONE, 2], &[tensor::Q, NONE, Q, NONE, 0], &[tensor::ATTN_OUT, NONE, KV, NONE, 0],
                 ]),
-                of(24, &[&[Q, 0, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS]]),
-                of(24, &[&[KV, 0, 2, 16, ANGLES, NONE, 16, 1, EPS]]),
-                of(25, &[&[Q, 0, KV, 0, KV, 32, ATTN, 4, 2, 16, 0.25f32.to_bits(), 4, 1]]),
+                of(24, &[&[Q, 0, 16, 4, 16, ANGLES, tensor::HEAD_NORM, 16, 0, EPS]]),
+                of(24, &[&[KV, 0, 16, 2, 16, ANGLES, NONE, 16, 1, EPS]]),
+                of(25, &[&[Q, 0, 16, KV, 0, 16, KV, 32, 16], &[ATTN, 4, 2, 16, 0.25f32.to_bits(), 4, 1, 0]]),
                 of(11, &[&[ATTN, tensor::NORM, EPS, 0, POOLED]]),
                 of(15, &[&[POOLED]]),
             ],
