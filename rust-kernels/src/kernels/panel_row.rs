@@ -61,21 +61,19 @@ unsafe fn block_of_row<S: Simd, F: BlockFormat>(
     lane: usize,
     out: *mut f32,
 ) {
-    // A vector of codes has four columns of every lane.
-    let mut vectors = [[0u8; 64]; BLOCK / 4];
     unsafe {
-        for (to, vector) in vectors.iter_mut().zip(F::codes(s, unit, blocks, b)) {
-            s.b_store(to.as_mut_ptr(), vector);
-        }
-        let codes = vectors.map(|of| [of[4 * lane], of[4 * lane + 1], of[4 * lane + 2], of[4 * lane + 3]]);
+        let codes = F::codes(s, unit, blocks, b);
         let (scales, mins) = (F::scales(s, unit, blocks, b), F::mins(s, unit, blocks, b));
-        for part in 0..BLOCK / F::SUB {
-            let (mut scale, mut min) = ([0f32; 16], [0f32; 16]);
+        let mut bytes = [0u8; 64];
+        let (mut scale, mut min) = ([0f32; 16], [0f32; 16]);
+        for (g, vector) in codes.into_iter().enumerate() {
+            let part = g / 4 * (BLOCK / F::SUB - 1);
+            s.b_store(bytes.as_mut_ptr(), vector);
             s.store(scale.as_mut_ptr(), scales[part]);
             s.store(min.as_mut_ptr(), mins[part]);
-            let (scale, min, first) = (scale[lane], min[lane], part * F::SUB);
-            for (i, code) in codes.as_flattened()[first..first + F::SUB].iter().enumerate() {
-                *out.add(first + i) = scale * (i32::from(*code) - F::OFFSET) as f32 - min;
+            for c in 0..4 {
+                let value = i32::from(bytes[4 * lane + c]) - F::OFFSET;
+                *out.add(4 * g + c) = scale[lane] * value as f32 - min[lane];
             }
         }
     }
