@@ -1,7 +1,7 @@
 import { MAX } from "./bounds.ts";
 import { type DecoderConfig, decoderEntries, type DecoderKeys, readDecoderConfig } from "./decoder_config.ts";
 import { refuseOtherLayers } from "./gemma3.ts";
-import { type Fields, inWords } from "./json.ts";
+import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -69,9 +69,7 @@ export function cohereParts(
 }
 
 export function readCohereConfig(config: Fields, keys: DecoderKeys = {}): DecoderConfig {
-  const decoder = readDecoderConfig(config, { keys: { epsilon: "layer_norm_eps", ...keys } });
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type !== "none") fields.refuse("rope_type", inWords(scaling.type), `"default"`);
+  const decoder = readDecoderConfig(config, { keys: { epsilon: "layer_norm_eps", ...keys }, scalings: [] });
   // Command R's first files have the context that it was trained for under this name.
   const key = "model_max_length";
   return config.has(key) ? { ...decoder, context: config.count(key, MAX.context) } : decoder;

@@ -1,7 +1,8 @@
 import { MAX } from "./bounds.ts";
 import { cohereParts, readCohereConfig } from "./cohere.ts";
-import { addExperts, addSharedExperts, expertEntries, MAX as MAX_EXPERTS } from "./experts.ts";
+import { addExperts, addSharedExperts, expertEntries, readCounts } from "./experts.ts";
 import { type Fields, inWords } from "./json.ts";
+import { readSlidingLayers } from "./layer_types.ts";
 import { addFeedForward } from "./llama.ts";
 import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -21,12 +22,7 @@ export function convertCohere2Moe(config: Fields, list: TensorList, prefix: stri
     ...rms && { epsilon: "rms_norm_eps" },
     ...config.has(ofDense) && { feedForward: ofDense },
   });
-  const count = config.count("num_experts", MAX_EXPERTS.experts);
-  const experts = {
-    count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("intermediate_size", MAX_EXPERTS.feedForward),
-  };
+  const experts = readCounts(config, { feedForward: "intermediate_size" });
   const shared = config.countFrom0("num_shared_experts", MAX_SHARED, 0);
   const dense = readDense(config, decoder.layers);
   const { entries, ...rest } = cohereParts("cohere2moe", config, list, prefix, {
@@ -90,15 +86,6 @@ function readDense(config: Fields, layers: number): number {
 
 /** Which layers have a window. */
 function readWindowed(config: Fields, layers: number, dense: number): boolean[] {
-  const name = "layer_types";
-  const types = config.get(name);
-  if (types === undefined) {
-    const period = config.count("sliding_window_pattern", MAX.layers, PERIOD);
-    return Array.from({ length: layers }, (_, i) => i >= dense && (i - dense + 1) % period !== 0);
-  }
-  const known = (type: unknown) => type === "full_attention" || type === "sliding_attention";
-  if (Array.isArray(types) && types.length === layers && types.every(known)) {
-    return types.map((type) => type === "sliding_attention");
-  }
-  config.refuse(name, inWords(types), `"full_attention" or "sliding_attention" in each of ${layers} layers`);
+  const period = () => config.count("sliding_window_pattern", MAX.layers, PERIOD);
+  return readSlidingLayers(config, layers, (i) => i >= dense && (i - dense + 1) % period() !== 0);
 }

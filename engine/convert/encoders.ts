@@ -1,3 +1,4 @@
+import { affine, affineNorm } from "./affine.ts";
 import { quote } from "../gguf/errors.ts";
 import { MAX } from "./bounds.ts";
 import { type Fields, inWords } from "./json.ts";
@@ -76,16 +77,6 @@ function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
 }
 
 /** A linear layer with its bias. */
-function affine(list: TensorList, name: string, module: string, rows: number, columns: number): void {
-  list.matrix(name, module, rows, columns);
-  list.vector(`${name}.bias`, `${module}.bias`, rows);
-}
-
-function norm(list: TensorList, name: string, module: string, width: number): void {
-  list.vector(`${name}.weight`, `${module}.weight`, width);
-  list.vector(`${name}.bias`, `${module}.bias`, width);
-}
-
 /** The table of token types, which stays in floats as that of positions does. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
   const count = config.count("type_vocab_size", MAX_TYPES, 1);
@@ -146,13 +137,13 @@ export function addBert(
   list.matrix("token_embd", `${embeddings}word_embeddings`, shape.vocabulary, hidden);
   list.table("position_embd", `${embeddings}position_embeddings`, shape.context, hidden, unread);
   const types = tokenTypes(list, `${embeddings}token_type_embeddings`, config, hidden);
-  norm(list, "token_embd_norm", `${embeddings}LayerNorm`, hidden);
+  affineNorm(list, "token_embd_norm", `${embeddings}LayerNorm`, hidden);
   for (let i = 0; i < shape.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}encoder.layer.${i}.`];
     addBertAttention(list, block, layer, hidden);
     affine(list, `${block}ffn_up`, `${layer}intermediate.dense`, feedForward, hidden);
     affine(list, `${block}ffn_down`, `${layer}output.dense`, hidden, feedForward);
-    norm(list, `${block}layer_output_norm`, `${layer}output.LayerNorm`, hidden);
+    affineNorm(list, `${block}layer_output_norm`, `${layer}output.LayerNorm`, hidden);
   }
   const entries = [...shapeEntries("bert", shape), ...types];
   if (!list.finder.has(`${names.labels}.weight`)) return { vocabulary: shape.vocabulary, entries };
@@ -168,7 +159,7 @@ function addBertAttention(list: TensorList, block: string, layer: string, hidden
     affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
   }
   affine(list, `${block}attn_output`, `${layer}attention.output.dense`, hidden, hidden);
-  norm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
+  affineNorm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
 }
 
 /** Jina embeddings v2, which calls itself `bert`: ALiBi's slopes, and GeGLU whose gate and up are one matrix. */
@@ -180,13 +171,13 @@ function convertJinaBertV2(config: Fields, list: TensorList): EncoderParts {
   const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
   list.matrix("token_embd", `${prefix}embeddings.word_embeddings`, shape.vocabulary, hidden);
   const types = tokenTypes(list, `${prefix}embeddings.token_type_embeddings`, config, hidden);
-  norm(list, "token_embd_norm", `${prefix}embeddings.LayerNorm`, hidden);
+  affineNorm(list, "token_embd_norm", `${prefix}embeddings.LayerNorm`, hidden);
   for (let i = 0; i < shape.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}encoder.layer.${i}.`];
     addBertAttention(list, block, layer, hidden);
     list.matrix(`${block}ffn_up`, `${layer}mlp.gated_layers`, 2 * feedForward, hidden);
     affine(list, `${block}ffn_down`, `${layer}mlp.wo`, hidden, feedForward);
-    norm(list, `${block}layer_output_norm`, `${layer}mlp.layernorm`, hidden);
+    affineNorm(list, `${block}layer_output_norm`, `${layer}mlp.layernorm`, hidden);
   }
   const architecture = "jina-bert-v2";
   const entries = [...shapeEntries(architecture, shape), ...types];
@@ -212,12 +203,12 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
   const { hidden, feedForward } = shape;
   list.matrix("token_embd", "embeddings.word_embeddings", shape.vocabulary, hidden);
   const types = tokenTypes(list, "embeddings.token_type_embeddings", config, hidden);
-  norm(list, "token_embd_norm", "emb_ln", hidden);
+  affineNorm(list, "token_embd_norm", "emb_ln", hidden);
   for (let i = 0; i < shape.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `encoder.layers.${i}.`];
     linear(list, `${block}attn_qkv`, `${layer}attn.Wqkv`, 3 * hidden, hidden);
     linear(list, `${block}attn_output`, `${layer}attn.out_proj`, hidden, hidden);
-    norm(list, `${block}attn_output_norm`, `${layer}norm1`, hidden);
+    affineNorm(list, `${block}attn_output_norm`, `${layer}norm1`, hidden);
     if (mixture && i % mixture.period === 1) {
       addNomicExperts(list, shape, mixture.count, block, `${layer}mlp.`);
     } else {
@@ -225,7 +216,7 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
       if (!mixture) list.matrix(`${block}ffn_gate`, `${layer}mlp.fc12`, feedForward, hidden);
       linear(list, `${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
     }
-    norm(list, `${block}layer_output_norm`, `${layer}norm2`, hidden);
+    affineNorm(list, `${block}layer_output_norm`, `${layer}norm2`, hidden);
   }
   const base = config.positive("rotary_emb_base", MAX.base, 10_000);
   const architecture = mixture ? "nomic-bert-moe" : "nomic-bert";

@@ -22,11 +22,19 @@ export function readExperts(config: Fields, always = false): ExpertsConfig {
   if (dense !== undefined && !(Array.isArray(dense) && dense.length === 0)) {
     config.refuse("mlp_only_layers", inWords(dense), "an empty array, because all layers must have experts");
   }
-  const count = config.count("num_experts", MAX.experts);
+  return readCounts(config);
+}
+
+/** Reads how many experts there are, how many a row chooses, and how wide they are, under Qwen's keys or others. */
+export function readCounts(
+  config: Fields,
+  keys: { readonly [count in keyof ExpertsConfig]?: string } = {},
+): ExpertsConfig {
+  const count = config.count(keys.count ?? "num_experts", MAX.experts);
   return {
     count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
+    used: config.count(keys.used ?? "num_experts_per_tok", count),
+    feedForward: config.count(keys.feedForward ?? "moe_intermediate_size", MAX.feedForward),
   };
 }
 

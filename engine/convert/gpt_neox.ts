@@ -1,5 +1,6 @@
+import { affine, affineNorm } from "./affine.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
-import { type Fields, inWords } from "./json.ts";
+import type { Fields } from "./json.ts";
 import { addFeedForward } from "./llama.ts";
 import { entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -12,13 +13,11 @@ export function convertPhi(config: Fields, list: TensorList, prefix: string): Mo
   list.matrix("token_embd", `${prefix}embed_tokens`, vocabulary, hidden);
   for (let i = 0; i < decoder.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
-    addNorm(list, `${block}attn_norm`, `${layer}input_layernorm`, hidden);
+    affineNorm(list, `${block}attn_norm`, `${layer}input_layernorm`, hidden);
     addHeads(list, decoder, block, `${layer}self_attn.`, { biases: true, output: "dense" });
     list.vector(`${block}attn_output.bias`, `${layer}self_attn.dense.bias`, hidden);
-    list.matrix(`${block}ffn_up`, `${layer}mlp.fc1`, feedForward, hidden);
-    list.vector(`${block}ffn_up.bias`, `${layer}mlp.fc1.bias`, feedForward);
-    list.matrix(`${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
-    list.vector(`${block}ffn_down.bias`, `${layer}mlp.fc2.bias`, hidden);
+    affine(list, `${block}ffn_up`, `${layer}mlp.fc1`, feedForward, hidden);
+    affine(list, `${block}ffn_down`, `${layer}mlp.fc2`, hidden, feedForward);
   }
   list.vector("output_norm.bias", `${prefix}final_layernorm.bias`, hidden);
   list.vector("output.bias", "lm_head.bias", vocabulary);
@@ -37,9 +36,9 @@ export function convertStableLm(config: Fields, list: TensorList, prefix: string
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
-    addNorm(list, `${block}attn_norm`, `${layer}input_layernorm`, decoder.hidden);
+    affineNorm(list, `${block}attn_norm`, `${layer}input_layernorm`, decoder.hidden);
     addHeads(list, decoder, block, `${layer}self_attn.`, { biases, output: "o_proj" });
-    if (!parallel) addNorm(list, `${block}ffn_norm`, `${layer}post_attention_layernorm`, decoder.hidden);
+    if (!parallel) affineNorm(list, `${block}ffn_norm`, `${layer}post_attention_layernorm`, decoder.hidden);
     addFeedForward(list, decoder, block, layer);
   }
   list.vector("output_norm.bias", `${prefix}norm.bias`, decoder.hidden);
@@ -49,14 +48,7 @@ export function convertStableLm(config: Fields, list: TensorList, prefix: string
 
 function readConfig(config: Fields, options: Parameters<typeof readDecoderConfig>[1]): DecoderConfig {
   config.mustBe("qk_layernorm", false, "norms of heads are not converted");
-  const decoder = readDecoderConfig(config, { ...options, keys: { epsilon: "layer_norm_eps" } });
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type !== "none") fields.refuse("rope_type", inWords(scaling.type), `"default"`);
-  return decoder;
-}
-
-function addNorm(list: TensorList, name: string, module: string, length: number): void {
-  for (const part of ["weight", "bias"]) list.vector(`${name}.${part}`, `${module}.${part}`, length);
+  return readDecoderConfig(config, { ...options, keys: { epsilon: "layer_norm_eps" }, scalings: [] });
 }
 
 function addHeads(
@@ -67,8 +59,9 @@ function addHeads(
   { biases, output }: { readonly biases: boolean; readonly output: string },
 ): void {
   for (const [part, count] of Object.entries({ q: heads, k: kvHeads, v: kvHeads })) {
-    list.matrix(`${block}attn_${part}`, `${from}${part}_proj`, count * headDim, hidden);
-    if (biases) list.vector(`${block}attn_${part}.bias`, `${from}${part}_proj.bias`, count * headDim);
+    const [name, module] = [`${block}attn_${part}`, `${from}${part}_proj`];
+    if (biases) affine(list, name, module, count * headDim, hidden);
+    else list.matrix(name, module, count * headDim, hidden);
   }
   list.matrix(`${block}attn_output`, `${from}${output}`, hidden, heads * headDim);
 }

@@ -1,6 +1,7 @@
 import type { DecoderConfig } from "./decoder_config.ts";
 import { MAX as LIMITS } from "./bounds.ts";
 import { type Fields, inWords } from "./json.ts";
+import { readSlidingLayers } from "./layer_types.ts";
 import { convertLlama } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
 import type { ModelParts } from "./model_parts.ts";
@@ -26,37 +27,30 @@ export function convertGraniteSwa(config: Fields, list: TensorList, prefix: stri
   for (let i = 0; i < layers; i++) {
     list.vector(`blk.${i}.attn_sinks.weight`, `${prefix}layers.${i}.self_attn.sinks`, heads);
   }
-  const windowed = perLayer(config, "layer_types", layers, "sliding_attention", "full_attention");
-  const turned = perLayer(config, "layer_rope_theta", layers, rope.base, 0);
+  const windowed = readSlidingLayers(config, layers, (layer) => layer % PERIOD !== 0);
+  const turned = readTurned(config, layers, rope.base);
   const key = (name: string) => `${architecture}.${name}`;
-  const usual = Array.from({ length: layers }, (_, i) => i % PERIOD !== 0);
   return {
     ...parts,
     entries: [
       ...parts.entries,
       ...multipliers(architecture, config),
       entry(key("attention.sliding_window"), "UINT32", config.count("sliding_window", LIMITS.context)),
-      entry(key("attention.sliding_window_pattern"), "BOOL", windowed ?? usual),
+      entry(key("attention.sliding_window_pattern"), "BOOL", windowed),
       ...turned ? [entry(key("attention.rope_pattern"), "BOOL", turned)] : [],
     ],
   };
 }
 
-/** Of a list with one of two values for each layer, whether it is the first of them; undefined without it. */
-function perLayer(
-  config: Fields,
-  name: string,
-  layers: number,
-  yes: unknown,
-  no: unknown,
-): boolean[] | undefined {
-  const values = config.get(name);
-  if (values === undefined) return undefined;
-  const known = (value: unknown) => value === yes || value === no;
-  if (Array.isArray(values) && values.length === layers && values.every(known)) {
-    return values.map((value) => value === yes);
+/** Which layers have positions, where the file says it: by the base of all, or 0 for none. */
+function readTurned(config: Fields, layers: number, base: number): boolean[] | undefined {
+  const name = "layer_rope_theta";
+  const bases = config.get(name);
+  if (bases === undefined) return undefined;
+  if (Array.isArray(bases) && bases.length === layers && bases.every((one) => one === base || one === 0)) {
+    return bases.map((one) => one === base);
   }
-  config.refuse(name, inWords(values), `${inWords(yes)} or ${inWords(no)} for each of ${layers} layers`);
+  config.refuse(name, inWords(bases), `${base} or 0 for each of the ${layers} layers`);
 }
 
 /** Granite 3's mixtures of experts, of which some have one beside them that all rows go through (`granitemoeshared`). */

@@ -1,6 +1,7 @@
+import { affine, affineNorm } from "./affine.ts";
 import { type DecoderConfig, decoderEntries, readDecoderConfig } from "./decoder_config.ts";
 import { norm } from "./gemma3.ts";
-import { type Fields, inWords } from "./json.ts";
+import type { Fields } from "./json.ts";
 import type { ModelParts } from "./model_parts.ts";
 import type { TensorList } from "./tensor_list.ts";
 
@@ -25,6 +26,7 @@ export function convertStarcoder2(config: Fields, list: TensorList, prefix: stri
   const decoder = readDecoderConfig(config, {
     keys: { epsilon: "norm_epsilon" },
     activation: "gelu_pytorch_tanh",
+    scalings: [],
   });
   return parts(decoder, list, prefix, {
     architecture: "starcoder2",
@@ -40,6 +42,7 @@ export function convertNemotron(config: Fields, list: TensorList, prefix: string
     keys: { epsilon: "norm_eps" },
     activation: "relu2",
     partialRotary: PARTIAL_ROTARY,
+    scalings: [],
   });
   return parts(decoder, list, prefix, {
     architecture: "nemotron",
@@ -51,8 +54,6 @@ export function convertNemotron(config: Fields, list: TensorList, prefix: string
 }
 
 function parts(decoder: DecoderConfig, list: TensorList, prefix: string, traits: Traits): ModelParts {
-  const { scaling, fields } = decoder.rope;
-  if (scaling.type !== "none") fields.refuse("rope_type", inWords(scaling.type), `"default"`);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
     addLayer(list, decoder, traits, `blk.${i}.`, `${prefix}layers.${i}.`);
@@ -72,8 +73,7 @@ function addLayer(
   for (
     const [name, module] of [["attn_norm", "input_layernorm"], ["ffn_norm", "post_attention_layernorm"]]
   ) {
-    list.vector(`${block}${name}.weight`, `${layer}${module}.weight`, hidden, { map: norm });
-    list.vector(`${block}${name}.bias`, `${layer}${module}.bias`, hidden);
+    affineNorm(list, block + name, layer + module, hidden, norm);
   }
   const matrices = [
     ["attn_q", "self_attn.q_proj", heads * headDim, hidden],
@@ -84,7 +84,7 @@ function addLayer(
     ["ffn_down", down, hidden, feedForward],
   ] as const;
   for (const [name, module, rows, columns] of matrices) {
-    list.matrix(block + name, layer + module, rows, columns);
-    if (biases) list.vector(`${block}${name}.bias`, `${layer}${module}.bias`, rows);
+    if (biases) affine(list, block + name, layer + module, rows, columns);
+    else list.matrix(block + name, layer + module, rows, columns);
   }
 }

@@ -7,7 +7,7 @@ import {
   expertEntries,
   type ExpertsConfig,
   gatedExpertEntries,
-  MAX,
+  readCounts,
   readExperts,
   readSharedLength,
 } from "./experts.ts";
@@ -54,18 +54,13 @@ export function convertQwen3VlMoe(config: Fields, list: TensorList, prefix: stri
 export function convertOlmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("clip_qkv", null, "bounds of queries, keys and values are not computed");
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
-  const count = config.count("num_experts", MAX.experts);
   const traits = {
     architecture: "olmoe",
     interleavedRope: false,
     headNorms: false,
     rowNorms: true,
   } as const;
-  return convert(config, list, prefix, traits, {
-    count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("intermediate_size", MAX.feedForward),
-  });
+  return convert(config, list, prefix, traits, readCounts(config, { feedForward: "intermediate_size" }));
 }
 
 /** Hunyuan-A13B: experts in every layer, and beside them one that all rows go through. */
@@ -109,13 +104,9 @@ function readHunyuanExperts(config: Fields): ExpertsConfig {
   });
   const known = new Fields(config.file, Object.fromEntries(ofAll));
   known.mustBe("num_shared_expert", 1, "one expert is there for all rows");
-  const count = known.count("num_experts", MAX.experts);
-  const width = known.has("moe_intermediate_size") ? "moe_intermediate_size" : "intermediate_size";
-  return {
-    count,
-    used: known.count("moe_topk", count),
-    feedForward: known.count(width, MAX.feedForward),
-  };
+  const own = "moe_intermediate_size";
+  const feedForward = known.has(own) ? own : "intermediate_size";
+  return readCounts(known, { used: "moe_topk", feedForward });
 }
 
 const PER_LAYER = ["num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"];

@@ -1,5 +1,12 @@
 import { MAX as LIMITS } from "./bounds.ts";
-import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, MAX } from "./experts.ts";
+import {
+  addExperts,
+  addSharedExperts,
+  expertEntries,
+  type ExpertsConfig,
+  MAX,
+  readCounts,
+} from "./experts.ts";
 import { type Fields, inWords } from "./json.ts";
 import { addFeedForward, convertLlama, type LlamaTraits } from "./llama.ts";
 import { type Entry, entry } from "./metadata.ts";
@@ -99,12 +106,7 @@ export function convertMinimaxM2(config: Fields, list: TensorList, prefix: strin
     config.refuse("attn_type_list", inWords(kinds), "1 for each layer, as MiniMax M2 has it");
   }
   const headDim = config.count("head_dim", LIMITS.headDim);
-  const count = config.count("num_local_experts", MAX.experts);
-  const experts = {
-    count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("intermediate_size", MAX.feedForward),
-  };
+  const experts = readCounts(config, { count: "num_local_experts", feedForward: "intermediate_size" });
   const parts = convertLlama(config, list, prefix, {
     architecture: "minimax-m2",
     interleavedRope: false,
@@ -115,7 +117,7 @@ export function convertMinimaxM2(config: Fields, list: TensorList, prefix: strin
     feedForward(decoder, block, layer) {
       const from = `${layer}block_sparse_moe.`;
       addExperts(list, decoder, experts, block, from, { parts: { gate: "w1", up: "w3", down: "w2" } });
-      list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, count);
+      list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, experts.count);
     },
   });
   return {
@@ -163,11 +165,8 @@ export function readSharedExperts(
   config: Fields,
   { most, ...names }: { readonly count: string; readonly shared: string; readonly most: number },
 ): SharedExpertsConfig {
-  const count = config.count(names.count, MAX.experts);
   return {
-    count,
-    used: config.count("num_experts_per_tok", count),
-    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
+    ...readCounts(config, { count: names.count }),
     shared: config.countFrom0(names.shared, most),
     dense: config.countFrom0("first_k_dense_replace", config.count("num_hidden_layers", LIMITS.layers)),
     divided: config.boolean("norm_topk_prob", true),

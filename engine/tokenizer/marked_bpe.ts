@@ -5,7 +5,7 @@ import { PieceCache } from "./piece_cache.ts";
 import type { PreTokenizer } from "./pre_tokenizers.ts";
 import { BLANK_MARK, wordEnd } from "./spm.ts";
 import { splitText } from "./stage.ts";
-import { TOKEN_TYPE } from "./token_types.ts";
+import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { lowerOf, runOf, runWithout, SPACE } from "./unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
@@ -27,9 +27,7 @@ export class MarkedBpeEncoder {
     private readonly preTokenizer: PreTokenizer,
   ) {
     this.#pairs = pairsOf(merges, vocabulary.ids);
-    this.#tokenOfByte = Array.from({ length: 256 }, (_, byte) => {
-      return vocabulary.ids.get(`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`);
-    });
+    this.#tokenOfByte = BYTE_TOKENS.map((token) => vocabulary.ids.get(token));
     this.#wordsApart = !merges.some((merge) => /[^▁ ] ?▁/u.test(merge));
   }
 

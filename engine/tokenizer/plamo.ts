@@ -1,5 +1,5 @@
 import { NONE, TokenTrie } from "./token_trie.ts";
-import { TOKEN_TYPE } from "./token_types.ts";
+import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./unicode.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
@@ -26,8 +26,7 @@ export class PlamoEncoder {
     const counts = ([, id]: readonly [string, number]) =>
       matched.includes(types[id]) && this.#costs[id] < -LEAST_SCORE;
     this.#trie = new TokenTrie([...ids].filter(counts));
-    this.#tokenOfByte = Array.from({ length: 256 }, (_, byte) => {
-      const token = `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
+    this.#tokenOfByte = BYTE_TOKENS.map((token) => {
       const id = ids.get(token);
       if (id === undefined) {
         throw vocabError("tokens", `must have a token for each byte (${token} is missing)`);
@@ -60,18 +59,13 @@ export class PlamoEncoder {
       if (isInside(text, start)) continue;
       ends[start] = start + widthAt(text, start);
       sums[start] = sums[ends[start]] + BYTES_COST;
-      let node = this.#trie.root;
-      for (let i = start; i < text.length; i++) {
-        node = this.#trie.child(node, text.charCodeAt(i));
-        if (node === NONE) break;
-        const token = this.#trie.tokenAt(node);
-        if (token === NONE) continue;
-        const sum = sums[i + 1] + this.#costs[token];
-        if (sum > sums[start]) continue;
+      this.#trie.tokensFrom(text, start, (token, end) => {
+        const sum = sums[end] + this.#costs[token];
+        if (sum > sums[start]) return;
         sums[start] = sum;
         found[start] = token;
-        ends[start] = i + 1;
-      }
+        ends[start] = end;
+      });
     }
     return { found, ends };
   }

@@ -1,7 +1,7 @@
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
 import { PieceCache } from "./piece_cache.ts";
-import { TOKEN_TYPE } from "./token_types.ts";
+import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
 /** Each token is cut at every place: squares of their lengths, together. 262,144 tokens of 8 make 2^24. */
@@ -52,10 +52,7 @@ export class SpmEncoder {
     this.#pairs = new PairTable(4 * mergeable.length);
     for (const [text, id] of mergeable) this.#addPairs(text, id, places[id]);
     this.#wordsApart = !mergeable.some(([text]) => /[^▁]▁/u.test(text));
-    this.#tokenOfByte = Array.from({ length: 256 }, (_, byte) => {
-      const hex = byte.toString(16).toUpperCase().padStart(2, "0");
-      return ids.get(`<0x${hex}>`) ?? unknown;
-    });
+    this.#tokenOfByte = BYTE_TOKENS.map((token) => ids.get(token) ?? unknown);
   }
 
   /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */

@@ -1,7 +1,7 @@
 import { MetadataMap } from "../gguf/metadata.ts";
 import type { Metadata, MetadataValue } from "../gguf/types.ts";
 import { CODE_OF_BYTE } from "./byte_codes.ts";
-import { TOKEN_TYPE } from "./token_types.ts";
+import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 
 /** Vocabularies made for tests. */
 
@@ -44,9 +44,7 @@ export function spmMetadata(
   extra: Typed[] = [],
   values: Record<string, MetadataValue> = {},
 ): Metadata {
-  const bytes = Array.from({ length: 256 }, (_, byte): Typed => {
-    return [`<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`, TOKEN_TYPE.BYTE];
-  });
+  const bytes = BYTE_TOKENS.map((text): Typed => [text, TOKEN_TYPE.BYTE]);
   const all: Typed[] = [
     ["<unk>", TOKEN_TYPE.UNKNOWN],
     ["<s>", TOKEN_TYPE.CONTROL],

@@ -7,9 +7,10 @@ const MAX_UNITS = 1 << 23;
 /** No node, and no token. */
 export const NONE = -1;
 
+const ROOT = 0;
+
 /** Texts of tokens as a tree of UTF-16 units, in plain arrays: a vocabulary has up to millions of nodes. */
 export class TokenTrie {
-  readonly root = 0;
   readonly #children: PairTable;
   readonly #tokens: Int32Array; // [nodes]
 
@@ -24,10 +25,10 @@ export class TokenTrie {
     this.#tokens = new Int32Array(units + 1).fill(NONE);
     let nodes = 1;
     for (const [text, id] of all) {
-      let node = this.root;
+      let node = ROOT;
       for (let i = 0; i < text.length; i++) {
         const unit = text.charCodeAt(i);
-        const found = this.child(node, unit);
+        const found = this.#child(node, unit);
         if (found === NONE) this.#children.add(node, unit, 0, nodes);
         node = found === NONE ? nodes++ : found;
       }
@@ -36,13 +37,19 @@ export class TokenTrie {
   }
 
   /** The node that a unit leads to, or NONE. */
-  child(node: number, unit: number): number {
+  #child(node: number, unit: number): number {
     const slot = this.#children.find(node, unit);
     return slot < 0 ? NONE : this.#children.merged[slot];
   }
 
-  /** The token that ends at the node, or NONE. */
-  tokenAt(node: number): number {
-    return this.#tokens[node];
+  /** Hands on each token that stands in the text from `start` on, and where it ends; the shortest first. */
+  tokensFrom(text: string, start: number, take: (token: number, end: number) => void): void {
+    let node = ROOT;
+    for (let i = start; i < text.length; i++) {
+      node = this.#child(node, text.charCodeAt(i));
+      if (node === NONE) return;
+      const token = this.#tokens[node];
+      if (token !== NONE) take(token, i + 1);
+    }
   }
 }

@@ -8,3 +8,9 @@ export const TOKEN_TYPE = {
   UNUSED: 5,
   BYTE: 6,
 } as const;
+
+/** The texts of tokens of type BYTE, <0x00> to <0xFF>. */
+export const BYTE_TOKENS: readonly string[] = Array.from(
+  { length: 256 },
+  (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`,
+);

@@ -72,15 +72,10 @@ export class UnigramEncoder {
         starts[end] = start;
       };
       let known = false;
-      let node = this.#trie.root;
-      for (let i = start; i < text.length; i++) {
-        node = this.#trie.child(node, text.charCodeAt(i));
-        if (node === NONE) break;
-        const token = this.#trie.tokenAt(node);
-        if (token === NONE) continue;
-        known ||= i + 1 === next;
-        take(token, i + 1, this.#scores[token]);
-      }
+      this.#trie.tokensFrom(text, start, (token, end) => {
+        known ||= end === next;
+        take(token, end, this.#scores[token]);
+      });
       if (!known) take(this.#unknown, next, this.#unknownScore);
       start = next;
     }

@@ -68,13 +68,7 @@ export class WordPieceEncoder {
     for (let start = 0; start < word.length;) {
       let longest = NONE;
       let end = start;
-      let node = this.#trie.root;
-      for (let i = start; i < word.length; i++) {
-        node = this.#trie.child(node, word.charCodeAt(i));
-        if (node === NONE) break;
-        const token = this.#trie.tokenAt(node);
-        if (token !== NONE) [longest, end] = [token, i + 1];
-      }
+      this.#trie.tokensFrom(word, start, (token, at) => [longest, end] = [token, at]);
       if (longest === NONE) return this.#unknown;
       tokens.push(longest);
       start = end;

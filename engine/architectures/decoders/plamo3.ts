@@ -1,7 +1,7 @@
 import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
-import { buildNormedTwice } from "./glm4.ts";
+import { buildPostNormed } from "./post_normed.ts";
 
 /** One layer in so many has no window, the last of them. */
 const PERIOD = 8;
@@ -27,6 +27,7 @@ export const PLAMO3: Architecture = {
       table: ropeTable(b, rope.angles({ base: keys.ropeBase(NEAR_BASE, "_swa") })),
       window: window + 1,
     };
-    return buildNormedTwice(b, h, slides.map((slides) => slides ? near : full), "");
+    const heads = slides.map((slides) => slides ? near : full);
+    return buildPostNormed(b, h, heads, { normedTwice: true, weight: "" });
   },
 };

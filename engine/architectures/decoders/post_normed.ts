@@ -4,6 +4,7 @@ import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import { postNorm } from "../../plan/ops/post_norm.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
 import { groupedAttention, type GroupedHeads } from "../parts/grouped_attention.ts";
@@ -11,8 +12,15 @@ import { leaveOutDrafting } from "../left_out.ts";
 import { feedForward } from "../parts/shared_experts.ts";
 import { readWindows, type Sight, windowedSights } from "../parts/windows.ts";
 
-/** How a layer's heads are normed, turned, and what they see. */
-type Heads = Sight & Pick<GroupedHeads, "headNorms" | "rowNorms">;
+/** How a layer's heads are kept, normed and turned, and what they see. */
+type Heads = Sight & Pick<GroupedHeads, "fused" | "headNorms" | "rowNorms" | "interleaved">;
+
+interface PostNormed {
+  /** Halves read rows through a norm too, and gate and up are one tensor. */
+  readonly normedTwice?: boolean;
+  /** What the names of norms behind halves end with; by default ".weight". */
+  readonly weight?: string;
+}
 
 /**
  * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
@@ -47,13 +55,20 @@ export const EXAONE4: Architecture = {
   },
 };
 
-/** Decoders whose halves read rows as they are, and norm what they add; SwiGLU. `layers` are the heads of each. */
-function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): Value {
+/** Decoders that norm what their halves add, which read rows as they are, by default; SwiGLU. `layers` are the heads of each. */
+export function buildPostNormed(
+  b: PlanBuilder,
+  h: Hparams,
+  layers: readonly Heads[],
+  { normedTwice = false, weight = ".weight" }: PostNormed = {},
+): Value {
   const { epsilon: eps, embeddingLength: width } = h;
   const x = embed(b, "token_embd", h.vocabSize, width);
   for (const [layer, heads] of layers.entries()) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const attn = groupedAttention(b, x, {
+    const whole = (tensor: string) => ({ whole: name(tensor) + weight });
+    const read = (norm: string) => normedTwice ? rmsNorm(b, x, name(norm), eps) : x;
+    const attn = groupedAttention(b, read("attn_norm"), {
       ...heads,
       heads: h.headCount,
       kvHeads: h.headCountKv,
@@ -62,10 +77,11 @@ function buildPostNormed(b: PlanBuilder, h: Hparams, layers: readonly Heads[]): 
       eps,
     }, name);
     const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
-    postNorm(b, mixed, name("post_attention_norm"), eps, x);
+    postNorm(b, mixed, whole("post_attention_norm"), eps, x);
 
-    const made = feedForward(b, x, h.feedForwardLength, name, width);
-    postNorm(b, made, name("post_ffw_norm"), eps, x);
+    const called = (tensor: string) => name(normedTwice && tensor === "ffn_gate" ? "ffn_up" : tensor);
+    const made = feedForward(b, read("ffn_norm"), h.feedForwardLength, called, width);
+    postNorm(b, made, whole("post_ffw_norm"), eps, x);
   }
   return x;
 }

@@ -6,7 +6,7 @@ import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
-import { gatedSharedExpert } from "../parts/shared_experts.ts";
+import { gatedSharedExpert, readWeighed } from "../parts/shared_experts.ts";
 
 /**
  * Qwen1.5-MoE and Qwen2's 57B-A14B: Qwen2's decoder with experts in every layer, weighed by the softmax over all, and beside them one that
@@ -18,7 +18,7 @@ function buildQwen2Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const experts = readExpertHparams(b.file, h, "softmax over all");
   const shared = readSharedWidth(b.file, h);
-  const divided = keys.metadata.getBoolean(keys.name("expert_weights_norm"), false);
+  const { divided } = readWeighed(keys);
   return buildLlama(b, h, rope, {
     interleavedRope: false,
     headNorms: false,

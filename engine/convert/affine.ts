@@ -1,0 +1,19 @@
+import type { TensorList } from "./tensor_list.ts";
+
+/** A matrix and its bias. */
+export function affine(list: TensorList, name: string, module: string, rows: number, columns: number): void {
+  list.matrix(name, module, rows, columns);
+  list.vector(`${name}.bias`, `${module}.bias`, rows);
+}
+
+/** LayerNorm's weights, to which `map` is applied, and its biases. */
+export function affineNorm(
+  list: TensorList,
+  name: string,
+  module: string,
+  width: number,
+  map?: (weight: number) => number,
+): void {
+  list.vector(`${name}.weight`, `${module}.weight`, width, { map });
+  list.vector(`${name}.bias`, `${module}.bias`, width);
+}
