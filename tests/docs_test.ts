@@ -3,7 +3,7 @@ import { dirname, fromFileUrl, join, relative } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
-Deno.test("links in the documents lead to files and headings that are there", async () => {
+Deno.test("docs: every link leads to an existing file and heading", async () => {
   const broken: string[] = [];
   for (const file of documents()) {
     for (const link of linksOf(await Deno.readTextFile(file))) {
@@ -17,11 +17,26 @@ Deno.test("links in the documents lead to files and headings that are there", as
   assertEquals(broken, []);
 });
 
-Deno.test("the index of the documents names each of them", async () => {
-  const index = new Set(linksOf(await Deno.readTextFile(join(ROOT, "docs/README.md"))));
-  const missing = [...Deno.readDirSync(join(ROOT, "docs"))].map(({ name }) => name)
-    .filter((name) => name.endsWith(".md") && name !== "README.md" && !index.has(name));
-  assertEquals(missing, []);
+Deno.test("docs: the map names every document", async () => {
+  const map = new Set(linksOf(await Deno.readTextFile(join(ROOT, "docs/README.md"))));
+  const named = documents(join(ROOT, "docs")).map((path) => relative(join(ROOT, "docs"), path));
+  assertEquals(named.filter((name) => name !== "README.md" && !map.has(name)), []);
+});
+
+/** Most bytes of documents that people read from beginning to end. */
+const SIZES: Readonly<Record<string, number>> = {
+  "docs/ARCHITECTURE.md": 15_000,
+  "CHANGELOG.md": 8000,
+};
+const DESIGN_BYTES = 12_000;
+
+Deno.test("docs: documents stay short enough to be read to the end", () => {
+  const design = documents(join(ROOT, "docs/design")).map((path) =>
+    [relative(ROOT, path), DESIGN_BYTES] as const
+  );
+  const long = [...Object.entries(SIZES), ...design]
+    .filter(([path, most]) => Deno.statSync(join(ROOT, path)).size > most);
+  assertEquals(long, []);
 });
 
 /** The README, what lies in docs/, and the notes of the folders. */
