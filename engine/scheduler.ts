@@ -27,7 +27,7 @@ export interface EngineLimits {
   readonly stepRows?: number;
   /**
    * Rows of which a step's products take a multiple as fast as some fewer: just beyond it a row costs more than in a step of its
-   * own (docs/BENCHMARKS.md, "Kernels").
+   * own (docs/lab/2026-11.md, "Kernels").
    */
   readonly wholeRows?: number;
   /** Most rows in one step whose logits are wanted. */

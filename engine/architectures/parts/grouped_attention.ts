@@ -54,7 +54,7 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
   const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
   const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
-  // What rounding takes from values is felt most of all (docs/BENCHMARKS.md, "Trained weights"); where heads share them, theirs is
+  // What rounding takes from values is felt most of all (docs/lab/2026-11.md, "Trained weights"); where heads share them, theirs is
   // a small product.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
   const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
