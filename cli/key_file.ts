@@ -1,16 +1,17 @@
 import { z } from "zod";
-import { check, digestOf, type KeyRing, type NamedKey } from "../lib/serving.ts";
+import { check, digestOf, KEY_SCOPES, type KeyRing, type NamedKey } from "../lib/serving.ts";
 import { explained, messageOf } from "../lib/system_errors.ts";
 
 const MAX_REQUESTS = 1_000_000;
 const MAX_TOKENS = 1_000_000_000_000;
-const FIELDS = ["name", "key", "key_sha256", "requests_at_once", "tokens_per_minute"];
+const FIELDS = ["name", "key", "key_sha256", "scope", "requests_at_once", "tokens_per_minute"];
 
 const entry = z.strictObject({
   name: z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits and _.-"),
   // Checked by hand, for messages must not show them.
   key: z.unknown().optional(),
   key_sha256: z.unknown().optional(),
+  scope: z.enum(KEY_SCOPES).optional(),
   requests_at_once: z.int().min(1).max(MAX_REQUESTS).optional(),
   tokens_per_minute: z.int().min(1).max(MAX_TOKENS).optional(),
 }, { error: unknownField(FIELDS) });
@@ -26,8 +27,8 @@ function unknownField(allowed: readonly string[]) {
 }
 
 /**
- * The keys of a file: `{"keys": [{"name", "key" or "key_sha256", "requests_at_once"?, "tokens_per_minute"?}]}`. Throws Error that
- * says what is wrong in it, and never shows a key. `warn` is told where others may read it.
+ * The keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "requests_at_once"?, "tokens_per_minute"?}]}`. Throws
+ * an Error that says what is wrong in it, and never shows a key. `warn` is told where others may read it.
  */
 export function readKeyFile(file: string, warn: (message: string) => void): NamedKey[] {
   const what = `Cannot use the key file "${file}"`;
@@ -60,13 +61,13 @@ function parsed(text: string): unknown {
   }
 }
 
-function keyOf({ name, key, key_sha256, ...limits }: z.output<typeof entry>): NamedKey {
+function keyOf({ name, key, key_sha256, scope, ...limits }: z.output<typeof entry>): NamedKey {
   if ((key === undefined) === (key_sha256 === undefined)) {
     throw new Error(`"${name}" must have either "key" or "key_sha256"`);
   }
   const { requests_at_once, tokens_per_minute } = limits;
   const digest = key === undefined ? digestWritten(name, key_sha256) : digestOf(key);
-  return { name, digest, requestsAtOnce: requests_at_once, tokensPerMinute: tokens_per_minute };
+  return { name, digest, scope, requestsAtOnce: requests_at_once, tokensPerMinute: tokens_per_minute };
 }
 
 function digestWritten(name: string, hex: unknown): Uint8Array {

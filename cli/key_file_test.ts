@@ -22,12 +22,14 @@ async function withKeyFile(
   }
 }
 
+const unlimited = { requestsAtOnce: undefined, tokensPerMinute: undefined };
 const hex = (key: string) => digestOf(key).toHex();
 
 Deno.test("key file: keys plain or as their digests, with limits", async () => {
   const keys = [
     { name: "alice", key: "a1", requests_at_once: 4, tokens_per_minute: 20_000 },
     { name: "bob", key_sha256: hex("b1").toUpperCase() },
+    { name: "prometheus", key: "p1", scope: "metrics" },
   ];
   await withKeyFile({ keys }, (file) => {
     const warnings: string[] = [];
@@ -35,8 +37,9 @@ Deno.test("key file: keys plain or as their digests, with limits", async () => {
     assertEquals(
       read.map(({ digest, ...rest }) => ({ ...rest, digest: digest.toHex() })),
       [
-        { name: "alice", digest: hex("a1"), requestsAtOnce: 4, tokensPerMinute: 20_000 },
-        { name: "bob", digest: hex("b1"), requestsAtOnce: undefined, tokensPerMinute: undefined },
+        { name: "alice", digest: hex("a1"), scope: undefined, requestsAtOnce: 4, tokensPerMinute: 20_000 },
+        { name: "bob", digest: hex("b1"), scope: undefined, ...unlimited },
+        { name: "prometheus", digest: hex("p1"), scope: "metrics", ...unlimited },
       ],
     );
     assertEquals(warnings, []);
@@ -79,8 +82,12 @@ Deno.test("key file: what is wrong in it is named, and no key is shown", async (
     ],
     [
       { keys: [{ name: "a", key: "s3cret", limit: 3 }] },
-      'Invalid "keys[0]": must have no field "limit", only name, key, key_sha256, requests_at_once, tokens_per_minute ' +
+      'Invalid "keys[0]": must have no field "limit", only name, key, key_sha256, scope, requests_at_once, tokens_per_minute ' +
       "(got an object)",
+    ],
+    [
+      { keys: [{ name: "a", key: "s3cret", scope: "read" }] },
+      'Invalid "keys[0].scope": must be "all" or "metrics" (got "read")',
     ],
     [{ keys: [{ name: "a", key: 17 }] }, "Cannot use API key: must be 1 to 512 letters"],
     [{ keys: [{ name: "a", key: "s3cret with spaces" }] }, "Cannot use API key: must be 1 to 512 letters"],

@@ -19,7 +19,7 @@ import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
 
 export { type Models, type OfferedModel, oneModel } from "../engine/types.ts";
-export { digestOf, KeyRing, type NamedKey } from "../routes/keys.ts";
+export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/keys.ts";
 export { PATH_PREFIX } from "../routes/path_prefix.ts";
 export {
   affordableConnections,

@@ -59,6 +59,9 @@ export function document(
         }
         // A wrong key is refused in the shape of all refusals there.
         responses![401] = { ...responses![400], description: "Missing or wrong API key" };
+        if (operationId === "getMetrics") continue;
+        const refusal = responses![403] as { description: string };
+        refusal.description += ", or the API key may only read /metrics";
       }
     }
     return document;

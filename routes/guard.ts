@@ -98,7 +98,15 @@ export function keyGuard(ring: KeyRing, isOpen: (c: Context<Env>) => boolean): M
     invalidToken: { message: refuseKey },
   };
   const keyed = some(bearerAuth(options), bearerAuth({ ...options, headerName: "x-api-key", prefix: "" }));
-  return (c, next) => isOpen(c) ? letIn(c, next) : keyed(c, next);
+  return (c, next) => isOpen(c) ? letIn(c, next) : keyed(c, () => (checkScope(c), next()));
+}
+
+/** Refuses what the key does not open, whether there is such a path or not. */
+function checkScope(c: Context<Env>): void {
+  const { name, onlyPath } = c.get("caller");
+  if (onlyPath === undefined || onlyPath === c.req.path) return;
+  const message = `The API key "${name}" may only read ${onlyPath}; send another key`;
+  throw new ApiError(403, "key_not_allowed", message);
 }
 
 function welcome(c: Context<Env>, caller: Caller): void {

@@ -1,12 +1,18 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { Allowance, type Caller, type KeyLimits } from "./shared/caller.ts";
 
+/** What a key may do: everything, or nothing but read `/metrics`. */
+export const KEY_SCOPES = ["all", "metrics"] as const;
+export type KeyScope = typeof KEY_SCOPES[number];
+
 /** A key that clients may send. */
 export interface NamedKey extends KeyLimits {
   /** Names the owner of files and batches too: a new key under an old name finds them. */
   readonly name: string;
   /** SHA-256 of the key, 32 bytes. */
   readonly digest: Uint8Array;
+  /** Default "all". */
+  readonly scope?: KeyScope;
 }
 
 /** What a bearer header can carry. */
@@ -51,11 +57,9 @@ export class KeyRing {
         const what = twin.caller.name === key.name ? "name" : "key";
         throw new Error(`Cannot use the API key "${key.name}": its ${what} is there already`);
       }
-      const known = before.get(key.name);
-      if (known) changed.push(() => known.caller.allowance.limits = key);
-      entries.push(
-        known ? { ...known, digest: key.digest } : entryOf(key.name, key.digest, ownerOf(key.name), key),
-      );
+      const known = before.get(key.name)?.caller.allowance;
+      if (known) changed.push(() => known.limits = key);
+      entries.push(entryOf(key.name, key.digest, ownerOf(key.name), key, known));
     }
     // Only now that all are good: keys that cannot be used change nothing.
     for (const change of changed) change();
@@ -77,9 +81,15 @@ interface Entry {
 }
 
 /** Keys of different owners share no cached prompts, so that no one learns from timing what another sent. */
-function entryOf(name: string, digest: Uint8Array, owner: string, limits: KeyLimits): Entry {
-  const allowance = new Allowance(`The API key "${name}"`, limits);
-  return { digest, caller: { name, owner, cacheSalt: owner || undefined, allowance } };
+function entryOf(
+  name: string,
+  digest: Uint8Array,
+  owner: string,
+  { scope, ...limits }: KeyLimits & Pick<NamedKey, "scope">,
+  allowance = new Allowance(`The API key "${name}"`, limits),
+): Entry {
+  const onlyPath = scope === "metrics" ? "/metrics" : undefined;
+  return { digest, caller: { name, owner, cacheSalt: owner || undefined, onlyPath, allowance } };
 }
 
 /** Stored with files and batches; must stay as it is. */

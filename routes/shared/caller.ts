@@ -16,6 +16,8 @@ export interface Caller {
   readonly owner: string;
   /** Requests of different salts share no cached prompts; the same after a restart. */
   readonly cacheSalt: string | undefined;
+  /** The only path that the key opens; undefined where it opens all. */
+  readonly onlyPath: string | undefined;
   readonly allowance: Allowance;
 }
 
@@ -92,5 +94,11 @@ function limited(what: string, seconds: number): ApiError {
 
 /** Of every request on a server without keys. */
 export function anyone(): Caller {
-  return { name: undefined, owner: "", cacheSalt: undefined, allowance: new Allowance("Everyone", {}) };
+  return {
+    name: undefined,
+    owner: "",
+    cacheSalt: undefined,
+    onlyPath: undefined,
+    allowance: new Allowance("Everyone", {}),
+  };
 }
