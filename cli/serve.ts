@@ -23,6 +23,7 @@ import {
   serveHttp,
   type ServeOptions,
 } from "../lib/serving.ts";
+import { openDataFolder } from "./data_folder.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadWithProgress, modelPath } from "./model.ts";
 import { promptCache } from "./prompt_cache.ts";
@@ -31,7 +32,6 @@ import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "./settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
-import { explained } from "../lib/system_errors.ts";
 import { err, logs, note, onInterrupt, out } from "./terminal.ts";
 
 const MB = 2 ** 20;
@@ -83,18 +83,19 @@ async function serve(settings: ServeSettings): Promise<number> {
   const { data, maxStorageMb } = settings.values;
   const options = serveOptions(settings);
   const { onError } = options;
-  if (data !== "none") checkDataFolder(data);
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
   const metrics = new Metrics();
   await checkAddress(settings.values);
+  const folder = data === "none" ? undefined : await openDataFolder(data);
   const followed = followFiles(settings, options.apiKeys, log);
 
   const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
   const { models } = served;
   const maxConnections = affordableConnections(options.maxConnections);
-  const batches = data === "none" ? undefined : await openBatches(models, {
+  const batches = folder && await openBatches(models, {
     ...served.batches,
     path: data,
+    folder,
     parallel: settings.values.parallel,
     storageBytes: MB * maxStorageMb,
     metrics,
@@ -302,25 +303,4 @@ function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   models.onState(look);
   models.list().forEach(look);
   return () => failed;
-}
-
-/** Makes the folder, and throws where nothing can be written there. */
-function checkDataFolder(path: string): void {
-  try {
-    Deno.mkdirSync(path, { recursive: true, mode: 0o700 });
-    Deno.removeSync(Deno.makeTempFileSync({ dir: path, prefix: "writable-" }));
-  } catch (error) {
-    throw noDataFolder(path, error);
-  }
-}
-
-/** Says what to do where files and batches cannot be kept. */
-function noDataFolder(path: string, error: unknown): unknown {
-  const what = `Cannot keep files and batches in "${path}"`;
-  const otherwise = "choose another folder with --data, or serve without them: --data none";
-  if (!(error instanceof Deno.errors.NotCapable)) return explained(what, error, otherwise);
-  return new Error(
-    `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${path} ` +
-      `main.ts serve --data ${path}, or serve without them: --data none`,
-  );
 }

@@ -6,7 +6,7 @@ import { ServiceError } from "./types.ts";
 /*
  * The folder of a server's files and batches:
  *
- *   lock              held while a server uses the folder
+ *   lock              held while a server uses the folder; names its process
  *   compy.sqlite      what is known of files and batches (with SQLite's -wal and -shm)
  *   uploads/          what is being received; emptied at the start
  *   files/FILE        the content of an uploaded file
@@ -34,12 +34,15 @@ export class DataFolder {
     for (const folder of FOLDERS) await Deno.mkdir(join(path, folder), { recursive: true, mode: 0o700 });
     const lock = await Deno.open(join(path, "lock"), { read: true, write: true, create: true });
     if (!await lock.tryLock(true)) {
-      lock.close();
+      const pid = /^\d+$/m.exec(await new Response(lock.readable).text().catch(() => ""))?.[0];
       throw new Error(
-        `Cannot use "${path}" for files and batches: another server uses it; give another folder with --data, or ` +
-          "--data none",
+        `Cannot use "${path}" for files and batches: another server uses it${
+          pid ? ` (process ${pid})` : ""
+        }; ` +
+          "stop that server, give another folder with --data, or serve without files and batches: --data none",
       );
     }
+    await nameHolder(lock).catch(() => {}); // a full disk, which a server must be able to start on
     return new DataFolder(path, lock);
   }
 
@@ -142,6 +145,12 @@ export class DataFolder {
   close(): void {
     this.lock.close();
   }
+}
+
+/** Says who holds the lock; a holder that was killed leaves its own number there. */
+async function nameHolder(lock: Deno.FsFile): Promise<void> {
+  await lock.truncate();
+  await lock.write(new TextEncoder().encode(`${Deno.pid}\n`));
 }
 
 /** A file that is being received: on the disk as it comes, and nowhere once it is discarded. */

@@ -19,6 +19,8 @@ import {
 export interface ServiceOptions {
   /** The data folder; created if it is missing. */
   readonly path: string;
+  /** The data folder where the caller has locked it already; the service closes it. */
+  readonly folder?: DataFolder;
   readonly execute: QueueOptions["execute"];
   readonly settings: QueueOptions["settings"];
   readonly processor?: QueueOptions["processor"];
@@ -72,7 +74,7 @@ export class BatchService {
 
   /** Resumes what is unfinished in the folder. Throws if another process uses it. */
   static async open(options: ServiceOptions): Promise<BatchService> {
-    const folder = await DataFolder.open(options.path);
+    const { folder = await DataFolder.open(options.path) } = options;
     let store: BatchStore | undefined;
     try {
       store = new BatchStore(folder.database);

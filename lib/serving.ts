@@ -19,6 +19,7 @@ import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
 
 export { type Models, type OfferedModel, oneModel } from "../engine/types.ts";
+export { DataFolder } from "../jobs/data_folder.ts";
 export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/keys.ts";
 export { PATH_PREFIX } from "../routes/path_prefix.ts";
 export {
@@ -48,7 +49,8 @@ const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
 };
 
 /** How the batches of a server are answered. */
-export interface BatchHost extends Pick<ServiceOptions, "settings" | "processor" | "lanes" | "storageBytes"> {
+export interface BatchHost
+  extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "lanes" | "storageBytes"> {
   readonly path: string;
   readonly parallel: number;
   readonly metrics: Metrics;

@@ -99,6 +99,27 @@ Deno.test("supervise: at a socket, which is this user's alone, a killed server t
   });
 });
 
+Deno.test("supervise: a killed server gets its data folder back, which a second server is refused before it loads", async () => {
+  await withFolder(async (folder) => {
+    const permissions = [`--allow-write=${folder}`];
+    const data = ["--data", folder];
+    const server = await startSupervised(data, permissions);
+    await server.killChild();
+    const child = (await server.child())!;
+    // Loading that model would fail.
+    for (const model of [["--model", "/no/such.gguf"], ["--models", "/no/such/folder"]]) {
+      const second = await serve(["--port", "0", ...model, ...data], permissions);
+      assertEquals(second.code, 1);
+      assertEquals(
+        second.stderr,
+        `Error: Cannot use "${folder}" for files and batches: another server uses it (process ${child}); stop that ` +
+          "server, give another folder with --data, or serve without files and batches: --data none\n",
+      );
+    }
+    assertEquals((await server.end("SIGTERM")).code, 0);
+  });
+});
+
 /** The answer to GET, as it is on the wire; asked by a process that may connect to any socket. */
 async function overSocket(path: string, target: string, host: string): Promise<string> {
   const request = `GET ${target} HTTP/1.1\\r\\nhost: ${host}\\r\\nconnection: close\\r\\n\\r\\n`;

@@ -1,0 +1,50 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { openDataFolder } from "./data_folder.ts";
+
+Deno.test("data folder: a second server is refused with the first one's process until that closes it", async () => {
+  const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
+  try {
+    const path = join(parent, "data");
+    const first = await openDataFolder(path);
+    await assertRejects(
+      () => openDataFolder(path),
+      Error,
+      `Cannot use "${path}" for files and batches: another server uses it (process ${Deno.pid}); stop ` +
+        "that server, give another folder with --data, or serve without files and batches: --data none",
+    );
+    first.close();
+    await Deno.writeTextFile(join(path, "lock"), ""); // of an earlier version, which named no process
+    const second = await Deno.open(join(path, "lock"), { read: true, write: true });
+    await second.lock(true);
+    await assertRejects(() => openDataFolder(path), Error, "another server uses it; stop that server");
+    second.close();
+    await Deno.writeTextFile(join(path, "lock"), "123456789\n"); // of a killed server
+    (await openDataFolder(path)).close();
+    assertEquals(await Deno.readTextFile(join(path, "lock")), `${Deno.pid}\n`);
+    assertEquals([...Deno.readDirSync(path)].map(({ name }) => name).sort(), [
+      "files",
+      "jobs",
+      "lock",
+      "uploads",
+    ]);
+  } finally {
+    await Deno.remove(parent, { recursive: true });
+  }
+});
+
+Deno.test("data folder: says what to do where nothing can be written", async () => {
+  const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
+  try {
+    await Deno.writeTextFile(join(parent, "file"), "");
+    const path = join(parent, "file", "data");
+    await assertRejects(
+      () => openDataFolder(path),
+      Error,
+      `Cannot keep files and batches in "${path}": a part of its path is a file and not a folder; choose another ` +
+        "folder with --data, or serve without them: --data none",
+    );
+  } finally {
+    await Deno.remove(parent, { recursive: true });
+  }
+});
