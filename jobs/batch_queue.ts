@@ -10,7 +10,7 @@ import type { BatchRequest, LineRefusal } from "./request.ts";
 import { type BatchProgress, journalPath, runBatch } from "./runner.ts";
 import type { Storage } from "./storage.ts";
 import type { BatchStore } from "./store.ts";
-import { type BatchProblem, type BatchRecord, type FileRecord, hasEnded } from "./types.ts";
+import { type BatchProblem, type BatchRecord, type EndedStatus, type FileRecord, hasEnded } from "./types.ts";
 
 export interface QueueOptions {
   readonly store: BatchStore;
@@ -67,6 +67,8 @@ export class BatchQueue {
   readonly #told = new Map<string, string>();
   /** Until when a batch pauses, in milliseconds. */
   readonly #paused = new Map<string, number>();
+  /** Batches that have ended in this process. */
+  readonly ended: Record<EndedStatus, number> = { completed: 0, failed: 0, expired: 0, cancelled: 0 };
   readonly #drain = new AbortController();
   readonly #lanes: Promise<unknown>;
   #wake = Promise.withResolvers<void>();
@@ -379,7 +381,8 @@ export class BatchQueue {
   #change(batch: BatchRecord, change: Partial<BatchRecord>, files: readonly FileRecord[] = []): void {
     const { store } = this.options;
     const stored = store.batch(batch.owner, batch.id);
-    store.change(stored, change, hasEnded({ ...stored, ...change }), files);
+    const { status } = store.change(stored, change, hasEnded({ ...stored, ...change }), files);
+    if (status in this.ended) this.ended[status as EndedStatus]++;
   }
 
   #input(batch: BatchRecord): string {

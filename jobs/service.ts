@@ -8,6 +8,7 @@ import {
   type BatchRecord,
   type BatchSpec,
   type BatchView,
+  type EndedStatus,
   type FilePurpose,
   type FileRecord,
   hasEnded,
@@ -38,6 +39,17 @@ export interface ServiceOptions {
   readonly sweepMs?: number;
   /** Unix seconds. */
   readonly now?: () => number;
+}
+
+export interface ServiceFigures {
+  /** Of all files, whoever has them. */
+  readonly fileBytes: number;
+  /** Infinity without a bound. */
+  readonly fileLimitBytes: number;
+  /** Batches that have not ended. */
+  readonly unfinished: number;
+  /** Batches that have ended since the process began. */
+  readonly ended: Readonly<Record<EndedStatus, number>>;
 }
 
 const PAUSE_MS = 10_000;
@@ -241,6 +253,16 @@ export class BatchService {
       promptRate: view?.promptRate ?? null,
       outputRate: view?.outputRate ?? null,
       remaining: view?.remaining ?? null,
+    };
+  }
+
+  /** For those who watch the server. */
+  figures(): ServiceFigures {
+    return {
+      fileBytes: this.#store.storedBytes(),
+      fileLimitBytes: this.options.storageBytes ?? Infinity,
+      unfinished: this.#store.unfinished().length,
+      ended: this.#queue.ended,
     };
   }
 

@@ -17,15 +17,10 @@ export interface FileRecord {
   readonly path: string;
 }
 
-export type BatchStatus =
-  | "validating"
-  | "failed"
-  | "in_progress"
-  | "finalizing"
-  | "completed"
-  | "expired"
-  | "cancelling"
-  | "cancelled";
+/** How a batch may end. */
+export const ENDED_STATUSES = ["completed", "failed", "expired", "cancelled"] as const;
+export type EndedStatus = typeof ENDED_STATUSES[number];
+export type BatchStatus = EndedStatus | "validating" | "in_progress" | "finalizing" | "cancelling";
 
 /** Why a batch failed: a bad line of its file, or without line what happened to the whole. */
 export interface BatchProblem {
@@ -127,6 +122,6 @@ export class ServiceError extends Error {
   }
 }
 
-export function hasEnded({ status }: BatchRecord): boolean {
-  return status === "completed" || status === "failed" || status === "expired" || status === "cancelled";
+export function hasEnded({ status }: Pick<BatchRecord, "status">): boolean {
+  return (ENDED_STATUSES as readonly string[]).includes(status);
 }

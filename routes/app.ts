@@ -74,6 +74,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   context.metrics.observe({
     models: () => context.models.list(),
     connections: options.connections ?? (() => 0),
+    batches: options.batches && (() => options.batches!.figures()),
   });
   const { pathPrefix } = options;
   const app = new OpenAPIHono<Env>(pathPrefix === undefined ? {} : { getPath: pathBelow(pathPrefix) });

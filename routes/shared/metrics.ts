@@ -6,6 +6,7 @@ import {
   type EngineStats,
   type OfferedModel,
 } from "../../engine/types.ts";
+import type { ServiceFigures } from "../../jobs/service.ts";
 import type { Account, AnswerWatch } from "./account.ts";
 import { registerStepRows } from "./step_rows.ts";
 
@@ -14,6 +15,8 @@ export interface Watched {
   readonly models: () => readonly OfferedModel[];
   /** How many are open. */
   readonly connections: () => number;
+  /** Absent where no files and batches are kept. */
+  readonly batches?: () => ServiceFigures;
 }
 
 /** Seconds; a wait for a place, a first token. */
@@ -78,7 +81,7 @@ export class Metrics {
   }
 
   /** Adds what is looked at when the figures are asked for. Once. */
-  observe({ models, connections }: Watched): void {
+  observe({ models, connections, batches }: Watched): void {
     const registers = this.#registers;
     const engines = () =>
       models().flatMap(({ id, engine }) => engine ? [{ labels: { model: id }, engine }] : []);
@@ -110,11 +113,29 @@ export class Metrics {
         }
       },
     });
+    if (batches) this.#observeBatches(batches);
     this.#figure("compy_connections", "Connections that are open", connections);
     this.#figure("process_resident_memory_bytes", "Memory of the process that is in RAM", () => {
       return Deno.memoryUsage().rss;
     });
     this.#figure("process_start_time_seconds", "When the process began, in Unix time", () => STARTED);
+  }
+
+  #observeBatches(batches: () => ServiceFigures): void {
+    this.#figure("compy_files_bytes", "Bytes of all stored files", () => batches().fileBytes);
+    const limit = () => batches().fileLimitBytes;
+    this.#figure("compy_files_limit_bytes", "Bytes that stored files may take together", limit);
+    this.#figure("compy_batches_unfinished", "Batches that have not ended", () => batches().unfinished);
+    new Counter({
+      name: "compy_batches_ended_total",
+      help: "Batches that have ended, by their last status",
+      labelNames: ["status"],
+      registers: this.#registers,
+      collect() {
+        this.reset();
+        for (const [status, count] of Object.entries(batches().ended)) this.inc({ status }, count);
+      },
+    });
   }
 
   /** Only models whose prompts are kept on a disk have these. */
