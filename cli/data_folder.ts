@@ -1,16 +1,20 @@
-import { DataFolder } from "../lib/serving.ts";
+import { BatchStore, DataFolder } from "../lib/serving.ts";
 import { explained } from "../lib/system_errors.ts";
 
 /**
- * Makes the folder of files and batches and locks it, which is cheap and comes before a large model is loaded. Throws Error where
- * nothing can be written there or another server uses it.
+ * Makes the folder of files and batches and locks it; call it before a large model is loaded. Throws Error where nothing can be
+ * written there, where another server uses it, and for a database of another version.
  */
 export async function openDataFolder(path: string): Promise<DataFolder> {
+  let folder: DataFolder | undefined;
   try {
     Deno.mkdirSync(path, { recursive: true, mode: 0o700 });
     Deno.removeSync(Deno.makeTempFileSync({ dir: path, prefix: "writable-" }));
-    return await DataFolder.open(path);
+    folder = await DataFolder.open(path);
+    new BatchStore(folder.database).close();
+    return folder;
   } catch (error) {
+    folder?.close();
     throw noDataFolder(path, error);
   }
 }

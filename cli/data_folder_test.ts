@@ -1,4 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
+import { DatabaseSync } from "node:sqlite";
 import { join } from "@std/path";
 import { openDataFolder } from "./data_folder.ts";
 
@@ -23,6 +24,7 @@ Deno.test("data folder: a second server is refused with the first one's process 
     (await openDataFolder(path)).close();
     assertEquals(await Deno.readTextFile(join(path, "lock")), `${Deno.pid}\n`);
     assertEquals([...Deno.readDirSync(path)].map(({ name }) => name).sort(), [
+      "compy.sqlite",
       "files",
       "jobs",
       "lock",
@@ -46,5 +48,20 @@ Deno.test("data folder: says what to do where nothing can be written", async () 
     );
   } finally {
     await Deno.remove(parent, { recursive: true });
+  }
+});
+
+Deno.test("data folder: refuses a database of another version and leaves it as it is", async () => {
+  const path = await Deno.makeTempDir({ prefix: "data-folder-" });
+  try {
+    (await openDataFolder(path)).close();
+    const file = join(path, "compy.sqlite");
+    const db = new DatabaseSync(file);
+    db.exec("PRAGMA user_version = 2");
+    db.close();
+    const message = `Cannot use "${file}": its version must be 1 (got 2)`;
+    for (let i = 0; i < 2; i++) await assertRejects(() => openDataFolder(path), Error, message);
+  } finally {
+    await Deno.remove(path, { recursive: true });
   }
 });

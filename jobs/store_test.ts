@@ -35,3 +35,23 @@ Deno.test("BatchStore: a database of before thinking was counted is used further
     await Deno.remove(folder, { recursive: true });
   }
 });
+
+Deno.test("BatchStore: works on a database with columns of a newer version, and keeps what those say", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "store-" });
+  try {
+    const path = `${folder}/batches.sqlite`;
+    new BatchStore(path).close();
+    const db = new DatabaseSync(path);
+    db.exec("ALTER TABLE batches ADD COLUMN newer INTEGER NOT NULL DEFAULT 7");
+    const newer = { id: "batch_1", owner: "", inputFileId: "file-1", status: "in_progress", later: "kept" };
+    const store = new BatchStore(path);
+    store.addBatch({ ...newer, counts: COUNTS } as unknown as BatchRecord);
+    store.change(store.batch("", "batch_1"), { status: "completed" }, true);
+    store.close();
+    const row = db.prepare("SELECT newer, record FROM batches").get()!;
+    assertEquals([row.newer, JSON.parse(row.record as string).later], [7, "kept"]);
+    db.close();
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});

@@ -20,6 +20,7 @@ import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts"
 
 export { type Models, type OfferedModel, oneModel } from "../engine/types.ts";
 export { DataFolder } from "../jobs/data_folder.ts";
+export { BatchStore } from "../jobs/store.ts";
 export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/keys.ts";
 export { PATH_PREFIX } from "../routes/path_prefix.ts";
 export {

@@ -311,3 +311,39 @@ Deno.test("batches: another model waits for its own; one server at a time uses a
     });
   });
 });
+
+Deno.test("metrics: count the batches that ended, those that have not, and the bytes of stored files", async () => {
+  await inDataFolder(async (path) => {
+    await withBatches(path, { storageBytes: 10_000 }, async ({ base, client }) => {
+      const figures = async () => {
+        const text = await (await fetch(`${base}/metrics`)).text();
+        return [...text.matchAll(/^compy_(?:files|batches)_(.*) (\d+)$/gm)].map((
+          [, name, value],
+        ) => [name, +value]);
+      };
+      const ended = (completed: number, failed: number) => [
+        ['ended_total{status="completed"}', completed],
+        ['ended_total{status="failed"}', failed],
+        ['ended_total{status="expired"}', 0],
+        ['ended_total{status="cancelled"}', 0],
+      ];
+      assertEquals(await figures(), [
+        ["bytes", 0],
+        ["limit_bytes", 10_000],
+        ["unfinished", 0],
+        ...ended(0, 0),
+      ]);
+      const input = await upload(client, [chatLine("a")]);
+      const good = await waitFor(client, (await createBatch(client, input)).id, "completed");
+      await waitFor(client, (await createBatch(client, await upload(client, ["bad"]))).id, "failed");
+      const files = await Promise.all([input, good.output_file_id!].map((id) => client.files.retrieve(id)));
+      const bytes = files.reduce((sum, file) => sum + file.bytes, "bad".length);
+      assertEquals(await figures(), [
+        ["bytes", bytes],
+        ["limit_bytes", 10_000],
+        ["unfinished", 0],
+        ...ended(1, 1),
+      ]);
+    });
+  });
+});

@@ -23,10 +23,10 @@ const { groups } = parse(read("deploy/monitoring/alerts.yml")) as { groups: { ru
 const rules = groups.flatMap(({ rules }) => rules);
 const dashboard = JSON.parse(read("deploy/monitoring/grafana.json"));
 
-interface Rules {
-  readonly groups: {
-    readonly rules: { alert: string; expr: string; annotations: Record<string, string> }[];
-  }[];
+interface Rule {
+  readonly alert: string;
+  readonly expr: string;
+  readonly annotations: Readonly<Record<string, string>>;
 }
 
 Deno.test("alert rules: use metrics, labels and label values that the server exports", () => {
@@ -100,7 +100,7 @@ function checkExpression(where: string, expression: string): Set<string> {
       const isFree = value.startsWith("$") || SCRAPED.includes(label) ||
         name === "compy_http_responses_total";
       const pattern = new RegExp(`^(?:${operator === "=~" ? value : RegExp.escape(value)})$`);
-      assert(isFree || [...found].some((one) => pattern.test(one)), `${where}: no ${label} is ${value}`);
+      assert(isFree || [...found!].some((one) => pattern.test(one)), `${where}: no ${label} is ${value}`);
     }
   }
   for (const [, names] of values.matchAll(grouped)) {
@@ -114,7 +114,7 @@ function checkExpression(where: string, expression: string): Set<string> {
 function labelsOf(where: string, name: string): Map<string, Set<string>> {
   const own = name === "up" ? new Map<string, Set<string>>() : exported.get(name);
   assert(own, `${where}: there is no metric ${name}`);
-  return new Map([...own, ...SCRAPED.map((label) => [label, new Set<string>()] as const)]);
+  return new Map([...own!, ...SCRAPED.map((label) => [label, new Set<string>()] as const)]);
 }
 
 /** All that `/metrics` of a server has that keeps files, batches and prompts on a disk. */
