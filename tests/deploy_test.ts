@@ -97,6 +97,15 @@ Deno.test("deploy/Caddyfile is valid", async () => {
   if (valid) assertStringIncludes(valid.text, "Valid configuration");
 });
 
+Deno.test("deploy/monitoring: promtool accepts the scrape configuration and the alert rules [when it is installed]", async () => {
+  const file = join(root, "deploy/monitoring/prometheus.yml");
+  const checked = await tried("promtool", ["check", "config", "--syntax-only", file]);
+  if (!checked) return;
+  assertEquals(checked.code, 0, checked.text);
+  const rules = await tried("promtool", ["check", "rules", join(root, "deploy/monitoring/alerts.yml")]);
+  assertMatch(rules!.text, /SUCCESS: \d+ rules found/);
+});
+
 Deno.test("deploy/: the image starts the server as a release does, and has its version", async () => {
   const read = (name: string) => Deno.readTextFile(join(root, "deploy", name));
   const dockerfile = await read("Dockerfile");

@@ -89,7 +89,7 @@ function checkExpression(where: string, expression: string): Set<string> {
   const labels = new Set<string>();
   const values = expression.replace(/\[[^\]]*\]/g, "");
   const grouped = /\b(?:by|on|ignoring|without)\s*\(([^)]*)\)/g;
-  const selectors = values.replace(grouped, "").matchAll(/([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?(\s*\()?/g);
+  const selectors = values.replace(grouped, "").matchAll(/(?<!\w)([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?(\s*\()?/g);
   for (const [, name, matchers = "", call] of selectors) {
     if (call !== undefined || KEYWORDS.has(name)) continue;
     const known = labelsOf(where, name);

@@ -9,7 +9,13 @@ import { copyShipped } from "./npm.ts";
 import { run } from "./run.ts";
 
 /** Of deploy/, what a release is installed with. */
-const DEPLOYED = ["compy.service", "Caddyfile"];
+const DEPLOYED = [
+  "compy.service",
+  "Caddyfile",
+  "monitoring/prometheus.yml",
+  "monitoring/alerts.yml",
+  "monitoring/grafana.json",
+];
 
 /** `compy-0.1.0-linux-x64`. */
 export function folderName(): string {
@@ -25,6 +31,7 @@ export async function writeReleaseFolder(
   folder: string,
 ): Promise<void> {
   await copyShipped(root, folder);
+  await Deno.mkdir(join(folder, "monitoring"));
   for (const name of DEPLOYED) await Deno.copyFile(join(root, "deploy", name), join(folder, name));
   for (const { name } of LIBRARIES) {
     await Deno.copyFile(join(libraries, libraryFile(name)), join(folder, libraryFile(name)));
