@@ -1,15 +1,31 @@
 import { fromFileUrl } from "@std/path";
-import { commandLine } from "./cli/command_line.ts";
+import { LINKED, obstacle } from "./cli/start.ts";
 import { FROM_SOURCE, shipped } from "./package.ts";
 
 /** A task starts in this folder, whatever the caller's is: paths on the command line are the caller's. */
 function enterCallersFolder(): void {
-  if (!FROM_SOURCE) return;
+  if (!FROM_SOURCE || !granted({ name: "env", variable: "INIT_CWD" })) return;
   const caller = Deno.env.get("INIT_CWD");
   if (caller && Deno.cwd() === fromFileUrl(shipped("./")).replace(/\/$/, "")) {
     Deno.chdir(caller);
   }
 }
 
+/** Deno would ask on a terminal, or throw. */
+function granted(permission: Deno.PermissionDescriptor): boolean {
+  return Deno.permissions.querySync(permission).state === "granted";
+}
+
+const words = Deno.args[0] === LINKED ? Deno.args.slice(1) : Deno.args;
+const problem = obstacle(words, {
+  deno: Deno.version.deno,
+  mayRead: !FROM_SOURCE || granted({ name: "read" }),
+});
+if (problem !== undefined) {
+  Deno.stderr.writeSync(new TextEncoder().encode(`Error: ${problem}\n`));
+  Deno.exit(1);
+}
 enterCallersFolder();
-Deno.exit(await commandLine(Deno.args));
+// Only now: an old Deno fails at what the commands import.
+const { commandLine } = await import("./cli/command_line.ts");
+Deno.exit(await commandLine(words));

@@ -9,6 +9,8 @@ export const VERSION = "0.1.0";
 
 /** The Deno that packages bring and start. */
 export const DENO_VERSION = "2.9.6";
+/** The oldest Deno that runs compy. */
+export const OLDEST_DENO = "2.9";
 
 /** Whether this is a checkout, where cargo builds the libraries, and not a bundle. */
 export const FROM_SOURCE = import.meta.url.endsWith(".ts");
@@ -36,4 +38,12 @@ export function wasmModule(): URL {
   return FROM_SOURCE || import.meta.url.startsWith("file:")
     ? shipped("engine/backend/wasm/compy.wasm")
     : new URL("./compy.wasm", import.meta.url);
+}
+
+/** The text with commands as an installed or linked compy calls them: `deno task serve` becomes `compy serve`. */
+export function installedWords(text: string): string {
+  return text
+    .replace(/\bdeno task (?:-q )?(?!build\b|link\b|[\w-]+:)/g, `${NAME} `)
+    .replace(/\bdeno run (?:-P=\w+ )?(?!npm:)/g, `${NAME} `)
+    .replace(/\bmain\.ts (?=[a-z$-])/g, "");
 }

@@ -1,4 +1,5 @@
 import { dirname } from "@std/path";
+import { quoted } from "./start.ts";
 import type { HttpServer } from "../lib/serving.ts";
 
 /** Where a server listens. */
@@ -74,7 +75,8 @@ function tcpReason(error: unknown): string | undefined {
 function unixReason(error: unknown, path: string): string | undefined {
   if (error instanceof Deno.errors.NotCapable) {
     return "this task may listen at /run/compy/compy.sock only. Allow it with deno run -P=serve " +
-      `--allow-net=unix:${path} --allow-write=${dirname(path)},.compy main.ts serve --unix ${path}`;
+      `--allow-net=${quoted(`unix:${path}`)} --allow-write=${quoted(`${dirname(path)},.compy`)} ` +
+      `main.ts serve --unix ${quoted(path)}`;
   }
   if (error instanceof Deno.errors.NotFound) return "there is no such folder";
   if (error instanceof Deno.errors.PermissionDenied) return "this user may not write to that folder";

@@ -1,7 +1,10 @@
+import { kernelsLibrary } from "../lib/libraries.ts";
+import { messageOf } from "../lib/system_errors.ts";
+import { NAME, VERSION } from "../package.ts";
 import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./flags.ts";
-import { messageOf } from "../lib/system_errors.ts";
-import { err, LOG_LEVELS, out, setLogLevel } from "./terminal.ts";
+import { asCalled } from "./start.ts";
+import { captured, err, LOG_LEVELS, out, setLogLevel } from "./terminal.ts";
 
 const HELP = `compy: GGUF language models on Deno
 
@@ -10,6 +13,7 @@ Usage: deno task COMMAND [options]
 ${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`).join("\n")}
 
 Each explains itself: deno task COMMAND --help
+--version says which compy this is, which Deno runs it, and where its kernels are.
 Behind a command: --log-level LEVEL says what is told on standard error: ${
   LOG_LEVELS.join(", ")
 } (default info; debug
@@ -37,11 +41,15 @@ export async function commandLine(words: readonly string[]): Promise<number> {
   try {
     const [name, ...args] = withoutCommon(words);
     if (name === undefined) {
-      out(WELCOME);
+      out(asCalled(WELCOME));
       return 0;
     }
-    if (name === "--help" || name === "-h" || name === "help") {
-      out(HELP);
+    if (isHelp(name)) {
+      out(asCalled(HELP));
+      return 0;
+    }
+    if (name === "--version" || name === "-V") {
+      out(version());
       return 0;
     }
     if (!Object.hasOwn(COMMANDS, name)) {
@@ -49,8 +57,16 @@ export async function commandLine(words: readonly string[]): Promise<number> {
         `There is no command "${name}"; the commands are ${Object.keys(COMMANDS).join(", ")}`,
       );
     }
-    const command = await COMMANDS[name].load();
-    return await command(args);
+    const { load, hasVerbs } = COMMANDS[name];
+    const command = await load();
+    const options = args.includes("--") ? args.slice(0, args.indexOf("--")) : args;
+    const alone = args.length === 0 || args[0] === "help";
+    if (!(hasVerbs && alone) && !options.some((word) => word !== "help" && isHelp(word))) {
+      return await command(args);
+    }
+    let code = 0;
+    out(asCalled(await captured(async () => code = await command(args))));
+    return code;
   } catch (error) {
     // A reader that left (`| head`) has heard enough.
     if (error instanceof Deno.errors.BrokenPipe) return 1;
@@ -63,6 +79,19 @@ export async function commandLine(words: readonly string[]): Promise<number> {
     err(describe(error));
     return 1;
   }
+}
+
+function isHelp(word: string): boolean {
+  return word === "--help" || word === "-h" || word === "help";
+}
+
+/** What a report of a problem should say first. Looking for the kernels needs leave to read. */
+function version(): string {
+  const { os, arch } = Deno.build;
+  const { state } = Deno.permissions.querySync({ name: "read" });
+  const kernels = state === "granted" ? [`kernels: ${kernelsLibrary() ?? "WebAssembly"}`] : [];
+  const lines = [`${NAME} ${VERSION}`, `Deno ${Deno.version.deno} on ${os} ${arch}`, ...kernels];
+  return lines.map((line) => `${line}\n`).join("");
 }
 
 /** Takes the options that all commands have from the words. */

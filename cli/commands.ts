@@ -21,6 +21,7 @@ export const COMMANDS: Commands = {
   batch: {
     summary: "answer a file of requests, as OpenAI's batches do",
     load: async () => (await import("./batch.ts")).batchTask,
+    hasVerbs: true,
   },
   embed: {
     summary: "turn a file of texts into vectors",
@@ -29,6 +30,7 @@ export const COMMANDS: Commands = {
   cache: {
     summary: "look into a folder of prompts, or empty it",
     load: async () => (await import("./cache.ts")).cacheCommand,
+    hasVerbs: true,
   },
   inspect: {
     summary: "describe a model file and what running it takes",

@@ -11,17 +11,23 @@ Usage: deno task completions SHELL
 
   --help  this text
 
-It is for the installed command: the tasks of a checkout have no names that a shell could complete.
+It is for compy on the PATH (deno task link puts it there): a shell cannot complete a checkout's tasks.
 Exit code: 0 done, 2 wrong usage.
 
 Example:
   deno task completions fish > ~/.config/fish/completions/compy.fish
 `;
 
-/** The commands by their names; each runs with the words after its name, and returns the exit code. */
-export type Commands = Readonly<
-  Record<string, { summary: string; load: () => Promise<(args: readonly string[]) => Promise<number>> }>
->;
+/** A command; what `load` gives runs with the words after its name, and returns the exit code. */
+interface Command {
+  readonly summary: string;
+  readonly load: () => Promise<(args: readonly string[]) => Promise<number>>;
+  /** Without words it prints its help. */
+  readonly hasVerbs?: boolean;
+}
+
+/** The commands by their names. */
+export type Commands = Readonly<Record<string, Command>>;
 
 /** A word that may come next, and what it is. */
 interface Word {
@@ -108,7 +114,7 @@ function bash(commands: readonly Completed[]): string {
 _compy() {
   local words=""
   if [ "$COMP_CWORD" -eq 1 ]; then
-    words="${list(commands)} --help"
+    words="${list(commands)} --help --version"
   else
     case "\${COMP_WORDS[1]} \${COMP_WORDS[2]}" in
 ${cases.join("\n").replaceAll(/^ {4}/gm, "      ")}
@@ -131,7 +137,8 @@ function fish(commands: readonly Completed[]): string {
     const name = word.startsWith("--") ? `-l ${word.slice(2)}` : `-o ${word.slice(1)}`;
     return `complete -c compy -n ${quoted(condition)} ${name} -d ${quoted(summary)}`;
   };
-  return commands.flatMap(({ word, summary, options, verbs }) => [
+  const common = ["help", "version"].map((word) => `complete -c compy -n __fish_use_subcommand -l ${word}`);
+  const own = commands.flatMap(({ word, summary, options, verbs }) => [
     `complete -c compy -n __fish_use_subcommand -f -a ${word} -d ${quoted(summary)}`,
     ...verbs.length > 0 ? [] : options.map((entry) => option(`__fish_seen_subcommand_from ${word}`, entry)),
     ...verbs.flatMap((verb) => {
@@ -143,5 +150,6 @@ function fish(commands: readonly Completed[]): string {
         ...verb.options.map((entry) => option(seen, entry)),
       ];
     }),
-  ]).join("\n") + "\n";
+  ]);
+  return [...common, ...own].map((line) => `${line}\n`).join("");
 }

@@ -1,3 +1,4 @@
+import { quoted } from "./start.ts";
 import { BatchStore, DataFolder } from "../lib/serving.ts";
 import { explained } from "../lib/system_errors.ts";
 
@@ -25,7 +26,9 @@ function noDataFolder(path: string, error: unknown): unknown {
   const otherwise = "choose another folder with --data, or serve without them: --data none";
   if (!(error instanceof Deno.errors.NotCapable)) return explained(what, error, otherwise);
   return new Error(
-    `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${path} ` +
-      `main.ts serve --data ${path}, or serve without them: --data none`,
+    `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${
+      quoted(path)
+    } ` +
+      `main.ts serve --data ${quoted(path)}, or serve without them: --data none`,
   );
 }

@@ -4,6 +4,7 @@ import { shipped } from "../package.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { readSettings, settingsFlags } from "./settings.ts";
+import { asCalled } from "./start.ts";
 import { out } from "./terminal.ts";
 
 const HELP = `Say what this machine and installation can do, what is slow or wrong, and what to do about it.
@@ -72,7 +73,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
 }
 
 function asText({ check, status, found, advice }: Diagnosis): string {
-  const lines = [found, ...(advice === undefined ? [] : [`-> ${advice}`])];
+  const lines = [found, ...(advice === undefined ? [] : [`-> ${asCalled(advice)}`])];
   return `${status.padEnd(6)}${check.padEnd(NAME_COLUMNS)}${lines.join("\n").replaceAll("\n", INDENT)}\n`;
 }
 

@@ -1,4 +1,5 @@
 import type { EngineLoadOptions } from "../lib/model.ts";
+import { quoted } from "./start.ts";
 import type { Flags } from "./flags.ts";
 import { explained } from "../lib/system_errors.ts";
 
@@ -44,7 +45,7 @@ function checkFolder(path: string): void {
   if (Deno.permissions.querySync({ name: "write", path }).state !== "granted") {
     throw new Error(
       `${what}: this task may write to .compy only. Choose a folder in there, such as .compy/prompts, or allow it: ` +
-        `deno run -P=serve --allow-write=${path} main.ts serve --cache-disk ${path}`,
+        `deno run -P=serve --allow-write=${quoted(path)} main.ts serve --cache-disk ${quoted(path)}`,
     );
   }
   try {

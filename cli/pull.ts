@@ -15,6 +15,7 @@ import { askWhich, offerAsJson, offerAsText } from "./pull_offer.ts";
 import { PullReporter } from "./pull_reporter.ts";
 import { listVerb, namesVerb, rmVerb } from "./pull_verbs.ts";
 import { explained } from "../lib/system_errors.ts";
+import { asCalled, quoted } from "./start.ts";
 import { onInterrupt, out } from "./terminal.ts";
 
 const HELP = `Download a model: resumed after anything, checked, and only then put into the folder of models.
@@ -133,7 +134,7 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
     already
       ? `${name} is there already: ${shownFolder(path)}\n`
       : `${name}: ${(bytes / 1e6).toFixed(1)} MB in ${shownFolder(folder)}; ${checked}\n` +
-        `Try it: deno task generate --model ${name} --chat 'Hello'\n`,
+        asCalled(`Try it: deno task generate --model ${quoted(name)} --chat 'Hello'\n`),
   );
 }
 
@@ -155,7 +156,7 @@ function withAdvice(error: unknown, folder: string): unknown {
   }
   return new Error(
     `Cannot pull into "${folder}": this task may write to .compy only. Leave out --models, or allow it: ` +
-      `deno run -P=pull --allow-write=${folder} main.ts pull …`,
+      `deno run -P=pull --allow-write=${quoted(folder)} main.ts pull …`,
   );
 }
 

@@ -3,6 +3,7 @@ import { Flags } from "./flags.ts";
 import { modelList } from "./model_list.ts";
 import { modelsFolder, shownFolder } from "./models_folder.ts";
 import { sizeInWords } from "./sizes.ts";
+import { asCalled, quoted } from "./start.ts";
 import { out } from "./terminal.ts";
 
 /** `pull list`. Returns the exit code. */
@@ -23,7 +24,11 @@ function storedAsText(folder: string, { models, unfinished }: Stored): string {
       const share = bytes === undefined
         ? sizeInWords(done)
         : `${Math.floor(100 * done / Math.max(1, bytes))} %`;
-      return [name, share, `${source}, not finished: deno task pull ${source} resumes`];
+      return [
+        name,
+        share,
+        `${source}, not finished: ${asCalled(`deno task pull ${quoted(source)}`)} resumes`,
+      ];
     }),
   ];
   const widths = [0, 1].map((column) => Math.max(...rows.map((row) => row[column].length)));

@@ -1,3 +1,4 @@
+import { quoted } from "./start.ts";
 import type { LogEntry } from "../lib/serving.ts";
 import { explained, messageOf } from "../lib/system_errors.ts";
 
@@ -162,8 +163,10 @@ function opened(path: string): Sink {
       throw explained(what, error, "name another file with --log");
     }
     throw new Error(
-      `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${path} ` +
-        `main.ts serve --log ${path}`,
+      `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${
+        quoted(path)
+      } ` +
+        `main.ts serve --log ${quoted(path)}`,
     );
   }
 }

@@ -2,6 +2,7 @@ import { delay } from "@std/async/delay.js";
 import { fromFileUrl, resolve } from "@std/path";
 import { installedLibraries, LIBRARY_VARIABLE } from "../lib/libraries.ts";
 import { shipped, shippedModule } from "../package.ts";
+import { isLinked, LINKED } from "./start.ts";
 import { logLevel } from "./terminal.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
@@ -99,6 +100,7 @@ function childCommand(args: readonly string[], { values }: ServeSettings): Deno.
       ...grants(values),
       ...libraries === undefined ? [] : [`--allow-ffi=${libraries}`],
       MAIN,
+      ...isLinked() ? [LINKED] : [],
       "serve",
       ...given,
       ...port,

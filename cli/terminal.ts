@@ -1,3 +1,5 @@
+import { asCalled } from "./start.ts";
+
 const encoder = new TextEncoder();
 
 /** What standard output is given, while it is captured. */
@@ -46,10 +48,10 @@ export function note(message: string, level: LogLevel = "info"): void {
   if (logs(level)) err(`${message}\n`);
 }
 
-/** Writes to standard error, where people read; nobody reading there is no reason to stop. */
+/** Writes to standard error, where people read; commands in the text are called as the user called this one. Nobody reading there is no reason to stop. */
 export function err(text: string): void {
   try {
-    write(Deno.stderr, text);
+    write(Deno.stderr, asCalled(text));
   } catch (error) {
     if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
   }

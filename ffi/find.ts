@@ -119,9 +119,14 @@ function packaged(file: string, around: Surroundings): Candidate {
 /** The folder where a package or a release has the libraries, for a process that this one starts; undefined in a checkout. */
 export function installedLibraries(): string | undefined {
   if (FROM_SOURCE && namedLibrary() === undefined) return undefined;
+  const found = kernelsLibrary();
+  return found && dirname(found);
+}
+
+/** The first file where the kernels are looked for; undefined where there is none. It may still have another ABI. */
+export function kernelsLibrary(): string | undefined {
   const places = candidates({ what: "kernels", name: "compy", crate: "rust-kernels" });
-  const found = places.find((place) => !("missing" in place) && isFile(place.path));
-  return found && dirname(found.path);
+  return places.find((place) => !("missing" in place) && isFile(place.path))?.path;
 }
 
 /** In Node's words, which npm's `os` and `cpu` are written in. */

@@ -1,2 +1,2 @@
 /** Where the native libraries are, for compy's own commands. */
-export { installedLibraries, LIBRARY_VARIABLE } from "../ffi/find.ts";
+export { installedLibraries, kernelsLibrary, LIBRARY_VARIABLE } from "../ffi/find.ts";

@@ -1,5 +1,6 @@
 /** compy's own code and all that it imports, as JavaScript that needs no installing. */
 import { dirname, join, relative } from "@std/path";
+import { installedWords } from "../../package.ts";
 import { run } from "./run.ts";
 
 /** Puts newer syntax (`await using`) into words that Node 20 and browsers read. */
@@ -35,12 +36,4 @@ export async function copyBundle(from: string, to: string): Promise<void> {
     await Deno.mkdir(dirname(copy), { recursive: true });
     await Deno.copyFile(path, copy);
   }
-}
-
-/** Messages and help tell how a command is started; without a checkout there are no tasks. */
-export function installedWords(code: string): string {
-  return code
-    .replace(/\bdeno task (?:-q )?(?!build\b|[\w-]+:)/g, "compy ")
-    .replace(/\bdeno run (?:-P=\w+ )?(?!npm:)/g, "compy ")
-    .replace(/\bmain\.ts (?=[a-z$-])/g, "");
 }

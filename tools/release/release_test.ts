@@ -1,12 +1,11 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
-import { installedWords } from "./bundle.ts";
 import { commandsOf, type DenoJson, installedConfig } from "./commands.ts";
 import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
 import { isNewer } from "./libraries.ts";
 import { pack, writeMainPackage } from "./npm.ts";
-import { DENO_VERSION, NAME, VERSION } from "../../package.ts";
+import { DENO_VERSION, installedWords, NAME, VERSION } from "../../package.ts";
 
 const json: DenoJson = JSON.parse(await Deno.readTextFile(new URL("../../deno.json", import.meta.url)));
 /** A small one, so that tests of launchers do not change with the commands. */
