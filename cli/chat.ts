@@ -1,6 +1,7 @@
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
-import { Flags } from "./flags.ts";
+import { Flags, UsageError } from "./flags.ts";
+import { givenText } from "./given_text.ts";
 import {
   BACKEND_FLAGS,
   EFFORTS,
@@ -13,10 +14,15 @@ import { dim, err, onInterrupt, out, ProgressLine } from "./terminal.ts";
 
 const DEFAULT_TEMPERATURE = 0.7;
 
-const HELP = `Chat with a model on the terminal.
+const TEXT = "TEXT";
 
-Usage: deno task chat [options]
+const HELP = `Chat with a model on the terminal, or answer one message in a pipe.
 
+Usage: deno task chat [TEXT] [--file FILE] [options]
+
+  TEXT             the first message; - is standard input
+  --file FILE      a text in front of TEXT, in UTF-8; - is standard input. May be given several times
+  --lines          standard input is a conversation: each line is a message
   --model FILE     the GGUF model (default: the one that comes with compy)
   --system TEXT    what the model is to be
   -n N             most tokens of an answer (default: as far as --ctx goes)
@@ -43,18 +49,22 @@ Usage: deno task chat [options]
 
 In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer, which stays as far as it came):
 ${COMMAND_HELP}
-A terminal shows thinking and each answer's speed dimmed. From a pipe each line is a message, and only the answers are shown.
-Exit code: 0 done, 1 failed, or a piped message was not answered, 2 wrong usage.
+A terminal shows thinking and each answer's speed dimmed. Where input or output is not a terminal, one message is answered: what was
+sent to standard input, then each --file, then TEXT, with empty lines between them. Standard output gets the answer alone.
+Exit code: 0 done, 1 failed, or a message in a pipe was not answered, 2 wrong usage.
 
 Examples:
   deno task chat
   deno task chat --model qwen3-4b-q4_0.gguf --system 'You answer in one sentence.'
-  printf 'Who are you?\\nWhat do you like?\\n' | deno task chat
+  deno task chat 'Who are you?'
+  git diff | deno task -q chat 'What could break here?' > review.txt
+  printf 'Who are you?\\nWhat do you like?\\n' | deno task -q chat --lines
 `;
 
 /** `chat …` of the command line. Returns the exit code. */
 export async function chatCommand(args: readonly string[]): Promise<number> {
   const values = [
+    "file",
     "model",
     "system",
     "n",
@@ -66,12 +76,19 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     "threads",
     "isa",
   ];
-  const flags = new Flags(args, { values: [...values, ...BACKEND_FLAGS, ...SPECULATION_FLAGS] });
+  const flags = new Flags(args, {
+    values: [...values, ...BACKEND_FLAGS, ...SPECULATION_FLAGS],
+    repeated: ["file"],
+    switches: ["lines"],
+    text: TEXT,
+  });
   if (flags.help) {
     out(HELP);
     return 0;
   }
-  const talks = Deno.stdin.isTerminal() && Deno.stdout.isTerminal();
+  const typed = Deno.stdin.isTerminal();
+  const talks = typed && Deno.stdout.isTerminal() && !flags.is("lines");
+  const first = await firstMessage(flags, typed);
   const options = {
     system: flags.text("system"),
     maxTokens: flags.count("n", 0, MAX_COUNT),
@@ -79,29 +96,40 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),
     effort: flags.choice("effort", EFFORTS),
     thinkingBudget: flags.count("think-tokens", 0, MAX_COUNT),
-    asides: talks,
+    asides: Deno.stdout.isTerminal(),
   };
   await using model = await loadForOne(flags);
   const { id, contextLength } = model.info;
   if (talks) {
     out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));
   }
-  const session = new ChatSession(model, options, new TerminalScreen(talks));
-  if (talks) return await talk(session);
+  const session = new ChatSession(model, options, new TerminalScreen(options.asides));
+  if (talks) return await talk(session, first);
   const lines = new PipedLines(Deno.stdin.readable);
   const unlisten = onInterrupt(() => {
     session.leave();
     lines.close();
   });
   try {
-    return await session.run(lines) ? 0 : 1;
+    return await (first === undefined ? session.run(lines) : session.ask(first)) ? 0 : 1;
   } finally {
     unlisten();
   }
 }
 
+/** What is asked before anything is typed; undefined where each line of standard input is a message. */
+async function firstMessage(flags: Flags, typed: boolean): Promise<string | undefined> {
+  if (flags.is("lines")) {
+    if (flags.word === undefined && !flags.has("file")) return undefined;
+    throw new UsageError("--lines reads its messages from standard input: leave out TEXT and --file");
+  }
+  const first = await givenText(flags, flags.word);
+  if (first !== undefined || typed) return first;
+  throw new UsageError("There is no message: give TEXT or --file, or send one to standard input");
+}
+
 /** Ctrl-C ends the answer, and the program only where it waits for a message; SIGTERM ends both. */
-async function talk(session: ChatSession): Promise<number> {
+async function talk(session: ChatSession, first: string | undefined): Promise<number> {
   const lines = new TerminalLines();
   const stop = () => session.interrupt();
   const leave = () => {
@@ -110,6 +138,7 @@ async function talk(session: ChatSession): Promise<number> {
   };
   Deno.addSignalListener("SIGINT", stop);
   if (Deno.build.os !== "windows") Deno.addSignalListener("SIGTERM", leave);
+  if (first !== undefined) await session.ask(first);
   await session.run(lines);
   Deno.removeSignalListener("SIGINT", stop);
   if (Deno.build.os !== "windows") Deno.removeSignalListener("SIGTERM", leave);

@@ -77,9 +77,14 @@ export class ChatSession {
       if (input.type === "interrupt") this.screen.aside("Ctrl-C again, Ctrl-D or /bye leaves\n");
       if (input.type !== "text" || input.text.trim() === "") continue;
       if (input.text.trim() === "/bye") return good;
-      good = await this.#take(input.text) && good;
+      good = await this.#try(() => this.#take(input.text)) && good;
     }
     return false;
+  }
+
+  /** Answers one message, whatever it begins with. Whether it was answered to the end. */
+  async ask(message: string): Promise<boolean> {
+    return await this.#try(() => this.#say(message)) && !this.#leaving;
   }
 
   /** Ends the answer that comes now, which stays as far as it came. */
@@ -93,10 +98,15 @@ export class ChatSession {
     this.interrupt();
   }
 
-  async #take(text: string): Promise<boolean> {
+  async #take(text: string): Promise<void> {
+    if (text.startsWith("/") && !text.includes("\n")) await this.#command(text.trim());
+    else await this.#say(text);
+  }
+
+  /** Shows why a message was not answered. Whether it was. */
+  async #try(answer: () => Promise<void>): Promise<boolean> {
     try {
-      if (text.startsWith("/") && !text.includes("\n")) await this.#command(text.trim());
-      else await this.#say(text);
+      await answer();
       return true;
     } catch (error) {
       if (!(error instanceof CompyError || error instanceof UsageError)) throw error;

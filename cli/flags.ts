@@ -13,12 +13,16 @@ export interface FlagNames {
   readonly switches?: readonly string[];
   /** Words that are no option, in their order, as the help calls them; all are required. */
   readonly operands?: readonly string[];
+  /** A word after these that may be missing: a text, in quotes where it has several words. */
+  readonly text?: string;
 }
 
 /** The options of one command. `--help`, `-h` and `--json` are known to all. */
 export class Flags {
   readonly help: boolean;
   readonly json: boolean;
+  /** The word that may be missing. */
+  readonly word: string | undefined;
   readonly #operands: Record<string, string>;
   readonly #values: Record<string, string[]>;
   readonly #switches: Record<string, boolean>;
@@ -27,7 +31,7 @@ export class Flags {
 
   /** Throws UsageError for an option that the command does not have, and for too many or too few words beside them. */
   constructor(args: readonly string[], names: FlagNames) {
-    const { values = [], repeated = [], switches = [], operands = [] } = names;
+    const { values = [], repeated = [], switches = [], operands = [], text } = names;
     const parsed = parseArgs(joinNegatives(args, values), {
       string: [...values, "_"],
       collect: [...values],
@@ -43,9 +47,13 @@ export class Flags {
     this.#args = args;
     const words = parsed._ as string[];
     this.#operands = Object.fromEntries(operands.map((name, i) => [name, words[i]]));
+    this.word = text === undefined ? undefined : words[operands.length];
     if (this.help) return;
-    const word = words[operands.length];
-    if (word) throw new UsageError(`Found "${word}", which belongs to no option`);
+    const word = words[operands.length + (text === undefined ? 0 : 1)];
+    if (word) {
+      const advice = text === undefined ? "" : `; put ${text} in quotes where it has several words`;
+      throw new UsageError(`Found "${word}", which belongs to no option${advice}`);
+    }
     const missing = operands[words.length];
     if (missing) throw new UsageError(`${missing} is missing`);
   }

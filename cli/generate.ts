@@ -10,6 +10,7 @@ import {
 } from "../lib/model.ts";
 import { constraintOf } from "../lib/options.ts";
 import { Flags, UsageError } from "./flags.ts";
+import { givenText, readText } from "./given_text.ts";
 import {
   BACKEND_FLAGS,
   EFFORTS,
@@ -18,7 +19,6 @@ import {
   MAX_TEMPERATURE,
   SPECULATION_FLAGS,
 } from "./model.ts";
-import { explained } from "../lib/system_errors.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
 import { type GivenTools, readTools } from "./tool_file.ts";
 
@@ -26,32 +26,37 @@ const DEFAULT_COUNT = 32;
 const DEFAULT_TEMPERATURE = 0.7;
 const MAX_LOGPROBS = 20;
 
+const SOURCES = ["prompt", "chat", "tokens"];
+const TEXT = "TEXT";
 const CHAT_ONLY = ["prefill", "tools", "tool-choice", "effort", "think-tokens"];
 
 const HELP = `Generate text from one prompt.
 
-Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
+Usage: deno task generate [TEXT] [--file FILE] [options]
+       deno task generate (--prompt TEXT | --tokens IDS) [options]
 
-  --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such
-  --chat TEXT      answer this as a user's message, by the model's chat template
-  --prefill TEXT   with --chat, how the answer begins: the model continues from there, and TEXT is not repeated. The answer does
+  TEXT             answer this as a user's message, by the model's chat template; - is standard input
+  --chat TEXT      the same
+  --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such; - is standard input
+  --file FILE      a text in front of TEXT, in UTF-8; - is standard input. May be given several times
+  --prefill TEXT   how the answer begins: the model continues from there, and TEXT is not repeated. The answer does
                    not think then, has no --schema or --grammar, and is not bound to call a tool
   --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)
-  -n N             most tokens to generate (default ${DEFAULT_COUNT}; with --chat, --schema or --grammar to the answer's end,
-                   as far as --ctx goes)
+  -n N             most tokens to generate (default: to the answer's end, as far as --ctx goes; with --tokens, or
+                   --prompt without a form, ${DEFAULT_COUNT})
   --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token
                    (default ${DEFAULT_TEMPERATURE}; with --tokens 0)
   --seed N         with the same seed the same tokens are drawn
-  --schema FILE    the answer is JSON that this JSON schema accepts; with --chat what is thought before it is free
+  --schema FILE    the answer is JSON that this JSON schema accepts; what is thought before it is free
   --grammar FILE   the answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has ::=
-  --tools FILE     with --chat, what the model may call: JSON, a list of functions as /v1/chat/completions takes them. Calls
+  --tools FILE     what the model may call: JSON, a list of functions as /v1/chat/completions takes them. Calls
                    are shown as lines of JSON, {"name", "arguments"}; nothing is called
   --tool-choice W  auto (default), required: at least one call, none, or the name of the one tool to call
-  --effort WORD    with --chat, how much the model thinks before it answers: ${EFFORTS.join(", ")};
+  --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")};
                    none is not at all, other words are for models that know them
-  --think-tokens N with --chat, most tokens of thinking, after which the answer begins
-  --thinking       with --chat, show what is thought in a pipe or file too; a terminal shows it dimmed in any case
+  --think-tokens N most tokens of thinking, after which the answer begins
+  --thinking       show what is thought in a pipe or file too; a terminal shows it dimmed in any case
   --logprobs K     instead of the text, a line a token: its log-probability and the K likeliest tokens, 0 to ${MAX_LOGPROBS}
   --ctx N          tokens that prompt and answer may have together (default: the model's own, at most 4096)
   --threads N      threads that compute (default: one a physical core)
@@ -72,12 +77,17 @@ Usage: deno task generate (--prompt TEXT | --chat TEXT | --tokens IDS) [options]
                    with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
   --help           this text
 
+What is sent to standard input (a pipe, a file) comes first, then each --file, then TEXT, with empty lines between them. Line ends
+become \\n, those at the end go. A loop that reads standard input itself gives </dev/null to commands in it.
+--prefill, --tools, --effort, --think-tokens and --thinking are for messages, and not for --prompt and --tokens.
 Exit code: 0 done, 1 failed, interrupted, or cut before the answer had its form, 2 wrong usage.
 
 Examples:
-  deno task generate --chat 'Who are you?'
-  deno task generate --chat 'A city and its population' --schema city.json | jq .population
-  deno task generate --chat 'Tell me of a hen' --prefill 'Once upon a time'
+  deno task generate 'Who are you?'
+  git diff | deno task -q generate 'Write a commit message for this change.'
+  deno task generate --file report.txt 'What is this about, in one sentence?'
+  deno task generate 'A city and its population' --schema city.json | jq .population
+  deno task generate 'Tell me of a hen' --prefill 'Once upon a time'
   deno task generate --tokens 65,66,67 -n 16 --json
 `;
 
@@ -91,9 +101,9 @@ type Finish = TokenEvent & { type: "finish" };
 
 /** `generate …` of the command line. Returns the exit code. */
 export async function generateCommand(args: readonly string[]): Promise<number> {
-  const sources = ["prompt", "chat", "tokens"];
   const values = [
-    ...sources,
+    ...SOURCES,
+    "file",
     "model",
     "n",
     "temperature",
@@ -108,19 +118,14 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     ...BACKEND_FLAGS,
     ...SPECULATION_FLAGS,
   ];
-  const flags = new Flags(args, { values, switches: ["thinking"] });
+  const flags = new Flags(args, { values, repeated: ["file"], switches: ["thinking"], text: TEXT });
   if (flags.help) {
     out(HELP);
     return 0;
   }
-  const given = sources.filter((name) => flags.has(name));
-  if (given.length !== 1) {
-    const got = given.map((name) => `--${name}`).join(" and ") || "none";
-    throw new UsageError(`Give one of --prompt, --chat and --tokens (got ${got})`);
-  }
   checkCombination(flags);
   const tokens = flags.counts("tokens", 0, 2 ** 31 - 1);
-  const toTheEnd = ["chat", "schema", "grammar"].some((name) => flags.has(name));
+  const toTheEnd = isMessage(flags) || flags.has("schema") || flags.has("grammar");
   const request = {
     maxTokens: flags.count("n", 0, MAX_COUNT) ?? (toTheEnd ? undefined : DEFAULT_COUNT),
     sampling: {
@@ -132,7 +137,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   };
   const constraint = await readConstraint(flags);
   const tools = await givenTools(flags);
-  const ask = askOf(flags, tokens, constraint, tools);
+  const ask = askOf(flags, tokens ?? await textOf(flags), constraint, tools);
   const terminal = Deno.stdout.isTerminal();
   const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
   await using model = await loadForOne(flags);
@@ -153,18 +158,39 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   });
 }
 
+/** Whether the model is to answer a message, and not to continue a text or tokens. */
+function isMessage(flags: Flags): boolean {
+  return !flags.has("prompt") && !flags.has("tokens");
+}
+
+async function textOf(flags: Flags): Promise<string> {
+  const text = await givenText(flags, flags.word ?? flags.text("chat") ?? flags.text("prompt"));
+  if (text !== undefined) return text;
+  throw new UsageError(
+    "There is no text: give TEXT, --prompt, --file or --tokens, or send one to standard input",
+  );
+}
+
 function checkCombination(flags: Flags): void {
+  const given = SOURCES.filter((name) => flags.has(name)).map((name) => `--${name}`);
+  if (flags.word !== undefined) given.push(TEXT);
+  if (given.length > 1) {
+    throw new UsageError(`Give one of TEXT, --prompt, --chat and --tokens (got ${given.join(" and ")})`);
+  }
+  if (flags.has("tokens") && flags.has("file")) throw new UsageError("Give one of --tokens and --file");
   if (flags.has("schema") && flags.has("grammar")) throw new UsageError("Give one of --schema and --grammar");
   if (flags.has("tokens") && (flags.has("schema") || flags.has("grammar"))) {
     throw new UsageError(
-      "--schema and --grammar need --prompt or --chat: with --tokens nothing ends the answer",
+      "--schema and --grammar need a text: with --tokens nothing ends the answer",
     );
   }
   const chatOnly = [
     ...CHAT_ONLY.filter((name) => flags.has(name)),
     ...(flags.is("thinking") ? ["thinking"] : []),
   ];
-  if (chatOnly.length > 0 && !flags.has("chat")) throw new UsageError(`--${chatOnly[0]} needs --chat`);
+  if (chatOnly.length > 0 && !isMessage(flags)) {
+    throw new UsageError(`--${chatOnly[0]} is for messages; give TEXT in place of --prompt or --tokens`);
+  }
   if (flags.has("prefill")) checkPrefill(flags);
   if (flags.has("tool-choice") && !flags.has("tools")) throw new UsageError("--tool-choice needs --tools");
 }
@@ -189,7 +215,7 @@ async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
   const schemaFile = flags.text("schema");
   const grammarFile = flags.text("grammar");
   if (schemaFile !== undefined) {
-    const text = await readText("schema", schemaFile);
+    const text = await readText(schemaFile, "Cannot read the schema");
     try {
       return { kind: "json_schema", schema: JSON.parse(text) };
     } catch (error) {
@@ -197,36 +223,27 @@ async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
     }
   }
   if (grammarFile === undefined) return undefined;
-  return constraintOf({ grammar: await readText("grammar", grammarFile) });
-}
-
-async function readText(what: string, file: string): Promise<string> {
-  try {
-    return await Deno.readTextFile(file);
-  } catch (error) {
-    throw explained(`Cannot read the ${what} "${file}"`, error);
-  }
+  return constraintOf({ grammar: await readText(grammarFile, "Cannot read the grammar") });
 }
 
 type Ask = Pick<GenerateRequest, "prompt" | "constraint" | "markers" | "thinking"> & { reader?: ChatReader };
 
-/** What a loaded engine is to be asked. */
+/** What a loaded engine is to be asked: token ids, or a text. */
 function askOf(
   flags: Flags,
-  tokens: number[] | undefined,
+  asked: number[] | string,
   constraint: Constraint | undefined,
   tools: GivenTools | undefined,
 ): (loaded: LoadedEngine) => Ask {
   const effort = flags.choice("effort", EFFORTS);
   const thinkingBudget = flags.count("think-tokens", 0, MAX_COUNT);
   return ({ engine }) => {
-    if (tokens) return { prompt: tokens };
-    const content = flags.text("chat");
-    if (content === undefined) return { prompt: engine.encodePrompt(flags.text("prompt")!), constraint };
+    if (typeof asked !== "string") return { prompt: asked };
+    if (!isMessage(flags)) return { prompt: engine.encodePrompt(asked), constraint };
     const prefill = flags.text("prefill");
     const begun = prefill === undefined ? [] : [{ role: "assistant", content: prefill }];
     const plan = engine.chatForm.plan({
-      messages: [{ role: "user", content }, ...begun],
+      messages: [{ role: "user", content: asked }, ...begun],
       continueFinal: prefill !== undefined,
       constraint,
       ...(tools && { tools: tools.tools, toolChoice: tools.toolChoice }),

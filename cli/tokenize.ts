@@ -1,7 +1,7 @@
 import { loadTokenizer } from "../lib/model.ts";
 import { Flags, UsageError } from "./flags.ts";
+import { readText } from "./given_text.ts";
 import { modelPath } from "./model.ts";
-import { explained } from "../lib/system_errors.ts";
 import { out } from "./terminal.ts";
 
 const HELP = `Turn text into token ids, as the model's own tokenizer does.
@@ -9,7 +9,7 @@ const HELP = `Turn text into token ids, as the model's own tokenizer does.
 Usage: deno task tokenize (--text TEXT | --file FILE) [options]
 
   --text TEXT    the text
-  --file FILE    a file with the text, in UTF-8
+  --file FILE    a file with the text, in UTF-8; - is standard input
   --model FILE   a GGUF file; one with a vocabulary and no weights will do
                  (default: the model that comes with compy)
   --json         one JSON object: {"tokens": [ids]}; without it, a line a token: its id, then its bytes as text
@@ -18,8 +18,9 @@ Usage: deno task tokenize (--text TEXT | --file FILE) [options]
 No BOS token is added, and control tokens such as <|im_start|> in the text stay text.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 
-Example:
+Examples:
   deno task tokenize --text 'Hello world' --json
+  cat prompt.txt | deno task -q tokenize --file - | wc -l
 `;
 
 /** `tokenize …` of the command line. Returns the exit code. */
@@ -35,7 +36,9 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
     );
   }
   const tokenizer = await loadTokenizer(modelPath(flags.text("model")));
-  const tokens = tokenizer.encode(flags.text("text") ?? await readText(flags.text("file")!));
+  const tokens = tokenizer.encode(
+    flags.text("text") ?? await readText(flags.text("file")!, "Cannot tokenize"),
+  );
   if (flags.json) {
     out(`${JSON.stringify({ tokens })}\n`);
   } else {
@@ -43,16 +46,4 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
     out(tokens.map((id) => `${id}\t${JSON.stringify(decoder.decode(tokenizer.bytes(id)))}\n`).join(""));
   }
   return 0;
-}
-
-/** Throws where the file cannot be read or is not UTF-8. */
-async function readText(path: string): Promise<string> {
-  const bytes = await Deno.readFile(path).catch((error) => {
-    throw explained(`Cannot tokenize "${path}"`, error);
-  });
-  try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw new Error(`Cannot tokenize "${path}": it must be UTF-8, and some of its bytes are not`);
-  }
 }
