@@ -3,7 +3,7 @@
 # in place of what the command has of that kind:
 #   compy --allow-write=/srv/compy serve --data /srv/compy
 set -eu
-here=$(dirname -- "$(readlink -f -- "$0")")
+# PLACES
 
 own=0
 write=
@@ -23,12 +23,12 @@ done
 # What comes before the program, the program, what comes after it.
 at=0
 for word; do
-  if [ "$at" -eq "$own" ]; then set -- "$@" "$here/js/main.js"; fi
+  if [ "$at" -eq "$own" ]; then set -- "$@" "$main" $mark; fi
   set -- "$@" "$word"
   at=$((at + 1))
 done
 shift "$at"
-if [ "$at" -eq "$own" ]; then set -- "$@" "$here/js/main.js"; fi
+if [ "$at" -eq "$own" ]; then set -- "$@" "$main" $mark; fi
 
 # Set of permissions, folders to write to, then Deno's flags, the program and its words.
 start() {
@@ -37,7 +37,7 @@ start() {
   shift 2
   if [ -z "$write" ] && [ -n "$folders" ]; then set -- "--allow-write=$folders" "$@"; fi
   export DENO_NO_PACKAGE_JSON=1 DENO_NO_UPDATE_CHECK=1
-  exec "$here/deno" run -q --no-prompt --config "$here/deno.json" "-P=$permissions" "$@"
+  exec "$deno" run -q --no-prompt --config "$here/deno.json" "-P=$permissions" "$@"
 }
 
 case $command in

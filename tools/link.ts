@@ -1,0 +1,59 @@
+/** Puts `compy` on the PATH (`deno task link`): a launcher that starts this checkout's commands with their tasks' permissions. */
+import { dirname, fromFileUrl, join } from "@std/path";
+import { NAME } from "../package.ts";
+import type { DenoJson } from "./release/commands.ts";
+import { linkedLauncher } from "./release/launchers.ts";
+
+const ROOT = dirname(dirname(fromFileUrl(import.meta.url)));
+/** A launcher has this line; other files of its name are left alone. */
+const OURS = "# Written by `deno task link`.";
+
+/** Writes the launcher into a folder, which is made. Returns its path. Throws where another file has its name. */
+export async function link(folder: string, root: string, deno: string): Promise<string> {
+  const path = join(folder, NAME);
+  if (!await isFree(path)) throw new Error(`${path} is another program: remove it first`);
+  const json: DenoJson = JSON.parse(await Deno.readTextFile(join(root, "deno.json")));
+  await Deno.mkdir(folder, { recursive: true });
+  await Deno.writeTextFile(path, await linkedLauncher(json, root, deno), { mode: 0o755 });
+  return path;
+}
+
+async function isFree(path: string): Promise<boolean> {
+  try {
+    return (await Deno.lstat(path)).isFile && (await Deno.readTextFile(path)).includes(OURS);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return true;
+    throw error;
+  }
+}
+
+async function main(): Promise<number> {
+  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+  const home = Deno.env.get("HOME");
+  if (Deno.build.os === "windows" || !home) {
+    say("Error: deno task link needs a home folder (HOME) on Linux or macOS");
+    return 1;
+  }
+  const folder = join(home, ".local/bin");
+  try {
+    say(
+      `${await link(
+        folder,
+        ROOT,
+        Deno.execPath(),
+      )} starts compy from any folder. To undo it, remove that file.`,
+    );
+  } catch (error) {
+    say(`Error: ${(error as Error).message}`);
+    return 1;
+  }
+  const path = Deno.env.get("PATH")?.split(":") ?? [];
+  if (!path.includes(folder)) {
+    say(
+      `${folder} is not on the PATH yet. Add this line to ~/.profile:\n  export PATH="$HOME/.local/bin:$PATH"`,
+    );
+  }
+  return 0;
+}
+
+if (import.meta.main) Deno.exit(await main());
