@@ -114,6 +114,17 @@ Deno.test("Ctrl-C twice, the end of input, and /bye leave", async () => {
   assertEquals((await talk(["interrupt", "Who are you?", "interrupt", "/bye"])).shown, WHO);
 });
 
+Deno.test("chat session: one message is answered whatever it begins with; a refused one is not", async () => {
+  await using model = await loadModel(undefined, { threads: 1, ctx: 64, parallel: 1 });
+  const screen = new Shown();
+  const session = new ChatSession(model, { temperature: 0, asides: false }, screen);
+  assertEquals(await session.ask("/help\nWho are you?"), true);
+  assert(screen.texts.join("").length > 1, "there is no answer");
+  assertEquals(screen.texts.join("").includes("/clear"), false);
+  assertEquals(await session.ask("word ".repeat(80)), false);
+  assertMatch(screen.problems.join(""), /^Error: /);
+});
+
 Deno.test("who is to leave does not wait for lines of a pipe that nobody writes to", async () => {
   const { promise: written, resolve: write } = Promise.withResolvers<void>();
   const lines = new PipedLines(

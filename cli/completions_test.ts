@@ -43,6 +43,9 @@ Deno.test("bash completes commands, verbs and the options of each", async () => 
   assertEquals(await offered("compy", "batch", "re"), ["retry-errors"]);
   assertEquals(await offered("compy", "batch", "run", "--ord"), ["--order"]);
   assertEquals(await offered("compy", "chat", "--sys"), ["--system"]);
+  assertEquals(await offered("compy", "chat", "--lin"), ["--lines"]);
+  assertEquals(await offered("compy", "generate", "--fil"), ["--file"]);
+  assertEquals(await offered("compy", "--ver"), ["--version"]);
   assertEquals(await offered("compy", "chat", "model.g"), [""]);
 });
 

@@ -98,7 +98,7 @@ async function readAll(source: ByteSource, what: string, waits = false): Promise
       clearTimeout(timer);
       length += count;
       if (length > MAX_TEXT_BYTES) {
-        throw new Error(`${what}: it has more than ${MAX_TEXT_BYTES} bytes, which is the most for one text`);
+        throw new Error(`${what}: it has more than ${MAX_TEXT_BYTES / 2 ** 20} MiB, the most for one text`);
       }
       chunks.push(buffer.slice(0, count));
     }

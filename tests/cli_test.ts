@@ -89,8 +89,16 @@ Deno.test("cli: --library is the only place where the libraries are looked for, 
 });
 
 const WRONG_USAGE: [args: string, message: string][] = [
-  ["generate", "Give one of --prompt, --chat and --tokens (got none)"],
-  ["generate --prompt a --chat b", "Give one of --prompt, --chat and --tokens (got --prompt and --chat)"],
+  ["generate", "There is no text: give TEXT, --prompt, --file or --tokens, or send one to standard input"],
+  ["chat", "There is no message: give TEXT or --file, or send one to standard input"],
+  ["chat --lines hello", "--lines reads its messages from standard input: leave out TEXT and --file"],
+  ["generate one two", 'Found "two", which belongs to no option; put TEXT in quotes'],
+  ["generate --tokens 1 --file a", "Give one of --tokens and --file"],
+  ["generate --prompt a b", "Give one of TEXT, --prompt, --chat and --tokens (got --prompt and TEXT)"],
+  [
+    "generate --prompt a --chat b",
+    "Give one of TEXT, --prompt, --chat and --tokens (got --prompt and --chat)",
+  ],
   ["generate --prompt a -n -1", `-n must be a whole number from 0 to 1000000 (got "-1")`],
   ["generate --prompt a -n 1e3", `-n must be a whole number from 0 to 1000000 (got "1e3")`],
   ["generate --prompt a -n 1 -n 2", "-n may be given once (got 2 times)"],
@@ -110,9 +118,12 @@ const WRONG_USAGE: [args: string, message: string][] = [
     `--prompt needs a value; write one that begins with "-" as --prompt=VALUE (got -x)`,
   ],
   ["generate --prompt a --schema b --grammar c", "Give one of --schema and --grammar"],
-  ["generate --tokens 1 --schema b", "--schema and --grammar need --prompt or --chat"],
-  ["generate --prompt a --thinking", "--thinking needs --chat"],
-  ["generate --prompt a --effort none", "--effort needs --chat"],
+  ["generate --tokens 1 --schema b", "--schema and --grammar need a text"],
+  [
+    "generate --prompt a --thinking",
+    "--thinking is for messages; give TEXT in place of --prompt or --tokens",
+  ],
+  ["generate --prompt a --effort none", "--effort is for messages; give TEXT"],
   ["generate --chat a --effort much", "--effort must be one of none, minimal, low,"],
   ["serve --port -1", `--port must be a whole number from 0 to 65535 (got "-1")`],
   ["serve --port 65536", "--port must be a whole number from 0 to 65535"],
@@ -138,12 +149,13 @@ const WRONG_USAGE: [args: string, message: string][] = [
     `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4 (got "q9")`,
   ],
 ];
-Deno.test("cli: chat answers the lines of a pipe, without anything else; what it cannot answer is exit code 1", async () => {
-  const good = await runWith("/set seed 1\nWho are you?\n/bye\n", ["chat", "--temperature", "0"]);
+Deno.test("cli: chat --lines answers the lines of a pipe, without anything else; what it cannot answer is exit code 1", async () => {
+  const good = await runWith("/set seed 1\nWho are you?\n/bye\n", ["chat", "--lines", "--temperature", "0"]);
   const answer = "My name is compy. I am a very small language model.\n";
   assertEquals([good.code, good.stdout, good.stderr], [0, answer, ""]);
   const bad = await runWith(`${"word ".repeat(80)}\nWho are you?`, [
     "chat",
+    "--lines",
     "--temperature",
     "0",
     "--ctx",
@@ -151,6 +163,16 @@ Deno.test("cli: chat answers the lines of a pipe, without anything else; what it
   ]);
   assertEquals([bad.code, bad.stdout], [1, answer]);
   assertMatch(bad.stderr, /^Error: .*\/clear begins anew/);
+});
+
+Deno.test("cli: chat and generate answer what a pipe holds as one message, on standard output alone", async () => {
+  const answers = await Promise.all(["chat", "generate"].map(async (command) => {
+    const { code, stdout, stderr } = await runWith("Who are\r\nyou?\r\n", [command, "--temperature", "0"]);
+    assertEquals([code, stderr], [0, ""]);
+    assertMatch(stdout, /^[^\n]+\n$/);
+    return stdout;
+  }));
+  assertEquals(answers[0], answers[1]);
 });
 
 Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {

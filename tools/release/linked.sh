@@ -12,7 +12,8 @@ fail() {
 
 [ -f "$main" ] || fail "compy's checkout is no longer in $here: run deno task link where it is now"
 if [ ! -x "$deno" ]; then
-  deno=$(command -v deno) || fail "Deno is neither at $deno nor on the PATH: install it, or run deno task link again"
+  found=$(command -v deno) || fail "Deno is neither at $deno nor on the PATH: install it, or run deno task link again"
+  deno=$found
   version=$("$deno" -V)
   version=${version#deno }
   minor=${version#*.}

@@ -1,0 +1,65 @@
+import { assertEquals, assertMatch } from "@std/assert";
+import { calledFrom, obstacle, quoted } from "./start.ts";
+
+const ROOT = "/home/ü r/compy";
+
+Deno.test("start: a hint in the checkout's folder is a task", () => {
+  const text = "See: deno task chat --help, or deno run -P=serve --allow-write=/x main.ts serve";
+  for (const caller of [ROOT, `${ROOT}/docs`]) {
+    assertEquals(calledFrom(text, { linked: false, caller, root: ROOT }), text);
+  }
+});
+
+Deno.test("start: a hint outside the checkout names the checkout's configuration, quoted", () => {
+  const hint = (text: string) => calledFrom(text, { linked: false, caller: `${ROOT}2`, root: ROOT });
+  assertEquals(
+    hint("deno task chat; deno task -q build"),
+    `deno task --config '${ROOT}/deno.json' chat; deno task --config '${ROOT}/deno.json' build`,
+  );
+  assertEquals(
+    hint("deno run -P=serve --allow-write='/a b' main.ts serve"),
+    `deno run -P=serve --allow-write='/a b' '${ROOT}/main.ts' serve`,
+  );
+  assertEquals(hint("deno run main.ts --help"), `deno run '${ROOT}/main.ts' --help`);
+});
+
+Deno.test("start: a hint of the linked command says compy, except for tasks that are not commands", () => {
+  const hint = (text: string) => calledFrom(text, { linked: true, caller: "/", root: ROOT });
+  assertEquals(hint("deno task ${name} --help"), "compy ${name} --help");
+  assertEquals(hint("deno run main.ts --help"), "compy --help");
+  assertEquals(
+    hint("deno run -P=pull --allow-write='/a b' main.ts pull …"),
+    "compy --allow-write='/a b' pull …",
+  );
+  assertEquals(hint("Run `deno task build`"), `Run \`deno task --config '${ROOT}/deno.json' build\``);
+});
+
+Deno.test("start: a word is quoted where a shell would change it", () => {
+  assertEquals(["a-b/c.d:e", "a b", "it's", "", "ü", "~"].map(quoted), [
+    "a-b/c.d:e",
+    "'a b'",
+    "'it'\\''s'",
+    "''",
+    "'ü'",
+    "'~'",
+  ]);
+});
+
+Deno.test("start: a command without permissions is told the task to run, in one line", () => {
+  const without = (...words: string[]) => obstacle(words, { deno: "2.9.6", mayRead: false });
+  assertMatch(
+    without("--log-level", "debug", "chat", "Who's there?")!,
+    /^[^\n]*: deno task .*chat --log-level debug 'Who'\\''s there\?'$/,
+  );
+  assertMatch(without("generate", "two\nlines")!, /^[^\n]*generate …$/);
+  assertEquals([without(), without("--help"), without("--version"), without("sevre")], Array(4).fill(undefined));
+  assertEquals(obstacle(["chat"], { deno: "2.9.6", mayRead: true }), undefined);
+});
+
+Deno.test("start: a Deno that is too old is named beside the oldest that will do", () => {
+  const at = (deno: string) => obstacle(["chat"], { deno, mayRead: true });
+  for (const old of ["1.46.3", "2.4.4", "2.8.3"]) {
+    assertMatch(at(old)!, new RegExp(`^compy needs Deno 2\\.9 or newer \\(this is ${old}\\)[^\n]*$`));
+  }
+  assertEquals(["2.9.0", "2.10.1", "3.0.0"].map(at), [undefined, undefined, undefined]);
+});
