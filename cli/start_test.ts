@@ -52,7 +52,10 @@ Deno.test("start: a command without permissions is told the task to run, in one 
     /^[^\n]*: deno task .*chat --log-level debug 'Who'\\''s there\?'$/,
   );
   assertMatch(without("generate", "two\nlines")!, /^[^\n]*generate …$/);
-  assertEquals([without(), without("--help"), without("--version"), without("sevre")], Array(4).fill(undefined));
+  assertEquals(
+    [without(), without("--help"), without("--version"), without("sevre")],
+    Array(4).fill(undefined),
+  );
   assertEquals(obstacle(["chat"], { deno: "2.9.6", mayRead: true }), undefined);
 });
 

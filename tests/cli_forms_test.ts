@@ -87,7 +87,7 @@ Deno.test("cli: generate --prefill continues a text as the server does, with too
       assertStringIncludes(stderr, message);
     }
     const unasked = await run(["generate", "--prompt", "Hi", "--prefill", "x"]);
-    assertStringIncludes(unasked.stderr, "--prefill needs --chat");
+    assertStringIncludes(unasked.stderr, "--prefill is for messages");
   });
 });
 
@@ -126,6 +126,6 @@ Deno.test("cli: generate --tools shows calls that follow their schemas, or what 
       assertStringIncludes(failed.stderr, message);
     }
     const unasked = await run(["generate", "--prompt", "Hi", "--tools", tools]);
-    assertStringIncludes(unasked.stderr, "--tools needs --chat");
+    assertStringIncludes(unasked.stderr, "--tools is for messages");
   });
 });
