@@ -90,11 +90,7 @@ Deno.test("cli: --library is the only place where the libraries are looked for, 
 
 const WRONG_USAGE: [args: string, message: string][] = [
   ["generate", "There is no text: give TEXT, --prompt, --file or --tokens, or send one to standard input"],
-  ["chat", "There is no message: give TEXT or --file, or send one to standard input"],
   ["chat --lines hello", "--lines reads its messages from standard input: leave out TEXT and --file"],
-  ["generate one two", 'Found "two", which belongs to no option; put TEXT in quotes'],
-  ["generate --tokens 1 --file a", "Give one of --tokens and --file"],
-  ["generate --prompt a b", "Give one of TEXT, --prompt, --chat and --tokens (got --prompt and TEXT)"],
   [
     "generate --prompt a --chat b",
     "Give one of TEXT, --prompt, --chat and --tokens (got --prompt and --chat)",
