@@ -5,9 +5,11 @@ import { givenText } from "./given_text.ts";
 import {
   BACKEND_FLAGS,
   EFFORTS,
+  LENGTH_FLAGS,
   loadForOne,
   MAX_COUNT,
   MAX_TEMPERATURE,
+  maxTokensOption,
   SPECULATION_FLAGS,
 } from "./model.ts";
 import { dim, err, onInterrupt, out, ProgressLine } from "./terminal.ts";
@@ -25,7 +27,8 @@ Usage: deno task chat [TEXT] [--file FILE] [options]
   --lines          standard input is a conversation: each line is a message
   --model FILE     the GGUF model (default: the one that comes with compy)
   --system TEXT    what the model is to be
-  -n N             most tokens of an answer (default: as far as --ctx goes)
+  -n, --max-tokens N
+                   most tokens of an answer (default: as far as --ctx goes)
   --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token (default ${DEFAULT_TEMPERATURE})
   --seed N         with the same seed the same tokens are drawn
   --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")};
@@ -67,7 +70,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
     "file",
     "model",
     "system",
-    "n",
+    ...LENGTH_FLAGS,
     "temperature",
     "seed",
     "effort",
@@ -91,7 +94,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   const first = await firstMessage(flags, typed);
   const options = {
     system: flags.text("system"),
-    maxTokens: flags.count("n", 0, MAX_COUNT),
+    maxTokens: maxTokensOption(flags),
     temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? DEFAULT_TEMPERATURE,
     seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),
     effort: flags.choice("effort", EFFORTS),

@@ -14,9 +14,11 @@ import { givenText, readText } from "./given_text.ts";
 import {
   BACKEND_FLAGS,
   EFFORTS,
+  LENGTH_FLAGS,
   loadForOne,
   MAX_COUNT,
   MAX_TEMPERATURE,
+  maxTokensOption,
   SPECULATION_FLAGS,
 } from "./model.ts";
 import { err, onInterrupt, out } from "./terminal.ts";
@@ -43,7 +45,8 @@ Usage: deno task generate [TEXT] [--file FILE] [options]
                    not think then, has no --schema or --grammar, and is not bound to call a tool
   --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
   --model FILE     the GGUF model (default: the one that comes with compy)
-  -n N             most tokens to generate (default: to the answer's end, as far as --ctx goes; with --tokens, or
+  -n, --max-tokens N
+                   most tokens to generate (default: to the answer's end, as far as --ctx goes; with --tokens, or
                    --prompt without a form, ${DEFAULT_COUNT})
   --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token
                    (default ${DEFAULT_TEMPERATURE}; with --tokens 0)
@@ -105,7 +108,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
     ...SOURCES,
     "file",
     "model",
-    "n",
+    ...LENGTH_FLAGS,
     "temperature",
     "seed",
     "schema",
@@ -127,7 +130,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   const tokens = flags.counts("tokens", 0, 2 ** 31 - 1);
   const toTheEnd = isMessage(flags) || flags.has("schema") || flags.has("grammar");
   const request = {
-    maxTokens: flags.count("n", 0, MAX_COUNT) ?? (toTheEnd ? undefined : DEFAULT_COUNT),
+    maxTokens: maxTokensOption(flags) ?? (toTheEnd ? undefined : DEFAULT_COUNT),
     sampling: {
       temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? (tokens ? 0 : DEFAULT_TEMPERATURE),
       seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),

@@ -10,7 +10,7 @@ import {
 } from "../lib/model.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
 import { modelPath as fileOfModel } from "../lib/model_file.ts";
-import type { Flags } from "./flags.ts";
+import { type Flags, UsageError } from "./flags.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { note, ProgressLine } from "./terminal.ts";
 
@@ -20,6 +20,16 @@ export const MAX_CONTEXT = 16_777_216;
 export const MAX_PARALLEL = 1024;
 export const MAX_COUNT = 1_000_000;
 export const MAX_TEMPERATURE = 10;
+
+/** The options that bound an answer; they mean the same. */
+export const LENGTH_FLAGS = ["n", "max-tokens"];
+
+/** `-n` or `--max-tokens`: most tokens of an answer. */
+export function maxTokensOption(flags: Flags): number | undefined {
+  const [short, long] = LENGTH_FLAGS.map((name) => flags.count(name, 0, MAX_COUNT));
+  if (short !== undefined && long !== undefined) throw new UsageError("Give one of -n and --max-tokens");
+  return short ?? long;
+}
 
 /** How much a model may be asked to think before it answers. */
 export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
