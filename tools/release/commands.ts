@@ -23,13 +23,16 @@ export interface DenoJson {
 /** Words without a command, such as --help, are started like this one. */
 export const WITHOUT_COMMAND = "generate";
 
+/** The shell of Deno 2.7 and older has no command `:`. Deno 2.4 and older do not know `-P` either. */
+export const OLD_DENO = ": 2>/dev/null || (cat tools/old_deno.txt >&2 && exit 1) && ";
+
 const TASK =
   /^(?:deno task -q build && )?(?<env>(?:\w+=\S+ )*)deno run -q (?<flags>(?:--\S+ )*)-P=(?<set>\w+) main\.ts (?<name>\w+)$/;
 
 /** The commands of main.ts among the tasks. */
 export function commandsOf({ tasks, permissions }: DenoJson): Record<string, Start> {
   const starts = Object.values(tasks).flatMap((task) => {
-    const { name, set, flags, env } = TASK.exec(task)?.groups ?? {};
+    const { name, set, flags, env } = TASK.exec(task.replace(OLD_DENO, ""))?.groups ?? {};
     if (name === undefined) return [];
     const write = permissions[set].write;
     return [[name, {

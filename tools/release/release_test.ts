@@ -1,8 +1,9 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
-import { commandsOf, type DenoJson, installedConfig } from "./commands.ts";
+import { commandsOf, type DenoJson, installedConfig, OLD_DENO } from "./commands.ts";
 import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
+import { obstacle } from "../../cli/start.ts";
 import { isNewer } from "./libraries.ts";
 import { pack, writeMainPackage } from "./npm.ts";
 import { DENO_VERSION, installedWords, NAME, VERSION } from "../../package.ts";
@@ -72,6 +73,16 @@ Deno.test("release: every command of the command line has its task's permissions
     if ("ffi" in json.permissions[set]) assertEquals(permissions[set].ffi, ["."]);
   }
   assert(!("test" in permissions) && !("build" in permissions));
+});
+
+Deno.test("tasks: every command tells an old Deno which one it needs", async () => {
+  const commands = Object.keys(commandsOf(json));
+  assertEquals(commands.filter((name) => !json.tasks[name].startsWith(OLD_DENO)), []);
+  const told = await Deno.readTextFile(new URL("../old_deno.txt", import.meta.url));
+  assertEquals(
+    told,
+    `Error: ${obstacle([], { deno: "1.0.0", mayRead: true })!.replace(" (this is 1.0.0)", "")}\n`,
+  );
 });
 
 Deno.test("release: the release folder's launcher gives a command its permissions, and the caller's own in their place", async () => {
