@@ -59,11 +59,7 @@ export async function commandLine(words: readonly string[]): Promise<number> {
     }
     const { load, hasVerbs } = COMMANDS[name];
     const command = await load();
-    const options = args.includes("--") ? args.slice(0, args.indexOf("--")) : args;
-    const alone = args.length === 0 || args[0] === "help";
-    if (!(hasVerbs && alone) && !options.some((word) => word !== "help" && isHelp(word))) {
-      return await command(args);
-    }
+    if (!asksHelp(args) && !(hasVerbs && isHelp(args[0] ?? "help"))) return await command(args);
     let code = 0;
     out(asCalled(await captured(async () => code = await command(args))));
     return code;
@@ -83,6 +79,11 @@ export async function commandLine(words: readonly string[]): Promise<number> {
 
 function isHelp(word: string): boolean {
   return word === "--help" || word === "-h" || word === "help";
+}
+
+function asksHelp(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end < 0 ? args : args.slice(0, end)).some((word) => word === "--help" || word === "-h");
 }
 
 /** What a report of a problem should say first. Looking for the kernels needs leave to read. */

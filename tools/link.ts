@@ -28,32 +28,27 @@ async function isFree(path: string): Promise<boolean> {
 }
 
 async function main(): Promise<number> {
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   const home = Deno.env.get("HOME");
   if (Deno.build.os === "windows" || !home) {
-    say("Error: deno task link needs a home folder (HOME) on Linux or macOS");
+    say(Deno.stderr, "Error: deno task link needs a home folder (HOME) on Linux or macOS");
     return 1;
   }
   const folder = join(home, ".local/bin");
   try {
-    say(
-      `${await link(
-        folder,
-        ROOT,
-        Deno.execPath(),
-      )} starts compy from any folder. To undo it, remove that file.`,
-    );
+    const path = await link(folder, ROOT, Deno.execPath());
+    say(Deno.stdout, `${path} starts compy from any folder. To undo it, remove that file.`);
   } catch (error) {
-    say(`Error: ${(error as Error).message}`);
+    say(Deno.stderr, `Error: ${(error as Error).message}`);
     return 1;
   }
-  const path = Deno.env.get("PATH")?.split(":") ?? [];
-  if (!path.includes(folder)) {
-    say(
-      `${folder} is not on the PATH yet. Add this line to ~/.profile:\n  export PATH="$HOME/.local/bin:$PATH"`,
-    );
-  }
+  if (Deno.env.get("PATH")?.split(":").includes(folder)) return 0;
+  const line = 'export PATH="$HOME/.local/bin:$PATH"';
+  say(Deno.stdout, `${folder} is not on the PATH yet. Add this line to ~/.profile:\n  ${line}`);
   return 0;
+}
+
+function say(where: typeof Deno.stdout | typeof Deno.stderr, text: string): void {
+  where.writeSync(new TextEncoder().encode(`${text}\n`));
 }
 
 if (import.meta.main) Deno.exit(await main());
