@@ -45,7 +45,7 @@ Usage: deno task batch VERB … [options]
 ${Object.entries(VERBS).map(([name, { summary }]) => `  ${name.padEnd(14)} ${summary}`).join("\n")}
 
 Each explains itself: deno task batch run --help
-Exit code: 0 done, 1 stopped or failed, 2 wrong usage.
+Exit code: 0 done, 1 stopped or failed, or no line was answered, 2 wrong usage.
 
 Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf

@@ -1,5 +1,5 @@
 import { errorsPath } from "../lib/batch.ts";
-import { cancelJob } from "../lib/jobs.ts";
+import { cancelJob, jobIdentity } from "../lib/jobs.ts";
 import { type BatchWorld } from "./batch_world.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";
@@ -36,7 +36,8 @@ export async function cancelCommand(args: readonly string[], world: BatchWorld):
   const input = flags.operand("IN");
   const errors = flags.text("errors") ?? errorsPath(output);
 
-  const { openInput } = await jobShape(flags, input, output, noteTo(world, flags));
+  const recorded = (await jobIdentity(output))?.asked;
+  const { openInput } = await jobShape(flags, input, output, noteTo(world, flags), recorded);
   const { completed, failed } = await cancelJob({ input, output, errors }, openInput);
   host.out(
     flags.json

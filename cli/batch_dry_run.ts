@@ -1,13 +1,8 @@
-import {
-  forecastJob,
-  type JobForecast,
-  type LineRefusal,
-  type OpenedEngine,
-  type OpenInput,
-} from "../lib/jobs.ts";
+import { forecastJob, type JobForecast, type OpenedEngine, type OpenInput } from "../lib/jobs.ts";
+import { withAliases } from "../lib/lines.ts";
 import { listenForInterrupts } from "./batch_job.ts";
 import { duration } from "./batch_progress.ts";
-import { plainText } from "./batch_reporter.ts";
+import { RefusalList, refusedEvent } from "./batch_reporter.ts";
 import type { BatchWorld, EngineOptions } from "./batch_world.ts";
 
 /** Lines side by side where the options leave that open: near what a job comes to. */
@@ -17,11 +12,15 @@ export interface DryRun {
   readonly input: string;
   readonly openInput: OpenInput;
   readonly engine: EngineOptions;
+  readonly aliases: readonly string[];
   readonly json: boolean;
 }
 
 /** Says what a job would take, and which of its lines could not be answered; nothing is written. Returns the exit code. */
-export async function dryRun({ input: name, openInput, engine: options, json }: DryRun, world: BatchWorld) {
+export async function dryRun(
+  { input: name, openInput, engine: options, aliases, json }: DryRun,
+  world: BatchWorld,
+) {
   const { host } = world;
   const { signal, drainSignal, release } = listenForInterrupts(host, () => {});
   const stop = AbortSignal.any([signal, drainSignal]);
@@ -30,14 +29,20 @@ export async function dryRun({ input: name, openInput, engine: options, json }: 
     // Prompts of lines that are thrown away have no place on the disk.
     opened = await world.openEngine({ ...options, promptCache: undefined });
     stop.throwIfAborted();
-    const onRefusal = json
-      ? ({ customId, ...refusal }: LineRefusal) =>
-        host.out(`${JSON.stringify({ event: "refused", custom_id: customId, ...refusal })}\n`)
-      : ({ message }: LineRefusal) => host.out(`${plainText(`${name}: ${message}`)}\n`);
     const { engine } = opened;
-    const parallel = options.parallel ?? PARALLEL;
-    const how = { engine, execute: world.execute, parallel, openInput, onRefusal, signal: stop };
-    const forecast = await forecastJob(name, how);
+    const refusals = new RefusalList(name, (text) => host.out(`${text}\n`));
+    const forecast = await forecastJob(name, {
+      engine,
+      execute: (on, request) => withAliases(aliases, (request) => world.execute(on, request))(request),
+      parallel: options.parallel ?? PARALLEL,
+      openInput,
+      onRefusal: (refusal) => {
+        if (json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);
+        else refusals.add(refusal);
+      },
+      signal: stop,
+    });
+    refusals.end();
     host.out(json ? `${JSON.stringify(asJson(forecast))}\n` : asText(name, forecast));
     return forecast.bad === 0 ? 0 : 1;
   } catch (error) {

@@ -4,6 +4,8 @@ import { JobLink } from "../lib/job_link.ts";
 import {
   type AnswerOrder,
   BatchError,
+  type BatchResult,
+  type Examine,
   type Execute,
   type InputLimits,
   LINE_LIMITS,
@@ -12,7 +14,7 @@ import {
   type OpenInput,
   runBatch,
 } from "../lib/jobs.ts";
-import { linesInFlight } from "../lib/lines.ts";
+import { linesInFlight, withAliases } from "../lib/lines.ts";
 import type { NatsTarget } from "../lib/workers.ts";
 import { AUTO_PARALLEL, type BatchWorld, type CommandHost, type EngineOptions } from "./batch_world.ts";
 import { UsageError } from "./flags.ts";
@@ -27,6 +29,12 @@ export interface JobArguments {
   readonly engine: EngineOptions;
   /** How the input is read and the output written; by default both are JSONL. */
   readonly openInput?: OpenInput;
+  /** Names that lines may give the model besides its own. */
+  readonly aliases?: readonly string[];
+  /** Finds what else is wrong with a line. */
+  readonly examine?: Examine;
+  /** Answer only so many lines, from the first. */
+  readonly limit?: number;
   /** Answers as `execute` does; what the job can not use is a failure of its line. */
   readonly judged?: (execute: Execute) => Execute;
   /** Where workers are that answer the lines; without it an engine in this process does. */
@@ -40,6 +48,8 @@ export interface JobArguments {
   readonly json: boolean;
 }
 
+type JobCounts = Pick<BatchResult["counts"], "completed" | "failed">;
+
 /** Lines in flight at first, without --parallel. */
 const FIRST_PARALLEL = 24;
 
@@ -49,8 +59,13 @@ function inFlight({ engine: { parallel }, nats }: JobArguments): { parallel: num
   return { parallel: linesInFlight(parallel) };
 }
 
-/** Runs a job in this process and reports its progress. Returns the exit code. */
-export async function runJob(run: JobArguments, world: BatchWorld): Promise<number> {
+/** 0 where lines were answered, and with `failOnErrors` all of them. */
+export function exitCodeOf({ completed, failed }: JobCounts, failOnErrors: boolean): number {
+  return completed === 0 || failOnErrors && failed > 0 ? 1 : 0;
+}
+
+/** Runs a job in this process and reports its progress. What became of it; undefined where it has stopped or failed. */
+export async function runJob(run: JobArguments, world: BatchWorld): Promise<BatchResult | undefined> {
   const { host } = world;
   const reporter = run.json ? new JsonReporter(host, run) : new TextReporter(host, run);
   const { drainSignal, signal, release } = listenForInterrupts(
@@ -61,7 +76,7 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
   const link = new JobLink(run.output, () => host.now(), () => {
     reporter.note("Cancelled: lines without an answer will get none");
   });
-  const { judged = (execute) => execute } = run;
+  const { judged = (execute) => execute, aliases = [] } = run;
   let engine: LineEngine | undefined;
   let ended = false;
   try {
@@ -73,7 +88,9 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
       limits: run.limits ?? LINE_LIMITS,
       ...inFlight(run),
       order: run.order,
+      examine: run.examine,
       strict: run.strict,
+      limit: run.limit,
       drainSignal,
       signal,
       onEvent: (event) => {
@@ -84,19 +101,19 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<numb
         engine = run.nats === undefined
           ? linesOf(await world.openEngine({ ...run.engine, reload: true }), world.execute)
           : await openRunWorkers(run.nats, run.engine, { drainSignal, note: (text) => reporter.note(text) });
-        return { ...engine, execute: link.wrap(judged(engine.execute)) };
+        return { ...engine, execute: link.wrap(judged(withAliases(aliases, engine.execute))) };
       },
     });
-    ended = result.state !== "stopped";
+    ended = result.state === "done" || result.state === "already_done";
     reporter.end(result);
-    return result.state === "stopped" ? 1 : 0;
+    return result.state === "stopped" ? undefined : result;
   } catch (error) {
     if (error instanceof BatchError && error.code === "same_file") throw new UsageError(error.message);
     reporter.fail(
       error instanceof Error ? error.message : String(error),
       (error as BatchError).resumable ?? true,
     );
-    return 1;
+    return undefined;
   } finally {
     clearInterval(timer);
     await link.close(ended);

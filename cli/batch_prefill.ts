@@ -1,7 +1,7 @@
 import { resolve } from "@std/path";
-import { runJob } from "./batch_job.ts";
+import { exitCodeOf, runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
-import { inputLimits, jobSettings, jobStatus, type ModelIdentity } from "../lib/jobs.ts";
+import { inputLimits, jobIdentity, jobStatus, type ModelIdentity } from "../lib/jobs.ts";
 import { reportCache } from "../lib/prompt_folder.ts";
 import {
   AUTO_PARALLEL,
@@ -32,6 +32,7 @@ Usage: deno task batch prefill IN.jsonl --cache-disk DIR [options]
   --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl)
 ${ENGINE_HELP}
                    Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
+  --fail-on-errors exit code 1 when any line has failed
   --json           print the progress as JSON lines on standard output
   --help           this text
 
@@ -44,7 +45,8 @@ A line counts as done when its prompt is on the disk for good. After a stop, a c
 job. A prompt that finds no room among those that were used within a day is an error of its line: give more with
 --cache-disk-mb. A server that uses the folder must be stopped, or be sent the lines itself, as a batch with "max_tokens": 0.
 
-Exit code: 0 all lines are done (with or without errors among them), 1 stopped or failed, 2 wrong usage.
+Exit code: 0 all lines are done (with or without errors among them), 1 stopped or failed, or no line was done, or with
+--fail-on-errors any has failed; 2 wrong usage.
 
 Example:
   deno task batch prefill documents.jsonl --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
@@ -54,7 +56,11 @@ Example:
 /** `batch prefill …`. Returns the exit code. */
 export async function prefillCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const values = ["out", "errors", ...ENGINE_FLAGS];
-  const flags = new Flags(args, { values, switches: ENGINE_SWITCHES, operands: ["IN.jsonl"] });
+  const flags = new Flags(args, {
+    values,
+    switches: ["fail-on-errors", ...ENGINE_SWITCHES],
+    operands: ["IN.jsonl"],
+  });
   if (flags.help) {
     world.host.out(HELP);
     return 0;
@@ -72,12 +78,13 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
     strict: false,
     json: flags.json,
   };
-  return await runJob(job, ahead.world);
+  const result = await runJob(job, ahead.world);
+  return result === undefined ? 1 : exitCodeOf(result.counts, flags.is("fail-on-errors"));
 }
 
 /** Throws where the job is done, so that it would do nothing, and what it did is not in the folder. */
 async function checkDone(output: string, folder: string): Promise<void> {
-  const settings = await jobSettings(output);
+  const settings = (await jobIdentity(output))?.settings;
   if (settings === undefined || (await jobStatus(output)).state !== "done") return;
   const isThere = settings[KEPT_IN] === resolve(folder) && (await reportCache(folder)).parts > 0;
   if (isThere) return;

@@ -3,6 +3,7 @@ import {
   type BatchProgress,
   type BatchResult,
   type JobFiles,
+  type LineRefusal,
   ProgressMeter,
 } from "../lib/jobs.ts";
 import { duration, renderBar, renderLine } from "./batch_progress.ts";
@@ -37,14 +38,31 @@ export function plainText(text: string): string {
   return text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
 }
 
+/** Tells of bad lines in text: of the first ones each, then how many more there are. */
+export class RefusalList {
+  private static readonly MOST = 20;
+  count = 0;
+
+  constructor(private readonly input: string, private readonly tell: (text: string) => void) {}
+
+  add({ message }: LineRefusal): void {
+    if (++this.count <= RefusalList.MOST) this.tell(plainText(`${this.input}: ${message}`));
+  }
+
+  /** Call when all lines are checked. */
+  end(): void {
+    const more = this.count - RefusalList.MOST;
+    if (more > 0) this.tell(`… and ${more} more lines`);
+  }
+}
+
 /** Text on standard error: a progress bar on a terminal, lines otherwise. */
 export class TextReporter implements Reporter {
   readonly every: number;
-  private static readonly MAX_REFUSALS = 20;
   private readonly meter: ProgressMeter;
   private readonly startedAt: number;
   private readonly terminal: boolean;
-  private refused = 0;
+  private readonly refusals: RefusalList;
   private barShown = false;
 
   constructor(private readonly screen: Screen, private readonly files: JobFiles) {
@@ -52,20 +70,19 @@ export class TextReporter implements Reporter {
     this.every = this.terminal ? 200 : 10_000;
     this.meter = new ProgressMeter(() => screen.now());
     this.startedAt = screen.now();
+    this.refusals = new RefusalList(files.input, (text) => this.note(text));
   }
 
   event(event: BatchEvent): void {
     switch (event.type) {
       case "refused":
-        if (++this.refused <= TextReporter.MAX_REFUSALS) {
-          this.note(`${this.files.input}: ${event.refusal.message}`);
-        }
+        this.refusals.add(event.refusal);
         break;
       case "other_processor":
         this.note(otherProcessor(event));
         break;
       case "started":
-        this.started(event.progress, event.cutBytes);
+        this.started(event);
         break;
       case "progress":
         this.meter.update(event.progress);
@@ -77,12 +94,12 @@ export class TextReporter implements Reporter {
     }
   }
 
-  private started(progress: BatchProgress, cutBytes: number): void {
+  private started({ progress, lines, cutBytes }: Extract<BatchEvent, { type: "started" }>): void {
     this.meter.update(progress);
-    const more = this.refused - TextReporter.MAX_REFUSALS;
-    if (more > 0) this.note(`… and ${more} more lines`);
-    const rest = this.refused < progress.total ? "; the others run" : ", so that nothing runs";
-    if (this.refused > 0) this.note(`${this.refused} of ${progress.total} lines are invalid${rest}`);
+    this.refusals.end();
+    const { count } = this.refusals;
+    const rest = count < lines ? "; the others run" : ", so that no line is answered";
+    if (count > 0) this.note(`${count} of ${lines} lines are invalid${rest}`);
     const done = progress.completed + progress.failed;
     if (done > 0) this.note(`Resuming: ${done} of ${progress.total} lines are answered already`);
     if (cutBytes > 0) {
@@ -115,8 +132,10 @@ export class TextReporter implements Reporter {
     if (state === "already_done") this.note("This job is done already; nothing was run");
     const failed = counts.failed > 0 ? `${counts.failed} errors in ${errors}` : "no errors";
     const tokens = `${counts.promptTokens} prompt and ${counts.outputTokens} output tokens`;
-    const took = state === "done" ? `, ${duration((this.screen.now() - this.startedAt) / 1000)}` : "";
+    const took = state !== "already_done" ? `, ${duration((this.screen.now() - this.startedAt) / 1000)}` : "";
     this.note(`${counts.completed} answers in ${output}, ${failed} (${tokens}${took})`);
+    if (state === "limited") this.note("The same command without --limit goes on with the other lines");
+    if (counts.completed === 0) this.note("No line was answered");
   }
 
   fail(message: string): void {
@@ -143,8 +162,7 @@ export class JsonReporter implements Reporter {
 
   event(event: BatchEvent): void {
     if (event.type === "refused") {
-      const { customId, ...refusal } = event.refusal;
-      this.write({ event: "refused", custom_id: customId, ...refusal });
+      this.write(refusedEvent(event.refusal));
     } else if (event.type === "other_processor") {
       this.note(otherProcessor(event));
     } else if (event.type === "finishing") {
@@ -193,6 +211,11 @@ export class JsonReporter implements Reporter {
   private write(value: unknown): void {
     this.screen.out(`${JSON.stringify(value)}\n`);
   }
+}
+
+/** As `--json` tells of a bad line. */
+export function refusedEvent({ customId, ...refusal }: LineRefusal) {
+  return { event: "refused", custom_id: customId, ...refusal };
 }
 
 function otherProcessor({ before, now }: { before: string; now: string }): string {

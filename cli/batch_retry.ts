@@ -1,8 +1,9 @@
-import { runJob } from "./batch_job.ts";
+import { exitCodeOf, runJob } from "./batch_job.ts";
 import { errorsPath } from "../lib/batch.ts";
 import { READ_LIMITS, readAhead, readsAhead } from "./batch_prefill.ts";
-import { diskStorage, jobSettings, LINE_LIMITS, Retry, RETRY_AGAIN } from "../lib/jobs.ts";
+import { diskStorage, jobIdentity, LINE_LIMITS, Retry, RETRY_AGAIN } from "../lib/jobs.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./batch_world.ts";
+import { ALIAS_HELP, aliasesOf } from "./batch_names.ts";
 import { jobShape, noteTo, TABLE_FLAGS } from "./batch_table.ts";
 import { Flags, UsageError } from "./flags.ts";
 
@@ -13,17 +14,22 @@ Usage: deno task batch retry-errors IN --out OUT [options]
   --out FILE       the --out of a job that is done
   --errors FILE    the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
 ${ENGINE_HELP}
+${ALIAS_HELP}
+  --fail-on-errors exit code 1 when any line of the job still has an error
   --json           print the progress as JSON lines, at last {"event":"merged","completed","failed"}
   --help           this text
   of a table       the options of batch run that say what is asked: --prompt, --system, --schema, …
 
 Only lines in the error file are asked again; those that have a good answer are neither asked nor changed. Lines that
-the check refused would be refused again, and stay errors. Another --ctx or --model than the job's is allowed: longer
-prompts may fit now. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop the same command
+the check refused would be refused again, and stay errors. So these may differ from the job's: --model, --ctx and all other
+options of the engine, --alias, and of a table --max-tokens, --temperature and --effort, which are the job's where they are
+left out. What is asked (--prompt, --system, --schema) must be the same. A retry that was stopped goes on with the options
+that it was begun with. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop the same command
 resumes, and the merge replaces each file as a whole. In a job with --order completed they stand behind the old ones.
 The job's journal must still be there: it says which input and which order the outputs have. Lines of batch prefill are read
 ahead again, into the folder that --cache-disk names.
-Exit code: 0 merged (or nothing to do), 1 stopped or failed, 2 wrong usage.
+Exit code: 0 merged (or nothing to do), 1 stopped or failed, or no line of the job is answered, or with --fail-on-errors any
+still has an error; 2 wrong usage.
 
 Example:
   deno task batch retry-errors questions.jsonl --out answers.jsonl --ctx 8192
@@ -32,8 +38,9 @@ Example:
 /** `batch retry-errors …`. Returns the exit code. */
 export async function retryCommand(args: readonly string[], here: BatchWorld): Promise<number> {
   const flags = new Flags(args, {
-    values: ["out", "errors", ...ENGINE_FLAGS, ...TABLE_FLAGS],
-    switches: ENGINE_SWITCHES,
+    values: ["out", "errors", "alias", ...ENGINE_FLAGS, ...TABLE_FLAGS],
+    repeated: ["alias"],
+    switches: ["fail-on-errors", ...ENGINE_SWITCHES],
     operands: ["IN"],
   });
   if (flags.help) {
@@ -43,7 +50,8 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
   const output = flags.text("out");
   if (output === undefined) throw new UsageError("--out is missing: the output of the job");
   const given = engineOptions(flags);
-  const isAhead = readsAhead(await jobSettings(output));
+  const identity = await jobIdentity(output);
+  const isAhead = readsAhead(identity?.settings);
   const { engine, world } = isAhead ? await readAhead(given, here) : { engine: given, world: here };
   const limits = isAhead ? READ_LIMITS : LINE_LIMITS;
   const job = {
@@ -52,24 +60,17 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
     errors: flags.text("errors") ?? errorsPath(output),
   };
   const note = noteTo(world, flags);
-  const { openInput, judged } = await jobShape(flags, job.input, output, note);
-  const retry = await Retry.open(diskStorage, job, limits, openInput);
+  const shape = await jobShape(flags, job.input, output, note, identity?.asked);
+  const retry = await Retry.open(diskStorage, job, limits, shape.openInput);
   try {
     if (!retry.merged) {
-      if (!await retry.prepare()) {
-        world.host.out(
-          flags.json ? `${JSON.stringify({ event: "nothing_to_retry" })}\n` : "No line to retry\n",
-        );
-        return 0;
-      }
+      if (!await retry.prepare(shape.revision)) return nothingToRetry(retry.counts, job, flags, here);
       const { files, order } = retry;
-      const code = await runJob(
-        { ...files, judged, order, engine, limits, strict: false, json: flags.json },
-        world,
-      );
-      if (code !== 0) {
+      const aliases = aliasesOf(flags);
+      const run = { ...files, judged: shape.judged, order, engine, aliases, limits, strict: false };
+      if (await runJob({ ...run, json: flags.json }, world) === undefined) {
         if (await retry.hasFailed()) note(`${RETRY_AGAIN}; it begins anew`);
-        return code;
+        return 1;
       }
       await retry.merge();
     }
@@ -80,8 +81,27 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
         ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
         : `Merged: ${completed} answers in ${output}, ${failed} errors${errors}\n`,
     );
-    return 0;
+    return exitCodeOf(retry.counts, flags.is("fail-on-errors"));
   } finally {
     retry.close();
   }
+}
+
+/** Says why there is none. Returns the exit code. */
+function nothingToRetry(
+  counts: Retry["counts"],
+  { errors }: { errors: string },
+  flags: Flags,
+  { host }: BatchWorld,
+): number {
+  const { completed, failed } = counts;
+  const why = failed === 0
+    ? `all ${completed} lines have their answers`
+    : `the check refuses all lines in ${errors} (${failed}), and would again; correct them in an input of their own, and run that`;
+  host.out(
+    flags.json
+      ? `${JSON.stringify({ event: "nothing_to_retry", completed, failed, message: why })}\n`
+      : `No line to retry: ${why}\n`,
+  );
+  return exitCodeOf(counts, flags.is("fail-on-errors"));
 }

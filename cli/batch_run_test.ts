@@ -17,6 +17,7 @@ function fakeHost(columns?: number): FakeHost {
     out: (text) => host.stdout += text,
     err: (text) => host.stderr += text,
     columns: () => columns,
+    input: () => ReadableStream.from([]),
     now: () => performance.now(),
     onInterrupt: (handler) => {
       host.interrupt = handler;
@@ -46,7 +47,7 @@ const execute: ExecuteOn = (engine, { url, body, priority }) =>
       model: engine.model.id,
       url,
       priority,
-      n: body.n,
+      n: body.seed,
       usage: { prompt_tokens: 5, completion_tokens: 7 },
     },
   });
@@ -56,7 +57,7 @@ function line(n: number): string {
     custom_id: `id-${n}`,
     method: "POST",
     url: "/v1/completions",
-    body: { n, prompt: "p" },
+    body: { seed: n, prompt: "p" },
   });
 }
 
@@ -106,20 +107,24 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
   });
 });
 
-Deno.test("batch run: where every line is bad, nothing is said to run", async () => {
+Deno.test("batch run: says that no line is answered and exits with 1 when every line is bad", async () => {
   await inFolder(async (path) => {
     await Deno.writeTextFile(path("in.jsonl"), "{\n");
     const host = fakeHost();
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--model", "m"];
-    assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
-    assertStringIncludes(host.stderr, "1 of 1 lines are invalid, so that nothing runs\n");
+    assertEquals(await batchCommand(args, { openEngine, execute, host }), 1);
+    assertStringIncludes(host.stderr, "1 of 1 lines are invalid, so that no line is answered\n");
+    assertStringIncludes(host.stderr, "\nNo line was answered\n");
+    const again = fakeHost();
+    assertEquals(await batchCommand(args, { openEngine, execute, host: again }), 1);
+    assertStringIncludes(again.stderr, "This job is done already");
   });
 });
 
 Deno.test("batch run --order completed: answers in the order in which they came", async () => {
   await inFolder(async (path) => {
     const later: ExecuteOn = async (engine, request) => {
-      await new Promise((resolve) => setTimeout(resolve, request.body.n === 0 ? 50 : 0));
+      await new Promise((resolve) => setTimeout(resolve, request.body.seed === 0 ? 50 : 0));
       return execute(engine, request);
     };
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--order", "completed"];

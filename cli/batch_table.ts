@@ -1,11 +1,16 @@
-import { type Execute, type OpenInput, openJsonLines } from "../lib/jobs.ts";
+import { type Asked, type Execute, type OpenInput, openJsonLines, type Revision } from "../lib/jobs.ts";
 import {
+  type AnswerFields,
   AnswerForm,
+  DEFAULT_MAX_TOKENS,
   isSeparator,
   openTableInput,
   OUTPUT_FORMATS,
   type OutputFormat,
   outputFormatOf,
+  recordedFields,
+  requestFields,
+  revisedFields,
   separatorOf,
   TABLE_FORMATS,
   tableFormatOf,
@@ -30,17 +35,22 @@ const QUESTION_FLAGS = [
 
 export const TABLE_FLAGS = [...QUESTION_FLAGS, "in-format", "out-format"];
 
-export const TABLE_HELP = `Rows of a table (IN.csv, .tsv, .parquet, or .txt with a prompt a line):
+/** What a table's rows may be answered with, where nothing else is asked for. */
+export const BOUND_NOTE =
+  `Each answer may have at most ${DEFAULT_MAX_TOKENS} tokens; --max-tokens N gives another bound`;
+
+export const TABLE_HELP =
+  `Rows of a table (IN.csv, .tsv, .parquet, .txt with a prompt a line, or with --prompt .jsonl with an object a line):
   --prompt TEXT    what each row is asked; {column} stands for its cell, {{ and }} for braces
                    (default for .txt: {${TEXT_COLUMN}}, the line itself)
   --system TEXT    said before it, the same for all rows
   --schema FILE    a JSON schema that the answers follow; of an object, each field gets a column
-  --max-tokens N   tokens that an answer may have (default: what the context leaves)
+  --max-tokens N   tokens that an answer may have (default: ${DEFAULT_MAX_TOKENS})
   --temperature T  of the sampling, 0 to 2 (default 0: the same answers each time)
   --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")}
   --prefix TEXT    put before the names of new columns (answer or the schema's fields, and error)
   --separator S    of a CSV file: one character, or tab (default: a comma; for .tsv a tab)
-  --in-format F    ${[...TABLE_FORMATS, "jsonl"].join(", ")} (default: what IN's ending says, else jsonl)
+  --in-format F    ${TABLE_FORMATS.join(", ")} (default: what IN's ending says, else jsonl)
   --out-format F   ${OUTPUT_FORMATS.join(", ")} (default: what OUT's ending says)`;
 
 /** A job as JSONL or, by its options, of a table. */
@@ -50,26 +60,30 @@ export interface JobShape {
   readonly openInput: OpenInput;
   /** Answers as `execute` does; those that have not the form that the table is to get fail. */
   readonly judged: (execute: Execute) => Execute;
+  /** Of a retry, what it asks otherwise than its job did. */
+  readonly revision?: Revision;
 }
 
 const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (execute) => execute };
 
-/** What the options make of an input. Without an output, as for a check, it need not say what it is written as. */
+/**
+ * What the options make of an input. Without an output, as for a check, it need not say what it is written as. `recorded` is what a job
+ * that has begun asks: rows are answered as they were in it, and what is given otherwise is a revision of it.
+ */
 export async function jobShape(
   flags: Flags,
   input: string,
   output: string | undefined,
   note: (text: string) => void,
+  recorded?: Asked,
 ): Promise<JobShape> {
-  const format = flags.choice("in-format", [...TABLE_FORMATS, "jsonl"]) ?? tableFormatOf(input) ?? "jsonl";
-  if (format === "jsonl") {
+  const format = flags.choice("in-format", TABLE_FORMATS) ?? tableFormatOf(input) ?? "jsonl";
+  if (format === "jsonl" && !flags.has("prompt")) {
     const given = TABLE_FLAGS.find((name) => name !== "in-format" && flags.has(name));
     if (given === undefined) return JSONL;
     throw new UsageError(
-      `--${given} is for tables (${
-        TABLE_FORMATS.join(", ")
-      }), and "${input}" is read as JSONL, whose lines say all ` +
-        "that themselves; say --in-format if it is a table",
+      `--${given} is for rows of tables, and "${input}" is read as requests, whose lines say all that themselves; give ` +
+        "--prompt if its lines are rows, or --in-format if it is another table",
     );
   }
   const prompt = flags.text("prompt") ?? (format === "text" ? `{${TEXT_COLUMN}}` : undefined);
@@ -81,7 +95,11 @@ export async function jobShape(
   const form = new AnswerForm(schema);
   const separator = separatorFlag(flags);
   const renamed = new Set<string>();
-  const question = { prompt, system: flags.text("system"), fields: fieldsOf(flags) };
+  const given = fieldsOf(flags);
+  const before = recorded === undefined ? given : recordedFields(recorded);
+  const question = { prompt, system: flags.text("system"), fields: requestFields(before) };
+  const fields = requestFields({ ...before, ...given });
+  const asked = revisedFields(given, before);
   const open = openTableInput({
     read: { format, separator: separator ?? separatorOf(input) },
     question,
@@ -99,7 +117,12 @@ export async function jobShape(
       );
     },
   });
-  return { isTable: true, openInput: open, judged: (execute) => form.judged(execute) };
+  return {
+    isTable: true,
+    openInput: open,
+    judged: (execute) => form.judged(execute),
+    ...(Object.keys(asked).length > 0 && { revision: { asked, revise: (body) => ({ ...body, ...fields }) } }),
+  };
 }
 
 /** Tells what is worth a line beside the progress. */
@@ -124,13 +147,15 @@ function separatorFlag(flags: Flags): string | undefined {
   throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
 }
 
-function fieldsOf(flags: Flags): Record<string, unknown> {
+/** Only what is given. */
+function fieldsOf(flags: Flags): AnswerFields {
   const maxTokens = flags.count("max-tokens", 1, 10_000_000);
+  const temperature = flags.number("temperature", 0, 2);
   const effort = flags.choice("effort", EFFORTS);
   return {
-    temperature: flags.number("temperature", 0, 2) ?? 0,
-    ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }),
-    ...(effort === undefined ? {} : { reasoning_effort: effort }),
+    ...(maxTokens === undefined ? {} : { maxTokens }),
+    ...(temperature === undefined ? {} : { temperature }),
+    ...(effort === undefined ? {} : { effort }),
   };
 }
 

@@ -37,6 +37,7 @@ async function batch(
     out: (text) => words.out += text,
     err: (text) => words.err += text,
     columns: () => undefined,
+    input: () => ReadableStream.from([]),
     now: () => performance.now(),
     onInterrupt: (handler) => {
       interrupt = handler;
@@ -80,7 +81,10 @@ Deno.test("batch run: a table by its ending, with what is asked; the same option
     );
     assertStringIncludes(err, 'The table has a column "answer" already: what is new is called "answer_2"');
     assertEquals((await batch(["status", path("out.tsv")])).out.includes("done, 2 of 2 lines"), true);
-    assertEquals((await batch(["retry-errors", ...args])).out, "No line to retry\n");
+    assertEquals(
+      (await batch(["retry-errors", ...args])).out,
+      "No line to retry: all 2 lines have their answers\n",
+    );
   });
 });
 
@@ -113,7 +117,10 @@ Deno.test("batch of a table: stopped, its state is told; cancelled, each row say
     assertEquals([code, err.includes("the same command resumes the job")], [1, true], err);
     assertStringIncludes((await batch(["status", path("out.csv")])).out, "stopped, 1 of 3 lines");
     const other = ["run", path("in.csv"), "--prompt", "{text}?", "--out", path("out.csv")];
-    assertStringIncludes((await batch(other)).err, "belongs to another input of 3 lines");
+    assertStringIncludes(
+      (await batch(other)).err,
+      'was begun with --prompt "{text}" (now "{text}?"): answers of both would be mixed',
+    );
     assertStringIncludes((await batch(["cancel", ...args])).out, "Cancelled: 1 answers in ");
     const rows = (await Deno.readTextFile(path("out.csv"))).trimEnd().split("\n");
     assertEquals(rows.length, 4);
@@ -138,7 +145,7 @@ Deno.test("batch of a table: wrong usage is told in words", async () => {
           [path("in.csv"), ...out],
           '--prompt is missing: what each row is asked, such as "Translate: {text}"',
         ],
-        [[path("in.jsonl"), ...prompt, ...out], "--prompt is for tables (csv, parquet, text), and "],
+        [[path("in.jsonl"), "--system", "x", ...out], "--system is for rows of tables, and "],
         [
           [path("in.csv"), ...prompt, "--out", path("out.xlsx")],
           "--out must end in .csv, .tsv, .parquet or .jsonl",

@@ -51,6 +51,7 @@ function batch(args: string[], execute: ExecuteOn = good): Run {
     out: (text) => words.out += text,
     err: (text) => words.err += text,
     columns: () => undefined,
+    input: () => ReadableStream.from([]),
     now: () => performance.now(),
     onInterrupt: (handler) => {
       interrupt = handler;
@@ -170,7 +171,11 @@ Deno.test("batch retry-errors: failed lines run again, and their answers take th
       );
     }
     const none = batch(retry);
-    assertEquals([await none.code, none.words.out], [0, "No line to retry\n"]);
+    assertEquals(await none.code, 0);
+    assertStringIncludes(
+      none.words.out,
+      `No line to retry: the check refuses all lines in ${path("out.errors.jsonl")} (1), and would again`,
+    );
     assertEquals(await batch(["run", path("in.jsonl"), "--out", output]).code, 0);
     const left = [...Deno.readDirSync(path("."))].map(({ name }) => name).sort();
     assertEquals(left, ["in.jsonl", "out.errors.jsonl", "out.jsonl", "out.jsonl.journal"]);
@@ -259,7 +264,7 @@ Deno.test("batch retry-errors: says what it cannot do without the journal, and w
   await inFolder(async (path) => {
     const bad: ExecuteOn = () => Promise.resolve({ status: 400, body: { error: { message: "no" } } });
     const output = path("out.jsonl");
-    assertEquals(await batch(["run", path("in.jsonl"), "--out", output], bad).code, 0);
+    assertEquals(await batch(["run", path("in.jsonl"), "--out", output], bad).code, 1);
     const retry = ["retry-errors", path("in.jsonl"), "--out", output];
     const errors = await Deno.readTextFile(path("out.errors.jsonl"));
     await Deno.writeTextFile(path("out.errors.jsonl"), errors.slice(errors.indexOf("\n") + 1));
@@ -269,7 +274,7 @@ Deno.test("batch retry-errors: says what it cannot do without the journal, and w
     await assertRejects(
       () => batch(["retry-errors", path("other.jsonl"), "--out", output]).code,
       Error,
-      "is not the input that",
+      `other.jsonl" is not what "${output}" was made from: the job belongs to another input of 20 lines and `,
     );
     await Deno.remove(path("out.jsonl.journal"));
     await assertRejects(() => batch(retry).code, Error, "it has no journal");

@@ -56,6 +56,8 @@ export interface EngineOptions {
 
 /** What the command needs of its process. */
 export interface CommandHost extends Screen {
+  /** Standard input. */
+  input(): ReadableStream<Uint8Array>;
   /** Calls the handler on Ctrl-C and SIGTERM until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
 }
@@ -134,6 +136,7 @@ const host: CommandHost = {
   // A reader that went away (a closed terminal, `| head`) is no reason to stop the job.
   out: (text) => unlessBroken(() => out(text)),
   err,
+  input: () => Deno.stdin.readable,
   columns: () => Deno.stderr.isTerminal() ? Deno.consoleSize().columns || 80 : undefined,
   now: () => performance.now(),
 

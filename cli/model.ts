@@ -9,7 +9,7 @@ import {
   SPECULATE,
 } from "../lib/model.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../lib/model.ts";
-import { modelPath as fileOfModel } from "../lib/model_file.ts";
+import { modelName, modelPath as fileOfModel } from "../lib/model_file.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { note, ProgressLine } from "./terminal.ts";
@@ -31,6 +31,9 @@ export function maxTokensOption(flags: Flags): number | undefined {
   return short ?? long;
 }
 
+/** What the demo model is called. */
+const DEMO_ID = "demo";
+
 /** How much a model may be asked to think before it answers. */
 export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
@@ -41,6 +44,11 @@ export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "ma
 export function modelPath(given: string | undefined): string {
   const pulled = given === undefined ? undefined : pulledModel(given);
   return fileOfModel(pulled ?? given, advice(given));
+}
+
+/** What the model that `--model` names is called; whether there is such a file shows when it is loaded. */
+export function modelId(given: string | undefined): string {
+  return given === undefined ? DEMO_ID : modelName(pulledModel(given) ?? given);
 }
 
 /** What to do where there is no such file. */

@@ -1,3 +1,4 @@
+import type { Asked } from "./asked.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { type RawLine, readLines } from "./lines.ts";
 import type { OutputLine } from "./outputs.ts";
@@ -12,6 +13,8 @@ export interface JobInput {
   lines(maxLineBytes: number): AsyncGenerator<RawLine>;
   /** SHA-256 of the file, hex, after a whole pass of `lines`; only where an input is more than its lines. */
   digest?(): Promise<string>;
+  /** What each line asks besides what is in the file; only where the lines are made from rows. */
+  readonly asked?: Asked;
   readonly output: OutputForm;
   close(): void;
 }
@@ -56,6 +59,24 @@ export const openJsonLines: OpenInput = async (storage, path) => {
     throw ioError(`read "${path}"`, error);
   }
 };
+
+/** Only the first lines of an input. */
+export function firstLines(open: OpenInput, limit: number): OpenInput {
+  return async (storage, path) => {
+    const input = await open(storage, path);
+    return {
+      size: input.size,
+      output: input.output,
+      close: () => input.close(),
+      lines: async function* (maxLineBytes) {
+        for await (const line of input.lines(maxLineBytes)) {
+          if (line.index >= limit) return;
+          yield line;
+        }
+      },
+    };
+  };
+}
 
 /** Throws BatchError where there is nothing to read, or what can be read only once. */
 export async function openFile(storage: Storage, path: string): Promise<StorageFile> {

@@ -1,3 +1,4 @@
+import { type Asked, askedDifference } from "./asked.ts";
 import { BatchError, ioError, syncError } from "./errors.ts";
 import { identityDifference } from "./model_identity.ts";
 import {
@@ -84,14 +85,11 @@ export class Journal {
   checkIdentity({ settings, ...identity }: Omit<JobIdentity, "settings"> & Partial<JobIdentity>): void {
     const stored = this.stored;
     if (stored === undefined) return;
-    if (stored.input !== identity.input) {
-      throw new BatchError(
-        "journal_other_job",
-        `"${this.path}" belongs to another input of ${stored.lineCount} lines and ${stored.inputSize} bytes ` +
-          `(got ${identity.lineCount} lines and ${identity.inputSize} bytes). Give the same input or another --out; ` +
-          "to give up the old job, remove the journal",
-        false,
-      );
+    const other = this.otherInput(identity);
+    if (other !== undefined) {
+      const advice =
+        "Run it as it was begun, or give another --out; to give up the old job, remove the journal";
+      throw new BatchError("journal_other_job", `"${this.path}" ${other}. ${advice}`, false);
     }
     const difference = settings && identityDifference(stored.settings, settings);
     if (difference === undefined) return;
@@ -107,9 +105,24 @@ export class Journal {
     throw new BatchError("journal_other_job", message, false);
   }
 
-  /** Whether the journal is that of the input with this `identity` of checkInput. */
-  isOf(input: string): boolean {
-    return this.stored?.input === input;
+  /** What of an input is not as in the job's, in words that follow the journal's name; undefined where it is the same. */
+  otherInput(identity: Omit<JobIdentity, "settings">): string | undefined {
+    const { stored } = this;
+    if (stored === undefined || stored.input === identity.input) return undefined;
+    const asked = stored.asked && askedDifference(stored.asked, identity.asked ?? {});
+    if (asked !== undefined) return `was begun with ${asked}: answers of both would be mixed`;
+    const sizes = `of ${stored.lineCount} lines and ${stored.inputSize} bytes ` +
+      `(got ${identity.lineCount} lines and ${identity.inputSize} bytes)`;
+    if (stored.asked !== undefined || identity.asked === undefined) {
+      return `belongs to another input ${sizes}`;
+    }
+    return `belongs to another input ${sizes}, or to other questions: an earlier version of compy began it, which did not record ` +
+      "what it asked, and had no default for --max-tokens";
+  }
+
+  /** What the job asks of each row, where that is recorded. */
+  get asked(): Asked | undefined {
+    return this.stored?.asked;
   }
 
   /** What computed the answers so far, where that is recorded. */
@@ -136,6 +149,12 @@ export class Journal {
 
   has(index: number): boolean {
     return this.offsets[index] !== 0;
+  }
+
+  /** How many lines from the first are answered without a gap. */
+  get firstAnswered(): number {
+    const gap = this.offsets.indexOf(0);
+    return gap < 0 ? this.offsets.length : gap;
   }
 
   /**
@@ -204,16 +223,17 @@ export class Journal {
     if (this.cutBytes > 0) await this.io("write", () => this.file.truncate(this.end));
   }
 
-  /** Every record, for a job whose lines are all answered. */
-  async *records(order: AnswerOrder = "input"): AsyncGenerator<JournalRecord> {
+  /** The records of the first lines, or of all, which are answered. */
+  async *records(order: AnswerOrder = "input", limit = this.offsets.length): AsyncGenerator<JournalRecord> {
     const reader = new PagedReader(this.file, this.end);
+    const isInput = order === "input";
     let offset = RECORDS_OFFSET;
-    for (let place = 0; place < this.offsets.length; place++) {
-      if (order === "input") offset = this.offsets[place];
+    for (let place = 0; isInput ? place < limit : offset < this.end; place++) {
+      if (isInput) offset = this.offsets[place];
       const frame = await this.readFrame(reader, offset);
       const record = frame && decodeRecord(frame);
       if (record === undefined || this.offsets[record.index] !== offset) throw this.damagedAt(offset);
-      yield record;
+      if (record.index < limit) yield record;
       offset += FRAME_BYTES + frame!.length;
     }
   }

@@ -1,4 +1,5 @@
 import { crc32 } from "node:zlib";
+import type { Asked } from "./asked.ts";
 import { BatchError } from "./errors.ts";
 import type { ModelIdentity } from "./model_identity.ts";
 
@@ -33,6 +34,8 @@ export interface JobIdentity {
   readonly input: string;
   readonly inputSize: number;
   readonly lineCount: number;
+  /** What is asked of each row of a table; missing in other jobs, and in journals of earlier versions. */
+  readonly asked?: Asked;
   /** What else the answers depend on. */
   readonly settings: ModelIdentity;
   /** What computed the first answers. Only recorded: another may resume the job, though it rounds otherwise. */
@@ -62,10 +65,13 @@ export interface DoneJob extends Outputs {
   /** Missing in journals of earlier versions. */
   readonly order?: AnswerOrder;
   /**
-   * While the failed lines are answered once more: "running" from when its input is whole, then "merging" from when the
+   * While the failed lines are answered once more: "running" from when its input is whole (`revised` is what it asks otherwise
+   * than the job did), then "merging" from when the
    * new outputs are whole under their partial names until both have taken the place of the old ones.
    */
-  readonly retry?: { readonly state: "running" } | { readonly state: "merging"; readonly to: Outputs };
+  readonly retry?:
+    | { readonly state: "running"; readonly revised?: Asked }
+    | { readonly state: "merging"; readonly to: Outputs };
 }
 
 export type JobEnd = DoneJob | { readonly state: "failed"; readonly reason: string };

@@ -16,6 +16,8 @@ export interface LookAheadInput {
   readonly name: string;
   readonly check: InputCheck;
   readonly limits: InputLimits;
+  /** Lines that are to be answered, from the first. */
+  readonly end: number;
   /** Lines that are answered already. */
   readonly skip: (index: number) => boolean;
   /** Takes the refused lines of a look-ahead; the lines behind them wait for it. */
@@ -48,11 +50,15 @@ export class LookAhead {
   }
 
   private async fill(): Promise<void> {
-    const { check, limits, name, skip, refuse } = this.input;
+    const { check, limits, end, name, skip, refuse } = this.input;
     const refused: (RefusedLine & { readonly index: number })[] = [];
     const found: PendingLine[] = [];
     let bytes = 0;
     while (found.length + refused.length < MAX_LINES && bytes < MAX_BYTES) {
+      if (this.seen === end && end < check.lineCount) {
+        this.ended = true;
+        break;
+      }
       const { value: line, done } = await this.lines.next().catch((error) => {
         throw ioError(`read "${name}"`, error);
       });

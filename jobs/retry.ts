@@ -1,3 +1,4 @@
+import { askedDifference } from "./asked.ts";
 import { checkInput, type InputCheck, type InputLimits, parseChecked } from "./check.ts";
 import { CustomIds } from "./custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
@@ -6,8 +7,10 @@ import type { AnswerOrder, Counts, DoneJob } from "./journal_format.ts";
 import { type JobInput, type OpenInput, openJsonLines } from "./input.ts";
 import type { RawLine } from "./lines.ts";
 import { type OutputLine, partialPath, showStaged, stageOutputs, writeOutputs } from "./outputs.ts";
+import { RefusedLines } from "./refused_lines.ts";
 import { readResults, type ResultLine, ResultReader } from "./results.ts";
-import { checkOutputs, type JobFiles, journalPath } from "./runner.ts";
+import { AS_BEFORE, revisedLine, type Revision } from "./revision.ts";
+import { checkOutputs, identityOf, type JobFiles, journalPath } from "./runner.ts";
 import { readJobState } from "./status.ts";
 import type { Storage } from "./storage.ts";
 
@@ -101,25 +104,39 @@ export class Retry {
 
   /**
    * Makes the retry's input of the failed lines, where an earlier run has not done that or where its job has failed for
-   * good. Whether there are any.
+   * good. Whether there are any. Throws BatchError where an earlier retry has begun that asks otherwise.
    */
-  prepare(): Promise<boolean> {
-    return this.step(() => this.makeInput());
+  prepare(revision: Revision = AS_BEFORE): Promise<boolean> {
+    return this.step(() => this.makeInput(revision));
   }
 
-  private async makeInput(): Promise<boolean> {
+  private async makeInput({ asked, revise }: Revision): Promise<boolean> {
     const { storage, files } = this;
-    const isMade = this.done.retry?.state === "running" && await isThere(storage, files.input);
-    if (isMade && !await this.hasFailed()) return true;
+    const { retry } = this.done;
+    const isMade = retry?.state === "running" && await isThere(storage, files.input);
+    if (isMade && !await this.hasFailed()) {
+      const difference = askedDifference(retry.revised ?? {}, asked);
+      if (difference === undefined) return true;
+      throw this.begunOtherwise(difference);
+    }
     await this.removeFiles();
     const order = this.done.order ?? await this.findOrder();
-    const count = await this.writeFailedLines();
+    const count = await this.writeFailedLines(revise);
     if (count === 0) {
       await this.removeFiles();
       return false;
     }
-    await this.setDone({ ...this.done, order, retry: { state: "running" } });
+    const revised = Object.keys(asked).length > 0 ? { revised: asked } : {};
+    await this.setDone({ ...this.done, order, retry: { state: "running", ...revised } });
     return true;
+  }
+
+  /** Its good answers would be asked again, if the retry began anew. */
+  private begunOtherwise(difference: string): BatchError {
+    const message =
+      `A retry of "${this.job.output}" was stopped, which was begun with ${difference}. Give the same options, which ` +
+      "ends it; what fails then can be retried with others";
+    return new BatchError("job_unfinished", message, true);
   }
 
   /**
@@ -228,13 +245,15 @@ export class Retry {
     const { job } = this;
     const refused = new RefusedLines();
     const check = await checkInput(input, job.input, this.limits, ({ line }) => refused.add(line));
-    if (this.journal.isOf(check.identity)) return { check, refused };
-    const message = `"${job.input}" is not the input that "${job.output}" was made from: give that one`;
+    const other = this.journal.otherInput(identityOf(check, input));
+    if (other === undefined) return { check, refused };
+    const message =
+      `"${job.input}" is not what "${job.output}" was made from: the job ${other}. Give what the job had`;
     throw new BatchError("journal_other_job", message, false);
   }
 
   /** Writes the input of the retry. How many lines it has. */
-  private async writeFailedLines(): Promise<number> {
+  private async writeFailedLines(revise: Revision["revise"]): Promise<number> {
     const { storage, job, files } = this;
     const input = await this.openInput(storage, job.input);
     const failed = new CustomIds(this.done.counts.failed + 1);
@@ -250,7 +269,7 @@ export class Retry {
         for await (const { customId, bytes } of lines) {
           if (customId === undefined || failed.find(customId) === 0) continue;
           found += 1;
-          yield { completed: true, line: bytes! };
+          yield { completed: true, line: revisedLine(bytes!, revise) };
         }
       };
       const lines = failedLines(this.inputLines(input, check));
@@ -347,32 +366,6 @@ export class Retry {
       `"${output}" and "${errors}" do not have each line of the input exactly once: they were changed ` +
       "since the job ended. Nothing was replaced";
     return new BatchError("output_missing", message, false);
-  }
-}
-
-/** The numbers of the lines that the check refuses, which come in ascending order. */
-class RefusedLines {
-  private numbers = new Uint32Array(64);
-  private length = 0;
-
-  add(number: number): void {
-    if (this.length === this.numbers.length) {
-      const grown = new Uint32Array(2 * this.length);
-      grown.set(this.numbers);
-      this.numbers = grown;
-    }
-    this.numbers[this.length++] = number;
-  }
-
-  has(number: number | undefined): boolean {
-    if (number === undefined) return false;
-    let [low, high] = [0, this.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.numbers[middle] < number) low = middle + 1;
-      else high = middle;
-    }
-    return low < this.length && this.numbers[low] === number;
   }
 }
 

@@ -1,6 +1,6 @@
 import { dirname, resolve } from "@std/path";
 import { JobIds, refusalRecord } from "./answers.ts";
-import { checkInput, type InputCheck, type InputLimits } from "./check.ts";
+import { checkInput, type Examine, type InputCheck, type InputLimits } from "./check.ts";
 import { dispatch, type Execute } from "./dispatch.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { Journal } from "./journal.ts";
@@ -34,8 +34,12 @@ export interface BatchOptions extends JobFiles {
   /** How the input is read and the output written; by default both are JSONL. */
   readonly openInput?: OpenInput;
   readonly limits: InputLimits;
+  /** Finds what else is wrong with a line, which is told before anything runs; the line's answer is its error then. */
+  readonly examine?: Examine;
   /** Refuse the job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
+  /** Answer only so many lines, from the first; a later run goes on with the others. */
+  readonly limit?: number;
   /** Of the lines in the output and error files: as in the input (by default), or as the answers came. */
   readonly order?: AnswerOrder;
   /** How long a line waits for an engine that says it is busy (429, 503). */
@@ -60,14 +64,20 @@ export type BatchEvent =
   | { readonly type: "refused"; readonly refusal: LineRefusal }
   /** The answers so far were computed on `before`, which rounds otherwise than `now`. */
   | { readonly type: "other_processor"; readonly before: string; readonly now: string }
-  /** `progress` has what earlier runs answered; `cutBytes` of a half-written answer were dropped. */
-  | { readonly type: "started"; readonly progress: BatchProgress; readonly cutBytes: number }
+  /** `progress` has what earlier runs answered, `lines` how many the input has; `cutBytes` of a half-written answer were dropped. */
+  | {
+    readonly type: "started";
+    readonly progress: BatchProgress;
+    readonly lines: number;
+    readonly cutBytes: number;
+  }
   /** Lines have become durably answered. */
   | { readonly type: "progress"; readonly progress: BatchProgress }
   /** All lines are answered; the output is being written. */
   | { readonly type: "finishing" };
 
 export interface BatchProgress extends Readonly<Counts> {
+  /** Lines that are answered when the run has ended. */
   readonly total: number;
   /** Bytes of all lines, and of those that are answered: lines are not of one size. */
   readonly totalBytes: number;
@@ -79,8 +89,11 @@ export interface BatchProgress extends Readonly<Counts> {
 }
 
 export interface BatchResult {
-  /** "already_done": by an earlier run. "stopped": by a signal; the same options resume from there. */
-  readonly state: "done" | "already_done" | "stopped";
+  /**
+   * "already_done": by an earlier run. "stopped": by a signal; the same options resume from there. "limited": the first lines are
+   * answered, and in the output; the same options without a limit go on with the others.
+   */
+  readonly state: "done" | "already_done" | "stopped" | "limited";
   readonly counts: Readonly<Counts>;
 }
 
@@ -116,6 +129,8 @@ class Job {
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
+  /** Lines, and their bytes, that are answered when this run has ended. */
+  private readonly wanted = { total: 0, totalBytes: 0 };
   private cachedTokens = 0;
   private reasoningTokens = 0;
 
@@ -133,11 +148,12 @@ class Job {
   }
 
   async run(): Promise<BatchResult> {
-    const { input: name, connect, onEvent, openInput = openJsonLines } = this.options;
+    const { input: name, connect, onEvent, examine, openInput = openJsonLines } = this.options;
     const input = this.input = await openInput(this.storage, name);
     const refused = (refusal: LineRefusal) => onEvent?.({ type: "refused", refusal });
     const check = await checkInput(input, name, this.limits, refused, {
       signal: this.drainSignal,
+      examine,
     });
 
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
@@ -152,17 +168,19 @@ class Job {
     if (journal.ended !== undefined) return this.earlierEnd(journal);
 
     try {
-      const identity = { ...identityOf(check), settings, processor };
+      const identity = { ...identityOf(check, input), settings, processor };
       await journal.begin(identity);
       const before = journal.processor;
       if (processor !== undefined && before !== undefined && before !== processor) {
         onEvent?.({ type: "other_processor", before, now: processor });
       }
       await this.answerAll(input, journal, check, execute, new JobIds(identity));
-      if (this.counts.completed + this.counts.failed < check.lineCount || this.signal.aborted) {
-        return { state: "stopped", counts: this.counts };
-      }
-      return await this.finish(journal, input.output);
+      const first = journal.firstAnswered;
+      if (first < this.endOf(check) || this.signal.aborted) return { state: "stopped", counts: this.counts };
+      const isWhole = first === check.lineCount;
+      return isWhole
+        ? await this.finish(journal, input.output)
+        : await this.showFirst(journal, input.output, first);
     } catch (error) {
       if (error instanceof BatchError && error.code === "sync_failed") {
         // On a disk in this state the mark may fail too; without it, every answer still proves itself by its CRC.
@@ -180,8 +198,13 @@ class Job {
   private async openJournal(path: string, check: InputCheck): Promise<Journal> {
     const journal = this.journal = await Journal.open(this.storage, path);
     if (!journal.begun) await this.refuseOverwriting();
-    journal.checkIdentity(identityOf(check));
+    journal.checkIdentity(identityOf(check, this.input!));
     return journal;
+  }
+
+  /** Lines that this run answers, from the first. */
+  private endOf({ lineCount }: InputCheck): number {
+    return Math.min(this.options.limit ?? lineCount, lineCount);
   }
 
   private async answerAll(
@@ -191,21 +214,28 @@ class Job {
     execute: Execute,
     ids: JobIds,
   ) {
+    const end = this.endOf(check);
     for (let index = 0; index < check.lineCount; index++) {
-      if (journal.has(index)) this.doneBytes += check.lengths[index];
+      const isDone = journal.has(index);
+      if (isDone) this.doneBytes += check.lengths[index];
+      if (!isDone && index >= end) continue;
+      this.wanted.total += 1;
+      this.wanted.totalBytes += check.lengths[index];
     }
-    this.options.onEvent?.({ type: "started", progress: this.progress(check), cutBytes: journal.cutBytes });
+    const { cutBytes } = journal;
+    this.options.onEvent?.({ type: "started", progress: this.progress(), lines: check.lineCount, cutBytes });
 
     const store = async (records: JournalRecord[]) => {
       await Promise.all(records.map((record) => journal.append(record)));
       for (const { index } of records) this.doneBytes += check.lengths[index];
-      this.options.onEvent?.({ type: "progress", progress: this.progress(check) });
+      this.options.onEvent?.({ type: "progress", progress: this.progress() });
     };
     const lines = new LookAhead({
       from: input,
       name: this.options.input,
       check,
       limits: this.limits,
+      end,
       skip: (index) => journal.has(index),
       refuse: (lines) =>
         store(lines.map((line) => refusalRecord(ids, line.index, line, this.limits.refusalBody))),
@@ -230,22 +260,33 @@ class Job {
     });
   }
 
-  private progress(check: InputCheck): BatchProgress {
-    const { lineCount: total, totalBytes } = check;
-    const { doneBytes, cachedTokens, reasoningTokens } = this;
-    return { ...this.counts, total, totalBytes, doneBytes, cachedTokens, reasoningTokens };
+  private progress(): BatchProgress {
+    const { wanted, doneBytes, cachedTokens, reasoningTokens } = this;
+    return { ...this.counts, ...wanted, doneBytes, cachedTokens, reasoningTokens };
   }
 
   private async finish(journal: Journal, form: OutputForm): Promise<BatchResult> {
-    const { output, errors, order = "input", onEvent } = this.options;
+    const { order = "input" } = this.options;
     const counts = { ...journal.counts };
-    onEvent?.({ type: "finishing" });
-    const bytes = await writeOutputs(this.storage, journal.records(order), output, errors, {
-      form,
-      signal: this.signal,
-    });
+    const bytes = await this.write(journal.records(order), form);
     await journal.finish({ state: "done", order, counts, ...bytes });
     return { state: "done", counts };
+  }
+
+  /**
+   * Writes the answers of the first lines. The journal stays the record, and keeps them: a later run writes the outputs anew. They never
+   * lose a line by that, because what is answered stays so.
+   */
+  private async showFirst(journal: Journal, form: OutputForm, first: number): Promise<BatchResult> {
+    const counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
+    await this.write(counted(journal.records(this.options.order, first), counts), form);
+    return { state: "limited", counts };
+  }
+
+  private async write(records: AsyncIterable<JournalRecord>, form: OutputForm) {
+    const { output, errors, onEvent } = this.options;
+    onEvent?.({ type: "finishing" });
+    return await writeOutputs(this.storage, records, output, errors, { form, signal: this.signal });
   }
 
   /** The answer to a job that ended earlier. */
@@ -306,8 +347,24 @@ function linesRefused(name: string, { refusedCount, lineCount }: InputCheck): Ba
   return new BatchError("lines_refused", message, false);
 }
 
-function identityOf(check: InputCheck): Omit<JobIdentity, "settings"> {
-  return { input: check.identity, inputSize: check.size, lineCount: check.lineCount };
+/** What a journal records of an input. */
+export function identityOf(
+  { identity, size, lineCount }: InputCheck,
+  { asked }: JobInput,
+): Omit<JobIdentity, "settings"> {
+  return { input: identity, inputSize: size, lineCount, ...(asked && { asked }) };
+}
+
+async function* counted(
+  records: AsyncIterable<JournalRecord>,
+  counts: Counts,
+): AsyncGenerator<JournalRecord> {
+  for await (const record of records) {
+    counts[record.completed ? "completed" : "failed"] += 1;
+    counts.promptTokens += record.promptTokens;
+    counts.outputTokens += record.outputTokens;
+    yield record;
+  }
 }
 
 async function stat(storage: Storage, path: string) {

@@ -21,7 +21,7 @@ import { checkOptions, type OptionTable, positive } from "./options.ts";
 export interface BatchOptions {
   /** A JSONL file of requests, a line each, as OpenAI's batches have them; or, with `table`, a file of rows. */
   readonly input: string;
-  /** The input is a CSV or Parquet file, or a text with a prompt a line: what each row is asked. Its answers stand beside it. */
+  /** The input is a CSV or Parquet file, rows in JSONL, or a text with a prompt a line: what each row is asked. Answers stand beside the rows. */
   readonly table?: BatchTable;
   /** Where the answers go. Beside it, in `output` with `.journal` behind, stands how far the job is. */
   readonly output: string;
@@ -33,6 +33,10 @@ export interface BatchOptions {
   readonly order?: "input" | "completed";
   /** Refuse the whole job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
+  /** Names that lines may give the model besides its own, such as `gpt-4o-mini`. */
+  readonly aliases?: readonly string[];
+  /** Answers only so many lines, from the first. The same call without it goes on with the others. */
+  readonly limit?: number;
   /** Told whenever lines have been answered, durably. */
   readonly onProgress?: (progress: BatchProgress) => void;
   /** Told of each bad line; it is answered among the errors. */
@@ -51,6 +55,8 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
   parallel: "number",
   order: "text",
   strict: "switch",
+  aliases: "texts",
+  limit: "number",
   onProgress: "function",
   onRefused: "function",
   drainSignal: "object",
@@ -89,7 +95,7 @@ export interface BatchCounts {
  * ```
  */
 export interface BatchProgress extends BatchCounts {
-  /** Lines in all. */
+  /** Lines in all; with `limit`, those that are answered in the end. */
   readonly total: number;
 }
 
@@ -120,14 +126,17 @@ export interface BatchRefusal {
  * ```ts
  * import { type BatchResult } from "compy";
  *
- * const exitCode = ({ state }: BatchResult) => state === "stopped" ? 1 : 0;
+ * const exitCode = ({ state, counts }: BatchResult) => state === "stopped" || counts.completed === 0 ? 1 : 0;
  * console.log(exitCode);
  * ```
  */
 export interface BatchResult {
-  /** `already_done`: by an earlier run. `stopped`: by a signal; the same call resumes it. */
-  readonly state: "done" | "already_done" | "stopped";
-  /** Of all runs together. */
+  /**
+   * `already_done`: by an earlier run. `stopped`: by a signal; the same call resumes it. `limited`: the first lines are answered, and
+   * are in the output; the same call without `limit` goes on with the others.
+   */
+  readonly state: "done" | "already_done" | "stopped" | "limited";
+  /** Of all runs together; of `limited`, of the lines in the output. */
   readonly counts: BatchCounts;
 }
 
@@ -163,9 +172,10 @@ export async function runBatch(
   needDeno("runBatch()");
   checkOptions(options, BATCH_OPTIONS);
   const { input, output, errors = errorsPath(output), order, strict, onProgress, onRefused } = options;
-  const { parallel, signal, drainSignal } = options;
+  const { parallel, signal, drainSignal, limit, aliases = [] } = options;
   filesGiven({ input, output });
   positive("parallel", parallel);
+  positive("limit", limit);
   if (order !== undefined && order !== "input" && order !== "completed") {
     refuse("order", 'must be "input" or "completed"', order);
   }
@@ -174,9 +184,10 @@ export async function runBatch(
   }
   const table = options.table && await tableOf(input, output, options.table);
   // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
-  const [jobs, lines, { oneModel }, { JobLink }] = await Promise.all([
+  const [jobs, lines, { bodyExaminer }, { oneModel }, { JobLink }] = await Promise.all([
     import("../jobs/runner.ts"),
     import("./lines.ts"),
+    import("./bodies.ts"),
     import("../engine/types.ts"),
     import("./job_link.ts"),
   ]);
@@ -192,17 +203,20 @@ export async function runBatch(
       errors,
       order,
       strict,
+      limit,
       signal,
       drainSignal,
       openInput: table?.openInput,
       limits: lines.LINE_LIMITS,
+      // The name of a model that is still to be loaded is not known.
+      examine: bodyExaminer(typeof model === "function" ? undefined : [model.info.id, ...aliases]),
       ...(most === undefined
         ? { parallel: FIRST_LINES, most: MOST_LINES }
         : { parallel: lines.linesInFlight(most) }),
       connect: async () => {
         const opened = typeof model === "function" ? own.use(await model()) : model;
         const { engine, backend } = loadedOf(opened);
-        const answer = lines.answerLines(oneModel(engine));
+        const answer = lines.withAliases(aliases, lines.answerLines(oneModel(engine)));
         const execute = link.wrap(table === undefined ? answer : table.judged(answer));
         return { execute, settings: await identityOf(opened), processor: backend.info.isa };
       },
@@ -212,7 +226,7 @@ export async function runBatch(
         if (event.type === "progress" || event.type === "started") onProgress?.(event.progress);
       },
     });
-    ended = result.state !== "stopped";
+    ended = result.state === "done" || result.state === "already_done";
     return result;
   } catch (error) {
     throw toCompyError(error);

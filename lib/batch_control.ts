@@ -120,12 +120,15 @@ export async function cancelBatch(
 export interface BatchCheckOptions extends Pick<BatchOptions, "table" | "onRefused"> {
   /** All lines must be for this one, such as `/v1/chat/completions`. */
   readonly endpoint?: string;
+  /** Names that lines may give the model that is to answer them; without it, any. */
+  readonly models?: readonly string[];
 }
 
 const CHECK_OPTIONS: OptionTable<BatchCheckOptions> = {
   table: "object",
   onRefused: "function",
   endpoint: "text",
+  models: "texts",
 };
 
 /**
@@ -165,7 +168,7 @@ export async function checkBatch(input: string, options: BatchCheckOptions = {})
   needDeno("checkBatch()");
   checkOptions(options, CHECK_OPTIONS);
   filesGiven({ input });
-  const { table, endpoint, onRefused } = options;
+  const { table, endpoint, models, onRefused } = options;
   const shape = table && await tableOf(input, undefined, table);
   const [jobs, { bodyExaminer }] = await Promise.all([import("./jobs.ts"), import("./bodies.ts")]);
   if (endpoint !== undefined && !jobs.GENERATION_URLS.includes(endpoint)) {
@@ -177,7 +180,7 @@ export async function checkBatch(input: string, options: BatchCheckOptions = {})
       openInput: shape?.openInput,
       endpoint,
       onRefusal,
-      examine: bodyExaminer(),
+      examine: bodyExaminer(models),
     });
   } catch (error) {
     throw toCompyError(error);

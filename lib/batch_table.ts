@@ -25,12 +25,12 @@ export interface BatchTable {
   readonly system?: string;
   /** A JSON schema that the answers follow; of an object, each property gets a column. */
   readonly schema?: Readonly<Record<string, unknown>>;
-  /** Tokens that an answer may have; default what the context leaves. */
+  /** Tokens that an answer may have; default 1,024. */
   readonly maxTokens?: number;
   /** Default 0: the same answer each time. */
   readonly temperature?: number;
   /** Of the input. */
-  readonly format?: "csv" | "parquet" | "text";
+  readonly format?: "csv" | "parquet" | "text" | "jsonl";
   /** Of the output. */
   readonly outputFormat?: "csv" | "parquet" | "jsonl";
   /** Between the cells of CSV files: one character. */
@@ -63,7 +63,7 @@ export async function tableOf(
     import("../engine/load.ts"),
     import("../engine/types.ts"),
   ]);
-  const { schema, separator, maxTokens, temperature = 0 } = table;
+  const { schema, separator } = table;
   const format = table.format ?? tables.tableFormatOf(input);
   const outputFormat = table.outputFormat ??
     (output === undefined ? "jsonl" : tables.outputFormatOf(output));
@@ -88,10 +88,9 @@ export async function tableOf(
     });
   }
   const form = new tables.AnswerForm(schema);
-  const fields = { temperature, ...(maxTokens === undefined ? {} : { max_tokens: maxTokens }) };
   const openInput = tables.openTableInput({
     read: { format: format!, separator: separator ?? tables.separatorOf(input) },
-    question: { prompt: prompt!, system: table.system, fields },
+    question: { prompt: prompt!, system: table.system, fields: tables.requestFields(table) },
     form,
     write: {
       format: outputFormat!,

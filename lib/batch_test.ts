@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { type BatchOptions, type BatchProgress, type BatchRefusal, runBatch } from "./batch.ts";
 import { batchStatus, cancelBatch, checkBatch } from "./batch_control.ts";
 import { CompyError } from "./errors.ts";
@@ -81,7 +81,7 @@ Deno.test("a batch may load its model itself, which is closed in the end; other 
     const [{ state, counts }, answer] = await Promise.all([run, other.chat("Hi", { maxTokens: 4 }).answer()]);
     assertEquals([state, counts.completed, counts.failed], ["done", 1, 2]);
     assertEquals(answer.usage.completionTokens, 4);
-    assertEquals(refused.map(({ line, code }) => [line, code]), [[3, "invalid_json"]]);
+    assertEquals(refused.map(({ line, code }) => [line, code]), [[2, "invalid_value"], [3, "invalid_json"]]);
     const errors = await answersIn(files.output.replace(".jsonl", ".errors.jsonl"));
     assertEquals(errors.map(([id, status]) => [id, status]), [["q2", 400], [null, 400]]);
     const closed = await assertRejects(() => own!.chat("Hi").answer(), CompyError);
@@ -100,6 +100,8 @@ Deno.test("a batch that cannot be has a code", async () => {
       ["output_unwritable", { ...files, output: `${files.input}-no/out.jsonl` }],
       ["lines_refused", { ...files, strict: true }],
       ["invalid_request", { ...files, parallel: 0 }],
+      ["invalid_request", { ...files, limit: 0 }],
+      ["invalid_request", { ...files, aliases: "gpt-4o-mini" }],
       ["invalid_request", { ...files, order: "random" }],
       ["invalid_request", { ...files, output: "" }],
       ["invalid_request", { ...files, out: "x" }],
@@ -138,6 +140,40 @@ Deno.test("a batch of a table: each answer stands beside its row; what cannot be
       const error = await assertRejects(() => runBatch(model, options as BatchOptions), CompyError);
       assertEquals(error.code, code as CompyError["code"], error.message);
     }
+  });
+});
+
+Deno.test("runBatch: answers the first lines with a limit, and lines that name the model by an alias", async () => {
+  await using model = await open();
+  const lines = Array.from({ length: 6 }, (_, i) => line(i, { model: i === 4 ? "demo" : "gpt-4o-mini" }));
+  await inFolder(lines, async (files) => {
+    assertEquals((await checkBatch(files.input, { models: ["demo"] })).bad, 5);
+    assertEquals((await checkBatch(files.input, { models: ["demo", "gpt-4o-mini"] })).bad, 0);
+    assertEquals((await checkBatch(files.input)).bad, 0);
+    assertEquals(await codeOf(runBatch(model, { ...files, strict: true })), "lines_refused");
+    const job = { ...files, aliases: ["gpt-4o-mini"], strict: true };
+    const told: BatchProgress[] = [];
+    const first = await runBatch(model, { ...job, limit: 2, onProgress: (progress) => told.push(progress) });
+    assertEquals([first.state, first.counts.completed, first.counts.failed], ["limited", 2, 0]);
+    assertEquals([told.at(-1)!.completed, told.at(-1)!.total], [2, 2]);
+    assertEquals((await answersIn(files.output)).map(([id]) => id), ["q0", "q1"]);
+    assertEquals((await batchStatus(files.output)).state, "stopped");
+    const { state, counts } = await runBatch(() => open(), job);
+    assertEquals([state, counts.completed, counts.failed], ["done", 6, 0]);
+  });
+});
+
+Deno.test("runBatch: reads rows in JSONL as a table, with a bound on each answer", async () => {
+  await using model = await open();
+  await inFolder(['{"n":1,"of":"cats"}', '{"n":2,"of":"hens"}'], async ({ input, output }) => {
+    const table = { prompt: "Say {of}", schema: { enum: ["yes", "no"] } };
+    const { counts } = await runBatch(model, { input, output: output.replace("jsonl", "csv"), table });
+    assertEquals([counts.completed, counts.failed], [2, 0]);
+    assertMatch(
+      await Deno.readTextFile(output.replace("jsonl", "csv")),
+      /^n,of,answer,error\n1,cats,(yes|no),\n2,/,
+    );
+    assertEquals((await checkBatch(input, { table: { prompt: "Say {of}" } })).bad, 0);
   });
 });
 

@@ -16,7 +16,7 @@ import {
 } from "../jobs/forecast.ts";
 import { type OpenInput, openJsonLines } from "../jobs/input.ts";
 import { forgetCancel, readStatus, requestCancel } from "../jobs/job_control.ts";
-import type { Counts } from "../jobs/journal_format.ts";
+import type { Counts, JobIdentity } from "../jobs/journal_format.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import type { BatchRequest, LineRefusal } from "../jobs/request.ts";
 import { type Connected, type JobFiles, runBatch } from "../jobs/runner.ts";
@@ -26,14 +26,17 @@ import { whenReady } from "../jobs/when_ready.ts";
 import { unanswered } from "./job_link.ts";
 import { LINE_LIMITS } from "./lines.ts";
 
+export type { Asked } from "../jobs/asked.ts";
+export type { Examine } from "../jobs/check.ts";
 export { BatchError } from "../jobs/errors.ts";
 export type { Execute } from "../jobs/dispatch.ts";
 export type { Measured } from "../jobs/forecast.ts";
-export { type OpenInput, openJsonLines } from "../jobs/input.ts";
+export { firstLines, type OpenInput, openJsonLines } from "../jobs/input.ts";
 export type { ModelIdentity } from "../jobs/model_identity.ts";
 export { ProgressMeter, type ProgressView } from "../jobs/progress.ts";
 export type { LineRefusal } from "../jobs/request.ts";
 export { Retry, RETRY_AGAIN } from "../jobs/retry.ts";
+export type { Revision } from "../jobs/revision.ts";
 export {
   type AnswerOrder,
   type BatchEvent,
@@ -104,10 +107,10 @@ export async function jobStatus(output: string): Promise<JobStatus> {
   return { ...nothing, state: running ? "running" : "stopped", total, counts };
 }
 
-/** What the answers of a job depend on besides its input; undefined where there is no job. */
-export async function jobSettings(output: string): Promise<ModelIdentity | undefined> {
+/** What the answers of a job depend on; undefined where there is no job. */
+export async function jobIdentity(output: string): Promise<JobIdentity | undefined> {
   try {
-    return (await readJobState(diskStorage, output)).identity.settings;
+    return (await readJobState(diskStorage, output)).identity;
   } catch (error) {
     if (error instanceof BatchError && error.code === "no_job") return undefined;
     throw error;

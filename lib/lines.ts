@@ -9,6 +9,7 @@ import {
 } from "../engine/types.ts";
 import type { Answer } from "../jobs/answers.ts";
 import { inputLimits } from "../jobs/check.ts";
+import type { Execute } from "../jobs/dispatch.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { whenReady } from "../jobs/when_ready.ts";
 import { execute, type ExecuteRequest, refusalBody } from "../routes/execute.ts";
@@ -57,6 +58,17 @@ export function answerLines(models: Models): (request: LineRequest) => Promise<A
     } finally {
       held.release();
     }
+  };
+}
+
+/**
+ * Answers as `execute` does; lines that name one of the aliases are for the model that answers, as those that name none.
+ */
+export function withAliases(aliases: readonly string[], execute: Execute): Execute {
+  if (aliases.length === 0) return execute;
+  return (request) => {
+    const { model, ...body } = request.body;
+    return execute(aliases.some((alias) => alias === model) ? { ...request, body } : request);
   };
 }
 

@@ -2,7 +2,7 @@ import { fromFileUrl } from "@std/path";
 import { shipped } from "../package.ts";
 import { CompyError, modelFileError } from "./errors.ts";
 
-export { modelsInFolder } from "../engine/models/folder.ts";
+export { modelName, modelsInFolder } from "../engine/models/folder.ts";
 
 /** The model that comes with compy. */
 const DEMO_MODEL = shipped("models/demo.gguf");

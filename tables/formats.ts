@@ -1,5 +1,5 @@
 /** Kinds of files that become rows. */
-export const TABLE_FORMATS = ["csv", "parquet", "text"] as const;
+export const TABLE_FORMATS = ["csv", "parquet", "text", "jsonl"] as const;
 export type TableFormat = typeof TABLE_FORMATS[number];
 
 /** Kinds of files that rows and answers can be written to. */
@@ -11,6 +11,7 @@ const TABLES: Readonly<Record<string, TableFormat>> = {
   tsv: "csv",
   txt: "text",
   parquet: "parquet",
+  jsonl: "jsonl",
 };
 const OUTPUTS: Readonly<Record<string, OutputFormat>> = {
   csv: "csv",

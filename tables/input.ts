@@ -6,6 +6,7 @@ import { readFully, type Storage, type StorageFile } from "../jobs/storage.ts";
 import { createHash } from "node:crypto";
 import type { AnswerForm } from "./answers.ts";
 import { hasMark } from "./csv.ts";
+import { askedOf } from "./question.ts";
 import { answeredRows, keptRows, resultColumns } from "./results.ts";
 import { renderRows, type WriteOptions } from "./render.ts";
 import { openTable, type ReadOptions, type Row, type Table } from "./table.ts";
@@ -49,6 +50,7 @@ export function openTableInput(job: TableJob): OpenInput {
 
 class TableInput implements JobInput {
   readonly output: OutputForm;
+  readonly asked;
   /** Of the file as it was checked. */
   private checked: string | undefined;
 
@@ -61,6 +63,7 @@ class TableInput implements JobInput {
     private readonly job: TableJob,
     mark: boolean,
   ) {
+    this.asked = askedOf(job);
     const columns = resultColumns(table.columns, job.form, job.write.prefix);
     for (const { from, name } of columns) if (from !== name) job.onRename?.(from, name);
     const write = { ...job.write, mark };

@@ -121,7 +121,7 @@ Deno.test("table: a job resumes only with the same file, asked the same", async 
   await assertRejects(
     () => run(otherPrompt, shout, { prompt: "{text}!" }),
     BatchError,
-    "belongs to another input",
+    'was begun with --prompt "{text}" (now "{text}!")',
   );
 });
 

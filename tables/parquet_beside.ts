@@ -10,7 +10,7 @@ import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
  */
 
 /** Ids of the fields of the structs in parquet.thrift that change. */
-const FILE = { schema: 2, rowGroups: 4, keyValues: 5, columnOrders: 7 };
+const FILE = { schema: 2, rows: 3, rowGroups: 4, keyValues: 5, columnOrders: 7 };
 const GROUP = { columns: 1, totalBytes: 2, rows: 3, fileOffset: 5, compressedBytes: 6 };
 const CHUNK = { fileOffset: 2, metadata: 3, indexes: [4, 5, 6, 7] };
 const COLUMN = { compressedBytes: 7, dataPage: 9, indexPage: 10, dictionaryPage: 11, bloomFilter: [14, 15] };
@@ -22,7 +22,13 @@ const ARROW_SCHEMA = "ARROW:schema";
 const COPY_BYTES = 1024 * 1024;
 const END_BYTES = 8;
 
-/** A copy of the file with more columns. `rows` has their cells, for as many rows as the file has. */
+/** Of rows that share a row group with answered ones: a group is copied as a whole. */
+const NOT_ASKED = "Not asked yet: the run had a limit";
+
+/**
+ * A copy of the file with more columns. `rows` has their cells. Where it ends before the file does, the copy has all row groups up to
+ * there, and the last of the new columns, which is a text, says of the rows behind it that they were not asked.
+ */
 export async function* renderParquetBeside(
   file: StorageFile,
   columns: readonly WrittenColumn[],
@@ -32,7 +38,20 @@ export async function* renderParquetBeside(
   const groups = description.structs(FILE.rowGroups).filter((group) => group.integer(GROUP.rows) !== 0n);
   const parts = new ParquetParts(columns);
   const results = rows[Symbol.asyncIterator]();
+  let used = 0;
+  let rowCount = 0n;
   for (const group of groups) {
+    const cells: (readonly Cell[])[] = [];
+    while (cells.length < Number(group.integer(GROUP.rows))) {
+      const { value, done } = await results.next();
+      if (done) break;
+      cells.push(value);
+    }
+    if (cells.length === 0) break;
+    used += 1;
+    rowCount += group.integer(GROUP.rows)!;
+    const missing = columns.map((_, i) => i === columns.length - 1 ? NOT_ASKED : null);
+    while (cells.length < Number(group.integer(GROUP.rows))) cells.push(missing);
     for (const chunk of group.structs(GROUP.columns)) {
       const { start, length } = extentOf(chunk);
       move(chunk, BigInt(parts.offset - start));
@@ -40,17 +59,12 @@ export async function* renderParquetBeside(
         yield parts.copied(await readExactly(file, start + done, Math.min(COPY_BYTES, length - done)));
       }
     }
-    const cells: (readonly Cell[])[] = [];
-    while (cells.length < Number(group.integer(GROUP.rows))) {
-      const { value, done } = await results.next();
-      if (done) throw new Error("It has more rows than the job");
-      cells.push(value);
-    }
     yield parts.group(cells);
   }
   // Lets who gives the rows come to its end.
   await results.next();
-  description.replaceItems(FILE.rowGroups, groups);
+  description.replaceItems(FILE.rowGroups, groups.slice(0, used));
+  description.replace(FILE.rows, rowCount);
   graft(description, footerOf(parts.end()));
   yield footerBytes(description);
 }

@@ -111,6 +111,28 @@ Deno.test("parquet: new columns stand beside those of a file, whose values, type
   assertEquals(bounds(now), bounds(old));
 });
 
+Deno.test("parquet: the answers of the first rows stand beside whole row groups, and no others are copied", async () => {
+  const rows = Array.from({ length: 25_000 }, (_, n) => [n]);
+  const input = await joined(renderParquet([{ name: "n", kind: "integer" }], given(rows)));
+  const columns = [{ name: "answer", kind: "text" }, { name: "error", kind: "text" }] as const;
+  const answers = Array.from({ length: 10_002 }, (_, n) => [`a${n}`, null]);
+  const file = await openFile(storageWith(input), "in");
+  const bytes = await joined(renderParquetBeside(file, columns, given(answers)));
+  assertEquals([footer(bytes).structs(4).length, footer(bytes).integer(3)], [2, 20_000n]);
+  const found = await rowsOf(bytes, PARQUET);
+  assertEquals(found.length, 20_000);
+  const error = "Not asked yet: the run had a limit";
+  assertEquals(found.slice(10_001, 10_004).map(({ cells }) => cells), [
+    [10_001n, "a10001", null],
+    [10_002n, null, error],
+    [10_003n, null, error],
+  ]);
+});
+
+async function* given<T>(items: readonly T[]): AsyncGenerator<T> {
+  yield* items;
+}
+
 function footer(file: Uint8Array) {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   return decodeStruct(

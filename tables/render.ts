@@ -55,8 +55,8 @@ async function* renderAsParquet(
     return;
   }
   const { renderParquet } = await import("./parquet_write.ts");
-  const texts = table.columns.map((name) => ({ name, kind: "text" as const }));
-  yield* renderParquet([...texts, ...columns], rowsWithResults(table, results));
+  const own = table.columns.map((name, i) => ({ name, kind: table.kinds?.[i] ?? "text" }));
+  yield* renderParquet([...own, ...columns], rowsWithResults(table, results));
 }
 
 /** The cells of each row, then those of its result. */

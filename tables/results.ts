@@ -95,7 +95,9 @@ async function* resultCells(
     const table = await openTable(file, path, { format, separator });
     const lost = names.find((name) => !table.columns.includes(name));
     if (lost !== undefined) {
-      const message = `"${path}" has no column "${lost}" any more: it was changed since the job ended`;
+      const message =
+        `"${path}" has no column "${lost}": it was changed since the job ended, or the job had another ` +
+        "--prefix, --schema, --out-format or --separator";
       throw new BatchError("output_missing", message, false);
     }
     for await (const { cells } of table.rows(names)) yield cells;

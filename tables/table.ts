@@ -1,7 +1,9 @@
 import type { StorageFile } from "../jobs/storage.ts";
+import type { AnswerKind } from "./answers.ts";
 import { openCsv } from "./csv.ts";
 import type { Cell } from "./cells.ts";
 import type { TableFormat } from "./formats.ts";
+import { openJsonRows } from "./json_rows.ts";
 import { openText } from "./text.ts";
 
 /** A row is to become a line of a job, which may have as many bytes. */
@@ -10,6 +12,8 @@ export const MAX_ROW_BYTES = 16 * 1024 * 1024;
 /** A file of rows, open. */
 export interface Table {
   readonly columns: readonly string[];
+  /** What each column holds; by default all are texts. */
+  readonly kinds?: readonly AnswerKind[];
   /** Whether its columns have types of their own, and can be copied with them. */
   readonly isParquet?: boolean;
   /** The rows, from the first, with the cells of `columns`, in that order; by default of all. */
@@ -45,5 +49,6 @@ export async function openTable(
     const { openParquet } = await import("./parquet.ts");
     return await openParquet(file, name);
   }
+  if (format === "jsonl") return await openJsonRows(file, name);
   return format === "csv" ? await openCsv(file, name, separator) : openText(file);
 }

@@ -11,6 +11,13 @@ export {
   tableFormatOf,
 } from "./formats.ts";
 export { openTableInput, type Question, type TableJob } from "./input.ts";
+export {
+  type AnswerFields,
+  DEFAULT_MAX_TOKENS,
+  recordedFields,
+  requestFields,
+  revisedFields,
+} from "./question.ts";
 export type { WriteOptions } from "./render.ts";
 export type { ReadOptions } from "./table.ts";
 export { TEXT_COLUMN } from "./text.ts";

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { BatchError } from "../jobs/errors.ts";
 import type { AnswerOrder } from "../jobs/journal_format.ts";
 import { Retry } from "../jobs/retry.ts";
+import type { Revision } from "../jobs/revision.ts";
 import { type Execute, runBatch } from "../jobs/runner.ts";
 import { type Fault, seeded, SimStorage } from "./batch_sim_storage.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
@@ -17,6 +18,12 @@ const FAILED = [1, 5, 6, 9, 12];
 /** Of these, the ones that fail once more. */
 const FAILED_AGAIN = [6, 12];
 const PARALLEL = 3;
+
+/** What retries ask otherwise than the job did, of the jobs whose errors stay. */
+const REVISION: Revision = {
+  asked: { "--max-tokens": "9" },
+  revise: (body) => ({ ...body, max_tokens: 9 }),
+};
 
 /** A job that is done. */
 interface Base {
@@ -79,8 +86,12 @@ async function retry(storage: SimStorage, base: Base): Promise<Retried> {
   try {
     const run = await Retry.open(storage, FILES, LIMITS);
     try {
-      if (!run.merged && await run.prepare()) {
-        const execute = engine(base.errorsStay ? FAILED_AGAIN : [], executed, "again");
+      if (!run.merged && await run.prepare(base.errorsStay ? REVISION : undefined)) {
+        const answer = engine(base.errorsStay ? FAILED_AGAIN : [], executed, "again");
+        const execute: Execute = (request) => {
+          assertEquals(request.body.max_tokens, base.errorsStay ? 9 : undefined);
+          return answer(request);
+        };
         await runBatch({
           ...run.files,
           order: run.order,

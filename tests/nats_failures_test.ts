@@ -139,6 +139,7 @@ Deno.test({
         out: (text) => void (said += text),
         err: (text) => void (said += text),
         columns: () => undefined,
+        input: () => ReadableStream.from([]),
         now: () => performance.now(),
         onInterrupt: () => () => {},
       },

@@ -167,6 +167,26 @@ Deno.test({
       const table = ["run", path("in.csv"), "--prompt", "{of}", "--system", "Be brief", "--max-tokens", "4"];
       const asked = new Command([...table, "--out", path("out.csv"), "--nats", server.url], credentials);
       assertEquals(await asked.end(), 0, asked.text);
+      const named = { model: "gpt-4o-mini", prompt: "Once", max_tokens: 4 };
+      const lines = Array.from(
+        { length: 6 },
+        (_, n) => JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body: named }),
+      );
+      await Deno.writeTextFile(path("alias.jsonl"), lines.join("\n"));
+      const aliased = [
+        "run",
+        path("alias.jsonl"),
+        "--out",
+        path("alias.out.jsonl"),
+        "--alias",
+        "gpt-4o-mini",
+      ];
+      for (const [limit, words] of [[["--limit", "4"], "4 answers in "], [[], "6 answers in "]] as const) {
+        const args = [...aliased, ...limit, "--fail-on-errors", "--nats", server.url];
+        const some = new Command(args, credentials);
+        assertEquals(await some.end(), 0, some.text);
+        assertStringIncludes(some.text, words);
+      }
       await other.said("Refused by run");
       for (const worker of workers) {
         await worker.said(worker === other ? "Refused" : "has ended");

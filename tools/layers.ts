@@ -53,7 +53,8 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^tables\//,
-    imports: /^(tables\/|jobs\/(input|outputs|lines|results|storage|errors|check|answers|dispatch)\.ts$)/,
+    imports:
+      /^(tables\/|jobs\/(input|outputs|lines|results|storage|errors|check|answers|dispatch|asked|json_depth)\.ts$)/,
     why: "tables become the lines of a job, and its answers tables; they know no model and no endpoint",
   },
   {
