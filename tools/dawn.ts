@@ -1,6 +1,7 @@
 /**
- * Validates .wgsl files with Dawn, which Chrome runs on, without a GPU: `deno run -P=shaders tools/dawn.ts FILE...`. Every
- * file is a compute shader with one entry point. Prints what is wrong; the exit code tells whether anything is.
+ * Validates .wgsl files with Dawn, Chrome's WebGPU implementation, without a GPU. Each file is a compute shader with one entry
+ * point. Prints the errors; the exit code is 1 when there are any. Usage:
+ * `deno run --lock=tests/deno.lock -P=shaders tools/dawn.ts FILE...`.
  */
 import { create } from "webgpu";
 

@@ -18,7 +18,7 @@ export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
   {
     clients: "ai with @ai-sdk/openai, @ai-sdk/openai-compatible and @ai-sdk/anthropic (npm)",
     command: Deno.execPath(),
-    args: ["run", "-q", "--no-check", "-P=clients", "tests/clients/vercel.ts"],
+    args: ["run", "-q", "--no-check", "--lock=tests/deno.lock", "-P=clients", "tests/clients/vercel.ts"],
     isThere: () => true,
   },
   {

@@ -11,7 +11,8 @@ export async function translate(shaders: ReadonlyMap<string, string>): Promise<M
     for (const { name, file } of files) {
       await Deno.writeTextFile(file, `// ${name}\n${shaders.get(name)}`);
     }
-    await run("deno", ["run", "-q", "-P=shaders", "tools/dawn.ts", ...files.map(({ file }) => file)]);
+    const dawn = ["run", "-q", "--lock=tests/deno.lock", "-P=shaders", "tools/dawn.ts"];
+    await run("deno", [...dawn, ...files.map(({ file }) => file)]);
     const manifest = ["--manifest-path", "tools/wgsl-to-msl/Cargo.toml"];
     const target = ["--target-dir", "rust-kernels/target/wgsl-to-msl"];
     await run("cargo", ["run", "--quiet", "--locked", ...manifest, ...target, "--", folder]);
