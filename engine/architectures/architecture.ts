@@ -6,33 +6,42 @@ import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
 import type { Rope } from "./parts/rope.ts";
 
-/** A layer's tensor, without `.weight`. */
+/** Maps a tensor's short name to its full name in a layer, without `.weight`. */
 export type TensorName = (tensor: string) => string;
 
-/** How a graph ends, after its last layer. */
+/** What the graph does after its last layer. */
 export interface Ending {
   /** The norm after the last layer; by default "output_norm". */
   readonly norm?: string;
-  /** It is about the mean; by default as the architecture's norms are. */
+  /** Whether the norm is a LayerNorm; by default the architecture's kind. */
   readonly layerNorm?: boolean;
-  /** Gives rows of whole texts only: no logits, and no output matrix. */
+  /** An encoder returns rows of whole texts. It has no logits and no output matrix. */
   readonly encoder?: boolean;
-  /** What becomes of the logits; by default they are taken as they are. */
+  /** How logits are scaled or bounded; by default not at all. */
   readonly logits?: LogitOptions;
 }
 
-/** What `general.architecture` names. A file of this folder exports one, or some that are alike; registry.ts lists them all. */
+/**
+ * One value of `general.architecture`. A file in this folder exports one architecture or a few similar ones;
+ * registry.ts lists them all.
+ */
 export interface Architecture {
-  /** What its files may say beyond a plain decoder's; the rest is refused. */
+  /** Features that files may use beyond a plain decoder's. Others are refused. */
   readonly allows?: Allowed;
   /** By default: "output_norm", then logits. */
   readonly ending?: (keys: ArchitectureKeys, h: Hparams) => Ending;
-  /** Writes the layers of a file whose hyper-parameters are checked; returns the last one's rows, which are not normed yet. */
+  /**
+   * Builds the layers of a file with validated hyper-parameters. Returns the last layer's rows, before the
+   * final norm.
+   */
   readonly build: (b: PlanBuilder, h: Hparams, rope: Rope) => Value;
-  /** Whether a layer behind the others drafts tokens, and the file has it; `build` writes it where the builder `drafts`. */
+  /**
+   * Whether the file has a complete extra layer that drafts tokens. `build` adds the layer when the builder
+   * `drafts`.
+   */
   readonly hasDraftLayer?: (file: GgufFile, h: Hparams) => boolean;
-  /** How whole texts are pooled where the file does not say; by default their last row. */
+  /** Default pooling for whole texts when the file has none; by default their last row. */
   readonly pooling?: PoolingKind;
-  /** Makes a row for each whole text of the rows that `build` returns; by default as decoders do. */
+  /** Pools the rows that `build` returns to one row per text; by default as decoders do. */
   readonly pool?: (b: PlanBuilder, x: Value, h: Hparams, pooling: ModelPooling) => Value;
 }

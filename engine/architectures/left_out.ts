@@ -6,7 +6,7 @@ import { type PlanBuilder, wholeName } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";
 import { isRopeFactors } from "./parts/rope.ts";
 
-/** Parts of a model that its texts are computed without, by the names of their tensors. */
+/** Model parts that texts do not need, by tensor name. */
 const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["vision", /^(v|mm|vision|resampler)\./],
   ["audio", /^a\./],
@@ -14,14 +14,14 @@ const PARTS: readonly (readonly [part: string, names: RegExp])[] = [
   ["drafting (MTP)", /^mtp\.|\.nextn\./],
 ];
 
-/** What a file may be instead of a model, by `general.type`, and what to do. */
+/** Kinds of file that are not a model, by `general.type`, and what the user should do. */
 const OTHER_TYPES: Readonly<Record<string, string>> = {
   mmproj: "this is the vision or audio part of a model; name the model's own file",
   adapter: "this is an adapter, which compy does not apply; merge it into its model first",
   imatrix: "these are statistics for quantising a model; name the model's own file",
 };
 
-/** A part of a file that no plan reads. */
+/** A part of a file that the plan does not read. */
 export interface LeftOutPart {
   readonly part: string;
   readonly tensors: number;
@@ -33,20 +33,20 @@ export function isLeftOut(name: string): boolean {
   return PARTS.some(([, names]) => names.test(name));
 }
 
-/** Whether a tensor belongs to a layer behind the `layers` that are computed: such layers draft tokens for another decoder to check. */
+/** Whether a tensor belongs to a layer after the first `layers`. These extra layers draft tokens. */
 export function isDrafting(name: string, layers: number): boolean {
   const block = /^blk\.(\d+)\./.exec(name);
   return block !== null && Number(block[1]) >= layers;
 }
 
-/** Leaves out the layers behind the others that draft tokens; returns how many are computed. */
+/** Leaves out the extra layers that draft tokens. Returns the number of remaining layers. */
 export function leaveOutDrafting(b: PlanBuilder, h: Hparams): number {
   const layers = h.blockCount - ArchitectureKeys.of(b.file.metadata).draftingLayers(h.blockCount);
   b.leaveOut((tensor) => isDrafting(tensor, layers));
   return layers;
 }
 
-/** Which of the file's tensors the plan does not read, by part, the largest first. */
+/** Returns the parts of the file that the plan does not read, largest first. */
 export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   const read = new Set(
     plan.tensors.flatMap(({ info, factors }) => [wholeName(info.name), ...factors ? [factors.name] : []]),
@@ -62,14 +62,14 @@ export function leftOutParts(file: GgufFile, plan: Plan): LeftOutPart[] {
   return [...parts.values()].sort((a, b) => b.bytes - a.bytes);
 }
 
-/** The layer that a tensor belongs to. */
+/** Returns the prefix of a layer's tensor, "blk.N.". */
 function blockOf(name: string): string | undefined {
   return /^blk\.\d+\./.exec(name)?.[0];
 }
 
 /**
- * Whole layers that are left out draft tokens for another decoder to check; keys and values alone belong to one of the `blocks` that are
- * read, which reads another's.
+ * Names a tensor's part. Layers that are left out as a whole draft tokens. Unread keys and values of one of
+ * the read `blocks` are unused, since that layer reads another's cache.
  */
 function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): string {
   const known = PARTS.find(([, names]) => names.test(name))?.[0];
@@ -79,7 +79,7 @@ function partOf({ name }: TensorInfo, blocks: ReadonlySet<string | undefined>): 
   return known ?? (name.startsWith("blk.") ? "drafting (MTP)" : "not used for texts");
 }
 
-/** Throws GgufError where the file says that it is something else than a model. */
+/** Throws GgufError where `general.type` says that the file is not a model. */
 export function checkFileType({ metadata }: GgufFile): void {
   if (!metadata.has("general.type")) return;
   const type = metadata.getString("general.type");

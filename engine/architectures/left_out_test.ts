@@ -6,7 +6,7 @@ import { type GgufBuilder, smallModel as tinyModel } from "../gguf/testing.ts";
 import { isLeftOut } from "./left_out.ts";
 import { buildPlan } from "./registry.ts";
 
-/** With heads of 16, which the kernels can hold. */
+/** A small model whose heads of 16 the kernels support. */
 function smallModel(): GgufBuilder {
   const keys = { head_count: 2, head_count_kv: 1, key_length: 16, value_length: 16 };
   const model = tinyModel();
@@ -14,7 +14,7 @@ function smallModel(): GgufBuilder {
   return model.set("llama.rope.dimension_count", "UINT32", 16);
 }
 
-/** A model that runs, with something about it changed. */
+/** Builds the plan of a small model after a change to its file. */
 function plan(change: (model: GgufBuilder) => GgufBuilder) {
   return buildPlan(parseGguf(change(smallModel()).build().bytes));
 }
@@ -27,7 +27,7 @@ const EXTRA = {
   "blk.7.nextn.eh_proj.weight": 32,
 };
 
-Deno.test("parts that texts are computed without are left out, and other tensors that nobody reads are refused", () => {
+Deno.test('"left-out parts: ignores parts that texts do not need, and refuses other unread tensors"', () => {
   const usual = plan((model) => model);
   const more = plan((model) => {
     for (const [name, length] of Object.entries(EXTRA)) model.tensor(name, "F32", [length]);
@@ -42,7 +42,7 @@ Deno.test("parts that texts are computed without are left out, and other tensors
   assert(!isLeftOut("vector.weight") && !isLeftOut("output.weight") && !isLeftOut("attn.weight"));
 });
 
-Deno.test("an inspection names the parts that are left out, the largest first", async () => {
+Deno.test('"inspection: lists left-out parts, largest first"', async () => {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
     const model = smallModel();
@@ -60,7 +60,7 @@ Deno.test("an inspection names the parts that are left out, the largest first", 
   }
 });
 
-Deno.test("files that are no models say what they are and what to do", () => {
+Deno.test('"file type: explains files that are not models and what to do"', () => {
   for (const [type, words] of [["mmproj", "vision"], ["adapter", "merge it"], ["imatrix", "statistics"]]) {
     const error = assertThrows(
       () =>
@@ -76,7 +76,7 @@ Deno.test("files that are no models say what they are and what to do", () => {
   assertThrows(() => plan((model) => model.set("general.type", "UINT32", 3)), GgufError, "general.type");
 });
 
-Deno.test("a model with traces of its quantising, of its type and of its tags is a model like any other", () => {
+Deno.test('"file type: accepts a model with metadata about quantization and tags"', () => {
   plan((model) =>
     model.set("general.type", "STRING", "model")
       .set("quantize.imatrix.file", "STRING", "imatrix.gguf")

@@ -68,10 +68,10 @@ import { isRopeFactors, readFactors, Rope, type RopeFactors } from "./parts/rope
 import { SMOLLM3 } from "./decoders/smollm3.ts";
 import { textRow } from "./text_row.ts";
 
-/** The architectures that compy computes, by GGUF's name. */
+/** Supported architectures, by GGUF name. */
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   llama: LLAMA,
-  // Llama's decoder under names of their own.
+  // Llama's decoder under other names.
   ernie4_5: LLAMA,
   internlm2: LLAMA,
   "ernie4_5-moe": ERNIE45_MOE,
@@ -81,7 +81,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   cohere2moe: COHERE2MOE,
   qwen2: QWEN2,
   qwen3: QWEN3,
-  // Qwen2's decoder under names of their own.
+  // Qwen2's decoder under other names.
   exaone: QWEN2,
   "pangu-embedded": QWEN2,
   arcee: ARCEE,
@@ -131,7 +131,7 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
   deepseek2: DEEPSEEK2,
   "minimax-m2": MINIMAX_M2,
   deepseek: DEEPSEEK,
-  // Ling Lite: DeepSeek's decoder under a name of its own.
+  // Ling Lite: DeepSeek's decoder under another name.
   bailingmoe: DEEPSEEK,
   afmoe: AFMOE,
   "hunyuan-dense": HUNYUAN_DENSE,
@@ -151,25 +151,25 @@ const ARCHITECTURES: Readonly<Record<string, Architecture>> = {
 /** The norm after the last layer. */
 const OUTPUT_NORM = "output_norm";
 
-/** What the kernels can hold: heads in whole vectors. */
+/** The kernels read heads in whole vectors. */
 const HEAD_DIM_STEP = 16;
 
 export interface PlanOptions {
-  /** With the layer that drafts tokens; only of files that `hasDraftLayer`. */
+  /** Include the layer that drafts tokens. The file must have one: see `hasDraftLayer`. */
   readonly drafts?: boolean;
-  /** What activations are rounded to before products with blocks of weights; by default `fast`. */
+  /** Precision of activations in products with quantized weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
 }
 
-/** Whether the file has a layer that drafts tokens, all of it. Throws as buildPlan. */
+/** Whether the file has a complete layer that drafts tokens. Throws as buildPlan. */
 export function hasDraftLayer(file: GgufFile): boolean {
   const architecture = architectureOf(file);
   return architecture.hasDraftLayer?.(file, readHparams(file, architecture.allows)) ?? false;
 }
 
 /**
- * Compiles a file's model into its plan. `factors` are what `readRopeFactors` read; `pooling` is by default what the file says.
- * Throws GgufError for another architecture, a missing or unexpected tensor, or a shape that compy cannot compute.
+ * Compiles a file's model into its plan. `factors` come from `readRopeFactors`; `pooling` defaults to the
+ * file's. Throws GgufError for an unsupported architecture or shape, or a missing or unexpected tensor.
  */
 export function buildPlan(
   file: GgufFile,
@@ -202,7 +202,10 @@ export function buildPlan(
   });
 }
 
-/** What the model gives for whole texts: what the file says, or is `chosen` instead. Throws as readPooling, and for another architecture. */
+/**
+ * Returns how the model pools whole texts: `chosen`, or by default what the file says. Throws as readPooling,
+ * and for an unsupported architecture.
+ */
 export function poolingOf(file: GgufFile, chosen?: PoolingKind): ModelPooling {
   return readPooling(file, chosen, architectureOf(file).pooling);
 }
@@ -216,7 +219,7 @@ function architectureOf(file: GgufFile): Architecture {
   throw new GgufError("GGUF_HPARAM", detail, { field: 'key "general.architecture"' });
 }
 
-/** The row of each text that is to be embedded or ranked, beside the candidates. */
+/** Builds the row of each text to embed or rank, beside the candidates. */
 function poolDecoder(
   b: PlanBuilder,
   x: Value,
@@ -229,13 +232,16 @@ function poolDecoder(
   return pooled;
 }
 
-/** As `pool`, whose own norm is RMSNorm; one row of a text may be normed after it is chosen. */
+/**
+ * Like `pool`, with a LayerNorm instead of RMSNorm. A single row is normed after it is chosen, which costs
+ * less.
+ */
 function poolLayerNormed(b: PlanBuilder, x: Value, way: Pooling, { name, eps }: PoolNorm): Value {
   if (way === "mean") return pool(b, layerNorm(b, x, name, eps), way);
   return layerNorm(b, pool(b, x, way), name, eps);
 }
 
-/** The factors on rotary frequencies that the file has as tensors, for `buildPlan`. */
+/** Reads the file's rotary factor tensors, for `buildPlan`. */
 export async function readRopeFactors(file: GgufFile): Promise<RopeFactors> {
   return await readFactors(file, readHparams(file, architectureOf(file).allows));
 }

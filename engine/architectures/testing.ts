@@ -1,4 +1,4 @@
-/** What files of an architecture are refused for. */
+/** Key and tensor changes that make a file invalid. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../gguf/errors.ts";
 import { changed, type Changes } from "../gguf/testing_changes.ts";
@@ -8,7 +8,10 @@ import { buildPlan } from "./registry.ts";
 export type KeyChange = NonNullable<Changes["key"]>;
 export type TensorChange = NonNullable<Changes["tensor"]>;
 
-/** A test for each change: the file is refused by the name of its key, or of its tensor. `title` begins the tests' names. */
+/**
+ * Adds a test for each change: buildPlan refuses the file and names the key or tensor. `title` begins the
+ * test names.
+ */
 export function testRefusals(
   title: string,
   file: GgufFile,

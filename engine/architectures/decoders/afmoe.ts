@@ -12,13 +12,14 @@ import type { Rope } from "../parts/rope.ts";
 import { feedForward, sharedMixture } from "../parts/shared_experts.ts";
 import { readSigmoidExperts } from "./sigmoid_experts.ts";
 
-/** One layer in so many has neither a window nor positions, the last of them. */
+/** Layers per period. The last layer of a period has neither a window nor positions. */
 const PERIOD = 4;
 
 /**
- * Arcee's Trinity: norms before and after both halves of a layer, attention whose results are weighed by sigmoids of the rows that it
- * reads, and behind the first layers experts, which sigmoids weigh too. Sources: "Arcee Trinity Large" (Arcee AI, 2026); Hugging
- * Face transformers, models/afmoe.
+ * Arcee's Trinity. Attention and feed-forward blocks have norms before and after. Sigmoid gates, computed
+ * from the layer's input rows, scale the attention output. All layers but the leading dense ones have experts
+ * with sigmoid weights.
+ * Sources: "Arcee Trinity Large" (Arcee AI, 2026); Hugging Face transformers, models/afmoe.
  */
 export const AFMOE: Architecture = { allows: { experts: true }, build: buildAfmoe };
 

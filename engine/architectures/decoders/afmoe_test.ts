@@ -1,4 +1,4 @@
-/** Arcee's Trinity: what layers see, are weighed by and have, and what is refused of its files, by name. */
+/** Arcee's Trinity: windows, gates and experts of its layers, and files that are refused by key or tensor. */
 import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -7,11 +7,11 @@ import type { GgufFile } from "../../gguf/types.ts";
 import { buildPlan } from "../registry.ts";
 import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 
-/** Two dense layers and three with experts, the first of which has no window. */
+/** Two dense layers, then three with experts. The first of those has no window. */
 const FILE = parseGguf(synthesize({ architecture: "afmoe", types: ["F32"], seed: 1 }));
 const WIDTH = 256;
 
-/** Of each layer the window and the rotated dimensions. */
+/** Returns [window, rotated dimensions] of each layer. */
 function seen(file: GgufFile): number[][] {
   const { ops } = buildPlan(file);
   const windows = ops.flatMap((op) => op.op === "attention" ? [op.window] : []);
@@ -19,7 +19,7 @@ function seen(file: GgufFile): number[][] {
   return windows.map((window, i) => [window, rotated[i]]);
 }
 
-Deno.test("afmoe: layers but every fourth have a window and positions, unless the file says which", () => {
+Deno.test('"afmoe: every fourth layer has no window and no positions, unless the file sets the pattern"', () => {
   const [near, full] = [[40, 64], [0, 0]];
   assertEquals(seen(FILE), [near, near, near, full, near]);
   const third = changed(FILE, { key: ["attention.sliding_window_pattern", 3] });
@@ -28,7 +28,7 @@ Deno.test("afmoe: layers but every fourth have a window and positions, unless th
   assertEquals(seen(all), [[0, 64], [0, 64], [0, 64], full, [0, 64]]);
 });
 
-Deno.test("afmoe: heads are normed; what they have read is weighed before the output matrix, and normed behind it", () => {
+Deno.test('"afmoe: norms heads before attention, and gates and norms the attention output"', () => {
   const { ops, tensors } = buildPlan(FILE);
   const kinds = ops.map(({ op }) => op);
   const first = kinds.indexOf("attention");
@@ -40,12 +40,12 @@ Deno.test("afmoe: heads are normed; what they have read is weighed before the ou
   assertEquals(kinds.filter((op) => op === "post_norm").length, 10);
 });
 
-Deno.test("afmoe: the embedding is times the root of its width", () => {
+Deno.test('"afmoe: scales the embedding by the square root of its width"', () => {
   const [scale] = buildPlan(FILE).ops.flatMap((op) => op.op === "embed" ? [op.scale] : []);
   assertAlmostEquals(scale, Math.sqrt(WIDTH));
 });
 
-Deno.test("afmoe: experts behind the first layers, weighed as the file says", () => {
+Deno.test('"afmoe: layers after the dense ones have experts, weighed by the file\'s keys"', () => {
   const routes = (file: GgufFile) => buildPlan(file).ops.flatMap((op) => op.op === "route" ? [op] : []);
   const weighed = (file: GgufFile) =>
     routes(file).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]);
@@ -57,7 +57,7 @@ Deno.test("afmoe: experts behind the first layers, weighed as the file says", ()
   assertEquals(weighed(plain), Array(3).fill([true, false, 1]));
 });
 
-Deno.test("afmoe: without experts for all rows the chosen ones are alone", () => {
+Deno.test('"afmoe: runs only the chosen experts when the file has no shared experts"', () => {
   const tensors = new Map([...FILE.tensors].filter(([name]) => !name.includes("_shexp")));
   const alone = changed({ ...FILE, tensors }, { key: ["expert_shared_count", 0] });
   assertEquals(buildPlan(alone).ops.filter((op) => op.op === "glu").length, 2);

@@ -2,8 +2,8 @@ import type { Architecture } from "../architecture.ts";
 import { buildSigmoidExperts, readSigmoidExperts } from "./sigmoid_experts.ts";
 
 /**
- * Ling 2.0 and Ring 2.0: q, k and v are one tensor, heads are normed and a part of each rotated, and experts are chosen out of groups.
- * Source: modeling_bailing_moe_v2.py beside the checkpoints (inclusionAI).
+ * Ling 2.0 and Ring 2.0: fused q, k and v, norms of heads, partial rotation, and experts chosen within
+ * groups. Source: modeling_bailing_moe_v2.py beside the checkpoints (inclusionAI).
  */
 export const BAILINGMOE2: Architecture = {
   allows: { experts: true },

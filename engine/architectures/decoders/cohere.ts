@@ -14,14 +14,14 @@ const MAX_LOGIT_SCALE = 1e9;
 
 const COMMAND: LlamaTraits = { interleavedRope: true, headNorms: false, layerNorms: true, parallel: true };
 
-/** Files say the scale: the checkpoints differ, and no default is right for all. */
+/** The logit scale is required: checkpoints differ, so no default is right for all. */
 const ending = (keys: ArchitectureKeys): Ending => {
   return { logits: { scale: keys.positive("logit_scale", MAX_LOGIT_SCALE) } };
 };
 
 /**
- * Cohere's Command R, Aya 23 and Aya Expanse 8B: both halves of a layer read its rows through one LayerNorm; Command R+ norms its heads
- * too. Source: Hugging Face transformers, models/cohere.
+ * Cohere's Command R, Aya 23 and Aya Expanse 8B: attention and feed-forward read the same LayerNorm output in
+ * parallel. Command R+ also norms its heads. Source: Hugging Face transformers, models/cohere.
  */
 export const COMMAND_R: Architecture = {
   allows: { layerNorm: true },
@@ -33,8 +33,8 @@ export const COMMAND_R: Architecture = {
 };
 
 /**
- * Command R7B and A, and Tiny Aya: the same with a window in most layers; those that see everything have no positions. Source: "Command
- * A" (arXiv 2504.00698).
+ * Command R7B and A, and Tiny Aya: Command R with a window in most layers. Layers without a window have no
+ * positions. Source: "Command A" (arXiv 2504.00698).
  */
 export const COHERE2: Architecture = {
   ...COMMAND_R,
@@ -47,9 +47,10 @@ export const COHERE2: Architecture = {
 };
 
 /**
- * North Mini and Command A+: the same with experts behind the first layers, weighed by sigmoids; what those that every row goes through
- * make beside them counts as much, and of both together half is added. The first layers have positions whatever they see. Norms are about
- * the mean where the file has no RMSNorm's epsilon. Source: Hugging Face transformers, models/cohere2_moe.
+ * North Mini and Command A+: Command R7B's layers with sigmoid-weighted experts after the leading dense
+ * layers. Shared experts count as much as the chosen ones; their sum is halved. Leading layers always have
+ * positions. Norms are LayerNorms where the file has no RMSNorm epsilon. Source: Hugging Face transformers,
+ * models/cohere2_moe.
  */
 export const COHERE2MOE: Architecture = {
   allows: { experts: true, eitherEpsilon: true },

@@ -1,4 +1,7 @@
-/** Cohere's mixtures: what their layers see, how rows are normed and experts weighed, and what is refused of their files, by name. */
+/**
+ * Cohere's mixtures of experts: windows, norms and expert weights, and files that are refused by key or
+ * tensor.
+ */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -18,37 +21,37 @@ const opsOf = <O extends Plan["ops"][number]["op"]>(file: GgufFile, name: O, cha
     .filter((op): op is Extract<Plan["ops"][number], { op: O }> => op.op === name);
 const windows = (file: GgufFile, change?: Changes) =>
   opsOf(file, "attention", change).map(({ window }) => window);
-/** Of each layer's heads the dimensions that are turned. */
+/** Rotated dimensions of each layer's heads. */
 const turned = (file: GgufFile, change?: Changes) =>
   opsOf(file, "rope_append", change).map(({ rotated }) => rotated);
 const routes = (file: GgufFile, change?: Changes) =>
   opsOf(file, "route", change).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]);
 
-Deno.test("cohere2moe: layers without a window have no positions, but for those without experts", () => {
+Deno.test('"cohere2moe: layers without a window have no positions, except dense layers"', () => {
   assertEquals(windows(NORTH), [0, 40, 40, 40, 0, 40]);
   assertEquals(turned(NORTH), [64, 64, 64, 64, 0, 64]);
   assertEquals(turned(NORTH, { key: ["attention.sliding_window_pattern", 3] }), [64, 64, 64, 0, 64, 64]);
 });
 
-Deno.test("cohere2moe: norms are about the mean where the file has no RMSNorm's epsilon", () => {
+Deno.test('"cohere2moe: uses LayerNorm when the file has no RMSNorm epsilon"', () => {
   const norms = (file: GgufFile) => [opsOf(file, "rms_norm").length, opsOf(file, "layer_norm").length];
-  assertEquals(norms(NORTH), [6 + 1, 0]); // the layers', the logits'; a text's pool has its own
+  assertEquals(norms(NORTH), [6 + 1, 0]); // norms of layers and of logits; pooling has its own
   assertEquals(norms(SHARED), [0, 5 + 1 + 1]);
 });
 
-Deno.test("cohere2moe: beside shared experts the chosen ones count half", () => {
+Deno.test('"cohere2moe: halves the chosen experts\' weights when there are shared experts"', () => {
   assertEquals(routes(NORTH), Array(5).fill([true, true, 1]));
   assertEquals(routes(NORTH, { key: ["expert_weights_norm", false] }), Array(5).fill([true, false, 1]));
   assertEquals(routes(SHARED), Array(3).fill([true, true, 0.5]));
   assertEquals(routes(SHARED, { key: ["expert_weights_scale", 3] }), Array(3).fill([true, true, 1.5]));
 });
 
-Deno.test("cohere2moe: where the number of shared experts is all that the file says, each is as wide as the others", () => {
+Deno.test('"cohere2moe: shared experts default to the chosen experts\' width"', () => {
   const length = { key: ["expert_shared_feed_forward_length", undefined] } as const;
   assertEquals(buildPlan(changed(SHARED, length)).ops.length, buildPlan(SHARED).ops.length);
 });
 
-Deno.test("cohere2moe: a layer behind the others that drafts is left out", () => {
+Deno.test('"cohere2moe: leaves out an extra layer that drafts"', () => {
   const drafts = parseGguf(
     synthesize({ architecture: "cohere2moe-shared", types: ["F32"], seed: 1, drafts: 1 }),
   );

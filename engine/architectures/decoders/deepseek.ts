@@ -8,9 +8,9 @@ import type { Rope } from "../parts/rope.ts";
 import { countedWidth, feedForward, readWeighed, sharedMixture } from "../parts/shared_experts.ts";
 
 /**
- * DeepSeekMoE, DeepSeek's first mixture of experts: Llama's decoder with experts behind the first layers, weighed by the softmax over all,
- * and beside them some that every row goes through, as one wide expert. Sources: "DeepSeekMoE" (arXiv 2401.06066);
- * modeling_deepseek.py beside the checkpoints (deepseek-ai).
+ * DeepSeekMoE, DeepSeek's first mixture of experts: Llama's decoder with experts after the leading dense
+ * layers. The softmax over all experts weighs the chosen ones. Shared experts run as one wide expert.
+ * Sources: "DeepSeekMoE" (arXiv 2401.06066); modeling_deepseek.py beside the checkpoints (deepseek-ai).
  */
 export const DEEPSEEK: Architecture = { allows: { experts: true }, build: buildDeepseek };
 

@@ -21,9 +21,9 @@ import {
 import { readGroups } from "./sigmoid_experts.ts";
 
 /**
- * DeepSeek V2 and V3, and what is built alike: GLM-4.7 Flash, Moonlight, Kimi K2, GigaChat 3, Youtu. Latent attention, and behind the first
- * layers experts beside some that every row goes through. Sources: "DeepSeek-V3" (arXiv 2412.19437); Hugging Face transformers,
- * models/deepseek_v2, deepseek_v3 and glm4_moe_lite.
+ * DeepSeek V2 and V3, and models with their layers: GLM-4.7 Flash, Moonlight, Kimi K2, GigaChat 3, Youtu.
+ * Latent attention; chosen and shared experts after the leading dense layers. Sources: "DeepSeek-V3" (arXiv
+ * 2412.19437); Hugging Face transformers, models/deepseek_v2, deepseek_v3 and glm4_moe_lite.
  */
 export const DEEPSEEK2: Architecture = {
   allows: { experts: true, valuesDiffer: true },
@@ -54,8 +54,8 @@ function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
 }
 
 /**
- * YaRN, whose temperature is here a factor of all scores and not of what is rotated; the key has a tenth of its multiplier.
- * Source: llama.cpp, src/models/deepseek2.cpp.
+ * Reads YaRN, whose temperature scales all attention scores here instead of the rotated rows. The key holds a
+ * tenth of YaRN's log multiplier. Source: llama.cpp, src/models/deepseek2.cpp.
  */
 function readScaling(keys: ArchitectureKeys, h: Hparams): { rope: RopeScaling; scores: number } {
   const magnitude = "rope.scaling.attn_factor";
@@ -90,7 +90,7 @@ function readExperts(file: GgufFile, h: Hparams): LatentExperts {
   };
 }
 
-/** Files that do not say have sigmoids where a bias chooses: GLM-4.7 Flash's first ones. */
+/** Without the gating key, a bias on the choice means sigmoids: GLM-4.7 Flash's first files lack the key. */
 function scoresAreSigmoids(file: GgufFile, keys: ArchitectureKeys): boolean {
   const gating = keys.metadata.getCount(keys.name("expert_gating_func"), 0);
   if (gating !== 0) return gating === 2;

@@ -15,9 +15,9 @@ import {
 } from "../parts/shared_experts.ts";
 
 /**
- * ERNIE 4.5's mixtures of experts: Llama's decoder, of whose layers behind the first ones one in so many has experts, chosen by the
- * softmax over all with a bias that does not weigh, and beside them some that every row goes through, as one wide expert.
- * Source: Hugging Face transformers, models/ernie4_5_moe.
+ * ERNIE 4.5's mixtures of experts: Llama's decoder with experts in every n-th layer after the leading dense
+ * ones. A bias affects which experts are chosen, and the softmax over all weighs them. Shared experts run as
+ * one wide expert. Source: Hugging Face transformers, models/ernie4_5_moe.
  */
 export const ERNIE45_MOE: Architecture = { allows: { experts: true }, build: buildErnie45Moe };
 
@@ -38,7 +38,7 @@ function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
 interface ErnieExperts extends SharedExperts {
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
-  /** Of the others one in so many layers has experts, the last of them. */
+  /** Of the remaining layers, the last of every `interval` has experts. */
   readonly interval: number;
 }
 

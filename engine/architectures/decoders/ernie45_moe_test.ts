@@ -1,4 +1,4 @@
-/** ERNIE 4.5's mixtures: which layers have experts, and what is refused of their files, by name. */
+/** ERNIE 4.5's mixtures of experts: layers with experts, and files that are refused by key or tensor. */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -9,28 +9,28 @@ import { buildPlan } from "../registry.ts";
 import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 
 const ARCHITECTURE = "ernie4_5-moe";
-/** A dense layer, and one with experts. */
+/** One dense layer and one with experts. */
 const FILE = parseGguf(synthesize({ architecture: ARCHITECTURE, types: ["F32"], seed: 1, layers: 2 }));
 
-/** The file without the tensors of a layer that match. */
+/** Returns the file without tensors whose names match. */
 function without(file: GgufFile, names: RegExp): GgufFile {
   return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
 }
 
-Deno.test("ernie4_5-moe: what it has is a plan", () => {
+Deno.test('"ernie4_5-moe: routes by the softmax over all, with a bias"', () => {
   const plan = buildPlan(FILE);
   const routes = plan.ops.filter((op) => op.op === "route");
   assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[false, true, 1]]);
   assertEquals(routes.map(({ bias }) => plan.tensors[bias!].info.name), ["blk.1.exp_probs_b.bias"]);
 });
 
-Deno.test("ernie4_5-moe: a layer that the step leaves out is dense", () => {
+Deno.test('"ernie4_5-moe: a layer that the interval skips is dense"', () => {
   const stepped = changed(FILE, { key: ["leading_dense_block_count", 0] });
   const plan = buildPlan(changed(stepped, { key: ["interleave_moe_layer_step", 2] }));
   assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
 });
 
-Deno.test("ernie4_5-moe: without a bias of the choice, and without experts for all rows", () => {
+Deno.test('"ernie4_5-moe: runs without a choice bias and without shared experts"', () => {
   const unbiased = buildPlan(without(FILE, /exp_probs_b/));
   assertEquals(unbiased.ops.flatMap((op) => op.op === "route" ? [op.bias] : []), [undefined]);
   const alone = ["expert_shared_count", "expert_shared_feed_forward_length"].reduce(
@@ -41,7 +41,7 @@ Deno.test("ernie4_5-moe: without a bias of the choice, and without experts for a
   assertEquals([count("glu"), count("expert_glu")], [1, 1]);
 });
 
-Deno.test("ernie4_5-moe: shared experts that are only counted are as wide as the others", () => {
+Deno.test('"ernie4_5-moe: shared experts default to the chosen experts\' width"', () => {
   const counted = changed(FILE, { key: ["expert_shared_feed_forward_length", undefined] });
   assertEquals(graphOf(buildPlan(counted)), graphOf(buildPlan(FILE)));
 });

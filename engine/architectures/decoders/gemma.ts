@@ -2,8 +2,8 @@ import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";
 
 /**
- * Gemma 1 and CodeGemma: Llama's decoder with GeGLU and a scaled embedding. The file has 1 added to the norms. Source: "Gemma" (arXiv
- * 2403.08295).
+ * Gemma 1 and CodeGemma: Llama's decoder with GeGLU and a scaled embedding. The file's norm weights already
+ * include Gemma's + 1. Source: "Gemma" (arXiv 2403.08295).
  */
 export const GEMMA: Architecture = {
   build: (b, h, rope) =>

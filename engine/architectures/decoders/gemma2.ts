@@ -2,16 +2,16 @@ import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildGemma3, decoderAttention } from "./gemma3.ts";
 
-/** Layers of the 27B. */
+/** Layer count of the 27B. */
 const LARGEST = 46;
-/** Where the file does not say. */
+/** Defaults where the file has no keys. */
 const SOFTCAPS = { scores: 50, logits: 30 };
 const WINDOW = 4096;
 const ROPE_BASE = 10_000;
 
 /**
- * Gemma 2: Gemma 3's layers with one kind of rotary positions, no norms of heads, scores of attention that tanh bounds, and a window in every
- * second layer. Sources: "Gemma 2" (arXiv 2408.00118); Hugging Face transformers, models/gemma2.
+ * Gemma 2: Gemma 3's layers with one rotary table, no head norms, tanh-bounded attention scores, and a window
+ * in every second layer. Sources: "Gemma 2" (arXiv 2408.00118); Hugging Face transformers, models/gemma2.
  */
 export const GEMMA2: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") ?? SOFTCAPS.logits } }),

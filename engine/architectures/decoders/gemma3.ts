@@ -11,13 +11,14 @@ import type { Architecture, TensorName } from "../architecture.ts";
 import { groupedAttention, type GroupedHeads } from "../parts/grouped_attention.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** Layers of the 27B. */
+/** Layer count of the 27B. */
 const LARGEST = 62;
 
 /**
- * Gemma 3: norms before and after both halves of a layer, GeGLU, five layers with a window to one without, each kind with
- * rotary positions of its own. The file has 1 added to the norms. Sources: "Gemma 3 Technical Report" (arXiv 2503.19786); Hugging
- * Face transformers, models/gemma3.
+ * Gemma 3: GeGLU, norms before and after attention and feed-forward, and five layers with a window for each
+ * one without. Both kinds of layer have their own rotary positions. The file's norm weights already include
+ * Gemma's + 1. Sources: "Gemma 3 Technical Report" (arXiv 2503.19786); Hugging Face transformers,
+ * models/gemma3.
  */
 export const GEMMA3: Architecture = {
   ending: (keys) => ({ logits: { softcap: keys.softcap("final_logit_softcapping") } }),
@@ -25,33 +26,33 @@ export const GEMMA3: Architecture = {
     buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: decoderAttention(LARGEST, { headNorms: true }) }),
 };
 
-/** What tells layers with a window from the others; a window of 0 is none. */
+/** What differs between layers with and without a window. A window of 0 means none. */
 export interface Seen {
   readonly table: Value;
   readonly window: number;
 }
 
-/** What a file may leave out about windows. */
+/** Defaults for keys about windows. */
 interface Windows {
-  /** One layer in so many has none, the last of them. */
+  /** Layers per period. The last layer of a period has no window. */
   readonly period: number;
-  /** Tokens that the others see; 0 is all. */
+  /** Tokens that the other layers attend to; 0 is all. */
   readonly window: number;
-  /** The base of their rotary positions. */
+  /** The rotary base of layers with a window. */
   readonly nearBase: number;
 }
 
 export const GEMMA3_WINDOWS: Windows = { period: 6, window: 0, nearBase: 10_000 };
 
-/** What tells relatives apart. */
+/** What differs between Gemma 3's relatives. */
 interface Gemma3Traits extends Windows {
   readonly attention: AttentionHalf;
 }
 
-/** What a layer's attention makes of normed rows, up to the norm behind it. */
+/** Returns a layer's attention output from normed rows, before the post-attention norm. */
 type AttentionHalf = (b: PlanBuilder, x: Value, h: Hparams, of: Seen, name: TensorName) => Value;
 
-/** The layers, with these traits. */
+/** Builds the layers with these traits and returns the last rows. */
 export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, traits: Gemma3Traits): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const window = keys.window() || traits.window;
@@ -72,8 +73,8 @@ export function buildGemma3(b: PlanBuilder, h: Hparams, rope: Rope, traits: Gemm
 }
 
 /**
- * Of a decoder. The queries of the one of `largest` layers are scaled by the width that a head has of the embedding, the others' by that of
- * a head.
+ * Returns a decoder's attention. The model with `largest` layers scales queries by its embedding length over
+ * its head count, others by their head dimension.
  */
 export function decoderAttention(
   largest: number,
@@ -97,7 +98,7 @@ export function decoderAttention(
   };
 }
 
-/** The feed-forward half, with norms before and after it. */
+/** Adds a GeGLU feed-forward block to x, with norms before and after it. */
 export function geGlu(
   b: PlanBuilder,
   x: Value,
@@ -109,7 +110,7 @@ export function geGlu(
   postNorm(b, geGluRows(b, x, rows, eps, name), name("post_ffw_norm"), eps, x, after);
 }
 
-/** What it makes of x, before the norm behind it. */
+/** Returns the GeGLU feed-forward output of x, before the norm after it. */
 export function geGluRows(b: PlanBuilder, x: Value, rows: number, eps: number, name: TensorName): Value {
   const ffnIn = rmsNorm(b, x, name("ffn_norm"), eps);
   const ffn = glu(b, ffnIn, name("ffn_gate"), name("ffn_up"), rows, "gelu");

@@ -14,19 +14,20 @@ import { geGluRows } from "./gemma3.ts";
 import { attentionHalf, attentionKinds, layerInput, perLayerInputs, sharedLayers } from "./gemma4.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** What AltUp's kernels hold. */
+/** The number of streams that AltUp's kernels support. */
 const STREAMS = 4;
-/** One layer in so many has no window, where the file does not say which. */
+/** Layers per period, where the file has no pattern. The last layer of a period has no window. */
 const PERIOD = 5;
-/** Rows are taken to be at least as large as this when they are scaled to the size of others. */
+/** Lower bound of a row's root mean square when rows are scaled to another stream's magnitude. */
 const LEAST_RMS = Math.sqrt(1e-5);
 
 /**
- * Gemma 3n, its text part: Gemma 4's attention and embeddings of layers' own, in layers that compute on one of four streams of rows
- * and predict and correct the others by it (AltUp). Beside attention stands a product of low rank (LAuReL), and the first layers'
- * gates pass only where they are far above the mean. What is added in the middle of a layer is divided by sqrt(2).
- * Sources: Hugging Face transformers, models/gemma3n; "Alternating Updates for Efficient Transformers" (arXiv 2301.13310); "LAuReL"
- * (arXiv 2411.07501).
+ * Gemma 3n's text part: Gemma 4's attention and per-layer embeddings. Layers compute on one of four streams,
+ * from which they predict and correct the others (AltUp). A low-rank product runs beside attention (LAuReL).
+ * In the first layers, only gates far above the mean pass. Sums in the middle of a layer are divided by
+ * sqrt(2).
+ * Sources: Hugging Face transformers, models/gemma3n; "Alternating Updates for Efficient Transformers" (arXiv
+ * 2301.13310); "LAuReL" (arXiv 2411.07501).
  */
 export const GEMMA3N: Architecture = {
   allows: { layersDiffer: true },
@@ -59,7 +60,7 @@ function buildGemma3n(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const [low] = linear(b, attnIn, [{ name: name("laurel_l"), rows: rank }]);
     const [laurel] = linear(b, low, [{ name: name("laurel_r"), rows: h.embeddingLength }]);
     const half = { scale: Math.SQRT1_2 };
-    // LAuReL's own residual: what attention reads.
+    // LAuReL has its own residual: attention's input.
     postNorm(b, streams[0], name("attn_norm"), eps, x, half);
     postNorm(b, laurel, name("laurel_post_norm"), eps, x, half);
     postNorm(b, attn, name("post_attention_norm"), eps, x, half);
@@ -81,7 +82,7 @@ function checkStreams(keys: ArchitectureKeys): void {
   must("altup.active_idx", 0);
 }
 
-/** Of each layer how many deviations above the mean its gates are cut; undefined where none are. */
+/** Per layer, the standard deviations above the mean at which gates are cut; undefined where none are cut. */
 function cutoffs(keys: ArchitectureKeys, layers: number): (number | undefined)[] {
   const name = "activation_sparsity_scale";
   const found = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
@@ -93,19 +94,21 @@ function cutoffs(keys: ArchitectureKeys, layers: number): (number | undefined)[]
   return found.map((scale) => scale === -Infinity ? undefined : scale);
 }
 
-/** Columns between the two products of LAuReL: no key says them. */
+/** Columns between LAuReL's two products. No key holds them, so the tensor's shape does. */
 function laurelRank(b: PlanBuilder): number {
   return b.file.tensors.get("blk.0.laurel_l.weight")?.shape.at(1) ?? 1;
 }
 
-/** The streams that layers begin with: the embedding, and projections of it that are as large. */
+/** Returns the initial streams: the embedding, and projections of it, scaled to its magnitude. */
 function spread(b: PlanBuilder, x: Value): Value[] {
   const others = linear(b, x, stacked("altup_proj", STREAMS - 1, x.columns));
   matchRms(b, x, others, LEAST_RMS);
   return [x, ...others];
 }
 
-/** One value of the streams: the mean of the first, and projections of the others that are as large. */
+/**
+ * Merges the streams into one: the mean of the first and of the others' projections, scaled to its magnitude.
+ */
 function merge(b: PlanBuilder, [first, ...others]: readonly Value[]): Value {
   const projections = stacked("altup_unembd_proj", others.length, first.columns);
   const projected = others.map((stream, i) => linear(b, stream, [projections[i]])[0]);

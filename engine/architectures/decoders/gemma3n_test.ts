@@ -1,4 +1,4 @@
-/** Gemma 3n: which layers are sparse, and what is refused of its files, by name. */
+/** Gemma 3n: sparse layers, and files that are refused by key or tensor. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { lower } from "../../backend/webgpu/lowering.ts";
@@ -13,7 +13,7 @@ import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 const LAYERS = 6;
 const FILE = parseGguf(synthesize({ architecture: "gemma3n", types: ["F32"], seed: 1, layers: LAYERS }));
 
-Deno.test("gemma3n: the last layers keep nothing, and what published files have of theirs is left out", () => {
+Deno.test('"gemma3n: the last layers cache nothing, and their published keys and values are left out"', () => {
   const plan = buildPlan(FILE);
   assertEquals(plan.kv.layers.length, LAYERS - 2);
   const shared = ["attn_k", "attn_v", "attn_k_norm"].map((part) => `blk.${LAYERS - 1}.${part}.weight`);
@@ -23,7 +23,7 @@ Deno.test("gemma3n: the last layers keep nothing, and what published files have 
   assert(printPlan(plan).includes("softcap 30"));
 });
 
-Deno.test("gemma3n: gates are cut in those layers whose number of deviations is finite", () => {
+Deno.test('"gemma3n: cuts gates in layers with a finite number of deviations"', () => {
   const gates = (scales: readonly number[]) => {
     const file = changed(FILE, { key: ["activation_sparsity_scale", Float32Array.from(scales)] });
     return buildPlan(file).ops.flatMap<number | string>((op) =>
@@ -34,7 +34,7 @@ Deno.test("gemma3n: gates are cut in those layers whose number of deviations is 
   assertEquals(gates([1.5, none, -0.5, none, none, 0]), [1.5, "all", -0.5, "all", "all", 0]);
 });
 
-Deno.test("gemma3n: every fifth layer sees all where the file does not say which", () => {
+Deno.test('"gemma3n: every fifth layer has no window when the file has no pattern"', () => {
   const windows = (file: GgufFile) =>
     buildPlan(file).ops.flatMap((op) => op.op === "attention" ? [op.window] : []);
   assertEquals(windows(FILE), [24, 0, 24, 0, 24, 0]);
@@ -43,7 +43,7 @@ Deno.test("gemma3n: every fifth layer sees all where the file does not say which
   assertEquals(windows(own), [24, 24, 24, 24, 0, 24]);
 });
 
-Deno.test("gemma3n: the GPU refuses it by name", () => {
+Deno.test('"gemma3n: the GPU refuses the model by name"', () => {
   assertThrows(() => lower(buildPlan(FILE)), Error, "Cannot run this model on the GPU");
 });
 

@@ -17,12 +17,12 @@ import type { Rope } from "../parts/rope.ts";
 
 const MAX = { headLength: 4096, perLayer: 65_536 };
 const HEAD_DIM_STEP = 16;
-/** What a layer that reads another's cache has no use for. */
+/** Tensors that a layer does not need when it reads another layer's KV cache. */
 const UNREAD = ["attn_k", "attn_v", "attn_k_norm"];
 
 /**
- * Gemma 4: layers with a window have heads and rotary positions of their own, the last layers read what earlier ones keep, and each
- * layer may get an embedding of the token of its own, and experts beside its feed-forward half.
+ * Gemma 4: layers with a window have their own head size and rotary positions. The last layers read earlier
+ * layers' KV caches. Layers may have per-layer token embeddings, and experts beside the feed-forward block.
  * Source: Hugging Face transformers, models/gemma4.
  */
 export const GEMMA4: Architecture = {
@@ -31,13 +31,13 @@ export const GEMMA4: Architecture = {
   build: buildGemma4,
 };
 
-/** What layers with a window have, and those without. */
+/** Attributes of one kind of layer: with a window, or without. */
 export interface Kind {
   readonly headDim: number;
   readonly rotated: number;
   readonly table: Value;
   readonly window: number;
-  /** The last cache that a layer of the kind keeps. */
+  /** Index of the last KV cache that a layer of this kind wrote. */
   kept?: number;
 }
 
@@ -71,8 +71,8 @@ function buildGemma4(b: PlanBuilder, h: Hparams, rope: Rope): Value {
 }
 
 /**
- * The feed-forward half beside experts, both with norms of their own. The router reads rows of length 1, each column of which has a
- * scale.
+ * Runs the feed-forward block and the experts side by side, each with its own norms. The router reads rows
+ * normed to length 1 with a scale per column.
  */
 function denseAndExperts(
   b: PlanBuilder,
@@ -94,7 +94,7 @@ function denseAndExperts(
   postNorm(b, both, name("post_ffw_norm"), eps, x, after);
 }
 
-/** Layers at the end that read what earlier ones keep. */
+/** Number of layers at the end that read earlier layers' KV caches. */
 export function sharedLayers(keys: ArchitectureKeys, layers: number): number {
   const name = "attention.shared_kv_layers";
   const shared = keys.metadata.getCount(keys.name(name), 0);
@@ -137,7 +137,10 @@ function slidingKind(b: PlanBuilder, keys: ArchitectureKeys, h: Hparams, rope: R
   return { headDim, rotated, table: ropeTable(b, angles), window };
 }
 
-/** What every layer gets of a token beside its row: [layers x columns]. Absent where the model has no such embeddings. */
+/**
+ * Returns each layer's extra token inputs, [layers x columns]; undefined where the model has no per-layer
+ * embeddings.
+ */
 export function perLayerInputs(
   b: PlanBuilder,
   x: Value,
@@ -150,13 +153,14 @@ export function perLayerInputs(
   const all = columns * h.blockCount;
   const inputs = embed(b, "per_layer_token_embd", h.vocabSize, all, Math.sqrt(columns / 2));
   const [projected] = linear(b, x, [{ name: "per_layer_model_proj", rows: all }]);
-  // What is projected counts as 1 / sqrt(width) of it, which the norm takes back but for its epsilon.
+  // Folds the projection's factor of 1 / sqrt(width) into the norm's epsilon: the norm cancels the factor
+  // otherwise.
   const eps = h.epsilon * h.embeddingLength;
   postNorm(b, projected, "per_layer_proj_norm", eps, inputs, { group: columns, scale: Math.SQRT1_2 });
   return inputs;
 }
 
-/** What a layer makes of rows x and of its own part of `inputs`, up to the norm behind it. */
+/** Returns a layer's output for rows x and its part of `inputs`, before the norm after it. */
 export function layerInput(b: PlanBuilder, x: Value, inputs: Value, h: Hparams, layer: number): Value {
   const columns = inputs.columns / h.blockCount;
   const [open] = linear(b, x, [{ name: `blk.${layer}.inp_gate`, rows: columns }]);
@@ -164,7 +168,10 @@ export function layerInput(b: PlanBuilder, x: Value, inputs: Value, h: Hparams, 
   return linear(b, gated, [{ name: `blk.${layer}.proj`, rows: h.embeddingLength }])[0];
 }
 
-/** What a layer's attention makes of normed rows, up to the norm behind it; not its `own`, the keys and values are an earlier layer's. */
+/**
+ * Returns a layer's attention output from normed rows, before the norm after it. Unless `own`, the layer
+ * reads keys and values of an earlier layer.
+ */
 export function attentionHalf(
   b: PlanBuilder,
   x: Value,
@@ -185,16 +192,16 @@ export function attentionHalf(
     );
   }
   kind.kept = layer;
-  // Some files have keys and values of layers that read another's.
+  // Some files have unused keys and values in layers that read another layer's cache.
   if (!own) b.leaveOut((tensor) => UNREAD.some((part) => tensor === `${name(part)}.weight`));
   const shape = { layer, heads, kvHeads, headDim, gated: false };
-  // Without a tensor of values, these are the keys before they are normed and turned.
+  // Without a tensor of values, the keys before norm and rotation serve as values.
   const hasValues = b.file.tensors.has(`${name("attn_v")}.weight`);
   const kv = kvHeads * headDim;
   const qkv = linear(b, x, [
     { name: name("attn_q"), rows: heads * headDim },
     ...own ? [{ name: name("attn_k"), rows: kv }] : [],
-    // Of these products what rounding takes from values is felt most, and theirs is the smallest.
+    // Rounding values costs the most accuracy, and their product is the smallest of these.
     ...own && hasValues ? [{ name: name("attn_v"), rows: kv, fine: kv }] : [],
   ]);
   const [q, k, v = k] = qkv;

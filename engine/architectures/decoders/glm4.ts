@@ -3,8 +3,8 @@ import type { Architecture } from "../architecture.ts";
 import { buildPostNormed } from "./post_normed.ts";
 
 /**
- * GLM-4 and GLM-Z1 of 2025: norms before and after both halves of a layer, heads of which a part is rotated, gate and up in one
- * matrix. Source: Hugging Face transformers, models/glm4.
+ * GLM-4 and GLM-Z1 of 2025: norms before and after attention and feed-forward, partial rotation, gate and up
+ * in one matrix. Source: Hugging Face transformers, models/glm4.
  */
 export const GLM4: Architecture = {
   build(b, h, rope) {

@@ -3,7 +3,7 @@ import type { Architecture } from "../architecture.ts";
 import { buildSigmoidExperts, readSigmoidExperts } from "./sigmoid_experts.ts";
 
 /**
- * GLM-4.5 and 4.6, Air among them: heads of which a part is rotated, with norms in the larger models. Sources: "GLM-4.5" (arXiv
+ * GLM-4.5 and 4.6, including Air: partial rotation; larger models norm their heads. Sources: "GLM-4.5" (arXiv
  * 2508.06471); Hugging Face transformers, models/glm4_moe.
  */
 export const GLM4MOE: Architecture = {
@@ -18,7 +18,10 @@ export const GLM4MOE: Architecture = {
   },
 };
 
-/** Models that see have pairs of which each takes its position from time, height or width, and stand otherwise in files. */
+/**
+ * Refuses vision models: their rotated pairs take positions from time, height and width, and files order them
+ * differently.
+ */
 function refuseSections(keys: ArchitectureKeys): void {
   const name = "rope.dimension_sections";
   const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);

@@ -1,4 +1,4 @@
-/** GPT-NeoX and decoders that came of it: LayerNorm with biases, and a part of each head rotated. */
+/** GPT-NeoX and its descendants: LayerNorm with biases, and partial rotation. */
 import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { PlanBuilder } from "../../plan/builder.ts";
 import type { Architecture } from "../architecture.ts";
@@ -9,8 +9,9 @@ const NEOX: LlamaTraits = { interleavedRope: false, headNorms: false, layerNorms
 const firstLayerHas = ({ file }: PlanBuilder, tensor: string) => file.tensors.has(`blk.0.${tensor}.weight`);
 
 /**
- * GPT-NeoX and Pythia: both halves of a layer read its rows, each through a norm of its own, or as the file says one behind the other.
- * GELU is its formula with tanh, as in llama.cpp. Source: "GPT-NeoX-20B" (arXiv 2204.06745).
+ * GPT-NeoX and Pythia: attention and feed-forward read the layer's input in parallel, each through its own
+ * norm, or in sequence where the file says so. GELU is the tanh approximation, as in llama.cpp. Source:
+ * "GPT-NeoX-20B" (arXiv 2204.06745).
  */
 export const GPTNEOX: Architecture = {
   allows: { layerNorm: true },
@@ -27,8 +28,8 @@ export const GPTNEOX: Architecture = {
 };
 
 /**
- * Phi-1, 1.5 and 2: both halves read what one norm makes of a layer's rows. The first converters left queries, keys and values in one
- * tensor. Source: Hugging Face transformers, models/phi.
+ * Phi-1, 1.5 and 2: attention and feed-forward read the same norm output in parallel. Files of the first
+ * converters have q, k and v in one tensor. Source: Hugging Face transformers, models/phi.
  */
 export const PHI2: Architecture = {
   allows: { layerNorm: true },
@@ -42,8 +43,9 @@ export const PHI2: Architecture = {
 };
 
 /**
- * StableLM 3B, StableLM 2 and Stable Code: SwiGLU behind attention; the 12B's halves are side by side on one norm, and its heads have a norm
- * each. Files of the 3B may say "parallel" all the same: their converter's default. Source: Hugging Face transformers, models/stablelm.
+ * StableLM 3B, StableLM 2 and Stable Code: SwiGLU after attention. In the 12B, attention and feed-forward
+ * read one norm in parallel, and heads have norms. The 3B's files may claim "parallel" wrongly, by their
+ * converter's default. Source: Hugging Face transformers, models/stablelm.
  */
 export const STABLELM: Architecture = {
   allows: { layerNorm: true },

@@ -1,4 +1,4 @@
-/** GPT-NeoX and what came of it: what the halves of a layer read, biases of logits, and files that are refused. */
+/** GPT-NeoX and its descendants: order of blocks in a layer, biases of logits, and files that are refused. */
 import { assertEquals } from "@std/assert";
 import { type Architecture, synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -19,7 +19,7 @@ const FILES = {
 
 const opsOf = <O extends Plan["ops"][number]["op"]>({ ops }: Plan, name: O) =>
   ops.filter((op): op is Extract<Plan["ops"][number], { op: O }> => op.op === name);
-/** The first layer of two: its ops. */
+/** Returns the ops of the first of two layers. */
 const names = (file: GgufFile) => {
   const names = buildPlan(file).ops.map(({ op }) => op);
   return names.slice(2, 2 + (names.indexOf("candidates") - 4) / 2).join(" ");
@@ -27,17 +27,17 @@ const names = (file: GgufFile) => {
 
 const ATTENTION = "matmul rope_append attention matmul";
 
-Deno.test("gptneox: both halves read a layer's rows, each through its norm, or as the file says one behind the other", () => {
+Deno.test('"gptneox: attention and feed-forward run in parallel through separate norms, or in sequence when the file says so"', () => {
   assertEquals(names(FILES.gptneox), `layer_norm layer_norm ${ATTENTION} activated matmul`);
   const behind = changed(FILES.gptneox, { key: ["use_parallel_residual", false] });
   assertEquals(names(behind), `layer_norm ${ATTENTION} layer_norm activated matmul`);
 });
 
-Deno.test("phi2: both halves read what one norm makes of a layer's rows", () => {
+Deno.test('"phi2: attention and feed-forward read the same norm output"', () => {
   assertEquals(names(FILES.phi2), `layer_norm ${ATTENTION} activated matmul`);
 });
 
-Deno.test("phi2: queries, keys and values may be one tensor", () => {
+Deno.test('"phi2: accepts queries, keys and values in one tensor"', () => {
   const parts = ["q", "k", "v"].flatMap((part) =>
     [0, 1].flatMap((layer) => ["weight", "bias"].map((kind) => `blk.${layer}.attn_${part}.${kind}`))
   );
@@ -50,7 +50,7 @@ Deno.test("phi2: queries, keys and values may be one tensor", () => {
   assertEquals(names(file), names(FILES.phi2));
 });
 
-Deno.test("logits with a bias are computed of rows in two planes, and not once more", () => {
+Deno.test('"gpt_neox: computes logits with a bias from two planes, without an exact pass"', () => {
   const output = (file: GgufFile) => {
     const plan = buildPlan(file);
     const [{ parts: [{ bias, fine }] }] = opsOf(plan, "matmul").slice(-1);
@@ -60,7 +60,7 @@ Deno.test("logits with a bias are computed of rows in two planes, and not once m
   assertEquals(output(read("stablelm", "Q8_0")), [false, 0, true]);
 });
 
-Deno.test("stablelm: the second half reads behind attention, and in the 12B beside it, whose heads have norms", () => {
+Deno.test('"stablelm: feed-forward runs after attention, and in the 12B beside it with head norms"', () => {
   assertEquals(names(FILES.stablelm), `layer_norm ${ATTENTION} layer_norm glu matmul`);
   const normed = "matmul layer_norm layer_norm rope_append attention matmul";
   assertEquals(names(FILES["stablelm-12b"]), `layer_norm ${normed} glu matmul`);

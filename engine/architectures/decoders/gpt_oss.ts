@@ -12,8 +12,9 @@ import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * gpt-oss: attention with sinks, which in every second layer sees a window, and experts with a clamped SwiGLU; biases
- * everywhere. Sources: "gpt-oss-120b & gpt-oss-20b Model Card" (arXiv 2508.10925); Hugging Face transformers, models/gpt_oss.
+ * gpt-oss: attention with sinks and a window in every second layer, experts with clamped SwiGLU, biases
+ * everywhere. Sources: "gpt-oss-120b & gpt-oss-20b Model Card" (arXiv 2508.10925); Hugging Face transformers,
+ * models/gpt_oss.
  */
 export const GPT_OSS: Architecture = { allows: { experts: true }, build: buildGptOss };
 
@@ -47,7 +48,10 @@ function buildGptOss(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   return x;
 }
 
-/** Elsewhere a bias is added where the file has one; without these the answers would be wrong. */
+/**
+ * Refuses a file without these biases. Other architectures treat biases as optional, but here answers would
+ * be wrong without them.
+ */
 function requireBiases(b: PlanBuilder, h: Hparams, e: ExpertHparams, name: TensorName): void {
   const fused = b.file.tensors.has(`${name("ffn_gate_up_exps")}.weight`);
   const shapes: Readonly<Record<string, readonly number[]>> = {

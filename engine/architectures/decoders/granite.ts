@@ -9,25 +9,25 @@ import type { Rope } from "../parts/rope.ts";
 import { readWindows, type Sight, windowed } from "../parts/windows.ts";
 
 /**
- * Granite 3 and 4's dense models: Llama's decoder with multipliers on the embedding, on what layers add, on attention's scores,
- * and a divisor of the logits. Source: Hugging Face transformers, models/granite.
+ * Dense models of Granite 3 and 4: Llama's decoder with multipliers on the embedding, on residual additions
+ * and on attention scores, and a divisor of the logits. Source: Hugging Face transformers, models/granite.
  */
 export const GRANITE: Architecture = {
   ending: (keys) => ({ logits: { scale: 1 / keys.scale("logit_scale", 1) } }),
   build(b, h, rope) {
     const keys = ArchitectureKeys.of(b.file.metadata);
-    // llama.cpp's switch for models without positions.
+    // llama.cpp uses this key to mark models without positions.
     const hasPositions = b.file.metadata.getBoolean(keys.name("rope.scaling.finetuned"), true);
     return buildGranite(b, h, rope, { hasPositions: () => hasPositions });
   },
 };
 
-/** Granite 3's mixtures of experts: the same, in which each layer's feed-forward half is one. */
+/** Granite 3's mixtures of experts: Granite's decoder with experts in every feed-forward block. */
 export const GRANITEMOE: Architecture = { ...GRANITE, allows: { experts: true } };
 
 /**
- * Granite's models with windows, dense or mixtures: heads have scores that only take weight, and the file says which layers see a window,
- * and which have positions. Source: Hugging Face transformers, models/granite_swa and granitemoe_swa.
+ * Granite models with windows, dense or mixtures: heads have sinks, and the file says which layers have a
+ * window and which have positions. Source: Hugging Face transformers, models/granite_swa and granitemoe_swa.
  */
 export const GRANITE_SWA: Architecture = {
   ...GRANITEMOE,

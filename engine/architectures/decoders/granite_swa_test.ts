@@ -1,4 +1,7 @@
-/** Granite with windows: what its layers see, its sinks and experts, and what is refused of its files, by name. */
+/**
+ * Granite with windows: windows, sinks and experts of its layers, and files that are refused by key or
+ * tensor.
+ */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -16,10 +19,10 @@ const MOE = read("granite_swa_moe");
 const opsOf = <O extends Plan["ops"][number]["op"]>(file: GgufFile, name: O, change?: Changes) =>
   buildPlan(change ? changed(file, change) : file).ops
     .filter((op): op is Extract<Plan["ops"][number], { op: O }> => op.op === name);
-/** Of each layer's heads the dimensions that are turned. */
+/** Rotated dimensions of each layer's heads. */
 const turned = (change?: Changes) => opsOf(DENSE, "rope_append", change).map(({ rotated }) => rotated);
 
-Deno.test("granite_swa: the file says which layers have a window, and which have positions", () => {
+Deno.test('"granite_swa: reads from the file which layers have a window and which have positions"', () => {
   const windows = (change?: Changes) => opsOf(DENSE, "attention", change).map(({ window }) => window);
   assertEquals([windows(), turned()], [[0, 40, 40, 40, 0, 40], [0, 32, 32, 32, 0, 32]]);
   const pattern = [true, false, true, false, true, false];
@@ -29,7 +32,7 @@ Deno.test("granite_swa: the file says which layers have a window, and which have
   assertEquals(turned({ key: ["attention.rope_pattern", Array(6).fill(false)] }), Array(6).fill(0));
 });
 
-Deno.test("granite_swa: each head has a score that only takes weight, and scores have the file's scale", () => {
+Deno.test('"granite_swa: each head has a sink, and scores use the file\'s scale"', () => {
   const attentions = opsOf(DENSE, "attention");
   assertEquals(
     attentions.map(({ sinks, scale }) => [sinks !== undefined, scale]),
@@ -37,7 +40,7 @@ Deno.test("granite_swa: each head has a score that only takes weight, and scores
   );
 });
 
-Deno.test("granite_swa: gate and up of all experts are one tensor each, or two", () => {
+Deno.test('"granite_swa: accepts gate and up of experts as one tensor or as two"', () => {
   const { tensors } = buildPlan(MOE);
   const read = tensors.map(({ info }) => info.name).filter((name) => name.startsWith("blk.1.ffn_"));
   assertEquals(new Set(read.filter((name) => name.includes("gate_up") || name.includes("up_shexp"))).size, 2);

@@ -7,9 +7,9 @@ import type { Rope } from "../parts/rope.ts";
 import { sharedMixture } from "../parts/shared_experts.ts";
 
 /**
- * Hunyuan-A13B: Hunyuan's dense decoder with experts in every layer, weighed by the softmax over the chosen, and beside them one that
- * every row goes through. Converters fold the checkpoint's scaling of rotary positions into their base. Source: Hugging Face
- * transformers, models/hunyuan_v1_moe.
+ * Hunyuan-A13B: Hunyuan's dense decoder with experts in every layer, weighed by the softmax over the chosen
+ * ones, and one shared expert. Converters fold the checkpoint's rotary scaling into the rotary base. Source:
+ * Hugging Face transformers, models/hunyuan_v1_moe.
  */
 export const HUNYUAN_MOE: Architecture = { allows: { experts: true }, build: buildHunyuanMoe };
 

@@ -1,4 +1,4 @@
-/** Decoders with LayerNorm: what their layers see, how rows and logits are normed and scaled, and files that are refused. */
+/** Decoders with LayerNorm: windows, norms and logit scales, and files that are refused. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { type Architecture, synthesize } from "../../../tests/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
@@ -21,42 +21,42 @@ const FILES = {
 const opsOf = <O extends Plan["ops"][number]["op"]>({ ops }: Plan, name: O) =>
   ops.filter((op): op is Extract<Plan["ops"][number], { op: O }> => op.op === name);
 const windows = (plan: Plan) => opsOf(plan, "attention").map(({ window }) => window);
-/** Of each layer's heads the dimensions that are turned. */
+/** Rotated dimensions of each layer's heads. */
 const turned = (plan: Plan) => opsOf(plan, "rope_append").map(({ rotated }) => rotated);
 
-Deno.test("cohere2: every fourth layer sees all, and has no positions", () => {
+Deno.test('"cohere2: every fourth layer has no window and no positions"', () => {
   const plan = buildPlan(FILES.cohere2);
   assertEquals([windows(plan), turned(plan)], [[40, 40, 40, 0, 40], [32, 32, 32, 0, 32]]);
   const pattern = changed(FILES.cohere2, { key: ["attention.sliding_window_pattern", 2] });
   assertEquals(windows(buildPlan(pattern)), [40, 0, 40, 0, 40]);
 });
 
-Deno.test("command-r: all layers see all, and have positions", () => {
+Deno.test('"command-r: no layer has a window, and all have positions"', () => {
   const plan = buildPlan(FILES["command-r"]);
   assertEquals([windows(plan), turned(plan)], [[0, 0], [64, 64]]);
 });
 
-Deno.test("command-r: both halves of a layer read what one norm makes", () => {
+Deno.test('"command-r: attention and feed-forward read the same norm output"', () => {
   const plan = buildPlan(FILES["command-r"]);
   const [norm] = opsOf(plan, "layer_norm");
   const [queries] = opsOf(plan, "matmul");
   const [ffn] = opsOf(plan, "glu");
   assertEquals([queries.x.float, ffn.x.float], [norm.out.float, norm.out.float]);
-  assertEquals(opsOf(plan, "layer_norm").length, 2 + 1 + 1); // the layers', the logits', a text's
+  assertEquals(opsOf(plan, "layer_norm").length, 2 + 1 + 1); // norms of layers, of logits and of pooling
 });
 
-Deno.test("command-r: logits are multiplied by what the file says", () => {
+Deno.test('"command-r: multiplies logits by the file\'s scale"', () => {
   const scales = (file: GgufFile) => opsOf(buildPlan(file), "candidates").map(({ scale }) => scale);
   assertEquals(scales(FILES["command-r"]), [1.25]);
   assertEquals(scales(changed(FILES["command-r"], { key: ["logit_scale", 0.0625] })), [0.0625]);
 });
 
-Deno.test("command-r: heads have norms of their own where the file has them", () => {
+Deno.test('"command-r: norms each head when the file has the weights"', () => {
   const groups = (file: GgufFile) => opsOf(buildPlan(file), "layer_norm").map(({ groups }) => groups);
   assertEquals(groups(FILES["command-r-plus"]), [1, 8, 2, 1, 8, 2, 1, 1]);
 });
 
-Deno.test("command-r: a text's row is normed once it is chosen, and rows before their mean", () => {
+Deno.test('"command-r: norms a text\'s row after choosing the last, and all rows before their mean"', () => {
   const rows = (kind: "last" | "mean") => {
     const plan = buildPlan(FILES["command-r"], undefined, { kind, labels: 0 });
     return opsOf(plan, "layer_norm").map(({ x, out }) =>
@@ -67,7 +67,7 @@ Deno.test("command-r: a text's row is normed once it is chosen, and rows before 
   assertEquals(rows("mean"), ["step,logits", "step,step"]);
 });
 
-Deno.test("starcoder2: no gate, and the biases that the file has", () => {
+Deno.test('"starcoder2: has no gate, and adds the file\'s biases"', () => {
   const plan = buildPlan(FILES.starcoder2);
   assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), ["gelu", "gelu"]);
   const biases = [
@@ -78,7 +78,7 @@ Deno.test("starcoder2: no gate, and the biases that the file has", () => {
   assertEquals(biases.filter((bias) => bias === undefined), []);
 });
 
-Deno.test("nemotron: a squared ReLU, and a part of each head is turned", () => {
+Deno.test('"nemotron: uses a squared ReLU and rotates part of each head"', () => {
   const plan = buildPlan(FILES.nemotron);
   assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), [
     "squared_relu",

@@ -13,7 +13,7 @@ import { groupedAttention } from "../parts/grouped_attention.ts";
 import type { Rope } from "../parts/rope.ts";
 import type { Sight } from "../parts/windows.ts";
 
-/** What tells the llama family's members apart. */
+/** What differs between members of the Llama family. */
 export interface LlamaTraits {
   /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
   readonly interleavedRope: boolean;
@@ -22,39 +22,51 @@ export interface LlamaTraits {
   readonly normsLast?: boolean;
   /** RMSNorm of all query heads together and of all key heads together, before rotation. */
   readonly rowNorms?: boolean;
-  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  /** LayerNorm of each query and key head, with weights per head, before rotation. */
   readonly headLayerNorms?: boolean;
-  /** Norms of rows are about their mean, with the biases that the file has. */
+  /** Norms of rows are LayerNorms, with the file's biases if any. */
   readonly layerNorms?: boolean;
-  /** Both halves of a layer read its rows: what one norm makes of them, or each through a norm of its own. */
+  /**
+   * Attention and feed-forward read the layer's input in parallel: through one norm, or "normed apart"
+   * through separate ones.
+   */
   readonly parallel?: boolean | "normed apart";
   /** Whether a layer's heads are rotated; by default all are. */
   readonly hasPositions?: (layer: number) => boolean;
-  /** What each layer sees and is turned by; by default all, and the file's angles. */
+  /** Window and rotary table of each layer; by default no window and the file's angles. */
   readonly sights?: readonly Sight[];
-  /** Each head has a score that only takes weight. */
+  /** Each head has a sink: a score that takes attention weight but has no value. */
   readonly sinks?: boolean;
   /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
   readonly fused?: boolean;
-  /** Multiplies queries by their positions. */
+  /** Scales queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
-  /** Factors on the embedding, on what halves of layers add, and on the scores of attention; by default 1, 1 and one over the root. */
+  /**
+   * Factors on the embedding, on residual additions and on attention scores; by default 1, 1 and 1 /
+   * sqrt(headDim).
+   */
   readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
-  /** What a layer's heads read, of x, which is normed: [rows, columns of its output matrix]; by default grouped heads. */
+  /**
+   * Returns the attention output of normed rows x: [rows, columns of the output matrix]; by default grouped
+   * heads.
+   */
   readonly attention?: (x: Value, layer: number, name: TensorName) => Value;
-  /** The norm before a layer's feed-forward half; by default `ffn_norm`. */
+  /** The norm before the feed-forward block; by default `ffn_norm`. */
   readonly feedForwardNorm?: string;
   /** The gate's activation; by default SiLU. */
   readonly gate?: "gelu";
-  /** The feed-forward half has no gate, and this activation. */
+  /** The feed-forward block has no gate, and this activation. */
   readonly ungated?: "squared_relu" | "gelu";
-  /** What a layer's feed-forward half adds to `addTo`, of x, which is normed; by default SwiGLU. */
+  /** Adds the feed-forward output of normed rows x to `addTo`; by default SwiGLU. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
-  /** How often rows go through all layers, by default once, and whether the norm behind the last one is between passes too. */
+  /**
+   * How often rows pass through all layers, by default once, and whether the final norm also runs between
+   * passes.
+   */
   readonly passes?: { readonly count: number; readonly normed: boolean };
 }
 
-/** The member of the family that has these traits. */
+/** Returns the family member with these traits. */
 export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
   return {
     allows: { ...allows, layerNorm: traits.layerNorms },
@@ -72,8 +84,8 @@ export const MAINCODER = llamaLike({ interleavedRope: true, headNorms: true, nor
 /** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
 export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
 /**
- * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The window that checkpoints name is left aside, as llama.cpp does, whose files
- * do not say it. Source: "StarCoder 2" (arXiv 2402.19173).
+ * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The checkpoints' window is ignored, as in
+ * llama.cpp, whose files do not have it. Source: "StarCoder 2" (arXiv 2402.19173).
  */
 export const STARCODER2 = llamaLike({
   interleavedRope: false,
@@ -82,8 +94,8 @@ export const STARCODER2 = llamaLike({
   ungated: "gelu",
 });
 /**
- * Nemotron and Minitron: the same with a squared ReLU, and a part of each head rotated. The file has 1 added to the norms. Source: Hugging
- * Face transformers, models/nemotron.
+ * Nemotron and Minitron: StarCoder2's layers with a squared ReLU and partial rotation. The file's norm
+ * weights already include 1. Source: Hugging Face transformers, models/nemotron.
  */
 export const NEMOTRON = llamaLike({
   interleavedRope: false,
@@ -91,7 +103,10 @@ export const NEMOTRON = llamaLike({
   layerNorms: true,
   ungated: "squared_relu",
 });
-/** Seed-OSS: Qwen2's decoder, whose files have another name for a norm. Source: Hugging Face transformers, models/seed_oss. */
+/**
+ * Seed-OSS: Qwen2's decoder with another name for one norm. Source: Hugging Face transformers,
+ * models/seed_oss.
+ */
 export const SEED_OSS = llamaLike({
   interleavedRope: false,
   headNorms: false,
@@ -99,9 +114,10 @@ export const SEED_OSS = llamaLike({
 });
 
 /**
- * The decoder of Llama, and with other traits of Qwen2 and Qwen3: pre-norm attention with grouped heads, SwiGLU.
- * Biases of q, k and v are read where the file has them. Layers may differ where that is allowed: one without heads has no
- * attention, one without KV heads multiplies its rows by the output matrix alone, one without a width has no feed-forward half. Source: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ * Builds the decoder of Llama, or with other traits of Qwen2 and Qwen3: pre-norm grouped attention and
+ * SwiGLU. Biases of q, k and v are added where the file has them. Layers may differ where that is allowed: a
+ * layer without heads has no attention, one without KV heads multiplies its rows by the output matrix only,
+ * and one of width 0 has no feed-forward block. Sources: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
  */
 export function buildLlama(
   b: PlanBuilder,
@@ -121,7 +137,7 @@ export function buildLlama(
 
 const normOf = ({ layerNorms }: LlamaTraits) => layerNorms ? layerNorm : rmsNorm;
 
-/** Adds to x what all layers make of it. */
+/** Adds the output of all layers to x. */
 function addLayers(
   b: PlanBuilder,
   h: Hparams,
@@ -135,7 +151,7 @@ function addLayers(
     const norm = (tensor: string) => normOf(traits)(b, x, name(tensor), h.epsilon);
     const attnIn = heads > 0 ? norm("attn_norm") : undefined;
     const ffnNorm = traits.feedForwardNorm ?? "ffn_norm";
-    // Before attention is added to x.
+    // In a parallel layer, the feed-forward norm must read x before attention is added to it.
     const beside = traits.parallel === "normed apart" ? norm(ffnNorm) : traits.parallel ? attnIn : undefined;
     if (attnIn) {
       const attn = kvHeads === 0 ? attnIn : attend(attnIn, layer, name);
@@ -156,7 +172,7 @@ function addLayers(
   }
 }
 
-/** Attention of a layer's grouped heads. */
+/** Returns the default attention: grouped heads. */
 function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
   const table = traits.sights ? undefined : ropeTable(b, rope.angles());
   return (x: Value, layer: number, name: TensorName): Value =>

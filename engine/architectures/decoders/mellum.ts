@@ -8,8 +8,8 @@ import type { Rope } from "../parts/rope.ts";
 import { windowedSights } from "../parts/windows.ts";
 
 /**
- * Mellum 2: Qwen3's mixture of experts, whose layers but every fourth have a window and take no part in YaRN. Source: Hugging Face
- * transformers, models/mellum.
+ * Mellum 2: Qwen3's mixture of experts with a window in three of four layers. Layers with a window do not use
+ * YaRN. Source: Hugging Face transformers, models/mellum.
  */
 export const MELLUM: Architecture = { allows: { experts: true }, build: buildMellum };
 

@@ -1,4 +1,4 @@
-/** Mellum 2: what its layers see and are turned by, and what is refused of its files, by name. */
+/** Mellum 2: windows and rotary tables of its layers, and files that are refused by key or tensor. */
 import { assertAlmostEquals, assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -11,21 +11,21 @@ const FILE = parseGguf(synthesize({ architecture: "mellum", types: ["F32"], seed
 
 const windowsOf = (file: GgufFile) =>
   buildPlan(file).ops.flatMap((op) => op.op === "attention" ? [op.window ?? 0] : []);
-/** Of the tables of angles: that of layers that see all first. */
+/** Magnitudes of the rotary tables, first of layers without a window. */
 const magnitudesOf = (file: GgufFile) => buildPlan(file).rope.map(({ magnitude }) => magnitude);
 
-Deno.test("mellum: layers but every fourth have a window, and no YaRN", () => {
+Deno.test('"mellum: three of four layers have a window and no YaRN"', () => {
   assertEquals(windowsOf(FILE), [40, 40, 40, 0, 40]);
   const [full, near] = magnitudesOf(FILE);
   assertAlmostEquals(full, 1 + 0.1 * Math.log(8));
   assertEquals(near, 1);
 });
 
-Deno.test("mellum: the file's factor of attention is the whole magnitude", () => {
+Deno.test('"mellum: the file\'s attention factor is the whole magnitude"', () => {
   assertEquals(magnitudesOf(changed(FILE, { key: ["rope.scaling.yarn_attn_factor", 1.5] })), [1.5, 1]);
 });
 
-Deno.test("mellum: without a window all layers see all", () => {
+Deno.test('"mellum: no layer has a window when the file has none"', () => {
   const file = changed(FILE, { key: ["attention.sliding_window", undefined] });
   assertEquals(windowsOf(file), [0, 0, 0, 0, 0]);
   assertEquals(magnitudesOf(file).length, 1);

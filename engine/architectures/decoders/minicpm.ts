@@ -2,15 +2,17 @@ import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";
 
-/** Of MiniCPM 1 and 2, for files that leave the scales out: older converters wrote none. */
+/** MiniCPM 1 and 2's scales, for files of older converters, which wrote none. */
 const DEFAULTS = { embedding: 12, depth: 1.4, baseWidth: 256 };
 
 /**
- * MiniCPM 1, 2, 4 and 4.1: Llama's decoder with scales of the embedding and of what layers add, and a divisor of the logits; with
- * LongRoPE where the file has its factors. Sources: "MiniCPM" (arXiv 2404.06395), "MiniCPM4" (2506.07900).
+ * MiniCPM 1, 2, 4 and 4.1: Llama's decoder with scales on the embedding and residual additions, and a divisor
+ * of the logits. LongRoPE where the file has its factors. Sources: "MiniCPM" (arXiv 2404.06395), "MiniCPM4"
+ * (2506.07900).
  */
 export const MINICPM: Architecture = {
-  // llama.cpp takes the default upside down; its older releases, and the checkpoint's own code, divide by it.
+  // Divides by the default, as do llama.cpp's older releases and the checkpoint's own code. Newer llama.cpp
+  // inverts it.
   ending: (keys, h) => ({
     logits: { scale: 1 / keys.scale("logit_scale", h.embeddingLength / DEFAULTS.baseWidth) },
   }),

@@ -7,8 +7,9 @@ import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * MiniMax M2: a part of each head is rotated, all query heads and all key heads have a norm, and in every layer sigmoids weigh experts and
- * with a bias choose them. Source: Hugging Face transformers, models/minimax_m2.
+ * MiniMax M2: partial rotation, one norm over all query heads and one over all key heads. Every layer has
+ * experts with sigmoid weights and a bias on the choice. Source: Hugging Face transformers,
+ * models/minimax_m2.
  */
 export const MINIMAX_M2: Architecture = { allows: { experts: true }, build: buildMinimaxM2 };
 

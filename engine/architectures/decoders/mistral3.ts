@@ -3,8 +3,8 @@ import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";
 
 /**
- * Ministral 3 and its relatives: Llama's decoder with YaRN, whose queries grow with the logarithm of how often their position goes
- * beyond the original context. Source: Hugging Face transformers, models/ministral3.
+ * Ministral 3 and its relatives: Llama's decoder with YaRN. Beyond the original context, queries grow with
+ * the logarithm of their position divided by it. Source: Hugging Face transformers, models/ministral3.
  */
 export const MISTRAL3: Architecture = {
   build(b, h, rope) {

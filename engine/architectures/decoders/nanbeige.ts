@@ -2,12 +2,13 @@ import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";
 
-/** Layers of all passes together. */
+/** Limit of layers times passes. */
 const MAX_DEPTH = 1024;
 
 /**
- * Nanbeige 4.2: Llama's decoder, whose rows go through all layers several times; each pass keeps keys and values of its own, and the last
- * norm is between passes too, unless the file says otherwise. Source: SGLang, srt/models/nanbeige.py.
+ * Nanbeige 4.2: Llama's decoder, run several times over the same rows. Each pass has its own KV cache. The
+ * final norm also runs between passes, unless the file says otherwise. Source: SGLang,
+ * srt/models/nanbeige.py.
  */
 export const NANBEIGE: Architecture = {
   build(b, h, rope) {

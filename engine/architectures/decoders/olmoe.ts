@@ -8,14 +8,15 @@ import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * OLMoE: experts in every layer, as wide as the feed-forward's key says and weighed by the softmax over all; norms of queries and keys
- * across their heads. Sources: "OLMoE" (arXiv 2409.02060); Hugging Face transformers, models/olmoe.
+ * OLMoE: every layer has experts of the feed-forward key's width, weighed by the softmax over all. Queries
+ * and keys are normed across their heads. Sources: "OLMoE" (arXiv 2409.02060); Hugging Face transformers,
+ * models/olmoe.
  */
 export const OLMOE: Architecture = { allows: { experts: true }, build: buildOlmoe };
 
 function buildOlmoe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);
-  // A checkpoint may bound queries, keys and values (`clip_qkv`).
+  // A checkpoint may clamp queries, keys and values (`clip_qkv`), which compy does not compute.
   const bound = keys.metadata.getNumber(keys.name("attention.clamp_kqv"), 0);
   if (bound !== 0) keys.refuse("attention.clamp_kqv", String(bound), "0 in this architecture");
   const { count, used } = readExpertHparams(b.file, h, "softmax over all");

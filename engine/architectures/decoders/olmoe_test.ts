@@ -1,4 +1,4 @@
-/** OLMoE: how its experts are weighed, and what is refused of its files, by name. */
+/** OLMoE: expert weights, and files that are refused by key or tensor. */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -12,7 +12,7 @@ const FILE = parseGguf(synthesize({ architecture: "olmoe", types: ["F32"], seed:
 const routesOf = (file: GgufFile) =>
   buildPlan(file).ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided, op.scale]] : []);
 
-Deno.test("olmoe: weights are those of the softmax over all, in every layer", () => {
+Deno.test('"olmoe: weighs experts by the softmax over all, in every layer"', () => {
   assertEquals(routesOf(FILE), Array(2).fill([false, false, 1]));
   const divided = changed(FILE, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));

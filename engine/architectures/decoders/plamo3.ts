@@ -3,20 +3,21 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildPostNormed } from "./post_normed.ts";
 
-/** One layer in so many has no window, the last of them. */
+/** Layers per period. The last layer of a period has no window. */
 const PERIOD = 8;
-/** The rotary base of the others, where the file does not say. */
+/** Default rotary base of layers with a window. */
 const NEAR_BASE = 10_000;
 
 /**
- * PLaMo 3: GLM-4's layers with a norm of each head, and queries, keys and values in one matrix; layers with a window have a rotary base of
- * their own. As in the checkpoints, a row sees so many tokens before its own, where llama.cpp counts its own among them. The norms behind
- * halves have no `.weight` in their names. Source: mlx-lm, models/plamo3.py.
+ * PLaMo 3: GLM-4's layers with head norms and fused q, k and v. Layers with a window have their own rotary
+ * base. A window counts the tokens before a row, as in the checkpoints; llama.cpp also counts the row itself.
+ * Post-norm tensors have no `.weight` in their names. Source: mlx-lm, models/plamo3.py.
  */
 export const PLAMO3: Architecture = {
   build(b, h, rope) {
     const keys = ArchitectureKeys.of(b.file.metadata);
-    // Their YaRN does not round the pairs between which it changes frequencies, as that of others does.
+    // PLaMo's YaRN does not round the pair limits between which frequencies change, unlike the YaRN that
+    // compy computes.
     const { type, factor } = h.ropeScaling;
     if (type !== "none") keys.refuse("rope.scaling.factor", String(factor), "1 in this architecture");
     const window = keys.window();

@@ -1,4 +1,4 @@
-/** PLaMo 3: what its layers see and are turned by, and files that are refused. */
+/** PLaMo 3: windows and rotary tables of its layers, and files that are refused. */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -11,10 +11,10 @@ const FILE = parseGguf(synthesize({ architecture: "plamo3", types: ["F32"], seed
 
 const windows = (file: GgufFile) =>
   buildPlan(file).ops.flatMap((op) => op.op === "attention" ? [op.window] : []);
-/** The second frequency of each table: base^(-1/32). */
+/** Returns the second frequency of each rotary table: base^(-1/32). */
 const tables = (file: GgufFile) => buildPlan(file).rope.map(({ frequencies }) => frequencies[1]);
 
-Deno.test("plamo3: but for the last of a period, rows see a window of tokens before their own", () => {
+Deno.test('"plamo3: windows count the tokens before a row, and the last layer of a period has none"', () => {
   assertEquals(windows(FILE), [1025, 1025, 1025, 0, 1025]);
   assertEquals(windows(changed(FILE, { key: ["attention.sliding_window_pattern", undefined] })), [
     1025,
@@ -26,7 +26,7 @@ Deno.test("plamo3: but for the last of a period, rows see a window of tokens bef
   assertEquals(windows(changed(FILE, { key: ["attention.sliding_window", undefined] })), [0, 0, 0, 0, 0]);
 });
 
-Deno.test("plamo3: layers with a window have a rotary base of their own", () => {
+Deno.test('"plamo3: layers with a window have their own rotary base"', () => {
   assertEquals(tables(FILE), [1e6, 1e4].map((base) => base ** (-1 / 32)));
   const unsaid = changed(FILE, { key: ["rope.freq_base_swa", undefined] });
   assertEquals(tables(unsaid), tables(FILE));

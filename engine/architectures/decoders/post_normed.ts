@@ -12,19 +12,19 @@ import { leaveOutDrafting } from "../left_out.ts";
 import { feedForward } from "../parts/shared_experts.ts";
 import { readWindows, type Sight, windowedSights } from "../parts/windows.ts";
 
-/** How a layer's heads are kept, normed and turned, and what they see. */
+/** How a layer's heads are stored, normed and rotated, and their window. */
 type Heads = Sight & Pick<GroupedHeads, "fused" | "headNorms" | "rowNorms" | "interleaved">;
 
 interface PostNormed {
-  /** Halves read rows through a norm too, and gate and up are one tensor. */
+  /** Attention and feed-forward also norm their input, and gate and up are one tensor. */
   readonly normedTwice?: boolean;
-  /** What the names of norms behind halves end with; by default ".weight". */
+  /** Suffix of post-norm tensor names; by default ".weight". */
   readonly weight?: string;
 }
 
 /**
- * OLMo 2, and OLMo 3, whose layers but every fourth have a window and take no part in YaRN. Sources: "2 OLMo 2 Furious" (arXiv
- * 2501.00656), "Olmo 3" (arXiv 2512.13961).
+ * OLMo 2 and OLMo 3. In OLMo 3 three of four layers have a window and no YaRN. Sources: "2 OLMo 2 Furious"
+ * (arXiv 2501.00656), "Olmo 3" (arXiv 2512.13961).
  */
 export const OLMO2: Architecture = {
   build(b, h, rope) {
@@ -34,8 +34,8 @@ export const OLMO2: Architecture = {
 };
 
 /**
- * EXAONE 4: where layers have windows, the others have no positions. Sources: "EXAONE 4.0" (arXiv 2507.11407); Hugging Face
- * transformers, models/exaone4.
+ * EXAONE 4: in models with windows, the layers without one have no positions. Sources: "EXAONE 4.0" (arXiv
+ * 2507.11407); Hugging Face transformers, models/exaone4.
  */
 export const EXAONE4: Architecture = {
   build(b, h, rope) {
@@ -55,7 +55,10 @@ export const EXAONE4: Architecture = {
   },
 };
 
-/** Decoders that norm what their halves add, which read rows as they are, by default; SwiGLU. `layers` are the heads of each. */
+/**
+ * Builds decoders that norm the outputs of attention and of SwiGLU. By default these read unnormed rows.
+ * `layers` describes each layer's heads.
+ */
 export function buildPostNormed(
   b: PlanBuilder,
   h: Hparams,

@@ -1,4 +1,4 @@
-/** OLMo 2 and 3 and EXAONE 4: how their layers turn and what they see, and files that are refused. */
+/** OLMo 2 and 3 and EXAONE 4: windows and rotation of their layers, and files that are refused. */
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
@@ -18,17 +18,17 @@ function withKeys(file: GgufFile, keys: Readonly<Record<string, MetadataValue>>)
   return { ...file, metadata: new MetadataMap(new Map([...file.metadata.entries, ...entries])) };
 }
 
-/** Gives the file another tensor's place and shape under that name. */
+/** Adds a tensor with that name, and the place and shape of the tensor `like`. */
 function withTensor(file: GgufFile, name: string, like: string): GgufFile {
   const info = { ...file.tensors.get(like)!, name };
   return { ...file, tensors: new Map([...file.tensors, [name, info]]) };
 }
 
 const windows = ({ ops }: Plan) => ops.flatMap((op) => op.op === "attention" ? [op.window] : []);
-/** Of each layer's heads the dimensions that are turned. */
+/** Rotated dimensions of each layer's heads. */
 const turned = ({ ops }: Plan) => ops.flatMap((op) => op.op === "rope_append" ? [op.rotated] : []);
 
-Deno.test("olmo3: every fourth layer sees all, and YaRN is for it alone", () => {
+Deno.test('"olmo3: every fourth layer has no window and uses YaRN"', () => {
   const plan = buildPlan(FILES.olmo3);
   assertEquals(windows(plan), [40, 40, 40, 0, 40]);
   assertEquals(plan.rope.length, 2);
@@ -39,19 +39,19 @@ Deno.test("olmo3: every fourth layer sees all, and YaRN is for it alone", () => 
   assertAlmostEquals(near.frequencies[slowest] / full.frequencies[slowest], 8, 1e-12);
 });
 
-Deno.test("olmo2: a file's factor of attention is the whole magnitude, of layers that see all", () => {
+Deno.test('"olmo2: the file\'s attention factor is the whole magnitude of layers without a window"', () => {
   const [full, near] = buildPlan(withKeys(FILES.olmo3, { "rope.scaling.attn_factor": 1.25 })).rope;
   assertEquals([full.magnitude, near.magnitude], [1.25, 1]);
 });
 
-Deno.test("exaone4: without windows all layers have positions, with them those that see a window", () => {
+Deno.test('"exaone4: all layers have positions, or with windows only the layers that have one"', () => {
   const plain = buildPlan(FILES.exaone4);
   assertEquals([windows(plain), turned(plain)], [[0, 0, 0, 0], [64, 64, 64, 64]]);
   const hybrid = buildPlan(withKeys(FILES.exaone4, { "attention.sliding_window": 40 }));
   assertEquals([windows(hybrid), turned(hybrid)], [[40, 40, 40, 0], [64, 64, 64, 0]]);
 });
 
-Deno.test("exaone4: layers that draft tokens are left out", () => {
+Deno.test('"exaone4: leaves out layers that draft tokens"', () => {
   const drafting = withKeys(FILES.exaone4, { nextn_predict_layers: 1 });
   assertEquals(windows(buildPlan(drafting)), [0, 0, 0]);
 });

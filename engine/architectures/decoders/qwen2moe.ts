@@ -9,8 +9,9 @@ import type { Rope } from "../parts/rope.ts";
 import { gatedSharedExpert, readWeighed } from "../parts/shared_experts.ts";
 
 /**
- * Qwen1.5-MoE and Qwen2's 57B-A14B: Qwen2's decoder with experts in every layer, weighed by the softmax over all, and beside them one that
- * all rows go through, behind the sigmoid of a gate of its own. Source: Hugging Face transformers, models/qwen2_moe.
+ * Qwen1.5-MoE and Qwen2's 57B-A14B: Qwen2's decoder with experts in every layer, weighed by the softmax over
+ * all. A shared expert's output is scaled by a sigmoid gate. Source: Hugging Face transformers,
+ * models/qwen2_moe.
  */
 export const QWEN2MOE: Architecture = { allows: { experts: true }, build: buildQwen2Moe };
 

@@ -7,9 +7,9 @@ import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * Qwen3's mixtures of experts: the dense decoder with other feed-forward halves. The weights of the chosen experts are
- * divided by their sum, whatever the checkpoint's `norm_topk_prob` was: files do not say it, and llama.cpp does so.
- * Source: "Qwen3" (arXiv 2505.09388).
+ * Qwen3's mixtures of experts: the dense decoder with experts in its feed-forward blocks. The chosen weights
+ * are always divided by their sum: files do not have the checkpoint's `norm_topk_prob`, and llama.cpp does
+ * the same. Source: "Qwen3" (arXiv 2505.09388).
  */
 export const QWEN3MOE: Architecture = { allows: { experts: true }, build: buildQwen3Moe };
 

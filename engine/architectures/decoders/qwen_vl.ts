@@ -4,8 +4,8 @@ import { QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";
 
 /**
- * The text part of a model that sees: its decoder, whose rotated pairs take their positions from time, height and width. Text has one for all
- * three; a fourth position, which some file might name, it does not have.
+ * Returns the decoder of a vision model. Its rotated pairs take positions from time, height and width, which
+ * are equal in text. A file with a fourth section is refused: text has no position for it.
  */
 function textPart(decoder: Architecture): Architecture {
   return {
@@ -27,6 +27,6 @@ function textPart(decoder: Architecture): Architecture {
 
 /** Qwen2-VL and Qwen2.5-VL. Source: "Qwen2-VL" (arXiv 2409.12191). */
 export const QWEN2VL = textPart(QWEN2);
-/** Qwen3-VL. Pairs behind the sections take time's position. Source: "Qwen3-VL" (arXiv 2511.21631). */
+/** Qwen3-VL. Pairs after the last section use time's position. Source: "Qwen3-VL" (arXiv 2511.21631). */
 export const QWEN3VL = textPart(QWEN3);
 export const QWEN3VLMOE = textPart(QWEN3MOE);

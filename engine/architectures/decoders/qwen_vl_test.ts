@@ -1,4 +1,4 @@
-/** Models that see, of which texts need the decoder alone. */
+/** Vision models: texts need only their decoder. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../../gguf/errors.ts";
 import { MetadataMap } from "../../gguf/metadata.ts";
@@ -12,7 +12,7 @@ const DECODERS = {
   qwen3vlmoe: smallTransformer({ architecture: "qwen3moe", type: "Q8_0", headNorms: true }),
 };
 
-/** The decoder's file as one of a model that sees, whose pairs are shared out so. */
+/** Turns the decoder's file into a vision model's, with these rotary sections. */
 function seeing(name: keyof typeof DECODERS, sections: readonly number[]): GgufFile {
   const file = DECODERS[name];
   const entries = Array.from(
@@ -27,13 +27,13 @@ function seeing(name: keyof typeof DECODERS, sections: readonly number[]): GgufF
 }
 
 for (const name of ["qwen2vl", "qwen3vl", "qwen3vlmoe"] as const) {
-  Deno.test(`${name}: texts are computed as by the decoder without eyes`, () => {
+  Deno.test(`${name}: computes texts as its decoder does`, () => {
     const plan = buildPlan(seeing(name, [6, 5, 5, 0]));
     assertEquals(plan.architecture, name);
     assertEquals(graphOf(plan), graphOf(buildPlan(DECODERS[name])));
   });
 
-  Deno.test(`${name}: a fourth position, which text does not have, is refused`, () => {
+  Deno.test(`${name}: refuses a fourth rotary section`, () => {
     const error = assertThrows(() => buildPlan(seeing(name, [6, 5, 4, 1])), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${name}.rope.dimension_sections"`]);
   });

@@ -1,4 +1,4 @@
-/** Llama's relatives: files whose keys and tensors are not what they must be, each refused by name. */
+/** Llama's relatives: decoders that equal another one, and files that are refused by key or tensor. */
 import { assertEquals, assertNotEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -27,7 +27,7 @@ type Name =
 
 const [WIDTH, FEED_FORWARD, HEAD] = [64, 96, 16];
 
-/** A file of one layer: four heads over two. */
+/** Builds a file of one layer with four query heads over two KV heads. */
 function model(architecture: Name): GgufBuilder {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
   const counts = {
@@ -62,36 +62,36 @@ function model(architecture: Name): GgufBuilder {
 
 const parsed = (builder: GgufBuilder): GgufFile => parseGguf(builder.build().bytes);
 
-Deno.test("Llama's relatives are read", () => {
+Deno.test('"llama relatives: reads each architecture"', () => {
   for (const name of ["phi3", "granite", "mistral3", "smollm3", "arcee", "minicpm", "gemma"] as const) {
     assertEquals(buildPlan(parsed(model(name))).architecture, name);
   }
 });
 
 for (const name of ["ernie4_5", "internlm2"] as const) {
-  Deno.test(`${name}: Llama's decoder`, () => {
+  Deno.test(`${name}: equals Llama's decoder`, () => {
     assertEquals(graphOf(buildPlan(parsed(model(name)))), graphOf(buildPlan(parsed(model("llama")))));
   });
 }
 
 for (const name of ["exaone", "pangu-embedded"] as const) {
-  Deno.test(`${name}: Qwen2's decoder`, () => {
+  Deno.test(`${name}: equals Qwen2's decoder`, () => {
     assertEquals(graphOf(buildPlan(parsed(model(name)))), graphOf(buildPlan(parsed(model("qwen2")))));
   });
 }
 
-Deno.test("pangu-embedded: the bias of attention's output is read", () => {
+Deno.test('"pangu-embedded: reads the bias of attention\'s output"', () => {
   const bias = "blk.0.attn_output.bias";
   const plan = buildPlan(parsed(model("pangu-embedded").tensor(bias, "F32", [WIDTH])));
   assertEquals(plan.tensors.some(({ info }) => info.name === bias), true);
 });
 
-Deno.test("gemma: Qwen2's decoder with GELU, and rows of the embedding times the root of their width", () => {
+Deno.test('"gemma: equals Qwen2\'s decoder with GELU and an embedding scaled by the square root of its width"', () => {
   const [gemma, qwen2] = (["gemma", "qwen2"] as const).map((name) => graphOf(buildPlan(parsed(model(name)))));
   assertEquals(gemma.replaceAll("geglu(", "swiglu(").replace("; scale 8)", ")"), qwen2);
 });
 
-Deno.test("minicpm: a file without scales has those of MiniCPM 1 and 2", () => {
+Deno.test('"minicpm: uses the scales of MiniCPM 1 and 2 when the file has none"', () => {
   const said = model("minicpm");
   const scales = { embedding_scale: 12, residual_scale: 1.4, logit_scale: WIDTH / 256 };
   for (const [key, scale] of Object.entries(scales)) said.set(`minicpm.${key}`, "FLOAT64", scale);
@@ -100,14 +100,14 @@ Deno.test("minicpm: a file without scales has those of MiniCPM 1 and 2", () => {
   assertNotEquals(graphOf(buildPlan(parsed(said.set("minicpm.logit_scale", "FLOAT64", 1)))), graph);
 });
 
-Deno.test("seed_oss: Qwen2's decoder, but for the name of a norm", () => {
+Deno.test("\"seed_oss: equals Qwen2's decoder but for one norm's name\"", () => {
   const [seed, qwen2] = (["seed_oss", "qwen2"] as const).map((name) =>
     graphOf(buildPlan(parsed(model(name))))
   );
   assertEquals(seed.replace("post_attention_norm", "ffn_norm"), qwen2);
 });
 
-Deno.test("phi3: parts of a fused matrix lie one behind the other in the file", () => {
+Deno.test('"phi3: splits a fused matrix into consecutive parts of the file"', () => {
   const plan = buildPlan(parsed(model("phi3")));
   const parts = plan.tensors.filter(({ info }) => info.name.includes("attn_qkv"));
   assertEquals(parts.map(({ info }) => info.name), [
@@ -212,7 +212,7 @@ for (const [what, field, change] of BAD) {
   });
 }
 
-Deno.test("LongRoPE's factors must be one for each pair, in F32, above 0", async () => {
+Deno.test('"LongRoPE: refuses factors that are not F32, positive and one per pair"', async () => {
   const refused = async (length: number, type: "F32" | "F16", value: number) => {
     const path = await Deno.makeTempFile({ suffix: ".gguf" });
     try {

@@ -1,4 +1,7 @@
-/** Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures and MiniMax M2: how their experts are weighed, and what is refused of their files, by name. */
+/**
+ * Hunyuan-A13B, DeepSeekMoE, Ling Lite, Qwen2's mixtures and MiniMax M2: expert weights, and files that are
+ * refused by key or tensor.
+ */
 import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../tests/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
@@ -30,26 +33,26 @@ const ROUTES: Readonly<Record<Name, unknown>> = {
 };
 
 for (const name of NAMES) {
-  Deno.test(`${name}: its experts are weighed as the checkpoint's are`, () => {
+  Deno.test(`${name}: weighs experts as the checkpoint does`, () => {
     assertEquals(routesOf(FILES[name]), ROUTES[name]);
   });
 }
 
-Deno.test("deepseek: weights are divided and scaled as the file says", () => {
+Deno.test('"deepseek: divides and scales expert weights as the file says"', () => {
   const divided = changed(FILES.deepseek, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), [[false, true, 1.5]]);
   const plain = changed(FILES.deepseek, { key: ["expert_weights_scale", undefined] });
   assertEquals(routesOf(plain), [[false, false, 1]]);
 });
 
-Deno.test("qwen2moe: the expert that all rows go through has a gate, and weights are divided where the file says so", () => {
+Deno.test('"qwen2moe: gates the shared expert, and divides expert weights when the file says so"', () => {
   const gates = buildPlan(FILES.qwen2moe).ops.filter((op) => op.op === "gate");
   assertEquals(gates.map(({ activation }) => GATE_ACTIVATIONS[activation]), ["sigmoid", "sigmoid"]);
   const divided = changed(FILES.qwen2moe, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));
 });
 
-Deno.test("hunyuan-moe: heads are normed after rotation", () => {
+Deno.test('"hunyuan-moe: norms heads after rotation"', () => {
   const ropes = buildPlan(FILES["hunyuan-moe"]).ops.filter((op) => op.op === "rope_append");
   assertEquals(ropes.map(({ normLast, qNorm }) => [normLast, qNorm !== undefined]), [[true, true], [
     true,
@@ -57,7 +60,7 @@ Deno.test("hunyuan-moe: heads are normed after rotation", () => {
   ]]);
 });
 
-Deno.test("minimax-m2: queries and keys are normed over all heads, and a part of each is rotated", () => {
+Deno.test('"minimax-m2: norms queries and keys over all heads, and rotates part of each head"', () => {
   const { ops } = buildPlan(FILES["minimax-m2"]);
   const ropes = ops.filter((op) => op.op === "rope_append");
   assertEquals(ropes.map(({ rotated, qNorm }) => [rotated, qNorm]), [[32, undefined], [32, undefined]]);

@@ -15,17 +15,17 @@ import {
   sharedMixture,
 } from "../parts/shared_experts.ts";
 
-/** Experts that sigmoids weigh, behind the first layers, and beside them some that every row goes through, as one wide expert. */
+/** Sigmoid-weighted experts after the leading dense layers, with shared experts as one wide expert. */
 export interface SigmoidExperts extends SharedExperts {
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
-  /** How they are weighed, and what they are chosen out of. */
+  /** How experts are weighed, and the groups they are chosen from. */
   readonly weighed: Pick<RouteOptions, "divided" | "scale" | "groups">;
 }
 
 /**
- * Shared experts are counted, and each is as wide as `sharedLength` says, or without it as the others. With `inGroups` experts may be
- * chosen out of groups.
+ * Reads the file's sigmoid-weighted experts. Each shared expert is as wide as the key `sharedLength` says, by
+ * default as the others. Groups are refused unless `inGroups`.
  */
 export function readSigmoidExperts(
   file: GgufFile,
@@ -48,7 +48,7 @@ export function readSigmoidExperts(
   };
 }
 
-/** Groups of equally many experts, and how many a row chooses from. */
+/** Reads the number of equally large expert groups and how many of them a row may use. */
 export function readGroups(
   file: GgufFile,
   h: Hparams,
@@ -73,7 +73,7 @@ export function readGroups(
   return { count: groups, used: chosen };
 }
 
-/** Llama's decoder with such experts. Layers behind it that draft tokens are left out. */
+/** Builds Llama's decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
 export function buildSigmoidExperts(
   b: PlanBuilder,
   h: Hparams,

@@ -1,10 +1,10 @@
 import type { Architecture } from "../architecture.ts";
 import { llamaLike } from "./llama.ts";
 
-/** One layer in so many has no positions, the last of them. Files do not say it. */
+/** Layers per period. The last layer of a period has no positions; files do not say so. */
 const INTERVAL = 4;
 
-/** SmolLM3: Llama's decoder, in which every fourth layer attends without positions ("RoPE to NoPE", arXiv 2501.18795). */
+/** SmolLM3: Llama's decoder without positions in every fourth layer ("RoPE to NoPE", arXiv 2501.18795). */
 export const SMOLLM3: Architecture = llamaLike({
   interleavedRope: true,
   headNorms: false,

@@ -15,15 +15,18 @@ import { attendBothWays, layerHeads, poolEncoder, tokenTypes } from "./encoder.t
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** What tells BERT and its relatives apart. */
+/** What differs between BERT and its relatives. */
 interface BertTraits {
-  /** Positions are learned, queries and keys are rotated, or scores fall with the distance. */
+  /** Positions are learned embeddings, rotations of queries and keys, or ALiBi slopes on scores. */
   readonly positions: "learned" | "rotated" | "slopes";
-  /** The activation of the feed-forward half's gate; otherwise it has none, and GELU, as llama.cpp has it, by its approximation with tanh. */
+  /**
+   * The activation of the feed-forward gate. Without it there is no gate, and the activation is GELU's tanh
+   * approximation, as in llama.cpp.
+   */
   readonly gate?: Activation;
-  /** Gate and up are one tensor, but in older files. */
+  /** Gate and up are one tensor, except in older files. */
   readonly gateInUp?: boolean;
-  /** Some layers have a mixture of experts instead. */
+  /** Some layers have a mixture of experts instead of a feed-forward block. */
   readonly experts?: boolean;
 }
 
@@ -40,15 +43,22 @@ function bertLike(traits: BertTraits): Architecture {
 export const BERT = bertLike({ positions: "learned" });
 export const NOMIC_BERT = bertLike({ positions: "rotated", gate: "silu" });
 export const NOMIC_BERT_MOE = bertLike({ positions: "rotated", experts: true });
-/** Jina embeddings v2, but for code, whose heads are normed. Source: "Jina Embeddings 2" (arXiv 2310.19923). */
+/**
+ * Jina embeddings v2, except the code model, which norms its heads. Source: "Jina Embeddings 2" (arXiv
+ * 2310.19923).
+ */
 export const JINA_BERT_V2 = bertLike({ positions: "slopes", gate: "gelu", gateInUp: true });
-/** Jina embeddings v3, with an adapter merged into its layers or as they are. Source: "jina-embeddings-v3" (arXiv 2409.10173). */
+/**
+ * Jina embeddings v3, with or without an adapter merged into its layers. Source: "jina-embeddings-v3" (arXiv
+ * 2409.10173).
+ */
 export const JINA_BERT_V3 = bertLike({ positions: "rotated" });
 
 /**
- * BERT's encoder, whose norms come after each half of a layer, and with rotary positions and SwiGLU Nomic's, or experts in some
- * layers. All tokens are of the first type. Source: "BERT" (arXiv 1810.04805), "Nomic Embed" (2402.01613), "Training Sparse Mixture Of
- * Experts Text Embedding Models" (2502.07972).
+ * Builds BERT's encoder, with norms after attention and after feed-forward. Nomic's variant has rotary
+ * positions and SwiGLU, or experts in some layers. All tokens have the first type. Sources: "BERT" (arXiv
+ * 1810.04805), "Nomic Embed" (2402.01613), "Training Sparse Mixture Of Experts Text Embedding Models"
+ * (2502.07972).
  */
 function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, traits: BertTraits): Value {
   const { positions } = traits;
@@ -80,7 +90,7 @@ function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, traits: BertTraits): 
   return x;
 }
 
-/** What a layer's feed-forward half has between its matrices. */
+/** Returns the activated rows between a feed-forward block's two matrices. */
 function inner(
   b: PlanBuilder,
   x: Value,
@@ -97,8 +107,9 @@ function inner(
 const ALIBI_BITS = 8;
 
 /**
- * ALiBi's slopes: powers of two from 2^(-8/n) down to 2^-8, for the largest power of two n of the heads; the others' lie between
- * those. Source: "Train Short, Test Long" (arXiv 2108.12409).
+ * Returns ALiBi's slope of each head. With n the largest power of two up to the head count, the first n
+ * slopes fall from 2^(-8/n) to 2^-8; other heads get slopes between those. Source: "Train Short, Test Long"
+ * (arXiv 2108.12409).
  */
 function readSlopes(b: PlanBuilder, { headCount }: Hparams): number[] {
   const keys = ArchitectureKeys.of(b.file.metadata);
@@ -111,7 +122,10 @@ function readSlopes(b: PlanBuilder, { headCount }: Hparams): number[] {
 
 const MAX_PERIOD = 1024;
 
-/** Experts as wide as the other layers' feed-forward, without gates; a row's weights are the softmax over all, and not divided. */
+/**
+ * Reads ungated experts of the feed-forward's width. A row's weights are the softmax over all experts, not
+ * divided by their sum.
+ */
 function readMixtures(b: PlanBuilder, h: Hparams) {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const name = "moe_every_n_layers";

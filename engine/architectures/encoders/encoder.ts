@@ -1,4 +1,4 @@
-/** What encoders have in common: models that read texts in both directions and give rows of them, and no tokens. */
+/** Parts shared by encoders: models that attend in both directions and return rows of texts, not tokens. */
 import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
 import type { Hparams } from "../../gguf/hparams.ts";
 import { type ModelPooling, RANK_HEAD } from "../../gguf/pooling.ts";
@@ -16,15 +16,15 @@ import { textRow } from "../text_row.ts";
 type QueriesKeysValues = [q: HeadColumns, k: HeadColumns, v: HeadColumns];
 
 /**
- * Whether a layer's values read rows in two planes, where weights are blocks: what rounding takes from them is felt more than what it
- * takes from any other product. Every second layer's cost some 3 % of a text, and bring its row nearer to the exact one by as much
- * as is wanted.
+ * Whether a layer's values read rows in two planes, where weights are quantized in blocks. Rounding values
+ * costs the most accuracy. Doing so in every second layer costs about 3 % of a text's time and makes its row
+ * exact enough.
  */
 export function hasFineValues(layer: number): boolean {
   return layer % 2 === 0;
 }
 
-/** The heads of a layer, whose matrices are one or apart. */
+/** Returns a layer's heads, from one matrix or from three. */
 export function layerHeads(
   b: PlanBuilder,
   x: Value,
@@ -36,7 +36,7 @@ export function layerHeads(
   return (fused ? fusedHeads : separateHeads)(b, x, h, name, hasFineValues(layer));
 }
 
-/** The heads of a layer, whose matrices are apart. */
+/** Returns a layer's heads from three matrices. */
 export function separateHeads(
   b: PlanBuilder,
   x: Value,
@@ -53,7 +53,7 @@ export function separateHeads(
   return [q, k, v];
 }
 
-/** The heads of a layer whose matrices are one: queries, then keys, then values. */
+/** Returns a layer's heads from one matrix: all queries, then all keys, then all values. */
 export function fusedHeads(
   b: PlanBuilder,
   x: Value,
@@ -71,7 +71,7 @@ export function fusedHeads(
   return [{ value, column: 0 }, { value, column: queries }, { value, column: queries + keys }];
 }
 
-/** The heads of a layer whose matrices are one: a head's query, its key and its value, then the next head's. */
+/** Returns a layer's heads from one matrix: query, key and value of the first head, then of the next. */
 export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorName): QueriesKeysValues {
   const step = 3 * h.keyLength;
   const [value] = linear(b, x, [{ name: name("attn_qkv"), rows: step * h.headCount }]);
@@ -79,15 +79,15 @@ export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorNa
   return [part(0), part(1), part(2)];
 }
 
-/** How heads are turned and normed before they attend, and how far they see. */
+/** How heads are rotated and normed, and their window. */
 export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextSight {
-  /** Angles of the leading dimensions that are rotated; without it heads have no positions. */
+  /** Angles of the leading dimensions, which are rotated; without it heads have no positions. */
   readonly table?: Value;
   /** RMSNorm of each query and key head, before rotation. */
   readonly headNorms?: boolean;
 }
 
-/** What a layer's heads read in both directions: [rows, heads x headDim]. */
+/** Returns the output of attention in both directions: [rows, heads x headDim]. */
 export function attendBothWays(
   b: PlanBuilder,
   [q, k, v]: QueriesKeysValues,
@@ -106,25 +106,25 @@ export function attendBothWays(
   return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), sight);
 }
 
-/** The embeddings of token types, where the file has them. */
+/** The token type embeddings; undefined where the file has none. */
 export function tokenTypes({ file }: PlanBuilder): Learned["types"] {
   const tensor = file.tensors.get("token_types.weight");
   const count = file.metadata.getCount("tokenizer.ggml.token_type_count", tensor?.shape[1] ?? 1);
   return tensor && { name: "token_types", count };
 }
 
-/** The head of a classifier, before the labels. */
+/** Name of a classifier's dense layer, before the labels. */
 const HEAD = "cls";
 
-/** How a head that ranks makes its row: of which of the text's rows, and with which activation. */
+/** How a ranking head makes its row: from the first row or the mean, with this activation. */
 export interface RankHead {
   readonly of: "cls" | "mean";
   readonly activation: "tanh" | "gelu";
 }
 
 /**
- * A row for each text. To rank, the text's row goes through a dense layer where the file has one, with the norm behind it that
- * some have, and then to the labels.
+ * Returns one row per text. To rank, the row passes the file's dense layer and norm, if any, and then the
+ * label matrix.
  */
 export function poolEncoder(
   b: PlanBuilder,
@@ -143,7 +143,7 @@ export function poolEncoder(
   return textRow(b, row, RANK_HEAD, labels);
 }
 
-/** A row for each text, of rows that are normed first. Throws GgufError where the file asks to rank. */
+/** Norms the rows and returns one row per text. Throws GgufError where the file asks to rank. */
 export function poolNormed(
   b: PlanBuilder,
   x: Value,

@@ -25,7 +25,7 @@ type Tensors = Readonly<Record<string, readonly number[] | undefined>>;
 
 const [WIDTH, CONTEXT, FEED_FORWARD] = [64, 48, 96];
 const EXPERTS = 3;
-/** Keys of single architectures. */
+/** Keys that only some architectures have. */
 const LLAMAS: Keys = {
   "attention.layer_norm_rms_epsilon": 1e-6,
   "attention.layer_norm_epsilon": undefined,
@@ -50,7 +50,7 @@ const KEYS: Keys = {
   "attention.layer_norm_epsilon": 1e-12,
 };
 
-/** Of NeoBERT, whose layers have Llama's in fewer tensors. */
+/** Shapes of NeoBERT, which has Llama's layers in fewer tensors. */
 function neosShapes(): Record<string, readonly number[]> {
   const shapes: Record<string, readonly number[]> = {
     token_embd: [WIDTH, TOKENS.length],
@@ -67,7 +67,7 @@ function neosShapes(): Record<string, readonly number[]> {
   return shapes;
 }
 
-/** Of encoders made of Llama's layers. */
+/** Shapes of encoders with Llama's layers. */
 function llamasShapes(): Record<string, readonly number[]> {
   const shapes: Record<string, readonly number[]> = {
     token_embd: [WIDTH, TOKENS.length],
@@ -123,7 +123,10 @@ function typeOf(value: number | boolean | string): "BOOL" | "STRING" | "INT32" |
   return Number.isInteger(value) ? "INT32" : "FLOAT32";
 }
 
-/** A file with some keys and tensors changed, and layers' matrices of a type; undefined takes one out. */
+/**
+ * Returns a file with these keys and tensors changed and layer matrices of that type; undefined removes an
+ * entry.
+ */
 function fileWith(
   architecture: Name,
   keys: Keys = {},
@@ -148,7 +151,7 @@ function fileWith(
 const plan = (...parts: Parameters<typeof fileWith>): Plan => buildPlan(fileWith(...parts));
 
 for (const architecture of NAMES) {
-  Deno.test(`${architecture}: a plan without a KV cache and without logits, which pools as its makers do unless the file says otherwise`, () => {
+  Deno.test(`${architecture}: builds a plan without KV cache and logits, with the default pooling unless the file sets one`, () => {
     const built = plan(architecture);
     assert(isEncoder(built));
     assertEquals([built.kv.layers.length, built.states.length], [0, 0]);
@@ -161,7 +164,7 @@ for (const architecture of NAMES) {
   });
 }
 
-Deno.test("modern-bert: layers slide but for every third, from the first on, by a table of their own", () => {
+Deno.test('"modern-bert: every third layer from the first has no window, and the others have their own rotary table"', () => {
   const layers = { ...shapesOf("modern-bert") };
   for (const [name, shape] of Object.entries(layers)) {
     if (name.startsWith("blk.1.")) {
@@ -174,7 +177,7 @@ Deno.test("modern-bert: layers slide but for every third, from the first on, by 
   assertEquals(built.rope.length, 2);
 });
 
-Deno.test("encoders: keys are turned in the pairs that each one's files have, or not at all", () => {
+Deno.test('"encoders: rotates keys in each architecture\'s pair order, or not at all"', () => {
   const turned = NAMES.map((name) => {
     const rotations = plan(name).ops.filter((op) => op.op === "rotate");
     return [name, rotations.length, rotations.some((op) => op.op === "rotate" && op.interleaved)];
@@ -192,7 +195,7 @@ Deno.test("encoders: keys are turned in the pairs that each one's files have, or
   ]);
 });
 
-Deno.test("eurobert: a layer's heads may be one matrix, and the matrix for logits is left out of llama-embed", () => {
+Deno.test('"eurobert: accepts fused heads; llama-embed: leaves out the matrix for logits"', () => {
   const one: Record<string, readonly number[] | undefined> = {};
   for (const layer of [0, 1]) {
     for (const part of ["q", "k", "v"]) one[`blk.${layer}.attn_${part}`] = undefined;
@@ -203,7 +206,7 @@ Deno.test("eurobert: a layer's heads may be one matrix, and the matrix for logit
   assert(!printPlan(plan("llama-embed", {}, output)).includes("output.weight ["));
 });
 
-Deno.test("jina-bert-v2: scores fall with the distance by ALiBi's slopes; gate and up are one tensor, or two as in older files", () => {
+Deno.test('"jina-bert-v2: scores fall by ALiBi\'s slopes, and gate and up are one tensor or two"', () => {
   const slopes = plan("jina-bert-v2").ops.flatMap((op) =>
     op.op === "text_attention" ? [op.slopes.map(({ slope }) => Math.log2(slope))] : []
   );
@@ -218,14 +221,14 @@ Deno.test("jina-bert-v2: scores fall with the distance by ALiBi's slopes; gate a
   }
 });
 
-Deno.test("neo-bert: a head's query, key and value stand side by side", () => {
+Deno.test('"neo-bert: reads a head\'s query, key and value side by side"', () => {
   const { ops } = plan("neo-bert");
   const places = ops.flatMap((op) => op.op === "text_attention" ? [op.q, op.k, op.v] : []);
   assertEquals(places.slice(0, 3).map(({ column, step }) => [column, step]), [[0, 48], [16, 48], [32, 48]]);
   assertEquals(new Set(places.slice(0, 3).map(({ buffer }) => buffer)).size, 1);
 });
 
-Deno.test("encoders: attention multiplies in 16 bits where what reads it does in 8, and in floats for files of floats, fine plans and narrow heads", () => {
+Deno.test('"encoders: attention multiplies in 16 bits before 8-bit products, and in floats for float files, fine plans and narrow heads"', () => {
   const rounded = ({ ops }: Plan) => ops.flatMap((op) => op.op === "text_attention" ? [op.rounds] : []);
   for (const architecture of ["bert", "nomic-bert", "modern-bert"] as const) {
     const file = (type: TensorType, heads = 1) =>
@@ -242,7 +245,7 @@ Deno.test("encoders: attention multiplies in 16 bits where what reads it does in
   }
 });
 
-Deno.test("modern-bert: gates have the activation that the file names", () => {
+Deno.test('"modern-bert: gates use the activation that the file names"', () => {
   const glusOf = (hidden_activation?: string) =>
     plan("modern-bert", { hidden_activation }).ops.flatMap((op) => op.op === "glu" ? [op.activation] : []);
   assertEquals(glusOf(), ["gelu", "gelu"]);
@@ -250,14 +253,14 @@ Deno.test("modern-bert: gates have the activation that the file names", () => {
   assertEquals(glusOf("silu"), ["silu", "silu"]);
 });
 
-Deno.test("nomic-bert-moe: every second layer has experts, weighed by the softmax over all; the others are as the file has them", () => {
+Deno.test('"nomic-bert-moe: every second layer has experts, weighed by the softmax over all, and others are dense"', () => {
   const { ops } = plan("nomic-bert-moe");
   assertEquals(ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided]] : []), [[false, false]]);
   const inner = ops.flatMap((op) => "activation" in op ? [`${op.op} ${op.activation}`] : []);
   assertEquals(inner, ["activated gelu", "expert_activated gelu"]);
 });
 
-/** What is wrong, the file, and the field that the refusal names. */
+/** The fault, the file, and the field that the error names. */
 const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string])[] = [
   [
     "no epsilon",
@@ -441,7 +444,7 @@ const BAD: readonly (readonly [what: string, file: () => GgufFile, field: string
 ];
 
 for (const [what, file, field] of BAD) {
-  Deno.test(`encoders: a file is refused at load with ${what} (${field})`, () => {
+  Deno.test(`encoders: refuses a file with ${what} (${field})`, () => {
     const error = assertThrows(() => buildPlan(file()), GgufError);
     assertEquals(error.field, field, error.message);
   });

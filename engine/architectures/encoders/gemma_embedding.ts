@@ -11,8 +11,8 @@ import { textRow } from "../text_row.ts";
 const MAX_FEATURES = 131_072;
 
 /**
- * EmbeddingGemma: Gemma 3's layers, attending in both directions, the mean of whose rows goes through two matrices where the file
- * has them. Source: "EmbeddingGemma" (arXiv 2509.20354).
+ * EmbeddingGemma: Gemma 3's layers with attention in both directions. The mean of the rows passes two
+ * matrices where the file has them. Source: "EmbeddingGemma" (arXiv 2509.20354).
  */
 export const GEMMA_EMBEDDING: Architecture = {
   allows: { bothDirections: true },

@@ -8,15 +8,15 @@ import { buildLlama } from "../decoders/llama.ts";
 import type { Rope } from "../parts/rope.ts";
 import { attendBothWays, headsInTurn, layerHeads, poolEncoder, poolNormed } from "./encoder.ts";
 
-/** What tells encoders made of Llama's layers apart. */
+/** What differs between encoders with Llama's layers. */
 interface LlamaEncoderTraits {
   /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
   readonly interleaved: boolean;
-  /** A layer has one matrix for all heads, one after the other, and one for gate and up. */
+  /** A layer has one matrix for all heads, head by head, and one for gate and up. */
   readonly fused?: boolean;
 }
 
-/** Llama's layers, attending in both directions. */
+/** Builds Llama's layers with attention in both directions. */
 function buildEncoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaEncoderTraits): Value {
   const { interleaved, fused } = traits;
   const table = ropeTable(b, rope.angles());
@@ -36,7 +36,7 @@ const ENCODER = {
   ending: () => ({ encoder: true }),
 } satisfies Partial<Architecture>;
 
-/** EuroBERT, and Jina embeddings v5 made of it. Source: "EuroBERT" (arXiv 2503.05500). */
+/** EuroBERT, and Jina embeddings v5, which build on it. Source: "EuroBERT" (arXiv 2503.05500). */
 export const EUROBERT: Architecture = {
   ...ENCODER,
   build: (b, h, rope) => buildEncoder(b, h, rope, { interleaved: false }),
@@ -44,7 +44,7 @@ export const EUROBERT: Architecture = {
   pool: poolNormed,
 };
 
-/** NVIDIA's embedding models made of Llama. Source: "Llama-Embed-Nemotron-8B" (arXiv 2511.07025). */
+/** NVIDIA's embedding models that build on Llama. Source: "Llama-Embed-Nemotron-8B" (arXiv 2511.07025). */
 export const LLAMA_EMBED: Architecture = {
   ...ENCODER,
   build(b, h, rope) {
@@ -56,8 +56,8 @@ export const LLAMA_EMBED: Architecture = {
 };
 
 /**
- * NeoBERT. Files have the rows of a head's query, key and value one after the other, as the checkpoint does: that is what is computed, and
- * not what llama.cpp reads there. Source: "NeoBERT" (arXiv 2502.19587).
+ * NeoBERT. Files keep the checkpoint's order: query, key and value rows of one head, then of the next. compy
+ * computes that order; llama.cpp reads another. Source: "NeoBERT" (arXiv 2502.19587).
  */
 export const NEO_BERT: Architecture = {
   ...ENCODER,

@@ -12,10 +12,10 @@ import type { Architecture } from "../architecture.ts";
 import { attendBothWays, fusedHeads, hasFineValues, poolEncoder } from "./encoder.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** Of so many layers the first sees whole texts, the others a window. */
+/** Layers per period. The first layer of a period has no window. */
 const PERIOD = 3;
 
-/** Of gates, by what files call it; some of ModernBERT's relatives have another than its own. */
+/** Gate activations by the names in files. Some of ModernBERT's relatives do not use GELU. */
 const ACTIVATIONS: Readonly<Record<string, Activation>> = {
   gelu: "gelu",
   geglu: "gelu",
@@ -33,8 +33,9 @@ export const MODERN_BERT: Architecture = {
 };
 
 /**
- * ModernBERT's encoder: norms before each half of a layer (the first layer's attention reads the embeddings' own), GeGLU or SwiGLU,
- * and most layers with a window on both sides and rotary positions of another base. Source: "ModernBERT" (arXiv 2412.13663).
+ * ModernBERT's encoder: norms before attention and feed-forward, where the first layer's attention reads the
+ * embedding's norm instead. GeGLU or SwiGLU. Most layers have a window to both sides and another rotary base.
+ * Source: "ModernBERT" (arXiv 2412.13663).
  */
 function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const keys = ArchitectureKeys.of(b.file.metadata);

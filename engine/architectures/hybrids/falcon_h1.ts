@@ -11,9 +11,9 @@ import type { Rope } from "../parts/rope.ts";
 import { feedForward } from "../parts/shared_experts.ts";
 
 /**
- * Falcon-H1: in each layer attention and Mamba2 read the same normed rows, and what both make of them is added. Mamba2's results are
- * normed where the file has the norm. Checkpoints' multipliers are in the file's weights. Sources: "Falcon-H1" (arXiv
- * 2507.22448); Hugging Face transformers, models/falcon_h1.
+ * Falcon-H1: attention and Mamba2 read the same normed rows in each layer, and their outputs are added.
+ * Mamba2's output is normed where the file has the norm. Converters fold the checkpoints' multipliers into
+ * the weights. Sources: "Falcon-H1" (arXiv 2507.22448); Hugging Face transformers, models/falcon_h1.
  */
 export const FALCON_H1: Architecture = { build: buildFalconH1 };
 
@@ -28,7 +28,7 @@ function buildFalconH1(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const mixIn = rmsNorm(b, x, name("attn_norm"), h.epsilon);
     mixAttention(b, mixIn, h, layer, heads, name, residual);
     mixMamba2(b, mixIn, { ...mamba, normed }, h.epsilon, name, residual);
-    // Converters leave out this norm's ".weight".
+    // Converters name this norm without ".weight".
     const ffnIn = rmsNorm(b, x, { whole: name("ffn_norm") }, h.epsilon);
     feedForward(b, ffnIn, layer.feedForwardLength, name, residual);
   }

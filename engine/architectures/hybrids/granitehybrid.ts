@@ -12,10 +12,10 @@ import type { Rope } from "../parts/rope.ts";
 import { feedForward } from "../parts/shared_experts.ts";
 
 /**
- * Granite 4: layers of Mamba2, and of attention where there are KV heads; multipliers of the embedding, of what each half of a
- * layer adds, of attention's scores and of the logits. Attention has no positions where the file says so. All layers have a plain
- * feed-forward, or all have experts and beside them one that every row goes through.
- * Source: Hugging Face transformers, models/granitemoehybrid.
+ * Granite 4: Mamba2 layers, and attention in layers with KV heads. Multipliers scale the embedding, residual
+ * additions, attention scores and logits. Attention has no positions where the file says so. Feed-forward
+ * blocks are all dense, or all have experts and one shared expert. Source: Hugging Face transformers,
+ * models/granitemoehybrid.
  */
 export const GRANITEHYBRID: Architecture = {
   allows: { layersDiffer: true, experts: true },

@@ -13,12 +13,12 @@ import { groupedAttention } from "../parts/grouped_attention.ts";
 import { mixture } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 
-/** Files name the last norm as if it were the embedding's. */
+/** Files name the final norm like one of the embedding. */
 const ending = () => ({ norm: "token_embd_norm" });
 
 /**
- * LFM2: short convolutions between gates, and in some layers attention with a norm of each head instead.
- * Sources: "LFM2 Technical Report" (arXiv 2511.23404); Hugging Face transformers, models/lfm2.
+ * LFM2: short gated convolutions, replaced in some layers by attention with head norms. Sources: "LFM2
+ * Technical Report" (arXiv 2511.23404); Hugging Face transformers, models/lfm2.
  */
 export const LFM2: Architecture = {
   allows: { layersDiffer: true },
@@ -26,7 +26,10 @@ export const LFM2: Architecture = {
   build: (b, h, rope) => buildLfm2(b, h, rope, false),
 };
 
-/** The same with experts behind the first layers, chosen by sigmoids with a bias that does not weigh. */
+/**
+ * LFM2 with experts after the leading dense layers. Sigmoids weigh the experts; a bias only affects the
+ * choice.
+ */
 export const LFM2MOE: Architecture = {
   allows: { layersDiffer: true, experts: true },
   ending,
@@ -55,8 +58,9 @@ function buildLfm2(b: PlanBuilder, h: Hparams, rope: Rope, mixtures: boolean): V
 }
 
 function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name: TensorName): void {
-  // Two gates and what goes between them: what rounding takes from all three is multiplied. Gates come of two planes, and so does
-  // the product, of which a few values are so large that 8 bits would leave little of the others in their block.
+  // The product of two gates and the value between them multiplies their rounding errors, so the gates read
+  // two planes. So does the output matrix: a few values of the product are so large that 8 bits would lose
+  // the others in their block.
   const parts = { name: name("shortconv.in_proj"), rows: 3 * x.columns, fine: 2 * x.columns };
   const mixed = gatedConv(b, linear(b, x, [parts])[0], name("shortconv.conv"), taps);
   linear(b, mixed, [{ name: name("shortconv.out_proj"), rows: x.columns, fine: x.columns, addTo }]);
@@ -65,7 +69,7 @@ function convolution(b: PlanBuilder, x: Value, addTo: Value, taps: number, name:
 interface AttentionLayer {
   readonly layer: LayerShape;
   readonly table: Value;
-  /** 0 is all. */
+  /** 0 means no window. */
   readonly window: number;
 }
 

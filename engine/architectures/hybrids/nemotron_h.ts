@@ -13,8 +13,9 @@ import { mixAttention, mixMamba2 } from "../parts/mamba_hybrid.ts";
 import { experts, router } from "../parts/mixture.ts";
 
 /**
- * Nemotron-H: one mixer a layer. It is a feed-forward with squared ReLU where the layer has a width of that, else attention without
- * positions where it has KV heads, else Mamba2. Source: "Nemotron-H" (arXiv 2504.03624).
+ * Nemotron-H: one mixer per layer. A layer with a feed-forward width is a feed-forward block with squared
+ * ReLU, one with KV heads is attention without positions, and any other is Mamba2. Source: "Nemotron-H"
+ * (arXiv 2504.03624).
  */
 export const NEMOTRON_H: Architecture = {
   allows: { layersDiffer: true, eitherEpsilon: true },
@@ -22,8 +23,8 @@ export const NEMOTRON_H: Architecture = {
 };
 
 /**
- * The same with a mixture of experts in place of each feed-forward, and one that all rows go through. Sources: "Nemotron 3 Nano"
- * and "Nemotron 3 Super" (NVIDIA, 2025 and 2026).
+ * Nemotron-H with experts and one shared expert in each feed-forward block. Sources: "Nemotron 3 Nano" and
+ * "Nemotron 3 Super" (NVIDIA, 2025 and 2026).
  */
 export const NEMOTRON_H_MOE: Architecture = {
   allows: { layersDiffer: true, eitherEpsilon: true, experts: true },
@@ -33,7 +34,7 @@ export const NEMOTRON_H_MOE: Architecture = {
   },
 };
 
-/** What a layer with a feed-forward's width adds to the residual, of normed rows. */
+/** Adds a feed-forward layer's output of normed rows to the residual. */
 type FeedForward = (
   b: PlanBuilder,
   x: Value,
@@ -63,7 +64,7 @@ function buildNemotronH(b: PlanBuilder, h: Hparams, feedForward: FeedForward): V
   return x;
 }
 
-/** A plain feed-forward. */
+/** Adds a dense feed-forward output with squared ReLU to the residual. */
 function activatedHalf(
   b: PlanBuilder,
   x: Value,
@@ -77,11 +78,11 @@ function activatedHalf(
 }
 
 interface NemotronMixture extends ExpertHparams {
-  /** Width of the expert that all rows go through. */
+  /** Width of the shared expert. */
   readonly shared: number;
-  /** Width of what the chosen experts read and make; undefined where that is the embedding's. */
+  /** Input and output width of the chosen experts; undefined where it is the embedding length. */
   readonly latent?: number;
-  /** Weights are divided by their sum. */
+  /** Whether weights are divided by their sum. */
   readonly divided: boolean;
   readonly scale: number;
 }
@@ -100,7 +101,9 @@ function readMixture(b: PlanBuilder, h: Hparams): NemotronMixture {
   };
 }
 
-/** The router reads whole rows; the experts that it chooses may read and make narrower ones. */
+/**
+ * Adds the output of the experts. The router reads whole rows, but experts may read and return narrower ones.
+ */
 function addMixture(
   b: PlanBuilder,
   x: Value,

@@ -22,9 +22,10 @@ import { isDrafting } from "../left_out.ts";
 import type { Rope } from "../parts/rope.ts";
 
 /**
- * Qwen3.5 and 3.6: layers of Gated DeltaNet, and every fourth of full attention with an output gate. The file has the
- * value heads in the order that pairs head h with key head h % keyHeads, the decay as -e^A, and 1 added to the norms.
- * Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers, models/qwen3_5.
+ * Qwen3.5 and 3.6: layers of Gated DeltaNet, and full attention with an output gate in every fourth layer.
+ * The file orders value heads so that head h reads key head h % keyHeads. It stores the decay as -e^A, and
+ * norm weights with 1 added. Sources: "Gated Delta Networks" (arXiv 2412.06464); Hugging Face transformers,
+ * models/qwen3_5.
  */
 export const QWEN35: Architecture = {
   hasDraftLayer,
@@ -35,13 +36,13 @@ export const QWEN35: Architecture = {
     }),
 };
 
-/** What a layer's feed-forward half adds to `addTo`, of x, which is normed. */
+/** Adds the feed-forward output of normed rows x to `addTo`. */
 export type FeedForward = (x: Value, addTo: Value, name: TensorName) => void;
 
-/** How the value heads stand that read a key head: by default in the order of `QWEN35`. */
+/** Order of the value heads that share a key head; by default `QWEN35`'s order. */
 type HeadOrder = Pick<DeltaShape, "inGroups">;
 
-/** The hybrid's layers, with that second half. */
+/** Builds the hybrid's layers with that feed-forward block. */
 export function buildHybrid(
   b: PlanBuilder,
   h: Hparams,
@@ -72,13 +73,13 @@ export function buildHybrid(
   return x;
 }
 
-/** A table of angles of the plan's. */
+/** One of the plan's rotary tables. */
 interface Turn {
   readonly table: number;
   readonly pairs: number;
 }
 
-/** Heads over a KV cache of their own. */
+/** Returns the shape of gated heads with a new KV cache. */
 function gatedHeads(b: PlanBuilder, h: Hparams): HeadShape {
   return {
     layer: b.kvLayer({ heads: h.headCountKv, headDim: h.keyLength }),
@@ -89,7 +90,7 @@ function gatedHeads(b: PlanBuilder, h: Hparams): HeadShape {
   };
 }
 
-/** Adds to `addTo` what attention makes of x, which is normed. */
+/** Adds the attention output of normed rows x to `addTo`. */
 function gatedAttention(
   b: PlanBuilder,
   x: Value,
@@ -112,7 +113,7 @@ function keysAndValues(h: Hparams, name: TensorName): Linear[] {
   return ["attn_k", "attn_v"].map((part) => ({ name: name(part), rows: h.headCountKv * h.keyLength }));
 }
 
-/** Without queries, keys and values are kept for rows to come. */
+/** Rotates queries and keys, and appends keys and values to the KV cache; without queries only the latter. */
 function turnAndKeep(
   b: PlanBuilder,
   qkv: readonly (Value | undefined)[],
@@ -154,11 +155,13 @@ function gatedDeltaNet(
 }
 
 /**
- * The layer behind the others, which drafts: of a token and the row before it, as the output norm leaves that, it makes a row that the
- * token after next is read from. Every step keeps its keys and values of all its tokens, and a draft continues from there: from rows of
- * the step before or, where it follows another draft, from that one's. The first token of all has zeros before it.
- * Sources: "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.2; what of the model's last row it reads and how tokens and
- * positions meet follows llama.cpp (qwen35).
+ * Builds the extra layer that drafts. From a token and the previous row after the output norm, it computes a
+ * row that predicts the token after next. Every step appends keys and values of all its tokens to this
+ * layer's cache.
+ * A draft continues from a row of the previous step, or of the previous draft. The first token has zeros as
+ * previous row.
+ * Sources: "DeepSeek-V3 Technical Report" (arXiv 2412.19437), section 2.2. The choice of the previous row,
+ * and the pairing of tokens and positions, follow llama.cpp (qwen35).
  */
 function draftLayer(
   b: PlanBuilder,
@@ -197,7 +200,7 @@ function draftLayer(
   });
 }
 
-/** Tensors without which there is no layer that drafts. */
+/** A file needs all these tensors to have a layer that drafts. */
 const DRAFT_TENSORS = [
   "nextn.eh_proj",
   "nextn.enorm",

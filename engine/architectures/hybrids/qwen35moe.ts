@@ -7,8 +7,8 @@ import { gatedSharedExpert } from "../parts/shared_experts.ts";
 import { buildHybrid, type FeedForward, hasDraftLayer } from "./qwen35.ts";
 
 /**
- * Qwen3.5's hybrid with experts: beside those that a row chooses, one that all rows go through, behind the sigmoid of a gate
- * of its own. Source: Hugging Face transformers, models/qwen3_5_moe.
+ * Qwen3.5's hybrid with experts and one shared expert, whose output a sigmoid gate scales. Source: Hugging
+ * Face transformers, models/qwen3_5_moe.
  */
 export const QWEN35MOE: Architecture = {
   allows: { experts: true },
@@ -16,7 +16,7 @@ export const QWEN35MOE: Architecture = {
   build: (b, h, rope) => buildHybrid(b, h, rope, hybridMixture(b, h)),
 };
 
-/** Experts that a row chooses and the one that all go through, as the file's keys have them. */
+/** Returns a feed-forward block of chosen experts and one gated shared expert, by the file's keys. */
 export function hybridMixture(b: PlanBuilder, h: Hparams): FeedForward {
   const experts = readExpertHparams(b.file, h);
   const shared = readSharedWidth(b.file, h);

@@ -5,8 +5,8 @@ import { buildHybrid } from "./qwen35.ts";
 import { hybridMixture } from "./qwen35moe.ts";
 
 /**
- * Qwen3-Next and Qwen3-Coder-Next: the hybrid with experts, whose value heads stand in the model's own order, those of a key head side by
- * side. Source: Hugging Face transformers, models/qwen3_next.
+ * Qwen3-Next and Qwen3-Coder-Next: the hybrid with experts. Value heads keep the model's order: those that
+ * share a key head are adjacent. Source: Hugging Face transformers, models/qwen3_next.
  */
 export const QWEN3NEXT: Architecture = {
   allows: { experts: true },
@@ -16,7 +16,10 @@ export const QWEN3NEXT: Architecture = {
   },
 };
 
-/** Converters wrote queries, keys, values and gates into one tensor at first, a key head's rows after another's. */
+/**
+ * Refuses early files: their converters wrote queries, keys, values and gates into one tensor, ordered by key
+ * head.
+ */
 function refuseRowsByHead(file: GgufFile): void {
   const name = "blk.0.ssm_in.weight";
   if (!file.tensors.has(name)) return;

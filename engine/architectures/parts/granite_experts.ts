@@ -8,8 +8,8 @@ import type { Residual } from "./mamba_hybrid.ts";
 import { type SharedExperts, sharedMixture } from "./shared_experts.ts";
 
 /**
- * Granite's: an expert is as wide as the feed-forward's key says. Files may have gate and up of the one that all rows go through as the
- * checkpoints do, in one tensor. Undefined where the model has none.
+ * Reads Granite's experts, each of the feed-forward key's width. The shared expert's gate and up may be one
+ * tensor, as in the checkpoints. Returns undefined where the model has no experts.
  */
 export function readGraniteExperts(
   file: GgufFile,
@@ -23,7 +23,7 @@ export function readGraniteExperts(
   return { count, used, feedForwardLength: h.feedForwardLength, shared, sharedFused };
 }
 
-/** Adds Granite's mixture of x, times the residual's factor. */
+/** Adds Granite's mixture of x, times the residual factor. */
 export function addGraniteMixture(
   b: PlanBuilder,
   x: Value,

@@ -7,15 +7,15 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend, type RopeOptions } from "../../plan/ops/rope_append.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** Query heads a KV head from which values are computed from rows in two planes. */
+/** Query heads per KV head from which values read rows in two planes. */
 const SHARED_BY = 2;
 
-/** A layer's heads, and how they attend. */
+/** A layer's heads and their attention. */
 export interface GroupedHeads {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Angles of `rotated` leading dimensions; without it heads have no positions. */
+  /** Angles of the `rotated` leading dimensions; without it heads have no positions. */
   readonly table?: Value;
   readonly rotated: number;
   /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
@@ -26,26 +26,26 @@ export interface GroupedHeads {
   readonly normsLast?: boolean;
   /** RMSNorm of all query heads together and of all key heads together, before rotation. */
   readonly rowNorms?: boolean;
-  /** LayerNorm of each query and key head, of which each has weights of its own, before rotation. */
+  /** LayerNorm of each query and key head, with weights per head, before rotation. */
   readonly headLayerNorms?: boolean;
-  /** Of the scores; by default one over the root of headDim. */
+  /** Factor on the scores; by default 1 / sqrt(headDim). */
   readonly scale?: number;
-  /** Tokens that a row sees, its own among them; by default all. */
+  /** Tokens that a row attends to, itself included; by default all. */
   readonly window?: number;
   /** q, k and v are one tensor. */
   readonly fused?: boolean;
-  /** Multiplies queries by their positions. */
+  /** Scales queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
-  /** Each head has a score that only takes weight. */
+  /** Each head has a sink: a score that takes attention weight but has no value. */
   readonly sinks?: boolean;
-  /** The bound that tanh keeps scores in. */
+  /** Bounds scores by tanh to this magnitude. */
   readonly softcap?: number;
-  /** What the heads have read is weighed, column by column, by sigmoids of the rows. */
+  /** Sigmoid gates, computed from the input rows, scale the output column by column. */
   readonly outputGate?: boolean;
 }
 
 /**
- * Attention of grouped heads over a cache of the layer's own, with the biases that the file has. Returns what the heads have read:
+ * Builds attention of grouped heads with a new KV cache, and the file's biases if any. Returns the output:
  * [rows, heads x headDim].
  */
 export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, name: TensorName): Value {
@@ -54,8 +54,8 @@ export function groupedAttention(b: PlanBuilder, x: Value, of: GroupedHeads, nam
   const rows = [heads, kvHeads, kvHeads].map((heads) => heads * headDim);
   const separate = ["attn_q", "attn_k", "attn_v"].map((part, i) => ({ name: name(part), rows: rows[i] }));
   const [q, k, v]: Linear[] = of.fused ? fused(name("attn_qkv"), rows) : separate;
-  // What rounding takes from values is felt most of all (docs/lab/2026-11.md, "Trained weights"); where heads share them, theirs is
-  // a small product.
+  // Rounding values costs the most accuracy (docs/lab/2026-11.md, "Trained weights"). Where heads share
+  // values, their product is small.
   const fine = SHARED_BY <= heads / kvHeads ? v.rows : 0;
   const gates = of.outputGate ? [{ name: name("attn_gate"), rows: q.rows }] : [];
   const made = linear(b, x, [q, k, { ...v, fine }, ...gates]);

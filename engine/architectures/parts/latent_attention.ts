@@ -11,26 +11,30 @@ import { ropeAppend } from "../../plan/ops/rope_append.ts";
 import type { TensorName } from "../architecture.ts";
 
 /**
- * Latent attention: all heads read one row a token, of `rotated` dimensions that have positions and `rank` that keys and values are made
- * of. Source: "DeepSeek-V2" (arXiv 2405.04434), section 2.1.
+ * Latent attention: all heads read one cached row per token. It has `rotated` dimensions with positions, and
+ * `rank` dimensions that keys and values are made from. Source: "DeepSeek-V2" (arXiv 2405.04434), section
+ * 2.1.
  */
 export interface LatentHeads {
   readonly heads: number;
   readonly rank: number;
   readonly rotated: number;
-  /** Of a query head, its rotated dimensions among them, and of what a head gives. */
+  /** Dimensions of a query head, including the rotated ones, and of a head's output. */
   readonly keyLength: number;
   readonly valueLength: number;
-  /** Of queries; 0 where they come from the rows themselves. */
+  /** Rank of the queries' low-rank product; 0 where one matrix makes them. */
   readonly queryRank: number;
   readonly eps: number;
-  /** Of the scores. */
+  /** Factor on the scores. */
   readonly scale: number;
 }
 
 const MAX_RANK = 65_536;
 
-/** Throws GgufError(GGUF_HPARAM) naming the key. Scores are by default divided by the root of the key length. */
+/**
+ * Reads the hyper-parameters of latent attention. The score factor defaults to 1 / sqrt(key length). Throws
+ * GgufError(GGUF_HPARAM) naming the key.
+ */
 export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   if (!keys.has("attention.key_length_mla")) {
@@ -67,15 +71,15 @@ export function readLatentHeads(file: GgufFile, h: Hparams): LatentHeads {
   };
 }
 
-/** Files of models without it leave the key out, or have 0. */
+/** Models without a query rank leave the key out, or set 0. */
 function readQueryRank(keys: ArchitectureKeys): number {
   const name = "attention.q_lora_rank";
   return keys.metadata.getCount(keys.name(name), 0) === 0 ? 0 : keys.count(name, MAX_RANK);
 }
 
 /**
- * What heads read, [rows, heads x valueLength]. Queries are taken to the latent rows, so that these alone are kept; what was read of them
- * becomes values afterwards.
+ * Returns the output of attention, [rows, heads x valueLength]. Queries are projected into the latent space,
+ * so the cache holds only latent rows; the result is projected back to values.
  */
 export function latentAttention(
   b: PlanBuilder,
@@ -96,7 +100,7 @@ export function latentAttention(
   const asked = of.queryRank === 0
     ? { name: name("attn_q"), rows: heads * of.keyLength }
     : { name: name("attn_q_a"), rows: of.queryRank };
-  // What rounding takes from values is felt most of all, and this row is the values of all heads.
+  // Rounding values costs the most accuracy, and this row holds the values of all heads.
   const [latent, place] = fused(name("attn_kv_a_mqa"), [rank, rotated]);
   const [q, made, turned] = linear(b, x, [asked, { ...latent, fine: rank }, place]);
   const key = join(b, turned, rmsNorm(b, made, name("attn_kv_a_norm"), eps));
@@ -119,7 +123,7 @@ export function latentAttention(
   });
 }
 
-/** [rows, heads x keyLength], the rotated dimensions of each head behind the others. */
+/** Returns queries, [rows, heads x keyLength], with each head's rotated dimensions last. */
 function queriesOf(
   b: PlanBuilder,
   q: Value,

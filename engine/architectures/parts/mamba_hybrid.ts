@@ -1,4 +1,4 @@
-/** What hybrids of Mamba2 and attention have in common: their mixers, each up to the residual. */
+/** Mixers shared by hybrids of Mamba2 and attention. */
 import type { Hparams, LayerShape } from "../../gguf/hparams.ts";
 import type { MambaHparams } from "../../gguf/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
@@ -11,14 +11,15 @@ import { mambaState } from "../../plan/plan.ts";
 import { groupedAttention } from "./grouped_attention.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** Where a mixer's results go: so many times to a value. */
+/** The value that a mixer's output is added to, times a factor. */
 export interface Residual {
   readonly addTo: Value;
   readonly times?: number;
 }
 
 /**
- * A layer of Mamba2 over normed rows x, whose results are normed in their groups unless it says otherwise. The file has the decay as -e^A. Sources: "Transformers are SSMs" (arXiv 2405.21060),
+ * Adds a Mamba2 layer's output of normed rows x to the residual. The output is normed per group unless
+ * `normed` is false. The file stores the decay as -e^A. Sources: "Transformers are SSMs" (arXiv 2405.21060),
  * section 7; Hugging Face transformers, models/mamba2.
  */
 export function mixMamba2(
@@ -31,7 +32,7 @@ export function mixMamba2(
 ): void {
   const heads = { ...m, layer: b.stateLayer(mambaState(m)) };
   const inner = m.heads * m.headDim;
-  // Side by side: gates, channels, what these are written and read by, step sizes.
+  // Columns side by side: gates, channels, the state's write and read vectors, step sizes.
   const [rows] = linear(b, x, [{ name: name("ssm_in"), rows: mambaColumns(m) }]);
   convolveChannels(b, rows, name("ssm_conv1d"), heads);
   mamba2(b, rows, { decay: name("ssm_a"), skip: name("ssm_d"), bias: name("ssm_dt.bias") }, heads);
@@ -42,9 +43,9 @@ export function mixMamba2(
   linear(b, out, [{ name: name("ssm_out"), rows: residual.addTo.columns, ...residual }]);
 }
 
-/** What a layer of attention is beside its heads. */
+/** Options of an attention layer beyond its heads. */
 export interface AttentionOptions {
-  /** What scores are multiplied by. */
+  /** Factor on the scores. */
   readonly scale: number;
   /** Rotary angles; absent where heads have no positions. */
   readonly table?: Value;
@@ -52,7 +53,7 @@ export interface AttentionOptions {
   readonly interleaved?: boolean;
 }
 
-/** Attention of normed rows x, with the biases that the file has. */
+/** Adds the attention output of normed rows x to the residual, with the file's biases if any. */
 export function mixAttention(
   b: PlanBuilder,
   x: Value,

@@ -8,7 +8,7 @@ import { route, type RouteOptions } from "../../plan/ops/route.ts";
 import type { Activation, Chosen } from "../../plan/plan.ts";
 import type { TensorName } from "../architecture.ts";
 
-/** What an expert computes: by default a gated unit, whose gate's activation is by default SiLU. */
+/** What an expert computes: by default a gated unit with SiLU. */
 export type ExpertUnit =
   | { readonly activation?: Activation; readonly ungated?: false }
   /** down(activation(up x)). */
@@ -18,8 +18,9 @@ export type ExpertUnit =
 export type MixtureOptions = Omit<RouteOptions, "used"> & ExpertUnit;
 
 /**
- * A feed-forward half of experts: each row of x, which is normed, goes through those that its router chooses. Gates and what
- * they gate come as two tensors, or as one that has both. It is added to the residual `to`, or comes as a new value of so many columns.
+ * Builds a feed-forward block of experts: each row of x, which is normed, passes the experts that its router
+ * chooses. Gate and up are one tensor or two. The output is added to the residual `to`, or returned as a new
+ * value of `to` columns.
  */
 export function mixture(
   b: PlanBuilder,
@@ -32,7 +33,7 @@ export function mixture(
   return experts(b, x, to, router(b, x, e, name, options), e, name, options);
 }
 
-/** The experts that rows of x choose. */
+/** Returns the experts that each row of x chooses. */
 export function router(
   b: PlanBuilder,
   x: Value,
@@ -40,12 +41,14 @@ export function router(
   name: TensorName,
   weighed: Omit<RouteOptions, "used"> = {},
 ): Chosen {
-  // A choice hangs on small differences: a router in blocks reads x in two planes.
+  // Small differences decide the choice, so a router with quantized weights reads x in two planes.
   const [logits] = linear(b, x, [{ name: name("ffn_gate_inp"), rows: e.count, fine: e.count }]);
   return route(b, logits, { ...weighed, used: e.used });
 }
 
-/** What the chosen experts make of x, added to the residual `to`, or as a new value of so many columns. */
+/**
+ * Returns the chosen experts' output for x: added to the residual `to`, or as a new value of `to` columns.
+ */
 export function experts(
   b: PlanBuilder,
   x: Value,

@@ -4,32 +4,35 @@ import type { Hparams, RopeScaling } from "../../gguf/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { RopeAngles } from "../../plan/plan.ts";
 
-/** Tensors that divide the rotary frequencies: Llama 3's, and LongRoPE's for contexts beyond the original one and up to it. */
+/**
+ * Tensors that divide the rotary frequencies: Llama 3's, and LongRoPE's for contexts above the original one
+ * and up to it.
+ */
 const FACTORS = {
   all: "rope_freqs.weight",
   long: "rope_factors_long.weight",
   short: "rope_factors_short.weight",
 } as const;
 
-/** The values of those tensors that a file has. */
+/** Values of these tensors, where the file has them. */
 export type RopeFactors = { readonly [name in keyof typeof FACTORS]?: Float32Array };
 
 export function isRopeFactors(tensor: string): boolean {
   return Object.values<string>(FACTORS).includes(tensor);
 }
 
-/** What a layer's rotation may have of its own. */
+/** Rotation settings that a layer may override. */
 export interface AngleOptions {
   /** Dimensions of a head that are rotated. */
   readonly dimensions?: number;
   readonly base?: number;
-  /** Whether `rope.scaling.*` counts; by default it does. */
+  /** Whether `rope.scaling.*` applies; by default it does. */
   readonly scaled?: boolean;
-  /** Whether the file's factors count; by default they do. */
+  /** Whether the file's factor tensors apply; by default they do. */
   readonly factors?: boolean;
 }
 
-/** The rotary positions of a model, by which its layers make their tables. */
+/** A model's rotary positions, from which layers make their tables. */
 export class Rope {
   constructor(private readonly h: Hparams, private readonly factors: RopeFactors = {}) {
     const { long, short } = factors;
@@ -39,7 +42,7 @@ export class Rope {
     throw new GgufError("GGUF_HPARAM", "missing; LongRoPE needs it beside the other", { field });
   }
 
-  /** base^(-2i / n), scaled, over the file's factors. */
+  /** Returns the angles: base^(-2i / n), scaled, and divided by the file's factors. */
   angles(options: AngleOptions = {}): RopeAngles {
     const { h, factors: { all, long, short } } = this;
     const { dimensions = h.ropeDimensionCount, base = h.ropeFreqBase, scaled = true, factors = true } =
@@ -68,8 +71,8 @@ function frequencies(n: number, base: number, scaling: RopeScaling, factors?: Fl
 type Yarn = RopeScaling & { type: "yarn" };
 
 /**
- * How much of its own frequency each pair keeps: all where it turns more often than `betaFast` in the original context,
- * nothing where it turns less than `betaSlow`. Source: "YaRN" (arXiv 2309.00071), section 3.2.
+ * Returns the share of its own frequency that each pair keeps: 1 for pairs that turn more than `betaFast`
+ * times in the original context, 0 below `betaSlow`. Source: "YaRN" (arXiv 2309.00071), section 3.2.
  */
 function yarnShares(n: number, base: number, { betaFast, betaSlow, originalContext }: Yarn) {
   const pairThatTurns = (times: number) =>
@@ -79,14 +82,17 @@ function yarnShares(n: number, base: number, { betaFast, betaSlow, originalConte
   return (i: number) => 1 - Math.min(1, Math.max(0, (i - low) / Math.max(0.001, high - low)));
 }
 
-/** YaRN's temperature, section 3.3, as a factor on both queries and keys; a log multiplier takes it back, in part or whole. */
+/**
+ * Returns YaRN's temperature (section 3.3) as a factor on both queries and keys. A log multiplier cancels it
+ * partly or wholly.
+ */
 function yarnMagnitude(scaling: RopeScaling): number {
   if (scaling.type !== "yarn" || scaling.factor <= 1) return 1;
   const magnitude = (multiplier: number) => 0.1 * multiplier * Math.log(scaling.factor) + 1;
   return magnitude(1) / magnitude(scaling.logMultiplier);
 }
 
-/** The values of the file's tensors of factors. Throws GgufError for a shape or type that they cannot have. */
+/** Reads the file's rotary factor tensors. Throws GgufError for a wrong shape or type. */
 export async function readFactors(file: GgufFile, h: Hparams): Promise<RopeFactors> {
   const read: Record<string, Float32Array> = {};
   for (const [key, name] of Object.entries(FACTORS)) {

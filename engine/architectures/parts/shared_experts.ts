@@ -9,18 +9,18 @@ import type { TensorName } from "../architecture.ts";
 import type { Residual } from "./mamba_hybrid.ts";
 import { mixture, type MixtureOptions } from "./mixture.ts";
 
-/** Experts that rows choose, and beside them some that every row goes through. */
+/** Chosen experts and shared experts, which every row passes. */
 export interface SharedExperts extends ExpertHparams {
-  /** Width of those that every row goes through, side by side as one; 0 where there are none. */
+  /** Width of all shared experts as one wide expert; 0 where there are none. */
   readonly shared: number;
-  /** Gate and up of those are one tensor, which is called as up is. */
+  /** Gate and up of the shared experts are one tensor, named like up. */
   readonly sharedFused?: boolean;
 }
 
-/** Of those that every row goes through. */
+/** Limit for the shared experts' width. */
 export const MAX_SHARED_WIDTH = 1_048_576;
 
-/** The width of as many as the file counts, each of that width. */
+/** Returns the shared experts' width together: the file's count times `each`. */
 export function countedWidth(keys: ArchitectureKeys, each: number): number {
   const name = "expert_shared_count";
   const count = keys.metadata.getCount(keys.name(name));
@@ -29,7 +29,10 @@ export function countedWidth(keys: ArchitectureKeys, each: number): number {
   return count * each;
 }
 
-/** The width that the file says they have together; where it has their number alone, each is as wide as the others. */
+/**
+ * Returns the shared experts' width that the file states; where it only has their count, the count times
+ * `each`.
+ */
 export function statedWidth(keys: ArchitectureKeys, each: number): number {
   const length = "expert_shared_feed_forward_length";
   const count = keys.metadata.getCount(keys.name("expert_shared_count"), 0);
@@ -38,7 +41,7 @@ export function statedWidth(keys: ArchitectureKeys, each: number): number {
   return shared;
 }
 
-/** How the file says that the chosen experts are weighed. */
+/** Reads from the file how chosen experts are weighed. */
 export function readWeighed(keys: ArchitectureKeys): Pick<RouteOptions, "divided" | "scale"> {
   return {
     divided: keys.metadata.getBoolean(keys.name("expert_weights_norm"), false),
@@ -46,14 +49,15 @@ export function readWeighed(keys: ArchitectureKeys): Pick<RouteOptions, "divided
   };
 }
 
-/** What a layer's choice adds to the scores, where the file has it. */
+/** Returns the tensor that biases a layer's choice of experts; undefined where the file has none. */
 export function biasOfChoice(b: PlanBuilder, name: TensorName): string | undefined {
   const bias = name("exp_probs_b.bias");
   return b.file.tensors.has(bias) ? bias : undefined;
 }
 
 /**
- * What the chosen experts make of x, and those that every row goes through: added to a residual, or a new value of so many columns.
+ * Returns the chosen and shared experts' output for x: added to a residual, or as a new value of `to`
+ * columns.
  */
 export function sharedMixture(
   b: PlanBuilder,
@@ -71,7 +75,7 @@ export function sharedMixture(
   return feedForward(b, x, experts.shared, called, residual);
 }
 
-/** Adds what the expert that all rows go through makes of x, times the sigmoid of a product with each row. */
+/** Adds the shared expert's output for x, times a sigmoid gate computed from each row. */
 export function gatedSharedExpert(
   b: PlanBuilder,
   x: Value,
@@ -84,7 +88,7 @@ export function gatedSharedExpert(
   gate(b, weight, result, { activation: "sigmoid", addTo });
 }
 
-/** A feed-forward half of x by SwiGLU: added to a residual, or a new value of so many columns. */
+/** Returns a SwiGLU feed-forward output for x: added to a residual, or as a new value of `to` columns. */
 export function feedForward(
   b: PlanBuilder,
   x: Value,

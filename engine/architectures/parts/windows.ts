@@ -5,20 +5,23 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { GroupedHeads } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
 
-/** One layer in so many has no window, the last of them. */
+/** Layers per period. The last layer of a period has no window. */
 const PERIOD = 4;
 
-/** What a layer's heads see, and are turned by. */
+/** Window and rotary table of a layer's heads. */
 export type Sight = Pick<GroupedHeads, "table" | "window">;
 
-/** The keys of a file that must have a window. */
+/** Returns the file's keys. Throws GgufError where it has no window. */
 export function windowed({ file }: PlanBuilder): ArchitectureKeys {
   const keys = ArchitectureKeys.of(file.metadata);
   if (keys.window() === 0) keys.refuse("attention.sliding_window", "0", "at least 1");
   return keys;
 }
 
-/** Tokens that a row of each layer sees, its own among them; 0 is all. `pattern` is what counts where the file has no array. */
+/**
+ * Returns the window of each layer in tokens, the row itself included; 0 is none. `pattern` applies where the
+ * file has no array.
+ */
 export function readWindows(
   keys: ArchitectureKeys,
   h: Hparams,
@@ -34,8 +37,8 @@ export function readWindows(
 }
 
 /**
- * Of layers that take no part in YaRN where they have a window. The key `magnitude` is the checkpoint's `attention_factor`, which is all that
- * cosine and sine are multiplied by, YaRN's own among it.
+ * Returns each layer's window and table, where layers with a window do not use YaRN. The key `magnitude` is
+ * the checkpoint's `attention_factor`: the whole factor on cosine and sine, YaRN's included.
  */
 export function windowedSights(b: PlanBuilder, h: Hparams, rope: Rope, magnitude: string): Sight[] {
   const keys = ArchitectureKeys.of(b.file.metadata);
