@@ -20,59 +20,68 @@ import type {
   TensorId,
 } from "./plan.ts";
 
-/** What the rows of each of several matrices in a tensor come in, so that it begins with a panel of any instruction set. */
+/**
+ * Rows per stacked matrix come in multiples of this, so that each matrix begins with a whole panel on every
+ * instruction set.
+ */
 const STACKED_ROWS = 16;
 
-/** The type whose matrices come with a number that their values are multiplied by, or one an expert. */
+/** The tensor type whose matrices come with factors on their values: one per matrix, or one per expert. */
 const WITH_FACTORS: TensorType = "NVFP4";
 
-/** What the names of buffers say of their form. */
+/** Suffix of a buffer's name for each form. */
 const SUFFIXES: Readonly<Record<BufferForm, string>> = { float: "", quant: ".q8", fine: ".q15" };
 
-/** Activations on their way through a model. Which forms they take is settled by who reads them. */
+/** Activations that flow through a model. The ops that read them determine their forms. */
 export class Value {
-  /** Grows until the plan is finished: an op that writes the value keeps this object, one that reads it a copy. */
+  /**
+   * Grows until the plan is finished. The op that writes the value keeps this object; ops that read it keep a
+   * copy.
+   */
   readonly forms: { float?: BufferId; quant?: BufferId; fine?: BufferId } = {};
   constructor(readonly name: string, readonly rows: BufferRows, readonly columns: number) {}
 }
 
-/** Rows of a tensor that holds several matrices one below the other: those from `first` on, of `of`. */
+/** One of several matrices stacked in a tensor: its rows start at `first`, of `of` rows in total. */
 export interface RowsOf {
   readonly name: string;
   readonly first: number;
   readonly of: number;
-  /** The matrices lie behind each other, all of as many rows: the tensor has a dimension more. */
+  /** The tensor has a third dimension, and all matrices have the same number of rows. */
   readonly stacked?: boolean;
 }
 
 /**
- * Collects a plan's ops, buffers and tensors. Architectures call the functions beside the ops (`ops/*.ts`), which call
- * this. Every tensor is looked up with the shape that the hyper-parameters demand: a missing one, or one of another
- * shape, is a GgufError that names it.
+ * Collects a plan's ops, buffers and tensors. Architectures call the functions beside the ops (`ops/*.ts`),
+ * which call this builder. Every tensor is looked up with the shape that the hyper-parameters demand. A
+ * missing tensor, or one of another shape, throws a GgufError that names it.
  */
 export class PlanBuilder {
   readonly #tensors: PlanTensor[] = [];
   readonly #tensorIds = new Map<string, TensorId>();
-  /** The file's tensors that are read, in whole or in part. */
+  /** Tensors of the file that ops read, in whole or in part. */
   readonly #read = new Set<string>();
   readonly #buffers: PlanBuffer[] = [];
   readonly #ops: PlanOp[] = [];
-  /** Values that come into being as floats: a quantised form takes an op of its own. */
+  /** Values that are written as floats only. Their quantized form needs a separate op. */
   readonly #floatOnly = new Set<Value>();
-  /** Tensors of the file that the model is right to be computed without. */
+  /** Match tensors of the file that the model correctly does not use. */
   readonly #leftOut: ((name: string) => boolean)[] = [];
   readonly #kvLayers: Omit<KvLayer, "group">[] = [];
   readonly #rope: RopeAngles[] = [];
   readonly #states: StateLayer[] = [];
-  /** Names of those that matrices are multiplied by. */
+  /** Names of factor tensors. */
   readonly #factors = new Set<string>();
-  /** Write the ops behind all others. */
+  /** Callbacks that add ops after all others. */
   readonly #ends: (() => void)[] = [];
 
   readonly drafts: boolean;
   readonly fine: boolean;
 
-  /** `drafts`: with the layer that drafts tokens, of files that have one. `fine`: all blocks of weights read activations in two planes. */
+  /**
+   * `drafts` adds the layer that drafts tokens; the file must have one. `fine` makes all products with
+   * quantized weights read activations in two planes.
+   */
   constructor(readonly file: GgufFile, { drafts = false, fine = false } = {}) {
     this.drafts = drafts;
     this.fine = fine;
@@ -82,12 +91,12 @@ export class PlanBuilder {
     this.#ops.push(op);
   }
 
-  /** A new value, which its op writes in whatever forms its readers want. */
+  /** Returns a new value. Its op writes the forms that its readers need. */
   value(name: string, rows: BufferRows, columns: number): Value {
     return new Value(name, rows, columns);
   }
 
-  /** A new value, which its op writes as floats. */
+  /** Returns a new value that its op writes as floats. */
   floats(name: string, rows: BufferRows, columns: number): Value {
     const value = new Value(name, rows, columns);
     this.#floatOnly.add(value);
@@ -95,12 +104,15 @@ export class PlanBuilder {
     return value;
   }
 
-  /** Makes the value available as floats. */
+  /** Ensures that the value exists as floats. Returns the buffer. */
   asFloat(value: Value): BufferId {
     return value.forms.float ??= this.#buffer(value, "float");
   }
 
-  /** The value's floats, to be changed in place: what was quantised of them before is no form of the value any more. */
+  /**
+   * Returns the value's float buffer for an update in place. Earlier quantized forms of the value become
+   * invalid.
+   */
   update(value: Value): BufferId {
     if (this.#floatOnly.has(value)) {
       delete value.forms.quant;
@@ -109,36 +121,36 @@ export class PlanBuilder {
     return this.asFloat(value);
   }
 
-  /** Makes the value available in two planes. */
+  /** Ensures that the value exists in two planes. Returns the buffer. */
   asFine(value: Value): BufferId {
     return this.#asBlocks(value, "fine");
   }
 
-  /** Makes x available in the form that the matrix's kernels read; returns the matrix. */
+  /** Ensures that x exists in the form that the matrix's kernels read. Returns the matrix. */
   operand(x: Value, matrix: TensorId): TensorId {
     if (this.readsFloats(matrix)) this.asFloat(x);
     else this.#asBlocks(x, this.fine ? "fine" : "quant");
     return matrix;
   }
 
-  /** The same for experts' matrices, which read blocks in one plane. */
+  /** Like `operand`, for experts' matrices, which read blocks in one plane. */
   expertOperand(x: Value, matrix: TensorId): TensorId {
     if (this.readsFloats(matrix)) this.asFloat(x);
     else this.#asBlocks(x, "quant");
     return matrix;
   }
 
-  /** The value's floats and blocks, for ops whose blocks are all in one plane or all in two. */
+  /** Returns the value's floats and blocks, for ops that read all blocks in one plane, or all in two. */
   blocksOf({ forms: { float, quant, fine } }: Value): Forms {
     return this.fine ? { float, fine } : { float, quant };
   }
 
-  /** Whether the matrix's kernels read floats, and not 8-bit blocks. */
+  /** Whether the matrix's kernels read floats instead of 8-bit blocks. */
   readsFloats(matrix: TensorId): boolean {
     return FORMATS[this.#tensors[matrix].info.type].float;
   }
 
-  /** A matrix, or rows of one; one of a single row may come as a vector. */
+  /** Adds a matrix, or rows of one. A single-row matrix may be a vector in the file. */
   matrix(tensor: string | RowsOf, columns: number, rows: number): TensorId {
     if (typeof tensor === "string") {
       const isVector = rows === 1 && this.file.tensors.get(tensor)?.shape.length === 1;
@@ -151,12 +163,12 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "matrix", columns, rows, factors: this.#factorsOf(whole, 1) });
   }
 
-  /** A tensor of `count` matrices, one an expert. */
+  /** Adds a tensor of `count` matrices, one per expert. */
   experts(name: string, columns: number, rows: number, count: number): TensorId {
     return this.#stacked("an expert", name, [columns, rows, count], count);
   }
 
-  /** A tensor of `count` matrices of which every row reads all. */
+  /** Adds a tensor of `count` matrices that every row reads. */
   matrices(name: string, columns: number, rows: number, count: number): TensorId {
     return this.#stacked("a matrix", name, [columns, rows, count]);
   }
@@ -177,7 +189,10 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "matrix", columns, rows: count * rows, experts, factors });
   }
 
-  /** What a matrix's values are multiplied by, of a type that files have such numbers for; not where an op has read them already. */
+  /**
+   * Returns the tensor of factors on a matrix's values; undefined for other types, or where an op already
+   * reads that tensor.
+   */
   #factorsOf({ name, type }: TensorInfo, count: number): TensorInfo | undefined {
     const factors = name.replace(/weight$/, "scale");
     const isRead = this.#read.has(factors) && !this.#factors.has(factors);
@@ -189,19 +204,22 @@ export class PlanBuilder {
     return requireFloats(this.file, factors, [count]);
   }
 
-  /** A tensor that is kept as f32, whatever its shape. */
+  /** Adds a tensor of any shape that is stored as f32. */
   vector(name: string, ...shape: number[]): TensorId {
     const length = shape.reduce((product, n) => product * n, 1);
     const info = requireTensor(this.file, name, shape);
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** What is added to the products of a matrix; of experts, a vector each. Undefined where the file has none. */
+  /** Adds the bias on a matrix's products, for experts one vector each; undefined where the file has none. */
   bias(name: string, ...shape: number[]): TensorId | undefined {
     return this.file.tensors.has(`${name}.bias`) ? this.vector(`${name}.bias`, ...shape) : undefined;
   }
 
-  /** That part of a bias which belongs to one of several matrices in a tensor, where the file has one. */
+  /**
+   * Adds the part of a bias that belongs to one of several stacked matrices; undefined where the file has
+   * none.
+   */
   biasPart(rows: RowsOf, length: number): TensorId | undefined {
     const name = `${rows.name}.bias`;
     if (!this.file.tensors.has(name)) return undefined;
@@ -209,32 +227,32 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** The place in the KV cache of a layer that keeps keys and values of such heads. */
+  /** Adds a layer to the KV cache. Returns its index. */
   kvLayer(layer: Omit<KvLayer, "group">): number {
     return this.#kvLayers.push(layer) - 1;
   }
 
-  /** Adds a table of angles a position; returns its place among them. */
+  /** Adds a rotary table. Returns its index. */
   ropeTable(angles: RopeAngles): number {
     return this.#rope.push(angles) - 1;
   }
 
-  /** The place among the recurrent states of a layer that carries this. */
+  /** Adds a layer to the recurrent states. Returns its index. */
   stateLayer(layer: StateLayer): number {
     return this.#states.push(layer) - 1;
   }
 
-  /** Says that tensors of these names are no part of what is computed. */
+  /** Marks tensors with these names as not used by the model. */
   leaveOut(matches: (name: string) => boolean): void {
     this.#leftOut.push(matches);
   }
 
-  /** Has ops written behind all others. */
+  /** Registers a callback that adds ops after all others. */
   atEnd(write: () => void): void {
     this.#ends.push(write);
   }
 
-  /** The plan; refuses a file with tensors that no op reads and that were not left out. */
+  /** Returns the plan. Throws GgufError where the file has tensors that are neither read nor left out. */
   finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">): Plan {
     for (const write of this.#ends) write();
     this.#refuseUnread(head.architecture);
@@ -285,15 +303,17 @@ export class PlanBuilder {
   }
 }
 
-/** What the name of a part of a tensor ends with. */
+/** Suffix in the name of a tensor's part. */
 const PART = /\[\d+:\d+\]$/;
 
-/** What the file calls a plan's tensor, which may be a part of one. */
+/** Returns the name in the file of a plan's tensor, which may be part of one. */
 export function wholeName(name: string): string {
   return name.replace(PART, "");
 }
 
-/** Consecutive rows, or values, of a tensor, as if they were one: in the file they stand in a row. */
+/**
+ * Returns consecutive rows, or values, of a tensor as a tensor of its own. They are contiguous in the file.
+ */
 function rowsOf(whole: TensorInfo, { first, of }: RowsOf, shape: readonly number[]): TensorInfo {
   const rows = shape.at(-1)!;
   const rowBytes = whole.byteLength / of;

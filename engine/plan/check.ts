@@ -2,8 +2,8 @@ import { buffersOf } from "./ops/registry.ts";
 import type { BufferId, Plan } from "./plan.ts";
 
 /**
- * That every op finds its buffers in the form that its operands say, and reads none that no earlier op has written: what
- * goes wrong where an op or an architecture is new. Throws TypeError.
+ * Checks that every op's buffers have the forms of its operands, and that an earlier op wrote each buffer
+ * before it is read. Catches mistakes in new ops and architectures. Throws TypeError.
  */
 export function checkBuffers(plan: Plan): void {
   const written = new Set<BufferId>();

@@ -2,46 +2,52 @@ import { FORMATS } from "../gguf/formats.ts";
 import { buffersOf, choiceOf, isPooling, kindOf, mainOps, type PlanOp, productsOf } from "./ops/registry.ts";
 import { type Choice, kvBytesPerLayer, type Plan, type PlanTensor, stateBytes } from "./plan.ts";
 
-/** Operations of matrices, a multiply-add being two, by the arithmetic that the weights' format is computed in. */
+/** Arithmetic operations of matrices by type of arithmetic. A multiply-add counts as two. */
 export interface Operations {
   readonly int8: number;
   readonly float: number;
 }
 
-/** What a plan's matrices cost: the part of a step that grows with neither its rows nor their context, and the rest. */
+/** Bytes and operations of a plan's matrices, split by what they grow with. */
 export interface PlanCost {
-  /** Packed bytes of the matrices that every step reads once. */
+  /** Packed bytes of matrices that every step reads once. */
   readonly weightBytes: number;
-  /** Packed bytes of all experts' matrices, of which a step reads those that its rows choose. */
+  /** Packed bytes of all experts' matrices. A step reads the experts that its rows choose. */
   readonly experts: readonly (Choice & { readonly bytes: number })[];
-  /** Packed bytes of those that a step reads in which some row wants logits. */
+  /** Packed bytes of matrices that only steps with logits read. */
   readonly logitsWeightBytes: number;
-  /** Operations for each row of the step, and for each row that wants logits. */
+  /** Operations per row of the step, and per row with logits. */
   readonly row: Operations;
   readonly logitsRow: Operations;
-  /** Bytes that attention reads for each token of context; layers with a window read a bounded number and are left out. */
+  /**
+   * Bytes that attention reads per token of context, without layers with a window: those read a bounded
+   * number.
+   */
   readonly kvBytesPerToken: number;
-  /** Bytes of recurrent state that each sequence's part of a step reads, and writes. */
+  /** Bytes of recurrent state that a step reads, and also writes, per sequence. */
   readonly stateBytes: number;
 }
 
-/** What one step has to do. */
+/** The amount of work in one step. */
 export interface StepWork {
   readonly rows: number;
   readonly logitRows: number;
-  /** Tokens of context that are read, over all sequences. */
+  /** Context tokens read, summed over all sequences. */
   readonly kvTokens: number;
   readonly sequences: number;
 }
 
-/** What the machine can do at best: 10^9 bytes and 10^9 operations a second. */
+/** The machine's peak rates, in 10^9 bytes and 10^9 operations a second. */
 export interface MachineLimits {
   readonly readGbps: number;
   readonly int8Gops: number;
   readonly f32Gflops: number;
 }
 
-/** Counts bytes and multiply-adds op by op; those for pooled sequences, one a text, and those of drafts are left out. `packedBytes` says what a matrix takes in memory. */
+/**
+ * Counts bytes and multiply-adds op by op, without ops for pooling (once per text) and for drafts.
+ * `packedBytes` returns a matrix's bytes in memory.
+ */
 export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number): PlanCost {
   const bytes = { step: 0, logits: 0 };
   const experts: (Choice & { bytes: number })[] = [];
@@ -65,8 +71,8 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
 }
 
 /**
- * Seconds that a step takes at least: what it reads over the bandwidth, or what its matrices compute over the peak of
- * their arithmetic, whichever is more. Attention's own arithmetic and what norms and activations move are left out.
+ * Returns the least seconds that a step can take: the larger of bytes over bandwidth and matrix operations
+ * over peak rate. Attention's arithmetic and the traffic of norms and activations are not counted.
  */
 export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits): number {
   const bytes = cost.weightBytes + expertBytes(cost, work.rows) +
@@ -78,28 +84,28 @@ export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits)
   return Math.max(bytes / limits.readGbps, arithmetic) / 1e9;
 }
 
-/** Bytes that an op reads for each token of an unbounded context. */
+/** Returns the bytes that an op reads per token of context; 0 with a window. */
 function contextBytes({ kv }: Plan, op: PlanOp): number {
   const work = kindOf(op).context?.(op);
   return work && work.window === undefined ? kvBytesPerLayer(kv.type, kv.layers[work.cache]) : 0;
 }
 
-/** Packed bytes of the experts that a step of so many rows reads, where each expert is as likely to be chosen as any. */
+/** Returns the packed bytes of experts that a step of `rows` rows reads, if each expert is equally likely. */
 export function expertBytes({ experts }: Pick<PlanCost, "experts">, rows: number): number {
   return experts.reduce((sum, { bytes, ...choice }) => sum + bytes * shareRead(choice, rows), 0);
 }
 
-/** Packed bytes of the matrices that a step of one token reads, which is asked for its logits. */
+/** Returns the packed bytes of matrices that a step of one token with logits reads. */
 export function activeBytes(cost: PlanCost): number {
   return cost.weightBytes + expertBytes(cost, 1) + cost.logitsWeightBytes;
 }
 
-/** The share of the experts that some of so many rows choose; of matrices that all rows read, 1. */
+/** Returns the share of experts that `rows` rows read; 1 for matrices that all rows read. */
 export function shareRead(choice: Choice | undefined, rows: number): number {
   return 1 - (1 - shareOf(choice)) ** rows;
 }
 
-/** The share of the experts that a row chooses; of matrices that all rows read, 1. */
+/** Returns the share of experts that one row reads; 1 for matrices that all rows read. */
 export function shareOf(choice: Choice | undefined): number {
   return choice ? choice.used / choice.count : 1;
 }
@@ -110,14 +116,17 @@ function addExperts(to: (Choice & { bytes: number })[], { count, used }: Choice,
   else to.push({ count, used, bytes });
 }
 
-/** A matrix that is read whole, and the rows that it is multiplied by; of experts, how many of them each row chooses. */
+/** A matrix that is read whole and the rows it multiplies; for experts also how many each row chooses. */
 interface MatrixRead {
   readonly tensor: PlanTensor;
   readonly rows: WorkedRows;
   readonly choice?: Choice;
 }
 
-/** All but the embedding's look-up. An op may name a tensor twice, that has the rows of a gate and of what it gates. */
+/**
+ * Returns all matrices except the embedding, which is only looked up. An op may name one tensor twice, when
+ * it has both gate and up.
+ */
 function matricesRead(plan: Plan): MatrixRead[] {
   return mainOps(plan).flatMap((op) =>
     [...new Set(productsOf(op))].map((id) => ({
@@ -128,10 +137,10 @@ function matricesRead(plan: Plan): MatrixRead[] {
   );
 }
 
-/** All rows of a step, those whose logits are wanted, or one for each sequence that is pooled. */
+/** All rows of a step, the rows with logits, or one row per pooled sequence. */
 type WorkedRows = "step" | "logits" | "pools";
 
-/** Which rows an op works for. */
+/** Returns the rows that an op computes. */
 export function rowsOf(plan: Plan, op: PlanOp): WorkedRows {
   if (isPooling(plan, op)) return "pools";
   const read = buffersOf(op).find(({ access }) => access !== "write");

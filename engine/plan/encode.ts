@@ -9,7 +9,10 @@ const VERSION = 15;
 const ROW_CODES = { step: 0, logits: 1, pools: 3 };
 const BUFFER_FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
-/** A plan as the words that rust-kernels/src/program reads; the two change together, with VERSION. */
+/**
+ * Encodes a plan as the words that rust-kernels/src/program reads. Change both together, and VERSION with
+ * them.
+ */
 export function encodePlan(plan: Plan, options: CompileOptions): Uint8Array<ArrayBuffer> {
   const scratch = planScratch(plan, options.maxRows, options.maxLogitRows);
   const w = new WordWriter(65536);

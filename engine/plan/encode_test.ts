@@ -5,7 +5,7 @@ import { type Forms, withKvType } from "./plan.ts";
 import { planScratch } from "./scratch.ts";
 import { smallHybrid, smallLfm2, smallMambaHybrid, smallTransformer } from "./testing.ts";
 
-/** Reads an encoded plan back, in the order that rust-kernels/src/program/ and ops/ has. */
+/** Decodes a plan in the word order of rust-kernels/src/program/ and ops/. */
 class Reader {
   #at = 0;
   readonly #view: DataView;
@@ -54,8 +54,9 @@ const DELTA = [8 * 64, 3, 4, 64, 64];
 const CONV = [256, 2, 0, 0, 0];
 const MAMBA = [8 * 32 + 2 * 2 * 64, 3, 8, 32, 65];
 /**
- * KV type, blocks, groups, layers, each group's window, each layer's heads, head dimension and group; recurrent layers and
- * slots, each layer's channels and inputs of the convolution, and heads, rows and columns of its matrices.
+ * Words of the KV cache: type, blocks, groups, layers, each group's window, each layer's heads, head
+ * dimension and group. Then recurrent layers, slots, and per layer the convolution's channels and inputs and
+ * the matrices' heads, rows and columns.
  */
 const SHAPES = {
   qwen2: [[0, 9, 1, 2, 0, 2, 32, 0, 2, 32, 0], [0, 3]],
@@ -66,14 +67,14 @@ const SHAPES = {
   "falcon-h1": [[0, 9, 1, 1, 0, 2, 32, 0], [1, 3, ...MAMBA]],
 } as const;
 
-/** Form, kind of rows (and of experts how many there are and how many a row chooses), columns, place. */
+/** Returns form, kind of rows (for experts also their count and the number chosen), columns and offset. */
 function readBuffer(r: Reader): number[] {
   const [form, rows] = r.u32s(2);
   return [form, rows, ...rows === 2 ? r.u32s(2) : [], r.u32(), r.u64()];
 }
 
 for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon-h1"] as const) {
-  Deno.test(`encode: ${name}'s head and buffers say what the plan says`, () => {
+  Deno.test(`encode: ${name}'s head and buffers match the plan`, () => {
     const plan = withKvType(buildPlan(MODELS[name]), name === "qwen35" ? "q8_0" : "f16");
     const [kv, recurrent] = SHAPES[name];
     const { offsets, arenaBytes } = planScratch(plan, SIZES.maxRows, SIZES.maxLogitRows);
@@ -97,7 +98,7 @@ for (const name of ["qwen2", "qwen35", "qwen3moe", "lfm2", "nemotron_h", "falcon
     assertEquals(r.u32(), plan.ops.length);
   });
 
-  Deno.test(`encode: every op of ${name} comes with its operands, and nothing follows the last`, () => {
+  Deno.test(`encode: every op of ${name} has its operands, and nothing follows the last`, () => {
     const drafts = hasDraftLayer(MODELS[name]);
     assertEquals(drafts, name === "qwen35");
     const plan = buildPlan(MODELS[name], undefined, undefined, { drafts });

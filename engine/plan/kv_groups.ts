@@ -1,16 +1,19 @@
 import { kindOf, type PlanOp } from "./ops/registry.ts";
 import type { KvLayer, KvShape } from "./plan.ts";
 
-/** What a group more is held to cost, as a share of the memory: it has a block table of its own in every step. */
+/**
+ * Estimated overhead of one more group, as a share of the memory: each group needs a block table in every
+ * step.
+ */
 const COST_OF_A_GROUP = 0.01;
 
-/** Layers that keep keys and values, in groups: all of a group have one window, and the same block tables. */
+/** Layers with a KV cache, in groups. All layers of a group have the same window and share block tables. */
 export type KvGroups = Pick<KvShape, "layers" | "windows">;
 
 /**
- * Puts layers into groups. The layers of one window make up one group or several, so that blocks, which are as large as
- * the largest group, waste little. Where all have windows, those of the largest keep everything: prefixes are found by
- * the blocks of the first group.
+ * Returns the layers' groups. Layers with the same window form one or several groups. Blocks are as large as
+ * the largest group, so sizes are chosen to waste little. Where all layers have windows, those with the
+ * largest window keep all tokens: prefixes are found by the first group's blocks.
  */
 export function groupKvLayers(layers: readonly Omit<KvLayer, "group">[], ops: readonly PlanOp[]): KvGroups {
   const windows = windowsOf(layers.length, ops);
@@ -29,7 +32,7 @@ function finite(window: number): number {
   return window === Infinity ? 0 : window;
 }
 
-/** The largest window that an op reads each layer with; Infinity is all. */
+/** Returns each layer's largest window over the ops that read it; Infinity is all tokens. */
 function windowsOf(layers: number, ops: readonly PlanOp[]): number[] {
   const windows = Array<number>(layers).fill(1);
   for (const op of ops) {
@@ -40,13 +43,13 @@ function windowsOf(layers: number, ops: readonly PlanOp[]): number[] {
 }
 
 interface Group {
-  /** Index of its window among all there are, the largest first. */
+  /** Index of the group's window in the list of windows, largest first. */
   readonly kind: number;
   readonly layers: number[];
   size: number;
 }
 
-/** Sizes that the first layers of a kind have together: a block of any other is no better than one of these. */
+/** Returns candidate group sizes: sums of a window's first layers. No other block size wastes less. */
 function candidateSizes(byKind: readonly number[][], sizes: readonly number[]): number[] {
   const largest = Math.max(...sizes);
   const sums = byKind.flatMap((kind) => {
@@ -56,7 +59,7 @@ function candidateSizes(byKind: readonly number[][], sizes: readonly number[]): 
   return [...new Set(sums)].filter((sum) => sum >= largest);
 }
 
-/** Fills groups with layers of a kind, one after the other, to `most` values a token at most. */
+/** Fills groups in order with layers of the same window, up to `most` values per token. */
 function packed(byKind: readonly number[][], sizes: readonly number[], most: number): Group[] {
   const groups: Group[] = [];
   for (const [kind, layers] of byKind.entries()) {

@@ -7,7 +7,7 @@ import { kvBlockBytes, kvBytesPerToken, type Plan } from "./plan.ts";
 interface Layer {
   readonly heads: number;
   readonly headDim: number;
-  /** 0 is all. */
+  /** 0 means no window. */
   readonly window: number;
 }
 
@@ -19,14 +19,14 @@ function plan(layers: readonly Layer[], more: readonly { layer: number; window: 
     return { op: "attention", q: 0, out: 0, heads, scale: 1, window, softcap: 0 };
   });
   const kv = { type: "f16" as const, ...groupKvLayers(layers, ops) };
-  // What a whole block of each group holds beside what it could.
+  // Share of a block that is allocated but unused.
   const waste = kvBlockBytes({ kv } as Plan) / 32 * kv.windows.length / kvBytesPerToken({ kv } as Plan) - 1;
   return { ...kv, waste };
 }
 
 const repeated = (count: number, of: (i: number) => Layer) => Array.from({ length: count }, (_, i) => of(i));
 
-Deno.test("layers that all see everything are one group, which nothing is wasted in", () => {
+Deno.test('"kv groups: layers without windows form one group and waste nothing"', () => {
   const { windows, layers, waste } = plan([
     { heads: 2, headDim: 64, window: 0 },
     { heads: 8, headDim: 128, window: 0 },
@@ -35,12 +35,12 @@ Deno.test("layers that all see everything are one group, which nothing is wasted
   assertEquals([windows, layers.map(({ group }) => group), waste], [[0], [0, 0, 0], 0]);
 });
 
-Deno.test("a plan without attention has a group without layers", () => {
+Deno.test('"kv groups: a plan without attention has one group without layers"', () => {
   const { windows, layers } = plan([]);
   assertEquals([windows, layers], [[0], []]);
 });
 
-Deno.test("every second layer with a window: a group each", () => {
+Deno.test('"kv groups: makes two groups when every second layer has a window"', () => {
   const { windows, layers, waste } = plan(
     repeated(24, (i) => ({ heads: 8, headDim: 64, window: i % 2 === 0 ? 128 : 0 })),
   );
@@ -48,7 +48,7 @@ Deno.test("every second layer with a window: a group each", () => {
   assertEquals(layers.slice(0, 3).map(({ group }) => group), [1, 0, 1]);
 });
 
-Deno.test("five layers with a window to one without: as many groups of one size", () => {
+Deno.test('"kv groups: five windowed layers per full one make groups of similar sizes"', () => {
   const five = (count: number) =>
     plan(repeated(count, (i) => ({ heads: 4, headDim: 256, window: i % 6 === 5 ? 0 : 512 })));
   assertEquals([five(30).windows, five(30).waste], [[0, 512, 512, 512, 512, 512], 0]);
@@ -58,7 +58,7 @@ Deno.test("five layers with a window to one without: as many groups of one size"
   }
 });
 
-Deno.test("34 layers of Gemma 3's shape hold 32,768 tokens in a fifth of what they would without windows", () => {
+Deno.test('"kv groups: 34 layers of Gemma 3\'s shape hold 32,768 tokens in a fifth of the memory without windows"', () => {
   const layers = repeated(34, (i) => ({ heads: 4, headDim: 256, window: i % 6 === 5 ? 0 : 1024 }));
   const bytes = (of: readonly Layer[]) => {
     const kv = plan(of);
@@ -69,7 +69,7 @@ Deno.test("34 layers of Gemma 3's shape hold 32,768 tokens in a fifth of what th
   assertEquals(bytes(layers), (1024 + 6 * 49) * 32 * 5 * 4112);
 });
 
-Deno.test("layers of several windows and sizes: little is wasted, and no group has two windows", () => {
+Deno.test('"kv groups: waste little for mixed windows and sizes, and keep one window per group"', () => {
   const shapes = repeated(
     35,
     (i) =>
@@ -82,13 +82,13 @@ Deno.test("layers of several windows and sizes: little is wasted, and no group h
   layers.forEach(({ group }, i) => assertEquals(windows[group], shapes[i].window));
 });
 
-Deno.test("a cache that several attentions read is kept for the one that sees most", () => {
+Deno.test('"kv groups: a cache with several readers is kept for the largest window"', () => {
   const layers = repeated(3, () => ({ heads: 2, headDim: 64, window: 100 }));
   assertEquals(plan(layers, [{ layer: 1, window: 0 }]).windows, [0, 100, 100]);
   assertEquals(plan(layers, [{ layer: 1, window: 0 }, { layer: 2, window: 300 }]).windows, [0, 300, 100]);
 });
 
-Deno.test("where all layers have windows, those of the largest keep everything", () => {
+Deno.test('"kv groups: layers with the largest window keep everything when all have windows"', () => {
   assertEquals(
     plan(repeated(4, (i) => ({ heads: 2, headDim: 64, window: i % 2 === 0 ? 100 : 50 }))).windows,
     [0, 50],

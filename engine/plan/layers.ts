@@ -11,13 +11,15 @@ import {
 } from "./ops/registry.ts";
 import type { Plan, TensorId } from "./plan.ts";
 
-/** The layer that each op belongs to; undefined for what comes before and after all layers. */
+/** Returns each op's layer; undefined for ops before and after all layers. */
 export function layersOf(plan: Plan): (number | undefined)[] {
   let before: number | undefined;
   return plan.ops.map((op) => before = layerOf(plan, op, before));
 }
 
-/** By its first tensor's name; an op without tensors belongs where the one before it does. */
+/**
+ * Finds the layer in the first tensor's name. An op without tensors belongs to the layer of the op before it.
+ */
 function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | undefined {
   const [use] = tensorsOf(op);
   if (use === undefined) return before;
@@ -25,14 +27,17 @@ function layerOf(plan: Plan, op: PlanOp, before: number | undefined): number | u
   return found ? Number(found[1]) : undefined;
 }
 
-/** Layers that are alike. */
+/** Layers of the same kind. */
 export interface LayerKind {
-  /** What mixes their tokens, their experts, and whether they draft; "feed-forward" where nothing mixes tokens. */
+  /**
+   * How the layers mix tokens, whether they have experts, and whether they draft; "feed-forward" if they do
+   * not mix tokens.
+   */
   readonly kind: string;
   readonly count: number;
 }
 
-/** What kinds of layers there are, in the order of the first of each. */
+/** Returns the kinds of layer, in order of first occurrence. */
 export function layerKinds(plan: Plan): LayerKind[] {
   const parts: Set<string>[] = [];
   const layers = layersOf(plan);
@@ -56,7 +61,10 @@ export function layerKinds(plan: Plan): LayerKind[] {
   return [...counts].map(([kind, count]) => ({ kind, count }));
 }
 
-/** The same model with its first layers only: cheap to load, of the same shapes, answers nonsense. */
+/**
+ * Returns the plan with its first `count` layers only. It has the same shapes and loads fast, but its output
+ * has no meaning.
+ */
 export function firstLayers(plan: Plan, count: number): Plan {
   const layers = layersOf(plan);
   const ops = plan.ops.filter((_, i) => layers[i] === undefined || layers[i] < count);
@@ -72,7 +80,7 @@ export function firstLayers(plan: Plan, count: number): Plan {
   };
 }
 
-/** How many layers there must be for all of these to be among them. */
+/** Returns the number of layers needed to include all of these. */
 function countOf(layers: readonly number[]): number {
   return layers.reduce((count, layer) => Math.max(count, layer + 1), 0);
 }

@@ -2,42 +2,42 @@ import type { Operands, Values } from "./operands.ts";
 import type { Forms, Plan } from "./plan.ts";
 import { formsOf } from "./plan.ts";
 
-/** A kind of op, described once. */
+/** Describes one kind of op; everything else derives from it. */
 export interface OpKind<Name extends string = string, L extends Operands = Operands> {
   readonly op: Name;
-  /** Its word on the wire; rust-kernels/src/ops has the same. */
+  /** The op's code when encoded; rust-kernels/src/ops has the same. */
   readonly code: number;
-  /** In the order of their words. */
+  /** Operands in the order of their words. */
   readonly operands: L;
-  /** The op in a printed plan. It names all that the op computes. */
+  /** Returns the op's line in a printed plan. It names everything that the op computes. */
   text(op: Values<L>, names: Names): string;
-  /** What a layer is called whose tokens the op mixes; absent where it mixes none. */
+  /** Returns the kind of layer whose tokens the op mixes; absent where it mixes none. */
   mixer?(op: Values<L>): string;
-  /** What each row does with each token of its context; absent where an op has nothing to do with contexts. */
+  /** Returns the work of each row per token of context; absent where the op reads no context. */
   context?(op: Values<L>): ContextWork;
 }
 
-/** What an op does with a token of a row's context. */
+/** An op's work per context token of a row. */
 export interface ContextWork {
   /** Operations in f32. */
   readonly operations: number;
-  /** The layer of the KV cache that is read. */
+  /** Index of the KV cache layer that is read. */
   readonly cache: number;
-  /** Tokens that a row sees, its own the last of them; undefined where it sees all. */
+  /** Tokens that a row attends to, itself included; undefined for all. */
   readonly window?: number;
 }
 
-/** The ops of a kind. */
+/** The type of a kind's ops. */
 export type OpOf<K> = K extends OpKind<infer Name, infer L> ? { readonly op: Name } & Values<L> : never;
 
-/** Describes a kind of op; its type follows from the operands. */
+/** Describes a kind of op. Its type follows from the operands. */
 export function opKind<const Name extends string, L extends Operands>(
   kind: OpKind<Name, L>,
 ): OpKind<Name, L> {
   return kind;
 }
 
-/** What buffers and tensors are called in a printed plan. */
+/** Returns the names of buffers and tensors in a printed plan. */
 export class Names {
   constructor(private readonly plan: Plan) {}
 
@@ -50,7 +50,7 @@ export class Names {
     return ids.map((id) => this.buffer(id)).join(", ");
   }
 
-  /** The forms of one value. */
+  /** Returns the names of a value's forms. */
   forms(value: Forms): string {
     return formsOf(value).map((id) => this.buffer(id)).join(" ");
   }
@@ -61,7 +61,7 @@ export class Names {
     return `${info.name}:${info.type}:${kind === "matrix" ? matrix : `${columns}`}`;
   }
 
-  /** A matrix, and what is added to its products. */
+  /** Returns a matrix's name, and its bias if any. */
   affine(weight: number, bias: number | undefined): string {
     return bias === undefined ? this.tensor(weight) : `${this.tensor(weight)} + ${this.tensor(bias)}`;
   }

@@ -1,6 +1,6 @@
 /**
- * What an op's operands are made of. An op lists its operands once, in the order that they cross the FFI; which buffers
- * and tensors it touches, its words and its type follow from that list.
+ * Building blocks of an op's operands. Each op lists its operands once, in the order in which they cross the
+ * FFI. Its buffers, tensors, words and type follow from that list.
  */
 import {
   type Activation,
@@ -18,10 +18,10 @@ import {
 } from "./plan.ts";
 import type { WordWriter } from "./words.ts";
 
-/** "No such operand" among the words. */
+/** Encodes an absent operand. */
 const NONE = 0xffffffff;
 
-/** What an op does to a buffer; "update" reads it, and writes it in place. */
+/** How an op accesses a buffer; "update" reads it and writes it in place. */
 export type Access = "read" | "write" | "update";
 
 export interface BufferUse {
@@ -32,23 +32,26 @@ export interface BufferUse {
 
 export interface TensorUse {
   readonly tensor: TensorId;
-  /** A matrix that activations are multiplied by, and so is read whole; of experts, those that rows chose. */
+  /**
+   * Whether activations are multiplied by the matrix, so it is read whole (for experts, only the chosen
+   * ones).
+   */
   readonly product: boolean;
 }
 
 export interface Operand<T> {
   /** Writes the operand's words. */
   encode(w: WordWriter, value: T): void;
-  /** Words that it takes; undefined where that depends on the value. */
+  /** Number of words; undefined where it depends on the value. */
   readonly words?: number;
   buffers?(value: T): readonly BufferUse[];
   tensors?(value: T): readonly TensorUse[];
-  /** Layers of the KV cache, and of recurrent state, that it names. */
+  /** Layers of the KV cache and of recurrent state that the operand names. */
   caches?(value: T): readonly number[];
   states?(value: T): readonly number[];
-  /** How many experts its rows choose. */
+  /** The number of experts, and how many each row chooses. */
   choice?(value: T): Choice;
-  /** The same operand with its tensors numbered anew. */
+  /** Returns the operand with renumbered tensors. */
   renumber?(value: T, id: (old: TensorId) => TensorId): T;
 }
 
@@ -59,12 +62,12 @@ type MayLack<L extends Operands> = {
   [K in keyof L]: undefined extends ValueOf<L[K]> ? K : never;
 }[keyof L];
 
-/** The values of a list of operands. */
+/** The value types of a list of operands. */
 export type Values<L extends Operands> =
   & { readonly [K in Exclude<keyof L, MayLack<L>>]: ValueOf<L[K]> }
   & { readonly [K in MayLack<L>]?: ValueOf<L[K]> };
 
-/** The operands of a list with their values, in the list's order. */
+/** Pairs operands with their values, in the list's order. */
 function pairs(list: Operands, values: object): [Operand<unknown>, unknown][] {
   const named = values as Readonly<Record<string, unknown>>;
   return Object.entries(list).map(([name, operand]) => [operand, named[name]]);
@@ -78,12 +81,12 @@ export function tensorsOfAll(list: Operands, values: object): TensorUse[] {
   return pairs(list, values).flatMap(([operand, value]) => operand.tensors?.(value) ?? []);
 }
 
-/** The layers of the KV cache, or of recurrent state, that operands name. */
+/** Returns the layers of the KV cache, or of recurrent state, that the operands name. */
 export function layersOfAll(kind: "caches" | "states", list: Operands, values: object): number[] {
   return pairs(list, values).flatMap(([operand, value]) => operand[kind]?.(value) ?? []);
 }
 
-/** How many experts the rows of operands choose; undefined where they are not about experts. */
+/** Returns how many experts the rows choose; undefined for operands without experts. */
 export function choiceOfAll(list: Operands, values: object): Choice | undefined {
   return pairs(list, values).map(([operand, value]) => operand.choice?.(value)).find(Boolean);
 }
@@ -112,7 +115,8 @@ export function floats(access: Access): Operand<BufferId> {
 const FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /**
- * One value in the forms that its readers need: of f32 rows, and of 8-bit rows in one plane or in two, or with `count` 3 in both.
+ * A value in the forms that its readers need: f32 rows and 8-bit rows in one plane or in two; with `count` 3
+ * in both.
  */
 export function forms(access: Access, count: 2 | 3): Operand<Forms> {
   const words = ({ float, quant, fine }: Forms) =>
@@ -134,9 +138,9 @@ function tensor(product: boolean): Operand<TensorId> {
   };
 }
 
-/** A vector; or a matrix of which single rows are read. */
+/** A vector, or a matrix from which single rows are read. */
 export const weights = tensor(false);
-/** A matrix that rows of activations are multiplied by. */
+/** A matrix that multiplies rows of activations. */
 export const product = tensor(true);
 
 export const integer: Operand<number> = { words: 1, encode: (w, value) => w.u32(value) };
@@ -158,7 +162,7 @@ export function chosenExperts(access: Access): Operand<Chosen> {
   };
 }
 
-/** Heads of attention over a KV cache. */
+/** Attention heads over a KV cache. */
 export const attentionHeads: Operand<HeadShape> = {
   words: 5,
   encode: (w, { layer, heads, kvHeads, headDim, gated }) =>
@@ -166,7 +170,7 @@ export const attentionHeads: Operand<HeadShape> = {
   caches: ({ layer }) => [layer],
 };
 
-/** Heads of a layer that carries what the delta rule does. */
+/** Heads of a delta rule layer, which has a recurrent state. */
 export const deltaHeads: Operand<DeltaShape> = {
   words: 5,
   encode: (w, { layer, keyHeads, valueHeads, headDim, inGroups }) =>
@@ -174,14 +178,14 @@ export const deltaHeads: Operand<DeltaShape> = {
   states: ({ layer }) => [layer],
 };
 
-/** Channels of a layer that carries a short convolution's inputs. */
+/** Channels of a short convolution, whose last inputs are recurrent state. */
 export const convHeads: Operand<ConvShape> = {
   words: 4,
   encode: (w, { layer, heads, headDim, keyHeads }) => w.u32(layer, heads, headDim, keyHeads),
   states: ({ layer }) => [layer],
 };
 
-/** Heads of a layer that carries what Mamba2 does. */
+/** Heads of a Mamba2 layer, which has a recurrent state. */
 export const mambaHeads: Operand<MambaShape> = {
   words: 5,
   encode: (w, { layer, heads, headDim, groups, stateSize }) =>
@@ -189,21 +193,21 @@ export const mambaHeads: Operand<MambaShape> = {
   states: ({ layer }) => [layer],
 };
 
-/** A convolution over `taps` inputs whose layer, among those with a recurrent state, carries all but a token's own. */
+/** A convolution over `taps` inputs. Its recurrent state holds all inputs except the current token's. */
 export const convState: Operand<{ readonly layer: number; readonly taps: number }> = {
   words: 2,
   encode: (w, { layer, taps }) => w.u32(layer, taps),
   states: ({ layer }) => [layer],
 };
 
-/** A layer, among those with a recurrent state, that carries a row. */
+/** A layer whose recurrent state is one row. */
 export const rowState: Operand<number> = {
   words: 1,
   encode: (w, layer) => w.u32(layer),
   states: (layer) => [layer],
 };
 
-/** An operand of a fixed number of words that may be absent. */
+/** An optional operand; it must have a fixed number of words. */
 export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   const { words, renumber } = operand;
   if (words === undefined) throw new TypeError("Only operands of a fixed number of words can be absent");
@@ -219,7 +223,7 @@ export function optional<T>(operand: Operand<T>): Operand<T | undefined> {
   };
 }
 
-/** Operands that come together. */
+/** Several operands as one. */
 export function group<L extends Operands>(list: L): Operand<Values<L>> {
   const words = Object.values(list).map((operand) => operand.words);
   return {
@@ -231,7 +235,7 @@ export function group<L extends Operands>(list: L): Operand<Values<L>> {
   };
 }
 
-/** Any number of groups; their number goes before them. */
+/** Any number of operand groups, preceded by their count. */
 export function groups<L extends Operands>(list: L): Operand<readonly Values<L>[]> {
   const one = group(list);
   return {

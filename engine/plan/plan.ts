@@ -1,6 +1,6 @@
 /**
- * The compiled form of a model: a flat list of fused ops over named buffers. No views, reshapes or transposes are
- * ever ops. What changes from step to step (rows of the step, rows that want logits, KV lengths) is no part of a plan.
+ * The compiled form of a model: a flat list of fused ops over named buffers. Views, reshapes and transposes
+ * are never ops. Values that change per step (rows, rows with logits, KV lengths) are not part of a plan.
  */
 import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "../backend/backend.ts";
 import type { TensorInfo } from "../gguf/types.ts";
@@ -10,26 +10,26 @@ export type { ActivationPrecision } from "../backend/backend.ts";
 
 export type { PlanOp };
 
-/** How many experts there are, and how many of them each row chooses. */
+/** The number of experts, and how many of them each row chooses. */
 export interface Choice {
   readonly count: number;
   readonly used: number;
 }
 
-/** The experts that rows chose: a buffer of f32 rows, their numbers ascending, then their weights. */
+/** A buffer of the chosen experts: per row their numbers in ascending order as f32, then their weights. */
 export interface Chosen extends Choice {
   readonly buffer: BufferId;
 }
 
 /**
- * Rows of a buffer: one a token of the step, one a row whose logits are wanted, one a sequence that is pooled, or one for each
- * expert that a token of the step chose, those of an expert together.
+ * Rows of a buffer: one per token of the step, per row with logits, per pooled sequence, or per expert chosen
+ * by a token. Rows of the same expert are contiguous.
  */
 export type BufferRows = "step" | "logits" | "pools" | Choice;
 
 /**
- * f32 rows; rows in 8-bit blocks of 32 under f32 scales; or such blocks in two planes, of which the second holds what the
- * first leaves.
+ * "float": f32 rows. "quant": 8-bit blocks of 32 with f32 scales. "fine": those blocks in two planes; the
+ * second holds the rounding error of the first.
  */
 export type BufferForm = "float" | "quant" | "fine";
 
@@ -41,16 +41,16 @@ export interface PlanBuffer {
   readonly columns: number;
 }
 
-/** A weight that the plan reads: a matrix, packed at load, or a vector of f32. */
+/** A weight that the plan reads: a matrix, packed at load, or an f32 vector. */
 export interface PlanTensor {
   readonly info: TensorInfo;
   readonly kind: "matrix" | "vector";
   readonly columns: number;
-  /** Of all experts together, where there are several. */
+  /** Rows of all experts together, where there are several. */
   readonly rows: number;
-  /** Matrices in it, one an expert; absent where it is a single one. */
+  /** Number of matrices, one per expert; absent for a single matrix. */
   readonly experts?: number;
-  /** What the file multiplies its values by: one number, or one an expert. */
+  /** The file's factor on the values: one number, or one per expert. */
   readonly factors?: TensorInfo;
 }
 
@@ -59,13 +59,14 @@ export type BufferId = number;
 export type TensorId = number;
 
 /**
- * What a feed-forward layer makes of its products, by the codes of the kernels: `gelu` is the approximation with tanh, and
- * `swiglu_oai` gpt-oss's of a gate g and what it gates, min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
+ * Activations of feed-forward blocks, in order of the kernels' codes. `gelu` is the tanh approximation.
+ * `swiglu_oai` is gpt-oss's function of gate g and value u: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u,
+ * -7, 7) + 1).
  */
 export const ACTIVATIONS = ["silu", "gelu", "gelu_erf", "squared_relu", "tanh", "swiglu_oai"] as const;
 export type Activation = typeof ACTIVATIONS[number];
 
-/** What units that are gated with these activations are called. */
+/** Names of the gated units with these activations. */
 export const GLU_NAMES: Readonly<Record<Activation, string>> = {
   silu: "swiglu",
   gelu: "geglu",
@@ -75,19 +76,19 @@ export const GLU_NAMES: Readonly<Record<Activation, string>> = {
   swiglu_oai: "swiglu_oai",
 };
 
-/** One matrix of activations in the forms that its readers need; at least one is there. */
+/** One matrix of activations in the forms that its readers need, at least one. */
 export interface Forms {
   readonly float?: BufferId;
   readonly quant?: BufferId;
   readonly fine?: BufferId;
 }
 
-/** The forms that are there. */
+/** Returns the buffers of the forms that exist. */
 export function formsOf({ float, quant, fine }: Forms): BufferId[] {
   return [float, quant, fine].filter((id) => id !== undefined);
 }
 
-/** What a layer keeps of each token: a key and a value a head. */
+/** A layer of the KV cache: a key and a value per head and token. */
 export interface KvLayer {
   readonly heads: number;
   readonly headDim: number;
@@ -96,84 +97,89 @@ export interface KvLayer {
 }
 
 /**
- * The KV cache. Its blocks hold KV_BLOCK_TOKENS tokens of the layers of one group, and sequences have a block table for
- * each group.
+ * The KV cache. A block holds KV_BLOCK_TOKENS tokens for the layers of one group. A sequence has a block
+ * table per group.
  */
 export interface KvShape {
   readonly type: KvType;
-  /** The layers that have a cache; each has a shape of its own. */
+  /** The layers with a cache, each with its own shape. */
   readonly layers: readonly KvLayer[];
   /**
-   * Of each group the tokens that its layers' rows see, their own the last of them; 0 is all, and so it is in the first
-   * group. There is a first group where there are no layers.
+   * Per group, the tokens that its layers' rows attend to, themselves included; 0 is all. The first group's
+   * window is always 0, and it exists even without layers.
    */
   readonly windows: readonly number[];
 }
 
 export interface HeadShape {
-  /** Index into `Plan.kv.layers`: the layer's own cache, or that of an earlier layer which it reads. */
+  /** Index into `Plan.kv.layers`: the layer's own cache, or the earlier layer's cache that it reads. */
   readonly layer: number;
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** In the queries' rows each head is followed by a gate as wide, whose sigmoid weighs the head's result. */
+  /**
+   * In query rows, each head is followed by a gate of the same width. Its sigmoid scales the head's output.
+   */
   readonly gated: boolean;
 }
 
-/** Heads of a recurrent layer, all headDim wide: value head h reads query and key head h % keyHeads. */
+/** Heads of a recurrent layer, each headDim wide. Value head h reads query and key head h % keyHeads. */
 export interface DeltaShape {
-  /** Among the layers that have a recurrent state. */
+  /** Index into the layers with a recurrent state. */
   readonly layer: number;
   readonly keyHeads: number;
   readonly valueHeads: number;
   readonly headDim: number;
   /**
-   * Value heads that read a key head stand side by side instead, and their numbers alpha and beta in one row: a group's betas, then
-   * its alphas.
+   * Value heads that share a key head are adjacent instead. Alpha and beta are then in one row: a group's
+   * betas, then its alphas.
    */
   readonly inGroups?: boolean;
 }
 
-/** The channels of a short convolution, in heads of headDim: the first keyHeads become queries, the next as many keys. */
+/**
+ * Channels of a short convolution, in heads of headDim: the first keyHeads become queries, the next keyHeads
+ * become keys.
+ */
 export interface ConvShape {
-  /** Among the layers that have a recurrent state. */
+  /** Index into the layers with a recurrent state. */
   readonly layer: number;
   readonly heads: number;
   readonly headDim: number;
   readonly keyHeads: number;
 }
 
-/** Heads of Mamba2: head h is written and read by the vectors of group floor(h / (heads / groups)). */
+/** Heads of Mamba2. Head h uses the write and read vectors of group floor(h / (heads / groups)). */
 export interface MambaShape {
-  /** Among the layers that have a recurrent state. */
+  /** Index into the layers with a recurrent state. */
   readonly layer: number;
   readonly heads: number;
   readonly headDim: number;
   readonly groups: number;
-  /** Numbers that each channel of a head keeps. */
+  /** State values per channel of a head. */
   readonly stateSize: number;
 }
 
-/** What a recurrent layer carries from token to token, in f32. */
+/** A recurrent layer's state between tokens, in f32. */
 export interface StateLayer {
   /** The last inputs of a short convolution. */
   readonly conv: { readonly inputs: number; readonly channels: number };
-  /** A matrix a head. */
+  /** One matrix per head. */
   readonly matrices?: { readonly heads: number; readonly rows: number; readonly columns: number };
 }
 
 export const NO_MATRICES = { heads: 0, rows: 0, columns: 0 };
 
-/** Inputs that the short convolution reads: the token's own and those of the three before it. */
+/** Inputs of the short convolution: the token's own and those of the three tokens before it. */
 export const CONV_TAPS = 4;
 
-/** How much positions turn pairs of dimensions. */
+/** Rotation angles of a rotary table. */
 export interface RopeAngles {
-  /** Angle a position, of each pair. */
+  /** Angle per position, for each pair. */
   readonly frequencies: Float64Array;
-  /** What cosine and sine are multiplied by. */
+  /** Factor on cosine and sine. */
   readonly magnitude: number;
-  /** Takes the place of `frequencies` where sequences may have more tokens than that. */
+  /** Replaces `frequencies` where sequences may have more than `beyond` tokens. */
   readonly long?: { readonly beyond: number; readonly frequencies: Float64Array };
 }
 
@@ -184,19 +190,19 @@ export interface Plan {
   readonly tensors: readonly PlanTensor[];
   readonly buffers: readonly PlanBuffer[];
   readonly ops: readonly PlanOp[];
-  /** Tables of angles. */
+  /** Rotary tables. */
   readonly rope: readonly RopeAngles[];
   readonly kv: KvShape;
-  /** Of each layer that has a recurrent state what it carries. */
+  /** State of each recurrent layer. */
   readonly states: readonly StateLayer[];
 }
 
-/** The same model with its KV cache kept as another type. */
+/** Returns the plan with another KV cache type. */
 export function withKvType(plan: Plan, type: KvType): Plan {
   return { ...plan, kv: { ...plan.kv, type } };
 }
 
-/** The same model for sequences of up to that many tokens. */
+/** Returns the plan for sequences of up to `contextLength` tokens. */
 export function withContext(plan: Plan, contextLength: number): Plan {
   const rope = plan.rope.map((angles) => {
     const { long, magnitude } = angles;
@@ -205,12 +211,12 @@ export function withContext(plan: Plan, contextLength: number): Plan {
   return { ...plan, rope };
 }
 
-/** Values of a head that share a scale in a cache of 8-bit blocks; the last ones may be fewer. */
+/** Values of a head that share a scale in an 8-bit cache; a head's last group may be smaller. */
 const KV_SCALED = 32;
 
 /**
- * Bytes that one token takes in the KV cache of one layer: keys and values, with the scale that the CPU keeps with each head's (the
- * GPU has none in f16, which is 1 % less).
+ * Returns the bytes of a token's keys and values in one layer of the KV cache. The CPU stores a scale with
+ * each head; the GPU has none in f16, which saves 1 %.
  */
 export function kvBytesPerLayer(
   type: KvType,
@@ -220,17 +226,20 @@ export function kvBytesPerLayer(
   return 2 * heads * head;
 }
 
-/** Bytes that one token takes in the KV cache, over all layers. */
+/** Returns the bytes of a token in the KV cache, over all layers. */
 export function kvBytesPerToken({ kv: { type, layers } }: Plan): number {
   return layers.reduce((sum, layer) => sum + kvBytesPerLayer(type, layer), 0);
 }
 
-/** Bytes of a KV block: keys and values of KV_BLOCK_TOKENS tokens, in all layers of the largest group. */
+/**
+ * Returns the bytes of a KV block: keys and values of KV_BLOCK_TOKENS tokens in all layers of the largest
+ * group.
+ */
 export function kvBlockBytes(plan: Plan): number {
   return Math.max(...kvGroupBytes(plan));
 }
 
-/** Of each group the bytes of keys and values of KV_BLOCK_TOKENS tokens in its layers. */
+/** Returns per group the bytes of keys and values of KV_BLOCK_TOKENS tokens in its layers. */
 export function kvGroupBytes({ kv: { type, layers, windows } }: Plan): number[] {
   const groups = windows.map(() => 0);
   for (const layer of layers) groups[layer.group] += KV_BLOCK_TOKENS * kvBytesPerLayer(type, layer);
@@ -238,8 +247,8 @@ export function kvGroupBytes({ kv: { type, layers, windows } }: Plan): number[] 
 }
 
 /**
- * Block tables of a sequence that gives nothing back, in a cache of as many blocks for each group of layers: its block b in
- * the first group stands for blocks b x groups, b x groups + 1 and so on, one a group.
+ * Returns the block tables of a sequence that never frees blocks. The cache must have enough blocks for every
+ * group: block b of `blocks` stands for blocks b x groups, b x groups + 1 and so on, one per group.
  */
 export function wholeTables(
   { kv: { windows } }: Plan,
@@ -249,18 +258,21 @@ export function wholeTables(
   return { blockTable, windowTables: others.map((blocks) => ({ first: 0, blocks })) };
 }
 
-/** Whether the plan gives rows of whole texts only, and no tokens. */
+/** Whether the plan returns only rows of whole texts, and no tokens. */
 export function isEncoder(plan: Plan): boolean {
   return !plan.ops.some((op) => op.op === "candidates");
 }
 
-/** Floats of a pooled row; 0 where the plan pools nothing. */
+/** Returns the columns of a pooled row; 0 where the plan does not pool. */
 export function pooledColumns(plan: Plan): number {
   const op = plan.ops.find((op) => op.op === "return_pooled");
   return op ? plan.buffers[op.x].columns : 0;
 }
 
-/** What a layer of Gated DeltaNet carries: inputs of queries, keys and values, and a square matrix for each value head. */
+/**
+ * Returns the state of a Gated DeltaNet layer: inputs of queries, keys and values, and a square matrix per
+ * value head.
+ */
 export function deltaState({ keyHeads, valueHeads, headDim }: Omit<DeltaShape, "layer">): StateLayer {
   return {
     conv: { inputs: CONV_TAPS - 1, channels: (2 * keyHeads + valueHeads) * headDim },
@@ -269,8 +281,8 @@ export function deltaState({ keyHeads, valueHeads, headDim }: Omit<DeltaShape, "
 }
 
 /**
- * What a layer of Mamba2 carries: inputs of its channels and of what they are written and read by, and a matrix [headDim, stateSize]
- * for each head, with a column more, which begins with a factor of the whole matrix.
+ * Returns the state of a Mamba2 layer: convolution inputs, and a matrix [headDim, stateSize] per head. One
+ * extra column begins with a factor on the whole matrix.
  */
 export function mambaState({ heads, headDim, groups, stateSize }: Omit<MambaShape, "layer">): StateLayer {
   return {
@@ -279,7 +291,7 @@ export function mambaState({ heads, headDim, groups, stateSize }: Omit<MambaShap
   };
 }
 
-/** Bytes of the recurrent state of one sequence, over all layers. */
+/** Returns the bytes of one sequence's recurrent state, over all layers. */
 export function stateBytes({ states }: Plan): number {
   return states.reduce((sum, { conv, matrices }) => {
     const { heads, rows, columns } = matrices ?? NO_MATRICES;

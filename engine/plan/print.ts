@@ -3,8 +3,8 @@ import { kindOf } from "./ops/registry.ts";
 import type { KvLayer, Plan, StateLayer } from "./plan.ts";
 
 /**
- * A plan as text, an op a line: `out = op(operands)`. The text names everything that the plan computes, so a change
- * that leaves it alone changed no graph.
+ * Prints a plan as text, one op per line: `out = op(operands)`. The text names everything that the plan
+ * computes, so equal texts mean equal graphs.
  */
 export function printPlan(plan: Plan): string {
   const { kv, states } = plan;
@@ -31,7 +31,7 @@ function stateText({ conv, matrices }: StateLayer): string {
   return `${heads} x ${rows === columns ? `${rows}^2` : `${rows} x ${columns}`}`;
 }
 
-/** Layers x shape, for each run of layers of one shape. */
+/** Prints each run of equal layers as count x shape. */
 function runs(shapes: readonly string[]): string {
   const found: { shape: string; count: number }[] = [];
   for (const shape of shapes) {

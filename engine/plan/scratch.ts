@@ -3,7 +3,7 @@ import type { BufferRows, Plan, PlanBuffer } from "./plan.ts";
 
 /** Alignment of buffers in the arena: a cache line. */
 const ALIGN = 64;
-/** Rows that quantised buffers are rounded up to, and floats that a float row is rounded up to. */
+/** Quantized buffers round their rows up to this number, and float rows their columns. */
 const ROUND = 16;
 
 export interface Scratch {
@@ -12,14 +12,19 @@ export interface Scratch {
   readonly arenaBytes: number;
 }
 
-/** Bytes of a buffer of `rows` rows, as the kernels lay it out (rust-kernels/src/program/buffer.rs). */
+/**
+ * Returns the bytes of a buffer of `rows` rows in the kernels' layout (rust-kernels/src/program/buffer.rs).
+ */
 export function bufferBytes(buffer: PlanBuffer, rows: number): number {
   if (buffer.form === "float") return rows * roundUp(buffer.columns, ROUND) * 4;
   const rowBytes = roundUp(buffer.columns + buffer.columns / 32 * 12, ALIGN);
   return roundUp(rows, ROUND) * rowBytes * (buffer.form === "fine" ? 2 : 1);
 }
 
-/** Rows that a buffer of that kind has room for: each row of a step may be a sequence to be pooled. Each expert's begin with a tile, of ROUND rows at most. */
+/**
+ * Returns the rows to allocate for a buffer. Each row of a step may be a sequence to pool. Each expert's rows
+ * start on a new tile, of at most ROUND rows.
+ */
 export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number): number {
   if (rows === "step" || rows === "pools") return maxRows;
   if (rows === "logits") return maxLogitRows;
@@ -27,13 +32,16 @@ export function mostRows(rows: BufferRows, maxRows: number, maxLogitRows: number
   return chosen + Math.min(chosen, rows.count) * (ROUND - 1);
 }
 
-/** Places buffers in one arena; buffers that are never alive together share bytes. First fit, in order of birth. */
+/**
+ * Places all buffers in one arena. Buffers that are never live together share bytes. First fit, in order of
+ * first use.
+ */
 export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): Scratch {
   const lives = lifetimes(plan);
   const offsets: number[] = new Array(plan.buffers.length).fill(0);
   const order = plan.buffers.map((_, i) => i).sort((a, b) => lives[a].first - lives[b].first);
   let arenaBytes = ALIGN;
-  // Those that are alive where the next one is born, by their starts.
+  // Buffers that are live at the next one's first use, ordered by offset.
   let alive: { start: number; end: number; last: number }[] = [];
   for (const id of order) {
     const buffer = plan.buffers[id];
@@ -49,7 +57,7 @@ export function planScratch(plan: Plan, maxRows: number, maxLogitRows: number): 
   return { offsets, arenaBytes };
 }
 
-/** First and last op that touch each buffer. */
+/** Returns the first and last op that use each buffer. */
 function lifetimes(plan: Plan): { first: number; last: number }[] {
   const lives = plan.buffers.map(() => ({ first: Infinity, last: -1 }));
   plan.ops.forEach((op, i) => {

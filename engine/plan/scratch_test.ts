@@ -8,7 +8,10 @@ import { smallTransformer } from "./testing.ts";
 const MAX_ROWS = 100;
 const MAX_LOGIT_ROWS = 7;
 
-/** A whole number below n, from a linear congruential generator (Numerical Recipes' constants). */
+/**
+ * Returns a generator of whole numbers below n: a linear congruential generator with Numerical Recipes'
+ * constants.
+ */
 function randomSource(seed: number): (n: number) => number {
   let state = seed;
   return (n) => {
@@ -17,7 +20,7 @@ function randomSource(seed: number): (n: number) => number {
   };
 }
 
-/** Ops that touch random buffers in random order. */
+/** Returns a plan whose ops use random buffers. */
 function randomPlan(random: (n: number) => number): Plan {
   const buffers = Array.from({ length: 2 + random(20) }, (_, i): PlanBuffer => ({
     name: `b${i}`,
@@ -42,7 +45,7 @@ function randomPlan(random: (n: number) => number): Plan {
   };
 }
 
-/** Every two buffers that some op finds alive together must lie apart, all within the arena. */
+/** Asserts that buffers that are live at the same op do not overlap, and that all fit in the arena. */
 function assertSound(plan: Plan): void {
   const { offsets, arenaBytes } = planScratch(plan, MAX_ROWS, MAX_LOGIT_ROWS);
   const end = (id: number) => {
@@ -67,11 +70,11 @@ function assertSound(plan: Plan): void {
   }
 }
 
-Deno.test("scratch: buffers that are alive together never overlap, in any plan", () => {
+Deno.test('"scratch: live buffers never overlap, in 1000 random plans"', () => {
   for (let seed = 0; seed < 1000; seed++) assertSound(randomPlan(randomSource(seed)));
 });
 
-Deno.test("scratch: layers share their memory", () => {
+Deno.test('"scratch: layers share memory"', () => {
   const plan = buildPlan(smallTransformer({ architecture: "qwen3", type: "Q8_0", headNorms: true }));
   assertSound(plan);
   const { arenaBytes } = planScratch(plan, MAX_ROWS, MAX_LOGIT_ROWS);
@@ -80,7 +83,7 @@ Deno.test("scratch: layers share their memory", () => {
   assertEquals(planScratch(alone, MAX_ROWS, MAX_LOGIT_ROWS).arenaBytes, arenaBytes);
 });
 
-Deno.test("scratch: quantised rows come in sixteens, float rows in cache lines", () => {
+Deno.test('"scratch: rounds quantized rows up to sixteens, and float rows up to cache lines"', () => {
   const buffer = (form: PlanBuffer["form"], columns: number): PlanBuffer => ({
     name: "b",
     form,
@@ -88,7 +91,7 @@ Deno.test("scratch: quantised rows come in sixteens, float rows in cache lines",
     columns,
   });
   assertEquals(bufferBytes(buffer("float", 17), 3), 3 * 32 * 4);
-  // A row of 64: its bytes, and 12 for each of its two blocks, in whole cache lines.
+  // A row of 64 columns takes 64 bytes, and 12 for each of its two blocks, rounded up to cache lines.
   assertEquals(bufferBytes(buffer("quant", 64), 3), 16 * 128);
   assertEquals(bufferBytes(buffer("fine", 64), 3), 2 * 16 * 128);
 });

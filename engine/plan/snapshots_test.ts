@@ -13,10 +13,8 @@ import {
   type SmallTransformer,
 } from "./testing.ts";
 
-/*
- * What each architecture compiles to, as text. A change that leaves these files alone changed no graph; for one that
- * means to, `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan` writes them anew.
- */
+/* Compiled plans of each architecture, as text. If a change leaves these files alone, no graph changed. To
+ * update them on purpose, run `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan`. */
 const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid>> = {
   "llama-q4_0": { architecture: "llama", type: "Q4_0", output: true },
   "llama-f16-tied": { architecture: "llama", type: "F16" },
@@ -40,7 +38,7 @@ const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2
   "nemotron_h-q8_0": { architecture: "nemotron_h", type: "Q8_0" },
 };
 
-/** Others, in the tests' own shapes. */
+/** More models, in the shapes of the synthetic test models. */
 const SYNTHETIC: Readonly<Record<string, Pick<SynthOptions, "architecture" | "types" | "drafts">>> = {
   "qwen35-drafts-q8_0": { architecture: "qwen35", types: ["Q8_0"], drafts: 1 },
   "qwen35moe-q8_0": { architecture: "qwen35moe", types: ["Q8_0"] },
@@ -58,7 +56,7 @@ const FILES: readonly (readonly [name: string, () => GgufFile])[] = [
 ];
 
 for (const [name, file] of FILES) {
-  Deno.test(`plan of ${name}`, async () => {
+  Deno.test(`plan: ${name} matches its snapshot`, async () => {
     const path = fromFileUrl(new URL(`snapshots/${name}.txt`, import.meta.url));
     const drafts = name.includes("-drafts-");
     const text = printPlan(buildPlan(file(), undefined, undefined, { drafts }));

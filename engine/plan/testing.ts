@@ -9,25 +9,25 @@ export interface SmallTransformer {
   readonly architecture: "llama" | "qwen2" | "qwen3" | "qwen3moe";
   /** Format of the matrices. */
   readonly type: TensorType;
-  /** Of single matrices, by name without block and `.weight`. */
+  /** Formats of single matrices, by name without block and `.weight`. */
   readonly types?: Readonly<Record<string, TensorType>>;
-  /** Biases of q, k and v; norms of each head; an output matrix of its own. Default none. */
+  /** Optional parts: biases of q, k and v; norms of each head; an output matrix. By default none. */
   readonly biases?: boolean;
   readonly headNorms?: boolean;
   readonly output?: boolean;
 }
 
-/** Experts of "qwen3moe", and how many of them a row chooses. */
+/** Experts of "qwen3moe": their count, how many a row chooses, and their width. */
 const EXPERTS = { count: 6, used: 2, feedForward: 256 };
 
-/** Three layers of Gated DeltaNet, one of attention, and a drafting layer that is left out. */
+/** Three layers of Gated DeltaNet, one of attention, and a layer that drafts and is left out. */
 export interface SmallHybrid {
   readonly architecture: "qwen35";
   /** Format of the matrices. */
   readonly type: TensorType;
 }
 
-/** Two layers of short convolutions, and one of attention; with experts in the last two. */
+/** Two layers of short convolutions and one of attention. lfm2moe has experts in the last two. */
 export interface SmallLfm2 {
   readonly architecture: "lfm2" | "lfm2moe";
   /** Format of the matrices. */
@@ -35,8 +35,8 @@ export interface SmallLfm2 {
 }
 
 /**
- * A layer of Mamba2, one of attention without positions, and a feed-forward: a layer of its own in nemotron_h. In falcon-h1 one layer
- * has all of them, and its attention has positions.
+ * One Mamba2 layer, one attention layer without positions, and a feed-forward block, which is a separate
+ * layer in nemotron_h. falcon-h1 has all three in one layer, with positions.
  */
 export interface SmallMambaHybrid {
   readonly architecture: "granitehybrid" | "nemotron_h" | "falcon-h1";
@@ -44,7 +44,7 @@ export interface SmallMambaHybrid {
   readonly type: TensorType;
 }
 
-/** A plan's text without the name of its architecture: the same for two that compute the same. */
+/** Returns a plan's text without its architecture's name. Plans with the same text compute the same. */
 export const graphOf = (plan: Plan) => printPlan({ ...plan, architecture: "" });
 
 const VOCAB = 8;
@@ -55,7 +55,10 @@ const KV_HEADS = 2;
 const HEAD = 32;
 const LAYERS = 2;
 
-/** A small file of the architecture, 256 wide, eight heads of 32 over two, with weights of zero. */
+/**
+ * Returns a small file of the architecture: 256 wide, eight query heads of 32 over two KV heads, weights of
+ * zero.
+ */
 export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid): GgufFile {
   switch (options.architecture) {
     case "qwen35":
@@ -72,7 +75,7 @@ export function smallModel(options: SmallTransformer | SmallHybrid | SmallLfm2 |
   }
 }
 
-/** What all small models have: the keys of the dense decoders, tokens, and ways to add tensors. */
+/** Shared parts of the small models: the dense decoders' keys, tokens, and methods that add tensors. */
 class SmallFile {
   readonly builder = new GgufBuilder();
 
@@ -104,7 +107,7 @@ class SmallFile {
     this.builder.tensor(`${name}.weight`, type, [columns, rows]);
   }
 
-  /** The router and the experts of a layer. */
+  /** Adds a layer's router and experts. */
   experts(prefix: string, types: Readonly<Record<string, TensorType>>): void {
     const { count, feedForward } = EXPERTS;
     this.matrix(`${prefix}ffn_gate_inp`, EMBEDDING, count, "F32");
@@ -123,7 +126,7 @@ class SmallFile {
   }
 }
 
-/** A file of two layers. */
+/** Returns a file of two layers. */
 export function smallTransformer(options: SmallTransformer): GgufFile {
   const { architecture, type, types = {} } = options;
   const file = new SmallFile(architecture, LAYERS, type);

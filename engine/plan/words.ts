@@ -1,4 +1,4 @@
-/** A growing message of little-endian 32-bit words: how plans and steps cross the FFI. */
+/** A growing message of little-endian 32-bit words. Plans and steps cross the FFI in this form. */
 export class WordWriter {
   #view: DataView<ArrayBuffer>;
   #length = 0;
@@ -23,7 +23,7 @@ export class WordWriter {
     return this;
   }
 
-  /** A size beyond 32 bits. */
+  /** Appends a 64-bit size. */
   u64(value: number): this {
     this.#view.setBigUint64(this.#reserve(8), BigInt(value), true);
     return this;
@@ -44,18 +44,21 @@ export class WordWriter {
     return this;
   }
 
-  /** Starts over, in the same memory. */
+  /** Starts a new message in the same memory. */
   clear(): this {
     this.#length = 0;
     return this;
   }
 
-  /** The message; valid until the writer is used again. */
+  /** Returns the message. It is valid until the writer is used again. */
   bytes(): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.#view.buffer, 0, this.#length);
   }
 
-  /** As they lie in memory: every machine that has the kernels is little-endian. A mask has thousands of words. */
+  /**
+   * Copies bytes unchanged: all machines with kernels are little-endian. This matters for masks, which have
+   * thousands of words.
+   */
   #words({ buffer, byteOffset, byteLength }: Int32Array | Uint32Array | Float32Array): this {
     const at = this.#reserve(byteLength);
     new Uint8Array(this.#view.buffer, at, byteLength).set(new Uint8Array(buffer, byteOffset, byteLength));

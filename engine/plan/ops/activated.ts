@@ -18,7 +18,7 @@ export const ACTIVATED = opKind({
     `${t.forms(op.out)} = ${op.activation}(${t.affine(op.weight, op.bias)}) of ${t.forms(op.x)}`,
 });
 
-/** A product `rows` wide, with the bias that the file has, and an activation of it. */
+/** Adds a product with `rows` output columns, the file's bias if any, and an activation. */
 export function activated(
   b: PlanBuilder,
   x: Value,

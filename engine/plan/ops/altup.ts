@@ -3,15 +3,18 @@ import { type Names, opKind } from "../op.ts";
 import { floats, forms, group, groups, real, weights } from "../operands.ts";
 import type { TensorId } from "../plan.ts";
 
-/** A value's rows in several versions; layers compute on the first. */
+/** Several streams of rows; layers compute on the first. */
 const streams = groups({ x: floats("update") });
 
-/** How streams mix, by a row x of one of them: coefficients coefs tanh(router (x / rms(x) * norm) / columns). */
+/**
+ * How streams mix. Row x of one stream gives the coefficients: coefs tanh(router (x / rms(x) * norm) /
+ * columns).
+ */
 const mixing = group({ norm: weights, router: weights, coefs: weights, eps: real });
 
 /**
- * AltUp before a layer: streams[i] += the sum over j of c[n i + j] * streams[j], of n streams and coefficients c by the first; then
- * out = scale * streams[0].
+ * AltUp before a layer: streams[i] += sum over j of c[n i + j] * streams[j], for n streams, with coefficients
+ * c from the first stream. Then out = scale * streams[0].
  */
 export const ALTUP_PREDICT = opKind({
   op: "altup_predict",
@@ -25,8 +28,8 @@ export const ALTUP_PREDICT = opKind({
 });
 
 /**
- * AltUp after a layer that made x: streams[i] += (1 + c[i]) * (x - streams[0]), of coefficients c by x; then
- * out = scale * streams[0], column by column.
+ * AltUp after a layer with output x: streams[i] += (1 + c[i]) * (x - streams[0]), with coefficients c from x.
+ * Then out = scale * streams[0], column by column.
  */
 export const ALTUP_CORRECT = opKind({
   op: "altup_correct",
@@ -47,7 +50,7 @@ function mixingText(
   return `${t.tensors(coefs, router, norm)}, eps ${eps}`;
 }
 
-/** How streams mix: names of tensors without `.weight`. */
+/** Tensors that mix streams, named without `.weight`. */
 export interface Mixing {
   readonly norm: string;
   readonly router: string;
@@ -55,7 +58,7 @@ export interface Mixing {
   readonly eps: number;
 }
 
-/** Changes each stream by all of them; returns the first one's rows times `scale`. */
+/** Predicts each stream from all of them. Returns the first stream's rows times `scale`. */
 export function altupPredict(b: PlanBuilder, streams: readonly Value[], by: Mixing, scale: number): Value {
   const [{ rows, columns }] = streams;
   const out = b.floats("active", rows, columns);
@@ -69,7 +72,7 @@ export function altupPredict(b: PlanBuilder, streams: readonly Value[], by: Mixi
   return out;
 }
 
-/** Corrects each stream by what the first is to be; returns the first one's rows times a vector of that name. */
+/** Corrects each stream by the layer's output x. Returns the first stream's rows times the vector `scale`. */
 export function altupCorrect(
   b: PlanBuilder,
   x: Value,

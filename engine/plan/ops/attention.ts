@@ -4,9 +4,9 @@ import { attentionHeads, floats, integer, optional, real, weights } from "../ope
 import type { HeadShape } from "../plan.ts";
 
 /**
- * out = softmax(scale q K) V over the sequence's cache: of all positions up to the row's own, or of the last `window` of
- * them; 0 is no window. A head's sink is one more score in its softmax, which has no value: it only takes weight. Where there is a
- * softcap, not 0, scores are softcap tanh(score / softcap).
+ * out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
+ * `window` of them; 0 is no window. A head's sink is one more score in its softmax. It has no value, so it
+ * only takes weight. If softcap is not 0, scores are softcap tanh(score / softcap).
  */
 export const ATTENTION = opKind({
   op: "attention",
@@ -30,22 +30,22 @@ export const ATTENTION = opKind({
   },
   mixer: ({ window }) => window === 0 ? "attention" : `attention to ${window} tokens`,
   context: ({ heads: { layer, heads, headDim }, window }) => ({
-    operations: 2 * 2 * heads * headDim, // two products of a head's width
+    operations: 2 * 2 * heads * headDim, // two products over headDim
     cache: layer,
     window: window || undefined,
   }),
 });
 
 export interface AttentionOptions {
-  /** Tokens that a row sees, its own among them; by default all. */
+  /** Tokens that a row attends to, itself included; by default all. */
   readonly window?: number;
-  /** The whole name of a vector of a score a head. */
+  /** Full name of a vector with one sink score per head. */
   readonly sinks?: string;
-  /** The bound that tanh keeps scores in; by default none. */
+  /** Bounds scores by tanh to this magnitude; by default unbounded. */
   readonly softcap?: number;
 }
 
-/** What the sequence's tokens so far, or those of a window, are worth to each of its rows. */
+/** Returns the attention output over the sequence's tokens so far, or over a window of them. */
 export function attention(
   b: PlanBuilder,
   q: Value,

@@ -4,8 +4,9 @@ import { floats, group, optional, real, weights } from "../operands.ts";
 import { linear } from "./matmul.ts";
 
 /**
- * Scale and softcap of the logits; then penalties, bias, mask, best candidates and log-sum-exp of each logits row. Where the
- * logits were computed from rounded activations, the best of them are computed once more from `exact`: rows x, and the matrix.
+ * Applies scale and softcap to logits, then penalties, bias and mask. Returns the best candidates and the
+ * log-sum-exp of each logits row. Where rounded activations produced the logits, the best ones are recomputed
+ * from `exact`: rows x and the matrix.
  */
 export const CANDIDATES = opKind({
   op: "candidates",
@@ -27,13 +28,16 @@ export const CANDIDATES = opKind({
 });
 
 export interface LogitOptions {
-  /** What logits are multiplied by; by default 1. */
+  /** Factor on logits; by default 1. */
   readonly scale?: number;
-  /** Logits stay within plus and minus this, by a tanh; 0, the default, is no bound. */
+  /** Bounds logits by tanh to this magnitude; 0, the default, is unbounded. */
   readonly softcap?: number;
 }
 
-/** The best tokens to follow each row of x, by the matrix `name`; by default the embedding where the file has none for the output. */
+/**
+ * Adds the best next tokens of each row of x. `name` is the output matrix; by default "output", or the
+ * embedding where the file has no output matrix.
+ */
 export function candidates(
   b: PlanBuilder,
   x: Value,
@@ -41,7 +45,7 @@ export function candidates(
   { scale = 1, softcap = 0 }: LogitOptions = {},
   name: string = b.file.tensors.has("output.weight") ? "output" : "token_embd",
 ): void {
-  // What is computed once more has no bias: with one, all logits are computed of rows in two planes instead.
+  // The exact pass adds no bias. With a bias, all logits are computed from rows in two planes instead.
   const biased = b.file.tensors.has(`${name}.bias`);
   const [logits] = linear(b, x, [{ name, rows: vocab, fine: biased ? vocab : 0 }]);
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer } from "../operands.ts";
 
-/** out = as many columns of x, from `first` on, as out has. */
+/** out = columns of x, starting at `first`. */
 export const COLUMNS = opKind({
   op: "columns",
   code: 34,
@@ -10,7 +10,7 @@ export const COLUMNS = opKind({
   text: (op, t) => `${t.forms(op.out)} = columns(${t.buffer(op.x)} from column ${op.first})`,
 });
 
-/** Some columns of x, as a value of their own. */
+/** Returns a range of x's columns as a new value. */
 export function columns(
   b: PlanBuilder,
   x: Value,

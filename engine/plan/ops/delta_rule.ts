@@ -4,8 +4,9 @@ import { deltaHeads, floats, forms, real, weights } from "../operands.ts";
 import type { DeltaShape } from "../plan.ts";
 
 /**
- * For each value head, with a state S: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) * silu(gate), where
- * a = e^(decay * softplus(alpha + bias)) and beta goes through a sigmoid. `qkv` is as `short_conv` left it.
+ * Updates the state S of each value head: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) *
+ * silu(gate), with a = e^(decay * softplus(alpha + bias)) and a sigmoid on beta. `qkv` comes from
+ * `short_conv`.
  */
 export const DELTA_RULE = opKind({
   op: "delta_rule",
@@ -33,8 +34,8 @@ export const DELTA_RULE = opKind({
 });
 
 /**
- * Activations that the delta rule reads: rows of queries, keys and values; a gate as wide as the values; a number a head, twice, which
- * are one value where heads stand in groups.
+ * Inputs of the delta rule: rows of queries, keys and values; a gate as wide as the values; alpha and beta,
+ * one number per head each. Alpha and beta are one value where heads are in groups.
  */
 export interface DeltaInputs {
   readonly qkv: Value;
@@ -43,14 +44,14 @@ export interface DeltaInputs {
   readonly beta: Value;
 }
 
-/** Whole names of the delta rule's tensors: a number a value head, twice, and a norm. */
+/** Full names of the delta rule's tensors: two vectors with a number per value head, and a norm. */
 export interface DeltaTensors {
   readonly decay: string;
   readonly bias: string;
   readonly norm: string;
 }
 
-/** Reads the state that it carries, and norms and gates what it has read. */
+/** Returns the delta rule's normed and gated output, and updates its state. */
 export function deltaRule(
   b: PlanBuilder,
   inputs: DeltaInputs,

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, real, weights } from "../operands.ts";
 
-/** out = scale times rows of the matrix, by token id. */
+/** out = scale times a row of the matrix per token id. */
 export const EMBED = opKind({
   op: "embed",
   code: 0,
@@ -13,7 +13,7 @@ export const EMBED = opKind({
   },
 });
 
-/** The tokens' rows of the embedding, times `scale`. */
+/** Returns the tokens' embedding rows times `scale`. */
 export function embed(b: PlanBuilder, name: string, vocab: number, columns: number, scale = 1): Value {
   const out = b.floats("x", "step", columns);
   b.push({ op: "embed", weight: b.matrix(`${name}.weight`, columns, vocab), scale, out: b.asFloat(out) });

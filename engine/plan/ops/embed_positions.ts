@@ -2,7 +2,10 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, optional, weights } from "../operands.ts";
 
-/** x += the row of the token's position, and the row of the first token type. A text has no more tokens than there are positions. */
+/**
+ * x += the embedding of the token's position and of the first token type. A text never has more tokens than
+ * there are positions.
+ */
 export const EMBED_POSITIONS = opKind({
   op: "embed_positions",
   code: 23,
@@ -10,13 +13,13 @@ export const EMBED_POSITIONS = opKind({
   text: (op, t) => `${t.buffer(op.x)} += embed_positions(${t.tensors(op.positions, op.types)})`,
 });
 
-/** Tensor names, without `.weight`, and how many rows they have. */
+/** Tensor names, without `.weight`, and their row counts. */
 export interface Learned {
   readonly positions?: { readonly name: string; readonly count: number };
   readonly types?: { readonly name: string; readonly count: number };
 }
 
-/** Adds learned positions, or the first token type, or both, to the embeddings of tokens. */
+/** Adds learned positions, the first token type, or both to the token embeddings. */
 export function embedPositions(b: PlanBuilder, x: Value, { positions, types }: Learned): void {
   if (!positions && !types) return;
   const matrix = (m: Learned["types"]) => m && b.matrix(`${m.name}.weight`, x.columns, m.count);

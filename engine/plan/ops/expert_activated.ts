@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
 import type { Activation, Chosen } from "../plan.ts";
 
-/** For each expert e that a row x chose: out = activation(weight_e x + bias_e). */
+/** For each expert e chosen by row x: out = activation(weight_e x + bias_e). */
 export const EXPERT_ACTIVATED = opKind({
   op: "expert_activated",
   code: 33,
@@ -22,8 +22,8 @@ export const EXPERT_ACTIVATED = opKind({
 });
 
 /**
- * The inner half of experts' feed-forward layers without a gate, each `rows` wide, with the bias that the file has: a row for
- * each expert that a row of x chose.
+ * Returns the activated hidden rows of ungated experts, `rows` columns wide, with the file's bias if any: one
+ * row per expert that a row of x chose.
  */
 export function expertActivated(
   b: PlanBuilder,

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
 import { type Activation, type Chosen, GLU_NAMES } from "../plan.ts";
 
-/** For each expert e that a row x chose: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
+/** For each expert e chosen by row x: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
 export const EXPERT_GLU = opKind({
   op: "expert_glu",
   code: 13,
@@ -24,8 +24,9 @@ export const EXPERT_GLU = opKind({
 });
 
 /**
- * The gated half of the experts' feed-forward layers, each `rows` wide, with the biases that the file has: a row for each
- * expert that a row of x chose. Where gate and up are one name, each expert's matrix has the gate's rows and then up's.
+ * Returns the gated hidden rows of experts, `rows` columns wide, with the file's biases if any: one row per
+ * expert that a row of x chose. If `gate` equals `up`, each expert's matrix holds the gate's rows and then
+ * up's.
  */
 export function expertGlu(
   b: PlanBuilder,

@@ -3,7 +3,10 @@ import { opKind } from "../op.ts";
 import { chosenExperts, flag, floats, forms, optional, product, weights } from "../operands.ts";
 import type { Chosen } from "../plan.ts";
 
-/** out (+)= the sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in the order of their numbers. */
+/**
+ * out (+)= sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in order of
+ * expert number.
+ */
 export const EXPERT_SUM = opKind({
   op: "expert_sum",
   code: 14,
@@ -13,7 +16,7 @@ export const EXPERT_SUM = opKind({
     weight: product,
     bias: optional(weights),
     out: floats("write"),
-    /** Adds to what `out` holds: a residual connection. */
+    /** Adds to the contents of `out`: a residual connection. */
     add: flag,
   },
   text: (op, t) =>
@@ -23,8 +26,8 @@ export const EXPERT_SUM = opKind({
 });
 
 /**
- * What the experts make of their rows, with the bias that the file has, weighed and added up: to the residual `to`, or as a new
- * value of so many columns.
+ * Adds up the experts' weighted outputs, with the file's bias if any: into the residual `to`, or as a new
+ * value of `to` columns.
  */
 export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string, to: Value | number): Value {
   const [add, sum] = typeof to === "number" ? [false, b.floats("experts", "step", to)] : [true, to];

@@ -2,13 +2,13 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, integer, optional } from "../operands.ts";
 
-/** What becomes of a gate before it multiplies; GELU is the tanh formula. */
+/** Functions applied to a gate before it multiplies; GELU is the tanh approximation. */
 export const GATE_ACTIVATIONS = ["none", "sigmoid", "gelu"] as const;
 export type GateActivation = typeof GATE_ACTIVATIONS[number];
 
 /**
- * out = activation(gate) * x, or to += that: column by column, or by one number a row where the gate has one column. Of x the
- * columns are read from `from` on. Either `out` or `to` is there.
+ * out = activation(gate) * x, or `to` += that. The gate has a number per column, or a single column with one
+ * number per row. Columns of x are read from `from` on. Exactly one of `out` and `to` is present.
  */
 export const GATE = opKind({
   op: "gate",
@@ -31,16 +31,16 @@ export const GATE = opKind({
 });
 
 export interface GateOptions {
-  /** What becomes of the gate first; by default it multiplies as it is. */
+  /** Function applied to the gate; by default none. */
   readonly activation?: GateActivation;
-  /** Adds to this value (a residual connection) instead of making a new one. */
+  /** Adds to this value (a residual connection) instead of returning a new one. */
   readonly addTo?: Value;
-  /** The columns of x that are read: so many from there on; by default all. */
+  /** The first column of x to read and the number of columns; by default all. */
   readonly from?: number;
   readonly columns?: number;
 }
 
-/** The product of two values, one of them through an activation; a gate of one column is a number a row. */
+/** Returns the product of x and an activated gate. A gate with one column scales whole rows. */
 export function gate(
   b: PlanBuilder,
   gate: Value,

@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { convState, floats, forms, weights } from "../operands.ts";
 
 /**
- * For each channel, with x's row in three parts, before, behind and input: out = behind * (weight . the last `taps` of before *
- * input). Those of the tokens before are carried as state.
+ * Splits x's row into three parts, `before`, `behind` and `input`. Per channel: out = behind * (weight . the
+ * last `taps` values of before * input). Earlier tokens' values are recurrent state.
  */
 export const GATED_CONV = opKind({
   op: "gated_conv",
@@ -18,8 +18,8 @@ export const GATED_CONV = opKind({
 });
 
 /**
- * The gated short convolution of rows that hold before, behind and input side by side. `name` is the tensor of the weights,
- * [taps, channels]; the layer carries its last taps - 1 products.
+ * Adds a gated short convolution over rows that hold `before`, `behind` and `input` side by side. `name` is
+ * the weight tensor, [taps, channels]. The layer's state holds the last taps - 1 products.
  */
 export function gatedConv(b: PlanBuilder, x: Value, name: string, taps: number): Value {
   const channels = x.columns / 3;

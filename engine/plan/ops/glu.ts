@@ -23,8 +23,8 @@ export const GLU = opKind({
 });
 
 /**
- * The gated half of a feed-forward layer, `rows` wide, with the biases that the file has. Where gate and up are one name, its
- * tensor has the gate's rows and then up's.
+ * Returns the gated hidden rows of a feed-forward block, `rows` columns wide, with the file's biases if any.
+ * If `gate` equals `up`, the tensor holds the gate's rows and then up's.
  */
 export function glu(
   b: PlanBuilder,

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer, real, weights } from "../operands.ts";
 
-/** out = x / rms(x) * weight in each of `groups` groups by itself, of as many columns of x from `first` on as out has. */
+/** out = x / rms(x) * weight, separately in each of `groups` groups, over columns of x from `first` on. */
 export const GROUPED_NORM = opKind({
   op: "grouped_norm",
   code: 27,
@@ -23,8 +23,8 @@ export const GROUPED_NORM = opKind({
 });
 
 /**
- * Norms `columns` columns of x from `first` on. `name` is the tensor of the weights, [columns / groups, groups]; of a single group
- * it may be [columns], since llama.cpp's tools leave out a last dimension of 1.
+ * Norms `columns` columns of x from `first` on. `name` is the weight tensor, [columns / groups, groups]. A
+ * single group may be [columns], because llama.cpp's tools drop a last dimension of 1.
  */
 export function groupedNorm(
   b: PlanBuilder,

@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { flag, floats, integer, product } from "../operands.ts";
 
 /**
- * Each head's part of a row of x, times a matrix of its own. Of a part [multiplied | rest] with `keeps` the output's is [rest | products];
- * of [rest | multiplied] without it is the products alone.
+ * Multiplies each head's part of a row of x by the head's own matrix. With `keeps`, a part [multiplied |
+ * rest] becomes [rest | products]. Without it, a part [rest | multiplied] becomes the products only.
  */
 export const HEAD_MATMUL = opKind({
   op: "head_matmul",
@@ -15,7 +15,7 @@ export const HEAD_MATMUL = opKind({
     heads: integer,
     rest: integer,
     keeps: flag,
-    /** Blocks of weights read x in two planes. */
+    /** Products with quantized weights read x in two planes. */
     fine: flag,
     out: floats("write"),
   },
@@ -32,17 +32,20 @@ export interface HeadMatrices {
   /** The tensor, [columns, rows, heads], without `.weight`. */
   readonly name: string;
   readonly heads: number;
-  /** Rows of a head's matrix. */
+  /** Rows of each head's matrix. */
   readonly rows: number;
   /** Columns of a head's part of x that are not multiplied. */
   readonly rest: number;
-  /** They stand behind the others, and go in front of the products; else they stand in front, and are left out. */
+  /**
+   * If true, the rest follows the multiplied columns and is copied in front of the products. Otherwise it
+   * precedes them and is dropped.
+   */
   readonly keeps: boolean;
-  /** Blocks of weights read x in two planes; by default in one. */
+  /** Products with quantized weights read x in two planes; by default in one. */
   readonly fine?: boolean;
 }
 
-/** Heads multiplied by matrices of their own, side by side in rows. */
+/** Multiplies each head by its own matrix. Returns the results side by side. */
 export function headMatmul(
   b: PlanBuilder,
   x: Value,

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
-/** out = rows of `first`, and behind each that of `second`. */
+/** out = each row of `first` followed by the same row of `second`. */
 export const JOIN = opKind({
   op: "join",
   code: 30,
@@ -10,7 +10,7 @@ export const JOIN = opKind({
   text: (op, t) => `${t.buffer(op.out)} = join(${t.buffers(op.first, op.second)})`,
 });
 
-/** Rows side by side. */
+/** Concatenates the rows of two values. */
 export function join(b: PlanBuilder, first: Value, second: Value): Value {
   const out = b.floats("joined", first.rows, first.columns + second.columns);
   b.push({ op: "join", first: b.asFloat(first), second: b.asFloat(second), out: b.asFloat(out) });

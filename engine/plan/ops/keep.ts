@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
-/** Puts a draft's rows where they were recalled from, so that another draft can go on from them. */
+/** Writes a draft's rows back to where `recall` read them, so the next draft can continue from them. */
 export const KEEP = opKind({
   op: "keep",
   code: 32,
@@ -10,7 +10,7 @@ export const KEEP = opKind({
   text: (op, t) => `${t.buffer(op.to)} = keep(${t.buffer(op.x)})`,
 });
 
-/** Ends the plan's draft: `to` is what it began with. */
+/** Ends the plan's draft. `to` is the value that the draft began with. */
 export function keep(b: PlanBuilder, x: Value, to: Value): void {
   b.push({ op: "keep", x: b.asFloat(x), to: b.asFloat(to) });
 }

@@ -4,8 +4,8 @@ import { floats, forms, integer, optional, real, weights } from "../operands.ts"
 import type { BufferRows } from "../plan.ts";
 
 /**
- * out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, of each of `groups` parts of a row by itself; with outputs of
- * logit rows only those rows are read.
+ * out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, separately in each of `groups` parts of a
+ * row. If the output holds logits rows, only those rows are read.
  */
 export const LAYER_NORM = opKind({
   op: "layer_norm",
@@ -26,8 +26,9 @@ export const LAYER_NORM = opKind({
 });
 
 /**
- * x normed by its mean and variance; `.bias` beside the weight is added where the file has one. `rows` "logits" keeps only the
- * rows whose logits are wanted. Of several `groups` each part of a row is normed by itself, and has a row of the weights.
+ * Returns x normed by mean and variance, with the file's `.bias` if any. If `rows` is "logits", returns only
+ * the rows with logits. With several `groups`, each part of a row is normed separately and has its own row of
+ * weights.
  */
 export function layerNorm(
   b: PlanBuilder,

@@ -4,9 +4,9 @@ import { floats, mambaHeads, weights } from "../operands.ts";
 import type { MambaShape } from "../plan.ts";
 
 /**
- * For each head, with a state h and rows that hold gates, channels x, what they are written by (B) and read by (C), and a
- * step size a head: dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, x = (h C + skip x) silu(gate), in place.
- * Channels, B and C are as `short_conv` left them.
+ * Updates the state h of each head. Rows hold gates, channels x, write vectors B, read vectors C and a step
+ * size per head. dt = softplus(step + bias), h = e^(decay dt) h + dt x B^T, and x = (h C + skip x) silu(gate)
+ * in place. Channels, B and C come from `short_conv`.
  */
 export const MAMBA2 = opKind({
   op: "mamba2",
@@ -20,19 +20,19 @@ export const MAMBA2 = opKind({
   },
 });
 
-/** Whole names of Mamba2's tensors: each has a number a head. */
+/** Full names of Mamba2's tensors, each with a number per head. */
 export interface MambaTensors {
   readonly decay: string;
   readonly skip: string;
   readonly bias: string;
 }
 
-/** Columns of the rows that Mamba2 reads. */
+/** Returns the width of the rows that Mamba2 reads. */
 export function mambaColumns({ heads, headDim, groups, stateSize }: Omit<MambaShape, "layer">): number {
   return 2 * heads * headDim + 2 * groups * stateSize + heads;
 }
 
-/** Takes the state through the tokens; what is read of it takes the channels' place. */
+/** Updates the state token by token. The output replaces the channels in place. */
 export function mamba2(b: PlanBuilder, rows: Value, tensors: MambaTensors, heads: MambaShape): void {
   b.push({
     op: "mamba2",

@@ -2,7 +2,7 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, groups, optional, real } from "../operands.ts";
 
-/** x *= rms(like) / max(rms(x), least) for each x; then mean = the mean of `like` and all of them, where it is there. */
+/** x *= rms(like) / max(rms(x), least) for each x. If present, mean = the mean of `like` and all x. */
 export const MATCH_RMS = opKind({
   op: "match_rms",
   code: 37,
@@ -19,12 +19,12 @@ export const MATCH_RMS = opKind({
   },
 });
 
-/** Scales rows of each x so that they are as large as those of `like`. */
+/** Scales each x so that its rows have the root mean square of `like`'s rows. */
 export function matchRms(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): void {
   b.push({ op: "match_rms", ...matched(b, like, xs, least) });
 }
 
-/** The mean of `like` and the others, once those are as large. */
+/** Scales the other values as `matchRms` does. Returns the mean of `like` and them. */
 export function meanOfMatched(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): Value {
   const mean = b.floats("mean", like.rows, like.columns);
   b.push({ op: "match_rms", ...matched(b, like, xs, least), mean: b.asFloat(mean) });

@@ -12,9 +12,9 @@ export const MATMUL = opKind({
       weight: product,
       bias: optional(weights),
       out: floats("write"),
-      /** Adds so many times the product to what `out` holds: a residual connection. */
+      /** Adds the product times this factor to the contents of `out`: a residual connection. */
       add: optional(real),
-      /** The first rows of the matrix, which read x in two planes. */
+      /** Number of leading matrix rows that read x in two planes. */
       fine: integer,
     }),
   },
@@ -30,23 +30,23 @@ function assignment(times?: number): string {
 }
 
 export interface Linear {
-  /** Tensor name without `.weight`; `.bias` beside it is added where the file has one. */
+  /** Tensor name without `.weight`; the `.bias` beside it is added where the file has one. */
   readonly name: string;
   readonly rows: number;
-  /** The matrix is that part of the tensor's rows. */
+  /** The rows of the tensor that form this matrix. */
   readonly part?: Omit<RowsOf, "name">;
-  /** Adds to this value (a residual connection) instead of making a new one. */
+  /** Adds to this value (a residual connection) instead of returning a new one. */
   readonly addTo?: Value;
-  /** How many times the product is added to `addTo`; by default once. */
+  /** Factor on the product that is added to `addTo`; by default 1. */
   readonly times?: number;
   /**
-   * So many of the first rows are sensitive products: where the weights are blocks, x keeps some 15 bits instead of 8 for
-   * them, at twice the work. All rows, or a multiple of 16.
+   * Number of leading rows whose products are sensitive to rounding. With quantized weights, x keeps about 15
+   * bits instead of 8 for them, at twice the work. Must be all rows, or a multiple of 16.
    */
   readonly fine?: number;
 }
 
-/** Matrices that read the same x, in one op. */
+/** Adds matrices that read the same x as one op. Returns one value per matrix. */
 export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Value[] {
   const values = linears.map((l) => l.addTo ?? b.floats(shortName(l.name), x.rows, l.rows));
   const parts = linears.map((l, i) => {
@@ -70,14 +70,14 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
   return values;
 }
 
-/** Matrices below each other in one tensor, by the rows of each. */
+/** Describes matrices stacked in one tensor, by their row counts. */
 export function fused(name: string, rows: readonly number[]): Linear[] {
   const of = rows.reduce((sum, n) => sum + n);
   let first = 0;
   return rows.map((rows) => ({ name, rows, part: { first: (first += rows) - rows, of } }));
 }
 
-/** So many matrices of as many rows in one tensor of three dimensions. */
+/** Describes `count` matrices of `rows` rows each in one tensor of three dimensions. */
 export function stacked(name: string, count: number, rows: number): Linear[] {
   const of = count * rows;
   return Array.from(

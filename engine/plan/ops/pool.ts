@@ -2,14 +2,14 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, group, integer, optional, real, weights } from "../operands.ts";
 
-/** How a sequence's rows become one: their mean, the first (`cls`), or the last. */
+/** How a sequence's rows become one row: their mean, the first (`cls`), or the last. */
 export const POOLINGS = ["mean", "cls", "last"] as const;
 export type Pooling = typeof POOLINGS[number];
 
 /**
- * out = one row of floats for each sequence whose pooled row a step wants: the mean, the first or the last of its rows of x,
- * each of them normed first where there is a norm. `way` is an index into POOLINGS. By mean or cls, all rows that are pooled
- * are in that step.
+ * out = one float row for each sequence to pool: the mean, the first or the last of its rows of x, which are
+ * normed first if a norm is given. `way` is an index into POOLINGS. For mean and cls, the step holds all rows
+ * of the sequence.
  */
 export const POOL = opKind({
   op: "pool",
@@ -26,13 +26,16 @@ export const POOL = opKind({
   },
 });
 
-/** The RMSNorm before pooling. */
+/** The RMSNorm to apply before pooling. */
 export interface PoolNorm {
   readonly name: string;
   readonly eps: number;
 }
 
-/** Sequences' rows of x, pooled: only of those for which a step wants that. Without any, nothing is computed. */
+/**
+ * Returns the pooled rows of x for the sequences that the step pools. Without pooled sequences, nothing is
+ * computed.
+ */
 export function pool(
   b: PlanBuilder,
   x: Value,

@@ -4,8 +4,8 @@ import { floats, integer, optional, real, weights } from "../operands.ts";
 import type { NormName } from "./rms_norm.ts";
 
 /**
- * to = (to + scale * x / rms(x) * weight) * layerScale: a residual connection to what is normed first. Each `group` of columns
- * is normed by itself, with the same weights.
+ * to = (to + scale * x / rms(x) * weight) * layerScale: a residual addition of normed rows. Each `group` of
+ * columns is normed separately, with the same weights.
  */
 export const POST_NORM = opKind({
   op: "post_norm",
@@ -16,7 +16,7 @@ export const POST_NORM = opKind({
     group: integer,
     eps: real,
     scale: real,
-    /** One number. */
+    /** A tensor of one number. */
     layerScale: optional(weights),
     to: floats("update"),
   },
@@ -32,13 +32,13 @@ export const POST_NORM = opKind({
 export interface PostNormOptions {
   /** Columns that are normed together; by default all. */
   readonly group?: number;
-  /** What the normed rows are multiplied by; by default 1. */
+  /** Factor on the normed rows; by default 1. */
   readonly scale?: number;
-  /** Name of a tensor of one number, which the sum is multiplied by. */
+  /** Name of a tensor with one number that scales the sum. */
   readonly layerScale?: string;
 }
 
-/** Adds x, normed, to `to`. */
+/** Norms x and adds it to `to`. */
 export function postNorm(
   b: PlanBuilder,
   x: Value,

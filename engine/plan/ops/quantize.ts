@@ -1,7 +1,10 @@
 import { opKind } from "../op.ts";
 import { floats, forms } from "../operands.ts";
 
-/** out = x in 8-bit blocks of 32, in one plane or two. The builder adds it where a value that comes as floats is read by block formats. */
+/**
+ * out = x in 8-bit blocks of 32, in one plane or two. The builder adds this op where quantized weights read a
+ * value that was written as floats.
+ */
 export const QUANTIZE = opKind({
   op: "quantize",
   code: 7,

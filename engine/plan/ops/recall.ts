@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { floats } from "../operands.ts";
 
 /**
- * Where a draft begins: the ops from here on run in drafts, and in no other step. out = for each row of the draft a row of x, which
- * the step before has left there.
+ * Begins a draft: this op and the ops after it run only in drafts. out = for each row of the draft a row of
+ * x, left there by the previous step.
  */
 export const RECALL = opKind({
   op: "recall",
@@ -13,7 +13,7 @@ export const RECALL = opKind({
   text: (op, t) => `${t.buffer(op.out)} = recall(${t.buffer(op.x)})`,
 });
 
-/** Begins the plan's draft, with rows that the step before it has computed. */
+/** Begins the plan's draft with rows of the previous step. */
 export function recall(b: PlanBuilder, x: Value): Value {
   const out = b.floats("recalled", x.rows, x.columns);
   b.push({ op: "recall", x: b.asFloat(x), out: b.asFloat(out) });

@@ -1,4 +1,4 @@
-/** The ops that there are. A new one is a file beside this one and a line in this list. */
+/** All ops. To add one, write a file beside this one and add a line to this list. */
 import type { OpKind, OpOf } from "../op.ts";
 import {
   buffersOfAll,
@@ -49,7 +49,7 @@ import { SHORT_CONV } from "./short_conv.ts";
 import { SPARSE_GATE } from "./sparse_gate.ts";
 import { TEXT_ATTENTION } from "./text_attention.ts";
 
-/** By their codes. */
+/** In order of their codes. */
 export const KINDS = [
   EMBED,
   ROPE_TABLE,
@@ -100,17 +100,17 @@ export function kindOf({ op }: PlanOp): OpKind {
   return BY_NAME.get(op)!;
 }
 
-/** Every buffer that an op reads or writes. */
+/** Returns every buffer that an op reads or writes. */
 export function buffersOf(op: PlanOp): BufferUse[] {
   return buffersOfAll(kindOf(op).operands, op);
 }
 
-/** Whether an op works for sequences that are pooled, a row each, and for nothing else. */
+/** Whether an op computes only one row per pooled sequence. */
 export function isPooling({ buffers }: Pick<Plan, "buffers">, op: PlanOp): boolean {
   return buffersOf(op).some(({ buffer }) => buffers[buffer].rows === "pools");
 }
 
-/** The ops of steps that are no drafts. */
+/** Returns the ops that run outside drafts. */
 export function mainOps({ ops }: Pick<Plan, "ops">): readonly PlanOp[] {
   const draft = ops.findIndex(({ op }) => op === "recall");
   return draft < 0 ? ops : ops.slice(0, draft);
@@ -121,37 +121,37 @@ export function canDraft({ ops }: Pick<Plan, "ops">): boolean {
   return ops.some(({ op }) => op === "recall");
 }
 
-/** Every tensor that an op reads. */
+/** Returns every tensor that an op reads. */
 export function tensorsOf(op: PlanOp): TensorUse[] {
   return tensorsOfAll(kindOf(op).operands, op);
 }
 
-/** Layers of the KV cache that an op reads or writes. */
+/** Returns the KV cache layers that an op reads or writes. */
 export function cachesOf(op: PlanOp): number[] {
   return layersOfAll("caches", kindOf(op).operands, op);
 }
 
-/** Layers of recurrent state that an op carries. */
+/** Returns the recurrent state layers that an op updates. */
 export function statesOf(op: PlanOp): number[] {
   return layersOfAll("states", kindOf(op).operands, op);
 }
 
-/** The matrices that an op multiplies by. */
+/** Returns the matrices that an op multiplies by. */
 export function productsOf(op: PlanOp): TensorId[] {
   return tensorsOf(op).filter(({ product }) => product).map(({ tensor }) => tensor);
 }
 
-/** How many experts the op's rows choose; undefined for an op that has nothing to do with experts. */
+/** Returns how many experts the op's rows choose; undefined for ops without experts. */
 export function choiceOf(op: PlanOp): Choice | undefined {
   return choiceOfAll(kindOf(op).operands, op);
 }
 
-/** The same op with its tensors numbered anew. */
+/** Returns the op with renumbered tensors. */
 export function renumberTensors(op: PlanOp, id: (old: TensorId) => TensorId): PlanOp {
   return renumberAll(kindOf(op).operands, op, id);
 }
 
-/** Writes an op's words: its code, then its operands. */
+/** Encodes an op: its code, then its operands. */
 export function encodeOp(w: WordWriter, op: PlanOp): void {
   const { code, operands } = kindOf(op);
   encodeAll(w.u32(code), operands, op);

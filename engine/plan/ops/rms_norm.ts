@@ -4,8 +4,8 @@ import { floats, forms, optional, real, weights } from "../operands.ts";
 import type { BufferRows } from "../plan.ts";
 
 /**
- * out = scale * x / rms(x) * weight, or without a weight where there is none; with outputs of logit rows only those rows are
- * read.
+ * out = scale * x / rms(x) * weight; the weight is optional. If the output holds logits rows, only those rows
+ * are read.
  */
 export const RMS_NORM = opKind({
   op: "rms_norm",
@@ -24,12 +24,12 @@ export const RMS_NORM = opKind({
   },
 });
 
-/** The name of a norm's weights without `.weight`, or `whole`. */
+/** The name of a norm's weights without `.weight`, or the `whole` name. */
 export type NormName = string | { readonly whole: string };
 
 /**
- * Rows of x, normed and multiplied by `scale`; the norm has no weights where `name` is undefined. `rows` "logits" keeps only the
- * rows whose logits are wanted.
+ * Returns x normed and multiplied by `scale`, without weights if `name` is undefined. If `rows` is "logits",
+ * returns only the rows with logits.
  */
 export function rmsNorm(
   b: PlanBuilder,

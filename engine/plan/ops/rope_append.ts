@@ -4,8 +4,9 @@ import { attentionHeads, flag, floats, integer, optional, real, weights } from "
 import type { HeadShape } from "../plan.ts";
 
 /**
- * Norms (where given) and rotates q and k heads (where there is a table), appends k and v to the cache. Without k and v, which
- * come together, a layer reads what an earlier one has kept; without q it keeps what later rows attend to.
+ * Norms q and k heads (optional), rotates them (if there is a table), and appends k and v to the cache.
+ * Without k and v, which come together, the layer reads an earlier layer's cache. Without q, it only stores k
+ * and v for later rows.
  */
 export const ROPE_APPEND = opKind({
   op: "rope_append",
@@ -21,13 +22,13 @@ export const ROPE_APPEND = opKind({
     rotated: integer,
     interleaved: flag,
     eps: real,
-    /** Values are normed, without weights. */
+    /** Norm values, without weights. */
     vNorm: flag,
     beta: real,
     period: integer,
-    /** Heads are normed after they were turned, not before. */
+    /** Norm heads after rotation instead of before it. */
     normLast: flag,
-    /** The column from which on values are kept; before it there are zeros. */
+    /** First column of the values to store; columns before it are zeros. */
     vFrom: integer,
   },
   text: (op, t) => {
@@ -53,19 +54,20 @@ export interface RopeOptions {
   /** Tensor names of the per-head norms. */
   readonly qNorm?: string;
   readonly kNorm?: string;
-  /** Heads are normed after they were turned, not before. */
+  /** Norm heads after rotation instead of before it. */
   readonly normLast?: boolean;
-  /** Norms the value heads, without weights. */
+  /** Norm value heads, without weights. */
   readonly vNorm?: boolean;
-  /** The column of a value head from which on it is kept; before it there are zeros. */
+  /** First column of a value head to store; columns before it are zeros. */
   readonly vFrom?: number;
   /** Multiplies queries by 1 + beta ln(1 + floor(position / period)). */
   readonly temperature?: { readonly beta: number; readonly period: number };
 }
 
 /**
- * Turns queries and keys by their positions, in place, and keeps keys and values. Queries alone are those of a layer that
- * reads another's cache; keys and values alone are kept for later rows. Values that are the same `Value` as the keys are those before they are normed and turned.
+ * Rotates queries and keys by position, in place, and stores keys and values. Pass only queries for a layer
+ * that reads another's cache, and only keys and values to store them for later rows. If values are the same
+ * `Value` as the keys, they are stored before norm and rotation.
  */
 export function ropeAppend(
   b: PlanBuilder,

@@ -3,7 +3,10 @@ import { opKind } from "../op.ts";
 import { floats, integer } from "../operands.ts";
 import type { RopeAngles } from "../plan.ts";
 
-/** out = cos of position x frequency, then sin, both times the magnitude; `table` is an index into `Plan.rope`. */
+/**
+ * out = cos and then sin of position x frequency, both times the magnitude; `table` is an index into
+ * `Plan.rope`.
+ */
 export const ROPE_TABLE = opKind({
   op: "rope_table",
   code: 1,
@@ -11,14 +14,14 @@ export const ROPE_TABLE = opKind({
   text: (op, t) => `${t.buffer(op.out)} = rope_table(${op.table === 0 ? "" : op.table})`,
 });
 
-/** The angles of each token's position, by the plan's table of that number. */
+/** Returns cos and sin of each token's position, from a table of the plan. */
 export function ropeTableOf(b: PlanBuilder, table: number, pairs: number): Value {
   const out = b.floats("angles", "step", 2 * pairs);
   b.push({ op: "rope_table", out: b.asFloat(out), table });
   return out;
 }
 
-/** The angles of each token's position. */
+/** Adds a table, and returns cos and sin of each token's position. */
 export function ropeTable(b: PlanBuilder, angles: RopeAngles): Value {
   return ropeTableOf(b, b.ropeTable(angles), angles.frequencies.length);
 }

@@ -3,7 +3,7 @@ import { opKind } from "../op.ts";
 import { flag, floats, integer, optional, real, weights } from "../operands.ts";
 import type { HeadColumns } from "./text_attention.ts";
 
-/** Norms (where given) and rotates heads in place, which no cache keeps. */
+/** Norms (optional) and rotates heads in place, outside any cache. */
 export const ROTATE = opKind({
   op: "rotate",
   code: 24,
@@ -29,17 +29,20 @@ export const ROTATE = opKind({
   },
 });
 
-/** How heads are turned: `rotated` leading dimensions of each, in pairs of (2i, 2i + 1) where that is interleaved, by the table. */
+/**
+ * How heads are rotated: their `rotated` leading dimensions, in pairs (2i, 2i + 1) if interleaved, by the
+ * table.
+ */
 export interface RotateOptions {
   readonly table: Value;
   readonly rotated: number;
   readonly interleaved?: boolean;
-  /** Tensor name of the RMS norm of each head, which comes first. */
+  /** Tensor name of the RMSNorm of each head, applied before rotation. */
   readonly norm?: string;
   readonly eps?: number;
 }
 
-/** Turns `heads` heads of queries or keys by their positions, in place. */
+/** Rotates query or key heads by position, in place. */
 export function rotate(
   b: PlanBuilder,
   at: HeadColumns,

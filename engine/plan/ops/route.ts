@@ -4,11 +4,14 @@ import { chosenExperts, flag, floats, integer, optional, real, weights } from ".
 import type { Chosen } from "../plan.ts";
 
 /**
- * For each row the experts of the largest scores, ascending by their numbers, and their weights; of equal scores the lower
- * number is chosen. Scores are the softmax of the logits, or with `sigmoid` sigmoids, and chosen by score + bias. Weights are the
- * scores, with `divided` over the sum of the chosen, of sigmoids over max(sum, 2^-14). All weights are times `scale`, and each is times
- * its expert's of `scales`. Of several `groups` of equally many experts, a row chooses from the `groupsUsed` whose two largest score + bias
- * are the most together, of equals the lower.
+ * Chooses the highest-scoring experts per row and computes their weights.
+ *
+ * - Scores are the softmax of the logits, or with `sigmoid` their sigmoids.
+ * - Experts are chosen by score + bias, the lower number first among equals, and listed in ascending order.
+ * - Weights are the scores. With `divided` they are divided by the sum of the chosen, for sigmoids by
+ *   max(sum, 2^-14). All weights are multiplied by `scale`, and each by its expert's entry in `scales`.
+ * - With several equally large `groups`, a row chooses within `groupsUsed` groups. These have the highest sum
+ *   of their two largest score + bias; among equals the lower group wins.
  */
 export const ROUTE = opKind({
   op: "route",
@@ -37,23 +40,23 @@ export const ROUTE = opKind({
 });
 
 export interface RouteOptions {
-  /** Experts that each row chooses, of as many as there are logits. */
+  /** Number of experts that each row chooses. There are as many experts as logits. */
   readonly used: number;
-  /** Scores are sigmoids and not the softmax. */
+  /** Scores are sigmoids instead of the softmax. */
   readonly sigmoid?: boolean;
-  /** What a tensor of this name adds to the scores counts for the choice alone. */
+  /** Tensor that biases the scores for the choice, but not the weights. */
   readonly bias?: string;
-  /** Whether weights are divided by the sum of the chosen; by default they are. */
+  /** Whether weights are divided by the sum of the chosen; by default true. */
   readonly divided?: boolean;
-  /** What all weights are multiplied by; by default 1. */
+  /** Factor on all weights; by default 1. */
   readonly scale?: number;
-  /** A tensor of this name multiplies each expert's weight by its own number. */
+  /** Tensor with one factor per expert on its weights. */
   readonly scales?: string;
-  /** Experts are in `count` groups, of which `used` may be chosen from; by default in one. */
+  /** Experts are in `count` groups, and a row chooses from `used` of them; by default one group. */
   readonly groups?: { readonly count: number; readonly used: number };
 }
 
-/** The experts that each row chooses by the logits of its router. */
+/** Returns the experts that each row chooses by its router logits. */
 export function route(
   b: PlanBuilder,
   logits: Value,

@@ -2,7 +2,10 @@ import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, rowState } from "../operands.ts";
 
-/** out = each token's row of x one token later, zeros for a sequence's first. The last token's is carried as state. */
+/**
+ * out = the row of x of the previous token, zeros for a sequence's first. The last token's row is recurrent
+ * state.
+ */
 export const SHIFT = opKind({
   op: "shift",
   code: 29,
@@ -10,7 +13,7 @@ export const SHIFT = opKind({
   text: (op, t) => `${t.buffer(op.out)} = shift(${t.buffer(op.x)}; state ${op.state})`,
 });
 
-/** For each token the row of the one before it. */
+/** Returns for each token the row of the previous token. */
 export function shift(b: PlanBuilder, x: Value): Value {
   const out = b.floats("before", x.rows, x.columns);
   const state = b.stateLayer({ conv: { inputs: 1, channels: x.columns } });

@@ -4,9 +4,9 @@ import { convHeads, floats, integer, optional, real, weights } from "../operands
 import { CONV_TAPS, type DeltaShape, type MambaShape } from "../plan.ts";
 
 /**
- * In place, for each channel, the first of which is column `first`: x = silu(weight . the last CONV_TAPS inputs + bias). Then
- * the first keyHeads heads are divided by max(their length, eps) and by sqrt(headDim), and the next as many by
- * max(their length, eps). The inputs are carried as state.
+ * Convolves channels in place, starting at column `first`: x = silu(weight . the last CONV_TAPS inputs +
+ * bias). Then the first keyHeads heads (queries) are divided by max(length, eps) and by sqrt(headDim), and
+ * the next keyHeads heads (keys) by max(length, eps). The inputs are recurrent state.
  */
 export const SHORT_CONV = opKind({
   op: "short_conv",
@@ -28,7 +28,7 @@ export const SHORT_CONV = opKind({
   },
 });
 
-/** Convolves queries, keys and values, in place. `name` is the tensor of the weights, [CONV_TAPS, channels]. */
+/** Convolves queries, keys and values in place. `name` is the weight tensor, [CONV_TAPS, channels]. */
 export function convolveHeads(
   b: PlanBuilder,
   qkv: Value,
@@ -41,12 +41,12 @@ export function convolveHeads(
   b.push({ op: "short_conv", x: b.asFloat(qkv), first: 0, weight, heads, eps });
 }
 
-/** Channels that are convolved together: they stand in few cache lines of each row. */
+/** Channels convolved together, so that each row's channels share few cache lines. */
 const TOGETHER = [64, 32, 16];
 
 /**
- * Convolves what Mamba2 reads of its rows behind the gates, in place: channels, and the vectors that they are written and read by.
- * `name` is the tensor of the weights, [CONV_TAPS, channels]; a bias beside it is added where the file has one.
+ * Convolves Mamba2's columns after the gates in place: channels, write vectors and read vectors. `name` is
+ * the weight tensor, [CONV_TAPS, channels]. A bias is added where the file has one.
  */
 export function convolveChannels(b: PlanBuilder, rows: Value, name: string, m: MambaShape): void {
   const first = m.heads * m.headDim;

@@ -3,8 +3,8 @@ import { opKind } from "../op.ts";
 import { floats, forms, real } from "../operands.ts";
 
 /**
- * out = gelu(max(gate - cutoff, 0)) * x, where a row's cutoff is so many standard deviations above the mean of its gates; GELU is the
- * tanh formula.
+ * out = gelu(max(gate - cutoff, 0)) * x. A row's cutoff is `deviations` standard deviations above the mean of
+ * its gates. GELU is the tanh approximation.
  */
 export const SPARSE_GATE = opKind({
   op: "sparse_gate",
@@ -16,7 +16,7 @@ export const SPARSE_GATE = opKind({
   },
 });
 
-/** The product of x and those gates that are far above their row's mean, through GELU. */
+/** Returns x times the GELU of its gates. Gates below the row's cutoff count as 0. */
 export function sparseGate(b: PlanBuilder, gate: Value, x: Value, deviations: number): Value {
   const out = b.value("gated", x.rows, x.columns);
   b.push({ op: "sparse_gate", gate: b.asFloat(gate), deviations, x: b.asFloat(x), out: out.forms });

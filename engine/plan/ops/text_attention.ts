@@ -6,9 +6,10 @@ import { flag, floats, group, groups, integer, real } from "../operands.ts";
 const headColumns = group({ buffer: floats("read"), column: integer, step: integer });
 
 /**
- * out = softmax(scale q K) V over the rows of the step that are the sequence's, before and after the row's own: over all, or
- * those at most half of `window` away; 0 is no window. If it `rounds`, products are of 16-bit integers. With `slopes`, one a head,
- * scores lose so much for each token in between. Sequences are whole in their step, and nothing is kept of them.
+ * out = softmax(scale q K) V over the rows of the same sequence in this step, before and after the row: all
+ * rows, or those at most half of `window` away; 0 is no window. If `rounds` is set, products use 16-bit
+ * integers. With `slopes`, one per head, scores fall by the slope per token of distance. A step holds whole
+ * sequences, and nothing is cached.
  */
 export const TEXT_ATTENTION = opKind({
   op: "text_attention",
@@ -37,7 +38,10 @@ export const TEXT_ATTENTION = opKind({
   },
 });
 
-/** Where heads lie in a row, for readers: the first one's column, and how many columns the next is away where others lie between. */
+/**
+ * Returns where heads lie in a row, for printed plans: the first head's column, and the distance to the next
+ * head unless they are adjacent.
+ */
 function placeText({ column, step }: { column: number; step: number }, headDim: number): string {
   return (column ? `+${column}` : "") + (step === headDim ? "" : `/${step}`);
 }
@@ -46,7 +50,7 @@ function placeText({ column, step }: { column: number; step: number }, headDim: 
 export interface HeadColumns {
   readonly value: Value;
   readonly column: number;
-  /** Columns from a head to the next; by default a head's own. */
+  /** Columns from one head to the next; by default headDim. */
   readonly step?: number;
 }
 
@@ -54,22 +58,28 @@ export interface TextHeads {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** The matrix that reads the result, without `.weight`: where it reads it in 8 bits, products of wide heads are of integers. */
+  /**
+   * The matrix that reads the result, without `.weight`. If it reads 8-bit blocks, wide heads use integer
+   * products.
+   */
   readonly reader: string;
 }
 
-/** The narrowest heads whose products are of integers: narrower ones gain a twentieth, as what is rounded is used less often. */
+/**
+ * The narrowest heads with integer products. Narrower heads gain only about 5 %, because each rounded value
+ * is reused less.
+ */
 const ROUNDED_DIM = 64;
 
-/** What a row sees, and how its scores fall with the distance. */
+/** How far a row attends, and how its scores fall with distance. */
 export interface TextSight {
-  /** Tokens, half of them on each side; 0 is all. */
+  /** Window in tokens, half on each side; 0 is none. */
   readonly window?: number;
-  /** What each head's scores lose for each token between a row and what it sees. */
+  /** Per head, the drop in score for each token of distance. */
   readonly slopes?: readonly number[];
 }
 
-/** What the text's tokens, on both sides and at most half of `window` away, are worth to each of them. */
+/** Returns the attention output over the text's tokens on both sides, at most half of `window` away. */
 export function textAttention(
   b: PlanBuilder,
   [q, k, v]: readonly [HeadColumns, HeadColumns, HeadColumns],
