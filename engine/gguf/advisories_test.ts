@@ -1,4 +1,4 @@
-/** Files after published advisories on other GGUF readers; each test is named for the advisory that it replays. */
+/** Files that replay published advisories on other GGUF readers. Each test is named after its advisory. */
 
 import { type BadFile, keyField as key, tensorField as tensor, testBadFiles } from "./bad_files.ts";
 import { readHparams } from "./hparams.ts";
@@ -8,7 +8,7 @@ import { readVocabulary } from "./vocabulary.ts";
 
 const text = (value: string) => new TextEncoder().encode(value);
 
-/** Tensors `t0`, `t1`, … of one F32 each, whose entries a test then falsifies. */
+/** Returns a builder with tensors `t0`, `t1`, … of one F32 each, whose entries a test then corrupts. */
 function tensors(count: number): () => GgufBuilder {
   return () => {
     const builder = new GgufBuilder();

@@ -6,11 +6,11 @@ const MAX_WINDOW = 16_777_216;
 const MAX_SCALE = 1e9;
 const MAX_ROPE_BASE = 1e15;
 
-/** Look-ups of `{architecture}.{name}`. */
+/** Looks up keys named `{architecture}.{name}`. */
 export class ArchitectureKeys {
   constructor(readonly metadata: Metadata, private readonly architecture: string) {}
 
-  /** Of the architecture that the file names. */
+  /** Returns the keys of the architecture that the file names. */
   static of(metadata: Metadata): ArchitectureKeys {
     return new ArchitectureKeys(metadata, metadata.getString("general.architecture"));
   }
@@ -23,14 +23,14 @@ export class ArchitectureKeys {
     return this.metadata.has(this.name(name));
   }
 
-  /** An integer from 1 to `max`. */
+  /** Returns an integer from 1 to `max`. */
   count(name: string, max: number, fallback?: number): number {
     const value = this.metadata.getCount(this.name(name), fallback);
     if (value < 1 || value > max) this.refuse(name, String(value), `1 to ${max}`);
     return value;
   }
 
-  /** Like `count`, of a key that may have an array of one value a layer, which must then be all the same. */
+  /** Like `count`, but the key may hold an array with one value per layer. All its values must be equal. */
   uniformCount(name: string, max: number, layers: number, fallback?: number): number {
     const counts = this.#arrayOf(name, layers);
     if (!counts) return this.count(name, max, fallback);
@@ -44,7 +44,8 @@ export class ArchitectureKeys {
   }
 
   /**
-   * Of each layer an integer from `least` to `max`, of a key that has one for all or an array of one a layer.
+   * Returns an integer from `least` to `max` for each layer. The key holds one value for all layers, or an
+   * array with one per layer.
    */
   perLayer(
     name: string,
@@ -61,7 +62,10 @@ export class ArchitectureKeys {
     return counts;
   }
 
-  /** A key's array of one number a layer; undefined where it has none, or a value for all. */
+  /**
+   * Returns a key's array of one number per layer; undefined where the key is missing or holds a single
+   * value.
+   */
   #arrayOf(name: string, layers: number): number[] | undefined {
     const value = this.metadata.entries.get(this.name(name));
     if (typeof value !== "object") return undefined;
@@ -71,8 +75,8 @@ export class ArchitectureKeys {
   }
 
   /**
-   * Which layers see a window of the tokens before them only. The key has a boolean a layer, or how many layers make up a
-   * period, whose last one sees all (its first with `fullFirst`), or is left out, and then `period` counts.
+   * Returns which layers have a window. The key holds a boolean per layer, or the number of layers in a
+   * period; `period` is the default. The last layer of a period has no window, or its first with `fullFirst`.
    */
   windowLayers(
     layers: number,
@@ -87,7 +91,7 @@ export class ArchitectureKeys {
     return this.#flagsOf(name, layers, "a number, or an array");
   }
 
-  /** A boolean a layer, which is true where the key is left out. */
+  /** Returns a boolean per layer, all true where the key is missing. */
   flags(name: string, layers: number): boolean[] {
     return this.has(name) ? this.#flagsOf(name, layers, "an array") : Array<boolean>(layers).fill(true);
   }
@@ -99,35 +103,35 @@ export class ArchitectureKeys {
     this.refuse(name, inWords(value!), `${forms} of ${layers} booleans, one for each layer`);
   }
 
-  /** Tokens that layers with a window see, their own among them; 0 without the key. */
+  /** Returns the window in tokens, the row itself included; 0 without the key. */
   window(): number {
     const name = "attention.sliding_window";
     return this.has(name) && this.metadata.getCount(this.name(name)) > 0 ? this.count(name, MAX_WINDOW) : 0;
   }
 
-  /** A factor above 0; where the key is left out or 0, `fallback`. */
+  /** Returns a factor above 0; `fallback` where the key is missing or 0. */
   scale(name: string, fallback: number): number {
     return this.metadata.getNumber(this.name(name), 0) === 0 ? fallback : this.positive(name, MAX_SCALE);
   }
 
-  /** The bound that tanh keeps values in; undefined where the key is left out or 0. */
+  /** Returns the magnitude to which tanh bounds values; undefined where the key is missing or 0. */
   softcap(name: string): number | undefined {
     return this.metadata.getNumber(this.name(name), 0) === 0 ? undefined : this.positive(name, MAX_SCALE);
   }
 
-  /** Rotary positions' base: `rope.freq_base`, or with "_swa" that of layers with a window. */
+  /** Returns the rotary base: `rope.freq_base`, or with "_swa" the base of layers with a window. */
   ropeBase(fallback: number, suffix: "" | "_swa" = ""): number {
     return this.positive(`rope.freq_base${suffix}`, MAX_ROPE_BASE, fallback);
   }
 
-  /** A number above 0 and at most `max`. */
+  /** Returns a number above 0 and at most `max`. */
   positive(name: string, max: number, fallback?: number): number {
     const value = this.metadata.getNumber(this.name(name), fallback);
     if (!(value > 0 && value <= max)) this.refuse(name, String(value), `above 0 and at most ${max}`);
     return value;
   }
 
-  /** How many of the layers, the last ones, only draft tokens. */
+  /** Returns how many of the last layers only draft tokens. */
   draftingLayers(layers: number): number {
     const name = "nextn_predict_layers";
     const drafting = this.metadata.getCount(this.name(name), 0);
@@ -135,7 +139,7 @@ export class ArchitectureKeys {
     return drafting;
   }
 
-  /** How many of the layers, the first ones, have no experts. */
+  /** Returns how many of the first layers have no experts. */
   leadingDenseLayers(layers: number, fallback?: number): number {
     const name = "leading_dense_block_count";
     const dense = this.metadata.getCount(this.name(name), fallback);
@@ -143,7 +147,9 @@ export class ArchitectureKeys {
     return dense;
   }
 
-  /** Refuses a mixture of experts, of an architecture that compy has without them only. */
+  /**
+   * Throws GgufError for a mixture of experts, in an architecture that compy supports without experts only.
+   */
   refuseExperts(): void {
     const experts = this.metadata.getCount(this.name("expert_count"), 0);
     if (experts === 0) return;
@@ -151,14 +157,14 @@ export class ArchitectureKeys {
     this.refuse("expert_count", String(experts), detail);
   }
 
-  /** Refuses attention in both directions, of an architecture that compy computes from left to right. */
+  /** Throws GgufError for attention in both directions, in an architecture that compy computes causally. */
   refuseBothDirections(): void {
     if (!this.metadata.getBoolean(this.name("attention.causal"), true)) {
       this.refuse("attention.causal", "false", "true, because only causal attention is supported");
     }
   }
 
-  /** Refuses causal attention, of an architecture that compy computes in both directions. */
+  /** Throws GgufError for causal attention, in an architecture that compy computes in both directions. */
   refuseOneDirection(): void {
     if (this.metadata.getBoolean(this.name("attention.causal"), false)) {
       this.refuse("attention.causal", "true", "false, because this architecture attends in both directions");

@@ -1,4 +1,4 @@
-/** Tests that go through a table of spoilt files: each must be refused with the code, the byte and the field. */
+/** Tests over a table of corrupt files: each is refused with its error code, byte and field. */
 
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError, type GgufErrorCode } from "./errors.ts";
@@ -7,18 +7,21 @@ import { type BuiltGguf, type GgufBuilder, smallModel } from "./testing.ts";
 export interface BadFile {
   readonly what: string;
   readonly code: GgufErrorCode;
-  /** Where the refusal must point: a field of BuiltGguf's, perhaps with `+N`, a byte, or nowhere for what is missing. */
+  /**
+   * Expected place in the error: a field of BuiltGguf, optionally with `+N`, or a byte; undefined if
+   * something is missing.
+   */
   readonly at: string | number | undefined;
   readonly field: string;
-  /** The file to spoil; by default `smallModel`. */
+  /** The file to corrupt; by default `smallModel`. */
   readonly base?: () => GgufBuilder;
-  /** Spoils the file in place, or returns other bytes. */
+  /** Corrupts the file in place, or returns other bytes. */
   readonly spoil?: (file: BuiltGguf) => Uint8Array | BuiltGguf | void;
-  /** What the file claims to be long, bytes. */
+  /** The file size to claim, bytes. */
   readonly fileSize?: number;
 }
 
-/** One test for each file, of what `load` throws. */
+/** Adds a test for each file that checks the error that `load` throws. */
 export function testBadFiles(
   load: (bytes: Uint8Array, fileSize: number) => void,
   files: readonly BadFile[],

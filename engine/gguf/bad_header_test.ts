@@ -12,7 +12,7 @@ const TERABYTE = 2 ** 40;
 const text = (value: string) => new TextEncoder().encode(value);
 const u32 = (...values: number[]) => new Uint8Array(Uint32Array.from(values).buffer);
 
-/** Arrays of one array, `depth` deep, around an array of no elements. */
+/** Returns a file with arrays nested `depth` deep around an empty array. */
 function nested(depth: number): GgufBuilder {
   const levels = Array.from({ length: depth }, () => u32(9, 1, 0));
   const innermost = u32(4, 0, 0);
@@ -244,7 +244,7 @@ const VALUES: BadFile[] = [
     field: key("flags"),
     base: () => smallModel().raw("flags", 9, new Uint8Array([...u32(7, 3, 0), 1, 0, 2])),
   },
-  // Counts whose product with the element's size wraps at 64 bits.
+  // Counts whose product with the element size overflows 64 bits.
   ...VALUE_TYPES.map((type, id) => ({ type, id })).filter(({ type }) => type !== "ARRAY").map((
     { type, id },
   ): BadFile => ({

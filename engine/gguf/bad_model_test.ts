@@ -4,7 +4,7 @@ import { parseGguf } from "./reader.ts";
 import { type GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";
 
-/** The small model with something about it changed. */
+/** Returns a function that makes the small model with a change. */
 const changed = (change: (model: GgufBuilder) => GgufBuilder) => () => change(smallModel());
 
 const REQUIRED = [
@@ -55,7 +55,7 @@ const HPARAMS: BadFile[] = [
       code: "GGUF_HPARAM",
       at: `${name}/value`,
       field: key(name),
-      // A frequency base of 2 is legal.
+      // A frequency base of 2 is valid.
       base: changed((model) =>
         model.set(name, "FLOAT32", name.endsWith("base") && value === 2 ? 1e30 : value)
       ),

@@ -4,7 +4,7 @@ import { GgufBuilder, smallModel } from "./testing.ts";
 
 const Q = "blk.0.attn_q.weight"; // Q8_0, 32 x 32
 const K = "blk.0.attn_k.weight"; // Q8_0, 32 x 16, next after Q
-const NORM = "output_norm.weight"; // F32, 32
+const NORM = "output_norm.weight"; // F32, length 32
 const FIRST = "token_embd.weight";
 const LAST = "blk.0.ffn_down.weight"; // F16, 64 x 32
 
@@ -55,7 +55,7 @@ const SHAPES: BadFile[] = [
     field: tensor(Q),
     spoil: (file) => file.u64(`${Q}/dim0`, columns),
   })),
-  // 10 to 14 are Q2_K to Q6_K, 23 is IQ4_XS: blocks of 256.
+  // Blocks of 256: ids 10 to 14 are Q2_K to Q6_K, 23 is IQ4_XS.
   ...[10, 11, 12, 13, 14, 23].map((type): BadFile => ({
     what: `rows of 32 in a type of id ${type}, whose blocks have 256`,
     code: "GGUF_SHAPE",

@@ -1,24 +1,24 @@
-/** Where a model's bytes come from: a file, a Blob in a browser, or whatever else can be read at any byte. */
+/** Sources of a model's bytes: a file, a Blob in a browser, or anything else with random access. */
 
 /** Random access to bytes. */
 export interface ByteSource extends AsyncDisposable {
-  /** In all. */
+  /** Total bytes. */
   readonly size: number;
-  /** Fills `into` from byte `offset` on, as far as there are bytes; returns how many it gave. */
+  /** Fills `into` from byte `offset` on. Returns the bytes read, fewer than asked only at the end. */
   read(offset: number, into: Uint8Array<ArrayBuffer>): Promise<number>;
-  /** The same without a wait, where the source can. */
+  /** Like `read`, but synchronous, for sources that can. */
   readSync?(offset: number, into: Uint8Array<ArrayBuffer>): number;
 }
 
-/** Opens one of a model's files by its path, or by whatever name it has. */
+/** Opens one of a model's files by its path or other name. */
 export type OpenSource = (path: string) => Promise<ByteSource>;
 
-/** A source that was to give more bytes than it has. */
+/** Thrown where a source ends before the requested bytes. */
 export class SourceEnded extends Error {
   override name = "SourceEnded";
 }
 
-/** `length` bytes from byte `offset` on. Throws SourceEnded where the source has fewer. */
+/** Returns `length` bytes from byte `offset` on. Throws SourceEnded where the source has fewer. */
 export async function readBytes(
   source: ByteSource,
   offset: number,
@@ -31,8 +31,8 @@ export async function readBytes(
 }
 
 /**
- * Opens a file, in Deno and in Node. Throws the runtime's own errors where that fails; a folder, a pipe and the like are a
- * TypeError.
+ * Opens a file, in Deno or Node. Throws the runtime's own errors, and TypeError for a folder, a pipe and
+ * other special files.
  */
 export function openFile(path: string): Promise<ByteSource> {
   return attempt(() =>
@@ -40,7 +40,7 @@ export function openFile(path: string): Promise<ByteSource> {
   );
 }
 
-/** What `compute` gives or throws, as a promise. */
+/** Returns `compute`'s result or exception as a promise. */
 function attempt<T>(compute: () => T): Promise<T> {
   return new Promise((resolve) => resolve(compute()));
 }
@@ -49,12 +49,12 @@ function attempt<T>(compute: () => T): Promise<T> {
 interface Handle {
   readonly size: number;
   readonly isFile: boolean;
-  /** Bytes that were read; 0 at the end. */
+  /** Returns the bytes read; 0 at the end. */
   readAt(offset: number, into: Uint8Array<ArrayBuffer>): number;
   close(): void;
 }
 
-/** Its reads take a system call each and do not wait: what reads a model has nothing to do meanwhile. */
+/** Reads synchronously, one system call each: loading a model has nothing else to do meanwhile. */
 class FileSource implements ByteSource {
   readonly size: number;
 
@@ -99,7 +99,7 @@ function openInDeno(path: string): Handle {
 }
 
 function openInNode(path: string): Handle {
-  // Not imported: a browser, which has no such module, reads this file too.
+  // Not imported: this file also runs in browsers, which lack the module.
   const fs = globalThis.process.getBuiltinModule("node:fs");
   const file = fs.openSync(path, "r");
   const stat = fs.fstatSync(file);
@@ -111,7 +111,7 @@ function openInNode(path: string): Handle {
   };
 }
 
-/** The bytes of a Blob or of a File that a user chose in a browser. */
+/** Reads a Blob, or a File that a user chose in a browser. */
 export function blobSource(blob: Blob): ByteSource {
   return {
     size: blob.size,
@@ -124,7 +124,7 @@ export function blobSource(blob: Blob): ByteSource {
   };
 }
 
-/** Bytes in memory. */
+/** Reads bytes in memory. */
 export function memorySource(bytes: Uint8Array): ByteSource {
   const readSync = (offset: number, into: Uint8Array) => {
     const given = bytes.subarray(offset, offset + into.length);

@@ -13,7 +13,7 @@ import { GgufBuilder } from "./testing.ts";
 
 const BYTES = Uint8Array.from({ length: 1000 }, (_, i) => i % 251);
 
-/** The same bytes from every kind of source. */
+/** Runs `check` on the same bytes from every kind of source. */
 async function withSources(check: (source: ByteSource, kind: string) => Promise<void>): Promise<void> {
   const path = await Deno.makeTempFile();
   try {
@@ -27,7 +27,7 @@ async function withSources(check: (source: ByteSource, kind: string) => Promise<
   await check(memorySource(BYTES), "memory");
 }
 
-Deno.test("a source gives the bytes from anywhere, and fewer only at its end", async () => {
+Deno.test('"source: returns bytes at any offset, and fewer only at the end"', async () => {
   await withSources(async (source, kind) => {
     assertEquals(source.size, 1000, kind);
     assertEquals(await readBytes(source, 10, 5), BYTES.slice(10, 15), kind);
@@ -41,12 +41,12 @@ Deno.test("a source gives the bytes from anywhere, and fewer only at its end", a
   });
 });
 
-Deno.test("what is missing, and what is no regular file, is not opened", async () => {
+Deno.test('"source: does not open missing files and folders"', async () => {
   await assertRejects(() => openFile("/nowhere/model.gguf"), Deno.errors.NotFound);
   await assertRejects(() => openFile("."), TypeError, ". is not a regular file");
 });
 
-/** A source that makes one wait, and says what was read of it. */
+/** Returns an asynchronous source, and a function that returns the last byte read from it. */
 function slow(bytes: Uint8Array<ArrayBuffer>, name = "model.gguf"): { open: OpenSource; most: () => number } {
   let most = 0;
   const blob = blobSource(new Blob([bytes]));
@@ -61,14 +61,14 @@ function slow(bytes: Uint8Array<ArrayBuffer>, name = "model.gguf"): { open: Open
   return { open, most: () => most };
 }
 
-/** A file with a header of some 3 MiB, before 8 MiB of data. */
+/** Returns a file with a header of about 3 MiB before 8 MiB of data. */
 function longHeader(): Uint8Array<ArrayBuffer> {
   const builder = new GgufBuilder().set("general.architecture", "STRING", "llama");
   builder.array("tokenizer.ggml.tokens", "STRING", Array.from({ length: 150_000 }, (_, i) => `token ${i}`));
   return builder.tensor("t", "F32", [1024, 2048]).build().bytes;
 }
 
-Deno.test("a header is read from a source that makes one wait, as far as it needs", async () => {
+Deno.test('"openGguf: reads only the header from an asynchronous source"', async () => {
   const bytes = longHeader();
   const { open, most } = slow(bytes);
   const file = await openGguf("model.gguf", open);
@@ -82,7 +82,7 @@ Deno.test("a header is read from a source that makes one wait, as far as it need
   assertEquals(again.size, bytes.length);
 });
 
-Deno.test("a short file is read whole, and a broken one refused as from a file", async () => {
+Deno.test('"openGguf: reads a short file whole, and refuses a broken one like parseGguf"', async () => {
   const bytes = new GgufBuilder().tensor("t", "F32", [4]).build().bytes;
   assertEquals((await openGguf("model.gguf", slow(bytes).open)).tensors.size, 1);
   const cut = slow(bytes.slice(0, 30));

@@ -1,35 +1,39 @@
 import { GgufError, type GgufErrorCode } from "./errors.ts";
 
-/** Random access to the bytes that a header is read from. */
+/** Random access to the bytes of a header. */
 export interface ReadableBytes {
-  /** Size of the whole file, bytes. */
+  /** Size of the whole file in bytes. */
   readonly size: number;
-  /** Fills `into` from byte `offset` on; returns how many bytes it could give. */
+  /** Fills `into` from byte `offset` on. Returns the bytes read. */
   read(offset: number, into: Uint8Array<ArrayBuffer>): number;
 }
 
-/** A header (all before the tensor data) may be this long: several times the largest published ones, some 16 MB. */
+/**
+ * Limit for a header (everything before the tensor data): several times the largest published headers, about
+ * 16 MB.
+ */
 export const MAX_HEADER_BYTES = 64 * 1024 * 1024;
-/** Longest string value; the longest in published files are chat templates of some 20 KB. */
+/** Limit for a string value. The longest in published files are chat templates of about 20 KB. */
 export const MAX_STRING_BYTES = 16 * 1024 * 1024;
 const WINDOW_BYTES = 1024 * 1024;
 const BATCH_STRINGS = 4096;
 const BATCH_BYTES = 64 * 1024;
 
 /**
- * Reads little-endian fields one after the other through a window of 1 MiB (larger only for a value that is longer and
- * whose length has been checked). Nothing is allocated or read before it is known to lie inside the file and the cap.
+ * Reads little-endian fields in sequence through a window of 1 MiB. The window grows only for a longer value
+ * with a validated length. Nothing is read or allocated before it is known to lie inside the file and the
+ * limit.
  */
 export class Cursor {
-  /** Byte of the file that is read next. */
+  /** File offset of the next byte to read. */
   position = 0;
   readonly #source: ReadableBytes;
   readonly #end: number;
   #window: Uint8Array<ArrayBuffer>;
   #view: DataView;
-  #start = 0; // byte of the file at window[0]
-  #filled = 0; // bytes of the window that are valid
-  #lengthAt = 0; // in the window, of the last length
+  #start = 0; // file offset of window[0]
+  #filled = 0; // valid bytes in the window
+  #lengthAt = 0; // window offset of the last length
   readonly #scratch = { bytes: new Uint8Array(BATCH_BYTES), units: new Uint32Array(BATCH_STRINGS) };
   readonly #decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
@@ -40,12 +44,12 @@ export class Cursor {
     this.#view = new DataView(this.#window.buffer);
   }
 
-  /** Bytes that a header may still hold from here. */
+  /** Bytes from here to the end of the file or of the header limit. */
   get remaining(): number {
     return this.#end - this.position;
   }
 
-  /** Where the room for a header ends, in words: the file's end or the cap. */
+  /** Names the limit for a header in a message: the end of the file or the maximum. */
   get endInWords(): string {
     return this.#end < this.#source.size
       ? `a header of at most ${MAX_HEADER_BYTES} bytes`
@@ -65,26 +69,26 @@ export class Cursor {
   }
 
   /**
-   * A length or count of 64 bits as a number. Exact up to 2^53; above that it is rounded and still far above every
-   * bound that it is compared with.
+   * Reads a 64-bit length or count as a number. Above 2^53 the number is rounded, but still exceeds every
+   * limit it is compared with.
    */
   length(field: string): number {
     const at = this.#lengthAt = this.#take(8, field);
     return this.#view.getUint32(at, true) + this.#view.getUint32(at + 4, true) * 0x1_0000_0000;
   }
 
-  /** The length that was read last, exactly, for a message about it; nothing must have been read since. */
+  /** The exact value of the last length, for error messages. Valid only until the next read. */
   get exactLength(): bigint {
     return this.#view.getBigUint64(this.#lengthAt, true);
   }
 
-  /** A DataView at the next `count` bytes, at most a scalar's eight. */
+  /** Skips `count` bytes, at most 8, and returns a DataView and their offset in it. */
   scalar(count: number, field: string): { view: DataView; at: number } {
     const at = this.#take(count, field);
     return { view: this.#view, at };
   }
 
-  /** The next `count` bytes in a buffer of their own. The caller has checked `count` against `remaining`. */
+  /** Returns a copy of the next `count` bytes. The caller must check `count` against `remaining`. */
   bytes(count: number, field: string): Uint8Array<ArrayBuffer> {
     if (count > this.remaining) this.#refuseEnd(count, field);
     const into = new Uint8Array(count);
@@ -98,7 +102,7 @@ export class Cursor {
     return into;
   }
 
-  /** A length-prefixed UTF-8 string of at most `maxBytes`. Throws GgufError(GGUF_STRING). */
+  /** Returns a length-prefixed UTF-8 string of at most `maxBytes`. Throws GgufError(GGUF_STRING). */
   string(field: string, maxBytes: number = MAX_STRING_BYTES): string {
     const start = this.position;
     const length = this.length(field);
@@ -121,8 +125,8 @@ export class Cursor {
   }
 
   /**
-   * `count` strings, decoded a batch at a time: one call to the decoder costs as much as a dozen short strings. The
-   * caller has checked `count`. Throws as `string` does.
+   * Returns `count` strings, decoded in batches: one decoder call costs as much as a dozen short strings. The
+   * caller must check `count`. Throws as `string` does.
    */
   strings(count: number, field: string): string[] {
     const texts: string[] = [];
@@ -130,14 +134,18 @@ export class Cursor {
       const start = this.position;
       const next = Math.min(count - texts.length, BATCH_STRINGS);
       if (this.#batch(texts, next, field)) continue;
-      // A long string, or one that is no UTF-8: one by one, so that the refusal names its byte.
+      // The batch has a long string or invalid UTF-8. Read one by one, so that the error names the right
+      // byte.
       this.position = start;
       for (let i = 0; i < next; i++) texts.push(this.string(field));
     }
     return texts;
   }
 
-  /** Appends up to `count` short strings to `texts`; false, with nothing appended, where the first cannot be one. */
+  /**
+   * Appends up to `count` short strings to `texts`. Returns false and appends nothing where the first string
+   * is long or not valid.
+   */
   #batch(texts: string[], count: number, field: string): boolean {
     const { bytes, units } = this.#scratch;
     let strings = 0;
@@ -149,13 +157,13 @@ export class Cursor {
         break;
       }
       const from = this.#take(length, field);
-      let width = 0; // UTF-16 units: one a character, two from four bytes
+      let width = 0; // UTF-16 units: two for each 4-byte character, else one
       for (let i = from; i < from + length; i++) {
         const byte = this.#window[i];
         bytes[filled++] = byte;
         if ((byte & 0xc0) !== 0x80) width += byte < 0xf0 ? 1 : 2;
       }
-      // A string that begins inside a character could make its neighbour whole.
+      // A string that begins inside a character could complete the previous string's last character.
       if (length > 0 && (this.#window[from] & 0xc0) === 0x80) return false;
       units[strings++] = width;
     }
@@ -173,7 +181,7 @@ export class Cursor {
     return true;
   }
 
-  /** Moves past `count` bytes and returns where in the window they begin. */
+  /** Skips `count` bytes and returns their offset in the window. */
   #take(count: number, field: string): number {
     let at = this.position - this.#start;
     if (at + count > this.#filled) {
@@ -185,7 +193,7 @@ export class Cursor {
     return at;
   }
 
-  /** Moves the window to `position`, where it will hold at least `count` bytes. */
+  /** Moves the window to `position` and fills it with at least `count` bytes. */
   #refill(count: number, field: string): void {
     const kept = this.#window.subarray(this.position - this.#start, this.#filled);
     const keptBytes = kept.length;
@@ -204,7 +212,9 @@ export class Cursor {
     this.#filled += this.#read(this.position + keptBytes, into, count - keptBytes, field);
   }
 
-  /** Reads what it can; a file that gives less than `atLeast` has shrunk since its size was taken. */
+  /**
+   * Reads all available bytes. Fewer than `atLeast` means that the file has shrunk since its size was read.
+   */
   #read(offset: number, into: Uint8Array<ArrayBuffer>, atLeast: number, field: string): number {
     let done = 0;
     while (done < into.length) {

@@ -2,27 +2,27 @@ import { ArchitectureKeys } from "./architecture_keys.ts";
 import type { Hparams } from "./hparams.ts";
 import type { GgufFile } from "./types.ts";
 
-/** What a hybrid of Gated DeltaNet and full attention has beside the dense decoders' hyper-parameters. */
+/** Hyper-parameters of hybrids of Gated DeltaNet and full attention, beyond the dense decoders'. */
 export interface DeltaHparams {
-  /** Layers that are computed: without those at the end that only draft tokens. */
+  /** Layers to compute, without the last layers that only draft tokens. */
   readonly layers: number;
-  /** One layer in so many attends to all tokens, the last of them. */
+  /** Layers per period. The last layer of a period has full attention. */
   readonly attentionInterval: number;
-  /** Heads of queries and of keys; divides valueHeads. */
+  /** Number of query heads and of key heads; divides valueHeads. */
   readonly keyHeads: number;
   readonly valueHeads: number;
-  /** Dimensions of a query, key or value head: a multiple of 32. */
+  /** Dimensions of a query, key or value head; a multiple of 32. */
   readonly headDim: number;
 }
 
-/** What the kernels can hold. */
+/** Limits of the kernels. */
 const MAX = { keyHeads: 1024, valueHeads: 1024, headDim: 256, interval: 1024 };
 const HEAD_DIM_STEP = 32;
 const CONV_KERNEL = 4;
 
 /**
- * Reads and checks the keys `{architecture}.ssm.*` and their like. Throws GgufError(GGUF_HPARAM) naming the key.
- * Defaults are llama.cpp's.
+ * Reads and checks `{architecture}.ssm.*` and related keys, with llama.cpp's defaults. Throws
+ * GgufError(GGUF_HPARAM) naming the key.
  */
 export function readDeltaHparams(file: GgufFile, h: Hparams): DeltaHparams {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
@@ -53,8 +53,9 @@ export function readDeltaHparams(file: GgufFile, h: Hparams): DeltaHparams {
 }
 
 /**
- * Rotated pairs take their position in turn from time, height and width, each for its share of the pairs; what is left
- * over takes none. Text has one position for all three, so that only pairs left over would make a difference.
+ * Rotated pairs take positions from time, height and width in turn, as long as each section lasts. Pairs
+ * beyond the sections get no position. Text has one position for all three, so only those pairs would change
+ * the result.
  */
 function checkSections(keys: ArchitectureKeys, pairs: number): void {
   const name = "rope.dimension_sections";

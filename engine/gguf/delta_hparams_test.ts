@@ -22,7 +22,7 @@ const KEYS = {
   nextn_predict_layers: 1,
 };
 
-/** A header with these keys changed; undefined takes one out. */
+/** Reads hyper-parameters after changes to keys; undefined removes a key. */
 function read(changes: Record<string, number | undefined> = {}, sections = [3, 3, 2, 0]) {
   const builder = new GgufBuilder().set("general.architecture", "STRING", "qwen35");
   for (const [key, value] of Object.entries({ ...KEYS, ...changes })) {
@@ -35,7 +35,7 @@ function read(changes: Record<string, number | undefined> = {}, sections = [3, 3
   return readDeltaHparams(file, readHparams(file));
 }
 
-Deno.test("hyper-parameters of Gated DeltaNet are read; layers that only draft are not counted", () => {
+Deno.test('"delta hparams: reads the keys and does not count layers that draft"', () => {
   assertEquals(read(), { layers: 8, attentionInterval: 3, keyHeads: 2, valueHeads: 6, headDim: 32 });
   const { layers, attentionInterval } = read({
     full_attention_interval: undefined,
@@ -59,13 +59,13 @@ const REFUSED: readonly (readonly [key: string, value: number | undefined])[] = 
 ];
 
 for (const [key, value] of REFUSED) {
-  Deno.test(`${key} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`delta hparams: refuses ${key} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => read({ [key]: value }), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "qwen35.${key}"`]);
   });
 }
 
-Deno.test("sections that leave a rotated pair without a position are refused", () => {
+Deno.test('"delta hparams: refuses sections that leave a rotated pair without a position"', () => {
   for (const sections of [[3, 3, 1, 1], [2, 3, 3, 0], [3, 2, 3, 0], []]) {
     const error = assertThrows(() => read({}, sections), GgufError);
     assertEquals(error.field, 'key "qwen35.rope.dimension_sections"');

@@ -1,4 +1,4 @@
-/** What is refused of layers that draft, by name, and what they may have. */
+/** Layers that draft: optional parts, and files that are refused. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan, hasDraftLayer } from "../architectures/registry.ts";
@@ -44,16 +44,16 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 
 for (const [name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`a draft layer's tensor ${name} ${how} is refused`, () => {
+  Deno.test(`draft layer: refuses the tensor ${name} ${how}`, () => {
     const file = changed(FILE, { tensor: [`blk.4.${name}`, shape] });
     const error = assertThrows(() => drafting(file), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.4.${name}"`]);
-    buildPlan(file); // that does not draft
+    buildPlan(file); // the plan without drafts is valid
   });
 }
 
 for (const count of [-1, 0.5, 5, 2 ** 31, "one"]) {
-  Deno.test(`nextn_predict_layers of ${count} is refused`, () => {
+  Deno.test(`draft layer: refuses nextn_predict_layers of ${count}`, () => {
     const error = assertThrows(
       () => drafting(changed(FILE, { key: ["nextn_predict_layers", count] })),
       GgufError,
@@ -62,7 +62,7 @@ for (const count of [-1, 0.5, 5, 2 ** 31, "one"]) {
   });
 }
 
-Deno.test("a file has a draft layer where its parts are all there, and keeps the same model without", () => {
+Deno.test('"draft layer: exists if all its parts do, and leaves the plan without drafts unchanged"', () => {
   for (const file of [FILE, MIXTURE]) {
     assert(hasDraftLayer(file));
     assert(canDraft(drafting(file)) && !canDraft(buildPlan(file)));
@@ -75,12 +75,12 @@ Deno.test("a file has a draft layer where its parts are all there, and keeps the
   assertEquals(printPlan(buildPlan(FILE)), printPlan(buildPlan(synthetic("qwen35"))));
 });
 
-Deno.test("of several draft layers the first drafts, and the others are left out", () => {
+Deno.test('"draft layer: uses the first of several and leaves out the others"', () => {
   const several = synthetic("qwen35", 3);
   assertEquals(printPlan(drafting(several)), printPlan(drafting(FILE)));
 });
 
-Deno.test("a draft layer may share the model's embedding, output and norm, or have its own", () => {
+Deno.test('"draft layer: shares the model\'s embedding, output and norm, or has its own"', () => {
   const text = (file: GgufFile) => printPlan(drafting(file)).split("recall(")[1];
   const shared = text(changed(FILE, { tensor: ["blk.4.nextn.shared_head_norm.weight", undefined] }));
   for (
@@ -97,7 +97,7 @@ Deno.test("a draft layer may share the model's embedding, output and norm, or ha
   assert(!own.includes("token_embd") && !own.includes("output_norm"));
 });
 
-Deno.test("a draft layer takes memory in the KV cache and the states, and is no layer that answers", () => {
+Deno.test('"draft layer: takes memory in the KV cache and the states, and counts as drafting"', () => {
   const [plain, plan] = [buildPlan(FILE), drafting(FILE)];
   assertEquals(kvBytesPerToken(plan), 2 * kvBytesPerToken(plain));
   assertEquals(stateBytes(plan) - stateBytes(plain), 4 * 256);
@@ -108,7 +108,7 @@ Deno.test("a draft layer takes memory in the KV cache and the states, and is no 
   ]);
   const cost = (p: typeof plan) => planCost(p, ({ rows, columns }) => rows * columns);
   assertEquals(cost(plan).kvBytesPerToken, cost(plain).kvBytesPerToken);
-  // Each token's keys and values are computed, and what they are made of.
+  // The draft layer computes keys and values for each token, and the rows that they come from.
   assertEquals(cost(plan).weightBytes - cost(plain).weightBytes, 512 * 256 + 2 * 256 * 128);
   assertThrows(() => lower(plan), Error, 'it has no "shift"; use --backend cpu');
 });

@@ -1,4 +1,4 @@
-/** What is wrong with a GGUF file, by the kind of field that is wrong. */
+/** The kind of fault in a GGUF file. */
 export type GgufErrorCode =
   | "GGUF_MAGIC"
   | "GGUF_VERSION"
@@ -18,15 +18,18 @@ export type GgufErrorCode =
   | "GGUF_DATA"
   | "GGUF_SPLIT";
 
-/** Where in the file: `byte` counts from its start, `field` is e.g. `tensor "output.weight"`. */
+/**
+ * Place of a fault: `byte` counts from the start of the file; `field` is for example `tensor
+ * "output.weight"`.
+ */
 export interface GgufErrorPlace {
   readonly byte?: number;
   readonly field?: string;
 }
 
 /**
- * A GGUF file that compy refuses. The message reads
- * `GGUF_OFFSET at byte 1234, tensor "output.weight": the offset must be a multiple of 32 (the alignment) below 2^53 (got 33)`.
+ * Error for a GGUF file that compy refuses. Example message: `GGUF_OFFSET at byte 1234, tensor
+ * "output.weight": the offset must be a multiple of 32 (the alignment) below 2^53 (got 33)`.
  */
 export class GgufError extends Error {
   override name = "GgufError";
@@ -43,10 +46,13 @@ export class GgufError extends Error {
   }
 }
 
-/** Controls and direction marks that JSON leaves as they are, and that would change what a terminal shows. */
+/**
+ * Control characters and direction marks that JSON does not escape, and that would change a terminal's
+ * output.
+ */
 const INVISIBLE = /[\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
-/** A stranger's text as it may stand in a message: quoted, escaped, and never longer than a line. */
+/** Returns untrusted text for a message: quoted, escaped and shortened to 80 characters. */
 export function quote(text: string): string {
   const short = text.length > 80 ? `${text.slice(0, 77)}...` : text;
   const escape = (character: string) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;

@@ -2,23 +2,24 @@ import { ArchitectureKeys } from "./architecture_keys.ts";
 import type { Hparams } from "./hparams.ts";
 import type { GgufFile } from "./types.ts";
 
-/** What a mixture of experts has beside the dense decoders' hyper-parameters. */
+/** Hyper-parameters of a mixture of experts, beyond the dense decoders'. */
 export interface ExpertHparams {
   readonly count: number;
   /** Experts that each row chooses. */
   readonly used: number;
-  /** Of each expert. */
+  /** Hidden width of each expert. */
   readonly feedForwardLength: number;
 }
 
-/** Some four times the largest published models. */
+/** About four times the largest published models. */
 const MAX = { count: 4096, used: 256, feedForwardLength: 131_072 };
 
-/** What an expert's score is made from its logit by. */
+/** How an expert's score is computed from its logit. */
 export type Gating = "softmax" | "softmax over all" | "sigmoid" | "sigmoid by default";
 
 /**
- * Its values in `expert_gating_func`. The softmax over the chosen (3) is that over all, divided by the sum of the chosen.
+ * Values of `expert_gating_func`. The softmax over the chosen experts (3) equals the softmax over all,
+ * divided by the sum of the chosen.
  */
 const GATING: Readonly<Record<Gating, readonly number[]>> = {
   softmax: [0, 1, 3],
@@ -26,7 +27,10 @@ const GATING: Readonly<Record<Gating, readonly number[]>> = {
   sigmoid: [2],
   "sigmoid by default": [0, 2],
 };
-/** Other keys that change how experts are chosen and weighed, and their values that leave it at the scores. Without a key it is 0. */
+/**
+ * Keys that change how experts are chosen and weighed, with the values that change nothing. A missing key
+ * means 0.
+ */
 const PLAIN = {
   expert_group_count: [0, 1],
   expert_shared_count: [0],
@@ -34,8 +38,8 @@ const PLAIN = {
 } as const;
 
 /**
- * Reads and checks the keys `{architecture}.expert_*` of a model whose experts' scores are made that way. What `known` names is the
- * architecture's own affair. Throws GgufError(GGUF_HPARAM) naming the key. Defaults are llama.cpp's.
+ * Reads and checks `{architecture}.expert_*` for this kind of gating, with llama.cpp's defaults. The
+ * architecture itself handles the keys in `known`. Throws GgufError(GGUF_HPARAM) naming the key.
  */
 export function readExpertHparams(
   file: GgufFile,
@@ -59,7 +63,7 @@ export function readExpertHparams(
   return { count, used, feedForwardLength };
 }
 
-/** The width of the expert that all rows go through; by default that of a dense feed-forward half, as in llama.cpp. */
+/** Returns the shared expert's width; by default that of a dense feed-forward block, as in llama.cpp. */
 export function readSharedWidth(file: GgufFile, h: Hparams): number {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);
   const dense = h.feedForwardLength || undefined;

@@ -19,7 +19,7 @@ const KEYS = {
 };
 type Changes = Readonly<Record<string, number | undefined>>;
 
-/** A header with these keys changed; undefined takes one out. */
+/** Returns a header after changes to keys; undefined removes a key. */
 function header(changes: Changes, architecture = "qwen3moe"): GgufBuilder {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
   for (const [key, value] of Object.entries({ ...KEYS, ...changes })) {
@@ -35,10 +35,10 @@ function read(changes: Changes = {}) {
   return readExpertHparams(file, readHparams(file, { experts: true }));
 }
 
-Deno.test("hyper-parameters of experts are read; their width is by default what all of a row's share", () => {
+Deno.test('"expert hparams: reads the keys, and derives a missing expert width"', () => {
   assertEquals(read(), { count: 5, used: 2, feedForwardLength: 32 });
   assertEquals(read({ expert_feed_forward_length: undefined }).feedForwardLength, 48);
-  // What stands for the softmax over all experts, unscaled.
+  // Values that mean the unscaled softmax over all experts.
   const plain = {
     expert_gating_func: 1,
     expert_weights_scale: 1,
@@ -46,7 +46,7 @@ Deno.test("hyper-parameters of experts are read; their width is by default what 
     expert_shared_count: 0,
   };
   assertEquals(read(plain), read());
-  // The softmax over the chosen is that over all, divided by their sum.
+  // The softmax over the chosen experts equals the softmax over all, divided by the sum of the chosen.
   assertEquals(read({ expert_gating_func: 3 }), read());
 });
 
@@ -67,18 +67,18 @@ const REFUSED: readonly (readonly [key: string, value: number | undefined])[] = 
 ];
 
 for (const [key, value] of REFUSED) {
-  Deno.test(`${key} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`expert hparams: refuses ${key} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => read({ [key]: value }), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "qwen3moe.${key}"`]);
   });
 }
 
-Deno.test("a row may choose a few hundred experts at most", () => {
+Deno.test('"expert hparams: refuses more than 256 chosen experts per row"', () => {
   const error = assertThrows(() => read({ expert_count: 4096, expert_used_count: 300 }), GgufError);
   assertEquals(error.field, 'key "qwen3moe.expert_used_count"');
 });
 
-Deno.test("an architecture that compy has without experts is refused with them", () => {
+Deno.test('"expert hparams: refuses experts in architectures that support none"', () => {
   for (const architecture of ["llama", "qwen2", "qwen3", "qwen35"]) {
     const file = parseGguf(header({}, architecture).build().bytes);
     const error = assertThrows(() => buildPlan(file), GgufError);
@@ -86,7 +86,7 @@ Deno.test("an architecture that compy has without experts is refused with them",
   }
 });
 
-/** A whole file of one layer, whose tensors of that name have another shape, or are left out. */
+/** Returns a file of one layer. `changed` gives tensors another shape, or removes them where undefined. */
 function fileWith(changed: Readonly<Record<string, number[] | undefined>>, keys: Changes = {}) {
   const shapes: Record<string, number[]> = {
     "token_embd": [64, 1],
@@ -111,7 +111,7 @@ function fileWith(changed: Readonly<Record<string, number[] | undefined>>, keys:
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test("experts' tensors have three dimensions, and what has another shape is named", () => {
+Deno.test('"expert tensors: need three dimensions, and errors name the tensor"', () => {
   assertEquals(buildPlan(fileWith({})).architecture, "qwen3moe");
   const bad: readonly (readonly [name: string, shape: number[] | undefined])[] = [
     ["ffn_gate_exps", [64, 32]],
@@ -130,7 +130,7 @@ Deno.test("experts' tensors have three dimensions, and what has another shape is
   }
 });
 
-Deno.test("an expert's rows come in sixteens, and the tensor that has others is named", () => {
+Deno.test('"expert tensors: need a multiple of 16 rows per expert, and errors name the tensor"', () => {
   const exps = { "blk.0.ffn_gate_exps": [64, 24, 5], "blk.0.ffn_up_exps": [64, 24, 5] };
   const file = fileWith({ ...exps, "blk.0.ffn_down_exps": [24, 64, 5] }, { expert_feed_forward_length: 24 });
   const error = assertThrows(() => buildPlan(file), GgufError);

@@ -3,7 +3,7 @@ import { GgufError, quote } from "./errors.ts";
 import { requireTensor } from "./hparams.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
-/** The tensor of that name and shape, which must be floats. Throws GgufError(GGUF_HPARAM). */
+/** Returns the F32 tensor of that name and shape. Throws GgufError(GGUF_HPARAM). */
 export function requireFloats(file: GgufFile, name: string, shape: readonly number[]): TensorInfo {
   const info = requireTensor(file, name, shape);
   if (info.type === "F32") return info;
@@ -12,7 +12,7 @@ export function requireFloats(file: GgufFile, name: string, shape: readonly numb
   });
 }
 
-/** The values of such a tensor. Throws GgufError where the file has become shorter. */
+/** Returns the values of an F32 tensor. Throws GgufError where the file has shrunk. */
 export async function readFloats(file: GgufFile, info: TensorInfo): Promise<Float32Array<ArrayBuffer>> {
   await using source = await file.open(info.path);
   const bytes = await readBytes(source, info.offset, info.byteLength).catch((error) => {

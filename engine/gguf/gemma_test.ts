@@ -1,4 +1,4 @@
-/** What is refused of Gemma's files, by name, and what long contexts of windows cost. */
+/** Gemma: files that are refused by key or tensor, and the memory of long contexts with windows. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { GEMMA3 } from "../../tests/synth/gemma3.ts";
 import { type Architecture, synthesize } from "../../tests/synth/synth.ts";
@@ -19,7 +19,7 @@ const FILES = new Map((["gemma2", "gemma3", "gemma4", "gemma4_moe"] as const).ma
 
 interface Change {
   readonly architecture: Architecture;
-  /** A key without the architecture, or a tensor; `value` or `shape` undefined takes it out. */
+  /** A key without the architecture, or a tensor. An undefined `value` or `shape` removes it. */
   readonly key?: readonly [name: string, value: unknown];
   readonly tensor?: readonly [name: string, shape: number[] | undefined];
 }
@@ -65,7 +65,7 @@ const KEYS: readonly (readonly [Architecture, name: string, value: unknown])[] =
 ];
 
 for (const [architecture, name, value] of KEYS) {
-  Deno.test(`${architecture}: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`${architecture}: refuses ${name} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => buildPlan(changed({ architecture, key: [name, value] })), GgufError);
     assertEquals(error.field, `key "${architecture.replace("_moe", "")}.${name}"`);
   });
@@ -97,13 +97,13 @@ const TENSORS: readonly (readonly [Architecture, name: string, shape: number[] |
 
 for (const [architecture, name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`${architecture}: the tensor ${name} ${how} is refused`, () => {
+  Deno.test(`${architecture}: refuses the tensor ${name} ${how}`, () => {
     const error = assertThrows(() => buildPlan(changed({ architecture, tensor: [name, shape] })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
   });
 }
 
-Deno.test("gemma: the GPU refuses by name what it does not compute", () => {
+Deno.test('"gemma: the GPU refuses the scaled embedding by name"', () => {
   for (const architecture of ["gemma2", "gemma3", "gemma4"] as const) {
     const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
     assertEquals(
@@ -113,7 +113,7 @@ Deno.test("gemma: the GPU refuses by name what it does not compute", () => {
   }
 });
 
-Deno.test("gemma2: what the file leaves out is as in the published models", () => {
+Deno.test('"gemma2: missing keys default to the published models\' values"', () => {
   const attentions = (name: string, value: unknown) =>
     buildPlan(changed({ architecture: "gemma2", key: [name, value] })).ops.flatMap((op) =>
       op.op === "attention" ? [op] : []
@@ -125,7 +125,7 @@ Deno.test("gemma2: what the file leaves out is as in the published models", () =
   assert(printPlan(logits).includes("softcap 30"));
 });
 
-Deno.test("gemma4: the last layers keep nothing, and full layers take their keys for values", () => {
+Deno.test('"gemma4: the last layers cache nothing, and full layers use their keys as values"', () => {
   const plan = buildPlan(changed({ architecture: "gemma4" }));
   assertEquals(plan.kv.layers.length, 4);
   const text = printPlan(plan);
@@ -133,7 +133,7 @@ Deno.test("gemma4: the last layers keep nothing, and full layers take their keys
   assert(text.includes("softcap 30"), text);
 });
 
-Deno.test("gemma3: 32,768 tokens in the 1B's layers take the memory of the four without a window, and little more", () => {
+Deno.test('"gemma3: 32,768 tokens in the 1B take little more memory than its four layers without a window"', () => {
   const { layers } = GEMMA3.real!["gemma3-1b"];
   const file = synthesize({ architecture: "gemma3", types: ["Q8_0"], seed: 1, layers });
   const plan = buildPlan(parseGguf(file));
@@ -143,13 +143,13 @@ Deno.test("gemma3: 32,768 tokens in the 1B's layers take the memory of the four 
   assert(share >= 4 / 26 && share < 1.4 * 4 / 26, `${share} of what all layers would take`);
 });
 
-Deno.test("gemma4: a file without experts has no use for their tensors", () => {
+Deno.test('"gemma4: refuses tensors of experts in a file without experts"', () => {
   const file = changed({ architecture: "gemma4_moe", key: ["expert_count", 0] });
   const error = assertThrows(() => buildPlan(file), GgufError);
   assertEquals(error.field, 'tensor "blk.0.post_ffw_norm_1.weight"');
 });
 
-Deno.test("gemma4: gates and what they gate may be one tensor", () => {
+Deno.test('"gemma4: accepts gate and up of experts as one tensor"', () => {
   const file = changed({ architecture: "gemma4_moe" });
   for (let layer = 0; layer < 6; layer++) {
     const name = (part: string) => `blk.${layer}.ffn_${part}_exps.weight`;
@@ -163,7 +163,7 @@ Deno.test("gemma4: gates and what they gate may be one tensor", () => {
   assert(text.includes("ffn_gate_up_exps"), text);
 });
 
-Deno.test("gemma4: keys and values of layers that read another's are left out", () => {
+Deno.test('"gemma4: leaves out keys and values of layers that read another\'s cache"', () => {
   const file = changed({ architecture: "gemma4" });
   const tensors = file.tensors as Map<string, TensorInfo>;
   for (const part of ["attn_k", "attn_v", "attn_k_norm"]) {

@@ -1,4 +1,4 @@
-/** What is refused of gpt-oss's files, by name. */
+/** gpt-oss: files that are refused by key or tensor. */
 import { assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -24,7 +24,7 @@ const KEYS: readonly (readonly [name: string, value: MetadataValue | undefined])
 ];
 
 for (const [name, value] of KEYS) {
-  Deno.test(`gpt-oss: ${name} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`gpt-oss: refuses ${name} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => buildPlan(changed(FILE, { key: [name, value] })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "gpt-oss.${name}"`]);
   });
@@ -45,7 +45,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 
 for (const [name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`gpt-oss: the tensor ${name} ${how} is refused`, () => {
+  Deno.test(`gpt-oss: refuses the tensor ${name} ${how}`, () => {
     const error = assertThrows(
       () => buildPlan(changed(FILE, { tensor: [`blk.0.${name}`, shape] })),
       GgufError,
@@ -54,6 +54,6 @@ for (const [name, shape] of TENSORS) {
   });
 }
 
-Deno.test("gpt-oss: what it has is a plan", () => {
+Deno.test('"gpt-oss: builds a plan"', () => {
   assertEquals(buildPlan(FILE).architecture, "gpt-oss");
 });

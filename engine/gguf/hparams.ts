@@ -3,78 +3,84 @@ import { GgufError, quote } from "./errors.ts";
 import { byteOf } from "./metadata.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
-/** How rotary frequencies are stretched for contexts that are longer than the trained one. */
+/** How rotary frequencies are scaled for contexts longer than in training. */
 export type RopeScaling =
-  /** Positions are divided by `factor`, which is 1 but for "linear". */
+  /** Divides positions by `factor`, which is 1 except for "linear". */
   | { readonly type: "none" | "linear" | "longrope"; readonly factor: number }
-  /** Slow pairs are divided by `factor`, fast ones are left alone. */
+  /** Divides the frequencies of slow pairs by `factor` and keeps fast ones. */
   | {
     readonly type: "yarn";
     readonly factor: number;
     readonly originalContext: number;
-    /** Turns in the original context from which on a pair is left alone, and up to which it is divided. */
+    /**
+     * Pairs with at least `betaFast` turns in the original context are kept; pairs with at most `betaSlow`
+     * are divided.
+     */
     readonly betaFast: number;
     readonly betaSlow: number;
-    /** Takes back so much of the magnitude. */
+    /** Cancels this much of YaRN's magnitude. */
     readonly logMultiplier: number;
   };
 
-/** What may differ from layer to layer. */
+/** The shape of one layer; layers may differ. */
 export interface LayerShape {
   readonly heads: number;
   /** Divides heads. */
   readonly kvHeads: number;
-  /** 0 where all of a mixture's layers have experts and the file does not say it. */
+  /** 0 where every layer has experts and the file has no dense width. */
   readonly feedForwardLength: number;
 }
 
-/** What files of an architecture may say beyond those of a plain decoder. */
+/** Features that an architecture's files may use beyond a plain decoder's. */
 export interface Allowed {
   /** Mixtures of experts. */
   readonly experts?: boolean;
-  /** Layers of other shapes than the others; heads, KV heads and the feed-forward's width may be 0, and the graph says what that is. */
+  /**
+   * Layers may have different shapes. Heads, KV heads and the feed-forward width may be 0; the architecture
+   * defines what that means.
+   */
   readonly layersDiffer?: boolean;
   /** Attention that is not causal. */
   readonly bothDirections?: boolean;
-  /** Norms about the mean, of which the epsilon has another key. */
+  /** LayerNorms, whose epsilon has its own key. */
   readonly layerNorm?: boolean;
-  /** Values whose heads are not as wide as those of keys. */
+  /** Value heads of another width than key heads. */
   readonly valuesDiffer?: boolean;
-  /** That key counts where the file does not have the usual one. */
+  /** The LayerNorm epsilon key is read where the file lacks the RMSNorm one. */
   readonly eitherEpsilon?: boolean;
 }
 
-/** The shape of a transformer, each number proven to be in its bounds and to fit the others. */
+/** The shape of a transformer. All numbers are within limits and consistent with each other. */
 export interface Hparams {
-  /** `general.architecture`; the prefix of the other keys. */
+  /** `general.architecture`, the prefix of the other keys. */
   readonly architecture: string;
   readonly blockCount: number;
-  /** Tokens that the model was trained for. */
+  /** Context length of the training, in tokens. */
   readonly contextLength: number;
   readonly embeddingLength: number;
-  /** The largest of any layer, as headCount and headCountKv are. */
+  /** The largest over all layers, like headCount and headCountKv. */
   readonly feedForwardLength: number;
   readonly headCount: number;
   readonly headCountKv: number;
-  /** One for each of blockCount. */
+  /** Shape of each of the blockCount layers. */
   readonly layers: readonly LayerShape[];
-  /** Dimensions of a query or key head; even. */
+  /** Dimensions of a query or key head; an even number. */
   readonly keyLength: number;
   readonly valueLength: number;
-  /** Leading dimensions of a head that are rotated; even, at most keyLength. */
+  /** Leading dimensions of a head that are rotated; an even number up to keyLength. */
   readonly ropeDimensionCount: number;
   readonly ropeFreqBase: number;
   readonly ropeScaling: RopeScaling;
-  /** What cosine and sine are multiplied by, beside YaRN's own. */
+  /** Factor on cosine and sine, beside YaRN's own. */
   readonly ropeMagnitude: number;
-  /** Tokens that the model was trained for before its context was stretched. */
+  /** Context length of the training before the context was extended, in tokens. */
   readonly ropeOriginalContext: number;
-  /** Of the norms. */
+  /** Epsilon of the norms. */
   readonly epsilon: number;
   readonly vocabSize: number;
 }
 
-/** Upper bounds: some four times the largest published models. */
+/** Upper limits: about four times the largest published models. */
 const MAX = {
   blockCount: 1024,
   contextLength: 16_777_216,
@@ -88,9 +94,11 @@ const MAX = {
 };
 
 /**
- * Reads the hyper-parameters that all architectures have in common, and checks the token embedding against them. What is not
- * `allowed` is refused. Throws GgufError: GGUF_HPARAM naming the key, GGUF_VOCAB where embedding and tokens differ.
- * Defaults are llama.cpp's.  Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
+ * Reads the hyper-parameters that all architectures share, with llama.cpp's defaults, and checks the token
+ * embedding against them. Throws GgufError: GGUF_HPARAM naming the key for a wrong value or a feature that is
+ * not `allowed`, GGUF_VOCAB where embedding and tokens differ.
+ *
+ * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#llm
  */
 export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
   refuseSplit(file);
@@ -129,8 +137,8 @@ export function readHparams(file: GgufFile, allowed: Allowed = {}): Hparams {
 }
 
 /**
- * The tensor of that name, with exactly that shape (ggml order: the contiguous dimension first). Throws
- * GgufError(GGUF_HPARAM) where it is missing or of another shape than the keys say.
+ * Returns the tensor of that name and exact shape (ggml order: contiguous dimension first). Throws
+ * GgufError(GGUF_HPARAM) where it is missing or its shape differs from the keys.
  */
 export function requireTensor(file: GgufFile, name: string, shape: readonly number[]): TensorInfo {
   const field = `tensor ${quote(name)}`;
@@ -150,7 +158,7 @@ function epsilonKey(keys: ArchitectureKeys, { layerNorm, eitherEpsilon }: Allowe
   return layerNorm || (eitherEpsilon && !keys.has(rms) && keys.has(mean)) ? mean : rms;
 }
 
-/** One of several files holds a part of the model only; `openGguf` finds the others. */
+/** Throws GgufError for a single shard, which holds only part of the model. `openGguf` finds the others. */
 function refuseSplit({ metadata, paths }: GgufFile): void {
   const key = "split.count";
   const parts = metadata.getCount(key, 1);
@@ -165,7 +173,7 @@ function readLayers(keys: ArchitectureKeys, blockCount: number, allowed: Allowed
     allowed.layersDiffer
       ? keys.perLayer(name, { layers: blockCount, max, least: 0, fallback })
       : Array<number>(blockCount).fill(keys.uniformCount(name, max, blockCount, fallback));
-  // Files of mixtures need not say how wide layers without experts would be.
+  // A mixture without dense layers may lack the dense width.
   const onlyExperts = allowed.experts && !keys.has("feed_forward_length") &&
     keys.has("expert_feed_forward_length");
   const feedForwards = onlyExperts
@@ -209,7 +217,7 @@ function readOriginalContext(keys: ArchitectureKeys, contextLength: number): num
   return given === 0 ? contextLength : keys.count(name, MAX.contextLength);
 }
 
-/** Llama 3's own scaling is no key: it comes as the tensor `rope_freqs.weight`. */
+/** Llama 3's scaling has no key; it comes as the tensor `rope_freqs.weight`. */
 function readRopeScaling(keys: ArchitectureKeys, originalContext: number): RopeScaling {
   const type = keys.metadata.getString(keys.name("rope.scaling.type"), "linear");
   if (type === "none" || type === "longrope") return { type, factor: 1 };
@@ -217,7 +225,7 @@ function readRopeScaling(keys: ArchitectureKeys, originalContext: number): RopeS
     keys.refuse("rope.scaling.type", quote(type), `"none", "linear", "yarn" or "longrope"`);
   }
   const key = keys.has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
-  // 0 stands for "not scaled" in files of older converters.
+  // Older converters write 0 for "not scaled".
   const factor = keys.metadata.getNumber(keys.name(key), 0);
   if (factor === 0 || factor === 1) return { type: "none", factor: 1 };
   const scaled = keys.positive(key, MAX.ropeFactor);
@@ -238,7 +246,10 @@ function readYarn(keys: ArchitectureKeys, factor: number, originalContext: numbe
   };
 }
 
-/** Rows of the token embedding, which must be the tokens; of a file without weights, the tokens. */
+/**
+ * Returns the rows of the token embedding, which must equal the token count; for a file without weights, the
+ * token count.
+ */
 function readVocabSize(file: GgufFile, keys: ArchitectureKeys, embeddingLength: number): number {
   const tokens = file.metadata.getStrings("tokenizer.ggml.tokens")?.length;
   const embedding = file.tensors.get("token_embd.weight");

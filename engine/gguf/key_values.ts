@@ -20,7 +20,7 @@ export const VALUE_TYPES = [
 ] as const;
 export type ValueType = typeof VALUE_TYPES[number];
 
-/** Least bytes of a value: a string's are its length, an array's its element type and count. */
+/** Smallest encoding of a value: a string has a length, an array an element type and a count. */
 const MIN_BYTES: Readonly<Record<ValueType, number>> = {
   UINT8: 1,
   INT8: 1,
@@ -48,9 +48,12 @@ const TYPED_ARRAYS = {
   FLOAT64: Float64Array,
 } as const;
 
-/** The specification's bound on keys. */
+/** The specification's limit for keys. */
 const MAX_KEY_BYTES = 65_535;
-/** Array elements of a file that become JavaScript values one by one; the largest published have some 800,000. */
+/**
+ * Limit for array elements of a file that become JavaScript values one by one. The largest published files
+ * have about 800,000.
+ */
 const MAX_BOXED_ELEMENTS = 2_097_152;
 const DEFAULT_ALIGNMENT = 32;
 const MIN_ALIGNMENT = 8;
@@ -59,13 +62,13 @@ const ALIGNMENT_KEY = "general.alignment";
 
 export interface KeyValues {
   readonly entries: Map<string, MetadataValue>;
-  /** Byte of the file at which each key's value stands. */
+  /** File offset of each key's value. */
   readonly positions: Map<string, number>;
-  /** Of the tensor data, bytes. */
+  /** Alignment of the tensor data in bytes. */
   readonly alignment: number;
 }
 
-/** What the file's arrays may still hold. */
+/** Elements that the file's arrays may still add. */
 interface Room {
   elements: number;
 }
@@ -176,7 +179,7 @@ function narrow(value: bigint): number | bigint {
   return Number.isSafeInteger(number) ? number : value;
 }
 
-/** An array of numbers, booleans or strings; like llama.cpp, not of arrays. */
+/** Reads an array of numbers, booleans or strings. Like llama.cpp, refuses arrays of arrays. */
 function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
   const typeByte = cursor.position;
   const type = readType(cursor, field);
@@ -194,14 +197,17 @@ function readArray(cursor: Cursor, field: string, room: Room): MetadataArray {
     case "INT64":
       return readBigints(cursor, type, count, field);
     default: {
-      // Typed arrays have the machine's byte order, which is little endian wherever Deno runs.
+      // Typed arrays use the machine's byte order, which is little-endian on all Deno platforms.
       const Typed = TYPED_ARRAYS[type];
       return new Typed(cursor.bytes(count * Typed.BYTES_PER_ELEMENT, field).buffer);
     }
   }
 }
 
-/** The element count, proven to fit into what is left before anything is allocated for it. */
+/**
+ * Returns the element count, after checking that the elements fit in the remaining bytes. Nothing is
+ * allocated before.
+ */
 function readArrayCount(cursor: Cursor, type: ValueType, field: string, room: Room): number {
   const byte = cursor.position;
   const count = cursor.length(field);

@@ -2,23 +2,23 @@ import { ArchitectureKeys } from "./architecture_keys.ts";
 import type { Hparams } from "./hparams.ts";
 import type { GgufFile } from "./types.ts";
 
-/** What LFM2 has beside the hyper-parameters that all have. A layer without KV heads is a convolution. */
+/** LFM2's hyper-parameters beyond the common ones. A layer without KV heads is a convolution. */
 export interface Lfm2Hparams {
-  /** Inputs that a convolution reads: a token's own and those of the tokens before it. */
+  /** Inputs of a convolution: the token's own and those of the previous tokens. */
   readonly taps: number;
-  /** Tokens that a row of attention sees, its own the last of them; 0 is all. */
+  /** Tokens that attention reads per row, the row itself included; 0 is all. */
   readonly window: number;
-  /** Leading layers with a dense feed-forward half; the others have experts. */
+  /** Leading layers with a dense feed-forward block. The other layers have experts. */
   readonly denseLayers: number;
 }
 
-/** What the kernels can hold. */
+/** Limits of the kernels. */
 const MAX_TAPS = 16;
 const WIDTH_STEP = 32;
 
 /**
- * Reads and checks the keys `{architecture}.shortconv.*` and their like; with `mixture` of the architecture that has experts.
- * Throws GgufError(GGUF_HPARAM) naming the key. Defaults are llama.cpp's.
+ * Reads and checks `{architecture}.shortconv.*` and related keys, with llama.cpp's defaults. `mixture` means
+ * the architecture with experts. Throws GgufError(GGUF_HPARAM) naming the key.
  */
 export function readLfm2Hparams(file: GgufFile, h: Hparams, mixture: boolean): Lfm2Hparams {
   const keys = new ArchitectureKeys(file.metadata, h.architecture);

@@ -27,7 +27,7 @@ const EXPERTS = {
 type Changes = Readonly<Record<string, number | readonly number[] | undefined>>;
 type Name = "lfm2" | "lfm2moe";
 
-/** A header with these keys changed; undefined takes one out. */
+/** Returns a header after changes to keys; undefined removes a key. */
 function header(changes: Changes = {}, architecture: Name = "lfm2"): GgufBuilder {
   const builder = new GgufBuilder().set("general.architecture", "STRING", architecture);
   const keys: Changes = { ...KEYS, ...architecture === "lfm2moe" && EXPERTS, ...changes };
@@ -39,7 +39,10 @@ function header(changes: Changes = {}, architecture: Name = "lfm2"): GgufBuilder
   return builder.array("tokenizer.ggml.tokens", "STRING", ["a"]);
 }
 
-/** A whole file: a convolution, attention, a convolution; some tensors have another shape, or are left out or added. */
+/**
+ * Returns a file with a convolution, attention and a convolution. `tensors` changes, adds or removes
+ * (undefined) tensors.
+ */
 function fileWith(
   tensors: Readonly<Record<string, number[] | undefined>> = {},
   architecture: Name = "lfm2",
@@ -88,7 +91,7 @@ function read(changes: Changes, architecture: Name = "lfm2") {
   return readLfm2Hparams(file, readHparams(file, ALLOWED), architecture === "lfm2moe");
 }
 
-Deno.test("hyper-parameters of LFM2 are read; only where there are experts, leading layers without are counted", () => {
+Deno.test('"lfm2: reads hyper-parameters, and counts leading dense layers only with experts"', () => {
   assertEquals(read({}), { taps: 3, window: 0, denseLayers: 3 });
   const changes = { "attention.sliding_window": 32, leading_dense_block_count: 1 };
   assertEquals(read(changes), { taps: 3, window: 32, denseLayers: 3 });
@@ -96,7 +99,7 @@ Deno.test("hyper-parameters of LFM2 are read; only where there are experts, lead
   assertEquals(read({ leading_dense_block_count: undefined }, "lfm2moe").denseLayers, 0);
 });
 
-Deno.test("a layer without KV heads is a convolution, and carries its last inputs alone", () => {
+Deno.test('"lfm2: a layer without KV heads is a convolution whose state is its last inputs"', () => {
   for (const architecture of ["lfm2", "lfm2moe"] as const) {
     const plan = buildPlan(fileWith({}, architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
@@ -104,7 +107,7 @@ Deno.test("a layer without KV heads is a convolution, and carries its last input
   }
 });
 
-Deno.test("attention of LFM2 may have a window", () => {
+Deno.test('"lfm2: attention may have a window"', () => {
   const plan = buildPlan(fileWith({}, "lfm2", { "attention.sliding_window": 40 }));
   assertEquals(plan.ops.flatMap((op) => op.op === "attention" ? [op.window] : []), [40]);
 });
@@ -132,13 +135,13 @@ const REFUSED: readonly (readonly [Name, key: string, value: number | readonly n
 
 for (const [architecture, key, value] of REFUSED) {
   const what = value === undefined ? "left out" : `of ${JSON.stringify(value)}`;
-  Deno.test(`${architecture}.${key} ${what} is refused`, () => {
+  Deno.test(`${architecture}: refuses ${key} ${what}`, () => {
     const error = assertThrows(() => buildPlan(fileWith({}, architecture, { [key]: value })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${architecture}.${key}"`], error.message);
   });
 }
 
-Deno.test("an LFM2 whose width is not in whole blocks is refused", () => {
+Deno.test('"lfm2: refuses a width that is not a whole number of blocks"', () => {
   const changes = { embedding_length: 72, "attention.key_length": 16, "attention.value_length": 16 };
   const error = assertThrows(() => read(changes), GgufError);
   assertEquals(error.field, 'key "lfm2.embedding_length"');
@@ -161,7 +164,7 @@ const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined
 ];
 
 for (const [architecture, tensor, shape] of BAD) {
-  Deno.test(`${architecture}: ${tensor} ${shape ? `of ${shape.join(" x ")}` : "left out"} is refused`, () => {
+  Deno.test(`${architecture}: refuses ${tensor} ${shape ? `of ${shape.join(" x ")}` : "missing"}`, () => {
     const error = assertThrows(() => buildPlan(fileWith({ [tensor]: shape }, architecture)), GgufError);
     const kind = tensor.endsWith("exp_probs_b") ? "bias" : "weight";
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${tensor}.${kind}"`], error.message);

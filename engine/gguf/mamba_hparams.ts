@@ -1,24 +1,24 @@
 import type { ArchitectureKeys } from "./architecture_keys.ts";
 
-/** The shape of a model's Mamba2 layers, which all are alike. */
+/** The shape of a model's Mamba2 layers, which are all equal. */
 export interface MambaHparams {
   readonly heads: number;
-  /** Channels of a head: a multiple of 16. */
+  /** Channels of a head; a multiple of 16. */
   readonly headDim: number;
-  /** Groups of heads that share what they are written and read by; divides heads. */
+  /** Groups of heads that share write and read vectors; divides heads. */
   readonly groups: number;
-  /** Numbers that each channel keeps: a multiple of 16. */
+  /** State values per channel; a multiple of 16. */
   readonly stateSize: number;
 }
 
-/** What the kernels can hold. */
+/** Limits of the kernels. */
 const MAX = { heads: 4096, size: 256 };
 const STEP = 16;
 const CONV_KERNEL = 4;
-/** What the channels of a group come in, which are normed together and quantised in blocks. */
+/** A group's channels come in multiples of this: they are normed together and quantized in blocks. */
 const GROUP_STEP = 32;
 
-/** Reads and checks the keys `{architecture}.ssm.*` of Mamba2. Throws GgufError(GGUF_HPARAM) naming the key. */
+/** Reads and checks Mamba2's `{architecture}.ssm.*` keys. Throws GgufError(GGUF_HPARAM) naming the key. */
 export function readMambaHparams(keys: ArchitectureKeys): MambaHparams {
   const kernel = keys.count("ssm.conv_kernel", Infinity);
   if (kernel !== CONV_KERNEL) keys.refuse("ssm.conv_kernel", String(kernel), String(CONV_KERNEL));

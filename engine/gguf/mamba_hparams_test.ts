@@ -13,7 +13,7 @@ const KEYS = {
   "ssm.group_count": 4,
 };
 
-/** A header with these keys changed; undefined takes one out. */
+/** Reads hyper-parameters after changes to keys; undefined removes a key. */
 function read(changes: Record<string, number | undefined> = {}) {
   const builder = new GgufBuilder().set("general.architecture", "STRING", "granitehybrid");
   for (const [key, value] of Object.entries({ ...KEYS, ...changes })) {
@@ -22,7 +22,7 @@ function read(changes: Record<string, number | undefined> = {}) {
   return readMambaHparams(ArchitectureKeys.of(parseGguf(builder.build().bytes).metadata));
 }
 
-Deno.test("hyper-parameters of Mamba2 are read", () => {
+Deno.test('"mamba hparams: reads the keys"', () => {
   assertEquals(read(), { heads: 16, headDim: 48, groups: 4, stateSize: 48 });
 });
 
@@ -41,7 +41,7 @@ const REFUSED: readonly (readonly [key: string, value: number | undefined, must:
 ];
 
 for (const [key, value, must] of REFUSED) {
-  Deno.test(`Mamba2: ${key} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`mamba hparams: refuses ${key} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => read({ [key]: value }), GgufError, must);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "granitehybrid.${key}"`]);
   });

@@ -6,11 +6,10 @@ import { parseGguf } from "./reader.ts";
 import { GgufBuilder } from "./testing.ts";
 import type { GgufFile } from "./types.ts";
 
-/*
- * Files of granitehybrid, nemotron_h, nemotron_h_moe and falcon-h1 whose keys or tensors are spoilt. The first three have a layer of
- * Mamba2 and one of attention; nemotron_h's third is a feed-forward, in nemotron_h_moe of experts, which granitehybrid has in each
- * layer. falcon-h1's one layer has Mamba2, attention and a feed-forward.
- */
+/* Files of granitehybrid, nemotron_h, nemotron_h_moe and falcon-h1 with corrupt keys or tensors. The first
+ * three have one Mamba2 and one attention layer. nemotron_h has a third, feed-forward layer, with experts
+ * in nemotron_h_moe. granitehybrid has experts in each layer. falcon-h1 has Mamba2, attention and
+ * feed-forward in one layer. */
 
 const WIDTH = 64;
 const FFN = 96;
@@ -18,7 +17,7 @@ const MAMBA = { heads: 4, headDim: 32, groups: 2, stateSize: 16 };
 const INNER = MAMBA.heads * MAMBA.headDim;
 const CHANNELS = INNER + 2 * MAMBA.groups * MAMBA.stateSize;
 
-/** In place of a value: not even the usual one. */
+/** Removes a key that has a default value in the test file. */
 const NO_KEY = "none";
 const RMS_EPSILON = "attention.layer_norm_rms_epsilon";
 
@@ -70,7 +69,7 @@ function setKeys(builder: GgufBuilder, architecture: Name, changes: Changes): vo
   builder.array("tokenizer.ggml.tokens", "STRING", ["a"]);
 }
 
-/** A whole file; some tensors have another shape, or are left out or added, and so have keys other values. */
+/** Returns a file. `tensors` changes, adds or removes tensors, and `changes` does the same for keys. */
 function fileWith(
   architecture: Name,
   tensors: Readonly<Record<string, number[] | undefined>> = {},
@@ -134,7 +133,7 @@ function fileWith(
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test("a layer without KV heads is Mamba2's, but for falcon-h1's; only attention has a KV cache", () => {
+Deno.test('"mamba models: layers without KV heads are Mamba2, except in falcon-h1, and only attention has a KV cache"', () => {
   for (const architecture of ["granitehybrid", "nemotron_h", "nemotron_h_moe", "falcon-h1"] as const) {
     const plan = buildPlan(fileWith(architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
@@ -144,7 +143,7 @@ Deno.test("a layer without KV heads is Mamba2's, but for falcon-h1's; only atten
   }
 });
 
-Deno.test("the norm of a single group may have one dimension, as llama.cpp's quantizer writes it", () => {
+Deno.test("\"mamba models: a single group's norm may have one dimension, as from llama.cpp's quantizer\"", () => {
   const { heads, headDim, stateSize } = MAMBA;
   const channels = INNER + 2 * stateSize;
   for (const norm of [[INNER], [INNER, 1]]) {
@@ -159,7 +158,7 @@ Deno.test("the norm of a single group may have one dimension, as llama.cpp's qua
   }
 });
 
-Deno.test("falcon-h1: attention and Mamba2 of one layer read the same rows; Mamba2's results are normed where the file has the norm", () => {
+Deno.test('"falcon-h1: attention and Mamba2 read the same rows, and Mamba2\'s output is normed if the file has the norm"', () => {
   const norm = { "blk.0.ssm_norm.weight": [INNER / MAMBA.groups, MAMBA.groups] };
   for (const [tensors, what] of [[{}, "columns"], [norm, "grouped_norm"]] as const) {
     const { ops, tensors: read } = buildPlan(fileWith("falcon-h1", tensors));
@@ -177,12 +176,12 @@ Deno.test("falcon-h1: attention and Mamba2 of one layer read the same rows; Mamb
   }
 });
 
-Deno.test("a convolution's bias may be missing", () => {
+Deno.test('"mamba models: the convolution\'s bias may be missing"', () => {
   const plan = buildPlan(fileWith("nemotron_h", { "blk.0.ssm_conv1d.bias": undefined }));
   assertEquals(plan.ops.flatMap((op) => op.op === "short_conv" ? [op.bias] : []), [undefined]);
 });
 
-Deno.test("nemotron_h's epsilon may have LayerNorm's key", () => {
+Deno.test('"nemotron_h: accepts the epsilon under LayerNorm\'s key"', () => {
   const epsilons = (changes: Changes) =>
     buildPlan(fileWith("nemotron_h", {}, changes)).ops.flatMap((op) =>
       op.op === "grouped_norm" ? [op.eps] : []
@@ -192,7 +191,7 @@ Deno.test("nemotron_h's epsilon may have LayerNorm's key", () => {
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
 });
 
-Deno.test("nemotron_h_moe: experts read whole rows, or narrower ones where the file says so; weights are scaled", () => {
+Deno.test('"nemotron_h_moe: experts read whole rows or the file\'s latent size, and weights are scaled"', () => {
   for (const latent of [undefined, LATENT]) {
     const plan = buildPlan(fileWith("nemotron_h_moe", {}, { moe_latent_size: latent }));
     const routes = plan.ops.flatMap((op) => op.op === "route" ? [op] : []);
@@ -208,7 +207,7 @@ Deno.test("nemotron_h_moe: experts read whole rows, or narrower ones where the f
   assertEquals(routes, [[false, 1]]);
 });
 
-Deno.test("nemotron_h_moe: layers that draft are left out", () => {
+Deno.test('"nemotron_h_moe: leaves out layers that draft"', () => {
   const more = { "blk.3.attn_norm.weight": [WIDTH], "blk.3.nextn.eh_proj.weight": [2 * WIDTH, WIDTH] };
   const lists = { feed_forward_length: [0, 0, FFN, FFN], "attention.head_count_kv": [0, 2, 0, 2] };
   const changes = { block_count: 4, nextn_predict_layers: 1, ...lists };
@@ -216,7 +215,7 @@ Deno.test("nemotron_h_moe: layers that draft are left out", () => {
   assertEquals(plan.ops, buildPlan(fileWith("nemotron_h_moe")).ops);
 });
 
-Deno.test("granitehybrid has positions unless its file says no", () => {
+Deno.test('"granitehybrid: has positions unless the file says no"', () => {
   const tables = (changes: Changes) => buildPlan(fileWith("granitehybrid", {}, changes)).rope.length;
   assertEquals(tables({}), 1);
   assertEquals(tables({ "rope.scaling.finetuned": true }), 1);
@@ -224,7 +223,7 @@ Deno.test("granitehybrid has positions unless its file says no", () => {
   assertEquals(buildPlan(fileWith("nemotron_h")).rope.length, 0);
 });
 
-Deno.test("granitehybrid's multipliers are found where the file has them", () => {
+Deno.test('"granitehybrid: applies the file\'s multipliers"', () => {
   const scales = {
     embedding_scale: 12,
     residual_scale: 0.25,
@@ -290,7 +289,7 @@ for (const [architecture, key, value, changes] of REFUSED) {
   const what = value === undefined
     ? "left out"
     : `of ${typeof value === "object" ? JSON.stringify(value) : value}`;
-  Deno.test(`${architecture}.${key} ${what} is refused`, () => {
+  Deno.test(`${architecture}: refuses ${key} ${what}`, () => {
     const file = fileWith(architecture, {}, { ...changes, [key]: value });
     const error = assertThrows(() => buildPlan(file), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${architecture}.${key}"`], error.message);
@@ -331,7 +330,7 @@ const BAD: readonly (readonly [Name, tensor: string, shape: number[] | undefined
 ];
 
 for (const [architecture, tensor, shape, changes] of BAD) {
-  Deno.test(`${architecture}: ${tensor} ${shape ? `of ${shape.join(" x ")}` : "left out"} is refused`, () => {
+  Deno.test(`${architecture}: refuses ${tensor} ${shape ? `of ${shape.join(" x ")}` : "missing"}`, () => {
     const error = assertThrows(
       () => buildPlan(fileWith(architecture, { [tensor]: shape }, changes)),
       GgufError,

@@ -1,9 +1,9 @@
 import { GgufError, quote } from "./errors.ts";
 import type { Metadata, MetadataValue } from "./types.ts";
 
-/** The key-value section, with the byte at which each value stands, so that a refusal can name it. */
+/** The key-value section, with each value's byte offset for error messages. */
 export class MetadataMap implements Metadata {
-  /** `positions` holds the byte of each key's value; a map made by hand has none. */
+  /** `positions` holds the byte offset of each key's value; maps made in memory have none. */
   constructor(
     readonly entries: ReadonlyMap<string, MetadataValue>,
     private readonly positions: ReadonlyMap<string, number> = new Map(),
@@ -42,7 +42,7 @@ export class MetadataMap implements Metadata {
   getStrings(key: string): string[] | undefined {
     const value = this.entries.get(key);
     if (value === undefined) return undefined;
-    // The elements of one array are all of one type.
+    // All elements of an array have the same type, so checking the first suffices.
     if (!Array.isArray(value) || (value.length > 0 && typeof value[0] !== "string")) {
       this.#refuse(key, value, "an array of strings");
     }
@@ -61,7 +61,7 @@ export class MetadataMap implements Metadata {
     });
   }
 
-  /** The byte of the file at which the key's value stands. */
+  /** Returns the byte offset of the key's value in the file. */
   byteOf(key: string): number | undefined {
     return this.positions.get(key);
   }
@@ -80,12 +80,12 @@ export class MetadataMap implements Metadata {
   }
 }
 
-/** The byte of a key's value, where the metadata came from a file. */
+/** Returns the byte offset of a key's value; undefined for metadata that is not from a file. */
 export function byteOf(metadata: Metadata, key: string): number | undefined {
   return metadata instanceof MetadataMap ? metadata.byteOf(key) : undefined;
 }
 
-/** A value for a message. */
+/** Describes a value for a message. */
 export function inWords(value: MetadataValue): string {
   if (typeof value === "string") return `the string ${quote(value)}`;
   if (typeof value === "object") return `an array of ${value.length} elements`;

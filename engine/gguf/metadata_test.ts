@@ -22,7 +22,7 @@ const metadata = new MetadataMap(
   new Map([["text", 99]]),
 );
 
-Deno.test("metadata of the right kind is returned", () => {
+Deno.test('"metadata: returns values of the right type"', () => {
   assertEquals(metadata.getNumber("fraction"), 0.5);
   assertEquals(metadata.getCount("count"), 7);
   assertEquals(metadata.getString("text"), "llama");
@@ -34,7 +34,7 @@ Deno.test("metadata of the right kind is returned", () => {
   assertEquals([metadata.has("text"), metadata.has("gone")], [true, false]);
 });
 
-Deno.test("a missing key gives the fallback, or undefined for arrays", () => {
+Deno.test('"metadata: a missing key returns the fallback, or undefined for arrays"', () => {
   assertEquals(metadata.getNumber("gone", 0.25), 0.25);
   assertEquals(metadata.getCount("gone", 0), 0);
   assertEquals(metadata.getString("gone", ""), "");
@@ -61,12 +61,12 @@ const REFUSED: [what: string, get: () => unknown][] = [
 ];
 
 for (const [what, get] of REFUSED) {
-  Deno.test(`metadata refuses ${what}`, () => {
+  Deno.test(`metadata: refuses ${what}`, () => {
     assertEquals(assertThrows(get, GgufError).code, "GGUF_HPARAM");
   });
 }
 
-Deno.test("a refusal names the key and the byte of its value", () => {
+Deno.test('"metadata: an error names the key and the byte of its value"', () => {
   const error = assertThrows(() => metadata.getCount("text"), GgufError);
   assertEquals([error.byte, error.field, byteOf(metadata, "text")], [99, `key "text"`, 99]);
   assertEquals(

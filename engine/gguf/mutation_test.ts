@@ -5,7 +5,7 @@ import { parseGguf } from "./reader.ts";
 import { type BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";
 
-/** What a model goes through when it is loaded: the refusal, if any. Another error than GgufError fails the test. */
+/** Runs the checks of a model load. Returns the GgufError, if any; other errors fail the test. */
 function load(bytes: Uint8Array, fileSize = bytes.length): GgufError | undefined {
   try {
     const file = parseGguf(bytes, fileSize);
@@ -18,7 +18,7 @@ function load(bytes: Uint8Array, fileSize = bytes.length): GgufError | undefined
   }
 }
 
-/** Integers below `bound`, seeded.  Source: Steele and Vigna's SplitMix, 32 bits. */
+/** Returns a seeded generator of integers below `bound`. Source: Steele and Vigna's SplitMix, 32 bits. */
 function randomIntegers(seed: number): (bound: number) => number {
   return (bound) => {
     seed = seed + 0x9e3779b9 | 0;
@@ -48,7 +48,7 @@ const EDGES = [
   2n ** 64n - 1n,
 ];
 
-/** Spoils the bytes in place once, or returns others. */
+/** Corrupts the bytes in place once, or returns others. */
 type Mutation = (bytes: Uint8Array, random: (bound: number) => number) => Uint8Array | void;
 
 const MUTATIONS: Mutation[] = [
@@ -81,7 +81,7 @@ const MUTATIONS: Mutation[] = [
   },
 ];
 
-/** The bytes before `until`, then those from `from` on. */
+/** Returns the bytes before `until` and those from `from` on. */
 function splice(bytes: Uint8Array, until: number, from: number): Uint8Array {
   const [head, tail] = [bytes.subarray(0, until), bytes.subarray(from)];
   const spliced = new Uint8Array(head.length + tail.length);
@@ -90,7 +90,7 @@ function splice(bytes: Uint8Array, until: number, from: number): Uint8Array {
   return spliced;
 }
 
-Deno.test("20,000 mutated headers: each is read or refused with GgufError, each in less than a second", () => {
+Deno.test('"reader: each of 20,000 mutated headers is read, or refused with GgufError, within a second"', () => {
   const base = smallModel().set("general.alignment", "UINT32", 32).array("longs", "INT64", [1n, -1n])
     .array("flags", "BOOL", [true]).build();
   const header = base.cut("data");
@@ -103,7 +103,7 @@ Deno.test("20,000 mutated headers: each is read or refused with GgufError, each 
     for (let n = random(3); n >= 0 && bytes.length > 16; n--) {
       bytes = MUTATIONS[random(MUTATIONS.length)](bytes, random) ?? bytes;
     }
-    // Of the data only its length matters. Every tenth file claims another size, up to 2^44.
+    // The data's content does not matter, only its length. Every tenth file claims another size, up to 2^44.
     const fileSize = bytes.length + (random(10) === 0 ? 2 ** random(44) : dataBytes);
     const start = performance.now();
     const outcome = load(bytes, fileSize)?.code ?? "read";
@@ -111,28 +111,29 @@ Deno.test("20,000 mutated headers: each is read or refused with GgufError, each 
     outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
   }
   assert(slowest < 1000, `the slowest took ${slowest} ms`);
-  // All codes but GGUF_DATA, which is of the weights, and GGUF_SPLIT, which is of several files; and "read".
+  // All codes except GGUF_DATA, which is about weights, and GGUF_SPLIT, which needs several files; and
+  // "read".
   assert(outcomes.size === 16, [...outcomes].join(" "));
 });
 
-/** Every length at which something begins or ends, and a byte more and less. */
+/** Returns the lengths one byte before, at and after each field boundary. */
 function cuts(file: BuiltGguf): number[] {
   const edges = new Set([...file.marks.values()].flatMap((byte) => [byte - 1, byte, byte + 1]));
   return [...edges].filter((length) => length >= 0 && length < file.bytes.length);
 }
 
-Deno.test("a file cut at any edge, one byte before or after it, is refused", () => {
+Deno.test('"reader: refuses a file cut at, or one byte before or after, any field boundary"', () => {
   const file = smallModel().build();
   for (const length of cuts(file)) {
     const error = load(file.bytes.subarray(0, length));
-    // Past the end of the last tensor there is only padding.
+    // After the end of the last tensor there is only padding.
     const whole = length >= file.at("blk.0.ffn_down.weight/data") + 64 * 32 * 2;
     assert(whole || error, `a file cut at ${length} was read`);
     assert(whole || error!.byte! <= length, `cut at ${length}: ${error?.message}`);
   }
 });
 
-Deno.test("a file cut at any byte of its header is refused, also where its length was taken before", () => {
+Deno.test('"reader: refuses a file cut at any header byte, even if it shrank after its size was read"', () => {
   const file = smallModel().build();
   for (let length = 0; length < file.at("data"); length++) {
     assert(load(file.bytes.subarray(0, length)), `a file cut at ${length} was read`);
@@ -144,7 +145,7 @@ Deno.test("a file cut at any byte of its header is refused, also where its lengt
   }
 });
 
-/** [value type, bytes of an element, elements]: as many as a file may have of those that become JavaScript values. */
+/** [value type, bytes per element, elements], at the limit for elements that become JavaScript values. */
 const LARGE = {
   STRING: [8, 8, 2_097_152],
   BOOL: [7, 1, 2_097_152],
@@ -153,7 +154,7 @@ const LARGE = {
 };
 
 for (const [type, [id, bytes, count]] of Object.entries(LARGE)) {
-  Deno.test(`a header of ${count} zeros of ${type} is read in seconds`, () => {
+  Deno.test(`reader: reads ${count} zeros of ${type} in seconds`, () => {
     const value = new Uint8Array(12 + count * bytes);
     value.set(new Uint8Array(Uint32Array.of(id, count, 0).buffer));
     const built = new GgufBuilder().raw("zeros", 9, value).build();

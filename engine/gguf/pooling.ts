@@ -3,8 +3,8 @@ import { GgufError, quote } from "./errors.ts";
 import type { GgufFile } from "./types.ts";
 
 /**
- * How the rows of a text become one: their mean, the first (`cls`), the last; or the last, on which a head gives a logit for
- * each label (`rank`).
+ * How a text's rows become one row: their mean, the first (`cls`) or the last. `rank` takes the last row,
+ * from which a head computes one logit per label.
  *
  * ```ts
  * import { loadModel, type PoolingKind } from "compy";
@@ -15,26 +15,26 @@ import type { GgufFile } from "./types.ts";
  * ```
  */
 export type PoolingKind = "mean" | "cls" | "last" | "rank";
-/** All of them. */
+/** All pooling kinds. */
 export const POOLING_KINDS: readonly PoolingKind[] = ["mean", "cls", "last", "rank"];
 
-/** What a model gives for a whole text. */
+/** How a model turns a whole text into one row. */
 export interface ModelPooling {
   readonly kind: PoolingKind;
-  /** Labels of the head; 0 without one. */
+  /** Labels of the ranking head; 0 without one. */
   readonly labels: number;
 }
 
-/** The head's tensor, without `.weight`. */
+/** The ranking head's tensor, without `.weight`. */
 export const RANK_HEAD = "cls.output";
 const MAX_LABELS = 1024;
 
-/** The values of `pooling_type`. */
+/** Kinds by the value of `pooling_type`. */
 const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
 
 /**
- * What the file says of pooling, or what is `chosen` instead: without either, what is usual. Throws
- * GgufError(GGUF_HPARAM) for a kind that is not known, and for a ranking without a head.
+ * Returns the pooling: `chosen`, or by default the file's, or else `usual`. Throws GgufError(GGUF_HPARAM) for
+ * an unknown kind, and for ranking without a head.
  */
 export function readPooling(
   file: GgufFile,
@@ -45,7 +45,9 @@ export function readPooling(
   return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
 }
 
-/** Whether the file says how texts become vectors, or are ranked: such a model is made for that. Throws as readPooling. */
+/**
+ * Whether the file states its pooling, so its model is made to embed or rank texts. Throws as readPooling.
+ */
 export function saysPooling(file: GgufFile): boolean {
   return kindOf(file) !== undefined;
 }

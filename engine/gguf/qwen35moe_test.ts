@@ -1,4 +1,4 @@
-/** What is refused of files of qwen35moe, by name, and what they may have. */
+/** qwen35moe: optional parts, and files that are refused by key or tensor. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -22,7 +22,7 @@ const KEYS = [
 ] as const;
 
 for (const key of KEYS) {
-  Deno.test(`qwen35moe: ${key.join(" of ")} is refused`, () => {
+  Deno.test(`qwen35moe: refuses ${key.join(" of ")}`, () => {
     const error = assertThrows(() => buildPlan(changed(FILE, { key })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "qwen35moe.${key[0]}"`]);
   });
@@ -42,21 +42,21 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 
 for (const [name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`qwen35moe: the tensor ${name} ${how} is refused`, () => {
+  Deno.test(`qwen35moe: refuses the tensor ${name} ${how}`, () => {
     const tensor = [`blk.0.${name}`, shape] as const;
     const error = assertThrows(() => buildPlan(changed(FILE, { tensor })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.${name}"`]);
   });
 }
 
-Deno.test("qwen35moe: the shared gate may be a matrix of a row, and the dense width left out", () => {
+Deno.test('"qwen35moe: accepts a shared gate of one matrix row, and a missing dense width"', () => {
   const tensor = ["blk.0.ffn_gate_inp_shexp.weight", [256, 1]] as const;
   assertEquals(printPlan(buildPlan(changed(FILE, { tensor }))), printPlan(buildPlan(FILE)));
   const key = ["feed_forward_length", undefined] as const;
   assertEquals(printPlan(buildPlan(changed(FILE, { key }))), printPlan(buildPlan(FILE)));
 });
 
-Deno.test("qwen35moe: an expert's gate and up may be one tensor", () => {
+Deno.test('"qwen35moe: accepts gate and up of experts as one tensor"', () => {
   let file = changed(FILE, { tensor: ["blk.0.ffn_gate_exps.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ffn_up_exps.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ffn_gate_up_exps.weight", [256, 512, 12]] });
@@ -67,7 +67,7 @@ Deno.test("qwen35moe: an expert's gate and up may be one tensor", () => {
   assertEquals(error.field, 'tensor "blk.0.ffn_gate_up_exps.weight"');
 });
 
-Deno.test("qwen35moe: layers that only draft tokens are left out, with their experts", () => {
+Deno.test('"qwen35moe: leaves out layers that draft, with their experts"', () => {
   const drafting = changed(FILE, { key: ["block_count", 5] });
   const file = changed(drafting, { key: ["nextn_predict_layers", 1] });
   const extra = changed(file, { tensor: ["blk.4.ffn_up_exps.weight", [256, 256, 12]] });

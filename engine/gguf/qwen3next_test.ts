@@ -1,4 +1,4 @@
-/** What is refused of files of qwen3next beside what is of qwen35moe's, by name. */
+/** qwen3next: files that are refused by tensor, beyond qwen35moe's. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { synthesize } from "../../tests/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -17,14 +17,14 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 
 for (const [name, shape] of TENSORS) {
   const how = shape ? `of ${shape.join(" x ")}` : "left out";
-  Deno.test(`qwen3next: the tensor ${name} ${how} is refused`, () => {
+  Deno.test(`qwen3next: refuses the tensor ${name} ${how}`, () => {
     const tensor = [`blk.0.${name}`, shape] as const;
     const error = assertThrows(() => buildPlan(changed(FILE, { tensor })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "blk.0.${name}"`]);
   });
 }
 
-Deno.test("qwen3next: a file of the first converters is told what to do", () => {
+Deno.test('"qwen3next: refuses files of the first converters and says what to do"', () => {
   let file = changed(FILE, { tensor: ["blk.0.attn_qkv.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ssm_in.weight", [256, 1024]] });
   const error = assertThrows(() => buildPlan(file), GgufError);

@@ -7,21 +7,22 @@ import { isShard, joinShards } from "./shards.ts";
 import { readTensorTable } from "./tensor_table.ts";
 import type { GgufFile } from "./types.ts";
 
-/** Least bytes of a key-value pair: key length, a key of one byte, type, a value of one byte. */
+/** Smallest key-value pair: key length, a key of one byte, type, a value of one byte. */
 const MIN_KEY_VALUE_BYTES = 8 + 1 + 4 + 1;
-/** Least bytes of a tensor's entry: name length, a name of one byte, rank, one dimension, type, offset. */
+/** Smallest tensor entry: name length, a name of one byte, rank, one dimension, type, offset. */
 const MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8;
 const MAX_KEY_VALUES = 65_536;
 const MAX_TENSORS = 131_072;
 
-/** Bytes that are fetched first of a source that makes one wait; twice as many each time that a header is longer. */
+/** Bytes fetched first from an asynchronous source. The amount doubles until it holds the header. */
 const FIRST_BYTES = 2 ** 20;
 
 /**
- * Reads and checks the header of a GGUF file, version 2 or 3, little endian; of the tensors only what is said of them.
- * Of a model that was split into several files, any of them stands for all, which must lie beside it. `open` opens them, by
- * default as files. Throws GgufError for every file that breaks the format or a bound of this reader, and what `open` and
- * its sources throw: by default the runtime's own errors.
+ * Reads and checks the header of a GGUF file: version 2 or 3, little-endian. Tensor data is not read. Any
+ * shard of a split model opens the whole model; the other shards must lie beside it. `open` opens the files,
+ * by default from disk.
+ * Throws GgufError for a file that breaks the format or a limit of this reader, and whatever `open` and its
+ * sources throw, by default the runtime's own errors.
  * Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
 export async function openGguf(path: string, open: OpenSource = openModelFile): Promise<GgufFile> {
@@ -34,7 +35,7 @@ export async function openGguf(path: string, open: OpenSource = openModelFile): 
   return isShard(file) ? await joinShards(file, one) : file;
 }
 
-/** As openFile; what is no file, such as a folder, is no model either. */
+/** Like openFile, but throws GgufError for a folder or another special file. */
 function openModelFile(path: string): Promise<ByteSource> {
   return openFile(path).catch((error) => {
     if (!(error instanceof TypeError)) throw error;
@@ -43,14 +44,14 @@ function openModelFile(path: string): Promise<ByteSource> {
   });
 }
 
-/** A header needs bytes that have not been fetched. */
+/** The header needs bytes that are not fetched yet. */
 class NotFetched extends Error {
   constructor(readonly end: number) {
     super(`byte ${end} is needed`);
   }
 }
 
-/** Parses as much of the source as a header turns out to need. */
+/** Parses a header from an asynchronous source. Fetches only as much as the header needs. */
 async function parseFetched(path: string, source: ByteSource, open: OpenSource): Promise<GgufFile> {
   const { size } = source;
   for (let wanted = Math.min(size, FIRST_BYTES);;) {
@@ -71,8 +72,8 @@ async function parseFetched(path: string, source: ByteSource, open: OpenSource):
 }
 
 /**
- * Like `openGguf`, of bytes in memory: the file's first bytes, at least its header. `fileSize` is the size of the whole
- * file, bytes.
+ * Like `openGguf`, for bytes in memory: at least the file's header. `fileSize` is the size of the whole file
+ * in bytes.
  */
 export function parseGguf(bytes: Uint8Array, fileSize: number = bytes.length, path = "(memory)"): GgufFile {
   const { readSync } = memorySource(bytes);
@@ -104,7 +105,7 @@ function readVersion(cursor: Cursor): number {
     });
   }
   const version = cursor.u32("version");
-  // A version of a byte-swapped file has its digits in the upper bytes.
+  // In a byte-swapped file, the version is in the upper bytes.
   if (version !== 0 && (version & 0xffff) === 0) refuseEndian(4, "version");
   if (version !== 2 && version !== 3) {
     throw new GgufError("GGUF_VERSION", `must be 2 or 3 (got ${version})`, { byte: 4, field: "version" });

@@ -3,24 +3,25 @@ import { GgufError, quote } from "./errors.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
 /**
- * A model in several files, as llama.cpp's splitter makes them: NAME-00001-of-00003.gguf and so on, each a GGUF file with tensors of
- * its own and `split.no`, `split.count` and `split.tensors.count`; the first has the metadata of the model too.
+ * Models split into several files by llama.cpp's splitter: NAME-00001-of-00003.gguf and so on. Each is a GGUF
+ * file with its own tensors and the keys `split.no`, `split.count` and `split.tensors.count`. The first also
+ * has the model's metadata.
  */
 const ENDING = ".gguf";
 
-/** The end of such a name, before `.gguf`: which file it is, of how many. */
+/** Suffix of a shard's name before `.gguf`: its number and the number of shards. */
 export const SHARD = /-\d{5}-of-(\d{5})$/;
 
 const COUNT = "split.count";
 const NUMBER = "split.no";
 const TENSORS = "split.tensors.count";
 
-/** Whether the file is one of several. */
+/** Whether the file is one of several shards. */
 export function isShard({ metadata }: GgufFile): boolean {
   return metadata.has(COUNT) && metadata.getCount(COUNT) > 1;
 }
 
-/** The files of the model that a shard of this name belongs to, in order; the file alone where the name is no shard's. */
+/** Returns the paths of all shards of the model, in order; only `path` where it does not name a shard. */
 export function shardPaths(path: string): string[] {
   const stem = basename(path, ENDING);
   const count = SHARD.exec(stem)?.[1];
@@ -32,8 +33,8 @@ export function shardPaths(path: string): string[] {
 }
 
 /**
- * The whole model of which one file was opened. `open` opens another. Throws GgufError(GGUF_SPLIT) where one is missing, or is not of
- * this model, and what `open` throws.
+ * Returns the whole model, given one of its shards. `open` opens the others. Throws GgufError(GGUF_SPLIT)
+ * where one is missing or belongs to another model, and whatever `open` throws.
  */
 export async function joinShards(
   given: GgufFile,
@@ -51,7 +52,7 @@ export async function joinShards(
       `those of the others likewise (got ${quote(basename(given.path))})`;
     throw new GgufError("GGUF_SPLIT", detail, { field: `key ${quote(NUMBER)}` });
   }
-  paths[number] = given.path; // as the caller writes it
+  paths[number] = given.path; // keeps the caller's spelling
   const shards: GgufFile[] = [];
   for (const [i, path] of paths.entries()) {
     shards.push(i === number ? given : await openShard(path, i, given, open));
@@ -70,7 +71,7 @@ async function openShard(
   try {
     file = await open(path);
   } catch (error) {
-    if ((error as { code?: string } | null)?.code === "ENOENT") { // in Deno and in Node
+    if ((error as { code?: string } | null)?.code === "ENOENT") { // same code in Deno and Node
       const beside = quote(basename(given.path));
       throw new GgufError("GGUF_SPLIT", `the model's file ${name} is missing; it must lie beside ${beside}`);
     }
@@ -82,7 +83,7 @@ async function openShard(
     [COUNT, given.metadata.getCount(COUNT)],
     [TENSORS, given.metadata.getCount(TENSORS)],
   ];
-  // Only the first must have it, and what has another is of another model.
+  // Only the first shard must have these keys. A shard with other values belongs to another model.
   for (const key of ["general.architecture", "general.name"]) {
     const both = [file, given].map(({ metadata }) => metadata.entries.get(key));
     if (both.every((value) => typeof value === "string")) expected.push([key, both[1] as string]);

@@ -3,23 +3,23 @@ import { GgufError, quote } from "./errors.ts";
 import { layoutOfId, nameOfId, SUPPORTED_TYPES, type TensorTypeLayout } from "./tensor_types.ts";
 import type { TensorInfo } from "./types.ts";
 
-/** The specification's bound on tensor names. */
+/** The specification's limit for tensor names. */
 const MAX_NAME_BYTES = 64;
 const MAX_RANK = 4;
 
-/** One entry of the table, before it is known where the data begins. */
+/** A table entry, read before the start of the data is known. */
 interface Entry {
   readonly name: string;
   readonly layout: TensorTypeLayout;
   readonly shape: number[];
   readonly byteLength: number;
-  /** From the start of the data. */
+  /** Bytes from the start of the data. */
   readonly offset: number;
-  /** Where the header says so. */
+  /** File offset of the offset field. */
   readonly offsetByte: number;
 }
 
-/** Reads the table and proves that every tensor lies aligned and alone inside the file. */
+/** Reads the table, and checks that every tensor is aligned, inside the file and not overlapping. */
 export function readTensorTable(
   cursor: Cursor,
   count: number,
@@ -126,13 +126,13 @@ function byteLengthOfShape(
 }
 
 /**
- * Checks, in the order of their offsets, that tensors do not overlap and lie inside the file. Data that begins inside
- * the file and ends outside is that of a file cut short; an offset outside is wrong in itself.
+ * Checks in order of offset that tensors do not overlap and lie inside the file. Data that begins inside the
+ * file but ends outside means a truncated file; an offset outside is wrong itself.
  */
 function checkPlaces(entries: Entry[], dataStart: number, alignment: number, fileSize: number): void {
   entries.sort((a, b) => a.offset - b.offset);
   const room = Math.ceil(fileSize / alignment) * alignment;
-  let end = 0; // of the tensor before, from the start of the data
+  let end = 0; // of the previous tensor, from the start of the data
   let before = "";
   for (const { name, offset, byteLength, offsetByte } of entries) {
     const place = { byte: offsetByte, field: `tensor ${quote(name)}` };

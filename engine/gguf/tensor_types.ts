@@ -1,7 +1,7 @@
 import { FORMATS } from "./formats.ts";
 import type { TensorType } from "./types.ts";
 
-/** How a tensor type lies in memory: blocks of `elements` consecutive values in `bytes` bytes. */
+/** Memory layout of a tensor type: blocks of `elements` consecutive values in `bytes` bytes. */
 export interface TensorTypeLayout {
   readonly id: number;
   readonly name: TensorType;
@@ -9,7 +9,7 @@ export interface TensorTypeLayout {
   readonly bytes: number;
 }
 
-/** ggml's other type ids, so that a refusal can name what it found; ids in neither table are unknown. */
+/** ggml's other type ids, so that errors can name them. Ids in neither table are unknown. */
 const UNSUPPORTED: ReadonlyMap<number, string> = new Map([
   [4, "Q4_2 (removed from ggml)"],
   [5, "Q4_3 (removed from ggml)"],
@@ -35,10 +35,10 @@ const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(
   NAMES.map((name) => [FORMATS[name].id, { name, ...FORMATS[name] }]),
 );
 
-/** The types that compy computes with, for messages. */
+/** Supported types, for messages. */
 export const SUPPORTED_TYPES: string = NAMES.join(", ");
 
-/** The layout of ggml's type id, or undefined where compy does not support it. */
+/** Returns the layout of ggml's type id; undefined where compy does not support it. */
 export function layoutOfId(id: number): TensorTypeLayout | undefined {
   return LAYOUTS.get(id);
 }
@@ -47,12 +47,12 @@ export function layoutOf(type: TensorType): TensorTypeLayout {
   return LAYOUTS.get(FORMATS[type].id)!;
 }
 
-/** What ggml calls the type id, supported or not. */
+/** Returns ggml's name of the type id, supported or not. */
 export function nameOfId(id: number): string {
   return LAYOUTS.get(id)?.name ?? UNSUPPORTED.get(id) ?? "a type that ggml does not know";
 }
 
-/** Bytes of `elements` consecutive values, which must be whole blocks. */
+/** Returns the bytes of `elements` consecutive values, which must be whole blocks. */
 export function byteLengthOf(type: TensorType, elements: number): number {
   const layout = layoutOf(type);
   return elements / layout.elements * layout.bytes;

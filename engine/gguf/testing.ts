@@ -1,4 +1,4 @@
-/** A small GGUF writer for tests: valid files, and files with any field spoilt. */
+/** A small GGUF writer for tests: valid files, and files with any field corrupted. */
 
 import { VALUE_TYPES, type ValueType } from "./key_values.ts";
 import { byteLengthOf } from "./tensor_types.ts";
@@ -7,7 +7,7 @@ import type { TensorType } from "./types.ts";
 
 type Scalar = number | bigint | boolean | string;
 
-/** Little-endian bytes with the places of their fields. */
+/** Little-endian bytes with the offsets of their fields. */
 class FieldWriter {
   readonly marks = new Map<string, number>();
   length = 0;
@@ -24,7 +24,7 @@ class FieldWriter {
     this.#buffer.set(bytes, at);
   }
 
-  /** Room for a scalar: where to write it, and into what. */
+  /** Appends space for a scalar. Returns the view and the offset to write it at. */
   scalar(bytes: number): { view: DataView; at: number } {
     const at = this.#grow(bytes);
     return { view: this.#view, at };
@@ -55,12 +55,12 @@ class FieldWriter {
     return this.length === this.#buffer.length ? this.#buffer : this.#buffer.slice(0, this.length);
   }
 
-  /** Makes room for the bytes that are left to write. */
+  /** Allocates memory for the remaining bytes. */
   reserve(bytes: number): void {
     this.#resize(this.length + bytes);
   }
 
-  /** Makes room for `count` zeros and returns where they begin. */
+  /** Appends `count` zeros and returns their offset. */
   #grow(count: number): number {
     const at = this.length;
     const end = at + count;
@@ -91,28 +91,28 @@ interface Tensor {
 }
 
 /**
- * Collects key-values and tensors and writes them in order.
+ * Collects key-values and tensors, and writes them in order.
  *
  * @example
  * ```ts
  * const file = new GgufBuilder().set("general.architecture", "STRING", "llama").build();
- * file.u32("version", 4); // spoils it
+ * file.u32("version", 4); // corrupts it
  * parseGguf(file.bytes); // throws GGUF_VERSION
  * ```
  */
 export class GgufBuilder {
   version = 3;
-  /** Of the tensor data; a key `general.alignment` must be set beside it. */
+  /** Alignment of the tensor data. Set the key `general.alignment` too. */
   alignment = 32;
   #keyValues: KeyValue[] = [];
   #tensors: Tensor[] = [];
 
-  /** Sets a scalar or string; replaces a key of that name in its place. */
+  /** Sets a scalar or string. Replaces a key of that name at its position. */
   set(key: string, type: Exclude<ValueType, "ARRAY">, value: Scalar): this {
     return this.raw(key, VALUE_TYPES.indexOf(type), (out) => writeScalar(out, type, value));
   }
 
-  /** `values` may be the typed array of that element type. */
+  /** Sets an array. `values` may be the typed array of that element type. */
   array(key: string, type: Exclude<ValueType, "ARRAY">, values: ArrayLike<Scalar>): this {
     return this.raw(key, VALUE_TYPES.indexOf("ARRAY"), (out) => {
       out.mark(`${key}/elementType`);
@@ -125,7 +125,7 @@ export class GgufBuilder {
     });
   }
 
-  /** A value of any type id and any bytes. */
+  /** Sets a value of any type id and any bytes. */
   raw(key: string, type: number, value: Uint8Array | ((out: FieldWriter) => void)): this {
     const write = typeof value === "function" ? value : (out: FieldWriter) => out.bytes(value);
     const known = this.#keyValues.findIndex((entry) => entry.key === key);
@@ -138,7 +138,10 @@ export class GgufBuilder {
     return this;
   }
 
-  /** `shape` in ggml order; without `data`, zeros. Replaces a tensor of that name in its place. */
+  /**
+   * Adds a tensor. `shape` is in ggml order; `data` defaults to zeros. Replaces a tensor of that name at its
+   * position.
+   */
   tensor(name: string, type: TensorType, shape: readonly number[], data?: ArrayBufferView): this {
     const bytes = data ? bytesOf(data) : new Uint8Array(byteLengthOf(type, shape.reduce((a, b) => a * b, 1)));
     const known = this.#tensors.findIndex((tensor) => tensor.name === name);
@@ -187,9 +190,10 @@ export class GgufBuilder {
 }
 
 /**
- * A written file. Its fields are named `magic`, `version`, `tensorCount`, `keyValueCount`, `KEY/length`, `KEY/name`,
- * `KEY/type`, `KEY/value` (of an array also `KEY/elementType`, `KEY/count`, `KEY/elements`), `tensors`, `NAME/length`,
- * `NAME/name`, `NAME/rank`, `NAME/dim0` to `dim3`, `NAME/type`, `NAME/offset`, `padding`, `data` and `NAME/data`.
+ * A written file. Its fields are named `magic`, `version`, `tensorCount`, `keyValueCount`, `KEY/length`,
+ * `KEY/name`, `KEY/type`, `KEY/value` (for arrays also `KEY/elementType`, `KEY/count`, `KEY/elements`),
+ * `tensors`, `NAME/length`, `NAME/name`, `NAME/rank`, `NAME/dim0` to `dim3`, `NAME/type`, `NAME/offset`,
+ * `padding`, `data` and `NAME/data`.
  */
 export class BuiltGguf {
   readonly #view: DataView;
@@ -198,7 +202,7 @@ export class BuiltGguf {
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
-  /** The byte at which a field begins. */
+  /** Returns the byte offset of a field. */
   at(field: string): number {
     const byte = this.marks.get(field);
     if (byte === undefined) throw new Error(`Cannot find field ${field}: the file has no such field`);
@@ -225,13 +229,13 @@ export class BuiltGguf {
     return this;
   }
 
-  /** The bytes up to a field, or to a byte more or less. */
+  /** Returns the bytes up to a field, plus or minus `more` bytes. */
   cut(field: string, more = 0): Uint8Array {
     return this.bytes.subarray(0, this.at(field) + more);
   }
 }
 
-/** A valid llama file of one layer, 32 wide, with a byte-level BPE of eight tokens. */
+/** Returns a valid llama file of one layer, 32 wide, with a byte-level BPE of eight tokens. */
 export function smallModel(): GgufBuilder {
   const builder = new GgufBuilder()
     .set("general.architecture", "STRING", "llama")

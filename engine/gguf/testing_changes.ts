@@ -1,15 +1,15 @@
-/** Files whose keys or tensors are spoilt, for tests of what is refused. */
+/** Files with a changed key or tensor, for tests of refusals. */
 import { MetadataMap } from "./metadata.ts";
 import type { GgufFile, MetadataValue } from "./types.ts";
 
 export interface Changes {
-  /** A key without the architecture, and its other value; undefined takes it out. */
+  /** A key without the architecture, and its new value; undefined removes it. */
   readonly key?: readonly [name: string, value: MetadataValue | undefined];
-  /** A tensor, and its other shape; undefined takes it out. */
+  /** A tensor and its new shape; undefined removes it. */
   readonly tensor?: readonly [name: string, shape: readonly number[] | undefined];
 }
 
-/** The file with a key of another value, or a tensor of another shape. A tensor that it does not have is added. */
+/** Returns the file with a key or tensor changed. A tensor that the file lacks is added. */
 export function changed(file: GgufFile, { key, tensor }: Changes): GgufFile {
   const tensors = new Map(file.tensors);
   const entries = new Map(file.metadata.entries);

@@ -2,14 +2,15 @@ import type { OpenSource } from "./byte_source.ts";
 import type { FORMATS } from "./formats.ts";
 
 /**
- * What a GGUF file says of itself, as the reader hands it on: everything here has been checked against the
- * file's own bounds.  Source: the GGUF specification, version 3.
+ * Contents of a GGUF file's header. The reader has checked everything here against the file's limits.
+ *
+ * Source: the GGUF specification, version 3.
  */
 
-/** A metadata value. 64-bit integers become `number` when they are safe integers, else `bigint`. */
+/** A metadata value. 64-bit integers are `number` if they are safe integers, else `bigint`. */
 export type MetadataValue = number | bigint | boolean | string | MetadataArray;
 
-/** An array value; numeric arrays come as typed arrays, so that 150,000 scores cost no boxes. */
+/** An array value. Numbers are typed arrays, which avoids allocating an object per element. */
 export type MetadataArray =
   | string[]
   | boolean[]
@@ -23,43 +24,46 @@ export type MetadataArray =
   | Float32Array
   | Float64Array;
 
-/** Typed look-ups over the key-value section. `get…` throws GgufError(GGUF_HPARAM) where key or kind is wrong. */
+/**
+ * Typed look-ups in the key-value section. `get…` throws GgufError(GGUF_HPARAM) for a missing key or wrong
+ * type.
+ */
 export interface Metadata {
   readonly entries: ReadonlyMap<string, MetadataValue>;
   has(key: string): boolean;
-  /** A finite number. Without `fallback` a missing key is an error that names it. */
+  /** Returns a finite number. Without `fallback`, a missing key throws an error that names it. */
   getNumber(key: string, fallback?: number): number;
-  /** An integer >= 0. */
+  /** Returns an integer >= 0. */
   getCount(key: string, fallback?: number): number;
   getString(key: string, fallback?: string): string;
   getBoolean(key: string, fallback?: boolean): boolean;
   getStrings(key: string): string[] | undefined;
-  /** A numeric array of any element type. */
+  /** Returns a numeric array of any element type. */
   getNumbers(key: string): ArrayLike<number> | undefined;
 }
 
-/** A tensor type that compy computes with, by ggml's name. */
+/** A supported tensor type, by ggml's name. */
 export type TensorType = keyof typeof FORMATS;
 
 export interface TensorInfo {
   readonly name: string;
   readonly type: TensorType;
-  /** ggml order: the contiguous dimension first, so a matrix is [columns, rows]. */
+  /** ggml order: contiguous dimension first, so a matrix is [columns, rows]. */
   readonly shape: readonly number[];
-  /** The file that holds it: one of the model's. */
+  /** The model's file that holds the tensor. */
   readonly path: string;
   /** Byte offset from the start of that file. */
   readonly offset: number;
   readonly byteLength: number;
 }
 
-/** A model's file, or the files that it was split into, read as one. */
+/** A model's file, or all files of a split model read as one. */
 export interface GgufFile {
-  /** As it was named. */
+  /** The path as the caller gave it. */
   readonly path: string;
-  /** All of them, in order. */
+  /** Paths of all files, in order. */
   readonly paths: readonly string[];
-  /** Bytes of all of them. */
+  /** Bytes of all files together. */
   readonly fileSize: number;
   readonly version: number;
   readonly metadata: Metadata;

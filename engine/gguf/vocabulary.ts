@@ -2,17 +2,17 @@ import { GgufError, quote } from "./errors.ts";
 import { byteOf, inWords } from "./metadata.ts";
 import type { Metadata } from "./types.ts";
 
-/** The tokenizer's tables, proven to fit each other: an index of one is an index of all. */
+/** The tokenizer's tables, checked against each other: an index into one is valid in all. */
 export interface VocabularyTables {
   /** `tokenizer.ggml.model`: "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5" its Unigram, "plamo2" PLaMo's, "bert" WordPiece. */
   readonly model: string;
   readonly tokens: readonly string[]; // [n]
-  /** Token to id; tokens of empty text are not in it. */
+  /** Token to id, without tokens of empty text. */
   readonly ids: ReadonlyMap<string, number>;
   readonly scores: ArrayLike<number> | undefined; // [n]
   /** 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. */
   readonly tokenTypes: ArrayLike<number> | undefined; // [n]
-  /** Each names two tokens, one space between them, whose concatenation is a third. */
+  /** Each entry names two tokens, separated by a space. Their concatenation is also a token. */
   readonly merges: readonly string[] | undefined;
 }
 
@@ -20,21 +20,24 @@ const TOKENS = "tokenizer.ggml.tokens";
 const SCORES = "tokenizer.ggml.scores";
 const TOKEN_TYPES = "tokenizer.ggml.token_type";
 const MERGES = "tokenizer.ggml.merges";
-/** The special tokens that take part in encoding or end a generation. */
+/** Special tokens that affect encoding or end a generation. */
 const SPECIAL_IDS = ["bos", "eos", "eot", "eom", "unknown"].map((name) => `tokenizer.ggml.${name}_token_id`);
 
 const MAX_TOKENS = 1_048_576;
-/** UTF-16 units; the longest in published vocabularies have some hundreds. A SentencePiece token is cut at every place. */
+/**
+ * Limit in UTF-16 units; the longest in published vocabularies have a few hundred. SentencePiece tries to
+ * split a token at every position.
+ */
 const MAX_TOKEN_LENGTH = 2048;
 const MAX_MERGES = 2 * MAX_TOKENS;
 const MAX_TOKEN_TYPE = 6;
 
 /**
  * Reads the tokenizer's tables and checks them against each other. Throws GgufError(GGUF_VOCAB), and
- * GgufError(GGUF_HPARAM) for a value of the wrong kind.
+ * GgufError(GGUF_HPARAM) for a value of the wrong type.
  *
- * What passes although it looks wrong, because published files have it: tokens without text, and ids out of range of
- * special tokens that no text model uses, such as a padding token of 2^32 - 1 (llama.cpp warns).
+ * Two oddities of published files are accepted: tokens without text, and out-of-range ids of special tokens
+ * that text models do not use, such as a padding token of 2^32 - 1 (llama.cpp warns).
  */
 export function readVocabulary(metadata: Metadata): VocabularyTables {
   const model = metadata.getString("tokenizer.ggml.model");
@@ -80,7 +83,7 @@ function idsOf(metadata: Metadata, tokens: readonly string[]): Map<string, numbe
 
 function readScores(metadata: Metadata, model: string, count: number): ArrayLike<number> | undefined {
   const scores = readTable(metadata, SCORES, count);
-  // SentencePiece goes by score alone, and so does PLaMo.
+  // SentencePiece and PLaMo need scores.
   if (!scores && (model === "llama" || model === "t5" || model === "plamo2")) {
     refuse(metadata, SCORES, "nothing", `${count} scores`);
   }
@@ -101,7 +104,7 @@ function readTokenTypes(metadata: Metadata, count: number): ArrayLike<number> | 
   return types;
 }
 
-/** A numeric array of one element a token. */
+/** Returns a numeric array with one element per token. */
 function readTable(metadata: Metadata, key: string, count: number): ArrayLike<number> | undefined {
   const table = metadata.getNumbers(key);
   if (table && table.length !== count) {
@@ -131,7 +134,7 @@ function readMerges(
   return merges;
 }
 
-/** The two tokens that a merge puts together; the right one is empty where there is no space between them. */
+/** Returns the two tokens of a merge. The right one is empty where the merge has no space. */
 export function mergeParts(merge: string): [left: string, right: string] {
   const space = merge.indexOf(" ", 1); // a part may itself begin with a space
   return space < 0 ? [merge, ""] : [merge.slice(0, space), merge.slice(space + 1)];
