@@ -8,7 +8,7 @@ import { splitText } from "./stage.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** The merges, checked by the reader, by rank. */
+/** Returns a table of the merges by rank. The reader has checked them. */
 export function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, number>): PairTable {
   const pairs = new PairTable(merges.length);
   for (const [rank, merge] of merges.entries()) {
@@ -18,7 +18,7 @@ export function pairsOf(merges: readonly string[], ids: ReadonlyMap<string, numb
   return pairs;
 }
 
-/** Byte-level byte-pair encoding, as GPT-2 introduced it. */
+/** Byte-level byte-pair encoding, as introduced by GPT-2. */
 export class BpeEncoder {
   readonly #pairs: PairTable;
   readonly #tokenOfByte: Int32Array; // [256], -1 where the vocabulary lacks the byte
@@ -37,7 +37,10 @@ export class BpeEncoder {
     );
   }
 
-  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  /**
+   * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
+   * tokens.
+   */
   encode(text: string, tokens: number[], atMost: number): void {
     let start = 0;
     for (const end of splitText(this.preTokenizer.stages, text)) {
@@ -57,13 +60,13 @@ export class BpeEncoder {
     const bytes = this.#utf8.encode(piece);
     if (this.preTokenizer.wholePieces === "all") {
       const id = this.vocabulary.ids.get(codesOfBytes(bytes));
-      // Plain text never becomes a control token.
+      // Plain text must never become a control token.
       if (id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL) return Int32Array.of(id);
     }
     const symbols = new Int32Array(bytes.length);
     for (let i = 0; i < bytes.length; i++) symbols[i] = this.#tokenOfByte[bytes[i]];
     const merged = symbols.subarray(0, mergePairs(symbols, symbols.length, this.#pairs));
-    // A byte that is no token is left out, as llama.cpp does.
+    // Bytes without a token are dropped, as in llama.cpp.
     return merged.includes(-1) ? merged.filter((symbol) => symbol >= 0) : merged.slice();
   }
 }

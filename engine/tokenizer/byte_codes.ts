@@ -1,15 +1,15 @@
 /**
- * The characters that stand for bytes in the tokens of byte-level BPE: printable Latin-1 for itself, every other byte
- * for the next character from U+0100 on. Source: `bytes_to_unicode` of GPT-2's encoder.
+ * Characters that represent bytes in tokens of byte-level BPE. A printable Latin-1 byte is its own character;
+ * each other byte takes the next character from U+0100 on. Source: `bytes_to_unicode` of GPT-2's encoder.
  */
 
 function isPrintable(byte: number): boolean {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte !== 0xad);
 }
 
-/** The UTF-16 unit that stands for each byte. */
+/** The UTF-16 unit that represents each byte. */
 export const CODE_OF_BYTE = new Uint16Array(256);
-/** The other way; -1 for units that stand for none. */
+/** The byte that each UTF-16 unit represents; -1 for none. */
 const BYTE_OF_CODE = new Int16Array(0x200).fill(-1);
 
 let unprintable = 0;
@@ -19,7 +19,9 @@ for (let byte = 0; byte < 256; byte++) {
   BYTE_OF_CODE[code] = byte;
 }
 
-/** The bytes that a token's text stands for; characters that stand for no byte, for themselves. */
+/**
+ * Returns the bytes that a token's text represents. Characters that represent no byte are encoded as UTF-8.
+ */
 export function bytesOfCodes(text: string): Uint8Array {
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) {
@@ -38,7 +40,7 @@ function mixedBytes(text: string): Uint8Array {
   }));
 }
 
-/** The text of a token that stands for these bytes. */
+/** Returns the token text that represents these bytes. */
 export function codesOfBytes(bytes: Uint8Array): string {
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(CODE_OF_BYTE[byte]);

@@ -1,27 +1,33 @@
 import { vocabError } from "./vocabulary.ts";
 
 const KEY = "precompiled_charsmap";
-/** Bytes of one replacement: published maps have up to 33. A text grows by as much at each of its characters. */
+/**
+ * Limit for the bytes of one replacement; published maps have up to 33. Bounds how much a text grows per
+ * character.
+ */
 const MAX_REPLACEMENT = 256;
 
-/** How many bytes of a text are replaced, and by which. */
+/** The number of bytes to replace, and their replacement. */
 export interface Replacement {
   readonly length: number;
   readonly bytes: Uint8Array;
 }
 
 /**
- * SentencePiece's compiled table of what texts are normalised to: the length of a compact double array in bytes, that
- * array, then the replacements, each ended by a zero byte. An entry of the array holds the place of its children (bits
- * 10 to 30, times 256 where bit 9 is set), the byte that leads to it (bits 0 to 7), and whether a replacement belongs
- * to it (bit 8); the entry found there has bit 31 set and the replacement's place.
+ * SentencePiece's compiled normalization table: the length in bytes of a compact double array, the array,
+ * then zero-terminated replacements.
+ *
+ * An array entry holds the position of its children (bits 10 to 30, times 256 if bit 9 is set), the byte that
+ * leads to it (bits 0 to 7), and whether it has a replacement (bit 8). The replacement's entry has bit 31 set
+ * and holds its position.
+ *
  * Source: Kanda, "Space- and Time-Efficient String Dictionaries" (2018), and SentencePiece's normalizer.
  */
 export class CharacterMap {
   readonly #units: Uint32Array;
   readonly #replacements: Uint8Array;
 
-  /** Throws GgufError(GGUF_VOCAB) where the parts do not fit the bytes. */
+  /** Throws GgufError(GGUF_VOCAB) where the table's parts do not fit its length. */
   constructor(bytes: Uint8Array) {
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     const arrayBytes = bytes.length < 4 ? NaN : view.getUint32(0, true);
@@ -42,7 +48,7 @@ export class CharacterMap {
     }
   }
 
-  /** What the longest known text at `start` is replaced by; undefined where none begins there. */
+  /** Returns the replacement of the longest known text at `start`; undefined where none begins there. */
   find(text: Uint8Array, start: number): Replacement | undefined {
     let length = 0;
     let place = 0;
@@ -60,7 +66,7 @@ export class CharacterMap {
     return { length, bytes: this.#replacements.subarray(place, this.#replacements.indexOf(0, place)) };
   }
 
-  /** Past the array, in a broken map, lies an entry that no byte leads to. */
+  /** Returns an entry that no byte leads to for an index past the array, so broken maps are safe. */
   #unit(index: number): number {
     return this.#units[index >>> 0] ?? 0x80000000;
   }

@@ -1,18 +1,18 @@
 import { quote } from "../gguf/errors.ts";
 import { type ChatMessage, MarkedText } from "./types.ts";
 
-/** The requests' own bound is lower; this one keeps the recursion below from running out of stack. */
+/** Requests have a lower limit. This one keeps the recursion below from overflowing the stack. */
 const MAX_DEPTH = 256;
 
-/** What a template expects of a message that makes calls. */
+/** The form in which a template expects a message with tool calls. */
 export interface CallStyle {
-  /** The calls' arguments as objects, not as the JSON text that the API carries. */
+  /** Arguments are objects instead of the API's JSON text. */
   readonly objects: boolean;
-  /** What stands for no content. */
+  /** The value of an empty content. */
   readonly noContent: null | "";
 }
 
-/** In order of preference: the published templates are written for the first. */
+/** In order of preference: published templates are written for the first. */
 export const CALL_STYLES: readonly CallStyle[] = [
   { objects: true, noContent: null },
   { objects: true, noContent: "" },
@@ -20,7 +20,7 @@ export const CALL_STYLES: readonly CallStyle[] = [
   { objects: false, noContent: "" },
 ];
 
-/** A message as templates expect it: text as one string, calls in the template's style. */
+/** Returns a message in the form that templates expect: text as one string, calls in the template's style. */
 export function plainMessage(message: ChatMessage, style: CallStyle): Record<string, unknown> {
   const calls = Array.isArray(message.tool_calls) && message.tool_calls.length > 0
     ? message.tool_calls
@@ -33,7 +33,7 @@ export function plainMessage(message: ChatMessage, style: CallStyle): Record<str
   return { ...rest, content, tool_calls: calls.map(parseArguments) };
 }
 
-/** Parts are joined by line breaks, as llama.cpp and vLLM do. */
+/** Joins text parts by line breaks, as llama.cpp and vLLM do. */
 function textOf(content: ChatMessage["content"] | undefined): string | undefined {
   if (!Array.isArray(content)) return content ?? undefined;
   return content.map(({ type, text }) => {
@@ -42,7 +42,7 @@ function textOf(content: ChatMessage["content"] | undefined): string | undefined
   }).join("\n");
 }
 
-/** The API carries a call's arguments as JSON in a string. */
+/** Parses a call's arguments, which the API carries as a JSON string. */
 function parseArguments(call: unknown): unknown {
   if (typeof call !== "object" || call === null) return call;
   const { function: called } = call as { function?: { arguments?: unknown } };
@@ -52,11 +52,14 @@ function parseArguments(call: unknown): unknown {
     if (typeof parsed !== "object" || parsed === null) return call;
     return { ...call, function: { ...called, arguments: parsed } };
   } catch {
-    return call; // What is no JSON is shown as it is.
+    return call; // invalid JSON is shown unchanged
   }
 }
 
-/** A copy of JSON data with every text in it, keys included but no marks, put through `change`. Throws for what is no JSON. */
+/**
+ * Returns a copy of JSON data with `change` applied to every text, keys included, except marks. Throws for
+ * values that JSON cannot represent.
+ */
 export function mapTexts<T>(data: T, change: (text: string) => string): T {
   const copy = (value: unknown, depth: number): unknown => {
     if (depth > MAX_DEPTH) throw new Error(`values are nested more than ${MAX_DEPTH} deep`);

@@ -20,18 +20,18 @@ const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`;
 
-/** For files without a template: "role: content", a line each. */
+/** For other files without a template: lines of "role: content". */
 const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`;
 
 const KEY = "tokenizer.chat_template";
 
-/** A file's templates. */
+/** The template sources of a file. */
 interface Sources {
   main: string;
-  /** The variant for conversations with tools, where there is one. */
+  /** The variant for conversations with tools, if any. */
   toolUse?: string;
-  /** The file has no template of its own. */
+  /** The file has no template, so a default is used. */
   fallback: boolean;
 }
 
@@ -46,9 +46,9 @@ function readSources(metadata: Metadata): Sources {
 }
 
 /**
- * The chat template of a file: `tokenizer.chat_template`, for conversations with tools its variant `tool_use` if there
- * is one. A file without a template gets ChatML where its vocabulary has `<|im_start|>`, else lines of "role: content";
- * either knows no tools. Throws ChatTemplateError where a template cannot be parsed.
+ * Returns the file's chat template: `tokenizer.chat_template`, and its variant `tool_use` for conversations
+ * with tools. A file without a template gets ChatML if its vocabulary has `<|im_start|>`, else lines of
+ * "role: content"; neither supports tools. Throws ChatTemplateError for a template that does not parse.
  */
 export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): ChatTemplate {
   return new JinjaChatTemplate(readSources(metadata), metadata, tokenizer);
@@ -84,7 +84,7 @@ class JinjaChatTemplate implements ChatTemplate {
       marked: true,
       atMost: options?.atMost,
     });
-    // As llama.cpp does: exactly one BOS where the file wants one, whether or not the template writes it.
+    // As in llama.cpp, there is exactly one BOS if the file wants one, even if the template writes it too.
     const wantsBos = bosToken !== undefined &&
       this.tokenizer.encode("", { addSpecial: true })[0] === bosToken;
     return wantsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
@@ -94,7 +94,9 @@ class JinjaChatTemplate implements ChatTemplate {
     return this.#render(messages, options, false);
   }
 
-  /** Marked: what would read like a control token in messages, tools and variables is marked as text. */
+  /**
+   * Renders the template. If `marked`, control tokens in messages, tools and variables are marked as text.
+   */
   #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
     const { addGenerationPrompt = true, tools = [], variables = {}, endBefore } = options;
     if (tools.length > 0 && !this.#knowsTools) {
@@ -125,7 +127,7 @@ class JinjaChatTemplate implements ChatTemplate {
   }
 }
 
-/** One template of a file. */
+/** One of a file's templates. */
 class Variant {
   readonly render: Render;
   readonly #knowsDeveloper: boolean;
@@ -139,7 +141,7 @@ class Variant {
     this.#knowsXmlTools = /\bxml_tools\b/.test(source);
   }
 
-  /** SmolLM3 has another name for tools that are called as JSON. */
+  /** SmolLM3's template reads tools that are called as JSON from `xml_tools`. */
   toolVariables(given: unknown[] | null): Record<string, unknown> {
     const tools = given?.some((tool) => complete(tool) !== tool) && this.needsAll
       ? given.map(complete)
@@ -147,18 +149,21 @@ class Variant {
     return this.#knowsXmlTools && tools ? { tools, xml_tools: tools } : { tools };
   }
 
-  /** Whether the template, as gpt-oss's and Hermes', fails for a tool that says no more than it must. */
+  /** Whether the template fails for a tool without optional fields, as gpt-oss's and Hermes' do. */
   get needsAll(): boolean {
     return this.#needsAll ??= !this.#tryTools([BARE_TOOL]) && this.#tryTools([complete(BARE_TOOL)]);
   }
 
-  /** The API's newer name for the system role means nothing to most templates. */
+  /** Most templates do not know `developer`, the API's newer name for the system role. */
   translate(message: Record<string, unknown>): Record<string, unknown> {
     const rename = message.role === "developer" && !this.#knowsDeveloper;
     return rename ? { ...message, role: "system" } : message;
   }
 
-  /** How the template takes a message that makes calls, found out by trying; one that leaves calls out finds an empty content. */
+  /**
+   * The form in which the template takes a message with calls, found by trial. A template that ignores calls
+   * gets an empty content.
+   */
   get callStyle(): CallStyle {
     return this.#callStyle ??= CALL_STYLES.find((style) => this.#tryCalls(style)) ?? CALL_STYLES.at(-1)!;
   }
@@ -172,7 +177,7 @@ class Variant {
     return this.#try([PROBE[0]], tools) !== undefined;
   }
 
-  /** What the template makes of these; undefined where it fails. */
+  /** Returns the rendered text; undefined where rendering fails. */
   #try(messages: readonly unknown[], tools: readonly unknown[]): string | undefined {
     const texts = { bos_token: "", eos_token: "" };
     try {
@@ -185,7 +190,7 @@ class Variant {
 
 const BARE_TOOL = { type: "function", function: { name: "probe", parameters: { type: "object" } } };
 
-/** A tool with a description and properties, empty ones where it has none. */
+/** Returns the tool with an empty description and empty properties where it has none. */
 function complete<T>(tool: T): T {
   const { function: called } = (tool ?? {}) as { function?: Record<string, unknown> };
   const parameters = called?.parameters;
@@ -199,14 +204,14 @@ function complete<T>(tool: T): T {
   return { ...tool, function: all };
 }
 
-/** A conversation with a call, to see what a template makes of it. */
+/** A conversation with a call, to test how a template renders it. */
 const PROBE: readonly ChatMessage[] = [
   { role: "user", content: "probe" },
   {
     role: "assistant",
     content: null,
     tool_calls: [{
-      id: "call00000", // Mistral's templates insist on nine letters and digits
+      id: "call00000", // Mistral's templates require nine letters and digits
       type: "function",
       function: { name: "probe", arguments: '{"compy_probe":"probe"}' },
     }],
@@ -216,7 +221,7 @@ const PROBE: readonly ChatMessage[] = [
   { role: "user", content: "probe" },
 ];
 
-/** What must not be read as a token when it stands in somebody's text. */
+/** Returns a finder of the texts that must not become tokens inside untrusted text. */
 export function controlFinder(
   metadata: Metadata,
   tokenizer: Tokenizer,
@@ -227,7 +232,8 @@ export function controlFinder(
   const texts = new Map<number, string>();
   for (const [token, text] of tokens.entries()) {
     const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
-    // Templates look for the end of a thought to leave it out of earlier turns; it ends no turn.
+    // Templates search earlier turns for the end of a thought to remove it. That token does not end a turn,
+    // so it is safe.
     if (isControl && (which === "all" || !/think/i.test(text))) texts.set(token, text);
   }
   return new TokenFinder(texts);

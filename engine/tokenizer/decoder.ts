@@ -7,21 +7,21 @@ import type { Vocabulary } from "./vocabulary.ts";
 const NONE = new Uint8Array(0);
 const BLANK = 0x20;
 
-/** How the text of a normal token is written: in codes of bytes, with marks for blanks, or as it is. */
+/** How tokens spell text: in byte characters, with marks for blanks, or unchanged. */
 export type Spelling = "bytes" | "blank marks" | "words";
 
-/** From tokens to bytes and text. */
+/** Decodes tokens to bytes and text. */
 export class Decoder {
   readonly #utf8 = new TextEncoder();
 
   constructor(
     private readonly vocabulary: Vocabulary,
     private readonly spelling: Spelling,
-    /** Whether encoding puts a blank before the text, so that decoding takes it away. */
+    /** Whether encoding adds a blank before the text, which decoding must remove. */
     private readonly blankFirst: boolean,
   ) {}
 
-  /** Control tokens, and unknown ones, have a text only where `special`. */
+  /** Returns a token's bytes. Control and unknown tokens have none unless `special`. */
   bytes(token: number, special: boolean): Uint8Array {
     const { tokens, types } = this.vocabulary;
     if (!Number.isInteger(token) || token < 0 || token >= tokens.length) {
@@ -44,7 +44,7 @@ export class Decoder {
     }
   }
 
-  /** The text of all the tokens: what `stream` would give, in one go. */
+  /** Returns the text of all tokens, equal to `stream`'s output. */
   decode(tokens: Iterable<number>, options: DecodeOptions): string {
     const bytesOf = this.#reader(options);
     const parts: Uint8Array[] = [];
@@ -58,7 +58,9 @@ export class Decoder {
     return { push: (token) => characters.push(bytesOf(token)), end: () => characters.end() };
   }
 
-  /** The bytes of one token after another, without the blank that encoding put before the first. */
+  /**
+   * Returns a function from each token to its bytes, without the blank that encoding added before the first.
+   */
   #reader({ special = false, continuation = false }: DecodeOptions): (token: number) => Uint8Array {
     let first = this.blankFirst && !continuation;
     return (token) => {
@@ -70,7 +72,10 @@ export class Decoder {
   }
 }
 
-/** Bytes in, whole characters out; what is no UTF-8 becomes U+FFFD as in a TextDecoder that sees it all at once. */
+/**
+ * Turns bytes into whole characters. Invalid UTF-8 becomes U+FFFD, as in a TextDecoder that receives all
+ * bytes at once.
+ */
 class CharacterStream {
   readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   #held = NONE;
@@ -100,7 +105,7 @@ function concat(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** How many bytes at the end may still become a character: at most three. */
+/** Returns the number of bytes at the end that may still become a character, at most three. */
 function unfinished(bytes: Uint8Array): number {
   for (let count = 1; count <= Math.min(3, bytes.length); count++) {
     const at = bytes.length - count;
@@ -119,7 +124,10 @@ function unfinished(bytes: Uint8Array): number {
   return 0;
 }
 
-/** Whether the second byte may follow the first: no overlong forms, no surrogates, nothing past U+10FFFF. */
+/**
+ * Whether the second byte may follow the first. Excludes overlong forms, surrogates and code points above
+ * U+10FFFF.
+ */
 function maySecond(lead: number, second: number): boolean {
   if (lead === 0xe0) return second >= 0xa0;
   if (lead === 0xed) return second <= 0x9f;

@@ -15,16 +15,16 @@ function streamed(tokenizer: Tokenizer, tokens: number[], options?: DecodeOption
 /** Token n is byte n. */
 const bytes = createTokenizer(bpeMetadata({}));
 
-Deno.test("a stream gives a character with its last byte, and never a part of one", () => {
+Deno.test('"decoder: a stream returns a character with its last byte, and never part of one"', () => {
   assertEquals(streamed(bytes, [...new TextEncoder().encode("aé中👍b")]), [
     ...["a", "", "é", "", "", "中", "", "", "", "👍", "b"],
     "",
   ]);
 });
 
-Deno.test("every character comes out whole wherever its bytes are cut", () => {
+Deno.test('"decoder: a stream returns every character whole, however its bytes are split"', () => {
   const utf8 = new TextEncoder();
-  // Every length, its first and last characters, and some of all in between.
+  // The first and last code point of every UTF-8 length, and samples between them.
   const codes = [0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xfeff, 0xfffd, 0xffff, 0x10000, 0x10ffff];
   for (let code = 1; code < 0x110000; code += 379) {
     if (code < 0xd800 || code > 0xdfff) codes.push(code);
@@ -35,7 +35,7 @@ Deno.test("every character comes out whole wherever its bytes are cut", () => {
     const parts = streamed(bytes, [...encoded, ...encoded]);
     assertEquals(parts.join(""), character + character);
     assertEquals(parts[encoded.length - 1], character, "the character came late");
-    // Cut short: it never becomes a character, and is replaced once.
+    // A truncated character is replaced once by U+FFFD.
     if (encoded.length > 1) {
       assertEquals(streamed(bytes, [...encoded.slice(0, -1), 0x61]).slice(-2), ["\ufffda", ""]);
       assertEquals(streamed(bytes, encoded.slice(0, -1)).at(-1), "\ufffd");
@@ -43,7 +43,7 @@ Deno.test("every character comes out whole wherever its bytes are cut", () => {
   }
 });
 
-Deno.test("a text cut into any three tokens comes out as the text", () => {
+Deno.test('"decoder: a text split into any three tokens decodes to itself"', () => {
   const text = "é中👍\ufeff¿";
   const encoded = new TextEncoder().encode(text);
   const slices = new Map<string, number>();
@@ -71,9 +71,9 @@ Deno.test("a text cut into any three tokens comes out as the text", () => {
   }
 });
 
-Deno.test("any bytes give streamed what they give at once", () => {
+Deno.test('"decoder: streaming any bytes equals decoding them at once"', () => {
   const random = randomIntegers(4);
-  // Leads, continuations, overlong forms, surrogates, what is past U+10FFFF, and plain letters.
+  // Lead and continuation bytes, overlong forms, surrogates, code points above U+10FFFF, and letters.
   const some = [
     0x41,
     0x80,
@@ -101,7 +101,7 @@ Deno.test("any bytes give streamed what they give at once", () => {
   }
 });
 
-Deno.test("control tokens are shown on request only, unused ones never", () => {
+Deno.test('"decoder: shows control tokens only on request, and unused tokens never"', () => {
   const extra = [["<|im_end|>", CONTROL], ["<tool> é", USER_DEFINED], ["<gap>", UNUSED]] as const;
   const tokenizer = createTokenizer(bpeMetadata({ extra: [...extra] }));
   const tokens = [97, 256, 257, 258];
@@ -112,16 +112,16 @@ Deno.test("control tokens are shown on request only, unused ones never", () => {
   assertEquals(tokenizer.bytes(257), new TextEncoder().encode("<tool> é"));
 });
 
-Deno.test("a token's bytes are those that it stands for", () => {
+Deno.test('"decoder: returns the bytes that a token represents"', () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: ["Ã ©"], extra: [["Ġ中", NORMAL]] }));
   assertEquals(tokenizer.bytes(0), Uint8Array.of(0));
   assertEquals(tokenizer.bytes(0xc3), Uint8Array.of(0xc3));
   assertEquals(tokenizer.bytes(256), Uint8Array.of(0xc3, 0xa9));
-  // A character that stands for no byte stands for itself.
+  // A character that represents no byte stands for itself.
   assertEquals(tokenizer.decode([257]), " 中");
 });
 
-Deno.test("the blank before the first word goes, unless the text goes on", () => {
+Deno.test('"decoder: removes the blank before the first word, unless the text is a continuation"', () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, "▁a": 0, "▁▁b": 0 }));
   const [blank, blankA, blanksB] = [259, 260, 261];
   for (
@@ -131,7 +131,7 @@ Deno.test("the blank before the first word goes, unless the text goes on", () =>
       [[blank, blankA], " a"],
       [[3 + 0x20, blankA], " a"],
       [[], ""],
-      // As in llama.cpp, it goes from the first token or not at all.
+      // As in llama.cpp, the blank is removed only from the first token.
       [[1, blankA], " a"],
     ] as [number[], string][]
   ) {
@@ -142,14 +142,14 @@ Deno.test("the blank before the first word goes, unless the text goes on", () =>
   assertEquals(streamed(tokenizer, [blankA], { continuation: true }), [" a", ""]);
 });
 
-Deno.test("what is no token id is refused", () => {
+Deno.test('"decoder: refuses values that are not token ids"', () => {
   for (const token of [-1, 256, 1.5, NaN]) {
     assertThrows(() => bytes.decode([token]), RangeError, "allowed 0 to 255");
     assertThrows(() => bytes.bytes(token), RangeError);
   }
 });
 
-Deno.test("encoding and decoding give any text back", () => {
+Deno.test('"decoder: decodes any encoded text to itself"', () => {
   const random = randomIntegers(5);
   const bpe = createTokenizer(bpeMetadata({ merges: ["a b", "Ġ ab", "Ã ©"] }));
   const spm = createTokenizer(spmMetadata({ "▁": -1, a: -1, b: -1, "▁ab": -2, ab: -3, é: -1 }));

@@ -3,18 +3,20 @@ import { MAX_TEXT, PythonInterpreter } from "./python_jinja.ts";
 import type { RESERVED_TEMPLATE_VARIABLES } from "./types.ts";
 
 /**
- * Jinja templates of strangers: they see no JavaScript, only the values that they are given, and are stopped when they
- * run too long or make too much.
+ * Runs untrusted Jinja templates. They see no JavaScript, only the given values, and have limits on time and
+ * output size.
  */
 
-/** The largest published templates have 30,000 characters. */
+/** Limit for a template; the largest published ones have 30,000 characters. */
 const MAX_SOURCE = 1 << 20;
-/** Of any list: far above what a context of a million tokens needs. */
+/** Limit for the items of any list, far above the needs of a context of a million tokens. */
 const MAX_ITEMS = 1 << 20;
-/** A conversation renders in milliseconds, and everything else waits for it. */
+/**
+ * Limit for the time of one rendering. A conversation takes milliseconds, and the whole process waits for it.
+ */
 const MAX_MS = 2000;
 
-/** What a template says with `raise_exception`: its words are meant for whoever wrote the conversation. */
+/** Thrown where a template calls `raise_exception`. Its message is for the author of the conversation. */
 export class TemplateRefusal extends Error {
   override name = "TemplateRefusal";
 }
@@ -22,7 +24,7 @@ export class TemplateRefusal extends Error {
 /** Renders with the given variables. Throws TemplateRefusal, or other errors where the template fails. */
 export type Render = (variables: Record<string, unknown>) => string;
 
-/** Names that templates know beside their variables; none that a request's variable could take. */
+/** Global names in templates. A request's variables cannot use them. */
 const GLOBALS: Readonly<Partial<Record<typeof RESERVED_TEMPLATE_VARIABLES[number], unknown>>> = {
   true: true,
   false: false,
@@ -37,7 +39,7 @@ const GLOBALS: Readonly<Partial<Record<typeof RESERVED_TEMPLATE_VARIABLES[number
   strftime_now: (format: unknown) => strftime(new Date(), String(format)),
 };
 
-/** Parses a template. Throws where it is too large or no template. */
+/** Parses a template. Throws where it is too large or invalid. */
 export function compileTemplate(source: string): Render {
   if (source.length > MAX_SOURCE) {
     throw new Error(`the template must have at most ${MAX_SOURCE} characters (got ${source.length})`);
@@ -52,7 +54,7 @@ export function compileTemplate(source: string): Render {
 
 type Evaluate = Interpreter["evaluate"];
 
-/** Looks at the clock and at every value on the way. */
+/** Checks the time and the size of every value during evaluation. */
 class BoundedInterpreter extends PythonInterpreter {
   readonly #deadline = performance.now() + MAX_MS;
 
@@ -96,7 +98,10 @@ const MONTHS = [
   "December",
 ];
 
-/** Python's `strftime` in local time and English, without the rarer fields, which stay as they are. */
+/**
+ * Formats a date like Python's `strftime`, in local time and English. Rare fields are not supported and stay
+ * unchanged.
+ */
 export function strftime(date: Date, format: string): string {
   const two = (number: number) => String(number).padStart(2, "0");
   const fields: Record<string, () => string> = {

@@ -12,22 +12,25 @@ import { UnigramEncoder } from "./unigram.ts";
 import { createVocabulary, vocabError, type Vocabulary } from "./vocabulary.ts";
 import { WordPieceEncoder } from "./word_piece.ts";
 
-/** Appends the tokens of a well-formed text without special tokens; may leave off once `tokens` has more than `atMost`. */
+/**
+ * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
+ * tokens.
+ */
 export interface Encoder {
   encode(text: string, tokens: number[], atMost: number): void;
 }
 
-/** What makes a tokenizer of the kind that a file names. */
+/** The parts of a tokenizer. */
 export interface Parts {
   readonly vocabulary: Vocabulary;
   readonly encoder: Encoder;
   readonly decoder: Decoder;
-  /** What stands around a whole text: BOS or CLS before it, EOS or SEP after it. */
+  /** Tokens around a whole text: BOS or CLS before it, EOS or SEP after it. */
   readonly before: readonly number[];
   readonly after: readonly number[];
-  /** Encode a text that begins the whole, or follows a special token, as if a blank stood before it. */
+  /** Whether a blank is added before text at the start or after a special token. */
   readonly blankFirst: boolean;
-  /** Whether one token may stand for any number of characters, an unknown word's for example. */
+  /** Whether one token may represent any number of characters, for example of an unknown word. */
   readonly shrinks: boolean;
 }
 
@@ -40,7 +43,10 @@ const KINDS: Readonly<Record<string, (tables: VocabularyTables, metadata: Metada
   gemma4: (tables, metadata) => bytePairParts(tables, metadata, preTokenizer("gemma4")),
 };
 
-/** The parts of the tokenizer that `tokenizer.ggml.model` names. Throws GgufError(GGUF_VOCAB or GGUF_HPARAM). */
+/**
+ * Returns the parts of the tokenizer that `tokenizer.ggml.model` names. Throws GgufError(GGUF_VOCAB or
+ * GGUF_HPARAM).
+ */
 export function tokenizerParts(tables: VocabularyTables, metadata: Metadata): Parts {
   if (Object.hasOwn(KINDS, tables.model)) return KINDS[tables.model](tables, metadata);
   throw vocabError("model", `must be one of ${Object.keys(KINDS).join(", ")} (got ${quote(tables.model)})`);
@@ -133,7 +139,10 @@ function plamoParts(tables: VocabularyTables, metadata: Metadata): Parts {
   };
 }
 
-/** What the file's `add_bos_token` and `add_eos_token` put around a text, or the defaults where it does not say. */
+/**
+ * Returns the tokens that the file's `add_bos_token` and `add_eos_token` put around a text, with these
+ * defaults.
+ */
 function around(
   { bos, eos }: Vocabulary,
   metadata: Metadata,

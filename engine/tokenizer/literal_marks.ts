@@ -1,13 +1,17 @@
 import type { TokenFinder } from "./token_finder.ts";
 
 /**
- * A chat template pastes people's text between its control tokens, and the prompt is then read with control tokens
- * recognised: `<|im_end|>` in a message would end the message. So a mark is put into such texts before the template
- * sees them, and taken out after the control tokens have been recognised, before the rest is encoded.
+ * Marks that keep untrusted text from becoming control tokens. A chat template puts messages between control
+ * tokens, and the encoder then recognises control tokens in the result. A message with `<|im_end|>` would end
+ * its turn. So such texts get marks before rendering. The encoder removes them after it has found the control
+ * tokens.
  */
-const MARK = "\ufdd0"; // a noncharacter, which is not for interchange between programs
+const MARK = "\ufdd0"; // a noncharacter, which texts do not contain in practice
 
-/** The text with marks that break up what looks like one of the tokens; a mark in the text itself is doubled. */
+/**
+ * Returns the text with marks inside everything that looks like one of the tokens. Existing marks are
+ * doubled.
+ */
 export function addMarks(text: string, tokens: TokenFinder): string {
   const doubled = text.replaceAll(MARK, MARK + MARK);
   let marked = "";
@@ -20,7 +24,7 @@ export function addMarks(text: string, tokens: TokenFinder): string {
   return marked + doubled.slice(done);
 }
 
-/** The text without the marks that `addMarks` put into it. */
+/** Removes the marks of `addMarks` from the text. */
 export function stripMarks(text: string): string {
   return text.includes(MARK) ? text.replaceAll(/\ufdd0(\ufdd0?)/g, "$1") : text;
 }

@@ -10,13 +10,13 @@ import { lowerOf, runOf, runWithout, SPACE } from "./unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /**
- * Byte-pair encoding by merges over characters: what is no token falls back to tokens for its bytes. Blanks are written as blank
- * marks, as in Gemma 4's, or texts are cut at white space, which goes.
+ * Byte-pair encoding by merges over characters, with a byte fallback. Blanks become blank marks, as in Gemma
+ * 4. With "words", texts are split at white space, which is dropped.
  */
 export class MarkedBpeEncoder {
   readonly #pairs: PairTable;
   readonly #tokenOfByte: readonly (number | undefined)[]; // [256]
-  /** Whether no merge spans the border before a blank mark, so that words may be encoded one by one. */
+  /** Whether no merge crosses the position before a blank mark, so that words can be encoded separately. */
   readonly #wordsApart: boolean;
   readonly #cache = new PieceCache();
   readonly #utf8 = new TextEncoder();
@@ -31,7 +31,10 @@ export class MarkedBpeEncoder {
     this.#wordsApart = !merges.some((merge) => /[^▁ ] ?▁/u.test(merge));
   }
 
-  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  /**
+   * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
+   * tokens.
+   */
   encode(text: string, tokens: number[], atMost: number): void {
     if (this.preTokenizer.spelling === "words") return this.#encodeWords(text, tokens, atMost);
     const marked = text.replaceAll(" ", BLANK_MARK);
@@ -70,7 +73,8 @@ export class MarkedBpeEncoder {
     const whole = asWhole ? this.#tokenOf(piece) : undefined;
     if (whole !== undefined) return [whole];
     const characters = [...piece];
-    // What is no token is numbered downwards from -2, which never merges, to be found again afterwards.
+    // Characters without a token get numbers from -2 down. These never merge and identify the character
+    // afterwards.
     const symbols = Int32Array.from(characters, (character, i) => this.#tokenOf(character) ?? -2 - i);
     const count = mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];
@@ -83,11 +87,11 @@ export class MarkedBpeEncoder {
 
   #tokenOf(text: string): number | undefined {
     const id = this.vocabulary.ids.get(text);
-    // Plain text never becomes a control token.
+    // Plain text must never become a control token.
     return id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL ? id : undefined;
   }
 
-  /** A byte that is no token is left out, as llama.cpp does. */
+  /** Bytes without a token are dropped, as in llama.cpp. */
   #appendBytes(character: string, tokens: number[]): void {
     for (const byte of this.#utf8.encode(character)) {
       const token = this.#tokenOfByte[byte];
@@ -96,7 +100,7 @@ export class MarkedBpeEncoder {
   }
 }
 
-/** Letter by letter, as llama.cpp has it. */
+/** Returns the word in lower case, mapped letter by letter as in llama.cpp. */
 function small(word: string): string {
   return Array.from(word, (character) => String.fromCodePoint(lowerOf(character.codePointAt(0)!))).join("");
 }

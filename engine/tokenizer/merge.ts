@@ -1,15 +1,15 @@
 import type { PairTable } from "./pair_table.ts";
 
-/** Symbols for which the working memory is kept between calls: most pieces are words. */
+/** Working memory for up to this many symbols is reused between calls: most pieces are words. */
 const KEPT = 4096;
-/** Places are packed below priorities: priority * 2^31 + place, both exact in a double. */
+/** A heap key is priority * 2^31 + position, exact in a double. */
 const PLACES = 2 ** 31;
 
 /** Working memory of one merge. */
 class Scratch {
   readonly next: Int32Array;
   readonly previous: Int32Array;
-  /** A binary heap of packed keys. Each merge removes a pair and adds two at most. */
+  /** A binary heap of packed keys. Each merge removes one pair and adds at most two. */
   readonly heap: Float64Array;
 
   constructor(readonly capacity: number) {
@@ -22,9 +22,8 @@ class Scratch {
 const kept = new Scratch(KEPT);
 
 /**
- * Merges, again and again, the pair of neighbours that has the lowest priority, the leftmost of equals first, in
- * O(n log n). `symbols[0, count)` is overwritten with what is left; returns how many that are. Symbols below 0 never
- * merge.
+ * Merges adjacent pairs in order of priority, lowest first and leftmost among equals, in O(n log n).
+ * Overwrites the start of `symbols` with the result and returns its length. Symbols below 0 never merge.
  */
 export function mergePairs(symbols: Int32Array, count: number, pairs: PairTable): number {
   if (count < 2) return count;
@@ -63,7 +62,8 @@ export function mergePairs(symbols: Int32Array, count: number, pairs: PairTable)
 
     const left = key % PLACES;
     const right = next[left];
-    // A place that was merged away has no successor; a pair that has changed since has another priority.
+    // The heap entry is stale if its position was merged away (no successor) or its pair changed (another
+    // priority).
     if (right < 0 || right >= count) continue;
     const slot = pairs.find(symbols[left], symbols[right]);
     if (slot < 0 || pairs.priority[slot] * PLACES + left !== key) continue;

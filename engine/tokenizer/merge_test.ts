@@ -16,7 +16,7 @@ function merge(rules: Rule[], symbols: number[]): number[] {
   return [...buffer.subarray(0, mergePairs(buffer, buffer.length, tableOf(rules)))];
 }
 
-/** The rule that comes first, and of its places the leftmost, until none is left. */
+/** Applies the first rule at its leftmost position, until no rule applies. */
 function mergeNaively(rules: Rule[], symbols: number[]): number[] {
   const left = [...symbols];
   for (;;) {
@@ -30,7 +30,7 @@ function mergeNaively(rules: Rule[], symbols: number[]): number[] {
   }
 }
 
-Deno.test("the pair of the lowest priority merges first, the leftmost of equals", () => {
+Deno.test('"merge: merges the pair of lowest priority first, the leftmost among equals"', () => {
   const rules: Rule[] = [[1, 2, 1, 10], [2, 3, 0, 11], [1, 1, 2, 12]];
   assertEquals(merge(rules, [1, 2, 3]), [1, 11]);
   assertEquals(merge(rules, [1, 2, 1, 2, 3]), [10, 1, 11]);
@@ -39,17 +39,17 @@ Deno.test("the pair of the lowest priority merges first, the leftmost of equals"
   assertEquals(merge(rules, [1]), [1]);
 });
 
-Deno.test("symbols below 0 never merge", () => {
+Deno.test('"merge: symbols below 0 never merge"', () => {
   assertEquals(merge([[1, 1, 0, 2]], [1, -1, 1, 1, -7]), [1, -1, 2, -7]);
 });
 
-Deno.test("any rules merge any symbols as one pair at a time", () => {
+Deno.test('"merge: equals merging one pair at a time, for random rules and symbols"', () => {
   const random = randomIntegers(3);
   for (let i = 0; i < 1500; i++) {
     const rules: Rule[] = [];
     for (let merged = 4; merged < 4 + random(12); merged++) {
       const pair: [number, number] = [random(merged), random(merged)];
-      // As in a vocabulary by score, several pairs may have one priority, and several make one token.
+      // As in vocabularies with scores, pairs may share a priority or a merged token.
       const isNew = !rules.some(([a, b]) => a === pair[0] && b === pair[1]);
       if (isNew) rules.push([...pair, random(6), merged]);
     }
@@ -58,14 +58,14 @@ Deno.test("any rules merge any symbols as one pair at a time", () => {
   }
 });
 
-Deno.test("a million symbols merge in n log n", () => {
+Deno.test('"merge: a million symbols take n log n time"', () => {
   const rules: Rule[] = Array.from({ length: 16 }, (_, i) => [i, i, i, i + 1]);
   const buffer = new Int32Array(1 << 20);
   assertEquals(mergePairs(buffer, buffer.length, tableOf(rules)), 16);
   assertEquals(buffer[0], 16);
 });
 
-Deno.test("a pair table grows and keeps the first of equal pairs", () => {
+Deno.test('"pair table: grows, and keeps the first of equal pairs"', () => {
   const table = new PairTable(0);
   for (let i = 0; i < 1000; i++) table.add(i, i * 7, i, i + 1);
   table.add(5, 35, 1, 1);

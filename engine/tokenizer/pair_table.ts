@@ -1,10 +1,13 @@
-/** Which two symbols merge into which, and how soon: a hash table over plain arrays, since there are up to millions. */
+/**
+ * Maps pairs of symbols to their merged symbol and priority. A hash table in typed arrays, because there are
+ * up to millions of pairs.
+ */
 export class PairTable {
   #mask: number;
   #size = 0;
   #left: Int32Array;
   #right: Int32Array;
-  /** By slot: what `find` returned. */
+  /** Indexed by slot, as `find` returns it. */
   priority: Int32Array;
   merged: Int32Array;
 
@@ -17,7 +20,7 @@ export class PairTable {
     this.merged = new Int32Array(capacity);
   }
 
-  /** The slot of the pair, or -1. */
+  /** Returns the slot of the pair, or -1. */
   find(left: number, right: number): number {
     for (let slot = this.#hash(left, right);; slot = (slot + 1) & this.#mask) {
       const found = this.#left[slot];
@@ -26,7 +29,7 @@ export class PairTable {
     }
   }
 
-  /** Adds a pair; one that is there already stays as it is. Lower priorities merge first. */
+  /** Adds a pair; an existing pair is kept unchanged. Lower priorities merge first. */
   add(left: number, right: number, priority: number, merged: number): void {
     if (this.#size * 2 > this.#mask) this.#grow();
     let slot = this.#hash(left, right);

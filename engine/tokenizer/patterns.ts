@@ -14,9 +14,9 @@ import {
 } from "./unicode.ts";
 
 /**
- * The patterns of the published tokenizers, written out as scanners that read each character a bounded number of
- * times. Sources: the `pre_tokenizer` entries of the models' tokenizer.json; where llama.cpp, whose ids count,
- * simplifies them, its variant.
+ * Patterns of the published tokenizers as scanners that read each character a bounded number of times.
+ * Sources: the `pre_tokenizer` entries of the models' tokenizer.json. Where llama.cpp simplifies a pattern,
+ * its variant is used, because its ids are the reference.
  */
 
 const BLANK = 0x20;
@@ -35,7 +35,7 @@ function isUpperAscii(code: number): boolean {
   return code >= 0x41 && code <= 0x5a;
 }
 
-/** `'s|'t|'re|'ve|'m|'ll|'d`; capitals too where `fold` is 32, the bit that lowers an ASCII letter. */
+/** `'s|'t|'re|'ve|'m|'ll|'d`; also in capitals if `fold` is 32, the bit that lowers an ASCII letter. */
 function contraction(text: string, index: number, end: number, fold: 0 | 32): number {
   if (index + 1 >= end || text.charCodeAt(index) !== APOSTROPHE) return index;
   const pair = String.fromCharCode(text.charCodeAt(index + 1) | fold, text.charCodeAt(index + 2) | fold);
@@ -44,13 +44,13 @@ function contraction(text: string, index: number, end: number, fold: 0 | 32): nu
   return index;
 }
 
-/** `\s+(?!\S)|\s+`: a run of white space, without its last character where something follows. */
+/** `\s+(?!\S)|\s+`: a run of white space, without its last character if more text follows. */
 function whiteSpace(text: string, index: number, end: number): number {
   const stop = runOf(SPACE, text, index, end);
-  return stop < end && stop - index > 1 ? stop - 1 : stop; // white space is never a surrogate pair
+  return stop < end && stop - index > 1 ? stop - 1 : stop; // no white space is a surrogate pair
 }
 
-/** `\s*[\r\n]+`: a run of white space as far as its last line break. */
+/** `\s*[\r\n]+`: a run of white space up to its last line break. */
 function lineBreaks(text: string, index: number, end: number): number {
   let stop = runOf(SPACE, text, index, end);
   while (stop > index && !isNewline(text.charCodeAt(stop - 1))) stop--;
@@ -77,8 +77,8 @@ export function spacedRun(flags: number): Match {
 }
 
 /**
- * `\s?[characters]+`, or without `\s?`; `characters` is tested with one character at a time. White space is never
- * one of them, even where a range spans it: llama.cpp blanks it out before it matches such ranges.
+ * `\s?[characters]+`, or without `\s?`; `characters` tests one character at a time. White space never
+ * matches, even inside a range: llama.cpp replaces it before it matches ranges.
  */
 export function characterRun(characters: RegExp, spaced: boolean): Match {
   const isOne = (code: number) =>
@@ -100,7 +100,7 @@ export const lineBreakRun: Match = (text, index, end) => {
   return index;
 };
 
-/** `[\p{P}symbols]+`, the symbols being ASCII. */
+/** `[\p{P}symbols]+`, for ASCII symbols. */
 export function punctuationRun(symbols: string): Match {
   return (text, index, end) => {
     while (index < end) {
@@ -135,24 +135,25 @@ export const gpt2: Match = (text, index, end) => {
 };
 
 export interface WordRules {
-  /** What words are made of: LETTER, with or without MARK. */
+  /** Classes of a word's characters: LETTER, with or without MARK. */
   letters: number;
-  /** How a word is matched: every run of letters, or only as far as its case allows, or with marks. */
+  /** How a word is matched: by default any run of `letters`. */
   word?: Match;
-  /** Marks are in such words, and capitals alone only where nothing else is: a mark that leads them is a word of its own. */
+  /** Words contain marks, but a mark before ASCII capitals only is a separate word. */
   markBeforeCapitals?: "apart";
-  /** Most digits to a piece. */
+  /** Maximum digits per piece. */
   digits: 1 | 3 | typeof Infinity;
-  /** Whether 's and the like stand apart, belong to their word, or are nothing special. */
+  /** Whether 's and other contractions are separate pieces, part of their word, or not special. */
   contractions: "apart" | "inside" | "none";
-  /** What may follow punctuation in its piece, and how much of it. */
+  /** Characters that may follow punctuation in its piece, and their maximum number. */
   tail: "" | "\r\n" | "\r\n/";
   tailLength?: 1;
 }
 
 /**
- * The family of cl100k, in this order: contractions, a word with one leading character that is no letter, digit
- * or line break, digits, punctuation with one leading blank, white space with line breaks, other white space.
+ * Patterns of the cl100k family, in this order: contractions; a word with one optional leading character that
+ * is not a letter, digit or line break; digits; punctuation with one optional leading blank; white space with
+ * line breaks; other white space.
  */
 export function words(rules: WordRules): Match {
   const { letters, contractions, tail, tailLength = Infinity } = rules;
@@ -170,7 +171,7 @@ export function words(rules: WordRules): Match {
     let body = leads ? index + widthAt(text, index) : index;
     let stop = word(text, body, end);
     if (rules.markBeforeCapitals && (flags & MARK) !== 0 && isCapitals(text, body, stop)) return body;
-    // What may lead a word may be all of it: a mark.
+    // A mark that may lead a word may also be the whole word.
     if (stop === body && leads) stop = word(text, body = index, end);
     if (stop > body) return contractions === "inside" ? contraction(text, stop, end, 32) : stop;
     if (flags & NUMBER) return number(text, index, end);
@@ -186,13 +187,13 @@ export function words(rules: WordRules): Match {
   };
 }
 
-/** Whether A to Z are all that there is, and something is. */
+/** Whether the range is not empty and has only the letters A to Z. */
 function isCapitals(text: string, index: number, end: number): boolean {
   for (let i = index; i < end; i++) if (!isUpperAscii(text.charCodeAt(i))) return false;
   return end > index;
 }
 
-/** `\p{L}\p{M}*(?: \p{L}\p{M}*)*` again and again: words with single blanks between them. */
+/** Repeats of `\p{L}\p{M}*(?: \p{L}\p{M}*)*`: words with single blanks between them. */
 export const phrase: Match = (text, index, end) => {
   let stop = index;
   for (let next = index; (classAt(text, next, end) & LETTER) !== 0;) {
@@ -204,8 +205,8 @@ export const phrase: Match = (text, index, end) => {
 };
 
 /**
- * `U*L+|U+L*` where U is every letter but a-z and L every letter but A-Z, `letters` being LETTER, with or without MARK:
- * llama.cpp's reading of the o200k words, whose upper and lower case it tells apart in ASCII only.
+ * `U*L+|U+L*`, where U is every letter except a-z and L every letter except A-Z. `letters` is LETTER, with or
+ * without MARK. This is llama.cpp's version of the o200k words, which distinguishes case in ASCII only.
  */
 export function casedWord(letters: number): Match {
   return (text, index, end) => {
@@ -218,7 +219,7 @@ export function casedWord(letters: number): Match {
       lower += widthAt(text, lower);
     }
     if (lower > upper) return lower;
-    // L+ wants one letter at least: U* gives back what stands after the last letter that may be an L.
+    // L+ needs at least one letter, so U* gives back the letters from the last possible L on.
     let last = upper;
     while (last > index && isUpperAscii(text.charCodeAt(last - 1))) last--;
     return last > index ? last : upper;
@@ -228,7 +229,10 @@ export function casedWord(letters: number): Match {
 const HAN =
   /[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u{20000}-\u{2a6df}\u{2a700}-\u{2ebef}\u{2f800}-\u{2fa1f}]/u;
 
-/** Runs of Han characters, and of the others as `words` cuts them, letters of no case with the rest. */
+/**
+ * Splits runs of Han characters from other characters, which `words` splits. Caseless letters stay with the
+ * latter.
+ */
 export function apartFromHan(rules: WordRules): Match {
   const isHan = (code: number) => code >= 0x3400 && HAN.test(String.fromCodePoint(code));
   const hanRun: Match = (text, index, end) => {
@@ -251,8 +255,8 @@ export function apartFromHan(rules: WordRules): Match {
 }
 
 /**
- * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white space as
- * in `words`; without `breaks`, line breaks stand alone.
+ * `[ASCII punctuation][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*`, then white
+ * space as in `words`. Without `breaks`, line breaks are separate pieces.
  */
 export function deepseek3(breaks: boolean): Match {
   return (text, index, end) => {
@@ -282,7 +286,7 @@ export function deepseek3(breaks: boolean): Match {
   };
 }
 
-/** One character that is punctuation or an ASCII symbol. */
+/** One punctuation character or ASCII symbol. */
 export const onePunctuation: Match = (text, index, end) => {
   const code = text.codePointAt(index)!;
   const flags = classAt(text, index, end);
@@ -300,7 +304,7 @@ export const tabOrBlanks: Match = (text, index, end) => {
   return count === 4 ? stop : count >= 2 ? index + 2 : index;
 };
 
-/** An expression that is tried at one place; it must read a bounded number of characters. */
+/** A regular expression matched at one position. It must read a bounded number of characters. */
 export function expression(source: string): Match {
   const sticky = new RegExp(source, "y");
   return (text, index, end) => {

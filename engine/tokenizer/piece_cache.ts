@@ -1,11 +1,11 @@
-/** Longer pieces are rare, and seldom come twice. */
+/** Longer pieces are rare and seldom repeat. */
 const LONGEST_PIECE = 48;
-/** Pieces in each of the two generations: a few MB. */
+/** Pieces in each of the two generations; a few MB. */
 const GENERATION = 32_768;
 
 /**
- * The tokens of recent pieces. When the young generation is full, it becomes the old one, and what was in that and not
- * asked for since is forgotten.
+ * Caches the tokens of recent pieces. When the young generation is full, it replaces the old one. Old pieces
+ * that were not requested since are dropped.
  */
 export class PieceCache {
   #young = new Map<string, Int32Array>();
@@ -20,7 +20,7 @@ export class PieceCache {
   }
 
   set(piece: string, tokens: Int32Array): void {
-    // A slice of a text keeps the whole text alive, and texts are other people's: what is kept is a copy.
+    // A slice would keep the whole request text in memory, so the key is a copy.
     if (piece.length <= LONGEST_PIECE) this.#put(` ${piece}`.slice(1), tokens);
   }
 

@@ -3,15 +3,16 @@ import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./unicode.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
-/** Scores count in steps of 1 / SCALE, and from what lies this far below 0 on not at all. */
+/** Scores are rounded to steps of 1 / SCALE. Tokens with scores at or below LEAST_SCORE are never used. */
 const SCALE = 1e4;
 const LEAST_SCORE = -2e7;
-/** What a character costs that comes as its bytes. */
+/** Cost of a character that is encoded as bytes. */
 const BYTES_COST = 1e7;
 
 /**
- * PLaMo 2's and 3's Unigram: of all ways to cut the text into tokens the likeliest one, found from its end, and of equal ones that with the
- * longer first token. What is no token comes as its bytes. Source: llama.cpp, src/llama-vocab.cpp (PLAMO2).
+ * PLaMo 2's and 3's Unigram: the most likely split of the text into tokens. It is found from the end of the
+ * text; among equals, the longer first token wins. Unknown characters are encoded as bytes. Source:
+ * llama.cpp, src/llama-vocab.cpp (PLAMO2).
  */
 export class PlamoEncoder {
   readonly #trie: TokenTrie;
@@ -20,7 +21,7 @@ export class PlamoEncoder {
   readonly #utf8 = new TextEncoder();
 
   constructor(scores: ArrayLike<number>, { ids, types }: Vocabulary) {
-    // Plain text never becomes one of the others.
+    // Plain text must never become a token of another type.
     const matched: number[] = [TOKEN_TYPE.NORMAL, TOKEN_TYPE.USER_DEFINED, TOKEN_TYPE.UNUSED];
     this.#costs = Float64Array.from(scores, (score) => -rounded(score * SCALE));
     const counts = ([, id]: readonly [string, number]) =>
@@ -35,7 +36,7 @@ export class PlamoEncoder {
     });
   }
 
-  /** Appends the tokens of a well-formed text without special tokens. */
+  /** Appends the tokens of well-formed text without special tokens. */
   encode(text: string, tokens: number[]): void {
     const { found, ends } = this.#best(text);
     for (let start = 0; start < text.length; start = ends[start]) {
@@ -49,7 +50,7 @@ export class PlamoEncoder {
     }
   }
 
-  /** The first token of the best way from each place on, and where it ends. */
+  /** Returns, for each position, the first token of the best split from there on, and its end. */
   #best(text: string): { found: Int32Array; ends: Int32Array } {
     const sums = new Float64Array(text.length + 1).fill(Infinity);
     const found = new Int32Array(text.length).fill(NONE);
@@ -71,12 +72,12 @@ export class PlamoEncoder {
   }
 }
 
-/** Halves go away from 0. */
+/** Rounds to the nearest integer; halves away from 0. */
 function rounded(value: number): number {
   return Math.sign(value) * Math.round(Math.abs(value));
 }
 
-/** Whether a place is the second unit of a character. */
+/** Whether the position is inside a surrogate pair. */
 function isInside(text: string, index: number): boolean {
   return index > 0 && widthAt(text, index - 1) === 2;
 }

@@ -13,7 +13,7 @@ function pieces(name: string, text: string): string[] {
   });
 }
 
-/** The pieces of the text that they make together. */
+/** Each list of pieces; joined, they are the text to split. */
 const CASES: [name: string, pieces: string[]][] = [
   ["default", ["I", "'", "m", " ", "123", "456", "7", "!?", " ", "<=", "a", "`", "b", "`", " x"]],
   ["gpt-2", ["I", "'m", " HE", "'", "S", " 1234", " ok", "!?", "\n\n ", " x", " "]],
@@ -92,18 +92,18 @@ const CASES: [name: string, pieces: string[]][] = [
 
 for (const [name, expected] of CASES) {
   const text = expected.join("");
-  Deno.test(`${name} cuts ${JSON.stringify(text)} as its published pattern does`, () => {
+  Deno.test(`pre-tokenizer ${name}: splits ${JSON.stringify(text)} as its published pattern does`, () => {
     assertEquals(pieces(name, text), expected);
   });
 }
 
-Deno.test("another name is refused, with the names that there are", () => {
+Deno.test('"pre-tokenizer: refuses an unknown name and lists the known ones"', () => {
   const error = assertThrows(() => preTokenizer("qwen-9"), GgufError);
   assertEquals(error.code, "GGUF_VOCAB");
   assert(error.message.includes('"qwen-9"') && error.message.includes("deepseek-r1-qwen"), error.message);
 });
 
-Deno.test("every pre-tokenizer keeps every character, in pieces that are not empty", () => {
+Deno.test('"pre-tokenizer: keeps every character, and returns no empty piece"', () => {
   const random = randomIntegers(1);
   const alphabet = [
     "a",
@@ -137,8 +137,8 @@ Deno.test("every pre-tokenizer keeps every character, in pieces that are not emp
   }
 });
 
-Deno.test("long runs of anything are cut in linear time and without recursion", () => {
-  // With a quadratic path in any of these, this test would run for minutes.
+Deno.test('"pre-tokenizer: splits long runs in linear time and without recursion"', () => {
+  // A quadratic path in any pre-tokenizer would take minutes here.
   const runs = [
     "a",
     "A",

@@ -1,8 +1,8 @@
 import { Interpreter } from "@huggingface/jinja";
 
-/** What published templates rely on in Python's Jinja, and the library does not have. */
+/** Python features of Jinja that published templates use and the library lacks. */
 
-/** Characters of any text: far above what a context of a million tokens needs. */
+/** Limit for the characters of any text, far above the needs of a context of a million tokens. */
 export const MAX_TEXT = 1 << 26;
 
 type Evaluate = Interpreter["evaluate"];
@@ -10,7 +10,7 @@ type Statement = NonNullable<Parameters<Evaluate>[0]>;
 type Environment = Parameters<Evaluate>[1];
 type Value = ReturnType<Evaluate>;
 
-/** Statements as the library parses them, as far as they are read here. */
+/** The library's parsed statements, with the fields that are read here. */
 interface Filtered {
   readonly operand: Statement;
   readonly filter: { readonly type: string; readonly value?: unknown };
@@ -30,7 +30,7 @@ interface Member {
   readonly computed: boolean;
 }
 
-/** Filters that take a text: what is undefined is an empty one for them. */
+/** Filters of texts. They treat undefined as an empty text. */
 const TEXT_FILTERS: ReadonlySet<unknown> = new Set([
   "trim",
   "lower",
@@ -40,18 +40,18 @@ const TEXT_FILTERS: ReadonlySet<unknown> = new Set([
   "string",
 ]);
 
-/** Filters that leave out items of a list: none is an empty one for them. */
+/** Filters that remove items of a list. They treat none as an empty list. */
 const LIST_FILTERS: ReadonlySet<unknown> = new Set(["select", "selectattr", "reject", "rejectattr"]);
 
 export class PythonInterpreter extends Interpreter {
-  /** Mappings whose keys are whole numbers, which the library keeps as texts. */
+  /** Mappings with integer keys, which the library stores as texts. */
   readonly #numbered = new WeakSet<Value>();
 
   override evaluate(...[statement, environment]: Parameters<Evaluate>): Value {
     switch (statement?.type) {
       case "Given":
         return (statement as unknown as { value: Value }).value;
-      // A list is as good: the library does not take a tuple apart in a loop.
+      // A list instead of a tuple: the library cannot unpack tuples in a loop.
       case "TupleLiteral":
         return super.evaluate(node("ArrayLiteral", { ...statement }), environment);
       case "BinaryExpression":
@@ -70,7 +70,7 @@ export class PythonInterpreter extends Interpreter {
     }
   }
 
-  /** What is undefined is in no list, and an empty text beside others. */
+  /** Evaluates `in`, `not in` and `~`, where undefined is in no list and joins text as empty. */
   #binary({ left, right, operator }: Binary, statement: Statement, environment: Environment): Value {
     const isIn = operator.value === "in" || operator.value === "not in";
     if (!isIn && operator.value !== "~") return super.evaluate(statement, environment);
@@ -87,7 +87,7 @@ export class PythonInterpreter extends Interpreter {
     );
   }
 
-  /** A call of one of the methods below; undefined where this is none. */
+  /** Calls one of the methods below; returns undefined for any other call. */
   #method({ callee, args }: Call, environment: Environment): Value | undefined {
     if (callee.type !== "MemberExpression") return undefined;
     const { object, property, computed } = callee as unknown as Member;
@@ -137,7 +137,7 @@ export class PythonInterpreter extends Interpreter {
   }
 
   #member({ object, property, computed }: Member, statement: Statement, environment: Environment): Value {
-    // What has a name is no key that is a number.
+    // A named property or a slice cannot be an integer key.
     if (!computed || property.type === "SliceExpression") return super.evaluate(statement, environment);
     const value = this.evaluate(object, environment);
     let key = this.evaluate(property, environment);
@@ -149,7 +149,7 @@ export class PythonInterpreter extends Interpreter {
     return super.evaluate(node("MemberExpression", { computed, ...known }), environment);
   }
 
-  /** A list of keys with their values. */
+  /** Returns a list of [key, value] pairs. */
   #pairs(mapping: Value, sorted: boolean, environment: Environment): Value {
     const entries = [...mapping.value as Map<string, Value>].map(([key, value]) => ({
       key: Number(key),
@@ -167,7 +167,7 @@ export class PythonInterpreter extends Interpreter {
   }
 }
 
-/** `'{}'.format(a)` with arguments in their order or by their place. */
+/** Formats like Python's `'{}'.format(a)`, with arguments in order or by index. */
 function formatted(pattern: string, values: readonly string[]): string {
   let next = 0;
   const text = pattern.replaceAll(/\{\{|\}\}|\{(\d*)\}/g, (found, place?: string) => {
@@ -179,12 +179,12 @@ function formatted(pattern: string, values: readonly string[]): string {
   return bounded(text);
 }
 
-/** The name of a filter with arguments. */
+/** Returns the name of a filter with arguments. */
 function calledName(filter: object): unknown {
   return "callee" in filter ? (filter.callee as { value?: unknown }).value : undefined;
 }
 
-/** The least or the greatest number of a list. */
+/** Returns the smallest or largest number of a list. */
 function extreme({ value }: Value, name: "min" | "max"): Value {
   const numbers = value as Value[];
   const isNumber = ({ type }: Value) => type === "IntegerValue" || type === "FloatValue";
@@ -196,12 +196,12 @@ function extreme({ value }: Value, name: "min" | "max"): Value {
   );
 }
 
-/** A statement whose value is known. */
+/** Wraps a known value as a statement. */
 function given(value: Value): Statement {
   return node("Given", { value });
 }
 
-/** A statement for the library. */
+/** Makes a statement for the library. */
 function node(type: string, fields: Record<string, unknown>): Statement {
   return { ...fields, type } as unknown as Statement;
 }
@@ -211,13 +211,13 @@ function bounded(text: string): string {
   return text;
 }
 
-/** A value as Python's `str` writes it. */
+/** Formats a value like Python's `str`. */
 function asText(value: Value): string {
   if (value.type === "StringValue") return String(value.value);
   return value.type === "UndefinedValue" ? "" : inPython(value);
 }
 
-/** A value as Python writes it in a list or a dict. */
+/** Formats a value as Python does inside a list or dict. */
 function inPython({ type, value }: Pick<Value, "type" | "value">): string {
   switch (type) {
     case "StringValue":

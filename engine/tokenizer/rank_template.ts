@@ -6,9 +6,10 @@ import { type RankTemplate, type Tokenizer, TooManyTokens } from "./types.ts";
 const KEY = "tokenizer.chat_template.rerank";
 
 /**
- * The file's template (`tokenizer.chat_template.rerank`: a text with `{query}` and `{document}` in it); for a file without one
- * [BOS] query [EOS] [SEP] document [EOS], of which the file says which it wants. As llama-server does, but for control tokens:
- * what spells one in a query or a document stays text.
+ * Returns the prompt format for ranking: the file's `tokenizer.chat_template.rerank`, a text with `{query}`
+ * and `{document}`. Without one it is [BOS] query [EOS] [SEP] document [EOS], with the special tokens that
+ * the file asks for. This follows llama-server, except that control tokens spelled in a query or document
+ * stay text.
  */
 export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): RankTemplate {
   const template = metadata.has(KEY) ? metadata.getString(KEY) : undefined;
@@ -29,12 +30,12 @@ export function createRankTemplate(metadata: Metadata, tokenizer: Tokenizer): Ra
 
 function plainPair(metadata: Metadata, tokenizer: Tokenizer): RankTemplate["encode"] {
   const { bosToken, separatorToken } = tokenizer;
-  // What the tokenizer itself would put around a text.
+  // The tokens that the tokenizer puts around a text.
   const added = tokenizer.encode("", { addSpecial: true });
   const before = bosToken !== undefined && added[0] === bosToken ? [bosToken] : [];
   const after = added.slice(before.length);
   const asked = metadata.getBoolean("tokenizer.ggml.add_sep_token", false);
-  // WordPiece ends every text with SEP: that is what stands between two.
+  // WordPiece ends every text with SEP, which already separates the two.
   const apart = asked && separatorToken !== undefined &&
     metadata.getString("tokenizer.ggml.model") !== "bert";
   return (query, document, atMost = Infinity) => {

@@ -2,8 +2,8 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import type { InfillTokens } from "./types.ts";
 
 /**
- * Which tokens end a generation and which are control tokens, where a file's own types say otherwise. The lists of
- * texts are llama.cpp's: converters have long left out the keys that would say it.
+ * Finds the tokens that end a generation and the control tokens, where the file's token types are wrong. The
+ * lists of texts are llama.cpp's: older converters omitted the keys.
  */
 
 /** Looks up `tokenizer.ggml.NAME_token_id`. */
@@ -34,7 +34,7 @@ const END_TEXTS = [
   "[e~[",
 ];
 
-/** Fill-in-the-middle tokens, by key; the last three end a generation too. */
+/** Fill-in-the-middle tokens by key. The last three also end a generation. */
 const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
   fim_pre: [
     "<|fim_prefix|>",
@@ -71,25 +71,25 @@ const INFILL_TEXTS: Readonly<Record<string, readonly string[]>> = {
   fim_sep: ["<|file_sep|>"],
 };
 
-/** Keys that files used before the ones above. */
+/** Older names of these keys. */
 const OLDER_INFILL_KEYS: Readonly<Record<string, string>> = {
   fim_pre: "prefix",
   fim_suf: "suffix",
   fim_mid: "middle",
 };
 
-/** Keys of the tokens that end a generation, beside EOS. */
+/** Keys of tokens that end a generation, beside EOS. */
 const END_KEYS = ["eot", "eom", "fim_pad", "fim_rep", "fim_sep"];
 
-/** Parts of a message in the harmony format, shown although they are control tokens. */
+/** Parts of a message in the harmony format. They are shown although they are control tokens. */
 const SHOWN_TEXTS = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
-/** Whether a token of that text ends a generation without a key that says it. */
+/** Whether a token with that text ends a generation even without a key. */
 export function isEndText(text: string): boolean {
   return END_TEXTS.includes(text);
 }
 
-/** What the file's keys say. */
+/** Returns the token that the file's keys name. */
 function infillId(name: string, special: SpecialId): number | undefined {
   return special(name) ?? (name in OLDER_INFILL_KEYS ? special(OLDER_INFILL_KEYS[name]) : undefined);
 }
@@ -101,7 +101,7 @@ function infillToken(name: string, ids: ReadonlyMap<string, number>, special: Sp
   return text === undefined ? undefined : ids.get(text);
 }
 
-/** undefined where one of the three is missing that every such prompt has. */
+/** Returns the infill tokens; undefined where prefix, suffix or middle is missing. */
 export function infillTokens(ids: ReadonlyMap<string, number>, special: SpecialId): InfillTokens | undefined {
   const [prefix, suffix, middle, repo, file] = ["fim_pre", "fim_suf", "fim_mid", "fim_rep", "fim_sep"].map(
     (name) => infillToken(name, ids, special),
@@ -110,7 +110,7 @@ export function infillTokens(ids: ReadonlyMap<string, number>, special: SpecialI
   return { prefix, suffix, middle, repo, file };
 }
 
-/** Makes control tokens of those whose text says that they are, whatever their type. */
+/** Changes tokens with known texts to control tokens, whatever their type in the file. */
 export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number>, special: SpecialId): void {
   for (const text of END_TEXTS) {
     const id = ids.get(text);
@@ -126,7 +126,10 @@ export function overrideTypes(types: Uint8Array, ids: ReadonlyMap<string, number
   }
 }
 
-/** Every token that ends a generation; takes `<|end|>` and `</s>` off the list where they end less than that. */
+/**
+ * Returns every token that ends a generation. Excludes `<|end|>` and `</s>` in formats where they end only a
+ * message.
+ */
 export function endTokens(
   types: Uint8Array,
   ids: ReadonlyMap<string, number>,
@@ -146,7 +149,7 @@ export function endTokens(
     types[id] = type;
   };
   const calls = ends("<|call|>") || ends("<|calls|>");
-  // In these formats <|end|> closes one message of several.
+  // In these formats <|end|> closes one of several messages.
   if (calls && (ends("<|return|>") || ends("<|flush|>"))) demote("<|end|>", TOKEN_TYPE.USER_DEFINED);
   if (ends("<|tool_response>")) demote("</s>", TOKEN_TYPE.NORMAL);
   return end;

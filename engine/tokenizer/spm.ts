@@ -4,13 +4,16 @@ import { PieceCache } from "./piece_cache.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
-/** Each token is cut at every place: squares of their lengths, together. 262,144 tokens of 8 make 2^24. */
+/**
+ * Limit for the work of splitting each token at every position: the sum of squared lengths. 262,144 tokens of
+ * 8 characters need 2^24.
+ */
 const MAX_CUT_WORK = 1 << 28;
 
-/** What stands for a blank in the tokens. */
+/** Represents a blank in tokens. */
 export const BLANK_MARK = "▁";
 
-/** Each token's place by score, the highest first; tokens of equal score have the same place. */
+/** Returns each token's rank by score, highest first. Tokens of equal score share a rank. */
 function placesByScore(scores: ArrayLike<number>): Int32Array {
   const order = Int32Array.from(scores, (_, id) => id).sort((a, b) => scores[b] - scores[a]);
   const places = new Int32Array(scores.length);
@@ -22,17 +25,20 @@ function placesByScore(scores: ArrayLike<number>): Int32Array {
 }
 
 /**
- * Byte-pair encoding by score with byte fallback, as SentencePiece does it: neighbours merge whenever their text is a
+ * SentencePiece's byte-pair encoding by score, with byte fallback: neighbours merge if their joined text is a
  * token, the highest score first.
  */
 export class SpmEncoder {
   readonly #pairs: PairTable;
-  /** Characters that are no token themselves but part of one, with ids from the token count on. */
+  /** Characters that are only part of tokens, with ids from the token count on. */
   readonly #parts = new Map<string, number>();
   readonly #partTexts: string[] = [];
-  /** Tokens for the bytes of what is no token; none where a vocabulary has neither the byte nor an unknown token. */
+  /**
+   * Tokens for the bytes of unknown characters; undefined where the vocabulary has neither the byte nor an
+   * unknown token.
+   */
   readonly #tokenOfByte: readonly (number | undefined)[]; // [256]
-  /** Whether no token spans the border before a blank mark, so that words may be encoded one by one. */
+  /** Whether no token crosses the position before a blank mark, so that words can be encoded separately. */
   readonly #wordsApart: boolean;
   readonly #cache = new PieceCache();
   readonly #utf8 = new TextEncoder();
@@ -40,7 +46,7 @@ export class SpmEncoder {
   constructor(scores: ArrayLike<number>, private readonly vocabulary: Vocabulary) {
     const { types, ids, unknown } = vocabulary;
     const places = placesByScore(scores);
-    // Plain text never becomes a control token.
+    // Plain text must never become a control token.
     const mergeable = [...ids].filter(([, id]) => types[id] !== TOKEN_TYPE.CONTROL);
     const work = mergeable.reduce((sum, [text]) => sum + text.length ** 2, 0);
     if (work > MAX_CUT_WORK) {
@@ -55,7 +61,10 @@ export class SpmEncoder {
     this.#tokenOfByte = BYTE_TOKENS.map((token) => ids.get(token) ?? unknown);
   }
 
-  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  /**
+   * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
+   * tokens.
+   */
   encode(text: string, tokens: number[], atMost: number): void {
     const marked = text.replaceAll(" ", BLANK_MARK);
     for (let start = 0, end = 0; start < marked.length; start = end) {
@@ -71,7 +80,7 @@ export class SpmEncoder {
     }
   }
 
-  /** Every way to make a token of two symbols. */
+  /** Adds every pair of symbols that forms the token. */
   #addPairs(text: string, id: number, place: number): void {
     const characters = [...text];
     const last = characters.length - 1;
@@ -88,7 +97,7 @@ export class SpmEncoder {
     return id !== undefined && this.vocabulary.types[id] !== TOKEN_TYPE.CONTROL ? id : undefined;
   }
 
-  /** The symbol of one character; with `add`, one that is no token gets an id of its own. */
+  /** Returns a character's symbol. With `add`, a character without a token gets a new id. */
   #symbolOf(character: string, add: boolean): number | undefined {
     const known = this.#tokenOf(character) ?? this.#parts.get(character);
     if (known !== undefined || !add) return known;
@@ -100,7 +109,8 @@ export class SpmEncoder {
 
   #encodePiece(piece: string): number[] {
     const characters = [...piece];
-    // What is in no token is numbered downwards from -2, which never merges, to be found again afterwards.
+    // Characters in no token get numbers from -2 down. These never merge and identify the character
+    // afterwards.
     const symbols = Int32Array.from(characters, (character, i) => this.#symbolOf(character, false) ?? -2 - i);
     const count = mergePairs(symbols, symbols.length, this.#pairs);
     const tokens: number[] = [];
@@ -121,7 +131,7 @@ export class SpmEncoder {
   }
 }
 
-/** Where the blank marks at `start` and the word after them end. */
+/** Returns the end of the blank marks at `start` and the word after them. */
 export function wordEnd(text: string, start: number): number {
   let index = start;
   while (text[index] === BLANK_MARK) index++;

@@ -1,15 +1,19 @@
 import { classAt, SPACE, widthAt } from "./unicode.ts";
 
 /**
- * Cuts `text[start, end)` into pieces and appends where each of them ends to `ends`. A stage sees nothing outside
- * of its range: the range's end counts as the end of the text.
+ * Splits `text[start, end)` into pieces and appends their ends to `ends`. A stage sees nothing outside its
+ * range: `end` counts as the end of the text.
  */
 export type Stage = (text: string, start: number, end: number, ends: number[]) => void;
 
-/** Where the match at `index` ends; `index` or less where there is none. Looks at no character at or past `end`. */
+/**
+ * Returns the end of the match at `index`; `index` or less where there is none. Never reads at or past `end`.
+ */
 export type Match = (text: string, index: number, end: number) => number;
 
-/** The ends of the pieces that the stages, each cutting the pieces of the one before, make of the text. */
+/**
+ * Returns the ends of the text's pieces after all stages. Each stage splits the pieces of the previous one.
+ */
 export function splitText(stages: readonly Stage[], text: string): number[] {
   let ends = text.length > 0 ? [text.length] : [];
   for (const stage of stages) {
@@ -24,7 +28,7 @@ export function splitText(stages: readonly Stage[], text: string): number[] {
   return ends;
 }
 
-/** Each match is a piece, and so is what lies between two of them. */
+/** Returns a stage where each match is a piece, and so is the text between two matches. */
 export function isolate(match: Match): Stage {
   return (text, start, end, ends) => {
     let gap = start;
@@ -43,7 +47,7 @@ export function isolate(match: Match): Stage {
   };
 }
 
-/** `\s+$` stands apart: read from the end, so that no run of white space is read twice. */
+/** Splits off `\s+$`. It reads from the end, so that no run of white space is read twice. */
 export const isolateTrailingSpace: Stage = (text, start, end, ends) => {
   let body = end;
   while (body > start && (classAt(text, body - 1, end) & SPACE) !== 0) body--;
@@ -52,8 +56,9 @@ export const isolateTrailingSpace: Stage = (text, start, end, ends) => {
 };
 
 /**
- * Cuts before every third digit from the end of a run of digits, and at one border of the run: before it, where its
- * length is a multiple of three, or after it. `isDigit` is asked of one character.
+ * Splits a run of digits into groups of three from its end, and separates it from the text before or after
+ * it, as `border` says. Before the run, it separates only if the length is a multiple of three. `isDigit`
+ * tests one character.
  */
 export function triplesFromEnd(
   isDigit: (text: string, index: number, end: number) => boolean,
@@ -74,7 +79,10 @@ export function triplesFromEnd(
   };
 }
 
-/** A piece of blanks that does not end in a line break is cut into powers of two, from 512 down, the largest first. */
+/**
+ * Splits a piece of blanks that does not end in a line break into powers of two, largest first, from 512
+ * down.
+ */
 export const blanksByPowers: Stage = (text, start, end, ends) => {
   const last = text.charCodeAt(end - 1);
   let index = start;

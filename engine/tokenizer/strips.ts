@@ -3,25 +3,28 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /**
- * Special tokens that take the white space beside them along. GGUF has no place to say so: as llama.cpp does, they are
- * told by the model's name, its architecture and its pre-tokenizer.
+ * Special tokens that remove white space beside them. GGUF has no key for this. As in llama.cpp, they are
+ * recognised by the model's name, architecture and pre-tokenizer.
  */
 export interface Strips {
-  /** The text between two tokens, undefined where there is none, without what they take. */
+  /**
+   * Returns the text between two tokens (undefined where there is none) without the white space that they
+   * remove.
+   */
   strip(text: string, before: number | undefined, after: number | undefined): string;
 }
 
 const MASK_PRE_TOKENIZERS = ["jina-v2-de", "jina-v2-es", "jina-v2-code"];
 const MASK_ARCHITECTURES = ["nomic-bert-moe", "jina-bert-v3"];
-/** Phi-3's tokens but these take what follows them. */
+/** Phi-3's tokens that keep the white space after them; all others remove it. */
 const PHI3_KEEP = ["<unk>", "<s>", "<|endoftext|>"];
 
-/** White space to the C locale. */
+/** Whether the C locale counts the character as white space. */
 function isSpace(code: number): boolean {
   return code === 0x20 || (code >= 0x09 && code <= 0x0d);
 }
 
-/** Which tokens take the white space beside them. */
+/** Returns the tokens that remove white space beside them. */
 export function stripsOf(vocabulary: Vocabulary, metadata: Metadata): Strips {
   const text = (key: string) => metadata.has(key) ? metadata.getString(key) : "";
   const named = (key: string, parts: readonly string[]) => parts.some((part) => text(key).includes(part));

@@ -3,25 +3,25 @@ import type { Metadata, MetadataValue } from "../gguf/types.ts";
 import { CODE_OF_BYTE } from "./byte_codes.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 
-/** Vocabularies made for tests. */
+/** Vocabularies for tests. */
 
 type Typed = readonly [text: string, type: number];
 
-/** Metadata with `tokenizer.` put before each key. */
+/** Returns metadata with `tokenizer.` before each key. */
 export function tokenizerMetadata(values: Record<string, MetadataValue>): Metadata {
   return new MetadataMap(new Map(Object.entries(values).map(([key, value]) => [`tokenizer.${key}`, value])));
 }
 
 interface BpeParts {
-  /** "left right", byte-encoded, by rank; what they make becomes a token. */
+  /** Merges as "left right", byte-encoded, by rank. Their results become tokens. */
   merges?: string[];
   /** Tokens after the bytes and the merges. */
   extra?: Typed[];
-  /** More keys, or others. */
+  /** Additional or changed keys. */
   values?: Record<string, MetadataValue>;
 }
 
-/** A byte-level vocabulary: token n is byte n; then come the merges' tokens, then the extra ones. */
+/** Returns a byte-level vocabulary: token n is byte n, followed by the merges' tokens and the extra ones. */
 export function bpeMetadata({ merges = [], extra = [], values = {} }: BpeParts): Metadata {
   const merged = [...new Set(merges.map((merge) => merge.replace(" ", "")))];
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
@@ -38,7 +38,10 @@ export function bpeMetadata({ merges = [], extra = [], values = {} }: BpeParts):
   });
 }
 
-/** <unk>, <s>, </s>, then the 256 byte tokens, then the pieces, normal and with their scores, then the extra tokens. */
+/**
+ * Returns a vocabulary of <unk>, <s>, </s>, the 256 byte tokens, the normal pieces with scores, and the extra
+ * tokens.
+ */
 export function spmMetadata(
   pieces: Record<string, number>,
   extra: Typed[] = [],
@@ -62,7 +65,10 @@ export function spmMetadata(
   });
 }
 
-/** [PAD], [UNK], [CLS], [SEP], [MASK], then the pieces; those that begin a word begin with a blank mark. */
+/**
+ * Returns a vocabulary of [PAD], [UNK], [CLS], [SEP], [MASK] and the pieces. Pieces at the start of a word
+ * begin with a blank mark.
+ */
 export function wordPieceMetadata(pieces: string[], values: Record<string, MetadataValue> = {}): Metadata {
   const controls = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
   const ids = { padding: 0, unknown: 1, cls: 2, seperator: 3, mask: 4 };
@@ -78,7 +84,7 @@ export function wordPieceMetadata(pieces: string[], values: Record<string, Metad
   });
 }
 
-/** <pad>, </s>, <unk>, then the pieces with their scores, as T5 has them. */
+/** Returns a vocabulary of <pad>, </s>, <unk> and the pieces with scores, in T5's order. */
 export function unigramMetadata(
   pieces: Record<string, number>,
   values: Record<string, MetadataValue> = {},
@@ -98,7 +104,10 @@ export function unigramMetadata(
   });
 }
 
-/** SentencePiece's compiled form of replacements (character_map.ts): of each byte's children, a block of 256 entries. */
+/**
+ * Returns SentencePiece's compiled form of replacements (character_map.ts), with a block of 256 entries for
+ * each byte's children.
+ */
 export function characterMap(replacements: Record<string, string>): Uint8Array {
   const utf8 = new TextEncoder();
   const blocks = new Map<string, number>([["", 1]]);
@@ -128,7 +137,7 @@ export function characterMap(replacements: Record<string, string>): Uint8Array {
   return Uint8Array.of(...bytes, ...utf8.encode(texts));
 }
 
-/** A seeded generator of integers in [0, n). */
+/** Returns a seeded generator of integers in [0, n). */
 export function randomIntegers(seed: number): (n: number) => number {
   let state = seed >>> 0 || 1;
   return (n) => {

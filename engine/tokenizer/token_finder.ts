@@ -1,14 +1,14 @@
-/** Part of a text: a token that was found in it, or plain text between two of them (`token` undefined). */
+/** Part of a text: a token, or plain text between two tokens (`token` undefined). */
 export interface Fragment {
   readonly start: number;
   readonly end: number;
   readonly token: number | undefined;
 }
 
-/** Most nodes have one child or none, so a map is made for the second only. */
+/** Most nodes have at most one child, so a map is created only for the second. */
 class Node {
   token: number | undefined = undefined;
-  /** The cluster of overlapping occurrences in which the token was last seen. */
+  /** The cluster of overlapping occurrences in which the token was last found. */
   cluster = 0;
   #unit = -1;
   #only: Node | undefined = undefined;
@@ -35,19 +35,19 @@ interface Occurrence {
 }
 
 /**
- * Finds whole tokens in texts. Where occurrences overlap, the longest token wins wherever it stands, then the one
- * with the lower id, then the leftmost: llama.cpp's order, which takes one token after the other, the longest first.
+ * Finds tokens in texts. Among overlapping occurrences the longest token wins, then the lower id, then the
+ * leftmost. This is llama.cpp's order, which searches for one token after another, longest first.
  */
 export class TokenFinder {
   readonly #root = new Node();
   readonly #texts: ReadonlyMap<number, string>;
-  /** Place of each token in the order of precedence. */
+  /** Each token's rank in the order of precedence. */
   readonly #rank = new Map<number, number>();
-  /** Whether a token begins with that UTF-16 unit: most characters of a text need no more than this look. */
+  /** Whether a token begins with a UTF-16 unit. Most characters of a text need only this check. */
   readonly #begins = new Uint8Array(0x10000);
   #cluster = 1;
 
-  /** `tokens`: the texts to find, by id; empty ones are left out. */
+  /** `tokens` maps ids to the texts to find; empty texts are ignored. */
   constructor(tokens: ReadonlyMap<number, string>) {
     this.#texts = tokens;
     const utf8 = new TextEncoder();
@@ -66,7 +66,7 @@ export class TokenFinder {
     node.token = id;
   }
 
-  /** Where a token begins, overlapping ones too, in ascending order. */
+  /** Returns the start of each token, overlapping ones included, in ascending order. */
   starts(text: string): number[] {
     const starts: number[] = [];
     for (let i = 0; i < text.length; i++) {
@@ -76,11 +76,11 @@ export class TokenFinder {
     return starts;
   }
 
-  /** The text cut into the tokens in it and what lies between them, in order. */
+  /** Splits the text into tokens and the text between them, in order. */
   split(text: string): Fragment[] {
     const fragments: Fragment[] = [];
     let done = 0;
-    // Overlapping occurrences form a cluster; clusters do not influence each other.
+    // Overlapping occurrences form a cluster. Clusters are independent of each other.
     let clusterStart = 0;
     let clusterEnd = 0;
     let present: number[] = [];
@@ -106,7 +106,10 @@ export class TokenFinder {
     return fragments;
   }
 
-  /** Adds to `present` what stands at `index` and is new to the cluster; where the longest ends, or `index`. */
+  /**
+   * Adds the tokens at `index` to `present` unless the cluster has them. Returns the end of the longest, or
+   * `index`.
+   */
   #visit(text: string, index: number, present: number[]): number {
     let end = index;
     let node: Node | undefined = this.#root;
@@ -122,7 +125,10 @@ export class TokenFinder {
     return end;
   }
 
-  /** The occurrences that win in `text[start, end)`, in which only the tokens `present` occur, in order of place. */
+  /**
+   * Returns the winning occurrences in `text[start, end)`, in order. Only the tokens in `present` occur
+   * there.
+   */
   #choose(text: string, start: number, end: number, present: readonly number[]): Occurrence[] {
     const cluster = text.slice(start, end);
     const taken = new Uint8Array(cluster.length);
@@ -132,7 +138,7 @@ export class TokenFinder {
       const { length } = tokenText;
       for (let i = cluster.indexOf(tokenText); i >= 0;) {
         let from = i + length;
-        // What is taken already is at least as long, so it shows at an end of what it overlaps.
+        // Earlier tokens are at least as long, so an overlap always covers one end of this occurrence.
         if (taken[i] || taken[from - 1]) {
           if (taken[i]) from = i;
           while (taken[from]) from++;

@@ -1,20 +1,22 @@
 import { PairTable } from "./pair_table.ts";
 import { vocabError } from "./vocabulary.ts";
 
-/** Each UTF-16 unit of a token may be a node of its own. 262,144 tokens of 16 make 2^22. */
+/** Limit for the UTF-16 units of all tokens; each may need a node. 262,144 tokens of 16 units need 2^22. */
 const MAX_UNITS = 1 << 23;
 
-/** No node, and no token. */
+/** No node, or no token. */
 export const NONE = -1;
 
 const ROOT = 0;
 
-/** Texts of tokens as a tree of UTF-16 units, in plain arrays: a vocabulary has up to millions of nodes. */
+/**
+ * A trie of token texts over UTF-16 units, in typed arrays, because a vocabulary has up to millions of nodes.
+ */
 export class TokenTrie {
   readonly #children: PairTable;
   readonly #tokens: Int32Array; // [nodes]
 
-  /** Of equal texts the last counts. Throws GgufError(GGUF_VOCAB) where they are too long together. */
+  /** The last of equal texts wins. Throws GgufError(GGUF_VOCAB) where the texts are too long in total. */
   constructor(tokens: Iterable<readonly [text: string, id: number]>) {
     const all = [...tokens];
     const units = all.reduce((sum, [text]) => sum + text.length, 0);
@@ -36,13 +38,13 @@ export class TokenTrie {
     }
   }
 
-  /** The node that a unit leads to, or NONE. */
+  /** Returns the node that a unit leads to, or NONE. */
   #child(node: number, unit: number): number {
     const slot = this.#children.find(node, unit);
     return slot < 0 ? NONE : this.#children.merged[slot];
   }
 
-  /** Hands on each token that stands in the text from `start` on, and where it ends; the shortest first. */
+  /** Calls `take` with each token at `start` and its end, shortest first. */
   tokensFrom(text: string, start: number, take: (token: number, end: number) => void): void {
     let node = ROOT;
     for (let i = start; i < text.length; i++) {

@@ -1,4 +1,4 @@
-/** The values of `tokenizer.ggml.token_type`. */
+/** Values of `tokenizer.ggml.token_type`. */
 export const TOKEN_TYPE = {
   UNDEFINED: 0,
   NORMAL: 1,
@@ -9,7 +9,7 @@ export const TOKEN_TYPE = {
   BYTE: 6,
 } as const;
 
-/** The texts of tokens of type BYTE, <0x00> to <0xFF>. */
+/** Texts of BYTE tokens, <0x00> to <0xFF>. */
 export const BYTE_TOKENS: readonly string[] = Array.from(
   { length: 256 },
   (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`,

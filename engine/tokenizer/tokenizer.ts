@@ -16,8 +16,8 @@ import type { Vocabulary } from "./vocabulary.ts";
 import { type Strips, stripsOf } from "./strips.ts";
 
 /**
- * The tokenizer that a GGUF file's metadata describes. Throws GgufError(GGUF_VOCAB or GGUF_HPARAM) where they are
- * incomplete, contradict themselves, or name a model or a pre-tokenizer that is not supported.
+ * Returns the tokenizer that a GGUF file's metadata describes. Throws GgufError(GGUF_VOCAB or GGUF_HPARAM)
+ * for incomplete or inconsistent tables, and for an unsupported model or pre-tokenizer.
  */
 export function createTokenizer(metadata: Metadata): Tokenizer {
   const parts = tokenizerParts(readVocabulary(metadata), metadata);
@@ -33,10 +33,10 @@ class GgufTokenizer implements Tokenizer {
   readonly endTokens: ReadonlySet<number>;
   readonly infill: InfillTokens | undefined;
   readonly #parts: Parts;
-  /** What is a token wherever it stands, and what is one only where control tokens are recognised. */
+  /** Tokens recognised in any text, and tokens recognised only on request. */
   readonly #userDefined: TokenFinder;
   readonly #special: TokenFinder;
-  /** UTF-16 units that a token can stand for: a byte-level one has a letter for each byte. */
+  /** The most UTF-16 units that one token can represent. Byte-level tokens have one character per byte. */
   readonly #longest: number;
 
   constructor(parts: Parts, private readonly strips: Strips) {
@@ -74,7 +74,7 @@ class GgufTokenizer implements Tokenizer {
       previous = undefined;
       if (part === "") continue;
       const plain = marked ? stripMarks(part) : part;
-      // No token stands for more than the longest: what is far too long is not even cut into pieces.
+      // A lower bound of the token count refuses far too long texts before they are split into pieces.
       const atLeast = tokens.length + Math.ceil(plain.length / this.#longest);
       if (atLeast > atMost) throw new TooManyTokens(atLeast);
       encoder.encode(blankFirst && first ? ` ${plain}` : plain, tokens, atMost);

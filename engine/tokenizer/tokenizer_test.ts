@@ -14,7 +14,7 @@ function bytesOf(text: string): number[] {
   return [...new TextEncoder().encode(text)];
 }
 
-Deno.test("byte-level BPE merges by rank and leaves what no merge covers as bytes", () => {
+Deno.test('"tokenizer: byte-level BPE merges by rank and keeps the rest as bytes"', () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: MERGES }));
   assertEquals(tokenizer.encode("hello hello"), [HELLO, BLANK_HELLO]);
   assertEquals(tokenizer.encode("hehe llé!"), [HE, HE, 32, LL, E_ACUTE, 33]);
@@ -23,12 +23,12 @@ Deno.test("byte-level BPE merges by rank and leaves what no merge covers as byte
   assertEquals(tokenizer.vocabSize, 262);
 });
 
-Deno.test("of merges that are listed twice the first counts", () => {
+Deno.test('"tokenizer: the first of duplicate merges counts"', () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: ["a b", "b c", "a b"] }));
   assertEquals(tokenizer.encode("abc"), [256, 99]);
 });
 
-Deno.test("a piece that is a token is taken whole where the pre-tokenizer says so", () => {
+Deno.test('"tokenizer: takes a whole piece as a token if the pre-tokenizer says so"', () => {
   const merges = ["a b", "c d"];
   const extra = [["abcd", NORMAL], ["xyz", CONTROL]] as const;
   const ids = (pre: string, text: string) =>
@@ -38,7 +38,7 @@ Deno.test("a piece that is a token is taken whole where the pre-tokenizer says s
   assertEquals(ids("llama-bpe", "xyz"), bytesOf("xyz"), "a control token came out of plain text");
 });
 
-Deno.test("a byte that the vocabulary lacks is left out", () => {
+Deno.test('"tokenizer: drops bytes that the vocabulary lacks"', () => {
   const metadata = tokenizerMetadata({
     "ggml.model": "gpt2",
     "ggml.tokens": ["a", "b", "ab"],
@@ -47,12 +47,12 @@ Deno.test("a byte that the vocabulary lacks is left out", () => {
   assertEquals(createTokenizer(metadata).encode("abxab"), [2, 2]);
 });
 
-Deno.test("lone surrogates are encoded as U+FFFD", () => {
+Deno.test('"tokenizer: encodes lone surrogates as U+FFFD"', () => {
   const tokenizer = createTokenizer(bpeMetadata({}));
   assertEquals(tokenizer.encode("a\ud800b"), [97, 0xef, 0xbf, 0xbd, 98]);
 });
 
-Deno.test("SentencePiece BPE merges by score, the leftmost of equals first", () => {
+Deno.test('"tokenizer: SentencePiece BPE merges by score, the leftmost among equals"', () => {
   const tokenizer = createTokenizer(
     spmMetadata({ "▁": -1, a: -1, b: -1, ab: -2, ba: -3, "▁a": -2, aba: -9 }),
   );
@@ -63,18 +63,18 @@ Deno.test("SentencePiece BPE merges by score, the leftmost of equals first", () 
   assertEquals(tokenizer.encode("b aa"), [blank, b, blankA, a]);
 });
 
-Deno.test("what is no piece falls back to bytes", () => {
+Deno.test('"tokenizer: encodes unknown characters as bytes"', () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0 }));
   assertEquals(tokenizer.encode("é中"), [259, ...bytesOf("é中").map((byte) => byte + 3)]);
   assertEquals(tokenizer.decode(tokenizer.encode("é中")), "é中");
 });
 
-Deno.test("a piece may be made of characters that are none", () => {
+Deno.test('"tokenizer: accepts pieces of characters that are not tokens themselves"', () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, xy: -1, xyz: -2 }));
   assertEquals(tokenizer.encode("xyzxyx"), [259, 261, 260, 0x78 + 3]);
 });
 
-Deno.test("without byte tokens the unknown token stands for each byte", () => {
+Deno.test('"tokenizer: uses the unknown token for each byte without byte tokens"', () => {
   const metadata = tokenizerMetadata({
     "ggml.model": "llama",
     "ggml.tokens": ["<unk>", "▁", "a"],
@@ -84,12 +84,12 @@ Deno.test("without byte tokens the unknown token stands for each byte", () => {
   assertEquals(createTokenizer(metadata).encode("aé"), [1, 2, 0, 0]);
 });
 
-Deno.test("pieces that span words are found", () => {
+Deno.test('"tokenizer: finds pieces that span words"', () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, a: 0, "a▁": -1, "a▁a": -2 }));
   assertEquals(tokenizer.encode("a a a"), [259, 261, 262]);
 });
 
-Deno.test("a blank stands before the text and after special tokens, unless the file says no", () => {
+Deno.test('"tokenizer: adds a blank before the text and after special tokens, unless the file says no"', () => {
   const pieces = { "▁": -1, a: -1 };
   const [blank, a] = [259, 260];
   const added = createTokenizer(spmMetadata(pieces));
@@ -100,7 +100,7 @@ Deno.test("a blank stands before the text and after special tokens, unless the f
   assertEquals(bare.decode(bare.encode(" a")), " a");
 });
 
-Deno.test("BOS and EOS are added as the file says, or as its kind of vocabulary does", () => {
+Deno.test('"tokenizer: adds BOS and EOS as the file says, or by the kind of vocabulary"', () => {
   const special: Record<string, MetadataValue> = { "ggml.bos_token_id": 1, "ggml.eos_token_id": 2 };
   const bpe = (values: Record<string, MetadataValue>) =>
     createTokenizer(bpeMetadata({ values: { ...special, ...values } })).encode("a", { addSpecial: true });
@@ -114,7 +114,7 @@ Deno.test("BOS and EOS are added as the file says, or as its kind of vocabulary 
   assertEquals(spm({ "ggml.add_bos_token": false, "ggml.add_eos_token": true }), [2]);
 });
 
-Deno.test("control tokens are recognised on request, user-defined ones always", () => {
+Deno.test('"tokenizer: recognises control tokens on request, and user-defined tokens always"', () => {
   const extra = [["<|im_end|>", CONTROL], ["<tool>", USER_DEFINED], ["<unused>", UNUSED]] as const;
   const tokenizer = createTokenizer(bpeMetadata({ extra: [...extra] }));
   const text = "a<|im_end|><tool><unused>";
@@ -123,7 +123,7 @@ Deno.test("control tokens are recognised on request, user-defined ones always", 
   assert(tokenizer.isControl(256) && !tokenizer.isControl(257) && !tokenizer.isControl(97));
 });
 
-Deno.test("a generation ends at EOS, at the ids that the file names, and at what is known by its text", () => {
+Deno.test('"tokenizer: a generation ends at EOS, at tokens that keys name, and at known texts"', () => {
   const ends = (texts: string[], values: Record<string, MetadataValue> = {}) => {
     const extra = texts.map((text) => [text, CONTROL] as const);
     return [...createTokenizer(bpeMetadata({ extra, values })).endTokens].sort((a, b) => a - b);
@@ -136,11 +136,11 @@ Deno.test("a generation ends at EOS, at the ids that the file names, and at what
     9,
   ]);
   assertEquals(ends(["<|fim_pad|>", "<|fim_prefix|>", "<|file_sep|>"]), [256, 258]);
-  assertEquals(ends(["<|end|>", "<|return|>", "<|call|>"]), [257, 258]); // <|end|> ends a message of several
+  assertEquals(ends(["<|end|>", "<|return|>", "<|call|>"]), [257, 258]); // <|end|> only ends a message
   assertEquals(ends(["</s>", "<|tool_response>"]), [257]);
 });
 
-Deno.test("tokens for gaps are those that the file names, by either key, or known by their texts", () => {
+Deno.test('"tokenizer: finds infill tokens by either key or by their texts"', () => {
   const infill = (texts: string[], values: Record<string, MetadataValue> = {}) => {
     const extra = texts.map((text) => [text, NORMAL] as const);
     return createTokenizer(bpeMetadata({ extra, values })).infill;
@@ -156,14 +156,14 @@ Deno.test("tokens for gaps are those that the file names, by either key, or know
   assertEquals([infill([]), infill(texts.slice(1))], [undefined, undefined]);
 });
 
-Deno.test("tokens that end a generation are control tokens, whatever their type", () => {
+Deno.test('"tokenizer: tokens that end a generation are control tokens, whatever their type"', () => {
   const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|eot_id|>", NORMAL]] }));
   assert(tokenizer.isControl(256));
   assertEquals(tokenizer.decode([97, 256]), "a");
 });
 
-Deno.test("a million equal characters take a moment in either model", () => {
-  // With a quadratic path this test would run for hours.
+Deno.test('"tokenizer: encodes a million equal characters fast in BPE and SentencePiece"', () => {
+  // A quadratic path would take hours here.
   const merges = ["a a", "aa aa", "aaaa aaaa"];
   const bpe = createTokenizer(bpeMetadata({ merges }));
   assertEquals(bpe.encode("a".repeat(1_000_000)).length, 125_000);
@@ -173,14 +173,14 @@ Deno.test("a million equal characters take a moment in either model", () => {
   assertEquals(spm.encode(" ".repeat(999_999)).length, 250_000);
 });
 
-Deno.test("what a piece became is the same the second time", () => {
+Deno.test('"tokenizer: a cached piece has the same tokens"', () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: MERGES }));
   const texts = Array.from({ length: 70_000 }, (_, i) => `w${i % 40_000}x`);
   for (const text of texts) assertEquals(tokenizer.encode(text).length, text.length);
   assertEquals(tokenizer.encode("hello"), tokenizer.encode("hello"));
 });
 
-Deno.test("a text of too many tokens is refused at the first token too many, or before it is cut into pieces", () => {
+Deno.test('"tokenizer: refuses a text with too many tokens, if possible before splitting it"', () => {
   const tokenizers = [
     createTokenizer(bpeMetadata({ merges: MERGES })),
     createTokenizer(spmMetadata({ "▁": 0, a: 0, b: 0, "a▁": -1 })),
@@ -199,7 +199,7 @@ Deno.test("a text of too many tokens is refused at the first token too many, or 
   }
 });
 
-/** Each with the words that its message must have. */
+/** Each with words that its message must contain. */
 const REFUSED: [what: string, values: Record<string, MetadataValue>, words: string[]][] = [
   ["another model", { "ggml.model": "rwkv" }, [
     "GGUF_VOCAB",
@@ -227,7 +227,7 @@ const REFUSED: [what: string, values: Record<string, MetadataValue>, words: stri
 ];
 
 for (const [what, values, words] of REFUSED) {
-  Deno.test(`a vocabulary with ${what} is refused with the key and what is allowed`, () => {
+  Deno.test(`tokenizer: refuses a vocabulary with ${what} and names the key and what is allowed`, () => {
     const good = { "ggml.model": "gpt2", "ggml.tokens": ["a", "b", "ab"], "ggml.merges": ["a b"] };
     createTokenizer(tokenizerMetadata(good));
     const error = assertThrows(() => createTokenizer(tokenizerMetadata({ ...good, ...values })), GgufError);
@@ -235,7 +235,7 @@ for (const [what, values, words] of REFUSED) {
   });
 }
 
-Deno.test("vocabularies that would take too long or too much memory are refused", () => {
+Deno.test('"tokenizer: refuses vocabularies that need too much time or memory"', () => {
   const long = Array.from({ length: 2100 }, (_, i) => String(i).padEnd(2040, "x"));
   const controls = bpeMetadata({ extra: long.map((text) => [text, CONTROL] as const) });
   assertThrows(() => createTokenizer(controls), GgufError, "at most 4194304");
@@ -243,7 +243,7 @@ Deno.test("vocabularies that would take too long or too much memory are refused"
   assertThrows(() => createTokenizer(pieces), GgufError, "at most 268435456");
 });
 
-Deno.test("merges and tokens that are missing are refused", () => {
+Deno.test('"tokenizer: refuses missing merges and tokens"', () => {
   const missing = (values: Record<string, MetadataValue>) =>
     assertThrows(() => createTokenizer(tokenizerMetadata(values)), GgufError).message;
   assert(missing({}).includes("tokenizer.ggml.model"));

@@ -1,17 +1,22 @@
-/** The tokenizer as the rest of the engine sees it. Token ids are indices into `tokenizer.ggml.tokens`. */
+/**
+ * The tokenizer's interface to the rest of the engine. Token ids are indices into `tokenizer.ggml.tokens`.
+ */
 
 export interface EncodeOptions {
-  /** Prepend BOS / append EOS as the file's `add_bos_token` / `add_eos_token` say. Default false. */
+  /** Add BOS and EOS as the file's `add_bos_token` and `add_eos_token` say. Default false. */
   addSpecial?: boolean;
-  /** Recognise control tokens such as `<|im_end|>` in the text. Default false: strangers' text stays text. */
+  /**
+   * Recognise control tokens, for example `<|im_end|>`, in the text. Default false: untrusted text stays
+   * text.
+   */
   parseSpecial?: boolean;
-  /** The text is a prompt with marks (literal_marks.ts): they are taken out once control tokens are found. */
+  /** The text is a prompt with marks (literal_marks.ts), which are removed after control tokens are found. */
   marked?: boolean;
-  /** Throw TooManyTokens where the text has more, without counting them all. */
+  /** Throw TooManyTokens where the text has more tokens. They are not all counted. */
   atMost?: number;
 }
 
-/** A text has more tokens than were asked for: `atLeast` of them. */
+/** Thrown where a text has too many tokens: at least `atLeast`. */
 export class TooManyTokens extends Error {
   override name = "TooManyTokens";
   constructor(readonly atLeast: number) {
@@ -20,28 +25,31 @@ export class TooManyTokens extends Error {
 }
 
 export interface DecodeOptions {
-  /** Give the text of control tokens too; else they are left out. */
+  /** Include the text of control tokens. Default false. */
   special?: boolean;
   /**
-   * The tokens go on where a prompt ended. Else they are a whole text, and a SentencePiece vocabulary's blank before
-   * the first word is left out.
+   * The tokens continue a prompt. By default they are a whole text, and a SentencePiece vocabulary's blank
+   * before the first word is removed.
    */
   continuation?: boolean;
 }
 
 export interface StreamDecoder {
-  /** The text that this token completes: never ends inside a character; invalid bytes become U+FFFD once. */
+  /**
+   * Returns the text that this token completes. It never ends inside a character; invalid bytes become U+FFFD
+   * once.
+   */
   push(token: number): string;
-  /** What is still held back, with U+FFFD for a character that was never completed. */
+  /** Returns the remaining text, with U+FFFD for an incomplete character. */
   end(): string;
 }
 
-/** Control tokens that stand between the parts of a prompt whose answer fills a gap. */
+/** Control tokens between the parts of a fill-in-the-middle prompt. */
 export interface InfillTokens {
   readonly prefix: number;
   readonly suffix: number;
   readonly middle: number;
-  /** Before the name of a repository, and before that of each of its files; undefined where the model knows none. */
+  /** Tokens before a repository's name and before each file's name; undefined where the model has none. */
   readonly repo: number | undefined;
   readonly file: number | undefined;
 }
@@ -50,30 +58,30 @@ export interface Tokenizer {
   readonly vocabSize: number;
   readonly bosToken: number | undefined;
   readonly eosToken: number | undefined;
-  /** What the file fills batches with, where it says. */
+  /** The file's padding token, if any. */
   readonly padToken: number | undefined;
-  /** What stands between two texts that are read together, and after them (SEP). */
+  /** The token between and after two texts that are read together (SEP). */
   readonly separatorToken: number | undefined;
-  /** Every token that ends a generation: EOS, end of turn, end of message. */
+  /** All tokens that end a generation: EOS, end of turn, end of message. */
   readonly endTokens: ReadonlySet<number>;
-  /** undefined where the vocabulary has none. */
+  /** undefined where the vocabulary has no infill tokens. */
   readonly infill: InfillTokens | undefined;
   encode(text: string, options?: EncodeOptions): number[];
-  /** Throws RangeError for what is no token id. */
+  /** Returns the text of the tokens. Throws RangeError for an invalid token id. */
   decode(tokens: Iterable<number>, options?: DecodeOptions): string;
-  /** The raw bytes that a token stands for (logprobs' `bytes`); empty for control tokens. */
+  /** Returns the raw bytes of a token (logprobs' `bytes`); empty for control tokens. */
   bytes(token: number): Uint8Array;
   isControl(token: number): boolean;
-  /** What it gives, put together, is what `decode` gives with the same options. */
+  /** Returns a streaming decoder. Its joined output equals `decode`'s with the same options. */
   streamDecoder(options?: DecodeOptions): StreamDecoder;
 }
 
-/** A text in which marks stand that are tokens where the vocabulary has them. No request's JSON can be one. */
+/** A text with marks that are tokens where the vocabulary has them. A request's JSON cannot contain one. */
 export class MarkedText {
   constructor(readonly pieces: readonly (string | { readonly mark: string })[]) {}
 }
 
-/** `written`, a MarkedText, stands in the place of the content. */
+/** If `written` is a MarkedText, it replaces the content. */
 export interface ChatMessage {
   role: string;
   content: string | null | { type: string; text?: string }[];
@@ -81,44 +89,44 @@ export interface ChatMessage {
 }
 
 export interface ChatTemplateOptions {
-  /** End with the head of the assistant's turn. Default true. */
+  /** End with the header of the assistant's turn. Default true. */
   addGenerationPrompt?: boolean;
   tools?: unknown[];
   /** Extra variables for the template (`chat_template_kwargs`), e.g. `enable_thinking`. */
   variables?: Record<string, unknown>;
   /** `encode` throws TooManyTokens where the prompt has more. */
   atMost?: number;
-  /** The prompt ends before the last place where this text stands; ChatTemplateError where it does not stand. */
+  /** End the prompt before the last occurrence of this text. ChatTemplateError if it does not occur. */
   endBefore?: string;
 }
 
-/** An invalid template, or one that cannot or will not render a conversation. */
+/** Thrown for an invalid template, and where a template fails or refuses to render a conversation. */
 export class ChatTemplateError extends Error {
   override name = "ChatTemplateError";
 }
 
 export interface ChatTemplate {
-  /** In Jinja, as in the model's file, or what stands in for a file without one. */
+  /** The Jinja template of the model's file, or the default for a file without one. */
   readonly source: string;
-  /** The variant for conversations with tools, where the file has one. */
+  /** The variant for conversations with tools, if any. */
   readonly toolSource?: string;
-  /** The prompt's text, for people to read. Throws ChatTemplateError with the template's reason. */
+  /** Returns the prompt's text for people to read. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
   /**
-   * The prompt's tokens: control tokens are those that the template writes, and what messages, tools and variables
-   * say stays text even where it spells one. BOS comes first where the file asks for it, once, whether or not the
-   * template writes it too; EOS is not added. Throws ChatTemplateError, and TooManyTokens.
+   * Returns the prompt's tokens. Only the template writes control tokens; messages, tools and variables stay
+   * text even if they spell one. BOS comes first and once where the file wants it, even if the template
+   * writes it too. EOS is not added. Throws ChatTemplateError and TooManyTokens.
    */
   encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
 }
 
-/** How a query and a document become the prompt of a model that ranks. */
+/** Builds the prompt of a ranking model from a query and a document. */
 export interface RankTemplate {
-  /** Throws TooManyTokens where the prompt has more than `atMost` tokens. */
+  /** Returns the prompt's tokens. Throws TooManyTokens where there are more than `atMost`. */
   encode(query: string, document: string, atMost?: number): number[];
 }
 
-/** Names that templates get from the program or from Jinja, never from a request. */
+/** Template names that the program or Jinja defines, never a request. */
 export const RESERVED_TEMPLATE_VARIABLES = [
   "messages",
   "tools",
@@ -141,7 +149,7 @@ export const RESERVED_TEMPLATE_VARIABLES = [
   "None",
 ] as const;
 
-/** Whether a request's variable may not have this name. */
+/** Whether a request's variables may not use this name. */
 export function isReservedVariable(name: string): boolean {
   return (RESERVED_TEMPLATE_VARIABLES as readonly string[]).includes(name);
 }

@@ -1,11 +1,11 @@
 /**
- * Character classes, as the pre-tokenizers' patterns use them, looked up by table: a regular expression would need
- * stack in proportion to the run that it matches, and a stranger's text may be one run of a million letters.
+ * Character classes for the pre-tokenizers' patterns, looked up by table. A regular expression needs stack in
+ * proportion to its match, and an untrusted text may be one run of a million letters.
  */
 
 export const LETTER = 1; // \p{L}
 export const NUMBER = 2; // \p{N}
-export const SPACE = 4; // \s, as Python and Rust define it: U+0085 is in, U+FEFF is not
+export const SPACE = 4; // \s in Python and Rust: with U+0085, without U+FEFF
 export const MARK = 8; // \p{M}
 export const PUNCTUATION = 16; // \p{P}
 export const SYMBOL = 32; // \p{S}
@@ -22,8 +22,8 @@ const CLASSES: readonly (readonly [RegExp, number])[] = [
 ];
 
 /**
- * Characters that Unicode assigned after 15.1, the version of llama.cpp's tables. They count as unassigned, so that
- * token ids do not depend on the runtime's Unicode version.
+ * Characters assigned after Unicode 15.1, the version of llama.cpp's tables. They count as unassigned, so
+ * that token ids do not depend on the runtime's Unicode version.
  */
 const ASSIGNED_LATER =
   /[\u0897\u1b4e\u1b4f\u1b7f\u1c89\u1c8a\u2427-\u2429\u31e4\u31e5\ua7cb-\ua7cd\ua7da-\ua7dc\u{105c0}-\u{105f3}\u{10d40}-\u{10d8f}\u{10ec2}-\u{10ec4}\u{10efc}\u{11380}-\u{113e2}\u{116d0}-\u{116e3}\u{11bc0}-\u{11bf9}\u{11f5a}\u{13460}-\u{143fa}\u{16100}-\u{16139}\u{16d40}-\u{16d79}\u{18cff}\u{1cc00}-\u{1ceb3}\u{1e5d0}-\u{1e5ff}\u{1f8b2}-\u{1f8bb}\u{1f8c0}\u{1f8c1}\u{1fa89}\u{1fa8f}\u{1fabe}\u{1fac6}\u{1fadc}\u{1fadf}\u{1fae9}\u{1fbcb}-\u{1fbef}]/u;
@@ -31,7 +31,7 @@ const ASSIGNED_LATER =
 const PAGE_BITS = 8;
 const PAGE_SIZE = 1 << PAGE_BITS;
 
-/** Filled page by page, as texts need them. */
+/** Filled page by page on demand. */
 const pages: (Uint8Array | undefined)[] = new Array(0x110000 >> PAGE_BITS).fill(undefined);
 
 function fillPage(page: number): Uint8Array {
@@ -46,41 +46,41 @@ function fillPage(page: number): Uint8Array {
   return pages[page] = classes;
 }
 
-/** The class flags of a code point; 0 for what is unassigned. */
+/** Returns the class flags of a code point; 0 if it is unassigned. */
 export function classOf(codePoint: number): number {
   const page = pages[codePoint >> PAGE_BITS] ?? fillPage(codePoint >> PAGE_BITS);
   return page[codePoint & (PAGE_SIZE - 1)];
 }
 
-/** UTF-16 units of the character at `index`. */
+/** Returns the UTF-16 units of the character at `index`. */
 export function widthAt(text: string, index: number): number {
   return (text.charCodeAt(index) & 0xfc00) === 0xd800 ? 2 : 1;
 }
 
-/** The class flags of the character at `index`; 0 at and past `end`. */
+/** Returns the class flags of the character at `index`; 0 at and past `end`. */
 export function classAt(text: string, index: number, end: number): number {
   return index < end ? classOf(text.codePointAt(index)!) : 0;
 }
 
-/** Where the run of characters that have one of `flags` ends. */
+/** Returns the end of the run of characters with any of `flags`. */
 export function runOf(flags: number, text: string, index: number, end: number): number {
   while (index < end && (classOf(text.codePointAt(index)!) & flags) !== 0) index += widthAt(text, index);
   return index;
 }
 
-/** Where the run of characters that have none of `flags` ends. */
+/** Returns the end of the run of characters with none of `flags`. */
 export function runWithout(flags: number, text: string, index: number, end: number): number {
   while (index < end && (classOf(text.codePointAt(index)!) & flags) === 0) index += widthAt(text, index);
   return index;
 }
 
-/** The small letter of a capital one, by Unicode's simple mapping; other characters as they are. */
+/** Returns the lower case of a letter by Unicode's simple mapping; other characters unchanged. */
 export function lowerOf(codePoint: number): number {
   if (classOf(codePoint) === 0) return codePoint;
   return String.fromCodePoint(codePoint).toLowerCase().codePointAt(0)!;
 }
 
-/** The character without its accents: the first of its canonical decomposition. */
+/** Returns the character without accents: the first of its canonical decomposition. */
 export function baseOf(codePoint: number): number {
   if (classOf(codePoint) === 0) return codePoint;
   return String.fromCodePoint(codePoint).normalize("NFD").codePointAt(0)!;

@@ -5,21 +5,21 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** What an unknown character costs beside the least likely token. */
+/** Cost of an unknown character on top of the least likely token. */
 const UNKNOWN_PENALTY = 10;
 
 const BLANK = 0x20;
 
 export interface UnigramRules {
-  /** What SentencePiece compiled of its normalisation; undefined where texts stay as they are. */
+  /** SentencePiece's compiled normalization; undefined where texts stay unchanged. */
   readonly characters: CharacterMap | undefined;
-  /** A blank is put before the first word. */
+  /** Add a blank before the first word. */
   readonly blankFirst: boolean;
-  /** Runs of blanks count as one, and those at the ends as none. */
+  /** Merge runs of blanks into one, and remove them at both ends. */
   readonly mergeBlanks: boolean;
 }
 
-/** Unigram, as SentencePiece does it: of all ways to cut the text into tokens the most likely one. */
+/** SentencePiece's Unigram: the most likely split of the text into tokens. */
 export class UnigramEncoder {
   readonly #trie: TokenTrie;
   readonly #scores: Float64Array; // [tokens]
@@ -42,13 +42,13 @@ export class UnigramEncoder {
     this.#unknownScore = Math.fround(least - UNKNOWN_PENALTY);
   }
 
-  /** Appends the tokens of a well-formed text without special tokens. */
+  /** Appends the tokens of well-formed text without special tokens. */
   encode(text: string, tokens: number[]): void {
     const normal = normalize(text, this.rules);
     const { found, starts } = this.#best(normal);
     const reversed: number[] = [];
     for (let end = normal.length; end > 0; end = starts[end]) {
-      // What is unknown side by side is one unknown token.
+      // Adjacent unknown characters become one unknown token.
       if (found[end] === this.#unknown && reversed.at(-1) === this.#unknown) continue;
       reversed.push(found[end]);
     }
@@ -57,7 +57,7 @@ export class UnigramEncoder {
     }
   }
 
-  /** The last token of the best way to each place, and where it starts. */
+  /** Returns, for each position, the last token of the best split up to it, and its start. */
   #best(text: string): { found: Int32Array; starts: Int32Array } {
     const sums = new Float64Array(text.length + 1).fill(-Number.MAX_VALUE);
     const found = new Int32Array(text.length + 1).fill(this.#unknown);
@@ -83,7 +83,7 @@ export class UnigramEncoder {
   }
 }
 
-/** The text with blank marks for blanks, after the character map has had its way. */
+/** Returns the text after the character map, with blank marks for blanks. */
 function normalize(text: string, { characters, blankFirst, mergeBlanks }: UnigramRules): string {
   const bytes = new TextEncoder().encode(text);
   const mark = new TextEncoder().encode(BLANK_MARK);
@@ -115,7 +115,7 @@ function normalize(text: string, { characters, blankFirst, mergeBlanks }: Unigra
   return normal.text();
 }
 
-/** Bytes that are appended one by one. */
+/** A growing list of bytes. */
 class ByteList {
   #bytes: Uint8Array<ArrayBuffer>;
   #length = 0;

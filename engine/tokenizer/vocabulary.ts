@@ -5,12 +5,12 @@ import { endTokens, infillTokens, overrideTypes } from "./special_tokens.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { InfillTokens } from "./types.ts";
 
-/** What a file says of its tokens, checked. */
+/** A file's tokens, validated. */
 export interface Vocabulary {
-  /** Texts by id; `<0x0A>` and the like where the type is BYTE, byte-encoded in vocabularies of the model gpt2. */
+  /** Texts by id: `<0x0A>` and similar for type BYTE, and byte-encoded in gpt2 vocabularies. */
   readonly tokens: readonly string[];
   readonly types: Uint8Array; // [tokens]
-  /** Ids by text; tokens of empty text are not in it. */
+  /** Ids by text, without tokens of empty text. */
   readonly ids: ReadonlyMap<string, number>;
   readonly bos: number | undefined;
   readonly eos: number | undefined;
@@ -21,15 +21,15 @@ export interface Vocabulary {
   readonly infill: InfillTokens | undefined;
 }
 
-/** Characters of all the tokens that are looked for in a text before it is encoded: each may cost a node of a trie. */
+/** Limit for the characters of all tokens that are searched before encoding: each may need a trie node. */
 const MAX_SPECIAL_LENGTH = 1 << 22;
 
-/** A refusal of the vocabulary, naming the key. */
+/** Returns an error about the vocabulary that names the key. */
 export function vocabError(key: string, detail: string): GgufError {
   return new GgufError("GGUF_VOCAB", detail, { field: `key "tokenizer.ggml.${key}"` });
 }
 
-/** What a file's tables mean to a tokenizer. Throws GgufError(GGUF_VOCAB) where they contradict themselves. */
+/** Returns the vocabulary of a file's tables. Throws GgufError(GGUF_VOCAB) where they are inconsistent. */
 export function createVocabulary(
   { tokens, ids, tokenTypes }: VocabularyTables,
   metadata: Metadata,
@@ -54,12 +54,12 @@ export function createVocabulary(
   };
 }
 
-/** The id under `tokenizer.ggml.NAME_token_id`; a fallback that is no token of the vocabulary is none. */
+/** Returns the id under `tokenizer.ggml.NAME_token_id`, or the fallback if the vocabulary has that token. */
 function readId(metadata: Metadata, name: string, count: number, fallback?: number): number | undefined {
   const key = `tokenizer.ggml.${name}_token_id`;
   if (!metadata.has(key)) return fallback !== undefined && fallback < count ? fallback : undefined;
   const id = metadata.getCount(key);
-  // Ids that a text model has no use for may be out of range in published files.
+  // Published files may have out-of-range ids for tokens that a text model does not use.
   return id < count ? id : undefined;
 }
 

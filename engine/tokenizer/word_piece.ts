@@ -5,14 +5,14 @@ import { TOKEN_TYPE } from "./token_types.ts";
 import { baseOf, classOf, CONTROL, lowerOf, MARK, PUNCTUATION, SPACE, SYMBOL } from "./unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** What BERT's normalizer does to a text. */
+/** BERT's text normalization. */
 export interface WordPieceRules {
   readonly lowercase: boolean;
-  /** Letters lose their accents, and combining marks go. */
+  /** Removes accents and combining marks. */
   readonly stripAccents: boolean;
 }
 
-/** Ideographs that are words of their own; the last of the first three extensions begins later, as in llama.cpp. */
+/** Ideographs that are separate words. One extension block begins later than in Unicode, as in llama.cpp. */
 const IDEOGRAPHS: readonly (readonly [first: number, last: number])[] = [
   [0x4e00, 0x9fff],
   [0x3400, 0x4dbf],
@@ -28,14 +28,16 @@ function isIdeograph(code: number): boolean {
   return code >= 0x3400 && IDEOGRAPHS.some(([first, last]) => first <= code && code <= last);
 }
 
-/** ASCII signs such as + and < stand alone, those of other blocks do not. */
+/**
+ * Whether a character is a separate word. ASCII symbols such as + and < are; symbols of other blocks are not.
+ */
 function standsAlone(code: number, flags: number): boolean {
   return (flags & PUNCTUATION) !== 0 || (code < 0x7f && (flags & SYMBOL) !== 0) || isIdeograph(code);
 }
 
 /**
- * WordPiece, as BERT introduced it, in GGUF's spelling: words begin with a blank mark instead of later pieces with ##.
- * A word is the longest tokens from its start on; one that is not made of tokens throughout is one unknown token.
+ * BERT's WordPiece in GGUF's spelling: the start of a word has a blank mark, instead of ## on later pieces. A
+ * word becomes the longest tokens from its start on. If that does not cover it, it becomes one unknown token.
  */
 export class WordPieceEncoder {
   readonly #trie: TokenTrie;
@@ -43,14 +45,17 @@ export class WordPieceEncoder {
   readonly #cache = new PieceCache();
 
   constructor(vocabulary: Vocabulary, private readonly rules: WordPieceRules) {
-    // Plain text never becomes a control token.
+    // Plain text must never become a control token.
     this.#trie = new TokenTrie(
       [...vocabulary.ids].filter(([, id]) => vocabulary.types[id] !== TOKEN_TYPE.CONTROL),
     );
     this.#unknown = Int32Array.from(vocabulary.unknown === undefined ? [] : [vocabulary.unknown]);
   }
 
-  /** Appends the tokens of a well-formed text without special tokens; leaves off past `atMost` tokens. */
+  /**
+   * Appends the tokens of well-formed text without special tokens. May stop once there are more than `atMost`
+   * tokens.
+   */
   encode(text: string, tokens: number[], atMost: number): void {
     for (const word of words(text, this.rules)) {
       let found = this.#cache.get(word);
@@ -77,7 +82,10 @@ export class WordPieceEncoder {
   }
 }
 
-/** Runs of what is neither white space nor a character that stands alone; controls and U+FFFD are left out. */
+/**
+ * Yields words: runs of other characters than white space, and characters that are separate words. Control
+ * characters and U+FFFD are dropped.
+ */
 function* words(text: string, { lowercase, stripAccents }: WordPieceRules): Generator<string> {
   let word = "";
   for (const character of text) {
