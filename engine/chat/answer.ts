@@ -1,23 +1,26 @@
 import type { ChatPart } from "./types.ts";
 
-/** Parts of an answer as a reader finds them. Blanks around thinking and calls are no part of the texts. */
+/** Collects the parts of an answer as a reader finds them. Blanks around thinking and calls are dropped. */
 export class Answer {
-  /** Whether what comes next is thinking. */
+  /** Whether the next text is thinking. */
   thinking = false;
   #parts: ChatPart[] = [];
   #calls = 0;
-  /** Blanks that belong to the text only if more of it follows. */
+  /** Blanks that count only if more text follows. */
   #held = "";
-  /** Whether the blanks before the next text are no part of it. */
+  /** Whether blanks before the next text are dropped. */
   #atStart = false;
   readonly #trims: boolean;
 
-  /** `trims`: blanks between the content and calls are no part of it. Else it is handed on as it is, up to the first call. */
+  /**
+   * With `trims`, blanks between content and calls are dropped. Without it, content is passed on unchanged up
+   * to the first call.
+   */
   constructor(trims: boolean) {
     this.#trims = trims;
   }
 
-  /** What has been found since the last time. */
+  /** Returns the parts found since the last call. */
   take(): ChatPart[] {
     const parts = this.#parts;
     this.#parts = [];
@@ -43,7 +46,7 @@ export class Answer {
     else this.#add("content", text);
   }
 
-  /** Begins a call; its index is what `args` wants. */
+  /** Begins a call. Returns its index, for `args`. */
   call(name: string): number {
     this.#drop();
     const index = this.#calls++;
@@ -51,7 +54,7 @@ export class Answer {
     return index;
   }
 
-  /** A piece of a call's arguments as JSON. */
+  /** Adds a piece of a call's arguments as JSON. */
   args(index: number, text: string): void {
     if (text === "") return;
     const last = this.#parts.at(-1);
@@ -60,13 +63,13 @@ export class Answer {
     } else this.#parts.push({ type: "arguments", index, text });
   }
 
-  /** Nothing more comes: what was held back is text after all. */
+  /** Ends the answer. Blanks that were held back count as text. */
   end(): void {
     if (!this.thinking && this.#held !== "") this.#add("content", this.#held);
     this.#held = "";
   }
 
-  /** Hands on all but the blanks at the end, and at the start where these do not count. */
+  /** Passes on the text without blanks at its end, and at its start where these are dropped. */
   #trimmed(type: "reasoning" | "content", text: string): void {
     const start = this.#atStart ? text.length - trimStart(text).length : 0;
     if (start === text.length) return;
@@ -104,7 +107,7 @@ function trimStart(text: string): string {
 const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const ID_LETTERS = 24;
 
-/** `call_` and 24 letters drawn at random: no two are ever the same. */
+/** Returns `call_` and 24 random letters, unique in practice. */
 export function newCallId(): string {
   const draws = crypto.getRandomValues(new Uint32Array(ID_LETTERS));
   return "call_" + Array.from(draws, (draw) => LETTERS[draw % LETTERS.length]).join("");

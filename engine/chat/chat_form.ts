@@ -12,7 +12,7 @@ import { contentGrammar, findThinking, readThinking, type Thinking, thinkingGram
 import { type CheckedTool, checkTool } from "./tools.ts";
 import type { ChatForm, ChatPlan, ChatRequest, ThinkingBounds } from "./types.ts";
 
-/** How the model of this template thinks and calls tools. */
+/** Returns how the model of this template thinks and calls tools. */
 export function createChatForm(template: ChatTemplate, tokenizer: Tokenizer): ChatForm {
   return new TemplateChatForm(template, tokenizer);
 }
@@ -20,7 +20,7 @@ export function createChatForm(template: ChatTemplate, tokenizer: Tokenizer): Ch
 class TemplateChatForm implements ChatForm {
   readonly toolFormat: string;
   readonly markers: ReadonlySet<number>;
-  /** The template, and its variant for tools. */
+  /** Sources of the template and of its variant for tools. */
   readonly #source: string;
   readonly #marks: Marks;
   readonly #syntax: CallSyntax;
@@ -95,7 +95,7 @@ class TemplateChatForm implements ChatForm {
     };
   }
 
-  /** Nothing where the mark at a head's end is no token: nobody could tell a head from a text. */
+  /** Returns no heads where the mark that ends a head is not a token: then heads look like text. */
   #heads({ heads }: NonNullable<CallSyntax["whole"]>, { continues }: Prompt): Pick<ThinkingBounds, "heads"> {
     const end = heads.end.token;
     if (end === undefined) return {};
@@ -103,7 +103,7 @@ class TemplateChatForm implements ChatForm {
     return { heads: { open: continues === undefined, begin, end } };
   }
 
-  /** Thinking, if there may be any, then content in its form or calls. */
+  /** Returns the grammar of optional thinking, then constrained content or calls. */
   #constraint({ constraint }: ChatRequest, tools: ChosenTools, prompt: Prompt): Constraint | undefined {
     const { callable, required, many } = tools;
     if (callable.length === 0 && !constraint) return undefined;
@@ -130,7 +130,7 @@ class TemplateChatForm implements ChatForm {
   ): Reading {
     if (this.#syntax.whole) return yield* this.#syntax.whole.read(input, answer, prompt.continues);
     const formed = constraint !== undefined;
-    // An end without a beginning is no text, but where the content has a form it can only be some.
+    // An unmatched end mark is dropped, except in constrained content, where it must be text.
     const strays = this.#thinking && !formed ? [this.#thinking.end] : [];
     if (this.#thinking) {
       const open = prompt.thinking === "open";
@@ -146,21 +146,24 @@ class TemplateChatForm implements ChatForm {
   }
 }
 
-/** Whether blanks before the content mean nothing: a text of another form than JSON is taken as it is. */
+/** Whether blanks before the content are dropped. Content with a constraint other than JSON keeps them. */
 function dropsBlanks(constraint: Constraint | undefined): boolean {
   return !constraint || constraint.kind === "json_schema";
 }
 
 interface ChosenTools {
-  /** Those that the prompt tells of. */
+  /** Tools described in the prompt. */
   readonly offered: readonly CheckedTool[];
-  /** Those that the answer may call. */
+  /** Tools that the answer may call. */
   readonly callable: readonly CheckedTool[];
   readonly required: boolean;
   readonly many: boolean;
 }
 
-/** Throws ChatTemplateError for a choice that the tools do not allow, ConstraintError for schemas of no arguments. */
+/**
+ * Returns the tools to offer and to allow. Throws ChatTemplateError for a choice that the tools do not allow,
+ * ConstraintError for parameters that are not an object schema.
+ */
 function chooseTools(
   { tools = [], toolChoice = "auto", parallelToolCalls = true }: ChatRequest,
 ): ChosenTools {

@@ -16,7 +16,7 @@ const thinker = () => testModel({ template: THINKING, control: TURNS, userDefine
 const call = (args: string, name = "get_weather") =>
   `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
 
-Deno.test("thinking, text and calls are parted", () => {
+Deno.test("chat form: separates thinking, content and calls", () => {
   const model = thinker();
   assertEquals(model.form.toolFormat, "hermes");
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
@@ -31,7 +31,7 @@ Deno.test("thinking, text and calls are parted", () => {
   });
 });
 
-Deno.test("marks that are no tokens are found in the text", () => {
+Deno.test("chat form: finds marks in the text that are not tokens", () => {
   const model = testModel({ template: THINKING });
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
   assertEquals(plan.markers.size, 0);
@@ -47,7 +47,7 @@ Deno.test("marks that are no tokens are found in the text", () => {
   });
 });
 
-Deno.test("characters of two units, of which the second stands for a marker elsewhere, are text", () => {
+Deno.test("chat form: reads surrogate pairs as text, even if half of one equals a marker's sign", () => {
   const model = thinker();
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
   const pairs = Array.from({ length: 8 }, (_, sign) => String.fromCodePoint(0x1f400 + sign, 0x20000 + sign));
@@ -60,7 +60,7 @@ Deno.test("characters of two units, of which the second stands for a marker else
   });
 });
 
-Deno.test("marks without a meaning where they stand are text in what has a form, and left out of free text", () => {
+Deno.test("chat form: misplaced marks are text in constrained content and dropped from free text", () => {
   const model = thinker();
   const constraint = { kind: "json_schema", schema: { type: "string" } } as const;
   const formed = model.form.plan({ messages: USER, tools: [WEATHER], constraint });
@@ -73,7 +73,7 @@ Deno.test("marks without a meaning where they stand are text in what has a form,
   assertEquals(called.calls[0].arguments, '{"city": "<think></tool_call>"}');
 });
 
-Deno.test("an answer that stops anywhere gives what it has", () => {
+Deno.test("chat form: returns the parts of an answer that stops anywhere", () => {
   const model = thinker();
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
   const reasoning = readEveryWay(model, plan, "<think>half a");
@@ -83,7 +83,7 @@ Deno.test("an answer that stops anywhere gives what it has", () => {
   assertEquals(readEveryWay(model, plan, "text \n").content, "text \n");
 });
 
-Deno.test("calls have ids of 24 letters, each its own", () => {
+Deno.test("chat form: gives each call a unique id of 24 letters", () => {
   const model = thinker();
   const plan = model.form.plan({ messages: USER, tools: [WEATHER] });
   const tokens = model.tokenizer.encode(call("{}").repeat(3), { parseSpecial: true });
@@ -96,7 +96,7 @@ Deno.test("calls have ids of 24 letters, each its own", () => {
   assertEquals(new Set(ids).size, 3);
 });
 
-Deno.test("no thinking, where it is asked for, is said to the template and kept by the grammar", () => {
+Deno.test("chat form: disabling thinking reaches the template and the grammar", () => {
   const model = thinker();
   const constraint = { kind: "json_schema", schema: { type: "object" } } as const;
   const plan = model.form.plan({ messages: USER, constraint, effort: false });
@@ -105,7 +105,7 @@ Deno.test("no thinking, where it is asked for, is said to the template and kept 
   assertMatch(model.tokenizer.decode(plan.prompt, { special: true }), /assistant\n<think>\n\n<\/think>\n\n$/);
 });
 
-Deno.test("a thought that the prompt begins is read from the first token on, and ended at once where none is wanted", () => {
+Deno.test("chat form: reads a thought that the prompt opens, and closes it at once when thinking is disabled", () => {
   const model = testModel({
     template: CHATML.replace("assistant\n", "assistant\n<think>\n"),
     control: TURNS,
@@ -119,12 +119,12 @@ Deno.test("a thought that the prompt begins is read from the first token on, and
   assertEquals(readEveryWay(model, without, "yes").content, "yes");
 });
 
-Deno.test("a user's marks open no thought", () => {
+Deno.test("chat form: a user's marks open no thought", () => {
   const model = thinker();
   assertEquals(model.form.plan({ messages: [{ role: "user", content: "<think>" }] }).thinking?.open, false);
 });
 
-Deno.test("templates that know no tools get them in the system message", () => {
+Deno.test("chat form: puts tools into the system message for templates without tools", () => {
   const model = testModel({ template: CHATML, control: TURNS });
   assertEquals(model.form.toolFormat, "general");
   const messages = [
@@ -149,7 +149,7 @@ Deno.test("templates that know no tools get them in the system message", () => {
   );
 });
 
-Deno.test("tools that are not to be called are not shown, and their marks are text", () => {
+Deno.test("chat form: hides tools that may not be called, and reads their marks as text", () => {
   const model = thinker();
   const plan = model.form.plan({ messages: USER, tools: [WEATHER], toolChoice: "none" });
   assertEquals(plan.constraint, undefined);
@@ -157,7 +157,7 @@ Deno.test("tools that are not to be called are not shown, and their marks are te
   assertEquals(readEveryWay(model, plan, call("{}")).calls, []);
 });
 
-Deno.test("choices that no tool allows and parameters that are no object are refused", () => {
+Deno.test("chat form: refuses choices without a matching tool and parameters that are not an object", () => {
   const { form } = thinker();
   const plan = (tools: typeof WEATHER[], toolChoice?: "required" | { name: string }) => () =>
     form.plan({ messages: USER, tools, toolChoice });
@@ -170,7 +170,7 @@ Deno.test("choices that no tool allows and parameters that are no object are ref
   );
 });
 
-Deno.test("values that stand as text may be Python's", () => {
+Deno.test("chat form: accepts Python's spelling of values outside JSON", () => {
   const schema = {
     flag: { type: "boolean" },
     list: { type: "array" },
@@ -194,7 +194,7 @@ Deno.test("values that stand as text may be Python's", () => {
 
 const GLM = "{# <tool_call>f<arg_key>p</arg_key><arg_value>v</arg_value> #}";
 
-Deno.test("between tags a text is what stands there, and any other value JSON, in which tags may stand", () => {
+Deno.test("chat form: reads text between tags unchanged and other values as JSON, which may contain tags", () => {
   const properties = {
     text: { type: "string" },
     unit: { enum: ["C", "F"] },
@@ -224,7 +224,7 @@ Deno.test("between tags a text is what stands there, and any other value JSON, i
   assertEquals(read(argument("text", "1") + argument("some", "one")), { text: "1", some: "one" });
 });
 
-Deno.test("a parameter whose name has what ends names is refused", () => {
+Deno.test("chat form: refuses a parameter name that contains the end of names", () => {
   const { form } = testModel({ template: GLM });
   for (const name of ["a</arg_key>", ""]) {
     const parameters = { type: "object", properties: { [name]: { type: "string" } } };

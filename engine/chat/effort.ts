@@ -1,13 +1,13 @@
 import type { ChatRequest } from "./types.ts";
 
-/** What a template takes to think more, less or not at all. */
+/** Template variables that control how much the model thinks. */
 
 type Variables = Record<string, unknown>;
 
 /** Words that every template with efforts knows. */
 const NEAREST: Readonly<Record<string, string>> = { minimal: "low", xhigh: "high", max: "high" };
 
-/** Variables of the template for how much is thought; what the request says nothing of is left to the template. */
+/** Returns the template's variables for effort. A setting that the request lacks is left to the template. */
 export function effortVariables(
   source: string,
   { effort, thinkingBudget = Infinity }: Pick<ChatRequest, "effort" | "thinkingBudget">,
@@ -20,14 +20,14 @@ export function effortVariables(
   const thinks = effort !== false && effort !== "none";
   const variables = budget;
   if (/\benable_thinking\b/.test(source)) variables.enable_thinking = thinks;
-  // A variable of that name, not a message's field.
+  // Matches a variable of that name, but not a message's field.
   if (/(?<![.\w'"[])thinking\b(?!['"\w])/.test(source)) variables.thinking = thinks;
   if (!thinks && takesBudget) variables.thinking_budget = 0;
   if (/\breasoning_effort\b/.test(source)) variables.reasoning_effort = effortWord(source, effort);
   return variables;
 }
 
-/** The word that the template knows for it. */
+/** Returns the template's word for the effort. */
 function effortWord(source: string, effort: false | string): string {
   const word = effort === false ? "none" : effort;
   if (source.includes(`"${word}"`) || source.includes(`'${word}'`)) return word;

@@ -1,7 +1,7 @@
 import { type ChatMessage, MarkedText } from "../tokenizer/types.ts";
 import type { Thinking } from "./thinking.ts";
 
-/** Earlier thinking, which requests carry in `reasoning_content`, as the template wants it. */
+/** Moves earlier thinking from `reasoning_content` to where the template reads it. */
 export function withReasoning(
   messages: readonly ChatMessage[],
   source: string,
@@ -23,7 +23,7 @@ export function withReasoning(
 
 const REASONING_FIELDS = ["reasoning_content", "thinking", "reasoning", "tool_plan"] as const;
 
-/** The field of a message in which the template looks for thinking; "content" where it has none of its own. */
+/** Returns the message field from which the template reads thinking; "content" where it has none. */
 function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "content" {
   for (const field of REASONING_FIELDS) {
     const read = new RegExp(
@@ -34,7 +34,10 @@ function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "cont
   return "content";
 }
 
-/** A message for each call, and what it gave behind it, for templates that show no second call of a message. */
+/**
+ * Splits each message with several calls into one message per call, followed by its result, for templates
+ * that show only one call.
+ */
 export function callsApart(messages: readonly ChatMessage[]): ChatMessage[] {
   const apart: ChatMessage[] = [];
   for (let at = 0; at < messages.length; at++) {
@@ -60,7 +63,7 @@ export interface MadeCall {
   readonly function?: { readonly name?: unknown; readonly arguments?: unknown };
 }
 
-/** Calls as text behind the contents, between marks, for templates that leave calls out. */
+/** Appends calls to the content as text between marks, for templates that show no calls. */
 export function callsAsText(
   messages: readonly ChatMessage[],
   begin: string,
@@ -70,7 +73,7 @@ export function callsAsText(
   return callsWritten(messages, (calls) => [{ mark: begin }, write(calls), { mark: end }]);
 }
 
-/** Calls as text and marks behind the contents. */
+/** Appends calls to the content as text and marks. */
 export function callsWritten(
   messages: readonly ChatMessage[],
   write: (calls: readonly MadeCall[]) => MarkedText["pieces"],
@@ -81,17 +84,17 @@ export function callsWritten(
   });
 }
 
-/** A call as JSON, as models write it. */
+/** Returns a call as JSON in the models' spelling. */
 export function callAsJson(call: MadeCall): string {
   return `{"name": ${JSON.stringify(String(call.function?.name))}, "arguments": ${argumentsOf(call)}}`;
 }
 
-/** A call's arguments as JSON. */
+/** Returns a call's arguments as JSON. */
 export function argumentsOf({ function: { arguments: given } = {} }: MadeCall): string {
   return typeof given === "string" ? given : JSON.stringify(given ?? {});
 }
 
-/** What a message says; empty where it says nothing. */
+/** Returns a message's text; "" where it has none. */
 export function textOf({ content }: ChatMessage): string {
   return Array.isArray(content) ? content.map(({ text }) => text ?? "").join("\n") : content ?? "";
 }

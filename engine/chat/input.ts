@@ -1,6 +1,6 @@
 import type { Mark, Marks } from "./marks.ts";
 
-/** A piece of a reader: it yields where it cannot go on without more input. */
+/** A step of a reader. It yields when it needs more input. */
 export type Reading<T = void> = Generator<undefined, T, undefined>;
 
 const SURROGATE = /[\ud800-\udfff]/;
@@ -8,8 +8,8 @@ const FIRST_HALF = /[\ud800-\udbff]/;
 const BLANK = /[^ \n\r\t]/;
 
 /**
- * What of an answer has come and is not read yet. What its methods give does not depend on the cuts in which the answer comes:
- * each waits where more input could change it.
+ * The unread input of an answer. Results do not depend on how the answer is split: each method waits while
+ * more input could change its result.
  */
 export class Input {
   #text = "";
@@ -21,12 +21,15 @@ export class Input {
     this.#text += text;
   }
 
-  /** Nothing more comes. */
+  /** Marks the end of the input. */
   end(): void {
     this.#ended = true;
   }
 
-  /** Hands on the text before the first of the marks, which is taken; undefined where the answer ends without one. */
+  /**
+   * Passes on the text before the first of the marks, and consumes the mark. Returns undefined where the
+   * answer ends first.
+   */
   *until(marks: readonly Mark[], emit: (text: string) => void): Reading<Mark | undefined> {
     for (;;) {
       const found = this.#first(marks);
@@ -41,7 +44,7 @@ export class Input {
     }
   }
 
-  /** Takes blanks and line breaks. */
+  /** Consumes and returns blanks and line breaks. */
   *blank(): Reading<string> {
     let blank = "";
     for (;;) {
@@ -52,13 +55,13 @@ export class Input {
     }
   }
 
-  /** Takes one of the marks if it comes next. */
+  /** Consumes one of the marks if it comes next. */
   *mark(marks: readonly Mark[]): Reading<Mark | undefined> {
     const sign = yield* this.accept(marks.map(({ sign }) => sign));
     return marks.find((mark) => mark.sign === sign);
   }
 
-  /** Takes one of the texts, none of which begins another, if it comes next. */
+  /** Consumes one of the texts if it comes next. None may be a prefix of another. */
   *accept(texts: readonly string[]): Reading<string | undefined> {
     for (;;) {
       const found = texts.find((text) => this.#text.startsWith(text));
@@ -71,12 +74,12 @@ export class Input {
     }
   }
 
-  /** Takes the text if it comes next, or as much of it as the answer has before it ends. */
+  /** Consumes the text if it comes next, or a prefix of it at the end of the answer. */
   *skip(text: string): Reading {
     if (!(yield* this.accept([text])) && this.#ended && text.startsWith(this.#text)) this.#text = "";
   }
 
-  /** Takes the longest text that the pattern's characters make up. */
+  /** Consumes the longest run of characters that match the pattern. */
   *characters(pattern: RegExp): Reading<string> {
     let taken = "";
     for (;;) {
@@ -88,26 +91,26 @@ export class Input {
     }
   }
 
-  /** The next unit, which is not taken; empty at the end. */
+  /** Returns the next UTF-16 unit without consuming it; "" at the end. */
   *peek(): Reading<string> {
     while (this.#text === "" && !this.#ended) yield;
     return this.#text.slice(0, 1);
   }
 
-  /** Takes the next character; empty at the end. */
+  /** Consumes the next character; "" at the end. */
   *next(): Reading<string> {
     const unit = yield* this.peek();
     const code = unit === "" ? undefined : this.#text.codePointAt(0);
     return this.#take(code !== undefined && code > 0xffff ? 2 : unit.length);
   }
 
-  /** Whether the text comes next; it is not taken. */
+  /** Whether the text comes next. Consumes nothing. */
   *startsWith(text: string): Reading<boolean> {
     while (this.#text.length < text.length && text.startsWith(this.#text) && !this.#ended) yield;
     return this.#text.startsWith(text);
   }
 
-  /** Hands on one JSON value as it is written; false where it does not end. */
+  /** Passes on one JSON value as written. Returns false where it does not end. */
   *json(emit: (text: string) => void): Reading<boolean> {
     const scan = new JsonScan();
     for (;;) {
@@ -122,7 +125,7 @@ export class Input {
     }
   }
 
-  /** Takes a JSON string; undefined where there is none. */
+  /** Consumes a JSON string; undefined where there is none. */
   *string(): Reading<string | undefined> {
     if ((yield* this.peek()) !== '"') return undefined;
     let json = "";
@@ -145,12 +148,12 @@ export class Input {
 
   #find(sign: string): number {
     let at = this.#text.indexOf(sign);
-    // The second half of a character beyond the first plane is no mark, though it is the same unit.
+    // The second half of a surrogate pair is not a mark, though it is the same unit.
     while (at > 0 && FIRST_HALF.test(this.#text[at - 1])) at = this.#text.indexOf(sign, at + 1);
     return at;
   }
 
-  /** How much of the end may be the beginning of a mark. */
+  /** Returns the length of the longest suffix that may be the start of a mark. */
   #undecided(marks: readonly Mark[]): number {
     let most = 0;
     for (const { sign } of marks) {
@@ -172,7 +175,7 @@ export class Input {
   }
 }
 
-/** Finds where a JSON value ends, without judging what is inside. */
+/** Finds the end of a JSON value without validating it. */
 class JsonScan {
   state: "inside" | "complete" | "broken" = "inside";
   quoted = false;
@@ -188,7 +191,7 @@ class JsonScan {
       else if (unit === '"') this.#close();
       return true;
     }
-    if (SURROGATE.test(unit)) return this.#stop(); // a mark; no text has these outside strings
+    if (SURROGATE.test(unit)) return this.#stop(); // a mark: JSON has none outside strings
     if (unit === '"' && !(this.#begun && this.#depth === 0)) {
       this.#begun = this.quoted = true;
       return true;
@@ -210,7 +213,7 @@ class JsonScan {
     return true;
   }
 
-  /** Whether what was taken is whole if nothing follows: a number or a word. */
+  /** Whether the input so far is a complete value if nothing follows: a number or a word. */
   get endsHere(): boolean {
     return this.#begun && this.#depth === 0 && !this.quoted;
   }
@@ -226,7 +229,7 @@ class JsonScan {
   }
 }
 
-/** Whether the text is the beginning of a JSON value, up to some place in a string. */
+/** Whether the text is the start of a JSON value that ends inside a string. */
 export function endsInString(text: string): boolean {
   const scan = new JsonScan();
   return [...text.trimStart()].every((unit) => scan.state === "inside" && scan.take(unit)) && scan.quoted;

@@ -1,36 +1,41 @@
 import type { Tokenizer } from "../tokenizer/types.ts";
 
-/** A piece of an answer that is no text: `<think>`, `[TOOL_CALLS]`. One token where the vocabulary has it, else its text. */
+/**
+ * A special piece of an answer, for example `<think>` or `[TOOL_CALLS]`. It is one token where the vocabulary
+ * has it, else text.
+ */
 export interface Mark {
   readonly text: string;
   readonly token: number | undefined;
-  /** How it stands in a reader's input: a unit that no text has where it is a token, else its text. */
+  /**
+   * The mark in a reader's input: a UTF-16 unit that text never has if the mark is a token, else its text.
+   */
   readonly sign: string;
 }
 
-/** A mark that is text in every vocabulary. */
+/** Returns a mark that is never a token. */
 export function textMark(text: string): Mark {
   return { text, token: undefined, sign: text };
 }
 
-/** Lone surrogates stand for marker tokens: no decoded text has them, but as second halves of pairs. */
+/** Lone surrogates represent marker tokens. Decoded text has them only as second halves of pairs. */
 const FIRST_SIGN = 0xdc00;
 const MOST_SIGNS = 0x400;
 const SIGN = /\p{Surrogate}/gu;
 
-/** The marks of one model. */
+/** All marks of a model. */
 export class Marks {
   readonly #tokenizer: Tokenizer;
   readonly #byText = new Map<string, Mark>();
   readonly #signs = new Map<number, string>();
-  /** What the token of each sign is where it turns up as text. */
+  /** Text of each sign's token, for places where the token is plain text. */
   readonly #texts = new Map<string, string>();
 
   constructor(tokenizer: Tokenizer) {
     this.#tokenizer = tokenizer;
   }
 
-  /** The mark that is written so. */
+  /** Returns the mark with this text. */
   mark(text: string): Mark {
     const known = this.#byText.get(text);
     if (known) return known;
@@ -41,22 +46,22 @@ export class Marks {
     return mark;
   }
 
-  /** Whether the vocabulary has it as one token. */
+  /** Whether the vocabulary has the text as one token. */
   isToken(text: string): boolean {
     return this.mark(text).token !== undefined;
   }
 
-  /** The tokens of a text that templates write, with control tokens. */
+  /** Returns the tokens of text that templates write, control tokens included. */
   encode(text: string): number[] {
     return this.#tokenizer.encode(text, { parseSpecial: true });
   }
 
-  /** How a marker token stands in a reader's input; undefined for any other token. */
+  /** Returns a marker token's sign in a reader's input; undefined for any other token. */
   sign(token: number): string | undefined {
     return this.#signs.get(token);
   }
 
-  /** A reader's input as text: a marker that has a meaning elsewhere only is the text that it shows. */
+  /** Returns a reader's input as text. Markers without a meaning at this place become their text. */
   plain(input: string): string {
     return input.isWellFormed() ? input : input.replaceAll(SIGN, (sign) => this.#texts.get(sign) ?? "");
   }

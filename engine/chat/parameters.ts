@@ -1,7 +1,7 @@
 import { ConstraintError } from "../grammar/types.ts";
 import type { CheckedTool } from "./tools.ts";
 
-/** A tool's parameters one by one, for formats that do not write arguments as one JSON object. */
+/** A tool's single parameters, for formats that do not write arguments as one JSON object. */
 
 type Schema = Readonly<Record<string, unknown>>;
 
@@ -11,7 +11,7 @@ export interface Parameter {
   readonly value: Value;
 }
 
-/** What a value may be, as far as formats have ways of their own to write it; the rest is written as JSON. */
+/** Kinds of values for which formats have their own spelling. Other values are written as JSON. */
 export type Value =
   | { readonly kind: "text" }
   /** One of these texts. */
@@ -21,13 +21,16 @@ export type Value =
   | { readonly kind: "object"; readonly properties: readonly Parameter[]; readonly schema: unknown }
   | { readonly kind: "json"; readonly schema: unknown };
 
-/** Keywords that say nothing about which values are valid. */
+/** Keywords that do not restrict values. */
 const NOTES = ["title", "description", "default", "examples", "deprecated", "readOnly", "$comment"];
-/** Keywords of parameters that a list of them does justice to. */
+/** Keywords of an object schema that a list of parameters fully represents. */
 const OBJECT = ["type", "properties", "required", "additionalProperties"];
 const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "unevaluatedProperties"];
 
-/** Throws ConstraintError for a schema that is more than a list of parameters. */
+/**
+ * Returns a tool's parameters. Throws ConstraintError for a schema that a list of parameters cannot
+ * represent.
+ */
 export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
   const schema = followed(parameters);
   const more = Object.keys(schema).find((key) => !ROOT.includes(key) && !NOTES.includes(key));
@@ -40,7 +43,7 @@ export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
   return propertiesOf(schema, (part) => within(parameters, part));
 }
 
-/** For a parameter whose name has what ends names in the format. */
+/** Returns an error for a parameter name that contains the format's end of names. */
 export function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
   return new ConstraintError(
     `Cannot use the tool ${
@@ -50,7 +53,7 @@ export function cannotName(tool: CheckedTool, parameter: string): ConstraintErro
   );
 }
 
-/** Generators like to say all of a schema in `definitions`, and refer to that. */
+/** Follows references at the root: generators often put the whole schema into `definitions`. */
 function followed(root: Schema): Schema {
   let schema = root;
   for (
@@ -69,7 +72,9 @@ function followed(root: Schema): Schema {
   return schema;
 }
 
-/** The properties of an object's schema; `whole` makes of a part of it a schema that stands alone. */
+/**
+ * Returns the properties of an object schema. `whole` turns part of the schema into one that stands alone.
+ */
 function propertiesOf(schema: Schema, whole: (schema: unknown) => unknown): Parameter[] {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const required = Array.isArray(schema.required) ? schema.required.map(String) : [];
@@ -106,7 +111,7 @@ function valueOf(schema: unknown, whole: (schema: unknown) => unknown): Value {
   return { kind: "json", schema: whole(schema) };
 }
 
-/** A part of a schema as one of its own: what it refers to stands in `$defs`. */
+/** Returns part of a schema as a schema of its own, with its references in `$defs`. */
 function within(root: Schema, part: unknown): unknown {
   if (!isObject(part) || !refers(part)) return part;
   return { ...moved(part) as Schema, $defs: { root: moved(root) } };
@@ -117,7 +122,7 @@ function refers(value: unknown): boolean {
   return isObject(value) && Object.entries(value).some(([key, inner]) => key === "$ref" || refers(inner));
 }
 
-/** With references into what is now `$defs.root`. */
+/** Returns the value with references redirected into `$defs.root`. */
 function moved(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(moved);
   if (!isObject(value)) return value;
@@ -133,7 +138,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The expression of parameters in their order, those that are not required left out or not. */
+/** Returns an expression for the parameters in order, where optional ones may be missing. */
 export function parameterList(
   parameters: readonly Parameter[],
   separator: string,

@@ -9,7 +9,7 @@ import { checkTool } from "./tools.ts";
 const parameters = (schema: Record<string, unknown>) =>
   parametersOf(checkTool({ name: "f", parameters: schema }));
 
-Deno.test("parameters are told apart by what formats can write in their own way", () => {
+Deno.test("parameters: are classified by what formats can spell themselves", () => {
   const found = parameters({
     properties: {
       text: { type: "string", description: "any" },
@@ -43,7 +43,7 @@ Deno.test("parameters are told apart by what formats can write in their own way"
   );
 });
 
-Deno.test("a part of a schema keeps what it refers to", () => {
+Deno.test("parameters: part of a schema keeps its references", () => {
   const $defs = { page: { type: "integer" }, next: { $ref: "#/$defs/page" } };
   const [{ value }] = parameters({ properties: { page: { $ref: "#/$defs/next" } }, $defs });
   assertEquals(value, {
@@ -61,7 +61,7 @@ Deno.test("a part of a schema keeps what it refers to", () => {
   });
 });
 
-Deno.test("parameters that stand elsewhere in the schema are followed", () => {
+Deno.test("parameters: follows a reference at the root of the schema", () => {
   const definitions = { f: { type: "object", properties: { a: { type: "string" } }, required: ["a"] } };
   assertEquals(parameters({ $ref: "#/definitions/f", definitions }), [
     { name: "a", required: true, value: { kind: "text" } },
@@ -76,7 +76,7 @@ Deno.test("parameters that stand elsewhere in the schema are followed", () => {
   );
 });
 
-Deno.test("schemas that are more than a list of parameters are refused where arguments are named one by one", () => {
+Deno.test("parameters: refuses schemas that a list of parameters cannot represent", () => {
   for (
     const more of ["allOf", "anyOf", "if", "minProperties", "patternProperties", "dependentRequired", "$ref"]
   ) {
@@ -84,7 +84,7 @@ Deno.test("schemas that are more than a list of parameters are refused where arg
   }
 });
 
-Deno.test("a list of parameters takes every choice of those that are not required, in order, and nothing else", async () => {
+Deno.test("parameters: a list accepts every choice of optional parameters, in order, and nothing else", async () => {
   const grammars = createGrammars(testModel({}).tokenizer);
   try {
     for (let required = 0; required < 8; required++) {

@@ -3,7 +3,7 @@ import { Input, type Reading } from "./input.ts";
 import type { Marks } from "./marks.ts";
 import type { ChatPart, ChatReader } from "./types.ts";
 
-/** Runs a reading of an answer as far as what has come allows. */
+/** Advances a reader as far as the input allows. */
 export class PartReader implements ChatReader {
   readonly #input: Input;
   readonly #reading: Reading;
@@ -15,7 +15,7 @@ export class PartReader implements ChatReader {
   ) {
     this.#input = new Input(marks);
     this.#reading = read(this.#input, answer);
-    this.#reading.next(); // up to where it wants the first input
+    this.#reading.next(); // runs until it needs the first input
   }
 
   get thinking(): boolean {

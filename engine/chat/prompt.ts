@@ -12,11 +12,11 @@ import { type Thinking, type ThinkingState, thinkingState } from "./thinking.ts"
 import { type CheckedTool, toolSpec } from "./tools.ts";
 import type { ChatRequest } from "./types.ts";
 
-/** A model as prompts are made for it. */
+/** The parts of a model that make its prompts. */
 export interface PromptModel {
   readonly template: ChatTemplate;
   readonly tokenizer: Tokenizer;
-  /** The template, and its variant for tools. */
+  /** Sources of the template and of its variant for tools. */
   readonly source: string;
   readonly syntax: CallSyntax;
   readonly thinking: Thinking | undefined;
@@ -25,16 +25,16 @@ export interface PromptModel {
 export interface Prompt {
   readonly tokens: number[];
   readonly thinking: ThinkingState;
-  /** Where the last message is continued: in its thinking or in its content. */
+  /** The part of the last message that the answer continues: thinking or content. */
   readonly continues?: "reasoning" | "content";
 }
 
-/** Tokens at the end of a prompt in which a mark of thinking may stand. */
+/** Tokens at the end of a prompt that may contain a mark of thinking. */
 const TAIL = 64;
-/** Stands where a message is to be continued; nobody's text has it. */
+/** Marks the point to continue from. User text never contains it. */
 const CUT = "\ufdd1continue\ufdd1";
 
-/** The prompt of a conversation. Throws as ChatForm.plan does. */
+/** Returns the prompt of a conversation. Throws as ChatForm.plan does. */
 export function promptOf(model: PromptModel, request: ChatRequest, tools: readonly CheckedTool[]): Prompt {
   const maker = new PromptMaker(model, request, tools);
   return request.continueFinal ? maker.continued() : maker.next();
@@ -55,20 +55,20 @@ class PromptMaker {
     };
   }
 
-  /** For an answer of its own. */
+  /** Returns the prompt of a new answer. */
   next(messages: readonly ChatMessage[] = this.request.messages): Prompt {
     const { thinking } = this.model;
     const tokens = this.#encode(messages);
     const state = this.#state(tokens);
     if (this.request.effort !== false || !thinking) return { tokens, thinking: state };
-    // Not to think was asked for: a thought that the template always begins is ended at once.
+    // Thinking is disabled, so a thought that the template always opens is closed at once.
     if (state === "open") {
       tokens.push(...this.#marks(thinking.beforeEnd + thinking.end.text + thinking.afterEnd));
     }
     return { tokens, thinking: "closed" };
   }
 
-  /** For an answer that continues the last message. */
+  /** Returns the prompt of an answer that continues the last message. */
   continued(): Prompt {
     const { messages } = this.request;
     const last = messages.at(-1);
@@ -88,7 +88,10 @@ class PromptMaker {
     return { tokens: this.#appended(reasoning), thinking: "open", continues: "reasoning" };
   }
 
-  /** The conversation as the template writes it, up to where the last message's content ends; undefined where it cannot. */
+  /**
+   * Returns the rendered conversation up to the end of the last message's content; undefined where that
+   * fails.
+   */
   #cut(content: string): number[] | undefined {
     const messages = this.request.messages.with(-1, {
       ...this.request.messages.at(-1)!,
@@ -103,7 +106,7 @@ class PromptMaker {
     }
   }
 
-  /** The prompt of an answer of its own, and what the last message says already. */
+  /** Returns a new answer's prompt, followed by the text of the last message. */
   #appended(reasoning: string, content?: string): number[] {
     const tokens = this.#encode(this.request.messages.slice(0, -1));
     const state = this.#state(tokens);
@@ -152,12 +155,12 @@ class PromptMaker {
     return this.model.tokenizer.decode(tokens, { special: true, continuation: true });
   }
 
-  /** What templates write. */
+  /** Encodes text that templates write, with control tokens. */
   #marks(text: string): number[] {
     return this.model.tokenizer.encode(text, { parseSpecial: true });
   }
 
-  /** What people say. */
+  /** Encodes user text. */
   #text(text: string): number[] {
     return this.model.tokenizer.encode(text);
   }

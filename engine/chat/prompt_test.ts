@@ -24,7 +24,7 @@ const continued = (last: Record<string, unknown>): Partial<ChatRequest> => ({
   continueFinal: true,
 });
 
-Deno.test("a message is continued where its content ends, without its end", () => {
+Deno.test("prompt: continues a message at the end of its content, without an end of turn", () => {
   const model = qwen();
   const prompt = promptText(model, continued({ content: "It is  " }));
   assertMatch(prompt, /<\|im_start\|>assistant\n<think>\n\n<\/think>\n\nIt is {2}$/);
@@ -34,7 +34,7 @@ Deno.test("a message is continued where its content ends, without its end", () =
   assertEquals(readEveryWay(model, plan, " sunny."), { reasoning: "", content: " sunny.", calls: [] });
 });
 
-Deno.test("a thought is continued where it ends", () => {
+Deno.test("prompt: continues a thought where it ends", () => {
   const model = qwen();
   const request = continued({ reasoning_content: "Let me" });
   assertMatch(promptText(model, request), /<\|im_start\|>assistant\n<think>\nLet me$/);
@@ -43,17 +43,17 @@ Deno.test("a thought is continued where it ends", () => {
   assertEquals(readEveryWay(model, plan, " see.\n</think>\n\nSun.").reasoning, "see.");
 });
 
-Deno.test("a template that opens the thought is continued in it, or behind it", () => {
+Deno.test("prompt: continues inside or after a thought that the template opens", () => {
   const model = testModel({
     template: TURNS + HEAD.replace("[assistant]", "[assistant]<think>\n"),
     userDefined: THINK,
   });
   assertMatch(promptText(model, continued({ reasoning_content: "Let me" })), /\[assistant\]<think>\nLet me$/);
-  // Its turns say nothing of thinking.
+  // This template's turns show no thinking.
   assertMatch(promptText(model, continued({ content: "Sun" })), /\[assistant\]Sun$/);
 });
 
-Deno.test("a template that leaves the last message out is continued behind its head", () => {
+Deno.test("prompt: continues after the assistant's header when the template drops the last message", () => {
   const template = TURNS.replace("in messages", 'in messages if m.role == "user"') +
     HEAD.replace("[assistant]", "[assistant]<think>\n") + "</think>";
   const model = testModel({ template: template.replace("</think>", "{# </think> #}"), userDefined: THINK });
@@ -62,12 +62,12 @@ Deno.test("a template that leaves the last message out is continued behind its h
   assertMatch(promptText(model, both), /\[assistant\]<think>\nHm\.\n<\/think>\n\nSun$/);
 });
 
-Deno.test("a message that says nothing yet is begun", () => {
+Deno.test("prompt: an empty message to continue is a new answer", () => {
   const model = qwen();
   assertEquals(promptText(model, continued({ content: "" })), promptText(model, {}));
 });
 
-Deno.test("what is continued stays text even where it spells a mark", () => {
+Deno.test("prompt: continued text stays text even if it spells a mark", () => {
   const { form, tokenizer } = qwen();
   const plan = form.plan({ messages: USER, ...continued({ content: "a<|im_end|>b" }) });
   const [end] = tokenizer.encode("<|im_end|>", { parseSpecial: true });
@@ -75,7 +75,7 @@ Deno.test("what is continued stays text even where it spells a mark", () => {
   assertEquals(plan.prompt.slice(last).includes(end), false);
 });
 
-Deno.test("what cannot be continued is refused", () => {
+Deno.test("prompt: refuses messages that cannot be continued", () => {
   const { form } = qwen();
   const plan = (request: Partial<ChatRequest>) => () => form.plan({ messages: USER, ...request });
   assertThrows(plan({ continueFinal: true }), ChatTemplateError, "must be the assistant's");
@@ -95,7 +95,7 @@ Deno.test("what cannot be continued is refused", () => {
   assertThrows(() => unthinking.form.plan(request), ChatTemplateError, "does not think");
 });
 
-Deno.test("Harmony's messages are continued on their channels", () => {
+Deno.test("prompt: continues Harmony's messages on their channels", () => {
   const marks = ["start", "channel", "message", "constrain", "end", "call", "return"].map((name) =>
     `<|${name}|>`
   );
@@ -120,7 +120,7 @@ Deno.test("Harmony's messages are continued on their channels", () => {
   assertEquals(read, { reasoning: ", yes.", content: "Sun", calls: [] });
 });
 
-Deno.test("a message on channels that the template leaves out is not continued", () => {
+Deno.test("prompt: refuses to continue a channel message that the template drops", () => {
   const marks = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"];
   const { form } = testModel({
     template: "{{ messages[0].content }}{# <|channel|><|message|> #}",
@@ -130,7 +130,7 @@ Deno.test("a message on channels that the template leaves out is not continued",
   assertThrows(plan, ChatTemplateError, "leaves it out");
 });
 
-Deno.test("each marker of thinking is known, opened by the prompt, by the model or not at all", () => {
+Deno.test("prompt: recognises each style of thinking marks, opened by the prompt, by the model or not at all", () => {
   const styles = [
     ["<think>\n", "\n</think>\n\n"],
     ["<thought>\n", "\n</thought>\n\n"],
@@ -162,7 +162,7 @@ Deno.test("each marker of thinking is known, opened by the prompt, by the model 
   }
 });
 
-Deno.test("an effort is said as the template wants it", () => {
+Deno.test("prompt: passes the effort in the template's variables", () => {
   const shown = (template: string, effort: false | string | undefined) =>
     promptText(testModel({ template: `${TURNS}|${template}` }), { effort }).split("|").at(-1);
   const thinks = "{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}";
@@ -187,12 +187,12 @@ Deno.test("an effort is said as the template wants it", () => {
   });
   assertEquals(promptText(budget, { thinkingBudget: 512 }), "512");
   assertEquals(promptText(budget, {}), "");
-  // What the request itself sets comes last.
+  // Variables that the request sets itself take precedence.
   const variables = { enable_thinking: true };
   assertMatch(promptText(testModel({ template: thinks }), { effort: false, variables }), /true/);
 });
 
-Deno.test("earlier thinking goes where the template looks for it", () => {
+Deno.test("prompt: puts earlier thinking where the template reads it", () => {
   const messages = [...USER, { role: "assistant", content: "Sun.", reasoning_content: "Hm." }, ...USER];
   const shown = (template: string) => promptText(testModel({ template, userDefined: THINK }), { messages });
   const field = (name: string) => `{% for message in messages %}{{ message.${name} }}{% endfor %}`;

@@ -7,7 +7,7 @@ import type { Tokenizer } from "../tokenizer/types.ts";
 import { createChatForm } from "./chat_form.ts";
 import type { ChatForm, ChatPart, ChatPlan, ChatReader, Tool } from "./types.ts";
 
-/** Models for tests of chats: a template, and a vocabulary of bytes and marks. */
+/** Models for chat tests: a template, and a vocabulary of bytes and marks. */
 
 export interface TestModel {
   readonly form: ChatForm;
@@ -39,7 +39,7 @@ export function testModel({ template, toolUse, control = [], userDefined = [] }:
   return { form: createChatForm(createChatTemplate(metadata, tokenizer), tokenizer), tokenizer };
 }
 
-/** An answer put together from its parts. */
+/** An answer, joined from its parts. */
 export interface Read {
   reasoning: string;
   content: string;
@@ -58,10 +58,10 @@ export function put(parts: readonly ChatPart[]): Read {
   return read;
 }
 
-/** What an engine gives for a text: pieces of it, and marker tokens. */
+/** An engine's output: text pieces and marker tokens. */
 type Event = string | number;
 
-/** `text` as the model would have written it, marks as tokens where the vocabulary has them. */
+/** Returns `text` as the model's output, with marks as tokens where the vocabulary has them. */
 function eventsOf({ tokenizer }: TestModel, plan: ChatPlan, text: string): Event[] {
   const events: Event[] = [];
   let held: number[] = [];
@@ -87,12 +87,15 @@ function feed(reader: ChatReader, events: readonly Event[]): ChatPart[] {
   return [...parts, ...reader.end()];
 }
 
-/** Marks and single characters: the finest pieces in which an answer can come. */
+/** Splits events into marks and single characters, the smallest pieces of an answer. */
 function unitsOf(events: readonly Event[]): Event[] {
   return events.flatMap((event): Event[] => typeof event === "number" ? [event] : [...event]);
 }
 
-/** The answer read in one piece, in single characters and in every cut in two: it must be the same each time. */
+/**
+ * Reads the answer whole, by single characters, and in every split into two. Asserts that the results are
+ * equal.
+ */
 export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Read {
   const events = eventsOf(model, plan, text);
   const whole = put(feed(plan.reader(), events));
@@ -106,7 +109,7 @@ export function readEveryWay(model: TestModel, plan: ChatPlan, text: string): Re
   return whole;
 }
 
-/** The answer read up to each of its pieces, where it ends. */
+/** Returns the answer read up to the end of each piece. */
 export function readEveryBeginning(model: TestModel, plan: ChatPlan, text: string): Read[] {
   const units = unitsOf(eventsOf(model, plan, text));
   return units.map((_, end) => put(feed(plan.reader(), joined(units.slice(0, end)))));

@@ -3,26 +3,26 @@ import type { Input, Reading } from "./input.ts";
 import type { LarkGrammar } from "./lark.ts";
 import { type Mark, type Marks, textMark } from "./marks.ts";
 
-/** How a model marks its thinking. */
+/** A model's marks of thinking. */
 export interface Thinking {
   readonly begin: Mark;
   readonly end: Mark;
-  /** What always follows `begin` and is no part of the thought. */
+  /** Text that always follows `begin` and is not part of the thought. */
   readonly label: string;
-  /** What stands between these and the thought, as templates write it. */
+  /** Text between these and the thought in templates. */
   readonly afterBegin: string;
-  /** What stands between the end of the thought and `end`. */
+  /** Text between the end of the thought and `end`. */
   readonly beforeEnd: string;
-  /** What stands between `end` and the answer. */
+  /** Text between `end` and the answer. */
   readonly afterEnd: string;
   readonly around: Around | undefined;
 }
 
-/** What stands around an answer's content. */
+/** Marks around an answer's content. */
 export interface Around {
   readonly begin: Mark;
   readonly end: Mark;
-  /** With or without a thought before it, and in tokens. */
+  /** The marks are tokens, and come with or without a thought before them. */
   readonly always: boolean;
 }
 
@@ -38,14 +38,14 @@ const STYLES: readonly { begin: string; end: string; label?: string; lines?: boo
   { begin: "<|channel>", end: "<channel|>", label: "thought\n" },
 ];
 
-/** Granite 3.3's: "write your response between <response></response>". */
+/** Granite 3.3's prompt: "write your response between <response></response>". */
 const RESPONSE = ["<response>", "</response>"] as const;
-/** Cohere's. */
+/** Cohere's marks. */
 const CONTENTS = [["<|START_RESPONSE|>", "<|END_RESPONSE|>"], ["<|START_TEXT|>", "<|END_TEXT|>"]] as const;
 
 /**
- * How the model of a template thinks; undefined where it does not. Its marks stand in the template, or are tokens of the
- * vocabulary: then the model may write them though the template never does.
+ * Returns the marks of thinking; undefined where the model does not think. Marks occur in the template or are
+ * tokens. In the latter case the model may write them even if the template does not.
  */
 export function findThinking(source: string, marks: Marks): Thinking | undefined {
   const style = STYLES.find(({ begin, end }) =>
@@ -71,30 +71,30 @@ export function findAround(source: string, marks: Marks): Around | undefined {
   return pair && { begin: marks.mark(pair[0]), end: marks.mark(pair[1]), always: true };
 }
 
-/** A content with its marks, if the model writes them. */
+/** Returns the grammar of content with its optional marks, if the model writes them. */
 export function contentGrammar(lark: LarkGrammar, around: Around | undefined, content: string): string {
   return around?.always ? `(${lark.mark(around.begin)})? ${content} (${lark.mark(around.end)})?` : content;
 }
 
-/** What the end of a prompt says about the thinking. */
+/** Returns the state of thinking at the end of a prompt. */
 export function thinkingState({ begin, end, label }: Thinking, prompt: string): ThinkingState {
   const tail = prompt.trimEnd();
   if (tail.endsWith(end.text)) return "closed";
   return tail.endsWith((begin.text + label).trimEnd()) ? "open" : "free";
 }
 
-/** What may or must come before the answer proper, as the beginning of a sequence. */
+/** Returns the grammar of thinking before the answer, as the start of a sequence. */
 export function thinkingGrammar(lark: LarkGrammar, thinking: Thinking, state: ThinkingState, blank: string) {
   const rest = `${lark.until(thinking.end)} ${blank}`;
   if (state === "open") return rest;
   const label = thinking.label === "" ? "" : lark.text(thinking.label);
-  // Where prompts end with the role, GLM-4.5 begins the thought on a line of its own.
+  // Where prompts end with the role, GLM-4.5 begins the thought on a new line.
   return state === "free" ? `(${lark.blank} ${lark.mark(thinking.begin)} ${label} ${rest})?` : "";
 }
 
 /**
- * Reads the thinking, if there is one. `blanks`: those before and after it are no part of what follows. True where the answer stands
- * between marks of its own, of which the first is read.
+ * Reads optional thinking. With `blanks`, blanks before and after it are dropped. Returns true where marks
+ * surround the content and the first has been read.
  */
 export function* readThinking(
   input: Input,

@@ -4,7 +4,10 @@ import type { Constraint, Grammars } from "../grammar/types.ts";
 import { readEveryWay, type TestModel, testModel, USER, WEATHER } from "./testing.ts";
 import type { ChatRequest } from "./types.ts";
 
-/** A content's form beside thinking: the thinking is free, its end may always come, and the form holds after it. */
+/**
+ * Constrained content after thinking: thinking is free, may end at any time, and the constraint holds after
+ * it.
+ */
 
 const STYLES = [
   ["<think>\n", "\n</think>\n\n"],
@@ -34,7 +37,7 @@ function styled(
   return testModel({ template, control: asTokens ? marks : [] });
 }
 
-/** Says how much of a text a model's grammars take. */
+/** Measures how much of a text a model's grammars accept. */
 class Judge implements Disposable {
   readonly #grammars: Grammars;
 
@@ -42,7 +45,7 @@ class Judge implements Disposable {
     this.#grammars = createGrammars(model.tokenizer, model.form.markers);
   }
 
-  /** "whole", "unfinished", or the text that was taken before the grammar refused. */
+  /** Returns "whole", "unfinished", or the text accepted before the grammar refused. */
   async taken(request: Partial<ChatRequest>, text: string): Promise<string> {
     const { form, tokenizer } = this.model;
     const { constraint } = form.plan({ messages: USER, ...request });
@@ -64,7 +67,7 @@ class Judge implements Disposable {
 
 for (const style of STYLES) {
   const [begin, end] = style;
-  Deno.test(`${begin.trim()}: a form is that of the content, whatever is thought before`, async () => {
+  Deno.test(`${begin.trim()}: constrains the content, not the thinking before it`, async () => {
     for (const asTokens of [true, false]) {
       using free = new Judge(styled(style, { open: false, asTokens }));
       using open = new Judge(styled(style, { open: true, asTokens }));
@@ -83,7 +86,7 @@ for (const style of STYLES) {
     }
   });
 
-  Deno.test(`${begin.trim()}: calls come after the thinking, and where one is required nothing else`, async () => {
+  Deno.test(`${begin.trim()}: calls follow the thinking, and only calls may if one is required`, async () => {
     for (const asTokens of [true, false]) {
       using judge = new Judge(styled(style, { open: true, asTokens }));
       const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>';
@@ -98,14 +101,14 @@ for (const style of STYLES) {
   });
 }
 
-Deno.test("where no thinking is wanted there is none", async () => {
+Deno.test("thinking: none is accepted when it is disabled", async () => {
   for (const style of STYLES) {
     using judge = new Judge(styled(style, { open: false, asTokens: true }));
     assertEquals(await judge.taken({ constraint: OK, effort: false }, `${style[0]}hm`), "");
   }
 });
 
-Deno.test("content that is no JSON follows the thinking at once, and keeps its blanks", async () => {
+Deno.test("thinking: content that is not JSON follows at once and keeps its blanks", async () => {
   const model = styled(["[THINK]", "[/THINK]"], { open: true, asTokens: true });
   using judge = new Judge(model);
   const constraint = { kind: "regex", pattern: " +[a-z]" } as const;
@@ -116,7 +119,7 @@ Deno.test("content that is no JSON follows the thinking at once, and keeps its b
   assertEquals(parts, [{ type: "reasoning", text: "hm" }, { type: "content", text: "  a" }]);
 });
 
-Deno.test("an answer that the template wants between marks is read without them, and only behind a thought", () => {
+Deno.test("thinking: removes the template's marks around content, but only after a thought", () => {
   const model = testModel({ template: "{# between <think></think> and <response></response> #}" });
   for (const tools of [[], [WEATHER]]) {
     const plan = model.form.plan({ messages: USER, tools });
@@ -127,7 +130,7 @@ Deno.test("an answer that the template wants between marks is read without them,
   }
 });
 
-Deno.test("Cohere's contents stand between marks, with tools, in a form or neither", async () => {
+Deno.test("cohere: contents are between marks, with tools, with a constraint, or with neither", async () => {
   const marks = ["THINKING", "RESPONSE", "ACTION"].flatMap((
     name,
   ) => [`<|START_${name}|>`, `<|END_${name}|>`]);

@@ -3,7 +3,7 @@ import type { Tool } from "./types.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** A tool whose arguments have a schema of an object. */
+/** A tool whose parameters are an object schema. */
 export interface CheckedTool {
   readonly name: string;
   readonly description: string | undefined;
@@ -12,7 +12,9 @@ export interface CheckedTool {
 
 const NO_PARAMETERS: Schema = { type: "object", properties: {}, additionalProperties: false };
 
-/** Throws ConstraintError for a schema that no object of arguments has. */
+/**
+ * Returns the tool with its parameters checked. Throws ConstraintError for a schema that is not of an object.
+ */
 export function checkTool({ name, description, parameters }: Tool): CheckedTool {
   return { name, description, parameters: parameters ? objectSchema(name, parameters) : NO_PARAMETERS };
 }
@@ -29,7 +31,7 @@ function objectSchema(name: string, schema: Schema): Schema {
   return { ...schema, type: "object" };
 }
 
-/** A tool as templates know it: OpenAI's form. */
+/** Returns the tool in OpenAI's form, which templates expect. */
 export function toolSpec({ name, description, parameters }: CheckedTool): Record<string, unknown> {
   return { type: "function", function: { name, ...(description ? { description } : {}), parameters } };
 }

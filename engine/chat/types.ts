@@ -1,11 +1,11 @@
-/** A model's way to answer in a conversation (thinking, calls of tools) as the rest of the program sees it. */
+/** Chat features of a model (thinking, tool calls), as the rest of the program sees them. */
 
 import type { Constraint } from "../grammar/types.ts";
 import type { ChatMessage } from "../tokenizer/types.ts";
 
-/** What a tool may be called. */
+/** Valid names of tools. */
 export const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
-/** The same in words. */
+/** The rule of TOOL_NAME in words. */
 export const TOOL_NAME_RULE = "must have 1 to 128 letters, digits and _ . -";
 
 /**
@@ -25,9 +25,9 @@ export const TOOL_NAME_RULE = "must have 1 to 128 letters, digits and _ . -";
 export interface Tool {
   /** 1 to 128 letters, digits and _ . - */
   readonly name: string;
-  /** What it does, for the model to read. */
+  /** The purpose of the tool, for the model to read. */
   readonly description?: string;
-  /** JSON schema of its arguments; absent where it takes none. */
+  /** JSON schema of its arguments; absent where it has none. */
   readonly parameters?: Readonly<Record<string, unknown>>;
 }
 
@@ -49,93 +49,96 @@ export interface ChatRequest {
   readonly messages: readonly ChatMessage[];
   readonly tools?: readonly Tool[];
   readonly toolChoice?: ToolChoice; // default: auto with tools
-  /** Default true. */
+  /** Whether the answer may have several calls. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** The form of the answer's content; thinking and calls are not part of it. */
+  /** The form of the answer's content, without thinking and calls. */
   readonly constraint?: Constraint;
-  /** How much is thought: false is not at all, a word is handed to templates that know such words. */
+  /** How much to think: false disables thinking; a word is passed to templates that know efforts. */
   readonly effort?: false | string;
   /** Most tokens of thinking, after which its end is forced. */
   readonly thinkingBudget?: number;
   /** Extra variables for the template (`chat_template_kwargs`). */
   readonly variables?: Readonly<Record<string, unknown>>;
-  /** The last message is the assistant's, and the answer continues it. */
+  /** Whether the answer continues the last message, which must be the assistant's. */
   readonly continueFinal?: boolean;
   /** `plan` throws TooManyTokens where the prompt has more. */
   readonly atMost?: number;
 }
 
 /**
- * Thinking as the engine counts it. Marks that are tokens of the vocabulary are found by these, others by their text, in
- * whichever tokens it is written.
+ * Bounds of thinking, for the engine to count. Marks that are tokens are found by these ids, others by their
+ * text in any tokens.
  */
 export interface ThinkingBounds {
-  /** The prompt has opened it. */
+  /** Whether the prompt has opened the thinking. */
   readonly open: boolean;
-  /** It may begin after other text too, and again; else the model thinks first, or not at all, as its answer is read. */
+  /**
+   * Whether thinking may begin after other text, and repeatedly. Otherwise the model thinks first or not at
+   * all.
+   */
   readonly anywhere: boolean;
-  /** Tokens that open it, where the model does. */
+  /** Tokens that begin thinking, where the model does. */
   readonly begin: readonly number[];
-  /** Tokens that close it; they are forced when the budget is spent. */
+  /** Tokens that end thinking. They are forced when the budget is spent. */
   readonly end: readonly number[];
-  /** Tokens between `begin` and `end`; Infinity where there is no limit. */
+  /** Most tokens between `begin` and `end`; Infinity for no limit. */
   readonly budget: number;
-  /** Where an answer is divided into messages. */
+  /** Heads of messages, where an answer consists of messages. */
   readonly heads?: MessageHeads;
 }
 
-/** What stands before each message of an answer and is no part of its text: stop texts do not look into it. */
+/** The head of each message in an answer. Heads are not text, so stop texts do not search them. */
 export interface MessageHeads {
-  /** The answer begins with one, unless it begins with a text. */
+  /** Whether the answer begins with a head instead of text. */
   readonly open: boolean;
-  /** Tokens that begin one, or stand in it. */
+  /** Tokens that begin a head, or occur in it. */
   readonly begin: readonly number[];
-  /** The token that ends it. */
+  /** The token that ends a head. */
   readonly end: number;
 }
 
-/** What a conversation asks of the engine, and how its answer is read. */
+/** A prompt for the engine, and the reader of its answer. */
 export interface ChatPlan {
   readonly prompt: readonly number[];
-  /** Of the whole answer: thinking, marks, calls and content. */
+  /** The grammar of the whole answer: thinking, marks, calls and content. */
   readonly constraint?: Constraint;
-  /** Tokens that are no text here. */
+  /** Tokens that are marks here, not text. */
   readonly markers: ReadonlySet<number>;
   readonly thinking?: ThinkingBounds;
-  /** A new reader for each answer. */
+  /** Returns a new reader. Each answer needs its own. */
   reader(): ChatReader;
 }
 
-/** A part of an answer. The texts of one call, put together, are its arguments as JSON. */
+/** A part of an answer. The joined texts of a call's parts are its arguments as JSON. */
 export type ChatPart =
   | { readonly type: "reasoning"; readonly text: string }
   | { readonly type: "content"; readonly text: string }
   | { readonly type: "call"; readonly index: number; readonly id: string; readonly name: string }
   | { readonly type: "arguments"; readonly index: number; readonly text: string };
 
-/** Reads an answer as it comes: holds back what may still become a mark. */
+/** Reads an answer as it arrives. Holds back text that may become a mark. */
 export interface ChatReader {
   text(text: string): ChatPart[];
   marker(token: number): ChatPart[];
-  /** What was held back. */
+  /** Returns the text that was held back. */
   end(): ChatPart[];
-  /** Whether what comes next is thinking. */
+  /** Whether the next text is thinking. */
   readonly thinking: boolean;
 }
 
 /**
- * `plan` throws ChatTemplateError for what the model's template refuses, ConstraintError for a tool whose parameters are
- * no schema of an object, and TooManyTokens.
+ * `plan` throws ChatTemplateError where the model's template refuses the request, ConstraintError for a tool
+ * whose parameters are not an object schema, and TooManyTokens.
  */
 export interface ChatForm {
-  /** The format of its calls, e.g. "hermes". */
+  /** The format of tool calls, for example "hermes". */
   readonly toolFormat: string;
-  /** Tokens that are no text in some of its answers. */
+  /** Tokens that are marks, not text, in some answers. */
   readonly markers: ReadonlySet<number>;
   plan(request: ChatRequest): ChatPlan;
 }
 
-/** What a text says that should be JSON, as a call's arguments; undefined where it is none. */
+/** Parses JSON text, for example a call's arguments; undefined where it is not JSON. */
 export function tryJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -5,8 +5,9 @@ import { readJsonCalls } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
 
 /**
- * Cohere's Command R7B and A: `<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {…}}]<|END_ACTION|>`, the id
- * being the call's number in the conversation. An answer is such a list, or a text between marks (thinking.ts).
+ * Cohere's Command R7B and A: `<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters":
+ * {…}}]<|END_ACTION|>`. The id is the call's number in the conversation. An answer is a list of calls, or
+ * text between marks (thinking.ts).
  */
 export const cohere: CallFormat = {
   name: "cohere",
@@ -20,7 +21,7 @@ export const cohere: CallFormat = {
       rest: (lark, shape) => `${callList(lark, shape)} ${lark.mark(end)}`,
       *readRest(input, answer) {
         yield* readJsonCalls(input, answer);
-        yield* input.until([end], () => {}); // a line break in an answer that kept to its form
+        yield* input.until([end], () => {}); // a line break, in a well-formed answer
       },
     });
     return {
@@ -34,7 +35,7 @@ export const cohere: CallFormat = {
   },
 };
 
-/** Each call on a line of its own, as templates write them. */
+/** Writes each call on its own line, as templates do. */
 function callList(lark: LarkGrammar, { tools, many }: AnswerShape): string {
   const named = oneOf(tools.map(({ name, parameters: schema }) => {
     const head = lark.text(`", "tool_name": ${JSON.stringify(name)}, "parameters": `);

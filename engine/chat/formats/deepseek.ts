@@ -8,8 +8,9 @@ import type { CallFormat } from "./format.ts";
 import { sectionSyntax } from "./section.ts";
 
 /**
- * DeepSeek V3.1: `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`; V2.5, V3 and R1
- * with `function<｜tool▁sep｜>f` and the arguments as a block of JSON.
+ * DeepSeek V3.1:
+ * `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{…}<｜tool▁call▁end｜><｜tool▁calls▁end｜>`. V2.5, V3 and
+ * R1 write `function<｜tool▁sep｜>f` and the arguments as a JSON code block.
  */
 export const deepseek: CallFormat = {
   name: "deepseek",
@@ -28,7 +29,8 @@ export const deepseek: CallFormat = {
       between: form.between,
       toolsInMessages,
       messages(messages, tools) {
-        // V3's and R1's templates leave out calls beside a content, and the end of a single one; V3.1's keeps thoughts there.
+        // The templates of V3 and R1 drop calls beside content, and the end of a single call. V3.1's keeps
+        // thoughts there.
         const shown = callsWritten(messages, (calls) => written(calls, form));
         return toolsInMessages && tools.length > 0 ? withTools(shown, tools, form) : shown;
       },
@@ -46,7 +48,7 @@ const END = { mark: "<｜tool▁calls▁end｜>" };
 
 type Pieces = MarkedText["pieces"];
 
-/** What stands around a call's arguments, and between calls. */
+/** Text around a call's arguments and between calls. */
 interface Form {
   head(name: string): Pieces;
   readonly tail: Pieces;
@@ -70,7 +72,7 @@ function written(calls: readonly MadeCall[], { head, tail, between }: Form): Pie
   return [BEGIN, ...each, END];
 }
 
-/** The system message tells of the tools, where templates leave that to it. */
+/** Describes the tools in the system message, for templates that do not. */
 function withTools(
   messages: readonly ChatMessage[],
   tools: readonly CheckedTool[],
@@ -120,7 +122,7 @@ function toolCall(
   );
 }
 
-/** In either form. */
+/** Reads a call's name in either form. */
 function* readName(input: Input, head: string): Reading<string | undefined> {
   yield* input.blank();
   if ((yield* input.peek()) === "{") return head;

@@ -5,62 +5,67 @@ import type { Mark, Marks } from "../marks.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { ChatMessage, ChatTemplate } from "../../tokenizer/types.ts";
 
-/** How a family of models writes calls of tools. One file each in this folder, and a line in registry.ts. */
+/** How a model family writes tool calls. Each format is one file in this folder and a line in registry.ts. */
 export interface CallFormat {
   readonly name: string;
-  /** Whether a template, by its source, teaches and shows calls in this format. */
+  /** Whether a template's source shows calls in this format. */
   recognises(source: string): boolean;
   syntax(marks: Marks, source: string, template: ChatTemplate): CallSyntax;
 }
 
-/** What an answer may be, beside its thinking. */
+/** The allowed form of an answer after its thinking. */
 export interface AnswerShape {
   readonly tools: readonly CheckedTool[];
-  /** Whether there must be a call. */
+  /** Whether the answer must have a call. */
   readonly required: boolean;
-  /** Whether there may be more than one. */
+  /** Whether the answer may have several calls. */
   readonly many: boolean;
-  /** The content in its form; undefined where it is any text. */
+  /** The content's grammar; undefined where any text is allowed. */
   readonly content: string | undefined;
 }
 
-/** What a reader knows of the answer. */
+/** What a reader knows about the answer's form. */
 export interface ReadShape {
   readonly tools: readonly CheckedTool[];
   readonly required: boolean;
-  /** Its content has a given form, and marks inside it are text. */
+  /** The content is constrained, so marks inside it are text. */
   readonly formed: boolean;
-  /** Marks that are no text though they mean nothing here: an end of thinking that has no beginning, those around a content. */
+  /**
+   * Marks to drop although they mean nothing here: an unmatched end of thinking, and marks around content.
+   */
   readonly strays: readonly Mark[];
 }
 
 interface Syntax {
-  /** Every mark that it reads; those that are tokens come to the reader as markers. */
+  /** Every mark that the format reads. Marks that are tokens reach the reader as markers. */
   readonly marks: readonly Mark[];
-  /** The conversation as the template wants it. */
+  /** Rewrites the conversation for the template. */
   messages?(messages: readonly ChatMessage[], tools: readonly CheckedTool[]): ChatMessage[];
-  /** The template knows nothing of tools: what it must say of them is in the messages. */
+  /** The template does not support tools, so the messages must describe them. */
   readonly toolsInMessages?: boolean;
 }
 
-/** A format with one model's marks: an answer is thinking, then what this describes. */
+/** A format with one model's marks: an answer is thinking followed by this body. */
 export interface BodySyntax extends Syntax {
   readonly whole?: undefined;
-  /** The grammar of what follows the thinking. */
+  /** Returns the grammar after the thinking. */
   body(lark: LarkGrammar, shape: AnswerShape): string;
-  /** Reads what follows the thinking. */
+  /** Reads the answer after the thinking. */
   read(input: Input, answer: Answer, shape: ReadShape): Reading;
 }
 
-/** Answers that are divided otherwise: into messages, each on a channel of its own. */
+/** A format whose answers are messages, each on a channel. */
 export interface WholeSyntax extends Syntax {
   readonly whole: {
-    /** What stands before and after a thought. */
+    /** Text before and after a thought. */
     readonly begin: string;
     readonly end: string;
-    /** Marks of which each begins a message's head, or stands in it, and the one that ends it. */
+    /** Marks that begin a message's head or occur in it, and the mark that ends the head. */
     readonly heads: { readonly begin: readonly Mark[]; readonly end: Mark };
-    /** Of an answer with thinking, content and, if there are tools, calls. `inside`: what the prompt has begun. */
+    /**
+     * Returns the grammar of an answer with thinking, content and, if there are tools, calls. `inside` is the
+     * part that the prompt has begun.
+     */
     grammar(lark: LarkGrammar, shape: AnswerShape, inside?: "reasoning" | "content"): string;
     read(input: Input, answer: Answer, inside?: "reasoning" | "content"): Reading;
   };

@@ -5,19 +5,19 @@ import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
 import { checkAnswers, checkHistory } from "./testing_answers.ts";
 
 for (const [index, { title, format, model, write, published, ...form }] of FORMAT_CASES.entries()) {
-  Deno.test(`${title}: answers are read the same in every cut, and nothing of a mark is left`, () => {
+  Deno.test(`${title}: reads answers the same in every split, and leaves no mark in the text`, () => {
     const made = model();
     assertEquals(made.form.toolFormat, format);
     checkAnswers(made, { write, ...form }, index + 1, 50);
   });
 
   if (published) {
-    Deno.test(`${title}: calls of earlier turns are written as the model writes them`, () => {
+    Deno.test(`${title}: writes calls of earlier turns as the model does`, () => {
       checkHistory(model(), { write, ...form }, index + 200, 50);
     });
   }
 
-  Deno.test(`${title}: an answer that is cut off anywhere is read as far as it goes`, () => {
+  Deno.test(`${title}: reads an answer that is cut off anywhere`, () => {
     const made = model();
     const plan = made.form.plan({ messages: USER, tools: TOOLS });
     const script = scripts(7 * index + 1, 40, form).find(({ calls, reasoning }) =>
@@ -32,14 +32,14 @@ for (const [index, { title, format, model, write, published, ...form }] of FORMA
       }
       for (const [i, { name, arguments: args }] of calls.entries()) {
         assertEquals(name, whole.calls[i].name);
-        // What is cut does not look whole.
+        // Truncated arguments must not look complete.
         const parsed = tryJson(args);
         if (parsed !== undefined) assertEquals(parsed, JSON.parse(whole.calls[i].arguments), text);
       }
     }
   });
 
-  Deno.test(`${title}: an answer that had to be a call and is cut off says nothing beside it`, () => {
+  Deno.test(`${title}: a truncated answer that had to be a call has no content`, () => {
     const made = model();
     const plan = made.form.plan({ messages: USER, tools: TOOLS, toolChoice: "required" });
     const calls = scripts(7 * index + 1, 40, form).find(({ calls }) => calls.length > 0)!.calls.slice(0, 1);

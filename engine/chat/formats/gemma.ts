@@ -9,7 +9,10 @@ import type { CallFormat } from "./format.ts";
 import { readEntry, readItems } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
 
-/** Gemma 4 and FunctionGemma: `<|tool_call>call:f{p:<|"|>text<|"|>,q:1}<tool_call|>`. Texts stand between marks. */
+/**
+ * Gemma 4 and FunctionGemma: `<|tool_call>call:f{p:<|"|>text<|"|>,q:1}<tool_call|>`. Marks replace the quotes
+ * of texts.
+ */
 export const gemma: CallFormat = {
   name: "gemma",
   recognises: (source) => source.includes("<|tool_call>") || source.includes("<start_function_call>"),
@@ -40,7 +43,7 @@ export const gemma: CallFormat = {
   },
 };
 
-/** Results stand in the message of the calls, by their names. */
+/** Moves results, with their tools' names, into the message with the calls. */
 function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
   const written: ChatMessage[] = [];
   const names = new Map<unknown, unknown>();
@@ -58,13 +61,13 @@ function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
       response: objectOr(textOf(message)),
     };
     const responses = Array.isArray(last.tool_responses) ? last.tool_responses : [];
-    // Templates write the content of such a message behind the responses, and end the turn with it.
+    // Templates would write this message's content after the responses and end the turn with it.
     written[written.length - 1] = { ...last, content: null, tool_responses: [...responses, response] };
   }
   return written;
 }
 
-/** What a tool gave, as an object where it is one. */
+/** Returns a tool's result, parsed where it is a JSON object. */
 function objectOr(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);

@@ -4,7 +4,7 @@ import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { hermesSyntax } from "./hermes.ts";
 
-/** For templates that know nothing of tools: instructions in the system message, and Hermes' marks. */
+/** For templates without tools: instructions in the system message, and Hermes' marks. */
 export const general: CallFormat = {
   name: "general",
   recognises: () => true,
@@ -19,7 +19,7 @@ export const general: CallFormat = {
   },
 };
 
-/** Whether the template has a place for a system message, found out by trying. */
+/** Whether the template renders a system message, found by trial. */
 function takesSystem(template: ChatTemplate): boolean {
   const probe = [{ role: "system", content: "compy_probe" }, { role: "user", content: "probe" }];
   try {
@@ -29,7 +29,10 @@ function takesSystem(template: ChatTemplate): boolean {
   }
 }
 
-/** The conversation without anything that only templates for tools understand; the first message of `role` tells of tools. */
+/**
+ * Returns the conversation without fields that only templates with tools understand. The first message of
+ * `role` describes the tools.
+ */
 function inWords(
   messages: readonly ChatMessage[],
   tools: readonly CheckedTool[],
@@ -39,7 +42,7 @@ function inWords(
   if (tools.length === 0) return told;
   const [first, ...others] = told;
   const isSystem = first?.role === "system" || first?.role === "developer";
-  // The template shall say itself that it takes none.
+  // The template itself must refuse the system message.
   if (isSystem && role === "user") return [first, ...inWords(others, tools, role)];
   if (isSystem || first?.role === role) {
     const texts = [textOf(first), instructions(tools)];
@@ -70,7 +73,7 @@ function callsInWords(message: ChatMessage): ChatMessage {
   return { ...rest, content: [textOf(message), ...calls].filter((text) => text !== "").join("\n") };
 }
 
-/** Results of several calls as one message: templates want roles to take turns. */
+/** Joins consecutive tool results into one message: templates want roles to alternate. */
 function joinResults(messages: readonly ChatMessage[]): ChatMessage[] {
   const joined: ChatMessage[] = [];
   for (const message of messages) {

@@ -9,15 +9,15 @@ import { markedSyntax } from "./marked.ts";
 import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
 /**
- * GLM-4.5 and 4.6: `<tool_call>f\n<arg_key>p</arg_key>\n<arg_value>value</arg_value>\n</tool_call>`; GLM-4.7 without the line
- * breaks.
+ * GLM-4.5 and 4.6: `<tool_call>f\n<arg_key>p</arg_key>\n<arg_value>value</arg_value>\n</tool_call>`; GLM-4.7
+ * without the line breaks.
  */
 export const glm: CallFormat = {
   name: "glm",
   recognises: (source) => source.includes("<tool_call>") && source.includes("<arg_key>"),
   syntax(marks, source) {
     const tags = tagsOf(marks);
-    // As the template shows it, or spells it in a string.
+    // The line break is literal in the template, or escaped inside a string.
     const line = /<\/arg_key>(\n|\\n)/.test(source) ? "\n" : "";
     const { begin, ...others } = tags;
     return markedSyntax({
@@ -49,7 +49,7 @@ function tagsOf(marks: Marks) {
 
 type Tags = ReturnType<typeof tagsOf>;
 
-/** `line` is what stands behind a name, a key and a value. */
+/** Writes a call. `line` follows the name, each key and each value. */
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags, line: string): string {
   const parameters = parametersOf(tool).map((parameter) => {
     const written = writeParameter(lark, tool, parameter, tags, line);

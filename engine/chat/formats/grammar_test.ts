@@ -15,7 +15,7 @@ const valid = new Map(
   ),
 );
 
-/** Every call names a tool and has arguments that its schema accepts. */
+/** Asserts that every call names a tool and has valid arguments. */
 function checkCalls(calls: readonly { name: string; arguments: string }[], text: string): void {
   for (const { name, arguments: args } of calls) {
     const check = valid.get(name);
@@ -24,7 +24,7 @@ function checkCalls(calls: readonly { name: string; arguments: string }[], text:
   }
 }
 
-/** Tokens drawn at random from those that may come, rather such that structures end. */
+/** Draws random allowed tokens, preferring ones that close structures. */
 async function walk(
   grammars: Grammars,
   { form, tokenizer }: TestModel,
@@ -32,7 +32,7 @@ async function walk(
   random: (n: number) => number,
 ): Promise<{ tokens: number[]; finished: boolean }> {
   const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
-  // What random characters would never spell.
+  // Endings that random characters would never spell.
   const endings = ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"]
     .map((text) => tokenizer.encode(text, { parseSpecial: true }));
   const tokens: number[] = [];
@@ -98,7 +98,7 @@ for (const [index, { title, model, write, ...form }] of FORMAT_CASES.entries()) 
     },
   };
 
-  Deno.test(`${title}: the grammar takes what models write, and refuses other names and arguments`, async () => {
+  Deno.test(`${title}: the grammar accepts the models' calls, and refuses other names and arguments`, async () => {
     const made = model();
     const grammars = createGrammars(made.tokenizer, made.form.markers);
     try {
@@ -130,7 +130,7 @@ for (const [index, { title, model, write, ...form }] of FORMAT_CASES.entries()) 
     }
   });
 
-  Deno.test(`${title}: whatever the grammar lets through is read as calls that are valid`, async () => {
+  Deno.test(`${title}: every answer that the grammar accepts is read as valid calls`, async () => {
     const made = model();
     const grammars = createGrammars(made.tokenizer, made.form.markers);
     const random = randomIntegers(index + 1);

@@ -9,7 +9,7 @@ export const granite: CallFormat = {
   recognises: (source) => source.includes("<|tool_call|>"),
   syntax(marks, source) {
     return markedSyntax({
-      // The published templates show no calls.
+      // Published templates show no calls.
       messages: source.includes("tool_calls")
         ? undefined
         : (messages) =>

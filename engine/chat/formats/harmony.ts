@@ -7,8 +7,9 @@ import type { Mark, Marks } from "../marks.ts";
 import type { AnswerShape, CallFormat } from "./format.ts";
 
 /**
- * gpt-oss: messages on channels. `<|channel|>analysis<|message|>…<|end|><|start|>assistant`, then `<|channel|>final<|message|>…`
- * or `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>`, which ends the answer.
+ * gpt-oss: messages on channels. A thought is `<|channel|>analysis<|message|>…<|end|><|start|>assistant`.
+ * Then comes `<|channel|>final<|message|>…`, or a call `<|channel|>commentary to=functions.f
+ * <|constrain|>json<|message|>{…}<|call|>`, which ends the answer.
  */
 export const harmony: CallFormat = {
   name: "harmony",
@@ -30,8 +31,8 @@ export const harmony: CallFormat = {
 };
 
 /**
- * Templates write a call's content as a thought, and take no thought beside it: what was said to people goes into a message of its own
- * behind the thought, as models write it.
+ * Writes text beside a call as a separate message after the thought, as models do. Templates would write that
+ * text as a thought and then accept no real thought.
  */
 function preambleApart(message: ChatMessage): ChatMessage {
   const { thinking, ...rest } = message;
@@ -44,7 +45,7 @@ function preambleApart(message: ChatMessage): ChatMessage {
 
 interface Message {
   readonly channel: string;
-  /** The tool that it is for. */
+  /** The tool that receives the message. */
   readonly recipient?: string;
 }
 
@@ -55,7 +56,7 @@ class Harmony {
   readonly #message: Mark;
   readonly #start: Mark;
   readonly #constrain: Mark;
-  /** What ends a message. */
+  /** Marks that end a message. */
   readonly #ends: readonly Mark[];
 
   constructor(marks: Marks) {
@@ -86,7 +87,7 @@ class Harmony {
     const calls = tools.map(({ name, parameters: schema }) => {
       const to = lark.text(` to=functions.${name}`);
       const args = `${constrain} "json" ${message} ${lark.part({ kind: "json_schema", schema })}`;
-      // The recipient stands behind the channel, or before it as templates write it.
+      // The recipient follows the channel, or precedes it as in templates.
       return lark.rule(`(${channel} "commentary" ${to} | ${to} ${channel} "commentary") " " ${args}`);
     });
     const preamble = !required && content === undefined && tools.length > 0 ? `(${text("commentary")})?` : "";
@@ -106,7 +107,7 @@ class Harmony {
     }
   }
 
-  /** Reads a message; undefined where the answer ends with it. */
+  /** Reads a message. Returns the mark after it; undefined where the answer ends. */
   *#body(input: Input, answer: Answer, { channel, recipient }: Message): Reading<Mark | undefined> {
     const stops = [...this.#ends, this.#start, this.#channel];
     if (recipient !== undefined) {
@@ -120,7 +121,7 @@ class Harmony {
     return stop;
   }
 
-  /** Reads what stands before a message; undefined at the end of the answer. */
+  /** Reads a message's header; undefined at the end of the answer. */
   *#header(input: Input): Reading<Message | undefined> {
     let text = "";
     for (;;) {
@@ -131,7 +132,7 @@ class Harmony {
     }
   }
 
-  /** Whether the answer begins as none in this format does. */
+  /** Whether the answer begins unlike any answer in this format. */
   *#isBare(input: Input): Reading<boolean> {
     const next = yield* input.peek();
     return next !== "" && next !== " " && !this.all.some(({ sign }) => sign[0] === next);

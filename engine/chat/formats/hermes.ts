@@ -3,21 +3,27 @@ import type { Marks } from "../marks.ts";
 import { jsonCall, readJsonCall } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
 
-/** Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`; EXAONE 4 without the line breaks. */
+/**
+ * Hermes, Qwen 2.5 and 3, and many others: `<tool_call>\n{"name": "f", "arguments": {…}}\n</tool_call>`;
+ * EXAONE 4 without the line breaks.
+ */
 export const hermes: CallFormat = {
   name: "hermes",
-  // Apriel's speak of the tag, and write lists of calls in another.
+  // Apriel's templates mention this tag, but write lists of calls in another one.
   recognises: (source) =>
     source.includes("<tool_call>") && /\\?"arguments\\?"/.test(source) && !source.includes("<tool_calls>["),
   syntax: (marks, source) => hermesSyntax(marks, isInline(source) ? "" : "\n"),
 };
 
-/** Whether calls stand in the line of their tags. Some templates tell of such calls, and show them in lines of their own. */
+/**
+ * Whether calls are on the same line as their tags. Some templates describe calls that way but show them on
+ * separate lines.
+ */
 function isInline(source: string): boolean {
   return source.includes("<tool_call>{") && !/<tool_call>(\n|\\n)/.test(source);
 }
 
-/** `line` is what stands around a call, between its tags. */
+/** Returns the syntax with `line` between a call and its tags. */
 export function hermesSyntax(marks: Marks, line = "\n"): BodySyntax {
   const [begin, end] = [marks.mark("<tool_call>"), marks.mark("</tool_call>")];
   return markedSyntax({
@@ -31,7 +37,7 @@ export function hermesSyntax(marks: Marks, line = "\n"): BodySyntax {
     *readRest(input, answer) {
       yield* input.blank();
       yield* readJsonCall(input, answer);
-      yield* input.until([end], () => {}); // nothing but blanks in an answer that kept to its form
+      yield* input.until([end], () => {}); // only blanks, in a well-formed answer
     },
   });
 }

@@ -3,7 +3,9 @@ import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { CheckedTool } from "../tools.ts";
 
-/** A call as a JSON object, as `json.dumps` writes it: `{"name": "f", "arguments": {…}}`. */
+/**
+ * Returns the grammar of a call as a JSON object in `json.dumps` spelling: `{"name": "f", "arguments": {…}}`.
+ */
 export function jsonCall(
   lark: LarkGrammar,
   tools: readonly CheckedTool[],
@@ -16,13 +18,13 @@ export function jsonCall(
   return lark.rule(calls.join(" | "));
 }
 
-/** A list of calls: `[{…}, {…}]`. */
+/** Returns the grammar of a list of calls: `[{…}, {…}]`. */
 export function jsonCallList(lark: LarkGrammar, tools: readonly CheckedTool[], many: boolean): string {
   const call = jsonCall(lark, tools);
   return `"[" ${call} ${many ? `(", " ${call})*` : ""} "]"`;
 }
 
-/** Reads a call as a JSON object; false where there is none, or not to its end. */
+/** Reads a call as a JSON object. Returns false where there is none, or it is incomplete. */
 export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
   if (!(yield* input.accept(["{"]))) return false;
   let index: number | undefined;
@@ -49,12 +51,12 @@ export function* readJsonCall(input: Input, answer: Answer): Reading<boolean> {
     if (!(yield* input.accept([","]))) break;
   }
   const whole = (yield* input.accept(["}"])) !== undefined;
-  // A call that is cut before its arguments has none.
+  // A complete call without arguments has empty ones. A truncated call gets none.
   if (whole && index !== undefined && !some) answer.args(index, "{}");
   return whole;
 }
 
-/** Reads one call or a list of calls. */
+/** Reads one call or a list of calls. Returns false where there is none, or it is incomplete. */
 export function* readJsonCalls(input: Input, answer: Answer): Reading<boolean> {
   yield* input.blank();
   if (!(yield* input.accept(["["]))) return yield* readJsonCall(input, answer);

@@ -3,8 +3,9 @@ import type { CallFormat } from "./format.ts";
 import { sectionSyntax } from "./section.ts";
 
 /**
- * Kimi K2: `<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`, the number
- * being the call's in the conversation, and `<|tool_calls_section_end|>`.
+ * Kimi K2:
+ * `<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}<|tool_call_end|>`,
+ * then `<|tool_calls_section_end|>`. The number is the call's in the conversation.
  */
 export const kimi: CallFormat = {
   name: "kimi",
@@ -18,7 +19,7 @@ export const kimi: CallFormat = {
       callEnd: mark("call_end"),
       end: mark("calls_section_end"),
     };
-    // The first templates number the calls of each message.
+    // The first templates number calls per message.
     const anew = source.includes("loop.index0");
     return sectionSyntax({
       tags,
@@ -37,7 +38,7 @@ export const kimi: CallFormat = {
   },
 };
 
-/** Ids as the model writes them. `anew`: the numbers begin anew in each message. */
+/** Rewrites ids as the model writes them. With `anew`, numbers restart in each message. */
 function numbered(messages: readonly ChatMessage[], anew: boolean): ChatMessage[] {
   const ids = new Map<unknown, string>();
   let next = 0;

@@ -7,10 +7,10 @@ import { readItems } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
 import { pythonCall, readPythonCall } from "./python_call.ts";
 
-/** What templates of LFM2 have, or where they leave the calls of earlier turns to the content, of LFM2.5. */
+/** Signs of LFM2's templates, and of LFM2.5's that show no calls of earlier turns. */
 const SIGNS = ["<|tool_call_start|>", "<|tool_list_start|>", '"List of tools: ["'];
 
-/** LFM2: a list of calls as in Python, `<|tool_call_start|>[f(p="text", q=1)]<|tool_call_end|>`. */
+/** LFM2: a list of calls in Python's syntax, `<|tool_call_start|>[f(p="text", q=1)]<|tool_call_end|>`. */
 export const lfm2: CallFormat = {
   name: "lfm2",
   recognises: (source) => SIGNS.some((sign) => source.includes(sign)),
@@ -50,7 +50,7 @@ const PYTHON_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   [null, "None"],
 ]);
 
-/** A call's arguments, which come as JSON in a string; undefined where they are no object. */
+/** Returns a call's arguments, parsed from JSON; undefined where they are not an object. */
 function objectOf(given: unknown): object | undefined {
   try {
     const parsed: unknown = typeof given === "string" ? JSON.parse(given) : given;

@@ -2,8 +2,8 @@ import { Input, type Reading } from "../input.ts";
 import type { Mark, Marks } from "../marks.ts";
 
 /**
- * Reads a value as models write it that are not bound to JSON, and hands it on as JSON: Python's words and quotes, keys without
- * quotes, strings between marks. False where it does not end.
+ * Reads a value in a model's loose spelling and passes it on as JSON. Accepts Python's words and quotes, keys
+ * without quotes, and strings between marks. Returns false where the value does not end.
  */
 export function* readLooseValue(input: Input, emit: (json: string) => void, quote?: Mark): Reading<boolean> {
   yield* input.blank();
@@ -24,7 +24,7 @@ export function* readLooseValue(input: Input, emit: (json: string) => void, quot
   return word !== "";
 }
 
-/** A whole text that is such a value, as JSON; undefined where it is none, or more than one. */
+/** Returns a text that is exactly one such value as JSON; undefined for any other text. */
 export function looseJson(text: string, marks: Marks): string | undefined {
   const input = new Input(marks);
   input.add(text);
@@ -35,7 +35,7 @@ export function looseJson(text: string, marks: Marks): string | undefined {
     yield* input.blank();
     return isWhole && (yield* input.peek()) === "";
   }
-  // All of the input is there, so that nothing is waited for.
+  // The input is complete, so the reading never waits.
   if (!readAll().next().value) return undefined;
   try {
     JSON.parse(json);
@@ -58,7 +58,7 @@ function isNumber(word: string): boolean {
   return /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(word);
 }
 
-/** What stands between an opening and `close`, parted by commas. */
+/** Reads items separated by commas, up to `close`. */
 export function* readItems(
   input: Input,
   emit: (json: string) => void,
@@ -112,7 +112,7 @@ function* readQuoted(input: Input, emit: (json: string) => void, quote: Mark): R
 
 const ESCAPES: Readonly<Record<string, string>> = { n: "\n", r: "\r", t: "\t", b: "\b", f: "\f", "\n": "" };
 
-/** A Python string in single quotes, without its rarer escapes. */
+/** Reads a Python string in single quotes, without rare escapes. */
 function* readPythonString(input: Input, emit: (json: string) => void): Reading<boolean> {
   yield* input.accept(["'"]);
   emit('"');

@@ -5,20 +5,20 @@ import type { Mark } from "../marks.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { AnswerShape, BodySyntax } from "./format.ts";
 
-/** A syntax in which a mark opens what is a call and no text. */
+/** A syntax in which a mark begins calls. */
 export interface MarkedSyntax {
   readonly begin: Mark;
-  /** Other marks of calls; they are dropped from texts. */
+  /** Other marks of calls, which are dropped from text. */
   readonly others: readonly Mark[];
-  /** What follows the first `begin`: one call, or several where there may be many. */
+  /** Returns the grammar after the first `begin`: one call, or several where allowed. */
   rest(lark: LarkGrammar, shape: AnswerShape): string;
-  /** Reads what follows a `begin`. */
+  /** Reads the calls after a `begin`. */
   readRest(input: Input, answer: Answer, tools: readonly CheckedTool[]): Reading;
   readonly messages?: BodySyntax["messages"];
   readonly toolsInMessages?: boolean;
 }
 
-/** The body of an answer with such calls: a text, then calls. */
+/** Returns the body of an answer with such calls: text, then calls. */
 export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
   const { begin, others, messages, toolsInMessages } = syntax;
   const marks = [begin, ...others];
@@ -28,7 +28,7 @@ export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
     toolsInMessages,
     body: (lark, shape) => markedBody(lark, shape, begin, syntax.rest(lark, shape)),
     *read(input, answer, { tools, required, formed, strays }) {
-      // Where there may be calls only, a text is the beginning of a mark that was cut off.
+      // If only calls are allowed, text can only be the start of a truncated mark.
       const content = (text: string) => required ? undefined : answer.content(text);
       if (formed && !required) {
         if (yield* input.mark([begin])) yield* syntax.readRest(input, answer, tools);

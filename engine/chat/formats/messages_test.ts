@@ -22,7 +22,7 @@ function prompt(template: string, messages = CALLED, control: string[] = []): st
   return tokenizer.decode(form.plan({ messages, tools: [WEATHER] }).prompt, { special: true });
 }
 
-Deno.test("Mistral's templates get ids of nine letters and digits, the same in call and result", () => {
+Deno.test("mistral: call and result get the same id of nine letters and digits", () => {
   const shown = prompt(
     "{# [TOOL_CALLS] #}{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}" +
       "{{ m.tool_call_id }}|{% endfor %}",
@@ -34,7 +34,7 @@ Deno.test("Mistral's templates get ids of nine letters and digits, the same in c
   assertMatch(prompt("{# [TOOL_CALLS] #}{{ messages[2].tool_call_id }}", short), /^000000001$/);
 });
 
-Deno.test("Gemma's templates get results in the message of the calls", () => {
+Deno.test("gemma: results are in the message of the calls", () => {
   const shown = prompt(
     "{# <|tool_call> #}{% for m in messages %}{{ m.role }}:{% for r in m.tool_responses or [] %}" +
       "{{ r.name }}={{ r.response.sky }}{% endfor %}|{% endfor %}",
@@ -42,7 +42,7 @@ Deno.test("Gemma's templates get results in the message of the calls", () => {
   assertEquals(shown, "user:|assistant:get_weather=blue|");
 });
 
-Deno.test("Phi's templates get tools in the system message's field, and calls as text", () => {
+Deno.test("phi4: tools are in the system message's field, and calls are text", () => {
   const shown = prompt(
     "{% for message in messages %}{% if message['tools'] %}<|tool|>{{ message['tools'] }}<|/tool|>{% endif %}" +
       "{{ message['content'] }}|{% endfor %}",
@@ -54,7 +54,7 @@ Deno.test("Phi's templates get tools in the system message's field, and calls as
   );
 });
 
-Deno.test("LFM2's templates, which show no calls, get them as text, and those of LFM2.5 that do get them as calls", () => {
+Deno.test("lfm2: calls are text unless the template shows calls", () => {
   const plain = prompt("<|tool_list_start|>{% for m in messages %}{{ m.content | tojson }}|{% endfor %}");
   assertMatch(plain, /<\|tool_call_start\|>\[get_weather\(city=\\"Bonn\\"\)\]<\|tool_call_end\|>/);
   const calls =
@@ -62,7 +62,7 @@ Deno.test("LFM2's templates, which show no calls, get them as text, and those of
   assertMatch(prompt(`{#- "List of tools: [" -#}${calls}`), /^\|\{"city": "Bonn"\}\|/);
 });
 
-Deno.test("templates that refuse system messages get the tools in the first message of the user", () => {
+Deno.test("general: puts tools into the first user message when the template refuses system messages", () => {
   const shown = prompt(
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}" +
       "{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}",
@@ -70,12 +70,12 @@ Deno.test("templates that refuse system messages get the tools in the first mess
   assertMatch(shown, /^user:You can call[^|]*How is the weather\?\|assistant:<tool_call>/);
 });
 
-Deno.test("Granite's templates, which show no calls, get them as text", () => {
+Deno.test("granite: calls are text, because templates show none", () => {
   const shown = prompt("{# <|tool_call|> #}{% for m in messages %}{{ m.content }}|{% endfor %}");
   assertMatch(shown, /\|<\|tool_call\|>\[\{"name": "get_weather", "arguments": \{"city":"Bonn"\}\}\]\|/);
 });
 
-Deno.test("marks around calls as text are tokens, and what spells one in a message is not", () => {
+Deno.test("messages: marks around calls as text are tokens, but the same text in a message is not", () => {
   const templates: [string, string[]][] = [
     ["{# <|tool_list_start|> #}", ["<|tool_call_start|>", "<|tool_call_end|>"]],
     ["{# <|tool_call|> #}", ["<|tool_call|>"]],
@@ -108,7 +108,7 @@ const TWICE: ChatMessage[] = [
   { role: "user", content: "Thanks" },
 ];
 
-Deno.test("templates for one call a message get each call apart, and what it gave behind it", () => {
+Deno.test("messages: splits calls into one message each, followed by its result, where templates need that", () => {
   for (const marks of ["<|python_tag|>", "<|channel|><|message|>"]) {
     const shown = prompt(
       `{# ${marks} #}{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}` +
@@ -122,7 +122,7 @@ Deno.test("templates for one call a message get each call apart, and what it gav
   }
 });
 
-Deno.test("gpt-oss: what was said beside a call stands in a message of its own behind the thought", () => {
+Deno.test("gpt-oss: text beside a call is a separate message after the thought", () => {
   const messages = TWICE.with(1, { ...TWICE[1], reasoning_content: "Hm." });
   const marks = ["start", "channel", "message", "end"].map((name) => `<|${name}|>`);
   const shown = prompt(
@@ -138,7 +138,7 @@ Deno.test("gpt-oss: what was said beside a call stands in a message of its own b
   );
 });
 
-Deno.test("Gemma's calls with results have no content, which templates would write behind the results", () => {
+Deno.test("gemma: calls with results have no content, so nothing follows the results", () => {
   const shown = prompt(
     "{# <|tool_call> #}{% for m in messages %}{{ m.tool_responses | length if m.tool_responses }}{{ m.content }}|{% endfor %}",
     TWICE,
@@ -146,21 +146,21 @@ Deno.test("Gemma's calls with results have no content, which templates would wri
   assertEquals(shown, "How is the weather?|2|Thanks|");
 });
 
-Deno.test("a template that speaks of system messages, and takes them, gets the tools there", () => {
+Deno.test("general: puts tools into the system message when the template accepts one", () => {
   const template =
     "{% if messages[0].content is none %}{{ raise_exception('Invalid system message') }}{% endif %}" +
     "{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}";
   assertMatch(prompt(template), /^system:You can call[^|]*\|user:/);
 });
 
-Deno.test("a system message for a template that takes none is refused with tools too", () => {
+Deno.test("general: refuses a system message with tools when the template refuses it", () => {
   const template =
     "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}";
   const messages = [{ role: "system", content: "Be brief." }, ...CALLED];
   assertThrows(() => prompt(template, messages), ChatTemplateError, "System role not supported");
 });
 
-Deno.test("templates of other formats that know a mark are not taken for it", () => {
+Deno.test("formats: are not confused by a mark in another format's template", () => {
   const format = (template: string) => testModel({ template }).form.toolFormat;
   assertEquals(format("<|python_tag|><function={{ name }}>"), "general");
   assertEquals(
@@ -169,7 +169,7 @@ Deno.test("templates of other formats that know a mark are not taken for it", ()
   );
 });
 
-Deno.test("DeepSeek's templates, which tell of no tools, get them in the system message, with marks that are tokens", () => {
+Deno.test("deepseek: puts tools with real marks into the system message when the template has no tools", () => {
   const marks = ["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>"];
   const source = `{# ${marks.join("")} #}{% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}`;
   const { form, tokenizer } = testModel({ template: source, control: marks });
@@ -189,7 +189,7 @@ Deno.test("DeepSeek's templates, which tell of no tools, get them in the system 
   );
 });
 
-Deno.test("Kimi's templates get ids with names and numbers, the same in call and result", () => {
+Deno.test("kimi: call and result get the same id of name and number", () => {
   const calls = (...ids: string[]) => ({
     ...CALLED[1],
     tool_calls: ids.map((id) => ({ id, type: "function", function: { name: id, arguments: "{}" } })),

@@ -8,7 +8,10 @@ const TAGS: XmlTags = {
   line: "",
 };
 
-/** MiniMax M2: `<minimax:tool_call><invoke name="f"><parameter name="p">value</parameter></invoke></minimax:tool_call>`, in lines. */
+/**
+ * MiniMax M2: `<minimax:tool_call><invoke name="f"><parameter
+ * name="p">value</parameter></invoke></minimax:tool_call>`, with line breaks.
+ */
 export const minimax: CallFormat = {
   name: "minimax",
   recognises: (source) => source.includes("<minimax:tool_call>"),
@@ -23,7 +26,7 @@ export const minimax: CallFormat = {
       },
       *readRest(input, answer, tools) {
         do yield* input.blank(); while (yield* readXmlCall(input, answer, tools, TAGS, marks));
-        yield* input.until([end], () => {}); // nothing in an answer that kept to its form
+        yield* input.until([end], () => {}); // nothing, in a well-formed answer
       },
     });
   },

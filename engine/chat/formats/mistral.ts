@@ -6,7 +6,10 @@ import type { CallFormat } from "./format.ts";
 import { jsonCallList, readJsonCalls } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
 
-/** Mistral: `[TOOL_CALLS][{"name": "f", "arguments": {…}}]`, and newer `[TOOL_CALLS]f[ARGS]{…}`, with an id in some. */
+/**
+ * Mistral: `[TOOL_CALLS][{"name": "f", "arguments": {…}}]`. Newer models: `[TOOL_CALLS]f[ARGS]{…}`, some with
+ * an id.
+ */
 export const mistral: CallFormat = {
   name: "mistral",
   recognises: (source) => source.includes("[TOOL_CALLS]"),
@@ -49,7 +52,7 @@ function* readNamed(input: Input, answer: Answer, args: Mark, id: Mark): Reading
   yield* input.json((text) => answer.args(call, text));
 }
 
-/** Mistral's templates want ids of nine letters and digits. */
+/** Shortens ids: Mistral's templates need nine letters and digits. */
 function withShortIds(message: ChatMessage): ChatMessage {
   const { tool_calls: calls, tool_call_id: id } = message;
   return {

@@ -14,7 +14,7 @@ export const nemotron: CallFormat = {
       rest: (lark, { tools, many }) => `${jsonCallList(lark, tools, many)} ${lark.mark(end)}`,
       *readRest(input, answer) {
         yield* readJsonCalls(input, answer);
-        yield* input.until([end], () => {}); // nothing in an answer that kept to its form
+        yield* input.until([end], () => {}); // nothing, in a well-formed answer
       },
     });
   },

@@ -2,10 +2,10 @@ import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
 import { pythonCall, readPythonCall } from "./python_call.ts";
 
-/** OLMo 3: calls as in Python, one a line, `<function_calls>f(p="text", q=true)</function_calls>`. */
+/** OLMo 3: calls in Python's syntax, one per line, `<function_calls>f(p="text", q=true)</function_calls>`. */
 export const olmo: CallFormat = {
   name: "olmo",
-  // OLMo 3 Think's templates speak of the tag too, and take neither tools nor calls.
+  // OLMo 3 Think's templates mention the tag too, but support neither tools nor calls.
   recognises: (source) => source.includes("<function_calls>") && source.includes("tool_calls"),
   syntax(marks) {
     const [begin, end] = [marks.mark("<function_calls>"), marks.mark("</function_calls>")];
@@ -19,7 +19,7 @@ export const olmo: CallFormat = {
       },
       *readRest(input, answer) {
         do yield* input.blank(); while (yield* readPythonCall(input, answer));
-        yield* input.until([end], () => {}); // nothing in an answer that kept to its form
+        yield* input.until([end], () => {}); // nothing, in a well-formed answer
       },
     });
   },

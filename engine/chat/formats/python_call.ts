@@ -5,10 +5,10 @@ import { cannotName, type Parameter, parameterList, parametersOf, type Value } f
 import type { CheckedTool } from "../tools.ts";
 import { readItems, readLooseValue } from "./loose_value.ts";
 
-/** How values are written: as JSON, or with Python's words for true and false. */
+/** How values are written: as JSON, or with Python's True and False. */
 export type Words = "JSON" | "Python";
 
-/** A call as in Python: `f(p="text", q=1)`. */
+/** Returns the grammar of a call in Python's syntax: `f(p="text", q=1)`. */
 export function pythonCall(lark: LarkGrammar, tools: readonly CheckedTool[], words: Words): string {
   return lark.rule(oneOf(tools.map((tool) => toolCall(lark, tool, words))));
 }
@@ -35,7 +35,7 @@ function writeValue(lark: LarkGrammar, value: Value, words: Words): string {
   }
 }
 
-/** Reads a call, with values in either way; false where there is none, or not to its end. */
+/** Reads a call with values in either spelling. Returns false where there is none, or it is incomplete. */
 export function* readPythonCall(input: Input, answer: Answer): Reading<boolean> {
   const name = yield* input.characters(/[^(\s,\]<\p{Surrogate}]/u);
   if (name === "" || !(yield* input.accept(["("]))) return false;

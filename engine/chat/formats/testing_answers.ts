@@ -6,11 +6,11 @@ import type { ChatPlan, ChatRequest } from "../types.ts";
 import { type FormatCase, scripts, TOOLS } from "./testing.ts";
 import type { Script } from "./testing_writers.ts";
 
-/** What must hold of a format's answers and histories, whatever template of its family the model has. */
+/** Checks for a format's answers and histories, for any template of its family. */
 
 type Form = Pick<FormatCase, "write" | "thinks" | "many" | "mixed">;
 
-/** What models of the family write where the prompt has begun or ended their thinking already. */
+/** Returns how the family's models continue a prompt that has opened or closed their thinking. */
 function continuation(form: Form, plan: ChatPlan, closed: boolean): (script: Script) => string {
   if (!plan.thinking?.open) return (script) => form.write(closed ? { ...script, reasoning: "" } : script);
   const empty = { content: "", calls: [] };
@@ -25,7 +25,7 @@ function isClosed({ tokenizer }: TestModel, { prompt, thinking }: ChatPlan): boo
   return thinking !== undefined && shown(prompt).endsWith(shown(thinking.end));
 }
 
-/** Answers as the family's models write them are read as what they say, in every cut. */
+/** Asserts that answers in the family's spelling are read correctly in every split. */
 export function checkAnswers(
   model: TestModel,
   form: Form,
@@ -45,7 +45,7 @@ export function checkAnswers(
   }
 }
 
-/** The grammar takes them to their end. */
+/** Asserts that the grammar accepts these answers to their end. */
 export async function checkTaken(
   grammars: Grammars,
   model: TestModel,
@@ -62,7 +62,7 @@ export async function checkTaken(
   }
 }
 
-/** How many tokens of the text the grammar takes; all of them and the end make it accepted. */
+/** Returns how many tokens of the text the grammar accepts, and whether it is accepted as a whole. */
 export async function accepts(
   grammars: Grammars,
   { tokenizer }: TestModel,
@@ -80,8 +80,8 @@ export async function accepts(
 }
 
 /**
- * Calls of earlier turns, as the template writes them into the prompt, are read as these calls: the model sees its past as it
- * writes itself. What the tools gave is in the prompt too. `tells`: which scripts the template can tell.
+ * Asserts that calls of earlier turns in the prompt are read as the same calls, so the model sees its past in
+ * its own spelling. Results must be in the prompt too. `tells` selects scripts that the template can show.
  */
 export function checkHistory(
   model: TestModel,
@@ -93,7 +93,7 @@ export function checkHistory(
 ): void {
   const options = { tools: TOOLS, ...request };
   const begun = model.form.plan({ messages: USER, ...options });
-  // A thought that a prompt begins is not always there in earlier turns.
+  // Earlier turns may lack a thought that a prompt opens.
   const unthinking = model.form.plan({ messages: USER, ...options, effort: false });
   for (const script of scripts(seed, count, form).filter(({ calls }) => calls.length > 0).filter(tells)) {
     const { prompt } = model.form.plan({ messages: [...USER, ...turnOf(script)], ...options });
@@ -102,7 +102,7 @@ export function checkHistory(
     const { at, whole } = turnStart(model, begun, prompt);
     const read = readTurn(model, whole ? begun : unthinking, prompt.slice(at));
     assertEquals(called(read.calls), [...script.calls], shown);
-    // Some templates leave out what is said beside a call, and what was thought; gpt-oss's takes the one for the other.
+    // Some templates drop text beside a call, or thoughts. gpt-oss's writes text as a thought.
     assert(["", script.content].includes(read.content.trim()), `${JSON.stringify(read.content)} of ${shown}`);
     const thoughts = read.content === "" ? ["", script.reasoning, script.content] : ["", script.reasoning];
     assert(thoughts.includes(read.reasoning.trim()), shown);
@@ -111,7 +111,7 @@ export function checkHistory(
 
 const resultOf = (index: number) => `result ${index} is good`;
 
-/** The assistant's message with the calls, and what the tools gave. */
+/** Returns the assistant's message with the calls, and their results. */
 function turnOf({ reasoning, content, calls }: Script): ChatMessage[] {
   const id = (index: number) => `call_${"abcdefghijklmnopqrstuvw"}${index}`;
   return [
@@ -129,12 +129,15 @@ function turnOf({ reasoning, content, calls }: Script): ChatMessage[] {
   ];
 }
 
-/** Where the assistant's turn begins in `prompt`; whole: with all that `begun`, the prompt of an answer, ends with. */
+/**
+ * Returns the start of the assistant's turn in `prompt`. It is `whole` if it includes everything at the end
+ * of `begun`, an answer's prompt.
+ */
 function turnStart({ tokenizer }: TestModel, begun: ChatPlan, prompt: readonly number[]) {
   let at = 0;
   while (at < begun.prompt.length && begun.prompt[at] === prompt[at]) at++;
   if (at === begun.prompt.length) return { at, whole: true };
-  // A thought that begins alike ends otherwise, and marks that are no tokens may begin alike.
+  // The common prefix may end inside a thought, or inside a mark that is not a token. Go back to its start.
   const tail = Math.max(0, at - 32);
   const text = tokenizer.decode(prompt.slice(tail, at), { special: true });
   const begin = begun.thinking && tokenizer.decode(begun.thinking.begin, { special: true });

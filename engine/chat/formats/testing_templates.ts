@@ -7,7 +7,7 @@ interface PublishedConfig {
   >;
 }
 
-/** A published template, and the marks of its vocabulary. */
+/** Returns a published template and its vocabulary's marks. */
 export function published(
   { chat_template: template, added_tokens_decoder: added = {} }: PublishedConfig,
 ): ModelParts {
@@ -18,7 +18,7 @@ export function published(
   return { template: String(template), control: texts(true), userDefined: texts(false) };
 }
 
-/** Shows what templates of a family have in common with the published ones, and no more. */
+/** Returns a template with only the features that identify a family. */
 export const shaped = (
   shape: string,
   control: readonly string[],
@@ -30,7 +30,9 @@ export const shaped = (
   userDefined,
 });
 
-/** A short template that shows calls as a family's published ones do: `calls` is what it writes of `m.tool_calls`. */
+/**
+ * Returns a short template that shows calls as a family's published ones do. `calls` renders `m.tool_calls`.
+ */
 export const showing = (calls: string, userDefined: readonly string[]): ModelParts => ({
   template: "{% if tools %}[|system|]{{ tools | tojson }}[|end|]{% endif %}" +
     "{% for m in messages %}[|{{ m.role }}|]{{ m.content or '' }}" +
@@ -51,7 +53,7 @@ export const OLMO_CALLS = "<function_calls>{% for c in m.tool_calls %}{% set ns 
   "{{ c.function.name + '(' + (ns.list | join(', ')) + ')' }}{% if not loop.last %}{{ '\n' }}{% endif %}" +
   "{% endfor %}</function_calls>";
 
-/** `line` stands before calls, and behind names, keys and values. */
+/** `line` precedes calls and follows names, keys and values. */
 export const glmCalls = (line: string) =>
   `{% for c in m.tool_calls %}{% set c = c.function %}{{ ${JSON.stringify(line)} }}` +
   `<tool_call>{{ c.name }}${line}{% for key, value in c.arguments.items() %}<arg_key>{{ key }}</arg_key>${line}` +

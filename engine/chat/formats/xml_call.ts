@@ -6,20 +6,20 @@ import { cannotName, type Parameter, parametersOf } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
-/** Tags of calls that hold a tag for each argument: `<function=f>\n<parameter=p>value</parameter>\n</function>`. */
+/** Tags of calls with one tag per argument: `<function=f>\n<parameter=p>value</parameter>\n</function>`. */
 export interface XmlTags {
-  /** What stands before and after a call's name, and at its end. */
+  /** Text before and after a call's name, and at the call's end. */
   readonly call: readonly [before: string, after: string, end: string];
-  /** What stands before and after a parameter's name. */
+  /** Text before and after a parameter's name. */
   readonly parameter: readonly [before: string, after: string];
-  /** What stands before and after a value. */
+  /** Text before and after a value. */
   readonly line: string;
 }
 
-/** What ends a value. */
+/** Returns the mark that ends a value. */
 const valueEnd = ({ line }: XmlTags) => textMark(`${line}</parameter>\n`);
 
-/** One call. */
+/** Returns the grammar of one call. */
 export function xmlCall(lark: LarkGrammar, tools: readonly CheckedTool[], tags: XmlTags): string {
   return oneOf(tools.map((tool) => toolCall(lark, tool, tags)));
 }
@@ -45,7 +45,7 @@ function writeParameter(
   return `${head} ${taggedValue(lark, value, valueEnd(tags), "Python")}`;
 }
 
-/** Reads a call, if one comes next; false where there is none, or not to its end. */
+/** Reads the next call. Returns false where there is none, or it is incomplete. */
 export function* readXmlCall(
   input: Input,
   answer: Answer,
