@@ -2,14 +2,17 @@ import { deadline } from "@std/async/deadline.js";
 import { testPool } from "./testing.ts";
 
 const { promise: collected, resolve } = Promise.withResolvers<void>();
-const registry = new FinalizationRegistry(() => resolve()); // one that is garbage itself calls nobody
+const registry = new FinalizationRegistry(() => resolve()); // a registry that is garbage itself never calls back
 
-/** A vocabulary that nobody refers to. In a function of its own: one that is paused refers to all that it made. */
+/**
+ * Creates an unreferenced vocabulary. A separate function, because a paused function keeps references to its
+ * values.
+ */
 function leaveGarbage() {
   registry.register(new Map(Array.from({ length: 200_000 }, (_, i) => [`token ${i}`, i])), "a vocabulary");
 }
 
-Deno.test("what a model left is collected soon after it was unloaded, though nothing more is allocated", async () => {
+Deno.test("collection: an unloaded model's garbage is collected soon, even without new allocations", async () => {
   const { pool } = testPool();
   await pool.load("a");
   leaveGarbage();

@@ -2,25 +2,27 @@ import { basename, join } from "@std/path";
 import { SHARD } from "../gguf/shards.ts";
 import type { ModelSource } from "./slot.ts";
 
-/** What a file or folder must be called to be offered: what is safe in URLs, logs and on terminals. */
+/** Names of files and folders to offer: safe in URLs, logs and terminals. */
 const SAFE = /^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/;
 const ENDING = ".gguf";
 
-/** Whether a file of this name is offered, where it lies in a folder of models. */
+/** Whether a folder of models offers a file of this name. */
 export function isModelFileName(name: string): boolean {
   return SAFE.test(name) && name.endsWith(ENDING) && name.length > ENDING.length;
 }
 
-/** What a model is called that nobody gave a name: its file's, without the ending and the number of a shard. */
+/** Returns the default name of a model: its file's name without the ending and shard number. */
 export function modelName(path: string): string {
   const name = basename(path);
   return (name.endsWith(ENDING) ? name.slice(0, -ENDING.length) : name).replace(SHARD, "");
 }
 
 /**
- * The GGUF files directly in a folder, by their names without `.gguf`, and those one level below, as `folder/name`. Requests name
- * models by these ids only, so they reach no other file. A model in several files is one, by the first of them that is there, without
- * the number of a shard where no other has that name. Entries that cannot be read, and names that are not plain, are left out.
+ * Returns the GGUF files in a folder, named without `.gguf`, and those one level below, as `folder/name`.
+ *
+ * Requests use only these ids, so they cannot reach other files. The shards of a split model count as one
+ * model, represented by the first existing shard. Its id has no shard number unless another model has that
+ * id. Unreadable entries and unsafe names are left out.
  */
 export function modelsInFolder(folder: string): ModelSource[] {
   const found = entriesOf(folder).flatMap(({ name }) => {
@@ -33,7 +35,7 @@ export function modelsInFolder(folder: string): ModelSource[] {
     });
   });
   found.sort(byId);
-  const ofModel = Map.groupBy(found, ({ id }) => id.replace(SHARD, "-*-of-$1")); // no name has a star
+  const ofModel = Map.groupBy(found, ({ id }) => id.replace(SHARD, "-*-of-$1")); // names never contain a star
   const models = [...ofModel.values()].map(([first]) => first);
   const shortOf = ({ id }: ModelSource) => id.replace(SHARD, "");
   const alike = Map.groupBy(models, shortOf);
@@ -43,7 +45,7 @@ export function modelsInFolder(folder: string): ModelSource[] {
   }).sort(byId);
 }
 
-/** The GGUF files in the folder and one level below that are left out for their names, or their folders' names. */
+/** Returns the GGUF files in the folder and one level below whose own or folder's name is unsafe. */
 export function modelsLeftOut(folder: string): string[] {
   return entriesOf(folder).filter(({ name }) => !name.startsWith(".")).flatMap(({ name }) => {
     if (name.endsWith(ENDING)) return SAFE.test(name) ? [] : [name];
@@ -58,7 +60,7 @@ function byId(a: ModelSource, b: ModelSource): number {
   return a.id < b.id ? -1 : 1;
 }
 
-/** Nothing where it is no folder, or cannot be read. */
+/** Returns the folder's entries; none where it is not a folder or cannot be read. */
 function entriesOf(folder: string): Deno.DirEntry[] {
   try {
     return [...Deno.readDirSync(folder)];
@@ -67,7 +69,7 @@ function entriesOf(folder: string): Deno.DirEntry[] {
   }
 }
 
-/** Links are followed: the folder is the operator's. */
+/** Follows links: the operator owns the folder. */
 function sourceOf(path: string, name: string): ModelSource[] {
   try {
     const { isFile, mtime } = Deno.statSync(path);

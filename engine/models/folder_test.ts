@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { modelsInFolder, modelsLeftOut } from "./folder.ts";
 
-Deno.test("a folder offers the model files in it and one level below, by plain names, and nothing else", async () => {
+Deno.test("models folder: offers model files in it and one level below, if their names are safe", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
   try {
     const file = (path: string) => Deno.writeTextFileSync(`${folder}/${path}`, "x");
@@ -26,7 +26,7 @@ Deno.test("a folder offers the model files in it and one level below, by plain n
   }
 });
 
-Deno.test("models in several files keep the number of a shard in their names where others have the name without it", async () => {
+Deno.test("models folder: split models keep their shard number if another model has the name without it", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
   try {
     const file = (path: string) => Deno.writeTextFileSync(`${folder}/${path}`, "x");

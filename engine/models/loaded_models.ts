@@ -1,14 +1,14 @@
 import type { Engine, EngineState } from "../types.ts";
 import { type HeldEngine, ModelError, type Models, type OfferedModel } from "./types.ts";
 
-/** A server's only model, which is loaded for good; whoever made the engine closes it. */
+/** Returns a server's only model, always loaded. The caller who created the engine closes it. */
 export function oneModel(engine: Engine, aliases: readonly string[] = []): Models {
   return loadedModels([engine], aliases);
 }
 
 /**
- * A server's models where all are loaded for good; whoever made the engines closes them. Their ids differ; `aliases` are those of
- * the first.
+ * Returns a server's models, all always loaded. The caller who created the engines closes them. Ids must
+ * differ; `aliases` belong to the first.
  */
 export function loadedModels(engines: readonly Engine[], aliases: readonly string[] = []): Models {
   const offered = engines.map((engine, i) => ({
@@ -71,12 +71,12 @@ function offeredModel(engine: Engine, aliases: readonly string[]): OfferedModel 
   };
 }
 
-/** What a server runs, where that may be a single engine. */
+/** Returns the models that a server runs, also for a single engine. */
 export function modelsOf(served: Models | Engine): Models {
   return "use" in served ? served : oneModel(served);
 }
 
-/** Names in messages are strangers': short and escaped. */
+/** Names in messages are untrusted, so they are shortened and escaped. */
 export function unknownModel(name: string, offered: readonly OfferedModel[]): ModelError {
   const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64)}…` : name);
   return new ModelError("model_not_found", `There is no model ${shown} here; use ${namesOf(offered)}`);
@@ -89,7 +89,7 @@ export function modelRequired(offered: readonly OfferedModel[]): ModelError {
   return new ModelError("model_required", `Missing "model": ${why}`);
 }
 
-/** So many names are listed in a message. */
+/** Names listed in a message, at most. */
 const LISTED = 20;
 
 function namesOf(offered: readonly OfferedModel[]): string {

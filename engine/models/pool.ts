@@ -13,40 +13,44 @@ import {
 } from "./types.ts";
 
 export interface PoolOptions {
-  /** The models there are now; asked again from time to time. */
+  /** Returns the current models. Called again periodically. */
   readonly offers: () => readonly ModelSource[];
-  /** Reads a model's header: what it needs is known before anything large is read. */
+  /** Reads a model's header, so its memory is known before anything large is read. */
   readonly open: (source: ModelSource) => Promise<OpenedModel>;
   /** Bytes that all loaded models together may take. */
   readonly budget: number;
-  /** Bytes that are free in fact; undefined where nobody can say. */
+  /** Returns the bytes of memory that are actually free; undefined where unknown. */
   readonly free?: () => number | undefined;
-  /** A model that nobody has used for so long is unloaded; by default none is. */
+  /** Idle time after which a model is unloaded; by default never. */
   readonly idleMs?: number;
   /** Requests that may wait for one model. */
   readonly waiting?: number;
-  /** How long a request waits for room; a batch's waits until there is some. */
+  /** How long a request waits for memory. Batch requests wait until there is enough. */
   readonly roomMs?: number;
-  /** After a load that failed, requests fail with the same reason for so long. */
+  /** How long requests fail with the same reason after a failed load. */
   readonly retryMs?: number;
   readonly turns?: Partial<TurnRules>;
-  /** Told what an operator should know, a line each. */
+  /** Receives one-line messages for the operator. */
   readonly note: (message: string) => void;
 }
 
 const DEFAULTS = { waiting: 256, roomMs: 60_000, retryMs: 10_000, idleMs: Infinity };
-/** The offers are asked for again after this time, and room is looked for again after that, in milliseconds. */
+/** Milliseconds between scans for new models, and between checks for free memory. */
 const RESCAN_MS = 2000;
 const LOOK_MS = 200;
-/** After a model was closed what it left is collected in so many milliseconds: its last requests have let go of it by then. */
+/**
+ * Milliseconds from closing a model to the garbage collection. By then its last requests have released it.
+ */
 const COLLECT_MS = 1000;
-/** When to come back, in seconds, where there was no room. */
+/** Retry-After in seconds where memory is short. */
 const NO_ROOM_RETRY = 5;
 
 /**
- * Several models in one budget of memory. A model is loaded when a request names it. Where there is no room for it, the idle one
- * that was used longest ago goes; where none is idle, those in use take turns: one takes no new requests, ends what runs in it,
- * and goes, and its requests wait for its next turn. One model is loaded or unloaded at a time.
+ * Several models in one memory budget. A request loads the model that it names.
+ *
+ * If memory is short, the least recently used idle model is unloaded. If no model is idle, the models in use
+ * take turns: one accepts no new requests, finishes its running ones and is unloaded. Its waiting requests
+ * wait for its next turn. Only one model is loaded or unloaded at a time.
  */
 export class ModelPool implements Models {
   readonly #options: Required<Omit<PoolOptions, "free" | "turns">> & Pick<PoolOptions, "free">;
@@ -87,7 +91,7 @@ export class ModelPool implements Models {
 
   async load(name: string, options: UseOptions = {}): Promise<void> {
     const slot = this.#named(name);
-    slot.failedAt = -Infinity; // whoever asks in so many words may try again
+    slot.failedAt = -Infinity; // an explicit load may retry at once
     (await this.use(name, options)).release();
   }
 
@@ -96,7 +100,7 @@ export class ModelPool implements Models {
     if (slot.loading) {
       const reason = new ModelError("model_load_failed", `Model "${slot.id}" was unloaded meanwhile`);
       slot.loading.abort(reason);
-      this.#turnAway(slot, reason); // whoever comes later waits for the next load
+      this.#turnAway(slot, reason); // later requests wait for the next load
     }
     slot.failure = undefined;
     if (slot.engine === undefined && !slot.loading) return this.#tell(slot);
@@ -142,7 +146,7 @@ export class ModelPool implements Models {
 
   #named(name: string | undefined): Slot {
     if (name === undefined) {
-      this.#rescan(); // how many there are says whether one must be named
+      this.#rescan(); // a name is optional only if there is exactly one model
       if (this.#slots.size !== 1) throw modelRequired(this.list());
       return this.#slots.values().next().value!;
     }
@@ -151,7 +155,7 @@ export class ModelPool implements Models {
     return slot;
   }
 
-  /** Takes up what is new; forgets what is gone once nobody uses it. */
+  /** Adds new models, and removes missing ones once they are unused. */
   #rescan(): void {
     const now = performance.now();
     if (now - this.#scannedAt < RESCAN_MS) return;
@@ -204,7 +208,10 @@ export class ModelPool implements Models {
     return this.#loadFailed(slot, slot.failure, left);
   }
 
-  /** Clients are not told where files are. What never fits is told in figures, as what does not fit now. */
+  /**
+   * Returns the client's error, which hides file paths. A model that can never fit gets the same memory
+   * figures as one that does not fit now.
+   */
   #loadFailed({ id, path }: Slot, cause: Error, retryMs: number): ModelError {
     const message = `Model "${id}" cannot be loaded: ${cause.message.replaceAll(path, `${id}.gguf`)}`;
     const lasting = cause instanceof ModelRefused;
@@ -215,21 +222,21 @@ export class ModelPool implements Models {
     return new ModelError("no_memory_for_model", message, { ...more, details });
   }
 
-  /** Something may be to be done: the lane looks again, or begins. */
+  /** Wakes or starts the work loop, because there may be work. */
   #wake(): void {
     this.#changed.resolve();
     this.#changed = Promise.withResolvers();
     this.#lane ??= this.#work().finally(() => {
       this.#lane = undefined;
-      // What came after its last look woke nobody.
+      // Work that arrived after the loop's last check has not woken it.
       const slots = [...this.#slots.values()];
       if (!this.#isDraining && (inLine(slots).length > 0 || leaving(slots).length > 0)) this.#wake();
     });
   }
 
-  /** Loads and unloads until nothing is to be done. */
+  /** Loads and unloads models until there is nothing to do. */
   async #work(): Promise<void> {
-    await Promise.resolve(); // `#lane` is set by then
+    await Promise.resolve(); // lets the caller set `#lane` first
     while (!this.#isDraining) {
       const changed = this.#changed.promise;
       const action = await this.#next();
@@ -239,7 +246,10 @@ export class ModelPool implements Models {
     }
   }
 
-  /** Time in which the process stood still, or its machine slept, is none that anybody has waited for room. */
+  /**
+   * Waits for a change or some time. If the process or machine was suspended, that time does not count as
+   * waiting for memory.
+   */
   async #lookLater(changed: Promise<void>): Promise<void> {
     const start = performance.now();
     await later(changed, LOOK_MS);
@@ -261,13 +271,16 @@ export class ModelPool implements Models {
         action = found;
         break;
       }
-      if (slot.isUrgent) break; // nobody takes the room that it waits for
+      if (slot.isUrgent) break; // its memory must not go to a later model
     }
     for (const slot of slots) this.#yield(slot, yielding.has(slot));
     return action ?? (line.length > 0 || slots.some(({ isUnloading }) => isUnloading) ? "wait" : "none");
   }
 
-  /** What brings the model nearer to its room; adds to `yielding` who is to leave when it is idle. */
+  /**
+   * Returns the next action to make room for the model. Adds models that must be unloaded once idle to
+   * `yielding`.
+   */
   async #makeRoom(slot: Slot, slots: readonly Slot[], yielding: Set<Slot>) {
     let opened: OpenedModel;
     try {
@@ -289,7 +302,7 @@ export class ModelPool implements Models {
     return undefined;
   }
 
-  /** Bytes that another model may take now. */
+  /** Returns the bytes that another model may take now. */
   #room(slots: readonly Slot[]): number {
     const taken = slots.reduce((sum, { engine, bytes }) => sum + (engine === undefined ? 0 : bytes), 0);
     return Math.min(this.#options.budget - taken, this.#options.free?.() ?? Infinity);
@@ -316,7 +329,7 @@ export class ModelPool implements Models {
       slot.loading = slot.failure = undefined;
       slot.loadedAt = slot.usedAt = performance.now();
       if (this.#isDraining) return;
-      slot.isUnloading = aborted; // unloaded too late for the load to hear of it
+      slot.isUnloading = aborted; // the load ended before it saw the abort
       if (!aborted) this.#serve(slot);
     } catch (error) {
       const { aborted } = slot.loading!.signal;
@@ -328,7 +341,7 @@ export class ModelPool implements Models {
     this.#tell(slot);
   }
 
-  /** All who wait have the engine. */
+  /** Gives the engine to all waiting requests. */
   #serve(slot: Slot): void {
     for (const { priority, resolve } of [...slot.waiters]) resolve(this.#hold(slot, priority));
   }
@@ -346,7 +359,7 @@ export class ModelPool implements Models {
     for (const { reject } of [...slot.waiters]) reject(reason);
   }
 
-  /** It is closed as soon as nobody holds it, so that its next request loads it again. */
+  /** Closes a failed engine as soon as it is unused, so that its next request loads it again. */
   #engineFailed(slot: Slot, failure: Error): void {
     slot.failure = failure;
     slot.failedAt = performance.now();
@@ -354,7 +367,10 @@ export class ModelPool implements Models {
     this.#wake();
   }
 
-  /** Refuses the requests that have waited too long for room; a batch's only where there can never be any. */
+  /**
+   * Rejects requests that have waited too long for memory. Batch requests are rejected only if there can
+   * never be enough.
+   */
   #refuse(slot: Slot, room: number, roomMs: number): void {
     const now = performance.now();
     const { bytes, id } = slot;
@@ -365,7 +381,7 @@ export class ModelPool implements Models {
   }
 
   async #unload(slot: Slot): Promise<void> {
-    if (!slot.isIdle) return; // it was taken since it was chosen
+    if (!slot.isIdle) return; // taken since it was chosen
     await this.#close(slot);
     this.#tell(slot);
   }
@@ -386,7 +402,7 @@ export class ModelPool implements Models {
     for (const resolve of slot.gone.splice(0)) resolve();
   }
 
-  /** What the engine left, once for all that are closed until then. */
+  /** Starts one garbage collection for all engines closed until then. */
   #collectSoon(): void {
     if (this.#isDraining || this.#collectTimer !== undefined) return;
     this.#collectTimer = setTimeout(() => {
@@ -396,7 +412,7 @@ export class ModelPool implements Models {
     Deno.unrefTimer(this.#collectTimer);
   }
 
-  /** Looks for models to unload when the next may have been idle long enough. */
+  /** Sets a timer for the moment when the next model has been idle long enough. */
   #watchIdle(): void {
     const { idleMs } = this.#options;
     if (idleMs === Infinity || this.#isDraining) return;
@@ -418,7 +434,7 @@ export class ModelPool implements Models {
   }
 }
 
-/** Those to be closed as soon as nobody uses them. */
+/** Returns the models to close as soon as they are unused. */
 function leaving(slots: readonly Slot[]): Slot[] {
   return slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
 }
@@ -453,7 +469,7 @@ function words(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Resolves with the promise, or after some time. */
+/** Resolves with the promise, or after `ms` milliseconds. */
 async function later(event: Promise<void>, ms: number): Promise<void> {
   let timer: ReturnType<typeof setTimeout>;
   const time = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));

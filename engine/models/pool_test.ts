@@ -6,7 +6,7 @@ import { FakeEngine } from "../../routes/testing.ts";
 import { Random } from "../../tests/random.ts";
 import { source, testPool } from "./testing.ts";
 
-/** An answer of a model, as a request would have it. */
+/** Returns a model's answer, as a request would get it. */
 async function ask(models: Models, name: string, prompt = "Hi", priority?: "interactive" | "batch") {
   const { engine, release } = await models.use(name, { priority });
   try {
@@ -22,7 +22,7 @@ async function ask(models: Models, name: string, prompt = "Hi", priority?: "inte
 
 const states = (models: Models) => models.list().map(({ state }) => state).join(" ");
 
-Deno.test("a model is loaded at its first request, by id or alias; others are refused by name", async () => {
+Deno.test("pool: loads a model at its first request by id or alias, and refuses unknown names", async () => {
   const { pool, log } = testPool();
   assertEquals(states(pool), "unloaded unloaded unloaded");
   assertEquals(await ask(pool, "b"), "b: Hi");
@@ -36,7 +36,7 @@ Deno.test("a model is loaded at its first request, by id or alias; others are re
   assertEquals(log.at(-1), "close b");
 });
 
-Deno.test("without room the idle model used longest ago goes first, and never one in use", async () => {
+Deno.test("pool: unloads the least recently used idle model when memory is short, never one in use", async () => {
   const { pool, log } = testPool({ roomMs: 50, turns: { turnMs: 10_000 } });
   await ask(pool, "a");
   await ask(pool, "b");
@@ -51,14 +51,14 @@ Deno.test("without room the idle model used longest ago goes first, and never on
   ]);
   assert(refused.more.retryAfter! > 0);
   held[0].release();
-  held[0].release(); // as good as once
+  held[0].release(); // same as once
   assertEquals(await ask(pool, "b"), "b: Hi");
   assertEquals(log.slice(4), ["close a", "load b"]);
   held[1].release();
   await pool.close();
 });
 
-Deno.test("a process that stands still refuses nobody for it", async () => {
+Deno.test("pool: a suspended process does not time out waiting requests", async () => {
   const { pool } = testPool({ models: { a: 10, b: 20 }, roomMs: 500, turns: { turnMs: 10_000 } });
   const { release } = await pool.use("a");
   const asked = ask(pool, "b");
@@ -70,7 +70,7 @@ Deno.test("a process that stands still refuses nobody for it", async () => {
   await pool.close();
 });
 
-Deno.test("a model larger than the budget is refused at once, with the figures; nothing makes room for it", async () => {
+Deno.test("pool: refuses a model larger than the budget at once, with figures, and unloads nothing", async () => {
   const { pool, log } = testPool({ models: { a: 10, huge: 21 } });
   await ask(pool, "a");
   const refused = await assertRejects(() => pool.use("huge"), ModelError, "it needs 1 MB");
@@ -79,7 +79,7 @@ Deno.test("a model larger than the budget is refused at once, with the figures; 
   await pool.close();
 });
 
-Deno.test("what is free in fact counts beside the budget", async () => {
+Deno.test("pool: actual free memory counts beside the budget", async () => {
   let free = 5;
   const { pool } = testPool({ free: () => free });
   await assertRejects(() => pool.use("a"), ModelError, "No room");
@@ -88,7 +88,7 @@ Deno.test("what is free in fact counts beside the budget", async () => {
   await pool.close();
 });
 
-Deno.test("where all are in use they take turns: a crowd on three models in room for two is answered whole", async () => {
+Deno.test("pool: three models in memory for two take turns and answer every request", async () => {
   const { pool, log, loaded } = testPool({ tokenMs: 2 });
   const names = Array.from({ length: 60 }, (_, i) => "abc"[(i * 7) % 3]);
   const answers = await Promise.all(names.map(async (name, i) => {
@@ -97,11 +97,11 @@ Deno.test("where all are in use they take turns: a crowd on three models in room
   }));
   assertEquals(answers, names.map((name, i) => `${name}: question ${i}`));
   assert(loaded() <= 20);
-  assert(log.length < 60, `${log}`); // by far fewer loads than requests
+  assert(log.length < 60, `${log}`); // far fewer loads than requests
   await pool.close();
 });
 
-Deno.test("requests wait while a model is loaded, so many at most; each may leave, and the load goes on", async () => {
+Deno.test("pool: limits the requests that wait for a load, and continues the load when one leaves", async () => {
   const gate = Promise.withResolvers<void>();
   const { pool, log } = testPool({ waiting: 3, loading: () => gate.promise });
   const abort = new AbortController();
@@ -118,7 +118,7 @@ Deno.test("requests wait while a model is loaded, so many at most; each may leav
   await pool.close();
 });
 
-Deno.test("a failed load fails all who wait with its reason, and is not tried again at once", async () => {
+Deno.test("pool: a failed load rejects all waiting requests with its reason and is not retried at once", async () => {
   let broken = true;
   const { pool, log, notes } = testPool({
     retryMs: 60,
@@ -136,13 +136,13 @@ Deno.test("a failed load fails all who wait with its reason, and is not tried ag
   assertEquals([log, notes.length], [["load a"], 1]);
   assertEquals(await ask(pool, "b").catch(() => "failed"), "failed");
   broken = false;
-  await pool.load("b"); // in so many words: at once
+  await pool.load("b"); // an explicit load is not delayed
   await delay(70);
   assertEquals(await ask(pool, "a"), "a: Hi");
   await pool.close();
 });
 
-Deno.test("unloading lets what runs end; who asks meanwhile waits and has it loaded again", async () => {
+Deno.test("pool: unloading finishes running requests, and later requests load the model again", async () => {
   const { pool, log } = testPool({ tokenMs: 3 });
   const running = ask(pool, "a");
   await delay(15);
@@ -160,7 +160,7 @@ Deno.test("unloading lets what runs end; who asks meanwhile waits and has it loa
   await pool.close();
 });
 
-Deno.test("a model that is unloaded when its load can no longer be stopped is closed once it is there", async () => {
+Deno.test("pool: closes a model that was unloaded too late to stop its load", async () => {
   const gate = Promise.withResolvers<void>();
   const engine = new FakeEngine();
   const load = () => gate.promise.then(() => engine);
@@ -175,7 +175,7 @@ Deno.test("a model that is unloaded when its load can no longer be stopped is cl
   await pool.close();
 });
 
-Deno.test("unloading a model that is being loaded stops that, and who waits hears of it", async () => {
+Deno.test("pool: unloading stops a running load and rejects its waiting requests", async () => {
   const { pool, log } = testPool({
     loading: (_, signal) =>
       new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
@@ -188,13 +188,13 @@ Deno.test("unloading a model that is being loaded stops that, and who waits hear
   await pool.close();
 });
 
-Deno.test("who asks for a model after it was unloaded while it was loading, waits for the next load", async () => {
+Deno.test("pool: a request after an unload during loading waits for the next load", async () => {
   const stopped = Promise.withResolvers<void>();
   let loads = 0;
   const { pool } = testPool({
     loading: (_, signal) => {
       if (loads++ > 0) return Promise.resolve();
-      // A load ends between two tensors, some time after it was told to.
+      // A load stops between two tensors, some time after the abort.
       return new Promise((_, reject) =>
         signal.addEventListener("abort", () => stopped.promise.then(() => reject(signal.reason)))
       );
@@ -213,7 +213,7 @@ Deno.test("who asks for a model after it was unloaded while it was loading, wait
   await pool.close();
 });
 
-Deno.test("who unloads a model in use hears of it at the latest when all are closed", async () => {
+Deno.test("pool: an unload of a model in use resolves at the latest when the pool closes", async () => {
   const { pool } = testPool();
   const held = await pool.use("a");
   const unloaded = pool.unload("a");
@@ -223,7 +223,7 @@ Deno.test("who unloads a model in use hears of it at the latest when all are clo
   held.release();
 });
 
-Deno.test("a model that was unloaded before its idle time was over is loaded again as ever", async () => {
+Deno.test("pool: a model that was unloaded before its idle time is loaded again as usual", async () => {
   const { pool, log } = testPool({ idleMs: 30 });
   await ask(pool, "a");
   await pool.unload("a");
@@ -236,7 +236,7 @@ Deno.test("a model that was unloaded before its idle time was over is loaded aga
   await pool.close();
 });
 
-Deno.test("an engine that fails for good is closed, and its next request loads it anew", async () => {
+Deno.test("pool: closes a failed engine, and its next request loads it again", async () => {
   const { pool, log, engines } = testPool({ retryMs: 30 });
   await ask(pool, "a");
   engines.get("a")!.become("failed", new EngineError("engine_failed", "the device is gone"));
@@ -248,7 +248,7 @@ Deno.test("an engine that fails for good is closed, and its next request loads i
   await pool.close();
 });
 
-Deno.test("models that nobody uses are unloaded after a while, and not one that is in use", async () => {
+Deno.test("pool: unloads idle models after a while, but not one in use", async () => {
   const { pool, log } = testPool({ idleMs: 40 });
   const held = await pool.use("a");
   await ask(pool, "b");
@@ -260,7 +260,7 @@ Deno.test("models that nobody uses are unloaded after a while, and not one that 
   await pool.close();
 });
 
-Deno.test("a batch leaves models alone that requests use; requests get a batch's room when its lines end", async () => {
+Deno.test("pool: batches do not displace models that requests use, and requests get a batch's memory", async () => {
   const { pool, log } = testPool({ budget: 10, tokenMs: 2 });
   await ask(pool, "a");
   const line = ask(pool, "b", "line", "batch");
@@ -269,7 +269,7 @@ Deno.test("a batch leaves models alone that requests use; requests get a batch's
     await ask(pool, "a");
   }
   assertEquals(log, ["load a"]);
-  assertEquals(await line, "b: line"); // quiet at last
+  assertEquals(await line, "b: line"); // the model has been quiet long enough
   assertEquals(log, ["load a", "close a", "load b"]);
   const lines = Array.from(
     { length: 8 },
@@ -282,7 +282,7 @@ Deno.test("a batch leaves models alone that requests use; requests get a batch's
   await pool.close();
 });
 
-Deno.test("batches of two models alternate in long runs", async () => {
+Deno.test("pool: batches of two models alternate in long turns", async () => {
   const { pool, log } = testPool({ budget: 10, tokenMs: 1 });
   const until = performance.now() + 1000;
   const batch = async (name: string) => {
@@ -300,7 +300,7 @@ Deno.test("batches of two models alternate in long runs", async () => {
   await pool.close();
 });
 
-Deno.test("the end: who waits is refused, what runs ends in time or is cancelled, all engines are closed", async () => {
+Deno.test("pool: draining rejects waiting requests, ends or cancels running ones and closes all engines", async () => {
   const { pool, engines } = testPool({ tokenMs: 5, loading: (id) => id === "b" ? delay(200) : delay(0) });
   const running = ask(pool, "a");
   const waiting = assertRejects(() => ask(pool, "b"), EngineError, "closed");
@@ -313,12 +313,12 @@ Deno.test("the end: who waits is refused, what runs ends in time or is cancelled
   assertEquals(engines.size, 0);
 });
 
-Deno.test("models come and go with their files; one that is loaded stays until it is unloaded", async () => {
+Deno.test("pool: models come and go with their files, but a loaded one stays until it is unloaded", async () => {
   const { pool, sources } = testPool();
   await ask(pool, "a");
   sources.push(source("d"));
   sources.shift();
-  assertEquals(pool.find("d"), undefined); // looked a moment ago
+  assertEquals(pool.find("d"), undefined); // the last scan is too recent
   await delay(2100);
   assertEquals(pool.list().map(({ id }) => id), ["a", "b", "c", "d"]);
   await pool.unload("a");
@@ -327,7 +327,7 @@ Deno.test("models come and go with their files; one that is loaded stays until i
   await pool.close();
 });
 
-Deno.test("the only model need not be named: the first to come, as long as no other has come", async () => {
+Deno.test("pool: a request need not name the model while there is only one", async () => {
   const { pool, sources } = testPool({ models: { a: 10, b: 10 } });
   const [a, b] = sources.splice(0);
   const asked = async () => {
@@ -345,7 +345,7 @@ Deno.test("the only model need not be named: the first to come, as long as no ot
   await pool.close();
 });
 
-Deno.test("whatever comes in whatever order: room is kept to, and every request ends", async () => {
+Deno.test("pool: keeps to the budget and ends every request in random order", async () => {
   for (const seed of [1, 2, 3]) {
     const random = new Random(seed);
     const below = (limit: number) => Math.floor(random.unit() * limit);

@@ -1,23 +1,23 @@
 import type { Engine, EngineState } from "../types.ts";
 import type { HeldEngine, ModelState, OfferedModel, UseOptions } from "./types.ts";
 
-/** A model file, and what requests may call it. */
+/** A model file and its names in requests. */
 export interface ModelSource {
   readonly id: string;
   readonly aliases: readonly string[];
   readonly path: string;
-  /** Unix seconds, of the file. */
+  /** Unix seconds of the file's last change. */
   readonly created: number;
 }
 
-/** A model whose header was read and found good. */
+/** A model with a valid header. */
 export interface OpenedModel {
-  /** Bytes that it takes once everything is full. */
+  /** Bytes of memory with all caches full. */
   readonly bytes: number;
   load(signal: AbortSignal): Promise<Engine>;
 }
 
-/** A header that was read is taken for true so long, in milliseconds. */
+/** Milliseconds for which a header that was read stays valid. */
 const HEADER_MS = 10_000;
 
 type Priority = NonNullable<UseOptions["priority"]>;
@@ -25,39 +25,42 @@ type Priority = NonNullable<UseOptions["priority"]>;
 /** A request that waits for the model. */
 export interface Waiter {
   readonly priority: Priority;
-  /** In milliseconds, as all times here. */
+  /** Start of the wait, in milliseconds. */
   since: number;
   readonly resolve: (held: HeldEngine) => void;
   readonly reject: (reason: unknown) => void;
 }
 
-/** What a pool knows of one model: its engine where it is loaded, who uses it and who waits for it. */
+/** A pool's state of one model: its engine if loaded, its users and the requests that wait for it. */
 export class Slot implements OfferedModel {
   engine: Engine | undefined;
-  /** Of the header that was read last; what a loaded engine takes. */
+  /** Bytes by the last header read, or of the loaded engine. */
   bytes = 0;
   loading: AbortController | undefined;
-  /** It takes no new requests, and is closed when those that run have ended. */
+  /** No new requests; closed once the running ones end. */
   isUnloading = false;
-  /** The same, as long as another model waits for its room. */
+  /** The same, while another model waits for its memory. */
   isYielding = false;
   isClosing = false;
   failure: Error | undefined;
   failedAt = -Infinity;
   loadedAt = -Infinity;
-  /** The last use began or ended then. */
+  /** When the last use began or ended. */
   usedAt = -Infinity;
   interactiveAt = -Infinity;
   readonly holds = { interactive: 0, batch: 0 };
   readonly waiters = new Set<Waiter>();
-  /** Resolved when it is not loaded any more. */
+  /** Called when the model is not loaded any more. */
   readonly gone: (() => void)[] = [];
 
   #opened: { readonly model: Promise<OpenedModel>; readonly at: number } | undefined;
 
   constructor(readonly source: ModelSource) {}
 
-  /** Its header, which is not read again while the model waits for room, but now and then. */
+  /**
+   * Returns the model's header. While the model waits for memory, the header is read again only after
+   * HEADER_MS.
+   */
   async open(read: (source: ModelSource) => Promise<OpenedModel>, now: number): Promise<OpenedModel> {
     if (this.#opened === undefined || now - this.#opened.at > HEADER_MS) {
       this.#opened = { model: read(this.source), at: now };
@@ -94,7 +97,7 @@ export class Slot implements OfferedModel {
     return this.takesNone && this.engine.state === "ready" ? "draining" : this.engine.state;
   }
 
-  /** Whether requests can have its engine now. One that is being loaded again refuses them itself. */
+  /** Whether requests can have the engine now. An engine that is reloading refuses them itself. */
   get isOpen(): boolean {
     return this.engine !== undefined && !this.takesNone;
   }
@@ -107,7 +110,7 @@ export class Slot implements OfferedModel {
     return this.holds.interactive + this.holds.batch === 0;
   }
 
-  /** Whether a request waits that is no batch's. */
+  /** Whether an interactive request waits. */
   get isUrgent(): boolean {
     return this.waiters.values().some(({ priority }) => priority === "interactive");
   }
@@ -136,7 +139,7 @@ export class Slot implements OfferedModel {
     };
   }
 
-  /** It is loaded. Calls the listener after each change of the engine's state. */
+  /** Sets the loaded engine, and calls the listener after each change of its state. */
   start(engine: Engine, listener: (state: EngineState) => void): void {
     this.engine = engine;
     this.#opened = undefined; // a header with its vocabulary is large

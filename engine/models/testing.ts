@@ -1,4 +1,4 @@
-/** Models that are loaded in no time, or when a test lets them. */
+/** A model pool with stand-ins, which load at once or when a test lets them. */
 import { FakeEngine } from "../../routes/testing.ts";
 import type { Engine } from "../types.ts";
 import { ModelPool, type PoolOptions } from "./pool.ts";
@@ -6,18 +6,18 @@ import type { ModelSource } from "./slot.ts";
 
 export interface TestPool {
   readonly pool: ModelPool;
-  /** What happened, in order: "load a", "close a". */
+  /** Events in order: "load a", "close a". */
   readonly log: string[];
   readonly notes: string[];
   readonly sources: ModelSource[];
-  /** Bytes of the models that are loaded. */
+  /** Returns the bytes of all loaded models. */
   readonly loaded: () => number;
-  /** Of the models that are loaded. */
+  /** Engines of the loaded models. */
   readonly engines: Map<string, FakeEngine>;
 }
 
 export interface TestPoolOptions extends Partial<PoolOptions> {
-  /** Bytes of each model; by default three of 10. */
+  /** Bytes of each model; by default three models of 10. */
   readonly models?: Record<string, number>;
   /** Called when a model's header is read. */
   readonly opening?: (id: string) => void;
@@ -33,7 +33,10 @@ export const source = (id: string, aliases: string[] = []): ModelSource => ({
   created: 1,
 });
 
-/** A pool of stand-ins, with room for two of three by default. It fails where more is loaded than the budget. */
+/**
+ * Returns a pool of stand-ins, by default with memory for two of three. Throws if loaded models exceed the
+ * budget.
+ */
 export function testPool(options: TestPoolOptions = {}): TestPool {
   const models = options.models ?? { a: 10, b: 10, c: 10 };
   const budget = options.budget ?? 20;

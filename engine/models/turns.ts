@@ -1,16 +1,16 @@
 import type { Slot } from "./slot.ts";
 
-/** When a model gives its room to another; in milliseconds. */
+/** Rules for when a model gives its memory to another, in milliseconds. */
 export interface TurnRules {
-  /** A request that is no batch's waits so long before models in use are to make room. */
+  /** How long an interactive request waits before models in use must make room. */
   readonly patienceMs: number;
-  /** A model keeps its room at least so long once it is loaded, where requests use it. */
+  /** How long a loaded model keeps its memory at least, if requests use it. */
   readonly turnMs: number;
-  /** The same where a batch uses it and another batch waits: reading a model takes time too. */
+  /** The same, if a batch uses it and another batch waits. Longer, because loading takes time too. */
   readonly batchTurnMs: number;
-  /** A batch's model may be idle for so long between two lines. */
+  /** How long a batch's model may be idle between two lines. */
   readonly pauseMs: number;
-  /** Batches leave a model alone that a request has used within this time. */
+  /** How long batches leave a model alone after a request has used it. */
   readonly quietMs: number;
 }
 
@@ -22,13 +22,15 @@ export const DEFAULT_TURNS: TurnRules = {
   quietMs: 30_000,
 };
 
-/** Who makes room for a model: all of `idle` can be unloaded now, `busy` when what runs in them has ended. */
+/**
+ * Models that may make room: `idle` ones can be unloaded now, `busy` ones once their running requests end.
+ */
 export interface Victims {
   readonly idle: readonly Slot[];
   readonly busy: readonly Slot[];
 }
 
-/** The loaded models that may give their room to `wanted`, those to go first in front. */
+/** Returns the loaded models that may give their memory to `wanted`, in the order to unload them. */
 export function victimsFor(wanted: Slot, slots: readonly Slot[], now: number, rules: TurnRules): Victims {
   const others = slots.filter((slot) => slot !== wanted && slot.engine !== undefined && !slot.isClosing);
   const isUrgent = wanted.isUrgent;
@@ -50,13 +52,13 @@ export function victimsFor(wanted: Slot, slots: readonly Slot[], now: number, ru
   };
 }
 
-/** Models without an engine that requests wait for: those of requests that are no batch's first, then who waits longest. */
+/** Returns the unloaded models that requests wait for: interactive requests first, then the longest wait. */
 export function inLine(slots: readonly Slot[]): Slot[] {
   return slots.filter(({ engine, waiters }) => engine === undefined && waiters.size > 0)
     .sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent) || a.waitsSince - b.waitsSince);
 }
 
-/** The first of these whose room together is at least `bytes`; undefined where all are too few. */
+/** Returns the shortest prefix with at least `bytes` in total; undefined where all together have less. */
 export function enough(slots: readonly Slot[], bytes: number): Slot[] | undefined {
   let found = 0;
   const count = slots.findIndex((slot) => (found += slot.bytes) >= bytes);

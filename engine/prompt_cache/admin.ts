@@ -1,19 +1,19 @@
 import { DiskFolder, type Listed, LOCK } from "./folder.ts";
 import { isOwn, isPart } from "./store.ts";
 
-/** What is in a folder of prompts. */
+/** Contents of a prompt cache folder. */
 export interface CacheReport {
   /** KV blocks and recurrent states, and their bytes. */
   readonly parts: number;
   readonly bytes: number;
-  /** When the part that is given up next was used last, and the last one, in milliseconds since 1970. */
+  /** Last use of the least and most recently used part, in milliseconds since 1970. */
   readonly oldest: number | undefined;
   readonly newest: number | undefined;
-  /** Whether a process writes to it now. */
+  /** Whether a process is writing to it. */
   readonly inUse: boolean;
 }
 
-/** Looks into a folder of prompts; changes nothing. Throws where it cannot be read. */
+/** Returns the contents of a prompt cache folder. Changes nothing. Throws where the folder cannot be read. */
 export async function reportCache(path: string): Promise<CacheReport> {
   const folder = new DiskFolder(path);
   const files = await folder.list();
@@ -22,7 +22,9 @@ export async function reportCache(path: string): Promise<CacheReport> {
   return report(files, inUse);
 }
 
-/** Removes all prompts from a folder, and the folder if nothing else is in it. Throws where a process uses it. */
+/**
+ * Removes all prompts from a folder, and the folder if nothing else is in it. Throws where a process uses it.
+ */
 export async function wipeCache(path: string): Promise<CacheReport> {
   const folder = new DiskFolder(path);
   const files = await folder.list();
@@ -33,7 +35,7 @@ export async function wipeCache(path: string): Promise<CacheReport> {
   for (const { name } of own) await folder.remove(name);
   folder.unlock();
   if (own.length > 0 && own.length === files.length) {
-    await Deno.remove(path).catch(() => {}); // folders may be in it
+    await Deno.remove(path).catch(() => {}); // it may contain folders
   }
   return report(files, false);
 }

@@ -1,44 +1,47 @@
 import { join } from "@std/path";
 
-/** A file of the folder. */
+/** A file in the folder. */
 export interface Listed {
   readonly name: string;
   readonly bytes: number;
-  /** Milliseconds since 1970. */
+  /** Last use, in milliseconds since 1970. */
   readonly usedAt: number;
 }
 
 /**
- * The few file operations that the store is made of, so that tests can put a disk below it that fails, tears and fills up.
- * Failures are thrown with the system's name in `code` (`ENOSPC`, `EMFILE`).
+ * The file operations that the store needs. Tests replace them with a disk that fails, tears writes and fills
+ * up. Failures are thrown with the system's error name in `code` (`ENOSPC`, `EMFILE`).
  */
 export interface Folder {
-  /** Makes the folder if it is missing, for its owner alone. */
+  /** Creates the folder if it is missing, accessible to its owner only. */
   make(): Promise<void>;
   list(): Promise<Listed[]>;
-  /** The file, if it has so many bytes; undefined if it has others. Throws Deno.errors.NotFound where there is none. */
+  /** Returns the file's contents; undefined where its size is not `bytes`. Throws Deno.errors.NotFound. */
   read(name: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
-  /** Writes a file for its owner alone, from its beginning. */
+  /** Writes a whole file, accessible to its owner only. */
   write(name: string, pieces: readonly Uint8Array[]): Promise<void>;
-  /** Replaces what is there under the new name. */
+  /** Renames a file. Replaces an existing file of the new name. */
   rename(from: string, to: string): Promise<void>;
-  /** Nothing happens where there is no such file. */
+  /** Removes a file. Does nothing where it is missing. */
   remove(name: string): Promise<void>;
-  /** Sets when the file was used last. */
+  /** Sets a file's last use. */
   touch(name: string, at: number): Promise<void>;
-  /** Makes files and the folder's names durable. */
+  /** Makes files and the folder's entries durable. */
   sync(names: readonly string[]): Promise<void>;
-  /** Takes the lock, which ends with the process or `unlock`, or keeps it. False where another process has it. */
+  /**
+   * Takes or keeps the lock, which ends with the process or `unlock`. Returns false where another process has
+   * it.
+   */
   lock(): Promise<boolean>;
   unlock(): void;
 }
 
-/** The file whose lock says who writes; other locks may lie in the same folder. */
+/** The file whose lock marks the writing process. Other locks may be in the same folder. */
 export const LOCK = "prompts.lock";
-/** Most files that are open at once. */
+/** Maximum files open at once. */
 const AT_ONCE = 8;
 
-/** A folder of the real file system. */
+/** A folder on disk. */
 export class DiskFolder implements Folder {
   #lock: Deno.FsFile | undefined;
 
@@ -69,7 +72,7 @@ export class DiskFolder implements Folder {
     const content = new Uint8Array(bytes);
     for (let done = 0; done < bytes;) {
       const count = await file.read(content.subarray(done));
-      if (count === null) return undefined; // cut meanwhile
+      if (count === null) return undefined; // truncated meanwhile
       done += count;
     }
     return content;
@@ -104,7 +107,7 @@ export class DiskFolder implements Folder {
       using file = await Deno.open(join(this.path, name), { read: true, write: true });
       await file.syncData();
     });
-    if (Deno.build.os === "windows") return; // a folder cannot be opened as a file there
+    if (Deno.build.os === "windows") return; // Windows cannot open a folder as a file
     using folder = await Deno.open(this.path, { read: true });
     await folder.sync();
   }
@@ -131,7 +134,7 @@ export class DiskFolder implements Folder {
   }
 }
 
-/** Does something to each, a few at a time; the first failure is thrown. */
+/** Runs the action for each item, a few at a time. Throws the first failure. */
 async function inTurns<T>(items: readonly T[], action: (item: T) => Promise<void>): Promise<void> {
   const rest = items.values();
   const work = async () => {

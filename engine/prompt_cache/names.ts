@@ -1,25 +1,25 @@
 import type { PartKind, PromptNames } from "./types.ts";
 
-/** What the bytes of a KV cache depend on besides the tokens. */
+/** Everything that the bytes of a KV cache depend on, except the tokens. */
 export interface CacheIdentity {
   /** Fingerprint of the model's weights. */
   readonly weights: string;
-  /** Digest of the plan: its ops, angles, and shapes of caches and states. */
+  /** Digest of the plan: its ops, rotary angles, and cache and state shapes. */
   readonly plan: string;
-  /** What computes: digest of the kernels, and the instruction set, whose vectors sum in their own order. */
+  /** Digest of the kernels, and the instruction set, whose vector width changes the order of sums. */
   readonly kernels: string;
   readonly isa: string;
 }
 
-/** Not imported: a browser, which has no such module, reads this file too. */
+/** Not imported: this file also runs in browsers, which lack the module. */
 const nodeCrypto = () => process.getBuiltinModule("node:crypto");
 
-/** Changes whenever what is written under a name does. */
+/** Increase it when the contents under a name change. */
 const VERSION = 1;
 
 /**
- * Names chains of blocks by hashes: each of its predecessor's link and its tokens, the first of the identity and the salt
- * under the folder's secret. So a name says nothing of a text to whoever has not the folder's secret.
+ * Names chains of blocks by hashes. A block's link hashes the previous link and its tokens. The first link
+ * hashes identity and salt with the folder's secret. So names reveal nothing about texts without the secret.
  */
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
   const { weights, plan, kernels, isa } = identity;
@@ -37,7 +37,7 @@ export function createNames(identity: CacheIdentity, secret: Uint8Array): Prompt
   };
 }
 
-/** SHA-256. */
+/** Returns the SHA-256 digest. */
 export function sha256(data: string | Uint8Array): Uint8Array {
   return nodeCrypto().createHash("sha256").update(data).digest();
 }

@@ -2,24 +2,24 @@ import { resolve } from "@std/path";
 import { DiskFolder } from "./folder.ts";
 import { FolderStore, type StoreOptions } from "./store.ts";
 
-/** A folder's store for one of several users in this process. */
+/** A folder's store, shared by several users in this process. */
 export interface OpenedStore {
   readonly store: FolderStore;
-  /** The last one closes the store. */
+  /** The last user's call closes the store. */
   close(): Promise<void>;
 }
 
 interface Shared {
   readonly store: Promise<FolderStore>;
   users: number;
-  /** Resolves when the store is closed, once nobody uses it. */
+  /** Set once the store has no users; resolves when it is closed. */
   closed?: Promise<void>;
 }
 
-/** The stores of this process by their folders: several models share one. */
+/** This process's stores by folder. Several models share one. */
 const stores = new Map<string, Shared>();
 
-/** Opens the store in a folder, or the one that is open there. Throws as FolderStore.open. */
+/** Opens the store in a folder, or shares the open one. Throws as FolderStore.open. */
 export async function openStore(folder: string, options: StoreOptions): Promise<OpenedStore> {
   const path = resolve(folder);
   for (let closing = stores.get(path)?.closed; closing; closing = stores.get(path)?.closed) await closing;

@@ -14,7 +14,7 @@ const CHECKED = 48;
 /** Bytes before the part. */
 export const HEAD_BYTES = CHECKED + 32;
 
-/** What stands before a part in its file. */
+/** Returns the header of a part's file. */
 export async function headOf(name: string, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
   const head = new Uint8Array(HEAD_BYTES);
   head.set(MAGIC);
@@ -24,7 +24,7 @@ export async function headOf(name: string, part: Uint8Array<ArrayBuffer>): Promi
   return head;
 }
 
-/** The part of a file's content; undefined where anything in it is not as it was written under this name. */
+/** Returns the part in a file; undefined where the file differs from what was written under this name. */
 export async function partOf(
   name: string,
   file: Uint8Array<ArrayBuffer>,
@@ -34,7 +34,7 @@ export async function partOf(
   return equals(file.subarray(0, HEAD_BYTES), await headOf(name, part)) ? part : undefined;
 }
 
-/** Digests are computed on threads of their own. */
+/** Web Crypto computes digests on other threads. */
 async function checksum(head: Uint8Array, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const both = new Uint8Array(CHECKED + 32);
   both.set(head.subarray(0, CHECKED));

@@ -4,18 +4,18 @@ import { HEAD_BYTES, headOf, partOf } from "./part_file.ts";
 import type { PromptStore } from "./types.ts";
 
 export interface StoreOptions {
-  /** Most bytes that the folder's parts may take. */
+  /** Limit for the bytes of all parts. */
   readonly limit: number;
-  /** Nothing is given up that was written or used so recently: what finds no room then is not written. */
+  /** Parts used this recently are never evicted. A new part that does not fit then is not written. */
   readonly keepMs?: number;
-  /** Told what an operator should know; once for each kind of trouble. */
+  /** Receives messages for the operator, once per kind of problem. */
   readonly warn: (message: string) => void;
 }
 
 interface Entry {
-  /** As the file system counts them. */
+  /** Bytes on the file system. */
   readonly bytes: number;
-  /** When it was last used, and when its file was marked with that, in milliseconds since 1970. */
+  /** Last use, and the last use recorded in the file, in milliseconds since 1970. */
   usedAt: number;
   touchedAt: number;
 }
@@ -27,46 +27,47 @@ interface Write {
 }
 
 const PART = /^([0-9a-f]{64})\.kv$/;
-/** What a killed process may leave of a part. */
+/** An unfinished part that a killed process left. */
 const UNFINISHED = /^[0-9a-f]{64}\.tmp$/;
 const SECRET = "prompts.secret";
 const SECRET_BYTES = 32;
-/** Bytes that wait to be written, at most; more are not taken. */
+/** Limit for the bytes that wait to be written. Beyond it, parts are not accepted. */
 const MOST_QUEUED = 128 * 2 ** 20;
-/** Nothing is written for so long after a write that failed. */
+/** Pause after a failed write. */
 const QUIET_MS = 60_000;
-/** Files that are read at once: each takes a descriptor. */
+/** Limit for concurrent reads, each of which needs a file descriptor. */
 const MOST_READS = 16;
-/** How often the folder's lock is asked for, and its names are read again, where another process writes. */
+/** How often the store tries the lock and rereads the names while another process writes. */
 const LOOK_MS = 15_000;
-/** Files are marked as used at most so often: it is what the order of giving up is known by after a restart. */
+/** How often a file's last use is recorded at most. After a restart, it gives the order of eviction. */
 const TOUCH_MS = 60_000;
 const CLOSE_MS = 10_000;
-/** How long the process that writes may take to make the secret. */
+/** How often, and at which interval, to wait for the writing process to create the secret. */
 const SECRET_TRIES = 10;
 const SECRET_PAUSE_MS = 50;
-/** What a disk may do to anybody, at any time. */
+/** Errors that any disk may return at any time. */
 const TROUBLES = new Set(["ENOSPC", "EDQUOT", "EIO", "EMFILE", "ENFILE"]);
 const PAGE = 4096;
 
-/** Whether a file is a part's. */
+/** Whether the file holds a part. */
 export function isPart(name: string): boolean {
   return PART.test(name);
 }
 
-/** Whether a file is of a store's making. */
+/** Whether a store created the file. */
 export function isOwn(name: string): boolean {
   return isPart(name) || UNFINISHED.test(name) || [SECRET, `${SECRET}.tmp`, LOCK].includes(name);
 }
 
-/** The space that a file of a part takes. */
+/** Returns the disk space of a part's file. */
 export function fileBytes(part: number): number {
   return Math.ceil((HEAD_BYTES + part) / PAGE) * PAGE;
 }
 
 /**
- * Parts of prompts in a folder, a file each. One process at a time writes and gives up what was used least recently; others
- * only read. A file that is damaged, torn or another's is a miss, and removed by the one that writes.
+ * Stores parts of prompts in a folder, one file each. One process writes and evicts the least recently used
+ * parts; others only read. A damaged, truncated or misnamed file counts as a miss, and the writing process
+ * removes it.
  */
 export class FolderStore implements PromptStore {
   /** Least recently used first. */
@@ -82,7 +83,7 @@ export class FolderStore implements PromptStore {
   readonly #touches = new Map<string, number>();
   #working: Promise<void> | undefined;
   #quietUntil = 0;
-  /** How many files are being read, and who waits for that. */
+  /** Number of running reads, and reads that wait for their turn. */
   #reads = 0;
   readonly #readers: (() => void)[] = [];
   readonly #warned = new Set<string>();
@@ -91,7 +92,10 @@ export class FolderStore implements PromptStore {
 
   private constructor(private readonly folder: Folder, private readonly options: StoreOptions) {}
 
-  /** Opens the folder, whatever is in it. Throws where the folder cannot be had for a reason that lasts, such as its path. */
+  /**
+   * Opens the folder, whatever its contents. Throws where the folder is permanently unusable, for example by
+   * its path.
+   */
   static async open(folder: Folder, options: StoreOptions): Promise<FolderStore> {
     const store = new FolderStore(folder, options);
     try {
@@ -109,7 +113,7 @@ export class FolderStore implements PromptStore {
     return store;
   }
 
-  /** What names are made with; empty where there is none yet. */
+  /** The key of all names; empty where there is none yet. */
   get secret(): Uint8Array {
     return this.#secret;
   }
@@ -205,12 +209,12 @@ export class FolderStore implements PromptStore {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Resolves when all that was to be written is. */
+  /** Resolves when all queued writes are done. */
   async settle(): Promise<void> {
     while (this.#working) await this.#working;
   }
 
-  /** Writes what waits, for a while. */
+  /** Writes the queue, but waits at most CLOSE_MS. */
   async close(): Promise<void> {
     const late = new AbortController();
     await Promise.race([this.settle(), delay(CLOSE_MS, { signal: late.signal }).catch(() => {})]);
@@ -236,7 +240,7 @@ export class FolderStore implements PromptStore {
     }
     for (const [name, at] of [...this.#touches]) {
       this.#touches.delete(name);
-      // What is not marked as used is given up too early, and nothing else.
+      // A failure only means that this part may be evicted too early.
       await this.folder.touch(`${name}.kv`, at).catch(() => {});
     }
   }
@@ -261,13 +265,13 @@ export class FolderStore implements PromptStore {
       return false;
     } finally {
       if (unfinished) {
-        // What cannot be removed still counts.
+        // If the file cannot be removed, its bytes still count.
         await this.folder.remove(`${name}.tmp`).then(() => this.#bytes -= size, () => {});
       }
     }
   }
 
-  /** Gives up what was used least recently until so many bytes find room. */
+  /** Evicts the least recently used parts until `bytes` fit. Returns whether they do. */
   async #makeRoom(bytes: number): Promise<boolean> {
     const { limit, keepMs } = this.options;
     if (bytes > limit) return false;
@@ -279,13 +283,15 @@ export class FolderStore implements PromptStore {
     return this.#bytes + bytes <= limit;
   }
 
-  /** A part that is not as it should be. */
+  /** Drops a damaged part. */
   async #giveUp(name: string): Promise<void> {
     if (this.#writes) await this.#remove(name).catch((error) => this.#fail(error));
     else this.#forget(name);
   }
 
-  /** Throws where the file cannot be removed: it is known no more, but counts. */
+  /**
+   * Removes a part. Throws where its file cannot be removed; then the part is forgotten but its bytes count.
+   */
   async #remove(name: string): Promise<void> {
     const entry = this.#index.get(name);
     if (!entry) return;
@@ -308,7 +314,7 @@ export class FolderStore implements PromptStore {
     });
   }
 
-  /** Takes the lock if it is free, and reads the names of what is there. */
+  /** Takes the lock if it is free, and reads the names of all parts. */
   async #look(): Promise<void> {
     this.#looked = Date.now();
     const locked = await this.folder.lock().catch((error) => {
@@ -332,7 +338,7 @@ export class FolderStore implements PromptStore {
     this.#writes = locked;
   }
 
-  /** Removes what killed processes have left; the space of what could not be removed. */
+  /** Removes unfinished files of killed processes. Returns the bytes of files that could not be removed. */
   async #clean(files: readonly Listed[]): Promise<number> {
     let left = 0;
     for (const { name, bytes } of files) {
@@ -345,7 +351,7 @@ export class FolderStore implements PromptStore {
     return left;
   }
 
-  /** The folder's secret; made where there is none. */
+  /** Returns the folder's secret, and creates it if needed; empty where another process has to create it. */
   async #readSecret(files: readonly Listed[], locked: boolean): Promise<Uint8Array> {
     if (this.#secret.length > 0) return this.#secret;
     const there = files.some(({ name, bytes }) => name === SECRET && bytes === SECRET_BYTES);
@@ -359,11 +365,11 @@ export class FolderStore implements PromptStore {
       return secret;
     } catch (error) {
       this.#fail(error);
-      return secret; // of use while the process lives
+      return secret; // valid for this process only
     }
   }
 
-  /** A disk that is full or broken: nothing is written for a while. Files that cannot be opened are no such matter. */
+  /** Pauses writing after a disk error. A lack of file descriptors is not a disk error. */
   #fail(error: unknown): void {
     if (isShortage(error)) return;
     this.#quietUntil = Date.now() + QUIET_MS;
@@ -380,7 +386,7 @@ export class FolderStore implements PromptStore {
   }
 }
 
-/** Too many open files, here or in the whole system. */
+/** Whether too many files are open, in this process or the system. */
 function isShortage(error: unknown): boolean {
   const { code } = error as { code?: string };
   return code === "EMFILE" || code === "ENFILE";

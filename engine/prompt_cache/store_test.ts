@@ -18,7 +18,7 @@ async function open(folder: MemoryFolder, options: Partial<StoreOptions> = {}) {
   return { store: await FolderStore.open(folder, all), warnings };
 }
 
-Deno.test("a part is there again after a restart, under its name alone", async () => {
+Deno.test("prompt store: a part survives a restart under its name", async () => {
   const folder = new MemoryFolder();
   const { store } = await open(folder);
   assertEquals([await store.write(name(1), part(1)), await store.write(name(2), part(2))], [true, true]);
@@ -32,7 +32,7 @@ Deno.test("a part is there again after a restart, under its name alone", async (
   assertEquals(warnings, []);
 });
 
-Deno.test("a changed byte anywhere, and a file cut anywhere, is a miss, and the part is written again", async () => {
+Deno.test("prompt store: a file with a changed byte or cut anywhere is a miss and is written again", async () => {
   const folder = new MemoryFolder();
   const { store } = await open(folder);
   await store.write(name(1), part(1, 50));
@@ -51,7 +51,7 @@ Deno.test("a changed byte anywhere, and a file cut anywhere, is a miss, and the 
   assertEquals(await store.read(name(1), 50), undefined);
 });
 
-Deno.test("a whole file under another's name, or of another size than is asked for, is a miss", async () => {
+Deno.test("prompt store: a file under another name or of another size is a miss", async () => {
   const folder = new MemoryFolder();
   const { store } = await open(folder);
   await store.write(name(1), part(1));
@@ -62,7 +62,7 @@ Deno.test("a whole file under another's name, or of another size than is asked f
   assertEquals(await again.read(name(1), 999), undefined);
 });
 
-Deno.test("what is not the store's own is neither counted nor touched", async () => {
+Deno.test("prompt store: neither counts nor touches files of others", async () => {
   const folder = new MemoryFolder();
   const foreign = ["notes.txt", "x.kv", `${name(1)}.kv.bak`];
   for (const file of foreign) folder.files.set(file, { bytes: part(1, 9000), usedAt: 0 });
@@ -73,12 +73,12 @@ Deno.test("what is not the store's own is neither counted nor touched", async ()
   assertEquals(warnings, []);
 });
 
-Deno.test("the folder never takes more than its bound: what was used least recently goes, after a restart too", async () => {
+Deno.test("prompt store: stays within its limit by evicting the least recently used, also after a restart", async () => {
   const folder = new MemoryFolder();
   const limit = 4 * fileBytes(1000);
   const { store } = await open(folder, { limit });
   const most: number[] = [];
-  folder.gate = () => Promise.resolve(most.push(folder.bytes - 4096)); // but for the secret
+  folder.gate = () => Promise.resolve(most.push(folder.bytes - 4096)); // without the secret
   for (let i = 0; i < 4; i++) await store.write(name(i), part(i));
   store.use([name(1), name(0)]);
   await store.write(name(4), part(4));
@@ -97,7 +97,7 @@ Deno.test("the folder never takes more than its bound: what was used least recen
   assert(Math.max(...most) <= limit, `${Math.max(...most)} of ${limit}`);
 });
 
-Deno.test("what a killed process left and nobody can remove counts", async () => {
+Deno.test("prompt store: counts unfinished files that cannot be removed", async () => {
   const folder = new MemoryFolder();
   folder.files.set(`${name(9)}.tmp`, { bytes: part(9, 9000), usedAt: 0 });
   folder.fault = (call) => call === "remove" ? "EMFILE" : undefined;
@@ -106,7 +106,7 @@ Deno.test("what a killed process left and nobody can remove counts", async () =>
   assertEquals([await store.write(name(1), part(1)), await store.write(name(2), part(2))], [true, false]);
 });
 
-Deno.test("a store that keeps what is new gives up only what is old", async () => {
+Deno.test("prompt store: with keepMs evicts only old parts", async () => {
   const folder = new MemoryFolder();
   const { store: before } = await open(folder);
   await before.write(name(0), part(0));
@@ -120,7 +120,7 @@ Deno.test("a store that keeps what is new gives up only what is old", async () =
 });
 
 for (const code of ["ENOSPC", "EIO", "EDQUOT"]) {
-  Deno.test(`${code} makes the store quiet: one warning, what is there is still read`, async () => {
+  Deno.test(`prompt store: ${code} pauses writing with one warning, and reads continue`, async () => {
     const folder = new MemoryFolder();
     const { store, warnings } = await open(folder);
     await store.write(name(1), part(1));
@@ -132,7 +132,7 @@ for (const code of ["ENOSPC", "EIO", "EDQUOT"]) {
     assertEquals(await store.read(name(1), 1000), part(1));
   });
 
-  Deno.test(`${code} in any call neither throws nor refuses the start`, async () => {
+  Deno.test(`prompt store: ${code} in any call neither throws nor prevents the start`, async () => {
     for (const failing of ["make", "lock", "list", "write", "rename", "remove", "touch", "sync", "read"]) {
       const folder = new MemoryFolder();
       folder.files.set(`${name(9)}.tmp`, { bytes: part(1), usedAt: 0 });
@@ -147,7 +147,7 @@ for (const code of ["ENOSPC", "EIO", "EDQUOT"]) {
   });
 }
 
-Deno.test("without file descriptors everything is a miss, without a word, and works again afterwards", async () => {
+Deno.test("prompt store: without file descriptors everything is a silent miss, and recovers afterwards", async () => {
   const folder = new MemoryFolder();
   const { store, warnings } = await open(folder);
   await store.write(name(1), part(1));
@@ -158,7 +158,7 @@ Deno.test("without file descriptors everything is a miss, without a word, and wo
   assertEquals(warnings, []);
 });
 
-Deno.test("a start without file descriptors, when the lock was taken already, is followed by writing", async () => {
+Deno.test("prompt store: writes after a start that lacked file descriptors, even with the lock taken", async () => {
   const folder = new MemoryFolder();
   const locked = () => folder.log.includes("lock ");
   folder.fault = (call) => call === "list" && locked() ? "EMFILE" : undefined;
@@ -168,7 +168,7 @@ Deno.test("a start without file descriptors, when the lock was taken already, is
   const now = Date.now;
   try {
     Date.now = () => now() + 60_000;
-    assertEquals(store.writable, false); // looks again
+    assertEquals(store.writable, false); // triggers a new look
     for (let i = 0; i < 50; i++) await null;
     assertEquals(await store.write(name(1), part(1)), true);
   } finally {
@@ -177,7 +177,7 @@ Deno.test("a start without file descriptors, when the lock was taken already, is
   await store.close();
 });
 
-Deno.test("a real folder's lock is kept by whoever has it", async () => {
+Deno.test("disk folder: the lock stays with its holder", async () => {
   const path = await Deno.makeTempDir();
   try {
     const [mine, other] = [new DiskFolder(path), new DiskFolder(path)];
@@ -190,7 +190,7 @@ Deno.test("a real folder's lock is kept by whoever has it", async () => {
   }
 });
 
-Deno.test("of two processes one writes and the other reads; when the first ends the second writes", async () => {
+Deno.test("prompt store: of two processes one writes, and the other takes over when it ends", async () => {
   const folder = new MemoryFolder();
   const { store: first } = await open(folder);
   await first.write(name(1), part(1));
@@ -204,7 +204,7 @@ Deno.test("of two processes one writes and the other reads; when the first ends 
   const now = Date.now;
   try {
     Date.now = () => now() + 60_000;
-    assertEquals(second.has(name(3)), false); // looks again
+    assertEquals(second.has(name(3)), false); // triggers a new look
     for (let i = 0; i < 50; i++) await null;
     assertEquals([second.has(name(3)), await second.write(name(2), part(2))], [true, true]);
   } finally {
@@ -212,7 +212,7 @@ Deno.test("of two processes one writes and the other reads; when the first ends 
   }
 });
 
-Deno.test("killed at any call: the next start finds whole parts or none, and within the bound", async () => {
+Deno.test("prompt store: after a kill at any call, the next start finds whole parts or none, within the limit", async () => {
   for (let killed = 0; killed < 60; killed++) {
     const folder = new MemoryFolder();
     let calls = 0;
@@ -237,7 +237,7 @@ Deno.test("killed at any call: the next start finds whole parts or none, and wit
   }
 });
 
-Deno.test("on a real disk: private files, one store for all users of the process, a lock against other processes", async () => {
+Deno.test("prompt store: on disk, files are private, users of a process share a store, and processes are locked out", async () => {
   const path = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const folder = join(path, "a", "cache");
@@ -270,7 +270,7 @@ Deno.test("on a real disk: private files, one store for all users of the process
   }
 });
 
-Deno.test("who opens a folder that is being closed waits for it, and writes", async () => {
+Deno.test("prompt store: opening a folder that is closing waits, and then writes", async () => {
   const path = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const warnings: string[] = [];
@@ -289,7 +289,7 @@ Deno.test("who opens a folder that is being closed waits for it, and writes", as
   }
 });
 
-Deno.test("wiping removes what is the store's and nothing else, and not while it is in use", async () => {
+Deno.test("prompt store: wiping removes only the store's files, and refuses while it is in use", async () => {
   const path = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const foreign = ["a.kv", "lock", "notes.txt", "secret"];
@@ -308,7 +308,7 @@ Deno.test("wiping removes what is the store's and nothing else, and not while it
   }
 });
 
-Deno.test("names differ by everything that the bytes depend on, and by the folder's secret", () => {
+Deno.test("prompt store: names depend on everything that the bytes depend on, and on the folder's secret", () => {
   const identity = { weights: "w", plan: "p", kernels: "k", isa: "i" };
   const secret = new Uint8Array(32);
   const tokens = Int32Array.from({ length: 32 }, (_, i) => i);

@@ -6,7 +6,7 @@ interface MemoryFile {
   usedAt: number;
 }
 
-/** What a system call does instead of its work: the system's name of an error, "kill" for the process's end. */
+/** The fault of a system call: an error name, or "kill" for the end of the process. */
 export type Fault = string | undefined;
 
 class SystemError extends Error {
@@ -15,9 +15,9 @@ class SystemError extends Error {
   }
 }
 
-/** A folder in memory, whose calls fail as a test says; several processes may use it. */
+/** A folder in memory whose calls fail as a test says. Several processes may share it. */
 export class MemoryFolder implements Folder {
-  /** Every call that changes something, as `name file`. */
+  /** Every changing call, as `name file`. */
   readonly log: string[] = [];
   /** Awaited in each call. */
   gate: (call: string, file: string) => Promise<unknown> = () => Promise.resolve();
@@ -29,12 +29,14 @@ export class MemoryFolder implements Folder {
     private readonly locks: { held: boolean } = { held: false },
   ) {}
 
-  /** The same folder as another process sees it. */
+  /** Returns the same folder for another process. */
   elsewhere(): MemoryFolder {
     return new MemoryFolder(this.files, this.locks);
   }
 
-  /** The folder after the process was killed: nobody holds the lock, and what it was about to do is not done. */
+  /**
+   * Returns the folder after the process was killed: the lock is free, and unfinished calls have no effect.
+   */
   afterKill(): MemoryFolder {
     return new MemoryFolder(new Map([...this.files].map(([name, file]) => [name, { ...file }])));
   }
@@ -46,7 +48,7 @@ export class MemoryFolder implements Folder {
     );
   }
 
-  /** Names of parts. */
+  /** Names of part files. */
   get parts(): string[] {
     return [...this.files.keys()].filter((name) => name.endsWith(".kv"));
   }
@@ -75,7 +77,7 @@ export class MemoryFolder implements Folder {
       at += piece.length;
     }
     const usedAt = Date.now();
-    // Of a write that fails, or whose process is killed, any part may be there.
+    // A write that fails or is killed may leave any prefix.
     this.files.set(name, { bytes: bytes.slice(0, Math.floor(bytes.length / 2)), usedAt });
     await this.#call("write", name);
     this.files.set(name, { bytes, usedAt });

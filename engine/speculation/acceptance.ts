@@ -1,25 +1,25 @@
 import { type Draft, GRADES } from "./drafter.ts";
 
-/** Observations that count as much as all earlier ones together. */
+/** Observations that weigh as much as all earlier ones together. */
 const MEMORY = 48;
-/** As how many observations of its own the average of all sequences counts for a sequence. */
+/** Weight of the average over all sequences, in observations of a sequence. */
 const PRIOR = 4;
 
-/** How often tokens of each grade of trust were right. Later ones count more. */
+/** Estimates how often tokens of each grade are accepted. Recent tokens weigh more. */
 export class Acceptance {
   readonly #seen = new Float64Array(GRADES);
   readonly #right = new Float64Array(GRADES);
 
-  /** `before`: what is taken for a grade of which nothing is known, or what is known of all sequences together. */
+  /** `before` is the prior: a function for unknown grades, or the estimates over all sequences. */
   constructor(private readonly before: Acceptance | ((grade: number) => number)) {}
 
-  /** How likely a token of this grade is to be right. */
+  /** Returns the probability that a token of this grade is accepted. */
   of(grade: number): number {
     const before = this.before instanceof Acceptance ? this.before.of(grade) : this.before(grade);
     return (this.#right[grade] + PRIOR * before) / (this.#seen[grade] + PRIOR);
   }
 
-  /** Learns from the tokens that came, as far as they tell anything of the draft. */
+  /** Updates the estimates by comparing a draft with the tokens that followed, up to the first mismatch. */
   observe({ tokens, grades }: Draft, came: Int32Array): void {
     const compared = Math.min(tokens.length, came.length);
     for (let i = 0; i < compared; i++) {

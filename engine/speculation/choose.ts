@@ -4,8 +4,8 @@ import { LookupDrafter } from "./lookup.ts";
 import { MtpDrafter } from "./mtp.ts";
 
 /**
- * Where drafts of an answer's next tokens come from: wherever they pay, nowhere, the text's own repetitions, layers of the model
- * that are made for it, or another, smaller model.
+ * Source of draft tokens: "auto" uses any source that pays off, "off" none, "lookup" repetitions in the text,
+ * "mtp" the model's own drafting layers, and "draft" a smaller model.
  *
  * ```ts
  * import { loadModel, type Speculate } from "compy";
@@ -15,12 +15,12 @@ import { MtpDrafter } from "./mtp.ts";
  * ```
  */
 export type Speculate = "auto" | "off" | "lookup" | "mtp" | "draft";
-/** All of them. */
+/** All values. */
 export const SPECULATE: readonly Speculate[] = ["auto", "off", "lookup", "mtp", "draft"];
 
 /**
- * The drafters that are meant, those to be asked first before others. `layer`: what computes the model's own layer that drafts, where it
- * has one; `model`: a smaller model, where there is one.
+ * Returns the drafters for a setting, in the order to ask them. `layer` is the backend of the model's own
+ * drafting layer, `model` a smaller model's drafter, where they exist.
  */
 export function chooseDrafters(speculate: Speculate, layer?: Backend, model?: Drafter): Drafter[] {
   const lookup = speculate === "auto" || speculate === "lookup" ? [new LookupDrafter()] : [];

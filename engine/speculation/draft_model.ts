@@ -10,15 +10,15 @@ import {
 import { grown, type Sequence } from "../sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./drafter.ts";
 
-/** Rows behind that are computed along with a draft; of more a step of their own comes first. */
+/** Missing rows that are computed together with a draft. More rows need a separate step first. */
 const MOST_BEHIND = 16;
-/** A draft ends where it is less likely than this to be right so far, by the drafting model's own reckoning. */
+/** A draft ends when the drafting model's probability that all of it is right falls below this. */
 const LEAST_CHANCE = 0.15;
 
 export interface DraftModelOptions {
-  /** Loaded and compiled; the drafter closes it. */
+  /** Loaded and compiled. The drafter closes it. */
   readonly backend: Backend;
-  /** Tokens of the vocabulary that both models have. */
+  /** Tokens of the vocabulary that both models share. */
   readonly vocabSize: number;
   /** Tokens that one sequence may hold. */
   readonly contextLength: number;
@@ -26,23 +26,23 @@ export interface DraftModelOptions {
   readonly places: number;
   /** Most rows in one step. */
   readonly maxRows: number;
-  /** Whether it has recurrent layers: with two slots of state for each place. */
+  /** Whether the model has recurrent layers. Each place then needs two state slots. */
   readonly hasStates: boolean;
-  /** The cache's blocks, one for each group of layers, that hold such blocks of the first. */
+  /** Returns the cache's block tables, one per group of layers, for these blocks of the first group. */
   tables(blocks: Int32Array): { blockTable: Int32Array; windowTables: WindowTable[] };
 }
 
-/** A sequence as the drafting model has it. */
+/** A sequence in the drafting model. */
 interface Followed {
   readonly place: number;
-  /** Tokens that were computed; the first `cached` are valid. */
+  /** Computed tokens; the first `cached` are valid. */
   tokens: Int32Array; // [capacity]
   cached: number;
-  /** Of these, how many are the sequence's own for sure. */
+  /** Of these, how many surely belong to the sequence. */
   sure: number;
 }
 
-/** A draft that is being made. */
+/** An unfinished draft. */
 interface Drafting {
   readonly want: DraftWanted;
   readonly followed: Followed;
@@ -51,7 +51,10 @@ interface Drafting {
   chance: number;
 }
 
-/** Drafts by a smaller model of the same vocabulary: its likeliest tokens. A grade is how likely it takes a token to be. */
+/**
+ * Drafts with the most likely tokens of a smaller model that shares the vocabulary. A grade is the model's
+ * probability of the token.
+ */
 export class DraftModel implements Drafter {
   readonly kind = "draft";
   readonly free = false;
@@ -80,7 +83,7 @@ export class DraftModel implements Drafter {
       left = left.filter((one, i) => this.#takes(one, rows[i]));
     }
     for (const { want, followed, tokens, grades } of ready) {
-      // A state cannot go back to where a draft was wrong.
+      // A recurrent state cannot return to the point where a draft went wrong.
       if (this.#options.hasStates) followed.cached = want.sequence.length;
       drafts.set(want.sequence, { tokens: Int32Array.from(tokens), grades: Uint8Array.from(grades) });
     }
@@ -98,7 +101,7 @@ export class DraftModel implements Drafter {
     this.#options.backend.close();
   }
 
-  /** What of the sequence was computed, and is still true; undefined where there is no place for it. */
+  /** Returns the sequence's valid computed tokens; undefined where no place is free. */
   #follow(sequence: Sequence): Followed | undefined {
     let followed = this.#followed.get(sequence);
     if (!followed) {
@@ -108,15 +111,15 @@ export class DraftModel implements Drafter {
       this.#followed.set(sequence, followed);
     }
     const { tokens, cached } = followed;
-    const most = Math.min(cached, sequence.length - 1); // the last token is computed: what follows it is wanted
+    const most = Math.min(cached, sequence.length - 1); // the last token must be computed to get the next
     let same = Math.min(followed.sure, most);
     while (same < most && tokens[same] === sequence.tokens[same]) same++;
-    // Nor can a state go back where nothing has come since.
+    // A recurrent state cannot go back, even where nothing has come since.
     followed.cached = followed.sure = this.#options.hasStates && same < cached ? 0 : same;
     return followed;
   }
 
-  /** Computes what lies behind, as much as one step takes. */
+  /** Computes missing rows, up to the rows of one step. */
   async #catchUp(behind: readonly Drafting[]): Promise<void> {
     let rows = this.#options.maxRows;
     const parts = behind.flatMap(({ want: { sequence }, followed }) => {
@@ -127,7 +130,7 @@ export class DraftModel implements Drafter {
     await this.#compute(parts, false);
   }
 
-  /** What follows each draft so far. */
+  /** Returns the candidates after each draft so far. */
   #step(drafting: readonly Drafting[]): Promise<Candidates[]> {
     const parts = drafting.map(({ want: { sequence }, followed, tokens }) => {
       return this.#partOf(sequence, followed, sequence.length + tokens.length, tokens.at(-1));
@@ -135,7 +138,7 @@ export class DraftModel implements Drafter {
     return this.#compute(parts, true);
   }
 
-  /** Rows up to `end`; `draft` is the token there where it is no longer the sequence's own. */
+  /** Returns the rows up to `end`. `draft` is the last token where it is a draft token. */
   #partOf({ tokens, length }: Sequence, followed: Followed, end: number, draft?: number) {
     const first = followed.cached;
     while (followed.tokens.length < end) followed.tokens = grown(followed.tokens, Infinity);
@@ -168,7 +171,7 @@ export class DraftModel implements Drafter {
     return (await this.#options.backend.step({ tokens, sequences, logits })).rows;
   }
 
-  /** Adds the likeliest token to the draft. Whether another is to follow. */
+  /** Adds the most likely token to the draft. Returns whether the draft may continue. */
   #takes(drafting: Drafting, row: Candidates): boolean {
     const { want: { sequence, most }, tokens, grades } = drafting;
     const token = row.ids[0];
@@ -182,7 +185,10 @@ export class DraftModel implements Drafter {
   }
 }
 
-/** The state after the sequence's own tokens stays in the place's first slot, that after drafts is in its second. */
+/**
+ * Returns the slots of a step. A place's first slot holds the state after the sequence's own tokens, the
+ * second the state after drafts.
+ */
 function stateOf(place: number, first: number, length: number): StepState {
   const [own, drafted] = [2 * place, 2 * place + 1];
   if (first < length) return { read: first === 0 ? undefined : own, write: own, saves: [] };

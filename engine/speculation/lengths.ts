@@ -1,12 +1,13 @@
-/** How much faster a step with drafts must promise to be than one without: what it is known from is not exact. */
+/** A step with drafts must promise to be this much faster, because the estimates are not exact. */
 const WORTHWHILE = 1.05;
-/** What a row costs at least, as a share of the step, whatever was measured. */
+/** Lower bound of a row's cost, as a share of the step, whatever was measured. */
 const LEAST_COST = 0.015;
 
 /**
- * How many tokens of each sequence's draft a step should carry, so that it gives the most tokens a millisecond. `chances` has for
- * each sequence how likely its draft is to be right up to and with each of its tokens; `costs` the milliseconds of a step with 0,
- * 1, 2, ... rows of drafts; `certain` tokens come of the step without any.
+ * Returns how many draft tokens of each sequence a step should carry, to maximize tokens per millisecond.
+ * `chances` holds per sequence the probability that its draft is right up to and including each token.
+ * `costs` holds the milliseconds of a step with 0, 1, 2, ... draft rows. `certain` tokens come from the step
+ * without drafts.
  */
 export function draftLengths(
   chances: readonly Float64Array[],

@@ -1,24 +1,26 @@
 import type { Sequence } from "../sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./drafter.ts";
 
-/** Tokens that a match has at least. */
+/** Tokens in a match, at least. */
 const LEAST = 2;
-/** A match of so many is a source that is being copied; where it ends, the text may return to it. */
+/**
+ * A match this long means that the text copies a source. Where the copy differs, it may return to the source.
+ */
 const SURE = 3;
-/** How soon it does so, in tokens of the text, and how many of the source's may be left out. */
+/** How soon it returns, in tokens of the text, and how many tokens of the source it may skip. */
 const PATIENCE = 4;
 const NEAR = 3;
-/** Beyond so many a longer match is no better. */
+/** A match longer than this is no better. */
 const ENOUGH = 24;
-/** Places that are looked at for the longest match, latest first. */
+/** Positions tested for the longest match, latest first. */
 const MOST_PLACES = 24;
 const MIN_SLOTS = 1 << 10;
 const MAX_SLOTS = 1 << 16;
 
 /**
- * Drafts from the sequence's own text, prompt and answer: where its last tokens have come before, what followed them then may
- * follow them now. The longest such place counts, of equals the latest. Where a copy differs from what it is taken from, the place that
- * it may go on from. A grade is how many tokens match.
+ * Drafts from the sequence's own prompt and answer: tokens that followed an earlier occurrence of its last
+ * tokens. The longest match wins, among equals the latest. Where a copy differs from its source, the draft
+ * continues at the likely point of return. A grade is the length of the match.
  */
 export class LookupDrafter implements Drafter {
   readonly kind = "lookup";
@@ -34,7 +36,7 @@ export class LookupDrafter implements Drafter {
   }
 }
 
-/** A place, and how many tokens before it are those at the text's end. */
+/** A position whose previous `matched` tokens equal the end of the text. */
 interface Match {
   readonly place: number;
   readonly matched: number;
@@ -42,25 +44,28 @@ interface Match {
 
 const NOWHERE: Match = { place: 0, matched: 0 };
 
-/** Finds where the end of a text that only grows has come before: hash chains over pairs of tokens, as compressors have them. */
+/**
+ * Finds earlier occurrences of the end of a growing text by hash chains over pairs of tokens, as in
+ * compressors.
+ */
 export class SuffixIndex {
-  readonly #slots: Int32Array; // [power of two]: 1 + the latest place whose pair has this hash
-  /** Of each place the one before it with the same hash, counted from 1. */
+  readonly #slots: Int32Array; // [power of two]: 1 + the latest position of this hash
+  /** For each position, 1 + the previous one with the same hash. */
   #earlier: Int32Array;
   #indexed = 0;
-  /** Where the last draft was taken from, and how long the text was: the likeliest place to go on from. */
+  /** Source of the last draft and the text's length then: the likeliest position to continue from. */
   #last = { ...NOWHERE, length: 0 };
-  /** Where the text left what it had been copying, and how long it was then. */
+  /** Where the text stopped copying its source, and its length then. */
   #left = { place: 0, length: 0 };
 
-  /** `length`: tokens that there will soon be. */
+  /** `length`: the expected number of tokens. */
   constructor(length: number) {
     const slots = 2 ** Math.ceil(Math.log2(Math.max(1, length)));
     this.#slots = new Int32Array(Math.min(MAX_SLOTS, Math.max(MIN_SLOTS, slots)));
     this.#earlier = new Int32Array(2 * length);
   }
 
-  /** What followed the longest place that ends as the text does, `most` tokens at most. */
+  /** Returns up to `most` tokens that followed the longest match of the text's end. */
   draft(tokens: Int32Array, length: number, most: number): Draft {
     this.#grow(tokens, length - 1);
     const { place, matched } = this.#source(tokens, length);
@@ -69,14 +74,14 @@ export class SuffixIndex {
     const grades = new Uint8Array(most);
     const period = length - place;
     for (let i = 0; i < most; i++) {
-      // What would follow beyond the text's end is the draft itself.
+      // Beyond the text's end, the draft continues with itself.
       draft[i] = i < period ? tokens[place + i] : draft[i - period];
       grades[i] = Math.min(GRADES - 1, matched + i);
     }
     return { tokens: draft, grades };
   }
 
-  /** Takes in places up to `end`: a place is where the tokens after a pair begin. */
+  /** Indexes positions up to `end`. A position is where the tokens after a pair begin. */
   #grow(tokens: Int32Array, end: number): void {
     if (end >= this.#earlier.length) {
       const earlier = new Int32Array(2 * end);
@@ -91,12 +96,12 @@ export class SuffixIndex {
     this.#indexed = Math.max(this.#indexed, end);
   }
 
-  /** Where the text's end has come before, or where else its source may go on. */
+  /** Returns an earlier occurrence of the text's end, or the point where a copied source may continue. */
   #source(tokens: Int32Array, length: number): Match {
     const next = this.#last.place + length - this.#last.length;
     const follows = this.#last.place > 0 && next < length;
     let found = this.#longest(tokens, length, follows ? next : 0);
-    // What should have come now is where the source is left.
+    // The expected next token did not come, so the source is left here.
     if (follows && this.#last.matched >= SURE && found.place !== next) {
       this.#left = { place: next - 1, length };
     }
@@ -105,7 +110,7 @@ export class SuffixIndex {
     return found;
   }
 
-  /** Where the source that was left goes on: tokens of it were left out or replaced, or one was put in. */
+  /** Returns the point where a left source may continue, after tokens were skipped, replaced or inserted. */
   #near(tokens: Int32Array, length: number): Match {
     const { place: left, length: since } = this.#left;
     if (left === 0 || length - since >= PATIENCE) return NOWHERE;
@@ -122,7 +127,7 @@ export class SuffixIndex {
       const matched = matchedBefore(tokens, place, length);
       if (matched > best.matched) best = { place, matched };
     };
-    // As long as the last match goes on, nothing else need be looked at.
+    // While the last match continues, no other position is tested.
     if (next > 0) look(next);
     let place = this.#slots[this.#slotOf(tokens, length)] - 1;
     for (let i = 0; i < MOST_PLACES && place >= 0 && best.matched < ENOUGH; i++) {
@@ -138,7 +143,7 @@ export class SuffixIndex {
   }
 }
 
-/** How many tokens before `place` are those before `end`. */
+/** Returns how many tokens before `place` equal those before `end`. */
 function matchedBefore(tokens: Int32Array, place: number, end: number): number {
   const most = Math.min(place, ENOUGH);
   let matched = 0;

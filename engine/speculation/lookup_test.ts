@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { Random } from "../random.ts";
 import { SuffixIndex } from "./lookup.ts";
 
-/** The draft after a text of which each token came by itself. */
+/** Returns the draft after a text that grew token by token. */
 function draftAfter(text: readonly number[], most = 8): { tokens: number[]; grades: number[] } {
   const tokens = Int32Array.from(text);
   const index = new SuffixIndex(1);
@@ -11,38 +11,38 @@ function draftAfter(text: readonly number[], most = 8): { tokens: number[]; grad
   return { tokens: [...draft.tokens], grades: [...draft.grades] };
 }
 
-Deno.test("what followed the text's last tokens before is drafted: the longest match counts, of equals the latest", () => {
+Deno.test("lookup: drafts the tokens after the longest match, among equals the latest", () => {
   assertEquals(draftAfter([1, 2, 3, 4, 5, 9, 2, 3], 3), { tokens: [4, 5, 9], grades: [2, 3, 4] });
   assertEquals(draftAfter([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3], 1), { tokens: [7], grades: [3] });
   assertEquals(draftAfter([2, 3, 7, 2, 3, 8, 5, 2, 3], 1), { tokens: [8], grades: [2] });
 });
 
-Deno.test("one token that came before is no match, nor is a text too short for one", () => {
+Deno.test("lookup: a single token is not a match, and short texts have none", () => {
   for (const text of [[1], [1, 1], [1, 2], [1, 2, 3, 1], [4, 2, 3, 5, 2]]) {
     assertEquals(draftAfter(text).tokens, []);
   }
 });
 
-Deno.test("a copy that differs goes on where its source does: tokens were put in, replaced or left out", () => {
+Deno.test("lookup: a differing copy continues in its source after inserted, replaced or skipped tokens", () => {
   const source = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-  const copy = [...source, 0, 1, 2, 3, 4]; // 5 is to come
+  const copy = [...source, 0, 1, 2, 3, 4]; // 5 is next
   assertEquals(draftAfter([...copy, 20], 2), { tokens: [5, 6], grades: [0, 1] });
   assertEquals(draftAfter([...copy, 20, 5], 2), { tokens: [6, 7], grades: [1, 2] });
   assertEquals(draftAfter([...copy, 20, 6], 2), { tokens: [7, 8], grades: [1, 2] });
   assertEquals(draftAfter([...copy, 7], 2), { tokens: [8, 9], grades: [1, 2] });
-  assertEquals(draftAfter([...copy, 20, 21], 2).tokens, []); // nothing says where
+  assertEquals(draftAfter([...copy, 20, 21], 2).tokens, []); // unknown where
   assertEquals(draftAfter([...copy, 20, 21, 22, 6], 2).tokens, [7, 8]);
-  assertEquals(draftAfter([...copy, 20, 21, 22, 23, 6], 2).tokens, []); // it is no copy any more
+  assertEquals(draftAfter([...copy, 20, 21, 22, 23, 6], 2).tokens, []); // not a copy any more
   assertEquals(draftAfter([...copy, 8], 2), { tokens: [5, 6], grades: [0, 1] }); // too far
-  assertEquals(draftAfter([...source, 0, 1, 2, 20], 2).tokens, []); // two tokens are no copy
+  assertEquals(draftAfter([...source, 0, 1, 2, 20], 2).tokens, []); // two tokens are not a copy
 });
 
-Deno.test("a text that repeats itself continues to, beyond what there is of it", () => {
+Deno.test("lookup: continues a repetition beyond the end of the text", () => {
   assertEquals(draftAfter([7, 1, 2, 3, 1, 2, 3], 7).tokens, [1, 2, 3, 1, 2, 3, 1]);
   assertEquals(draftAfter([5, 5, 5], 4).tokens, [5, 5, 5, 5]);
 });
 
-Deno.test("a text may grow by any number of tokens between two drafts", () => {
+Deno.test("lookup: the text may grow by any number of tokens between drafts", () => {
   const random = new Random(3);
   const unit = Array.from({ length: 40 }, () => Math.floor(1000 * random.next()));
   const text = Int32Array.from({ length: 4000 }, (_, i) => unit[i % 40]);
@@ -53,14 +53,14 @@ Deno.test("a text may grow by any number of tokens between two drafts", () => {
   }
 });
 
-Deno.test("tokens whose hashes are the same are told apart", () => {
+Deno.test("lookup: distinguishes tokens with equal hashes", () => {
   const random = new Random(5);
   const text = Int32Array.from({ length: 20_000 }, () => Math.floor(120 * random.next()));
   const index = new SuffixIndex(1);
   for (let length = 100; length < text.length; length += 37) {
     const { tokens, grades } = index.draft(text, length, 1);
     if (tokens.length === 0) continue;
-    // Somewhere the last `grade` tokens came before, and this followed.
+    // The last `grade` tokens must occur earlier, followed by this token.
     const end = text.subarray(length - grades[0], length).join();
     let found = false;
     for (let at = grades[0]; at < length && !found; at++) {

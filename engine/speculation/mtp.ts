@@ -17,15 +17,15 @@ import {
   NO_DRAFT,
 } from "./drafter.ts";
 
-/** A token that the layer takes to be less likely than this ends a draft. */
+/** A draft ends after a token that the layer considers less likely than this. */
 const LEAST = 0.3;
 
-/** A draft under way. */
+/** An unfinished draft. */
 interface Drafting {
   readonly sequence: Sequence;
-  /** The row that it continues from. */
+  /** The row to continue from. */
   readonly row: number;
-  /** Index among those that are wanted. */
+  /** Index in the wanted list. */
   readonly index: number;
   readonly most: number;
   readonly tokens: number[];
@@ -33,18 +33,20 @@ interface Drafting {
 }
 
 /**
- * Drafts from the model's own layer for them (MTP: multi-token prediction), a token a step of that layer alone, of all sequences
- * together. It continues from the rows that the last step has left in the backend's memory, and its keys and values lie in the
- * sequence's own KV blocks, where each step writes those of its tokens: nothing is kept here but which row is whose. A grade is how
- * likely the layer takes the token to be.
+ * Drafts with the model's own drafting layer (MTP: multi-token prediction). Each token takes one step of that
+ * layer, for all sequences together.
+ *
+ * A draft continues from rows that the last step left in the backend's memory. The layer's keys and values
+ * are in the sequence's own KV blocks, and every step writes them for its tokens. So the drafter stores only
+ * each sequence's row. A grade is the layer's probability of the token.
  */
 export class MtpDrafter implements Drafter {
   readonly kind = "mtp";
   readonly free = false;
-  /** Of each sequence of the last step its last row that counts, and the position of that row's token. */
+  /** The last valid row of each sequence in the last step, and its token's position. */
   #last = new Map<Sequence, { readonly row: number; readonly position: number }>();
 
-  /** The backend has a plan that can draft. */
+  /** The backend's plan must have a drafting layer. */
   constructor(private readonly backend: Backend) {}
 
   computed(rows: readonly ComputedRows[]): void {
@@ -61,12 +63,13 @@ export class MtpDrafter implements Drafter {
   async draft(wanted: readonly DraftWanted[]): Promise<readonly Draft[]> {
     const drafts = wanted.flatMap(({ sequence, most }, index): Drafting[] => {
       const last = this.#last.get(sequence);
-      // Behind forced tokens, and where it took no part in the last step, there is no row to go on from.
+      // After forced tokens, or where the sequence was not in the last step, there is no row to continue
+      // from.
       if (last?.position !== sequence.length - 2) return [];
       const room = sequence.blockCount * KV_BLOCK_TOKENS - sequence.length + 1;
       return [{ sequence, row: last.row, index, most: Math.min(most, room), tokens: [], grades: [] }];
     });
-    this.#last.clear(); // drafts leave their own rows there
+    this.#last.clear(); // drafts overwrite the rows
     let open = drafts;
     while (open.length > 0 && await this.#next(open)) {
       open = open.filter(({ sequence, most, tokens, grades }) =>
@@ -82,13 +85,13 @@ export class MtpDrafter implements Drafter {
     });
   }
 
-  /** Adds a token to each of the drafts; false where the step was stopped. */
+  /** Adds a token to each draft. Returns false where the step was stopped. */
   async #next(drafts: readonly Drafting[]): Promise<boolean> {
     try {
       const { rows } = await this.backend.step(inputOf(drafts));
       for (const [i, { tokens, grades }] of drafts.entries()) {
         const { ids, logits, logSumExp } = rows[i];
-        // Damaged weights have no usable logits: any token is as good as another.
+        // Damaged weights give no usable logits, so any token will do.
         const chance = Math.exp(logits[0] - logSumExp);
         tokens.push(ids.length > 0 ? ids[0] : 0);
         grades.push(chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0);
@@ -101,7 +104,7 @@ export class MtpDrafter implements Drafter {
   }
 }
 
-/** A row for each draft: of its last token, or else of the sequence's. */
+/** Returns a step with a row per draft, for its last token or the sequence's. */
 function inputOf(drafts: readonly Drafting[]): StepInput {
   const sequences = drafts.map(({ sequence, tokens }, start): StepSequence => {
     const cached = sequence.length - 1 + tokens.length;

@@ -4,7 +4,7 @@ import type { Sequence } from "../sequence.ts";
 import { GRADES } from "./drafter.ts";
 import { MtpDrafter } from "./mtp.ts";
 
-/** Of `length` tokens, 100, 101, 102, …, with blocks for `blocks` x 32. */
+/** Returns a sequence of `length` tokens, 100, 101, 102, …, with `blocks` blocks of 32. */
 function sequenceOf(length: number, blocks = 4, first = 0): Sequence {
   const tokens = Int32Array.from({ length: 200 }, (_, i) => 100 + i);
   return {
@@ -17,7 +17,7 @@ function sequenceOf(length: number, blocks = 4, first = 0): Sequence {
   } as unknown as Sequence;
 }
 
-/** Drafts the token that is given, plus one, each as likely as `chances` says; keeps what it was asked. */
+/** A backend that drafts the given token plus one, with the given probabilities, and records its inputs. */
 class Drafting {
   readonly inputs: StepInput[] = [];
   constructor(private readonly chances: readonly number[] = []) {}
@@ -47,7 +47,7 @@ const rowsOf = (sequence: Sequence, start: number, valid = 1) => (
 );
 const tokensOf = (drafts: readonly { tokens: Int32Array }[]) => drafts.map(({ tokens }) => [...tokens]);
 
-Deno.test("mtp drafter: each draft continues from the last row that counts, and the next from its own", async () => {
+Deno.test("mtp drafter: a draft continues from the last valid row, and then from its own rows", async () => {
   const backend = new Drafting();
   const [a, b] = [sequenceOf(10), sequenceOf(40, 4, 20)];
   const { drafter } = backend;
@@ -66,14 +66,14 @@ Deno.test("mtp drafter: each draft continues from the last row that counts, and 
   assertEquals(second, [[10, [0], undefined]]);
 });
 
-Deno.test("mtp drafter: sequences without a row to go on from have no draft", async () => {
+Deno.test("mtp drafter: returns no draft for sequences without a row to continue from", async () => {
   const backend = new Drafting();
   const [absent, forced, drafted] = [sequenceOf(10), sequenceOf(10), sequenceOf(10)];
   const { drafter } = backend;
   drafter.computed([{ ...rowsOf(forced, 0), position: 7 }, rowsOf(drafted, 1)]);
   const wanted = [absent, forced, drafted].map((sequence) => ({ sequence, most: 1 }));
   assertEquals(tokensOf(await drafter.draft(wanted)), [[], [], [110]]);
-  // The row is the draft's now.
+  // The draft has overwritten the row.
   assertEquals(tokensOf(await drafter.draft(wanted)), [[], [], []]);
   drafter.computed([rowsOf(drafted, 1)]);
   drafter.forget(drafted);
@@ -81,7 +81,7 @@ Deno.test("mtp drafter: sequences without a row to go on from have no draft", as
   assertEquals(backend.inputs.length, 1);
 });
 
-Deno.test("mtp drafter: a draft ends with its sequence's blocks, and behind a token that is unlikely", async () => {
+Deno.test("mtp drafter: a draft ends at the end of its sequence's blocks and after an unlikely token", async () => {
   const full = sequenceOf(63, 2); // of 64 tokens
   const { drafter } = new Drafting();
   drafter.computed([rowsOf(full, 0)]);
@@ -94,7 +94,7 @@ Deno.test("mtp drafter: a draft ends with its sequence's blocks, and behind a to
   assertEquals([[...draft.tokens], [...draft.grades]], [[110, 111], [14, Math.floor(0.1 * GRADES)]]);
 });
 
-Deno.test("mtp drafter: a stop ends a draft with what is there, and failures are handed on", async () => {
+Deno.test("mtp drafter: a stop keeps the draft so far, and other errors are thrown", async () => {
   const sequence = sequenceOf(10);
   const { drafter } = new Drafting([0.9, -1]);
   drafter.computed([rowsOf(sequence, 0)]);

@@ -6,80 +6,91 @@ import { type ComputedRows, type Draft, type Drafter, type DraftWanted, GRADES }
 import { draftLengths } from "./lengths.ts";
 import { StepCosts } from "./step_costs.ts";
 
-/** Tokens of a draft at most. */
+/** Maximum tokens of a draft. */
 const MOST_TOKENS = 32;
-/** In a crowd: as many of a sequence as this many times its share of a step's rows, and no fewer than these. */
+/**
+ * With many sequences, a draft has at most this many times the sequence's share of a step's rows, but at
+ * least FEWEST_TOKENS.
+ */
 const SHARES = 3;
 const FEWEST_TOKENS = 4;
-/** A token that is less likely than this to be right, with all before it, is not worth a row, whatever rows cost. */
+/**
+ * A token is not worth a row if it and all before it are right with a smaller probability, whatever rows
+ * cost.
+ */
 const LEAST_CHANCE = 0.02;
-/** A drafter that does not pay is asked again after so many tokens of a sequence, at first and at most. */
+/** Tokens of a sequence before an unprofitable drafter is asked again, at first and at most. */
 const FIRST_PAUSE = 8;
 const LONGEST_PAUSE = 256;
 
-/** Where a draft's first token is as likely as this, drafters that take time are not asked for another. */
+/** If a draft's first token is at least this likely, slower drafters are not asked. */
 const TRUSTED = 0.6;
-/** What a row is taken to cost, as a share of a step, where drafts are compared. */
+/** Assumed cost of a row as a share of a step, for comparing drafts. */
 const ROW_COST = 0.05;
 
 /**
- * Which share of a step asking free drafters may be, with all that follows of it. Where it is more, a sequence for which they have
- * nothing that pays is asked for again after some steps, at most so many.
+ * Maximum share of a step's time for asking free drafters. Above it, a sequence without a profitable draft is
+ * asked for again only after some steps, at most LONGEST_REST.
  */
 const ASKING_SHARE = 0.01;
 const LONGEST_REST = 127;
 /**
- * What asking takes for a sequence, in milliseconds, before it is known; how much of what is known a new time changes; and how many times
- * as long as that it can be: other times were held up by something else.
+ * Milliseconds to ask for one sequence before it is measured, the weight of a new measurement, and its
+ * maximum as a multiple of the estimate. Longer times come from other delays.
  */
 const ASKING_MS = 0.008;
 const ASKING_LEARNED = 1 / 16;
 const ASKING_SURPRISE = 4;
-/** What is known of a sequence's drafts from one drafter. */
+/** What is known about a sequence's drafts from one drafter. */
 interface Record {
   readonly byGrade: Acceptance;
-  /** By a token's place in the draft: what is known before there is one. */
+  /** Acceptance by a token's place in the draft, for estimates before there is a draft. */
   readonly byPlace: Acceptance;
-  /** Steps until a drafter that did not pay is asked again, and how many it will be after that. */
+  /** Steps until an unprofitable drafter is asked again, and the length of the next pause. */
   pause: number;
   nextPause: number;
-  /** The step from which on a free drafter that had nothing that pays is asked again. */
+  /** The step from which a free drafter without a profitable draft is asked again. */
   askedFrom: number;
 }
 
-/** A sequence's draft in the step under way, verified or not. */
+/** A sequence's draft in the current step, verified or not. */
 interface Proposal {
   readonly record: Record;
   readonly draft: Draft;
-  /** The sequence's length before it. */
+  /** The sequence's length before the draft. */
   readonly at: number;
-  /** It took next to no time. */
+  /** Whether the drafter is free. */
   readonly free: boolean;
 }
 
 /**
- * Drafts for the sequences that decode: who proposes them, and how many of their tokens a step carries, by how often such tokens
- * were right and what rows cost. What they are for, and what becomes of them, is the scheduler's and the engine's.
+ * Decides which drafter proposes tokens for decoding sequences, and how many draft tokens a step carries,
+ * from acceptance rates and row costs. The scheduler and the engine verify and publish them.
  */
 export class Speculation {
   readonly #drafting: StepCosts[];
   readonly #common: { byGrade: Acceptance; byPlace: Acceptance }[];
   readonly #records = new WeakMap<Sequence, Record[]>();
-  /** Of several that of which most is expected counts. */
+  /** Of several proposals, the one with the highest expected gain is used. */
   readonly #proposals = new Map<Sequence, Proposal[]>();
-  /** Drafters that are told what was computed. */
+  /** Drafters that are told about computed steps. */
   readonly #following: readonly Drafter[];
   readonly #allFree: boolean;
   #steps = 0;
-  /** The step from which on a drafter is asked again for anybody, and whether the step under way comes before. */
+  /** The step from which any drafter is asked again, and whether the current step comes before it. */
   #askedFrom = 0;
   #rested = false;
-  /** What asking free drafters takes for a sequence; for how many they were asked in this step, and what it took so far. */
+  /**
+   * Milliseconds to ask free drafters for a sequence; sequences asked for in this step, and the time so far.
+   */
   #askingMs = ASKING_MS;
   #asked = 0;
   #askedMs = 0;
 
-  /** Those before come first: a drafter is asked for sequences that none before it has a trusted draft for. */
+  /**
+   * Earlier drafters have priority: a drafter is asked only for sequences without a trusted draft from an
+   * earlier one.
+   */
   constructor(private readonly drafters: readonly Drafter[], private readonly costs = new StepCosts()) {
     this.#drafting = drafters.map(() => new StepCosts());
     this.#following = drafters.filter((drafter) => drafter.computed);
@@ -90,7 +101,9 @@ export class Speculation {
     }));
   }
 
-  /** The step with drafts where they are likely to pay. Nothing may be awaited where it returns at once. */
+  /**
+   * Returns the step with drafts where they are likely to pay off. Returns synchronously if all drafters do.
+   */
   draft(
     step: readonly Scheduled[],
     scheduler: Scheduler,
@@ -124,7 +137,7 @@ export class Speculation {
     return drafted;
   }
 
-  /** Asks the drafters from the `first` on, those that take time, where that is likely to pay. */
+  /** Asks the slower drafters, from index `first` on, where drafts are likely to pay off. */
   async #draftAtCost(
     first: number,
     wanted: readonly DraftWanted[],
@@ -138,7 +151,7 @@ export class Speculation {
       const start = performance.now();
       const drafts = await this.drafters[i].draft(asked);
       const rows = Math.max(...asked.map(({ most }) => most));
-      // One that had to catch up first says nothing of what drafts take.
+      // A drafter that had to catch up first says nothing about the time of drafting.
       if (drafts.every(({ tokens }) => tokens.length > 0)) {
         this.#drafting[i].observe(asked.length, rows, performance.now() - start);
       }
@@ -150,27 +163,30 @@ export class Speculation {
     return this.#withDrafts(step, scheduler);
   }
 
-  /** Steps for which a free drafter that has nothing that pays for a sequence is not asked: asking takes its share of them. */
+  /**
+   * Returns the steps to skip before asking a free drafter again that has no profitable draft, to keep asking
+   * within its share of time.
+   */
   #restOf(sequences: number): number {
     const ms = this.costs.withoutDrafts(sequences) ?? Infinity;
     return Math.min(LONGEST_REST, Math.floor(this.#askingMs * sequences / (ASKING_SHARE * ms)));
   }
 
-  /** Asking took so long in this step, for all for whom drafters were asked. */
+  /** Updates the time to ask per sequence from this step's total. */
   #tookAsking(ms: number): void {
     const each = Math.min(ms / this.#asked, ASKING_SURPRISE * this.#askingMs);
     this.#askingMs += ASKING_LEARNED * (each - this.#askingMs);
   }
 
-  /** Whether the drafter, which is free, is not asked for the sequence this time. */
+  /** Whether to skip asking a free drafter for the sequence in this step. */
   #rests(drafter: number, sequence: Sequence, rest: number): boolean {
     const record = this.#recordOf(sequence, drafter);
     if (this.#steps < record.askedFrom) return true;
-    record.askedFrom = this.#steps + 1 + rest; // unless the step carries what it has now
+    record.askedFrom = this.#steps + 1 + rest; // reset if the step carries its draft
     return false;
   }
 
-  /** The next step in which a drafter is asked for one of them. */
+  /** Returns the next step in which a drafter is asked for any of these sequences. */
   #nextAsked(wanted: readonly DraftWanted[]): number {
     let next = Infinity;
     for (const { sequence } of wanted) {
@@ -179,7 +195,7 @@ export class Speculation {
     return next;
   }
 
-  /** Keeps the drafts; gives those who have none, or none to be trusted. */
+  /** Stores the drafts. Returns the sequences without a draft, or without a trusted one. */
   #propose(drafter: number, wanted: readonly DraftWanted[], drafts: readonly Draft[]): DraftWanted[] {
     return wanted.filter(({ sequence }, i) => {
       const draft = drafts[i];
@@ -192,7 +208,10 @@ export class Speculation {
     });
   }
 
-  /** Those for whom drafts of this drafter are likely to pay, and how long; now and then those for whom they were not. */
+  /**
+   * Returns the sequences for which this drafter is likely to pay off, and the draft lengths. Includes others
+   * from time to time.
+   */
   #worthAsking(drafter: number, wanted: readonly DraftWanted[], step: readonly Scheduled[]): DraftWanted[] {
     if (wanted.length === 0) return [];
     const records = wanted.map(({ sequence }) => this.#recordOf(sequence, drafter));
@@ -202,7 +221,7 @@ export class Speculation {
     const all = chances.reduce((sum, { length }) => sum + length, 0);
     const costs = this.costs.estimates(step.length, rows, rows + all);
     const drafting = this.#drafting[drafter].estimates(wanted.length, 1, most);
-    // Drafters draft for all in one go: rows of drafts are spread over the sequences.
+    // Drafters draft for all sequences at once, so draft rows are spread over the sequences.
     const total = costs?.map((ms, added) =>
       added === 0 ? ms : ms + (drafting?.[Math.ceil(added / wanted.length) - 1] ?? 0)
     );
@@ -220,7 +239,7 @@ export class Speculation {
     });
   }
 
-  /** Carries as much of the drafts as is likely to pay. */
+  /** Adds the part of the drafts that is likely to pay off to the step. */
   #withDrafts(step: readonly Scheduled[], scheduler: Scheduler): readonly Scheduled[] {
     if (this.#proposals.size === 0) return step;
     const best = step.map(({ sequence }) => bestOf(this.#proposals.get(sequence) ?? []));
@@ -232,7 +251,7 @@ export class Speculation {
     const costs = this.costs.knowsPlain(step.length)
       ? this.costs.estimates(step.length, rows, rows + most)
       : undefined;
-    if (!costs) return step; // such a crowd is measured without drafts first, and again after a while
+    if (!costs) return step; // this concurrency level is measured without drafts first, and again after a while
     const lengths = draftLengths(chances, costs, step.length);
     return step.map((part, i) => {
       if (lengths[i] === 0 || part.sequence.done) return part;
@@ -242,7 +261,7 @@ export class Speculation {
     });
   }
 
-  /** A step has been computed and published, all in so many milliseconds. */
+  /** Called after a step was computed and published, with its time in milliseconds. */
   computed(
     step: readonly Scheduled[],
     ms: number,
@@ -273,7 +292,7 @@ export class Speculation {
     for (const drafter of this.#following) await drafter.computed!(rows, input, output);
   }
 
-  /** The sequence has ended, or waits again and will be computed anew. */
+  /** Drops a sequence: it ended, or it was preempted and will be computed again. */
   forget(sequence: Sequence): void {
     for (const drafter of this.drafters) drafter.forget?.(sequence);
   }
@@ -298,7 +317,7 @@ export class Speculation {
   }
 }
 
-/** What a grade is taken for before anything is known: trust. */
+/** Returns the assumed acceptance of a grade before anything is known. */
 function byTrust(grade: number): number {
   return 0.8 * (grade + 1) / GRADES;
 }
@@ -306,12 +325,15 @@ function byTrust(grade: number): number {
 const NO_CHANCES = new Float64Array(0);
 const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);
 
-/** Whether its rows are of an answer, and choose a token. */
+/** Whether its rows decode an answer and sample a token. */
 function decodes({ sequence, samples, pools }: Scheduled): boolean {
   return sequence.prefilled && samples && !pools;
 }
 
-/** How likely a draft is to be right up to and with each of its tokens, as far as that is worth a thought. */
+/**
+ * Returns the probability that a draft is right up to and including each token, while it is above
+ * LEAST_CHANCE.
+ */
 function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   const chances = new Float64Array(grades.length);
   let chance = 1;
@@ -324,10 +346,10 @@ function chancesOf(acceptance: Acceptance, grades: Uint8Array): Float64Array {
   return chances.subarray(0, count);
 }
 
-/** A draft, and how likely it is to be right up to and with each of its tokens. */
+/** A draft with the probability that it is right up to and including each token. */
 type Valued = Proposal & { readonly chances: Float64Array };
 
-/** The draft of which most right tokens are expected, less what its rows cost. */
+/** Returns the draft with the most expected right tokens, minus the cost of its rows. */
 function bestOf(proposals: readonly Proposal[]): Valued | undefined {
   let best: Valued | undefined;
   let most = -1;

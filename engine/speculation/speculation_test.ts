@@ -27,7 +27,7 @@ const ROOMS: Partial<EngineLimits>[] = [
   { stateSlots: 10, draftSlots: 4, kvBlocks: 11 },
 ];
 
-/** What was said, but for what depends on when it was computed. */
+/** Returns the events without fields that depend on timing. */
 function said(events: readonly TokenEvent[]): unknown[] {
   return events.flatMap((event): unknown[] => {
     if (event.type === "progress") return [];
@@ -81,7 +81,7 @@ function randomRequest(random: Random, i: number): GenerateRequest {
   };
 }
 
-Deno.test("answers with drafts are those without: whatever is drafted, asked for, or short of memory", async () => {
+Deno.test("speculation: answers are the same with drafts, whatever is drafted or requested, and with little memory", async () => {
   const random = new Random(17);
   const requests = Array.from({ length: 30 }, (_, i) => randomRequest(random, i));
   const truth: unknown[][] = [];
@@ -118,7 +118,7 @@ Deno.test("answers with drafts are those without: whatever is drafted, asked for
   }
 });
 
-/** Answers of letters between texts that are given, without drafts; and drafts of just these. */
+/** Returns answers with letters between forced texts, made without drafts, and a drafter that knows them. */
 async function formedAnswers() {
   const pattern = "a..given text.....another one...the end|b....";
   const requests = Array.from({ length: 6 }, (_, i): GenerateRequest => ({
@@ -141,7 +141,7 @@ async function formedAnswers() {
   return { requests, truth, drafter: new KnownAnswers(answers, { next: () => 0.99 }, 1, FAKE_VOCABULARY) };
 }
 
-Deno.test("a draft goes on behind a text that is given, but where its tokens are to be scored", async () => {
+Deno.test("speculation: drafts continue after forced text, unless its tokens are scored", async () => {
   const { requests, truth, drafter } = await formedAnswers();
   const speculation = new Speculation([drafter], new FreeRows());
   const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
@@ -154,7 +154,7 @@ Deno.test("a draft goes on behind a text that is given, but where its tokens are
   await engine.close();
 });
 
-Deno.test("what follows a draft counts only under a mask of its own", async () => {
+Deno.test("speculation: a draft token counts only with its own grammar mask", async () => {
   for (const known of [0, 2, 5]) {
     const { requests, truth, drafter } = await formedAnswers();
     const speculation = new Speculation([drafter], new FreeRows());
@@ -172,7 +172,7 @@ Deno.test("what follows a draft counts only under a mask of its own", async () =
   }
 });
 
-/** The same model once more, as a drafter. */
+/** Returns the same model as a drafter. */
 function drafting(stateful: boolean, places = 3) {
   const size = { kvBlocks: 8 * places, maxRows: 64, maxLogitRows: places };
   const backend = new FakeBackend({ ...size, stateSlots: stateful ? 2 * places : undefined });
@@ -190,7 +190,7 @@ function drafting(stateful: boolean, places = 3) {
 
 for (const stateful of [false, true]) {
   const kind = stateful ? "with recurrent states" : "with a KV cache";
-  Deno.test(`a model ${kind} drafts what it would say, and is told of nothing but the text`, async () => {
+  Deno.test(`draft model: a model ${kind} drafts its own answers and sees only the text`, async () => {
     const { backend, model } = drafting(stateful);
     const speculation = new Speculation([model], new FreeRows());
     const { engine } = startEngine({}, 256, undefined, undefined, undefined, speculation);
@@ -199,7 +199,7 @@ for (const stateful of [false, true]) {
       prompt: promptOf(1 + Math.floor(150 * random.next()), i),
       maxTokens: 60,
       ignoreEos: true,
-      // Of those that are sampled few drafts are right, of the others all.
+      // Few drafts are right for sampled requests, all for greedy ones.
       sampling: i < 5 ? GREEDY : { temperature: 1, seed: i },
     }));
     const given = await Promise.all(requests.map((request) => generate(engine, request)));
@@ -216,7 +216,7 @@ for (const stateful of [false, true]) {
   });
 }
 
-Deno.test("who is cancelled while somebody drafts for it is gone when the draft is there, and others go on", async () => {
+Deno.test("speculation: a request cancelled during drafting is gone afterwards, and others continue", async () => {
   for (const others of [0, 1]) {
     const gate = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
@@ -262,7 +262,7 @@ Deno.test("who is cancelled while somebody drafts for it is gone when the draft 
   }
 });
 
-Deno.test("where steps are short, a drafter is asked seldom for who repeats nothing, and always for who does", async () => {
+Deno.test("speculation: with short steps, a drafter is asked rarely for texts without repetitions and always for others", async () => {
   const fixed = (ms: number) =>
     class extends FreeRows {
       override withoutDrafts(): number | undefined {
@@ -287,7 +287,7 @@ Deno.test("where steps are short, a drafter is asked seldom for who repeats noth
   assert((await asked(tokens, 0.1)).acceptedTokens > 100);
 });
 
-Deno.test("of two drafts that are both in doubt the better one counts", async () => {
+Deno.test("speculation: the better of two doubtful drafts is used", async () => {
   const requests = Array.from({ length: 4 }, (_, i): GenerateRequest => (
     { prompt: promptOf(20, i), maxTokens: 100, ignoreEos: true, sampling: GREEDY }
   ));
@@ -312,7 +312,7 @@ Deno.test("of two drafts that are both in doubt the better one counts", async ()
     assertEquals((await generate(engine, request)).tokens, answers.get(request.prompt.join()));
   }
   const { steps } = engine.stats();
-  // 247 where the one that comes last counts.
+  // It takes 247 steps if the last draft is always used.
   assert(worse.asked > 0 && steps < 225, `${steps} steps for 400 tokens`);
   await engine.close();
 });

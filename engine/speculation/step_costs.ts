@@ -1,28 +1,29 @@
-/** What one more row costs, as a share of a step, where nothing is known yet: little, so that it is tried. */
+/** Assumed cost of one more row before anything is known, as a share of a step: low, so that it is tried. */
 const ASSUMED = 0.03;
 /**
- * Steps after which a time is no longer believed: one slow moment must not be the last word, least of all the first where it speaks
- * against drafts, so that no other follows. Twice as many each time that such a step is measured again, at most so many.
+ * Steps for which a time stays valid. A single slow step must not decide for good, least of all against
+ * drafts, which would then never be measured again. The span doubles with each new measurement, up to
+ * BELIEVED.
  */
 const FIRST_BELIEVED = 32;
 const BELIEVED = 192;
 /**
- * Steps after which one without drafts is to be measured again. All others are judged beside it, and where drafts seem to pay, which
- * they do beside a time that is too long, it would not come by itself.
+ * Steps after which a step without drafts must be measured again. All other times are judged against it. If
+ * it is too long, drafts always seem to pay off, and it would never be measured.
  */
 const PLAIN_BELIEVED = 32;
-/** Times that are kept of steps of so many rows. Of these the second least counts: others were held up, or were lucky. */
+/** Times kept per row count. The second smallest counts: others were delayed or unusually fast. */
 const KEPT = 12;
-/** A single time is not believed to be more than this many times what was expected. */
+/** A single time counts at most as this multiple of the estimate. */
 const SURPRISE = 1.25;
 
 interface Known {
-  /** What such a step takes. */
+  /** Estimated milliseconds of the step. */
   ms: number;
-  /** The last times that were measured. */
+  /** The last measured times. */
   readonly times: number[];
   next: number;
-  /** When it was measured last, and for how many steps that is believed. */
+  /** Step of the last measurement, and for how many steps it is valid. */
   step: number;
   believed: number;
 }
@@ -32,15 +33,15 @@ interface Point {
   ms: number;
 }
 
-/** What steps take by their rows, from those that were computed: of crowds of about one size, each beside others of its kind. */
+/** Learns step time per row count and concurrency level. Each level has its own measurements. */
 export class StepCosts {
-  /** By the magnitude of the crowd, then by rows. */
+  /** By concurrency level, then by row count. */
   readonly #known: Map<number, Known>[] = [];
-  /** By the magnitude of the crowd: when a step without drafts was measured last. */
+  /** By concurrency level, the last step measured without drafts. */
   readonly #plain: number[] = [];
   #steps = 0;
 
-  /** A step of so many rows, of so many sequences that decode, took so long. */
+  /** Records the time of a step with this many rows and decoding sequences. */
   observe(sequences: number, rows: number, ms: number): void {
     this.#steps++;
     const known = this.#timesOf(sequences).get(rows);
@@ -66,17 +67,20 @@ export class StepCosts {
     known.step = this.#steps;
   }
 
-  /** Whether a step without drafts of such a crowd was measured lately. */
+  /** Whether a step without drafts at this concurrency level was measured recently. */
   knowsPlain(sequences: number): boolean {
     return this.#steps - (this.#plain[magnitudeOf(sequences)] ?? -Infinity) <= PLAIN_BELIEVED;
   }
 
-  /** Milliseconds of a step in which each of the sequences has a row, as far as that is known. */
+  /** Returns the milliseconds of a step with one row per sequence; undefined where unknown. */
   withoutDrafts(sequences: number): number | undefined {
     return this.#timesOf(sequences).get(sequences)?.ms;
   }
 
-  /** Milliseconds of steps of `from` to `to` rows, both included; undefined before anything is known of such a crowd. */
+  /**
+   * Returns the milliseconds of steps with `from` to `to` rows, inclusive; undefined before any measurement
+   * at this concurrency level.
+   */
   estimates(sequences: number, from: number, to: number): Float64Array | undefined {
     const times = this.#timesOf(sequences);
     const points: Point[] = [];
@@ -85,9 +89,9 @@ export class StepCosts {
     }
     if (points.length === 0) return undefined;
     points.sort((a, b) => a.rows - b.rows);
-    // Where more rows took less, fewer were held up.
+    // If more rows took less time, the measurement with fewer rows was delayed.
     for (let i = points.length - 2; i >= 0; i--) points[i].ms = Math.min(points[i].ms, points[i + 1].ms);
-    const estimates = new Float64Array(to - from + 1); // in a loop: `Float64Array.from` takes longer than all the rest
+    const estimates = new Float64Array(to - from + 1); // a loop, because `Float64Array.from` is slower than everything else here
     for (let rows = from, at = 0; rows <= to; rows++) {
       while (at + 1 < points.length && points[at + 1].rows <= rows) at++;
       estimates[rows - from] = between(points[at], points[at + 1] ?? beyond(points, rows), rows);
@@ -108,7 +112,7 @@ function magnitudeOf(sequences: number): number {
   return 32 - Math.clz32(sequences - 1);
 }
 
-/** Of two or more; it is the least of two. */
+/** Returns the second smallest of three or more times, the smallest of two. */
 function secondLeast(times: readonly number[]): number {
   let [least, second] = [Infinity, Infinity];
   for (const ms of times) {
@@ -119,8 +123,9 @@ function secondLeast(times: readonly number[]): number {
 }
 
 /**
- * A point at or beyond `rows` after the last one: a row more takes what one is assumed to beside the fewest rows. Beside the last
- * point's time, which other drafts have made longer, rows would look dearer the more there are, and more would never be tried.
+ * Returns an extrapolated point at or beyond `rows`. Each row costs a fixed share of the step with the fewest
+ * rows. A share of the last point would make rows look more expensive the more there are, so they would never
+ * be tried.
  */
 function beyond(points: readonly Point[], rows: number): Point {
   const last = points[points.length - 1];
@@ -130,7 +135,10 @@ function beyond(points: readonly Point[], rows: number): Point {
   };
 }
 
-/** The time at `rows` from that of a point below or at it and of one above; before the first point a little less for each row. */
+/**
+ * Returns the time at `rows`, interpolated between two points. Below the first point, each row costs slightly
+ * less.
+ */
 function between(low: Point, high: Point, rows: number): number {
   if (rows <= low.rows) return low.ms * (1 - ASSUMED * Math.min(1 / ASSUMED - 1, low.rows - rows) * 0.5);
   const share = (rows - low.rows) / (high.rows - low.rows);

@@ -1,10 +1,10 @@
-/** Drafters that know the answers, or do not; steps whose rows cost what a test says. */
+/** Test drafters with right or wrong answers, and test steps with given row costs. */
 import type { Random } from "../random.ts";
 import type { Sequence } from "../sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";
 import { StepCosts } from "./step_costs.ts";
 
-/** Rows that cost nothing, in steps that take long: a draft is asked for in each, and whatever is drafted is verified. */
+/** Rows cost nothing and steps are long, so a draft is requested and verified in every step. */
 export class FreeRows extends StepCosts {
   override withoutDrafts(): number | undefined {
     return undefined;
@@ -19,15 +19,15 @@ export class FreeRows extends StepCosts {
   }
 }
 
-/** Drafts what was answered before, wrong now and then. */
+/** Drafts earlier answers, with occasional errors. */
 export class KnownAnswers implements Drafter {
   readonly kind = "draft";
-  /** Asked for a draft, and told of what was computed. */
+  /** Counts of requested drafts and of computed steps. */
   asked = 0;
   followed = 0;
   forgotten = 0;
 
-  /** `answers`: of each prompt, in order; `right`: how likely a drafted token is to be left as it is. */
+  /** `answers` are in order, by prompt. `right` is the probability that a drafted token stays unchanged. */
   constructor(
     private readonly answers: ReadonlyMap<string, readonly number[]>,
     private readonly random: Pick<Random, "next">,
