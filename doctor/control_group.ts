@@ -1,9 +1,9 @@
-/** What Linux' control groups allow this process: versions 1 and 2. */
+/** Limits of Linux control groups for this process, versions 1 and 2. */
 
 export interface CpuLimit {
-  /** Cores' worth of time; may be a fraction. */
+  /** CPU time in cores; may be a fraction. */
   readonly cores: number;
-  /** The file that says so. */
+  /** The file with the limit. */
   readonly where: string;
 }
 
@@ -11,7 +11,7 @@ type ReadText = (path: string) => Promise<string | undefined>;
 
 const ROOT = "/sys/fs/cgroup";
 
-/** The lowest limit of this process's group and of those that it is in; undefined where there is none. */
+/** Returns the lowest CPU limit of this process's group and its parents; undefined where there is none. */
 export async function cpuLimit(readText: ReadText): Promise<CpuLimit | undefined> {
   const groups = await readText("/proc/self/cgroup");
   if (groups === undefined) return undefined;
@@ -31,7 +31,7 @@ export async function cpuLimit(readText: ReadText): Promise<CpuLimit | undefined
   return limits.sort((a, b) => a.cores - b.cores)[0];
 }
 
-/** `/a/b` as `/a/b`, `/a` and nothing. */
+/** Returns `/a/b`, `/a` and "" for `/a/b`. */
 function ancestors(path: string): string[] {
   const names = path.split("/").filter((name) => name !== "");
   return Array.from(
@@ -40,7 +40,7 @@ function ancestors(path: string): string[] {
   );
 }
 
-/** `50000 100000` is half a core, `max 100000` no limit. */
+/** Reads cpu.max: `50000 100000` is half a core, `max 100000` is unlimited. */
 async function ofVersion2(readText: ReadText, folder: string): Promise<CpuLimit | undefined> {
   const where = `${folder}/cpu.max`;
   const [quota, period] = (await readText(where))?.trim().split(" ").map(Number) ?? [];

@@ -20,7 +20,7 @@ export type { Finding, Status, Wanted } from "./types.ts";
 
 type Check = (world: World, wanted: Wanted) => Finding | Promise<Finding>;
 
-/** In the order in which one problem explains the next. */
+/** Ordered so that earlier problems explain later ones. */
 const CHECKS: Readonly<Record<string, Check>> = {
   deno: checkDeno,
   permissions: checkPermissions,
@@ -38,20 +38,20 @@ const CHECKS: Readonly<Record<string, Check>> = {
   bandwidth: checkBandwidth,
 };
 
-/** A check's name and what it found. */
+/** A check's name and its finding. */
 export interface Diagnosis extends Finding {
   readonly check: string;
 }
 
-/** The kernels have a check of their own, and what to do is said there once. */
+/** Missing libraries have their own check, which gives the advice. */
 function failure(error: unknown): Pick<Finding, "found" | "advice"> {
   if (!(error instanceof LibraryNotFound)) return { found: reasonOf(error) };
   return { found: `not known without the ${error.library.what}`, advice: "see there" };
 }
 
 /**
- * Looks at this machine and installation, one check after the other: some measure, and would disturb each other. What a check
- * throws is its finding.
+ * Checks this machine and installation. Checks run one at a time, because some measure and would disturb each
+ * other. An exception becomes that check's finding.
  */
 export async function* diagnose(wanted: Wanted, world: World = thisMachine()): AsyncGenerator<Diagnosis> {
   for (const [check, run] of Object.entries(CHECKS)) {

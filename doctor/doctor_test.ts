@@ -10,7 +10,7 @@ import type { Status, Wanted, World } from "./types.ts";
 const GPU: GpuReport = { name: "Test GPU", software: false, f16: true, error: 1e-7 };
 const CPU_QUOTA = "/sys/fs/cgroup/a/cpu.max";
 
-/** What is other than in a machine without faults, and what one check then says. */
+/** Changes to a machine without faults, and the expected finding of one check. */
 interface Case {
   readonly name: string;
   readonly world?: Partial<World>;
@@ -410,20 +410,20 @@ async function all(world: World, wanted: Wanted): Promise<Diagnosis[]> {
   return await Array.fromAsync(diagnose(wanted, world));
 }
 
-Deno.test("doctor: a machine without faults has none", async () => {
+Deno.test("doctor: finds no fault on a machine without faults", async () => {
   const checks = await all(madeUp(), WANTED);
   assertEquals(checks.filter(({ status }) => status !== "ok"), []);
   assertEquals(new Set(checks.map(({ check }) => check)).size, checks.length);
 });
 
 for (const { name, world, files, wanted, check, status, found, advice } of CASES) {
-  Deno.test(`doctor: ${name} is ${status}`, async () => {
+  Deno.test(`doctor: ${name}: reports ${status}`, async () => {
     const checks = await all(madeUp(world, files), { ...WANTED, ...wanted });
     const one = checks.find((diagnosis) => diagnosis.check === check)!;
     assertEquals(one.status, status, one.found);
     if (found !== undefined) assertStringIncludes(one.found, found);
     if (advice !== undefined) assertStringIncludes(one.advice ?? "", advice);
-    // Whoever hears of something wrong hears what to do; but for a check that fails itself.
+    // Every problem needs advice, except a check that fails itself.
     if (status !== "ok" && one.found !== "oops") assert(one.advice);
   });
 }

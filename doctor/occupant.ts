@@ -2,12 +2,12 @@ import type { Occupant, Wanted } from "./types.ts";
 
 type Address = Pick<Wanted, "host" | "port" | "unix">;
 
-/** In which a server says who it is. */
+/** Time for a server to identify itself. */
 const PATIENCE_MS = 1000;
-/** Where the header stands that every answer of compy has. */
+/** The header in every compy answer is within these bytes. */
 const HEAD_BYTES = 4096;
 
-/** Who answers at an address. Throws where nobody could listen there. */
+/** Returns what answers at an address. Throws where no program can listen there. */
 export async function occupantOf(address: Address): Promise<Occupant> {
   try {
     await tryListening(address);
@@ -18,7 +18,9 @@ export async function occupantOf(address: Address): Promise<Occupant> {
   return await isCompy(address) ? "compy" : "another program";
 }
 
-/** Leaves nothing behind: a socket that a killed server left is in nobody's way. */
+/**
+ * Tries to listen, and leaves nothing behind. A socket left by a killed server does not block the address.
+ */
 async function tryListening({ host, port, unix }: Address): Promise<void> {
   if (unix === undefined) return Deno.listen({ hostname: host, port }).close();
   if (await isStale(unix)) return;
@@ -36,7 +38,7 @@ async function isStale(path: string): Promise<boolean> {
   }
 }
 
-/** Asks for its health, whatever the answer to that is. */
+/** Requests the server's health, and accepts any status. */
 async function isCompy({ host, port, unix }: Address): Promise<boolean> {
   try {
     using connection = unix === undefined
@@ -66,7 +68,7 @@ async function headOf(connection: Deno.Conn): Promise<string> {
   return head;
 }
 
-/** Where a server that listens everywhere is reached. */
+/** Returns the address of a server that listens on all interfaces. */
 function reachable(host: string): string {
   return host === "0.0.0.0" ? "127.0.0.1" : host === "::" || host === "[::]" ? "::1" : host;
 }

@@ -4,7 +4,7 @@ import { occupantOf } from "./occupant.ts";
 
 const HOST = "127.0.0.1";
 
-/** Answers every connection with these bytes; none where nothing is to be answered. */
+/** Answers every connection with these bytes; with none, keeps it open. */
 async function answering(listener: Deno.Listener, answer: string): Promise<void> {
   for await (const connection of listener) {
     await connection.write(new TextEncoder().encode(answer)).catch(() => {});
@@ -12,7 +12,7 @@ async function answering(listener: Deno.Listener, answer: string): Promise<void>
   }
 }
 
-Deno.test("occupant: a free port is nobody's, and free afterwards", async () => {
+Deno.test("occupant: a free port has no occupant and stays free", async () => {
   const listener = Deno.listen({ hostname: HOST, port: 0 });
   const { port } = listener.addr;
   listener.close();
@@ -20,7 +20,7 @@ Deno.test("occupant: a free port is nobody's, and free afterwards", async () => 
   assertEquals(await occupantOf({ host: HOST, port }), "nobody");
 });
 
-Deno.test("occupant: an answer with a request's id is compy's, any other is not", async () => {
+Deno.test("occupant: an answer with a request id is compy's, any other is another program's", async () => {
   const answers = {
     compy: "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nX-Request-Id: a\r\n\r\n",
     "another program": "SSH-2.0-OpenSSH_9.2\r\n\r\n",
@@ -32,16 +32,16 @@ Deno.test("occupant: an answer with a request's id is compy's, any other is not"
   }
 });
 
-Deno.test("occupant: a program that says nothing is another one, after a second", async () => {
+Deno.test("occupant: a silent program counts as another program after a second", async () => {
   using listener = Deno.listen({ hostname: HOST, port: 0 });
   answering(listener, "");
   assertEquals(await occupantOf({ host: HOST, port: listener.addr.port }), "another program");
 });
 
-Deno.test("occupant: of a socket nothing is left behind, and one that a killed server left is in nobody's way", async () => {
+Deno.test("occupant: leaves no socket behind, and ignores one left by a killed server", async () => {
   const folder = await Deno.makeTempDir();
   const unix = join(folder, "a.sock");
-  // `eval` may do everything, this process may not.
+  // A separate process, because `eval` has all permissions and this process does not.
   const evaluate = async (script: string) => {
     const { stdout } = await new Deno.Command(Deno.execPath(), { args: ["eval", "-q", script] }).output();
     return new TextDecoder().decode(stdout).trim();

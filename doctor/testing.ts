@@ -1,6 +1,6 @@
 import type { Wanted, World } from "./types.ts";
 
-/** What a test wants of compy where nothing else is said. */
+/** Default settings for tests. */
 export const WANTED: Wanted = {
   models: ["/models/a.gguf"],
   host: "127.0.0.1",
@@ -9,7 +9,7 @@ export const WANTED: Wanted = {
   data: "/data",
 };
 
-/** Two processors of one core, of another core each, or of no core that is named. */
+/** Returns /proc/cpuinfo with one processor per given core; undefined names no core. */
 export function cpuinfo(...cores: (number | undefined)[]): string {
   return cores.map((core, i) =>
     [
@@ -20,7 +20,7 @@ export function cpuinfo(...cores: (number | undefined)[]): string {
   ).join("\n\n") + "\n";
 }
 
-/** A machine with nothing to complain about, but for what a test changes. */
+/** Returns a machine without faults, except for the test's changes. */
 export function madeUp(changes: Partial<World> = {}, files: Readonly<Record<string, string>> = {}): World {
   const texts: Record<string, string> = {
     "/proc/cpuinfo": cpuinfo(0, 1),

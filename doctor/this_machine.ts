@@ -9,7 +9,7 @@ import { KernelLibrary } from "../ffi/library.ts";
 import { occupantOf } from "./occupant.ts";
 import type { Memory, ModelNeeds, Wanted, World } from "./types.ts";
 
-/** The machine and the installation that this process runs on. */
+/** Returns this process's machine and installation. */
 export function thisMachine(): World {
   return {
     os: Deno.build.os,
@@ -38,7 +38,7 @@ function permitted(permission: Deno.PermissionDescriptor): boolean {
   return Deno.permissions.querySync(permission).state === "granted";
 }
 
-/** Deno opens no file in /proc and /sys without all permissions; `cat` does. */
+/** Reads a file of /proc or /sys through `cat`: Deno itself opens those only with all permissions. */
 async function readText(path: string): Promise<string | undefined> {
   try {
     return await Deno.readTextFile(path);
@@ -50,7 +50,7 @@ async function readText(path: string): Promise<string | undefined> {
     const { success, stdout } = await new Deno.Command("cat", { args: [path], stderr: "null" }).output();
     return success ? new TextDecoder().decode(stdout) : undefined;
   } catch {
-    return undefined; // no cat either, as in a small container
+    return undefined; // no cat, as in small containers
   }
 }
 
@@ -71,14 +71,14 @@ function memory(): Memory | undefined {
   };
 }
 
-/** As the server measures a model before it loads it. */
+/** Measures a model as the server does before loading it. */
 async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
   const { backend, contextLength, parallel, kvBytes, kvType } = wanted;
   const kvShare = parallel === undefined ? 1 : undefined;
   const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType };
   const measured = await measureModel(options);
   const { weights, activations, states, kv } = measured.memory;
-  const isEncoder = kv + states === 0; // which keeps nothing from step to step
+  const isEncoder = kv + states === 0; // keeps nothing between steps
   return {
     name: modelName(model),
     bytes: weights + activations + states + kv,
@@ -91,7 +91,7 @@ async function tryWriting(folder: string): Promise<void> {
   await Deno.remove(await Deno.makeTempFile({ dir: folder, prefix: "writable-" }));
 }
 
-/** The lock that a server keeps on its data folder, tried and given back. */
+/** Whether a server holds the lock on its data folder. Tries the lock and releases it. */
 async function isLocked(folder: string): Promise<boolean> {
   try {
     using file = await Deno.open(join(folder, "lock"), { read: true, write: true });
@@ -102,7 +102,7 @@ async function isLocked(folder: string): Promise<boolean> {
   }
 }
 
-/** Of the file system that the folder is in, or will be. */
+/** Returns the free bytes of the file system where the folder is, or will be. */
 async function freeSpace(folder: string): Promise<number | undefined> {
   if (!permitted({ name: "sys", kind: "statfs" })) return undefined;
   try {

@@ -1,105 +1,111 @@
 import type { GpuReport, MachineLimits } from "../engine/machine.ts";
 import type { BackendName, KvType } from "../engine/types.ts";
 
-/** `ok`; `slow`: compy runs, with less speed or room than there could be; `wrong`: what is asked for cannot run. */
+/**
+ * `ok`; `slow`: compy runs, but slower or with less memory than possible; `wrong`: the wanted setup cannot
+ * run.
+ */
 export type Status = "ok" | "slow" | "wrong";
 
-/** What one check found. */
+/** The result of one check. */
 export interface Finding {
   readonly status: Status;
-  /** What is here, in a sentence or two. */
+  /** The state found, in one or two sentences. */
   readonly found: string;
-  /** What to do about it; absent where nothing needs doing. */
+  /** What to do about it; absent if nothing. */
   readonly advice?: string;
-  /** The same in figures, for programs; bytes, seconds, and counts in plain units. */
+  /** The same as figures for programs: bytes, seconds and counts. */
   readonly figures?: Readonly<Record<string, number | string | boolean | readonly string[]>>;
 }
 
-/** What compy is to do here: the settings of a server. */
+/** The wanted server settings. */
 export interface Wanted {
   /** Paths of models. */
   readonly models: readonly string[];
-  /** A folder of models that are loaded when they are asked for. */
+  /** A folder of models that requests load. */
   readonly folder?: string;
   readonly host: string;
   readonly port: number;
-  /** The path of a socket, instead of host and port. */
+  /** Path of a socket, instead of host and port. */
   readonly unix?: string;
-  /** Requests want one of some keys. */
+  /** Whether requests need a key. */
   readonly hasKeys: boolean;
-  /** The folder of files and batches; undefined where none is kept. */
+  /** The folder of files and batches; undefined if none. */
   readonly data?: string;
-  /** Without it, the native kernels, or WebAssembly's where there are none. */
+  /** By default the native kernels, or WebAssembly if they are missing. */
   readonly backend?: BackendName;
   readonly threads?: number;
   readonly contextLength?: number;
-  /** Without it, a default that shrinks to what is free. */
+  /** By default a number that shrinks to fit free memory. */
   readonly parallel?: number;
   readonly kvBytes?: number;
   readonly kvType?: KvType;
 }
 
-/** A native library that is open. */
+/** An opened native library. */
 export interface OpenLibrary {
   readonly path: string;
-  /** Of its exports. */
+  /** Version of its ABI. */
   readonly version: number;
 }
 
 /** Memory in bytes. */
 export interface Memory {
   readonly total: number;
-  /** What programs can still get, the file cache included. */
+  /** Memory that programs can still get, file cache included. */
   readonly available: number;
-  /** What this process's control group may hold; Infinity without a limit. */
+  /** Limit of this process's control group; Infinity if none. */
   readonly limit: number;
   /** Bytes swapped out. */
   readonly swapped: number;
 }
 
-/** What a model takes, in bytes. */
+/** Memory needs of a model, in bytes. */
 export interface ModelNeeds {
   readonly name: string;
   readonly bytes: number;
-  /** Of its weights, those that one token reads; undefined of an encoder, which reads whole texts. */
+  /** Weight bytes that one token reads; undefined for an encoder, which reads whole texts. */
   readonly tokenBytes?: number;
 }
 
-/** Who answers at an address. */
+/** The program that answers at an address. */
 export type Occupant = "nobody" | "compy" | "another program";
 
-/** All that the checks know of the machine, so that a test can make one up. */
+/** The machine as the checks see it. Tests replace it. */
 export interface World {
   readonly os: string;
   readonly arch: string;
   readonly denoVersion: string;
-  /** Threads that this process can run at once: affinity and whole cores of a control group's quota are counted in. */
+  /** Threads that can run at once, limited by affinity and by whole cores of a control group's quota. */
   readonly threads: number;
-  /** A small text file of the system; undefined where there is none, or it may not be read. */
+  /** Returns a small text file of the system; undefined where it is missing or unreadable. */
   readText(path: string): Promise<string | undefined>;
-  /** Mean number of programs that wanted to compute in the last minute; undefined where nobody can say. */
+  /** Returns the mean number of runnable programs in the last minute; undefined where unknown. */
   load(): number | undefined;
   memory(): Memory | undefined;
   permitted(permission: Deno.PermissionDescriptor): boolean;
-  /** Throws LibraryNotFound. */
+  /** Opens the kernels. Throws LibraryNotFound. */
   openKernels(): OpenLibrary;
   openGrammars(): OpenLibrary;
-  /** Best first. */
+  /** Returns the available instruction sets, best first. */
   instructionSets(backend?: BackendName): Promise<readonly string[]>;
-  /** Takes about a second, and 512 MB for its time. */
+  /** Measures the machine's limits. Takes about a second and 512 MB. */
   measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits>;
-  /** Undefined where there is no adapter. Throws GpuError where there is one that cannot be opened. */
+  /** Returns undefined where there is no adapter. Throws GpuError for one that cannot be opened. */
   examineGpu(): Promise<GpuReport | undefined>;
-  /** Throws for a file that is broken or not supported, and MemoryError where it does not fit. */
+  /**
+   * Returns a model's memory needs. Throws for a broken or unsupported file, and MemoryError if it does not
+   * fit.
+   */
   measureModel(path: string, wanted: Wanted): Promise<ModelNeeds>;
-  /** Paths of the models in a folder. */
+  /** Returns the paths of the models in a folder. */
   modelsIn(folder: string): readonly string[];
-  /** Throws where the address cannot be had by anybody. */
+  /** Returns what answers at the address. Throws where no program can listen there. */
   occupantOf(address: Pick<Wanted, "host" | "port" | "unix">): Promise<Occupant>;
-  /** Makes the folder where it is missing, and writes a file into it. Throws where that fails. */
+  /** Creates the folder if needed and writes a file into it. Throws where that fails. */
   tryWriting(folder: string): Promise<void>;
   /** Whether a server holds the folder's lock. */
   isLocked(folder: string): Promise<boolean>;
-  /** Bytes that can still be written there; undefined where nobody can say. */
+  /** Returns the free bytes there; undefined where unknown. */
   freeSpace(folder: string): Promise<number | undefined>;
 }

@@ -1,15 +1,15 @@
-/** `4.3 GB`, in powers of ten. */
+/** Formats a size in powers of ten: `4.3 GB`. */
 export function size(bytes: number): string {
   const [unit, name] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
   return `${(bytes / (unit as number)).toFixed(1)} ${name}`;
 }
 
-/** `1 core`, `2 cores`. */
+/** Formats a count: `1 core`, `2 cores`. */
 export function counted(n: number, what: string): string {
   return `${n} ${what}${n === 1 ? "" : "s"}`;
 }
 
-/** An error's message; strangers' names in it cannot steer a terminal. */
+/** Returns an error's message, with control characters from untrusted names replaced. */
 export function reasonOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
   return text.replace(/[^\P{Cc}\n]/gu, "?");

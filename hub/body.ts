@@ -2,18 +2,18 @@ import { Transient } from "./errors.ts";
 import type { Piece } from "./unfinished.ts";
 
 interface BodyOptions {
-  /** Most milliseconds without a byte. */
+  /** Longest time without a byte, in milliseconds. */
   readonly stallMs: number;
   readonly host: string;
-  /** Called with the length of all that comes. */
+  /** Called with the number of bytes received each time. */
   readonly onBytes: (count: number) => void;
 }
 
-/** The bytes of an answer, in order, and where in the piece the next belongs. */
+/** The bytes of a response in order, and the position of the next byte in the piece. */
 export class Body {
   readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   readonly #options: BodyOptions;
-  /** Came with the last chunk, beyond what was wanted then. */
+  /** Bytes of the last chunk beyond those requested. */
   #rest: Uint8Array = new Uint8Array(0);
 
   constructor(response: Response, public position: number, options: BodyOptions) {
@@ -21,7 +21,7 @@ export class Body {
     this.#options = options;
   }
 
-  /** The next bytes, at most `most`. Throws Transient where none come in time, or no more. */
+  /** Returns the next bytes, at most `most`. Throws Transient on a timeout and at the end. */
   async next(most: number, signal: AbortSignal): Promise<Uint8Array> {
     if (this.#rest.length === 0) this.#rest = await this.#read(signal);
     const chunk = this.#rest.subarray(0, most);
@@ -60,7 +60,10 @@ export class Body {
   }
 }
 
-/** Writes a body's bytes into the piece's file, up to byte `end` of the piece. What came before a failure is kept. */
+/**
+ * Writes a body's bytes into the piece's file, up to byte `end` of the piece. Bytes received before a failure
+ * are kept.
+ */
 export async function readSpan(body: Body, piece: Piece, end: number, signal: AbortSignal): Promise<void> {
   if (body.position >= end) return;
   using file = await Deno.open(piece.path, { write: true, create: true });

@@ -2,38 +2,38 @@ import { PullError } from "./errors.ts";
 import { localName, quote } from "./names.ts";
 import type { RemoteFile } from "./repository.ts";
 
-/** What is downloaded into one file: a file of the hub, or a part that belongs at `offset`. */
+/** A download into one file: a whole file of the hub, or a part that belongs at `offset`. */
 export interface RemotePiece extends RemoteFile {
-  /** Name of the file here. */
+  /** Name of the local file. */
   readonly file: string;
-  /** Undefined behind a piece whose size is unknown. */
+  /** Undefined after a piece of unknown size. */
   readonly offset: number;
 }
 
-/** One model of a repository, in one quantisation. */
+/** One model of a repository, in one quantization. */
 export interface Choice {
-  /** What the model is called here: the file's name without its ending and the number of a shard. */
+  /** The local model name: the file's name without the ending and shard number. */
   readonly name: string;
-  /** E.g. "Q4_K_M", in capitals; empty where the name has none. */
+  /** For example "Q4_K_M", in capitals; empty where the name has none. */
   readonly quantisation: string;
-  /** In the order of the model's files, and of the parts of each. */
+  /** In the order of the model's files and their parts. */
   readonly pieces: readonly RemotePiece[];
-  /** Of all pieces; undefined where the hub does not say. */
+  /** Bytes of all pieces; undefined where the hub does not say. */
   readonly bytes: number | undefined;
-  /** What is missing on the hub, in words; empty for a whole model. */
+  /** Description of missing files on the hub; empty for a complete model. */
   readonly missing: string;
 }
 
 const SHARD = /-(\d{5})-of-(\d{5})(?=\.gguf$)/;
-/** Two ways of cutting a file into parts that are put together again by `cat`. */
+/** Two name patterns of files split into parts that `cat` joins. */
 const NUMBERED_PART = /\.gguf\.part(\d{1,3})of(\d{1,3})$/;
 const LETTERED_PART = /\.gguf-split-([a-z])$/;
-/** Files beside models that are none: projectors of images, statistics for quantisers. */
+/** Files beside models: image projectors, and statistics for quantization. */
 const NO_MODEL = /(^|\/)(mmproj|imatrix)[^/]*$|[.-]imatrix\.gguf$/i;
 const QUANTISATION =
   /(?:^|[-._])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))$/i;
 
-/** Good first: what most people want, of what is there. */
+/** Recommended quantizations, best first. */
 const PREFERRED = [
   "Q4_K_M",
   "MXFP4",
@@ -58,7 +58,7 @@ interface Place {
   readonly parts: number | undefined;
 }
 
-/** The models among a repository's files, by their paths. */
+/** Returns the models among a repository's files, by their paths. */
 export function findChoices(files: readonly RemoteFile[]): Choice[] {
   const placed = files.flatMap((remote) => {
     const place = placeOf(remote.path);
@@ -78,7 +78,7 @@ export function findChoices(files: readonly RemoteFile[]): Choice[] {
   }).sort((a, b) => (a.bytes ?? 0) - (b.bytes ?? 0) || (a.name < b.name ? -1 : 1));
 }
 
-/** From the name, or else from the folder's. */
+/** Returns the quantization in the file's name, or else in the folder's. */
 function quantisationOf(model: string): string {
   const names = model.replace(/\.gguf$/i, "").split("/").slice(-2).reverse();
   return names.map((name) => QUANTISATION.exec(name)?.[1].toUpperCase()).find(Boolean) ?? "";
@@ -132,7 +132,10 @@ function missingOf(pieces: readonly (Place & { readonly remote: RemoteFile })[])
   return "";
 }
 
-/** The one that `wanted` names: a path, a file's name, a model's name or a quantisation. Throws PullError. */
+/**
+ * Returns the choice that `wanted` names: a path, a file's name, a model's name or a quantization. Throws
+ * PullError.
+ */
 export function chooseNamed(choices: readonly Choice[], wanted: string, what: string): Choice {
   const lower = wanted.toLowerCase();
   const tests: ((choice: Choice) => boolean)[] = [
@@ -159,21 +162,21 @@ export function chooseNamed(choices: readonly Choice[], wanted: string, what: st
   );
 }
 
-/** What the choices are called, in words. */
+/** Returns the labels of the choices for a message. */
 export function labels(choices: readonly Choice[]): string {
   const most = 30;
   const shown = choices.slice(0, most).map((choice) => quote(labelOf(choice, choices)));
   return shown.join(", ") + (choices.length > most ? ` and ${choices.length - most} more` : "");
 }
 
-/** The shortest that names a choice among the others. */
+/** Returns the shortest label that identifies a choice. */
 export function labelOf(choice: Choice, choices: readonly Choice[]): string {
   const { quantisation, pieces } = choice;
   const alike = choices.filter((other) => other.quantisation === quantisation);
   return quantisation !== "" && alike.length === 1 ? quantisation : pieces[0].path;
 }
 
-/** The one to advise: by `fits`, or else the smallest. */
+/** Returns the choice to recommend: the preferred one that `fits`, or else the smallest. */
 export function recommend(choices: readonly Choice[], fits: (choice: Choice) => boolean): Choice | undefined {
   const whole = choices.filter(({ missing }) => missing === "");
   const fitting = whole.filter(fits);
@@ -184,7 +187,7 @@ export function recommend(choices: readonly Choice[], fits: (choice: Choice) => 
   return fitting.toSorted((a, b) => rank(a) - rank(b))[0] ?? whole[0];
 }
 
-/** The choice that an address is: of a shard, all shards beside it. */
+/** Returns the choice at an address. The address of a shard stands for all shards beside it. */
 export function choiceOfUrl(url: URL, sha256: string | undefined, as: string | undefined): Choice {
   const given = decodeName(url);
   const shard = SHARD.exec(given);

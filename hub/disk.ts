@@ -2,13 +2,16 @@ import { statfs } from "node:fs/promises";
 import { dirname } from "@std/path";
 import { PullError } from "./errors.ts";
 
-/** Says how many bytes may be written to a folder; undefined where nobody can. */
+/** Returns how many bytes may be written to a folder; undefined where unknown. */
 export type FreeSpace = (folder: string) => Promise<number | undefined>;
 
-/** Bytes that stay free for others when a download is begun. */
+/** Bytes to leave free for other programs when a download begins. */
 const RESERVE = 64 * 2 ** 20;
 
-/** Bytes that this user may still write where the folder is; undefined for who may not ask. */
+/**
+ * Returns the bytes that this user may still write to the folder's disk; undefined without the permission to
+ * ask.
+ */
 export async function freeBytes(folder: string): Promise<number | undefined> {
   try {
     const { bavail, bsize } = await statfs(folder);
@@ -36,7 +39,7 @@ function gigabytes(bytes: number): string {
   return bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-/** What to say of an error of writing; others are given back as they are. */
+/** Returns a helpful error for a full disk; other errors unchanged. */
 export function describeDiskError(error: unknown, folder: string): unknown {
   if (!isDiskFull(error)) return error;
   return new PullError(
@@ -50,7 +53,7 @@ function isDiskFull(error: unknown): boolean {
   return error instanceof Error && /os error (28|122)\b|ENOSPC|EDQUOT/.test(error.message);
 }
 
-/** Writes a small file whole or not at all. */
+/** Writes a small file atomically. */
 export async function writeWhole(path: string, text: string): Promise<void> {
   const next = `${path}.next`;
   {
@@ -63,9 +66,9 @@ export async function writeWhole(path: string, text: string): Promise<void> {
   await syncFolder(dirname(path));
 }
 
-/** Makes what was renamed in a folder last. */
+/** Makes renames in a folder durable. */
 export async function syncFolder(folder: string): Promise<void> {
-  if (Deno.build.os === "windows") return; // which opens no folders
+  if (Deno.build.os === "windows") return; // cannot open folders
   using opened = await Deno.open(folder);
   await opened.sync();
 }

@@ -6,7 +6,7 @@ import { pull } from "./pull.ts";
 import { TestHub } from "./testing_hub.ts";
 import { sha256, testModel } from "./testing_models.ts";
 
-Deno.test("disk: what does not fit is refused with both figures, and a reserve stays free", async () => {
+Deno.test("disk: refuses a download that does not fit, with both figures, and keeps a reserve free", async () => {
   const free = () => Promise.resolve(5e9);
   await checkSpace("/models", 4e9, free);
   await checkSpace("/models", 0, () => Promise.resolve(0));
@@ -20,7 +20,7 @@ Deno.test("disk: what does not fit is refused with both figures, and a reserve s
   assert(await freeBytes(await Deno.makeTempDir()) !== 0);
 });
 
-Deno.test("disk: a small file is written whole", async () => {
+Deno.test("disk: writes a small file atomically", async () => {
   const folder = await Deno.makeTempDir();
   const path = join(folder, "a.json");
   await writeWhole(path, "one");
@@ -30,7 +30,7 @@ Deno.test("disk: a small file is written whole", async () => {
   await Deno.remove(folder, { recursive: true });
 });
 
-/** Runs a test on a disk of so many bytes; not where this user may not mount one. */
+/** Runs a test on a disk of this size. Skips it where the user may not mount one. */
 async function withSmallDisk(bytes: number, test: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir();
   const system = async (...[name, ...args]: string[]) =>
@@ -48,13 +48,13 @@ async function withSmallDisk(bytes: number, test: (folder: string) => Promise<vo
   }
 }
 
-Deno.test("disk: a pull that fills it says so, keeps what came, and resumes when there is room", async () => {
+Deno.test("disk: a pull that fills the disk says so, keeps its bytes and resumes when there is room", async () => {
   const model = testModel(9, 6_000_000);
   await using hub = new TestHub({ repositories: { "me/Tiny-GGUF": { "Tiny-Q8_0.gguf": model } } });
   await withSmallDisk(8_000_000, async (models) => {
     const others = join(models, "others.bin");
     await Deno.writeFile(others, new Uint8Array(4_000_000));
-    const freeSpace = () => Promise.resolve(1e12); // as where others write meanwhile
+    const freeSpace = () => Promise.resolve(1e12); // as if another program fills the disk meanwhile
     const options = { source: "hf:me/Tiny-GGUF", models, endpoint: hub.endpoint, freeMemory: 1e9, freeSpace };
     const { code, message } = await assertRejects(() => pull(options), PullError);
     assertEquals(code, "PULL_DISK", message);

@@ -1,31 +1,31 @@
-/** Why a model was not pulled. */
+/** Why a pull failed. */
 export type PullErrorCode =
-  /** What was asked for is written wrongly. */
+  /** The request is malformed. */
   | "PULL_SOURCE"
-  /** The hub has no such repository or file, or not for this token. */
+  /** The hub has no such repository or file, or hides it from this token. */
   | "PULL_NOT_FOUND"
   | "PULL_DENIED"
-  /** More than one file fits what was asked for. */
+  /** The request matches more than one file. */
   | "PULL_CHOICE"
-  /** No connection, or none that lasts. */
+  /** There is no connection, or none that lasts. */
   | "PULL_NETWORK"
-  /** The hub's answers contradict each other or what was agreed. */
+  /** The hub's answers are inconsistent or violate the protocol. */
   | "PULL_PROTOCOL"
-  /** The file keeps changing while it is downloaded. */
+  /** The file keeps changing during the download. */
   | "PULL_CHANGED"
-  /** What came is not what the hub promised. */
+  /** The bytes do not match the hub's hash. */
   | "PULL_CHECKSUM"
   | "PULL_DISK"
   | "PULL_MEMORY"
-  /** The file is no model that compy can run. */
+  /** The file is not a model that compy can run. */
   | "PULL_MODEL"
-  /** Another process pulls the same model. */
+  /** Another process is pulling the same model. */
   | "PULL_BUSY"
-  /** Another file of that name is there. */
+  /** Another file of that name exists. */
   | "PULL_EXISTS"
   | "PULL_STOPPED";
 
-/** A model that was not pulled; the message says what to do. */
+/** Thrown where a pull fails. The message says what to do. */
 export class PullError extends Error {
   override name = "PullError";
 
@@ -34,22 +34,22 @@ export class PullError extends Error {
   }
 }
 
-/** What may go better a moment later: a connection that was dropped, a server with too much to do. */
+/** A failure that may pass: a dropped connection, or an overloaded server. */
 export class Transient extends Error {
   override name = "Transient";
 
-  /** `waitMs`: how long the server wants to be left alone. */
+  /** `waitMs`: how long the server asks to wait. */
   constructor(message: string, readonly waitMs?: number) {
     super(message);
   }
 }
 
-/** A range that is beyond the file's end: it is shorter than it was said to be. */
+/** The requested range is beyond the end of the file, which is shorter than announced. */
 export class RangeRefused extends Transient {
   override name = "RangeRefused";
 }
 
-/** The file on the hub is no longer the one whose bytes are here. */
+/** The file on the hub is no longer the one that was partly downloaded. */
 export class FileChanged extends Error {
   override name = "FileChanged";
 }

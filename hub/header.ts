@@ -8,33 +8,36 @@ import { quote } from "./names.ts";
 import type { Transfer } from "./transfer.ts";
 import type { Piece } from "./unfinished.ts";
 
-/** Bytes of a file that are read first; most headers of large vocabularies have some 6 MB. */
+/** Bytes of a file to read first. Headers with large vocabularies have about 6 MB. */
 const FIRST_BYTES = 2 ** 20;
-/** Small tensors that say how a model is computed; they are read with the header. */
+/** Small tensors that affect how a model is computed. They are read with the header. */
 const READ_WITH_HEADER = /^rope_(freqs|factors_long|factors_short)\.weight$/;
 const MOST_FACTORS = 2 ** 20;
 
-/** What a model takes in memory, in bytes. */
+/** Memory needs of a model, in bytes. */
 export interface Needs {
   readonly weights: number;
-  /** The KV cache of one sequence, recurrent states, the activations of a step. */
+  /** One sequence's KV cache, recurrent states, and the activations of a step. */
   readonly rest: number;
-  /** Of that sequence. */
+  /** Context length of that sequence. */
   readonly contextLength: number;
 }
 
-/** What a header says: what the model needs, or why compy cannot run it. */
+/** What a header shows: the model's needs, or why compy cannot run it. */
 export type Verdict = { readonly needs: Needs } | { readonly refusal: string };
 
-/** Bytes that a model may take here; undefined where nobody can say. */
+/** Returns the bytes that a model may take here; undefined where unknown. */
 export const machineMemory = (): number | undefined => freeMemory();
 
-/** Fetches the pieces' headers, and no more, and asks the engine about them. Throws PullError for what is no model. */
+/**
+ * Fetches only the pieces' headers and lets the engine judge them. Throws PullError for a file that is not a
+ * model.
+ */
 export async function judge(transfer: Transfer, pieces: readonly Piece[]): Promise<Verdict> {
   const files = [...Map.groupBy(pieces, ({ path }) => path)];
   for (const [path, parts] of files) await fetchHeader(transfer, path, parts);
   try {
-    // Weights are counted as in the file, which is what a GPU takes and what they have packed for the CPU, too.
+    // Counts weights at their size in the file. A GPU needs that much, and so do weights packed for the CPU.
     const { memory, contextLength } = await measureModel({
       model: files[0][0],
       parallel: 1,
@@ -58,14 +61,14 @@ async function fetchHeader(transfer: Transfer, path: string, parts: readonly Pie
   };
   await ensure(0, FIRST_BYTES);
   const size = fileSize(parts);
-  await Deno.truncate(path, size); // sparse: it has its length, and no blocks yet
+  await Deno.truncate(path, size); // sparse: full length without blocks
   const header = await growHeader(path, size, ensure);
   for (const { name, offset, byteLength } of header.tensors.values()) {
     if (READ_WITH_HEADER.test(name) && byteLength <= MOST_FACTORS) await ensure(offset, offset + byteLength);
   }
 }
 
-/** Reads more of a file until its header is whole. */
+/** Reads more of a file until its header is complete. */
 async function growHeader(
   path: string,
   size: number,
@@ -99,7 +102,7 @@ async function readPrefix(path: string, length: number): Promise<Uint8Array> {
   return bytes.subarray(0, done);
 }
 
-/** Bytes of the file that the pieces are parts of. */
+/** Returns the bytes of the file that the pieces belong to. */
 export function fileSize(parts: readonly Piece[]): number {
   return parts.reduce((end, { remote, size }) => Math.max(end, remote.offset + size!), 0);
 }

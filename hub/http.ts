@@ -2,31 +2,31 @@ import { PullError, RangeRefused, Transient } from "./errors.ts";
 import { quote } from "./names.ts";
 import { checkScheme } from "./source.ts";
 
-/** Who asks, and how patient they are. */
+/** Settings of a hub client. */
 export interface HubOptions {
-  /** Where repositories are. */
+  /** Address of the hub. */
   readonly endpoint: URL;
-  /** Shown to the endpoint, and to nobody else. */
+  /** Sent only to the endpoint. */
   readonly token?: string;
-  /** Most milliseconds without a byte. */
+  /** Longest time without a byte, in milliseconds. */
   readonly stallMs?: number;
 }
 
-/** An answer to a request, after all redirects. */
+/** The response to a request, after all redirects. */
 export interface Answer {
   readonly response: Response;
-  /** Who answered. */
+  /** Address of the final response. */
   readonly url: URL;
-  /** The SHA-256 that the hub told of before it redirected to where the file is. */
+  /** The SHA-256 that the hub gave before it redirected to the file. */
   readonly linkedSha256: string | undefined;
 }
 
 const MAX_REDIRECTS = 10;
 const DEFAULT_STALL_MS = 30_000;
-/** Longest address that a redirect may name; signed ones have some 2,000 characters. */
+/** Longest redirect address; signed ones have about 2,000 characters. */
 const MAX_ADDRESS = 16_384;
 
-/** Requests to a hub and to where it redirects. */
+/** A client for a hub and the hosts that it redirects to. */
 export class HubClient {
   readonly endpoint: URL;
   readonly stallMs: number;
@@ -39,8 +39,9 @@ export class HubClient {
   }
 
   /**
-   * Gets an address; `range` are the first byte and the one after the last. Redirects are followed to https addresses only, and
-   * the token goes to the hub only. Throws Transient for what may go better later, PullError for what will not.
+   * Requests an address; `range` is the first byte and the one after the last. Follows redirects to https
+   * addresses only, and sends the token only to the hub. Throws Transient for failures that may pass,
+   * PullError for others.
    */
   async get(
     start: URL,
@@ -92,7 +93,7 @@ export class HubClient {
     }
   }
 
-  /** `after`: a redirect led there, as links do that end after some time. */
+  /** `after`: a redirect led there. Such links expire. */
   #refusal({ status, headers }: Response, url: URL, after: boolean): Error {
     if (status === 408 || status === 425 || status === 429 || status >= 500) {
       return new Transient(`${url.host} answers ${status}`, retryAfter(headers.get("retry-after")));
@@ -115,7 +116,7 @@ export class HubClient {
   }
 }
 
-/** Throws PullError where a redirect leads to an address over which the file could be changed on the way. */
+/** Returns the redirect's address. Throws PullError where the connection to it could be tampered with. */
 function redirected(from: URL, location: string): URL {
   const refuse = (why: string): never => {
     throw new PullError("PULL_PROTOCOL", `${from.host} redirects to ${quote(location)}: ${why}`);
@@ -129,7 +130,7 @@ function redirected(from: URL, location: string): URL {
   return url;
 }
 
-/** Milliseconds; undefined where the server does not say, or not in a way that is understood. */
+/** Returns the wait in milliseconds; undefined where the header is missing or not understood. */
 export function retryAfter(header: string | null, now = Date.now()): number | undefined {
   if (header === null) return undefined;
   if (/^\d{1,9}$/.test(header)) return 1000 * Number(header);
@@ -141,7 +142,7 @@ function sha256Of(etag: string | null): string | undefined {
   return /^(?:W\/)?"?([0-9a-f]{64})"?$/.exec(etag ?? "")?.[1];
 }
 
-/** Why no connection came about, without the address, which may hold a signature. */
+/** Returns why the connection failed, without the address, which may contain a signature. */
 export function networkReason(error: unknown): string {
   if (!(error instanceof Error)) return "the connection failed";
   let cause: unknown = error;

@@ -1,4 +1,4 @@
-/** Models from hubs: what there is, what fits, downloads that resume, and the folder that they are kept in. */
+/** Models from hubs: what is offered, what fits, resumable downloads, and the folder of models. */
 export { type Choice, labelOf, type RemotePiece } from "./choices.ts";
 export { PullError, type PullErrorCode } from "./errors.ts";
 export { type ListedModel, type ModelList, parseModelList, SHIPPED_LIST } from "./model_list.ts";

@@ -2,18 +2,18 @@ import { z } from "zod";
 import { PullError } from "./errors.ts";
 import { quote } from "./names.ts";
 
-/** A model that has a short name. */
+/** A model with a short name. */
 export interface ListedModel {
-  /** As `pull` takes it. */
+  /** Source in the form that `pull` takes. */
   readonly source: string;
-  /** Of the file, in hex, where the list's author knows it. */
+  /** Hex hash of the file, if the list's author knows it. */
   readonly sha256?: string;
   readonly about?: string;
 }
 
 export type ModelList = Readonly<Record<string, ListedModel>>;
 
-/** Names of models that compy runs, in repositories of those who made the models or of llama.cpp's authors. */
+/** Models that compy runs, from repositories of their makers or of llama.cpp's authors. */
 export const SHIPPED_LIST: ModelList = {
   "qwen3-0.6b": { source: "hf:Qwen/Qwen3-0.6B-GGUF:Q8_0", about: "Qwen3 0.6B, 8 bits" },
   "qwen3-4b": { source: "hf:Qwen/Qwen3-4B-GGUF:Q4_K_M", about: "Qwen3 4B, 4 bits" },
@@ -46,7 +46,7 @@ const LIST = z.record(
   ]),
 );
 
-/** Reads a list of one's own: `{"NAME": "SOURCE" or {"source", "sha256", "about"}, …}`. Throws PullError. */
+/** Parses a user's list: `{"NAME": "SOURCE" or {"source", "sha256", "about"}, …}`. Throws PullError. */
 export function parseModelList(json: string, path: string): ModelList {
   const refuse = (why: string): never => {
     throw new PullError("PULL_SOURCE", `Cannot read the list of models in ${quote(path)}: ${why}`);
@@ -72,7 +72,7 @@ export function parseModelList(json: string, path: string): ModelList {
   );
 }
 
-/** A hash as `--sha256` takes it, in small letters. Throws PullError. */
+/** Returns a hash from `--sha256` in lower case. Throws PullError. */
 export function parseSha256(text: string): string {
   const plain = text.toLowerCase();
   if (SHA256.test(plain)) return plain;

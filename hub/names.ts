@@ -1,12 +1,12 @@
 import { isModelFileName } from "../engine/models/folder.ts";
 import { PullError } from "./errors.ts";
 
-/** Longest name of a file on a hub, in characters. */
+/** Limit for a hub file's path, in characters. */
 const MAX_PATH = 512;
 // deno-lint-ignore no-control-regex
 const CONTROL = /[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/;
 
-/** A stranger's text as it may stand in a message. */
+/** Returns untrusted text for a message, quoted and shortened. */
 export function quote(text: string): string {
   const short = text.length > 100 ? `${text.slice(0, 97)}...` : text;
   return JSON.stringify(short).replace(
@@ -15,14 +15,17 @@ export function quote(text: string): string {
   );
 }
 
-/** Whether a hub's path of a file stays within its repository and means the same to everybody. */
+/** Whether a hub's file path stays within its repository and is unambiguous on all systems. */
 export function isSafePath(path: string): boolean {
   if (path.length === 0 || path.length > MAX_PATH || CONTROL.test(path)) return false;
   if (path.includes("\\") || path.startsWith("/")) return false;
   return path.split("/").every((part) => part !== "" && part !== "." && part !== "..");
 }
 
-/** The name that a file gets in the folder of models. Throws PullError for one that would not be found there. */
+/**
+ * Returns the file's name in the folder of models. Throws PullError for a name that the folder would not
+ * offer.
+ */
 export function localName(path: string): string {
   const name = path.slice(path.lastIndexOf("/") + 1);
   if (isModelFileName(name)) return name;
@@ -35,7 +38,7 @@ export function localName(path: string): string {
   );
 }
 
-/** What `--as` and `rm` may name: a model, without folders and endings. */
+/** Returns a valid model name from `--as` or `rm`, without folders and endings. Throws PullError. */
 export function checkModelName(name: string): string {
   const plain = name.endsWith(".gguf") ? name.slice(0, -".gguf".length) : name;
   if (isModelFileName(`${plain}.gguf`)) return plain;

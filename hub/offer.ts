@@ -9,15 +9,15 @@ import { type Source, sourceText } from "./source.ts";
 import { Transfer } from "./transfer.ts";
 import { Unfinished } from "./unfinished.ts";
 
-/** What a source has, before one of it is chosen. */
+/** The models that a source has, before one is chosen. */
 export interface Found {
   /** Smallest first. */
   readonly choices: readonly Choice[];
-  /** Of a hub's repository. */
+  /** Commit of a hub's repository. */
   readonly commit: string | undefined;
 }
 
-/** Where to look, and for what. */
+/** The source to search, and what to search for. */
 export interface Search {
   readonly source: Source;
   /** Another name for the model. */
@@ -25,7 +25,7 @@ export interface Search {
   readonly sha256: string | undefined;
 }
 
-/** What a source has: all models of a repository, or the one that was named. Throws PullError. */
+/** Returns a source's models: all of a repository, or the one that was named. Throws PullError. */
 export async function find(
   { source, as, sha256 }: Search,
   client: HubClient,
@@ -49,7 +49,7 @@ export async function find(
   return { choices: [promise(found[0], sha256)], commit };
 }
 
-/** A choice whose hash is known from elsewhere, too. */
+/** Returns a choice with a hash from another source. */
 function promise(choice: Choice, sha256: string): Choice {
   const [piece, ...others] = choice.pieces;
   if (others.length > 0) {
@@ -69,7 +69,7 @@ function promise(choice: Choice, sha256: string): Choice {
   return { ...choice, pieces: [{ ...piece, sha256 }] };
 }
 
-/** Throws PullError for what cannot be pulled: a model that is not whole, or whose name is none. */
+/** Returns the choice, renamed if wanted. Throws PullError for an incomplete model or an invalid name. */
 export function checkChoice(choice: Choice, as: string | undefined): Choice {
   if (choice.missing !== "") {
     throw new PullError(
@@ -93,27 +93,30 @@ function rename(choice: Choice, name: string): Choice {
 /** A choice, and whether it would run here. */
 export interface OfferedChoice {
   readonly choice: Choice;
-  /** Bytes of memory; of all but the one whose header was read an estimate. Undefined where its size is not known. */
+  /** Bytes of memory, estimated unless its header was read; undefined where its size is unknown. */
   readonly memory: number | undefined;
   readonly estimated: boolean;
-  /** Undefined where nobody can say. */
+  /** Undefined where unknown. */
   readonly fits: boolean | undefined;
   /** Why compy cannot run it; empty where it can, or where its header was not read. */
   readonly refusal: string;
 }
 
-/** What a source has, with what it needs here. */
+/** A source's models and their needs here. */
 export interface Offer {
-  /** As it was asked for. */
+  /** The source as requested. */
   readonly source: string;
   readonly choices: readonly OfferedChoice[];
-  /** What to take where nobody says; undefined where no choice is whole. */
+  /** The default choice; undefined where no choice is complete. */
   readonly recommended: OfferedChoice | undefined;
-  /** Bytes of memory that are free; undefined where nobody can say. */
+  /** Free bytes of memory; undefined where unknown. */
   readonly free: number | undefined;
 }
 
-/** Says what the choices need, from the header of one of them. `read`: that one, where its bytes are new in `models`. */
+/**
+ * Returns what the choices need, from one choice's header. `read` is that choice, if its bytes are new in
+ * `models`.
+ */
 export async function describeChoices(
   source: Source,
   { choices }: Found,
@@ -146,7 +149,9 @@ export async function describeChoices(
   return { offer, read: fresh ? read : undefined };
 }
 
-/** Reads a choice's header; no verdict where another process pulls it. `fresh`: nothing of it was here before. */
+/**
+ * Reads a choice's header; no verdict where another process pulls it. `fresh`: it had no bytes here before.
+ */
 async function peek(
   choice: Choice | undefined,
   { models, client, patience, source, signal }: {
@@ -182,7 +187,7 @@ async function peek(
   }
 }
 
-/** Throws PullError that lists what there is. */
+/** Throws PullError that lists the choices. */
 export function refuseOpenChoice(source: Source, { choices }: Found): never {
   const text = sourceText(source);
   throw new PullError(

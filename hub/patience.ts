@@ -1,21 +1,21 @@
 import { PullError, Transient } from "./errors.ts";
 
-/** How long failures are borne with. */
+/** Rules for retries after failures. */
 export interface Pace {
-  /** First wait, doubled with each failure in a row. */
+  /** First wait, doubled with each consecutive failure. */
   readonly baseMs?: number;
-  /** Longest wait, but for those that a server asks for. */
+  /** Longest wait, unless a server asks for a longer one. */
   readonly capMs?: number;
-  /** Failures in a row before the first byte has come. */
+  /** Consecutive failures allowed before the first byte. */
   readonly attempts?: number;
-  /** Milliseconds without a byte, once some have come. */
+  /** Milliseconds allowed without a byte, after the first one. */
   readonly totalMs?: number;
 }
 
 /** Longest wait that a server may ask for. */
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
-/** Tries again what failed for a moment, as long as something comes at times. */
+/** Retries transient failures while bytes keep arriving from time to time. */
 export class Patience {
   readonly #pace: Required<Pace>;
   readonly #note: (message: string) => void;
@@ -28,14 +28,14 @@ export class Patience {
     this.#note = note;
   }
 
-  /** Something came. */
+  /** Records that bytes arrived. */
   progress(): void {
     this.#began = true;
     this.#failures = 0;
     this.#last = performance.now();
   }
 
-  /** Runs `work` until it succeeds, or fails for good. */
+  /** Runs `work` until it succeeds or fails permanently. */
   async retry<T>(work: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     while (true) {
       try {
@@ -47,7 +47,7 @@ export class Patience {
     }
   }
 
-  /** Waits before the next try. Throws PullError where enough has been tried. */
+  /** Waits before the next try. Throws PullError after too many. */
   async wait(failure: Transient, signal?: AbortSignal): Promise<void> {
     const { baseMs, capMs, attempts, totalMs } = this.#pace;
     this.#failures++;
@@ -72,11 +72,11 @@ export class Patience {
       );
     }
     const doubled = Math.min(capMs, baseMs * 2 ** Math.min(this.#failures - 1, 16));
-    // Spread, so that many who failed at once do not come back at once.
+    // Jitter, so that clients that failed together do not return together.
     const ms = Math.max(asked, doubled * (0.5 + Math.random() / 2));
     if (ms >= 1000) this.#note(`${failure.message}; trying again in ${Math.round(ms / 1000)} s`);
     await sleep(ms, signal);
-    this.#last += asked; // a wait that was asked for is nobody's failure
+    this.#last += asked; // a requested wait does not count as a failure
   }
 }
 

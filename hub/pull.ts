@@ -22,19 +22,19 @@ import { type Piece, removeUnfinished, Unfinished } from "./unfinished.ts";
 import { hashPiece } from "./verify.ts";
 
 const SAVE_MS = 500;
-/** Versions of a file, and wrong files, until it is given up. */
+/** Limits for versions of a file, and for wrong files, before giving up. */
 const MOST_VERSIONS = 4;
 const MOST_WRONG = 3;
 
 /**
- * Downloads a model into a folder of models: resumes what is there of it, checks lengths and hashes, and moves it into place at the
- * end. Throws PullError, Deno's errors of files, and the signal's reason.
+ * Downloads a model into a folder of models. Resumes existing bytes, checks lengths and hashes, and moves the
+ * files into place at the end. Throws PullError, Deno's file errors, and the signal's reason.
  */
 export async function pull(options: PullOptions): Promise<PulledModel> {
   return await new Pull(options).run();
 }
 
-/** Says what a source has and what it needs here, and downloads no more than a header. Throws as `pull`. */
+/** Returns a source's models and their needs here. Downloads at most a header. Throws as `pull`. */
 export async function offer(options: PullOptions): Promise<Offer> {
   return await new Pull(options).offer();
 }
@@ -47,7 +47,7 @@ class Pull {
   readonly #patience: Patience;
   readonly #shown = { download: 0, check: 0 };
   #fetched = 0;
-  /** Whether it was told what is pulled. */
+  /** Whether the "begin" event was sent. */
   #begun = false;
 
   constructor(options: PullOptions) {
@@ -76,7 +76,7 @@ class Pull {
       let taken: Choice | undefined;
       for (let versions = 1;; versions++) {
         const found = await this.#find();
-        // What was chosen once is not asked for again.
+        // A new version keeps the earlier choice.
         const path = taken?.pieces[0].path;
         taken = found.choices.find(({ pieces }) => path !== undefined && pieces[0].path === path) ??
           await this.#choose(found);
@@ -151,7 +151,7 @@ class Pull {
     return { name, path, bytes, receipt, already, fetched: this.#fetched };
   }
 
-  /** The model, where this version of it is there already. Throws PullError where its place is taken by another. */
+  /** Returns the model if this version is already here. Throws PullError where another model has its name. */
   async #present(choice: Choice): Promise<PulledModel | undefined> {
     const { models } = this.#options;
     const receipt = await readReceipt(models, choice.name);
@@ -171,7 +171,7 @@ class Pull {
     const same = choice.pieces.length === known.length &&
       choice.pieces.every(({ sha256 }, i) => sha256 === undefined ? sameOrigin : sha256 === known[i].sha256);
     if (same && await isComplete(models, receipt)) return this.#pulled(choice.name, receipt, true);
-    if (sameOrigin) return undefined; // another version takes its place
+    if (sameOrigin) return undefined; // replaced by another version
     throw new PullError(
       "PULL_EXISTS",
       `${quote(choice.name)} was pulled from ${receipt.source} (${
@@ -181,7 +181,7 @@ class Pull {
     );
   }
 
-  /** Fetches and checks all pieces. Throws FileChanged, too. */
+  /** Fetches and checks all pieces. Also throws FileChanged. */
   async #download(unfinished: Unfinished, choice: Choice, commit: string | undefined): Promise<Receipt> {
     const { models, signal, freeSpace } = this.#options;
     const { kept, dropped } = await unfinished.begin(sourceText(this.#source), choice.pieces);
@@ -216,7 +216,7 @@ class Pull {
       if (error instanceof FileChanged) forgetUnnamed(pieces);
       await unfinished.saveLast();
       if (error instanceof PullError && (error.code === "PULL_MODEL" || error.code === "PULL_CHECKSUM")) {
-        await unfinished.remove(); // nothing of it is of use
+        await unfinished.remove(); // no byte of it is useful
       }
       throw error;
     }
@@ -235,7 +235,7 @@ class Pull {
     });
   }
 
-  /** Before more than headers is fetched. Throws PullError for what cannot run here. */
+  /** Checks the header before more is fetched. Throws PullError for a model that cannot run here. */
   #checkVerdict(verdict: Verdict): void {
     const { anyway, freeMemory: free = machineMemory() } = this.#options;
     if ("refusal" in verdict) {
@@ -262,7 +262,7 @@ class Pull {
     );
   }
 
-  /** Fetches until what came has the hashes that were promised. Returns the hash of each piece. */
+  /** Fetches until the pieces match the promised hashes. Returns each piece's hash. */
   async #fetchRight(transfer: Transfer, pieces: readonly Piece[], signal: AbortSignal): Promise<string[]> {
     const { connections = DEFAULT_CONNECTIONS } = this.#options;
     for (let tries = 1;; tries++) {
@@ -327,7 +327,7 @@ class Pull {
   }
 }
 
-/** Saves what is here while the work goes on, so that little is lost if the process is killed. */
+/** Saves progress while the work runs, so a killed process loses little. */
 async function saving<T>(unfinished: Unfinished, abort: AbortController, work: () => Promise<T>): Promise<T> {
   const end = new AbortController();
   const loop = async () => {
@@ -346,7 +346,7 @@ async function saving<T>(unfinished: Unfinished, abort: AbortController, work: (
   }
 }
 
-/** Of another version, nothing may be kept that no hash will judge. */
+/** Drops bytes of another version where no hash could check them. */
 function forgetUnnamed(pieces: readonly Piece[]): void {
   for (const piece of pieces) {
     if (piece.remote.sha256 !== undefined) continue;
@@ -356,7 +356,7 @@ function forgetUnnamed(pieces: readonly Piece[]): void {
   }
 }
 
-/** A source without its revision and file. */
+/** Returns a source without its revision and file. */
 function repositoryOf(source: string): string {
   return /^hf:[^@:]+/.exec(source)?.[0] ?? source;
 }

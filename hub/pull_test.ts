@@ -58,12 +58,12 @@ async function refusal(work: Promise<unknown>, code: string): Promise<string> {
   return error.message;
 }
 
-/** A fault of the file's requests that a test counts; each once. */
+/** Injects each fault once into the file's requests. */
 function once(...faults: Fault[]): (request: SeenRequest) => Fault | undefined {
   return ({ host }) => host === "cdn" ? faults.shift() : undefined;
 }
 
-Deno.test("pull: a model arrives whole, each byte once, and is there when asked for again", async () => {
+Deno.test("pull: downloads every byte once, and finds the model when asked again", async () => {
   await withHub(async ({ hub, folder, events, run }) => {
     const { name, path, bytes, already, fetched, receipt } = await run();
     assertEquals([name, path, bytes, already], ["Tiny-Q8_0", join(folder, FILE), MODEL.length, false]);
@@ -94,7 +94,7 @@ const FAULTS: Record<string, Fault[]> = {
   "a page instead of the file": [{ kind: "page" }],
 };
 for (const [what, faults] of Object.entries(FAULTS)) {
-  Deno.test(`pull: ${what} costs no byte twice`, async () => {
+  Deno.test(`pull: ${what} downloads no byte twice`, async () => {
     const wasted = what.startsWith("a page") ? 100 : 0;
     await withHub(async ({ folder, run }) => {
       const { fetched } = await run();
@@ -104,7 +104,7 @@ for (const [what, faults] of Object.entries(FAULTS)) {
   });
 }
 
-Deno.test("pull: the first faults of a download are borne with like the later ones", async () => {
+Deno.test("pull: tolerates a download's first faults like later ones", async () => {
   for (const at of [0, 1, 3]) {
     let number = 0;
     await withHub(async ({ folder, run }) => {
@@ -114,7 +114,7 @@ Deno.test("pull: the first faults of a download are borne with like the later on
   }
 });
 
-Deno.test("pull: a byte that was changed on the way is found, and the file fetched again", async () => {
+Deno.test("pull: detects a corrupt byte and fetches the file again", async () => {
   await withHub(async ({ folder, events, run }) => {
     const { fetched } = await run();
     assertEquals(fetched, 2 * MODEL.length);
@@ -128,7 +128,7 @@ Deno.test("pull: a byte that was changed on the way is found, and the file fetch
   }, { fault: ({ range }) => range && range[0] > 0 ? { kind: "corrupt" } : undefined });
 });
 
-Deno.test("pull: a server without ranges sends the file once; resuming costs what it must", async () => {
+Deno.test("pull: without ranges, fetches the file once, and again only as needed to resume", async () => {
   const always = ({ host }: SeenRequest): Fault | undefined =>
     host === "cdn" ? { kind: "ignore range" } : undefined;
   await withHub(async ({ folder, run }) => {
@@ -143,7 +143,7 @@ Deno.test("pull: a server without ranges sends the file once; resuming costs wha
     fault: (request) =>
       always(request) && (number++ === 2 ? { kind: "drop", after: 1_000_000 } : { kind: "ignore range" }),
   });
-  // It stops knowing ranges in the middle.
+  // The server stops supporting ranges midway.
   await withHub(async ({ folder, run }) => {
     await run();
     await assertHas(folder, MODEL);
@@ -153,7 +153,7 @@ Deno.test("pull: a server without ranges sends the file once; resuming costs wha
   });
 });
 
-Deno.test("pull: an address that lies about its length for once is looked at again", async () => {
+Deno.test("pull: retries after a wrong length", async () => {
   for (const by of [5, 2_000_000, -5, -1_000_000]) {
     await withHub(async ({ hub, folder, run }) => {
       await run({ source: `${hub.cdn}/${REPO}/${FILE}` });
@@ -162,7 +162,7 @@ Deno.test("pull: an address that lies about its length for once is looked at aga
   }
 });
 
-Deno.test("pull: the page of a log-in in the middle does not cost what came before", async () => {
+Deno.test("pull: a login page midway does not cost earlier bytes", async () => {
   let number = 0;
   await withHub(async ({ hub, folder, run }) => {
     const { fetched } = await run({ source: `${hub.cdn}/${REPO}/${FILE}` });
@@ -171,7 +171,7 @@ Deno.test("pull: the page of a log-in in the middle does not cost what came befo
   }, { fault: ({ host }) => host === "cdn" && number++ === 2 ? { kind: "page" } : undefined });
 });
 
-Deno.test("pull: a file that changes in the middle is fetched in its new version", async () => {
+Deno.test("pull: fetches the new version of a file that changes midway", async () => {
   for (const source of [SOURCE, "url"]) {
     let hub: TestHub;
     let number = 0;
@@ -187,7 +187,7 @@ Deno.test("pull: a file that changes in the middle is fetched in its new version
   }
 });
 
-Deno.test("pull: a file that changes all the time is given up", async () => {
+Deno.test("pull: gives up on a file that keeps changing", async () => {
   let hub: TestHub;
   let version = 0;
   await withHub(async (world) => {
@@ -201,7 +201,7 @@ Deno.test("pull: a file that changes all the time is given up", async () => {
   });
 });
 
-Deno.test("pull: what was stopped resumes, and begins again where the file has changed meanwhile", async () => {
+Deno.test("pull: resumes a stopped download, and restarts it if the file has changed", async () => {
   for (const changed of [false, true]) {
     await withHub(async ({ hub, folder, events, run }) => {
       const stop = new AbortController();
@@ -223,7 +223,7 @@ Deno.test("pull: what was stopped resumes, and begins again where the file has c
   }
 });
 
-Deno.test("pull: without hash and version nothing of another day is taken over", async () => {
+Deno.test("pull: without hash and version, drops bytes of an earlier run", async () => {
   for (const nameless of [false, true]) {
     await withHub(async ({ hub, folder, run }) => {
       const source = `${hub.cdn}/${REPO}/${FILE}`;
@@ -239,7 +239,7 @@ Deno.test("pull: without hash and version nothing of another day is taken over",
   }
 });
 
-Deno.test("pull: an address with a hash of one's own is held to it", async () => {
+Deno.test("pull: checks an address against the user's hash", async () => {
   await withHub(async ({ hub, folder, run }) => {
     const source = `${hub.cdn}/${REPO}/${FILE}`;
     await refusal(run({ source, sha256: sha256(OTHER) }), "PULL_CHECKSUM");
@@ -248,7 +248,7 @@ Deno.test("pull: an address with a hash of one's own is held to it", async () =>
   });
 });
 
-Deno.test("pull: models in several files, and files in several parts", async () => {
+Deno.test("pull: handles models in several files, and files in several parts", async () => {
   const shards = splitGguf(MODEL, 3);
   const names = shards.map((_, i) => `Big-Q8_0-0000${i + 1}-of-00003.gguf`);
   const files = {
@@ -281,7 +281,7 @@ Deno.test("pull: models in several files, and files in several parts", async () 
   }, { repositories: { [REPO]: files } });
 });
 
-Deno.test("pull: what to take is asked where it is open, with what each needs", async () => {
+Deno.test("pull: asks for an open choice, and shows what each model needs", async () => {
   const repositories = { [REPO]: { [FILE]: MODEL, "Tiny-Q4_K_M.gguf": SMALLER } };
   await withHub(async ({ hub, folder, run }) => {
     const source = `hf:${REPO}`;
@@ -299,7 +299,7 @@ Deno.test("pull: what to take is asked where it is open, with what each needs", 
   }, { repositories });
 });
 
-Deno.test("pull: what does not fit the memory or the disk is told before it is downloaded", async () => {
+Deno.test("pull: reports a lack of memory or disk space before downloading", async () => {
   await withHub(async ({ hub, run }) => {
     const header = 1_048_576;
     assertStringIncludes(await refusal(run({ freeMemory: 1_000_000 }), "PULL_MEMORY"), "--anyway");
@@ -312,7 +312,7 @@ Deno.test("pull: what does not fit the memory or the disk is told before it is d
   });
 });
 
-Deno.test("pull: files that are no models are refused by their first bytes", async () => {
+Deno.test("pull: refuses files that are not models by their first bytes", async () => {
   const page = new TextEncoder().encode("<html>".repeat(500_000));
   const cut = MODEL.slice(0, 2_000_000);
   const strange = testModel(1, 3_000_000);
@@ -333,7 +333,7 @@ Deno.test("pull: files that are no models are refused by their first bytes", asy
   }, { repositories: { [REPO]: { "page.gguf": page, "cut.gguf": cut, "strange.gguf": strange } } });
 });
 
-Deno.test("pull: a file of another origin keeps its name", async () => {
+Deno.test("pull: does not replace a file of another origin", async () => {
   const repositories = { [REPO]: { [FILE]: MODEL }, "you/Tiny-GGUF": { [FILE]: OTHER } };
   await withHub(async ({ folder, run }) => {
     await Deno.writeTextFile(join(folder, FILE), "mine");
@@ -350,7 +350,7 @@ Deno.test("pull: a file of another origin keeps its name", async () => {
   }, { repositories });
 });
 
-Deno.test("pull: two files of a repository with the same name keep apart", async () => {
+Deno.test("pull: keeps two files of a repository with the same name apart", async () => {
   const files = { "Q8_0/Tiny.gguf": MODEL, "Q4_0/Tiny.gguf": SMALLER };
   await withHub(async ({ folder, run }) => {
     await run({ source: SOURCE });
@@ -362,7 +362,7 @@ Deno.test("pull: two files of a repository with the same name keep apart", async
   }, { repositories: { [REPO]: files } });
 });
 
-Deno.test("pull: a new version takes the place of the one that was pulled", async () => {
+Deno.test("pull: a new version replaces the old one", async () => {
   await withHub(async ({ hub, folder, run }) => {
     await run();
     hub.change(`${REPO}/${FILE}`, OTHER);
@@ -374,7 +374,7 @@ Deno.test("pull: a new version takes the place of the one that was pulled", asyn
   });
 });
 
-Deno.test("pull: the token goes to the hub and not to where it redirects", async () => {
+Deno.test("pull: sends the token to the hub only, not to redirect targets", async () => {
   await withHub(async ({ hub, run }) => {
     assertStringIncludes(await refusal(run(), "PULL_DENIED"), "HF_TOKEN");
     assertStringIncludes(await refusal(run({ token: "wrong" }), "PULL_DENIED"), "may not read it");
@@ -397,7 +397,7 @@ const HOSTILE: [what: string, fault: Fault, message: string][] = [
     "20020 characters",
   ],
 ];
-Deno.test("pull: redirects to what is not safe, and without end, are refused", async () => {
+Deno.test("pull: refuses unsafe and endless redirects", async () => {
   for (const [what, fault, message] of HOSTILE) {
     await withHub(async ({ run }) => {
       assertStringIncludes(await refusal(run(), "PULL_PROTOCOL"), message, what);
@@ -408,7 +408,7 @@ Deno.test("pull: redirects to what is not safe, and without end, are refused", a
   }, { fault: ({ path }) => path.includes("resolve") ? { kind: "redirect", to: "?again" } : undefined });
 });
 
-Deno.test("pull: descriptions of a hub that is not to be trusted are refused", async () => {
+Deno.test("pull: refuses invalid repository listings", async () => {
   const cases: [
     change: (listing: { sha: string; siblings: { rfilename: string; size?: number }[] }) => unknown,
     why: string,
@@ -434,7 +434,7 @@ Deno.test("pull: descriptions of a hub that is not to be trusted are refused", a
   });
 });
 
-Deno.test("pull: lengths that stay wrong, and hubs that stay silent, are given up", async () => {
+Deno.test("pull: gives up on lengths that stay wrong and on silent hubs", async () => {
   await withHub(async ({ run }) => {
     assertStringIncludes(await refusal(run(), "PULL_NETWORK"), "the hub's list says");
   }, { fault: ({ host }) => host === "cdn" ? { kind: "wrong length", by: 7 } : undefined });
@@ -452,7 +452,7 @@ Deno.test("pull: lengths that stay wrong, and hubs that stay silent, are given u
   });
 });
 
-Deno.test("pull: of two at once one refuses, and the other is not disturbed", async () => {
+Deno.test("pull: one of two concurrent pulls refuses, and the other succeeds", async () => {
   await withHub(async ({ folder, run }) => {
     const [first, second] = await Promise.allSettled([run(), run()]);
     const refused = [first, second].filter((result) => result.status === "rejected");
@@ -462,7 +462,7 @@ Deno.test("pull: of two at once one refuses, and the other is not disturbed", as
   }, { delayMs: 5 });
 });
 
-Deno.test("pull: a crash while files are moved into place is mended by the next", async () => {
+Deno.test("pull: recovers from a crash while moving files into place", async () => {
   const shards = splitGguf(MODEL, 2);
   const names = shards.map((_, i) => `Big-Q8_0-0000${i + 1}-of-00002.gguf`);
   const files = Object.fromEntries(names.map((name, i) => [name, shards[i]]));

@@ -1,4 +1,4 @@
-/** Which bytes of something are there: `[start, end)` pairs, in order, neither touching nor overlapping. */
+/** A set of byte ranges `[start, end)`, in order, neither touching nor overlapping. */
 export class Ranges {
   readonly #pairs: [start: number, end: number][] = [];
 
@@ -10,7 +10,7 @@ export class Ranges {
     return this.#pairs;
   }
 
-  /** Bytes in all ranges. */
+  /** Total bytes of all ranges. */
   get bytes(): number {
     return this.#pairs.reduce((sum, [start, end]) => sum + end - start, 0);
   }
@@ -44,12 +44,12 @@ export class Ranges {
     this.#pairs.length = 0;
   }
 
-  /** Whether all bytes from `start` to `end` are there. */
+  /** Whether the set contains all bytes from `start` to `end`. */
   covers(start: number, end: number): boolean {
     return this.gap(start, end) === undefined;
   }
 
-  /** The first bytes between `start` and `end` that are missing; undefined where none is. */
+  /** Returns the first missing bytes between `start` and `end`; undefined where none are missing. */
   gap(start: number, end: number): [start: number, end: number] | undefined {
     let at = start;
     for (const [from, to] of this.#pairs) {

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { Random } from "../tests/random.ts";
 import { Ranges } from "./ranges.ts";
 
-Deno.test("ranges: what touches becomes one, gaps are found in order", () => {
+Deno.test("ranges: merge when they touch, and report gaps in order", () => {
   const ranges = new Ranges([[10, 20], [30, 40]]);
   assertEquals(ranges.gap(0, 100), [0, 10]);
   assertEquals(ranges.gap(12, 100), [20, 30]);
@@ -14,7 +14,7 @@ Deno.test("ranges: what touches becomes one, gaps are found in order", () => {
   assertEquals([ranges.bytes, ranges.covers(20, 40), ranges.covers(14, 16)], [25, true, false]);
 });
 
-Deno.test("ranges: they say what a set of bytes says, whatever is added and removed", () => {
+Deno.test("ranges: equal a set of bytes under random additions and removals", () => {
   const random = new Random(1);
   const below = (n: number) => random.word() % n;
   for (let round = 0; round < 200; round++) {

@@ -7,25 +7,25 @@ import { type HubSource, sourceText } from "./source.ts";
 
 /** A file on a hub. */
 export interface RemoteFile {
-  /** In its repository. */
+  /** Path in its repository. */
   readonly path: string;
   readonly url: URL;
-  /** Bytes; undefined where only the download will tell. */
+  /** Bytes; undefined until the download shows it. */
   readonly size: number | undefined;
-  /** In hex, where the hub knows it. */
+  /** Hex hash, where the hub knows it. */
   readonly sha256: string | undefined;
 }
 
 /** A repository at one commit. */
 export interface Repository {
   readonly commit: string;
-  /** GGUF files and parts of them. */
+  /** GGUF files and their parts. */
   readonly files: readonly RemoteFile[];
 }
 
-/** Longest description of a repository. */
+/** Limit for a repository's listing. */
 const MAX_LISTING = 32 * 2 ** 20;
-/** Largest file that is believed: ten times the largest models there are. */
+/** Limit for a file's size: ten times the largest existing models. */
 export const MAX_FILE_BYTES = 16 * 2 ** 40;
 
 const SIZE = z.number().int().min(0);
@@ -38,7 +38,7 @@ const LISTING = z.object({
   })).max(100_000),
 });
 
-/** Asks a hub what is in a repository. Throws PullError. */
+/** Returns a repository's files from a hub. Throws PullError. */
 export async function listRepository(
   client: HubClient,
   source: HubSource,
@@ -89,7 +89,7 @@ async function fetchJson(client: HubClient, url: URL, signal?: AbortSignal): Pro
   }
 }
 
-/** A body of at most MAX_LISTING bytes. */
+/** Returns a body of at most MAX_LISTING bytes. */
 async function readText(response: Response, stallMs: number): Promise<string> {
   const reader = response.body?.getReader();
   const chunks: Uint8Array[] = [];

@@ -1,7 +1,7 @@
 import { PullError } from "./errors.ts";
 import { isSafePath, quote } from "./names.ts";
 
-/** A repository of a hub, and which of its files: a path, a quantisation, or what its owner calls it. */
+/** A hub's repository and what to take from it: a path, a quantization, or the owner's name for it. */
 export interface HubSource {
   readonly kind: "hub";
   readonly owner: string;
@@ -21,7 +21,7 @@ export type Source = HubSource | UrlSource;
 const HUB = /^hf:([^/@:]+)\/([^/@:]+)(?:@([^:]+))?(?::(.+))?$/s;
 const PART = /^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,95})$/;
 
-/** Reads `hf:OWNER/REPO[@REVISION][:FILE or quantisation]` or an address. Throws PullError. */
+/** Parses `hf:OWNER/REPO[@REVISION][:FILE or quantisation]` or an address. Throws PullError. */
 export function parseSource(text: string): Source {
   if (text.startsWith("hf:")) return parseHub(text);
   return { kind: "url", url: parseAddress(text) };
@@ -63,7 +63,7 @@ function parseAddress(text: string): URL {
   return url;
 }
 
-/** Calls `refuse` for an address over which anybody on the way could change the file. */
+/** Calls `refuse` for an address whose connection could be tampered with. */
 export function checkScheme(url: URL, refuse: (why: string) => never): void {
   if (url.protocol === "https:") return;
   if (url.protocol === "http:" && isLoopback(url)) return;
@@ -74,7 +74,7 @@ export function isLoopback({ hostname }: URL): boolean {
   return hostname === "localhost" || hostname === "[::1]" || /^127(\.\d{1,3}){3}$/.test(hostname);
 }
 
-/** A hub's address, from `--mirror` or `HF_ENDPOINT`. Throws PullError. */
+/** Parses a hub's address from `--mirror` or `HF_ENDPOINT`. Throws PullError. */
 export function parseEndpoint(text: string): URL {
   const refuseHub = (why: string): never => {
     throw new PullError("PULL_SOURCE", `Invalid address of a hub ${quote(text)}: ${why}`);
@@ -92,7 +92,7 @@ function refuse(text: string, why: string): never {
   throw new PullError("PULL_SOURCE", `Cannot pull ${quote(text)}: ${why}`);
 }
 
-/** A source as people write it, without what an address says after "?": that may be a secret. */
+/** Returns a source as users write it. Drops the query of an address, which may be secret. */
 export function sourceText(source: Source): string {
   if (source.kind === "url") return `${source.url.origin}${source.url.pathname}`;
   const { owner, repo, revision, wanted } = source;

@@ -5,7 +5,7 @@ import { parseModelList, SHIPPED_LIST } from "./model_list.ts";
 import { isSafePath, localName } from "./names.ts";
 import { parseEndpoint, parseSource, sourceText } from "./source.ts";
 
-Deno.test("sources: a repository with or without a revision and a file, and addresses", () => {
+Deno.test("sources: accept a repository with optional revision and file, and addresses", () => {
   assertEquals(parseSource("hf:me/Model-GGUF"), {
     kind: "hub",
     owner: "me",
@@ -41,7 +41,7 @@ const REFUSED: [source: string, why: string][] = [
   ["https://me:hunter2@example.org/a.gguf", "may not hold a user's name"],
   ["nothing", "must begin with hf: or https://"],
 ];
-Deno.test("sources: what leaves its repository, or comes over an open line, is refused", () => {
+Deno.test("sources: refuse paths outside the repository and unencrypted connections", () => {
   for (const [source, why] of REFUSED) {
     const { message, code } = assertThrows(() => parseSource(source), PullError);
     assertStringIncludes(message, why, source);
@@ -54,7 +54,7 @@ Deno.test("sources: what leaves its repository, or comes over an open line, is r
   assertEquals(parseEndpoint("https://example.org/mirror").href, "https://example.org/mirror/");
 });
 
-Deno.test("names: what would leave the folder, or not be found there, is refused", () => {
+Deno.test("names: refuse paths that leave the folder or would not be offered there", () => {
   for (
     const path of [
       "../a.gguf",
@@ -91,7 +91,7 @@ const summary = (paths: string[]) =>
     missing,
   ]);
 
-Deno.test("choices: quantisations are read from names; projectors and statistics are no models", () => {
+Deno.test("choices: read quantizations from names, and skip projectors and statistics", () => {
   const names = [
     "M-Q4_K_M.gguf",
     "M.IQ4_XS.gguf",
@@ -111,7 +111,7 @@ Deno.test("choices: quantisations are read from names; projectors and statistics
   ]);
 });
 
-Deno.test("choices: shards and parts of a file are one model, and what is missing is said", () => {
+Deno.test("choices: shards and parts form one model, and missing ones are named", () => {
   assertEquals(summary(["Q8/M-Q8_0-00002-of-00002.gguf", "Q8/M-Q8_0-00001-of-00002.gguf"]), [
     ["M-Q8_0", "Q8_0", ["M-Q8_0-00001-of-00002.gguf", "M-Q8_0-00002-of-00002.gguf"], ""],
   ]);
@@ -127,7 +127,7 @@ Deno.test("choices: shards and parts of a file are one model, and what is missin
   assertEquals(summary(["M-Q6_K.gguf-split-a", "M-Q6_K.gguf-split-c"])[0][3], "1 of 2 parts");
 });
 
-Deno.test("lists of models: names of one's own, and refusals that say where", () => {
+Deno.test("model lists: accept the user's names, and errors say where", () => {
   const sha256 = "AB".repeat(32);
   const list = parseModelList(
     `{"a": "hf:me/A:Q4_0", "b": {"source": "https://x.org/b.gguf", "sha256": "${sha256}"}}`,

@@ -6,9 +6,9 @@ import { PullError } from "./errors.ts";
 import { checkModelName, isSafePath, quote } from "./names.ts";
 import { listUnfinished, removeUnfinished, type UnfinishedReport } from "./unfinished.ts";
 
-/** Where it is written what was pulled; no model is called so. */
+/** Folder of receipts. Models cannot have this name. */
 const FOLDER = ".pulled";
-/** In a download's folder: all is checked, and its files are being moved. */
+/** Marks a download whose files are checked and being moved. */
 const PLACING = "placing.json";
 
 const RECEIPT = z.object({
@@ -18,33 +18,33 @@ const RECEIPT = z.object({
   files: z.array(z.object({
     name: z.string().refine((name) => isSafePath(name) && !name.includes("/")),
     size: z.number(),
-    /** What was put together: of most files one. `promised`: the hash was known before. */
+    /** The parts of the file, usually one. `promised`: the hash was known before the download. */
     parts: z.array(z.object({ path: z.string(), sha256: z.string(), promised: z.boolean() })).min(1),
   })).min(1),
 });
 
-/** Where a model came from, and what was checked of it. */
+/** A model's origin, and its checked hashes. */
 export type Receipt = z.infer<typeof RECEIPT>;
 
 /** A model in the folder. */
 export interface StoredModel {
-  /** What `--model` and requests call it. */
+  /** Its name for `--model` and requests. */
   readonly name: string;
-  /** Of its first file. */
+  /** Path of its first file. */
   readonly path: string;
   /** Bytes of all files. */
   readonly bytes: number;
-  /** Undefined for a model that was put there by somebody else. */
+  /** Undefined for a model that was not pulled. */
   readonly receipt: Receipt | undefined;
 }
 
-/** What is in a folder of models. */
+/** Contents of a folder of models. */
 export interface Stored {
   readonly models: readonly StoredModel[];
   readonly unfinished: readonly UnfinishedReport[];
 }
 
-/** Lists a folder of models: what was pulled, what else is there, and downloads that were begun. */
+/** Lists a folder's models, pulled or not, and its unfinished downloads. */
 export async function listModels(folder: string): Promise<Stored> {
   const models = await Promise.all(
     modelsInFolder(folder).map(async ({ id, path }) => {
@@ -59,7 +59,7 @@ export async function listModels(folder: string): Promise<Stored> {
   return { models, unfinished: await listUnfinished(folder) };
 }
 
-/** The receipt of a model that was pulled; undefined for others. */
+/** Returns the receipt of a pulled model; undefined for others. */
 export async function readReceipt(folder: string, name: string): Promise<Receipt | undefined> {
   return await readReceiptFile(join(folder, FOLDER, `${name}.json`));
 }
@@ -73,8 +73,8 @@ async function readReceiptFile(path: string): Promise<Receipt | undefined> {
 }
 
 /**
- * Moves a download's files into the folder of models, where they replace those of the same names, and writes the receipt. After a
- * crash in between, `finishPlacing` ends it.
+ * Moves a download's files into the folder of models, replacing files of the same names, and writes the
+ * receipt. After a crash, `finishPlacing` completes it.
  */
 export async function place(folder: string, from: string, name: string, receipt: Receipt): Promise<void> {
   for (const { name: file } of receipt.files) {
@@ -85,7 +85,7 @@ export async function place(folder: string, from: string, name: string, receipt:
   await finishPlacing(folder, from, name);
 }
 
-/** Ends the moving of a download's files that was begun; nothing where none was. */
+/** Completes an interrupted move of a download's files, if any. */
 export async function finishPlacing(folder: string, from: string, name: string): Promise<void> {
   const receipt = await readReceiptFile(join(from, PLACING));
   if (!receipt) return;
@@ -93,7 +93,7 @@ export async function finishPlacing(folder: string, from: string, name: string):
     try {
       await Deno.rename(join(from, file), join(folder, file));
     } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) throw error; // moved already
+      if (!(error instanceof Deno.errors.NotFound)) throw error; // already moved
     }
   }
   await syncFolder(folder);
@@ -101,14 +101,14 @@ export async function finishPlacing(folder: string, from: string, name: string):
   await Deno.mkdir(join(folder, FOLDER), { recursive: true });
   await writeWhole(join(folder, FOLDER, `${name}.json`), JSON.stringify(receipt, null, 2));
   await Deno.remove(join(from, PLACING));
-  // Of a version in other files.
+  // Files of the old version with other names.
   const kept = new Set(receipt.files.map(({ name }) => name));
   for (const { name: file } of before?.files ?? []) {
     if (!kept.has(file)) await removeFile(join(folder, file));
   }
 }
 
-/** Whether all files of a receipt are there, as long as they were. */
+/** Whether all files of a receipt exist with their sizes. */
 export async function isComplete(folder: string, { files }: Receipt): Promise<boolean> {
   const found = await Promise.all(files.map(async ({ name, size }) => {
     const info = await Deno.stat(join(folder, name)).catch(() => undefined);
@@ -121,11 +121,11 @@ export async function isComplete(folder: string, { files }: Receipt): Promise<bo
 export interface Removed {
   readonly name: string;
   readonly bytes: number;
-  /** Whether it was a download that had not been finished. */
+  /** Whether it was an unfinished download. */
   readonly unfinished: boolean;
 }
 
-/** Removes a model that was pulled, or a download that was begun. Throws PullError for others. */
+/** Removes a pulled model, or an unfinished download. Throws PullError for others. */
 export async function removeModel(folder: string, given: string): Promise<Removed> {
   const name = checkModelName(given);
   const stored = await listModels(folder);

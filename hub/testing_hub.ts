@@ -1,44 +1,44 @@
 import { sha256 } from "./testing_models.ts";
 
-/** What goes wrong with an answer. */
+/** A fault in a response. */
 export type Fault =
   | { readonly kind: "status"; readonly status: number; readonly retryAfter?: string }
-  /** The connection breaks after so many bytes of the body. */
+  /** The connection breaks after this many bytes of the body. */
   | { readonly kind: "drop"; readonly after: number }
-  /** Nothing comes after so many bytes. */
+  /** The body stalls after this many bytes. */
   | { readonly kind: "stall"; readonly after: number }
-  /** The whole file where a part was asked for. */
+  /** Sends the whole file instead of a range. */
   | { readonly kind: "ignore range" }
-  /** A part that is shorter than was asked for, and says so. */
+  /** Sends a shorter range than requested, with a matching header. */
   | { readonly kind: "short range" }
-  /** Another part than was asked for, and says so. */
+  /** Sends another range than requested, with a matching header. */
   | { readonly kind: "other range" }
-  /** A total length that is not the file's. */
+  /** States a wrong total length. */
   | { readonly kind: "wrong length"; readonly by: number }
-  /** One byte of the body is another. */
+  /** Changes one byte of the body. */
   | { readonly kind: "corrupt" }
   | { readonly kind: "encoding" }
   | { readonly kind: "page" }
   | { readonly kind: "redirect"; readonly to: string };
 
-/** A request, as a fault's cause sees it. */
+/** A request, from which a test decides its fault. */
 export interface SeenRequest {
   readonly host: "hub" | "cdn";
   readonly path: string;
   readonly range: readonly [start: number, end: number] | undefined;
   readonly authorization: string | null;
-  /** Counts all requests of this hub, from 0. */
+  /** Number of the request on this hub, from 0. */
   readonly number: number;
 }
 
 export interface TestHubOptions {
-  /** Of "OWNER/REPO": its files by their paths. */
+  /** For each "OWNER/REPO", its files by path. */
   readonly repositories: Record<string, Record<string, Uint8Array<ArrayBuffer>>>;
-  /** What goes wrong with this request. */
+  /** Returns the fault of a request. */
   readonly fault?: (request: SeenRequest) => Fault | undefined;
-  /** Who may read, where not everybody may. */
+  /** The token that readers need, if any. */
   readonly token?: string;
-  /** Changes the description of a repository. */
+  /** Changes the listing of a repository. */
   readonly listing?: (listing: Listing) => unknown;
   /** Milliseconds before each 64 KiB. */
   readonly delayMs?: number;
@@ -57,12 +57,12 @@ interface Listing {
 
 const CHUNK = 64 * 1024;
 
-/** A hub and a CDN on this machine, under two names, that misbehave as they are told. */
+/** A local hub and CDN with different names, which misbehave on demand. */
 export class TestHub implements AsyncDisposable {
   readonly requests: SeenRequest[] = [];
-  /** Bytes of files that were handed to the network. */
+  /** Bytes of files given to the network. */
   sent = 0;
-  /** Of these no more are handed over than that, until it is raised. */
+  /** Limit for `sent`, until the test raises it. */
   most = Infinity;
   readonly #options: TestHubOptions;
   readonly #hub: Deno.HttpServer<Deno.NetAddr>;
@@ -98,12 +98,12 @@ export class TestHub implements AsyncDisposable {
     await Promise.all([this.#hub.shutdown(), this.#cdn.shutdown()]);
   }
 
-  /** What a file holds now. */
+  /** Returns a file's current contents. */
   file(file: string): Uint8Array<ArrayBuffer> | undefined {
     return this.#files.get(file);
   }
 
-  /** The file has other bytes from now on. */
+  /** Replaces a file's contents. */
   change(file: string, bytes: Uint8Array<ArrayBuffer>): void {
     this.#files.set(file, bytes);
   }

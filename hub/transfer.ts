@@ -9,14 +9,14 @@ import type { Piece } from "./unfinished.ts";
 
 const MIN_SEGMENT = 2 ** 20;
 const MAX_SEGMENT = 64 * 2 ** 20;
-/** Answers in a row that leave out what was not asked for, until a server is taken at its word that it knows no ranges. */
+/** Ignored ranges in a row before a server counts as one without range support. */
 const IGNORED_RANGES = 3;
 
 export interface TransferOptions {
   readonly client: HubClient;
   readonly patience: Patience;
   readonly signal?: AbortSignal;
-  /** Called with each count of bytes that came, wanted or not. */
+  /** Called with the number of bytes received each time, wanted or not. */
   readonly onBytes?: (count: number) => void;
 }
 
@@ -27,7 +27,7 @@ export class Transfer implements Disposable {
   readonly #onBytes: (count: number) => void;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
-  /** Answers of servers that know no ranges, read as far as was needed. */
+  /** Open responses of servers without range support, read as far as needed. */
   readonly #bodies = new Map<Piece, Body>();
   readonly #withoutRanges = new Set<Piece>();
   readonly #ignored = new Map<Piece, number>();
@@ -39,13 +39,15 @@ export class Transfer implements Disposable {
     this.#signal = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
   }
 
-  /** Ends what is still open. */
+  /** Closes open connections. */
   [Symbol.dispose](): void {
     for (const body of this.#bodies.values()) body.close();
     this.#stop.abort();
   }
 
-  /** Fetches what is missing of a piece's bytes from `start` to `end`, or to its end; then its size is known, too. */
+  /**
+   * Fetches the missing bytes of a piece from `start` to `end`, or to its end. Afterwards its size is known.
+   */
   async ensure(piece: Piece, start: number, end: number): Promise<void> {
     await this.#patience.retry(async () => {
       while (true) {
@@ -57,7 +59,7 @@ export class Transfer implements Disposable {
     }, this.#signal);
   }
 
-  /** Fetches all that is missing, over so many connections. The sizes are known. */
+  /** Fetches everything missing over several connections. All sizes must be known. */
   async all(pieces: readonly Piece[], connections: number): Promise<void> {
     const busy = new Map(pieces.map((piece) => [piece, new Ranges()]));
     let failure: { error: unknown } | undefined;
@@ -92,7 +94,10 @@ export class Transfer implements Disposable {
     if (failure) throw failure.error;
   }
 
-  /** What nobody fetches yet; of a server that knows no ranges, all of a piece. */
+  /**
+   * Returns the next bytes that no connection fetches yet; the whole piece, for a server without range
+   * support.
+   */
   #next(pieces: readonly Piece[], busy: ReadonlyMap<Piece, Ranges>, connections: number) {
     const left = pieces.reduce((sum, { size, done }) => sum + size! - done.bytes, 0);
     const most = Math.min(MAX_SEGMENT, Math.max(MIN_SEGMENT, Math.ceil(left / (2 * connections))));
@@ -109,14 +114,14 @@ export class Transfer implements Disposable {
     return undefined;
   }
 
-  /** One request for a range of a piece. */
+  /** Requests one range of a piece. */
   async #segment(piece: Piece, start: number, end: number): Promise<void> {
     const answer = await this.#range(piece, start, end);
     const { response, url } = answer;
     let to: number;
     try {
       if (response.status === 200) {
-        if (start > 0) this.#refuseWhole(piece, url); // whatever it is: also the page of a network that wants a log-in
+        if (start > 0) this.#refuseWhole(piece, url); // or the login page of a network
         this.#checkVersion(piece, answer, wholeLength(answer, piece));
         to = piece.size!;
       } else {
@@ -134,7 +139,7 @@ export class Transfer implements Disposable {
       host: url.host,
       onBytes: this.#received,
     });
-    if (to > end) { // all that there is: what is asked for later comes out of the same answer
+    if (to > end) { // the whole file: later requests read from this response
       this.#withoutRanges.add(piece);
       this.#bodies.set(piece, body);
       await this.#readUpTo(piece, end);
@@ -148,13 +153,13 @@ export class Transfer implements Disposable {
     try {
       return await this.#client.get(remote.url, { range: [start, end], signal: this.#signal });
     } catch (error) {
-      // What only an earlier answer said of the length, a later one may take back.
+      // If only an earlier response gave the length, a later one may contradict it.
       if (error instanceof RangeRefused && remote.size === undefined) throw new FileChanged(error.message);
       throw error;
     }
   }
 
-  /** Counts an answer to nobody's question; throws Transient. */
+  /** Counts a response that ignored the range. Throws Transient. */
   #refuseWhole(piece: Piece, url: URL): never {
     const count = (this.#ignored.get(piece) ?? 0) + 1;
     this.#ignored.set(piece, count);
@@ -162,7 +167,7 @@ export class Transfer implements Disposable {
     throw new Transient(`${url.host} sends the whole file where a part of it was asked for`);
   }
 
-  /** From a server that knows no ranges: from the first byte on, in one answer. */
+  /** Reads from a server without range support, from the first byte on, in one response. */
   async #readUpTo(piece: Piece, end: number): Promise<void> {
     let body = this.#bodies.get(piece);
     if (body === undefined) {
@@ -193,7 +198,7 @@ export class Transfer implements Disposable {
     this.#onBytes(count);
   };
 
-  /** Whether the answer is of the file whose bytes are here. Throws FileChanged and Transient. */
+  /** Checks that the response is for the same file version. Throws FileChanged and Transient. */
   #checkVersion(piece: Piece, { response, url, linkedSha256 }: Answer, total: number): void {
     const { remote, size, validators } = piece;
     const file = quote(remote.path);
@@ -224,7 +229,7 @@ export class Transfer implements Disposable {
   }
 }
 
-/** Bytes of a whole file that was sent, by its header. */
+/** Returns the bytes of a whole file from the response's header. */
 function wholeLength({ response, url }: Answer, { size, remote }: Piece): number {
   checkEncoding(response, url);
   const header = response.headers.get("content-length");
@@ -235,7 +240,7 @@ function wholeLength({ response, url }: Answer, { size, remote }: Piece): number
   return lengthOf(header, url);
 }
 
-/** What a partial answer holds: from `start` on, up to `end` at most. */
+/** Returns the range of a partial response, from `start` up to at most `end`. */
 function contentRange({ response, url }: Answer, start: number, end: number, { size }: Piece) {
   checkEncoding(response, url);
   const header = response.headers.get("content-range") ?? "";
@@ -256,7 +261,7 @@ function lengthOf(text: string, url: URL): number {
   throw new Transient(`${url.host} says that the file has ${quote(text)} bytes`);
 }
 
-/** What is packed on the way has other bytes than the file. */
+/** Refuses compressed transfers: their bytes differ from the file's. */
 function checkEncoding({ headers }: Response, url: URL): void {
   const encoding = headers.get("content-encoding");
   if (encoding === null || encoding === "identity") return;

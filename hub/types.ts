@@ -6,12 +6,12 @@ import type { Offer } from "./offer.ts";
 import type { Pace } from "./patience.ts";
 import type { Receipt } from "./store.ts";
 
-/** Where models come from if nobody names another hub. */
+/** The default hub. */
 export const DEFAULT_ENDPOINT = "https://huggingface.co";
 export const DEFAULT_CONNECTIONS = 4;
 export const MAX_CONNECTIONS = 32;
 
-/** What happens while a model is pulled. Counts are of bytes, and `done` never becomes less. */
+/** Events of a pull. Counts are in bytes, and `done` never decreases. */
 export type PullEvent =
   | {
     readonly kind: "begin";
@@ -19,7 +19,7 @@ export type PullEvent =
     readonly source: string;
     readonly files: readonly string[];
     readonly bytes: number;
-    /** Of these, here from before. */
+    /** Bytes of these that were already here. */
     readonly kept: number;
   }
   | {
@@ -38,38 +38,38 @@ export interface PullOptions {
   readonly models: string;
   /** Another hub, or a mirror of the default one. */
   readonly endpoint?: string;
-  /** Shown to the hub, and to nobody else. */
+  /** Sent only to the hub. */
   readonly token?: string;
-  /** Names beside those of the shipped list. */
+  /** Names in addition to the shipped list. */
   readonly list?: ModelList;
-  /** What the model is called here; by default as its file. */
+  /** Local name of the model; by default its file's. */
   readonly as?: string;
-  /** Of the file, in hex, where the hub does not say it. */
+  /** Hex hash of the file, if the hub has none. */
   readonly sha256?: string;
-  /** Also what does not fit this machine, or what compy cannot run. */
+  /** Pull even a model that does not fit this machine or that compy cannot run. */
   readonly anyway?: boolean;
   readonly connections?: number;
-  /** Asked where the source leaves a choice open. */
+  /** Called where the source leaves a choice open. */
   readonly choose?: (offer: Offer) => Promise<Choice>;
   readonly onEvent?: (event: PullEvent) => void;
-  /** Stops, with its reason; what was downloaded is kept. */
+  /** Stops the pull with its reason. Downloaded bytes are kept. */
   readonly signal?: AbortSignal;
   readonly pace?: Pace & { readonly stallMs?: number };
-  /** Bytes of memory that a model may take; by default what is free here. */
+  /** Bytes of memory that a model may take; by default the free memory. */
   readonly freeMemory?: number;
-  /** Says how many bytes may be written to a folder. */
+  /** Returns how many bytes may be written to a folder. */
   readonly freeSpace?: FreeSpace;
 }
 
-/** A model that is there now. */
+/** The pulled model. */
 export interface PulledModel {
   readonly name: string;
-  /** Of its first file. */
+  /** Path of its first file. */
   readonly path: string;
   readonly bytes: number;
   readonly receipt: Receipt;
-  /** Whether it was there before, in this version. */
+  /** Whether this version was already here. */
   readonly already: boolean;
-  /** Bytes of files that came over the network, also those that were of no use. */
+  /** File bytes received over the network, useless ones included. */
   readonly fetched: number;
 }

@@ -5,23 +5,26 @@ import { syncFolder, writeWhole } from "./disk.ts";
 import { PullError } from "./errors.ts";
 import { Ranges } from "./ranges.ts";
 
-/** Where downloads wait in the folder of models; no model is called so, so none is offered from there. */
+/**
+ * Folder of unfinished downloads in the folder of models. Models cannot have this name, so none is offered
+ * from there.
+ */
 const FOLDER = ".unfinished";
 const STATE = "state.json";
 const LOCK = "lock";
-/** Takes the room that the last state needs on a disk that is full. */
+/** Reserves space for the last state on a full disk. */
 const RESERVE = "reserve";
 const RESERVE_BYTES = 64 * 1024;
 
-/** A piece and what is here of it. */
+/** A piece and its downloaded bytes. */
 export interface Piece {
   readonly remote: RemotePiece;
-  /** The file that it belongs to, in the folder of the download. */
+  /** The piece's file in the download's folder. */
   readonly path: string;
-  /** Bytes; known from the hub's list or its first answer. */
+  /** Bytes, from the hub's listing or its first response. */
   size: number | undefined;
   readonly done: Ranges;
-  /** What each host calls this version of the file (ETag, or else the date), by host. */
+  /** Each host's name for this version of the file (ETag, or else the date). */
   readonly validators: Map<string, string>;
 }
 
@@ -40,7 +43,7 @@ const STATE_SCHEMA = z.object({
 });
 type State = z.infer<typeof STATE_SCHEMA>;
 
-/** A download that is not finished: its files, what of them is here, and a lock against a second process. */
+/** An unfinished download: its files, the bytes received so far, and a lock against other processes. */
 export class Unfinished {
   pieces: Piece[] = [];
   #source = "";
@@ -48,7 +51,7 @@ export class Unfinished {
 
   private constructor(readonly name: string, readonly folder: string, private readonly lock: Deno.FsFile) {}
 
-  /** Throws PullError(PULL_BUSY) where another process has it. */
+  /** Opens or creates a download. Throws PullError(PULL_BUSY) where another process has it. */
   static async open(models: string, name: string): Promise<Unfinished> {
     const folder = join(models, FOLDER, name);
     while (true) {
@@ -66,7 +69,7 @@ export class Unfinished {
           } is pulling "${name}": wait for it, or stop it and try again`,
         );
       }
-      // Who had it before may have removed the folder with the lock in it.
+      // The previous owner may have removed the folder together with the locked file.
       const [own, there] = [await lock.stat(), await Deno.stat(path).catch(() => undefined)];
       if (there?.ino === own.ino) {
         await lock.truncate();
@@ -78,8 +81,8 @@ export class Unfinished {
   }
 
   /**
-   * Sets what is to be downloaded, and takes over what is here of it from before. Returns how many bytes of another version
-   * were given up.
+   * Sets the pieces to download and reuses bytes that are already here. Returns the bytes reused, and those
+   * of another version that were dropped.
    */
   async begin(source: string, remotes: readonly RemotePiece[]): Promise<{ kept: number; dropped: number }> {
     const before = this.#source === "" ? await this.#load() : this.#state();
@@ -108,7 +111,7 @@ export class Unfinished {
     return lost;
   }
 
-  /** Writes down what is here. The bytes are on the disk before the state says so. */
+  /** Saves the progress. Syncs the bytes to disk first. */
   async save(): Promise<void> {
     const state = JSON.stringify(this.#state());
     if (state === this.#saved) return;
@@ -120,13 +123,13 @@ export class Unfinished {
     this.#saved = state;
   }
 
-  /** As `save`, once nothing more is written; also where the disk is full. What is wrong then has been told already. */
+  /** Saves at the end of writing, even on a full disk. Ignores errors, which were reported before. */
   async saveLast(): Promise<void> {
     await Deno.remove(join(this.folder, RESERVE)).catch(() => {});
     await this.save().catch(() => {});
   }
 
-  /** What is here of the download, and where it comes from. */
+  /** Returns the download's progress and origin. */
   #state(): State {
     const pieces = this.pieces.map(({ remote, size, done, validators }) => ({
       address: `${remote.url.origin}${remote.url.pathname}`,
@@ -151,19 +154,19 @@ export class Unfinished {
     }
   }
 
-  /** Removes the folder with all that is in it. */
+  /** Removes the folder and its contents. */
   async remove(): Promise<void> {
     await Deno.remove(this.folder, { recursive: true });
-    await Deno.remove(dirname(this.folder)).catch(() => {}); // where it is empty
+    await Deno.remove(dirname(this.folder)).catch(() => {}); // if it is empty
     await syncFolder(dirname(dirname(this.folder)));
   }
 
-  /** Removes the folder where nothing was begun in it. */
+  /** Removes the folder if no download was begun in it. */
   async removeIfNew(): Promise<void> {
     if (this.#source === "" && await readState(this.folder) === undefined) await this.remove();
   }
 
-  /** Lets others have it. */
+  /** Releases the lock. */
   close(): void {
     this.lock.close();
   }
@@ -182,11 +185,11 @@ async function readState(folder: string): Promise<State | undefined> {
   try {
     return STATE_SCHEMA.parse(JSON.parse(await Deno.readTextFile(join(folder, STATE))));
   } catch {
-    return undefined; // none, or of another version: nothing is known of the bytes
+    return undefined; // missing or another version: no bytes can be reused
   }
 }
 
-/** Without a hash, bytes of two days belong together only where the server names versions. */
+/** Whether bytes of an earlier run can be reused. Without a hash, the server must name the version. */
 function isSame(old: State["pieces"][number], remote: RemotePiece): boolean {
   if (remote.sha256 !== undefined) return old.sha256 === remote.sha256 && old.size === remote.size;
   const address = `${remote.url.origin}${remote.url.pathname}`;
@@ -201,16 +204,16 @@ async function hasBytes(path: string, { done, offset }: State["pieces"][number])
   return end === 0 || (info?.isFile === true && info.size >= end);
 }
 
-/** A download that was begun. */
+/** An unfinished download. */
 export interface UnfinishedReport {
   readonly name: string;
   readonly source: string;
   readonly done: number;
-  /** Undefined where no answer of the hub has told. */
+  /** Undefined until a response of the hub shows it. */
   readonly bytes: number | undefined;
 }
 
-/** The downloads that were begun in a folder of models. */
+/** Returns the unfinished downloads in a folder of models. */
 export async function listUnfinished(models: string): Promise<UnfinishedReport[]> {
   const reports: UnfinishedReport[] = [];
   const folder = join(models, FOLDER);
@@ -229,7 +232,7 @@ export async function listUnfinished(models: string): Promise<UnfinishedReport[]
   return reports.sort((a, b) => a.name < b.name ? -1 : 1);
 }
 
-/** Removes a download that was begun; false where there is none. Throws PullError(PULL_BUSY). */
+/** Removes an unfinished download. Returns false where there is none. Throws PullError(PULL_BUSY). */
 export async function removeUnfinished(models: string, name: string): Promise<boolean> {
   const info = await Deno.lstat(join(models, FOLDER, name)).catch(() => undefined);
   if (!info?.isDirectory) return false;

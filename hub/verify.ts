@@ -5,7 +5,7 @@ import type { Piece } from "./unfinished.ts";
 
 const CHUNK = 4 * 2 ** 20;
 
-/** SHA-256 of a piece as it lies on the disk, in hex. */
+/** Returns the hex SHA-256 of a piece on disk. */
 export async function hashPiece(
   { path, remote, size }: Piece,
   onBytes: (count: number) => void,

@@ -2,7 +2,7 @@ import type { Execute } from "../jobs/dispatch.ts";
 import type { Answer } from "../jobs/answers.ts";
 import type { Cell } from "./cells.ts";
 
-/** What a column of answers holds: a text, a number, …; `json` is a list or an object. */
+/** Type of a column of answers; `json` is a list or an object. */
 export type AnswerKind = "text" | "integer" | "number" | "boolean" | "json";
 
 export interface AnswerColumn {
@@ -12,7 +12,7 @@ export interface AnswerColumn {
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** What the answers are made of: one text, or with a schema of an object the fields that it names. */
+/** The form of the answers: one text, or with an object schema one column per property. */
 export class AnswerForm {
   readonly columns: readonly AnswerColumn[];
   private readonly isObject: boolean;
@@ -26,7 +26,7 @@ export class AnswerForm {
       : [{ name: "answer", kind: schema === undefined ? "text" : kindOf(schema, schema) }];
   }
 
-  /** The cells of an answer. Throws Error where it has not the form. */
+  /** Returns the cells of an answer. Throws Error where it does not have the form. */
   read(body: unknown): Cell[] {
     const { content, finish } = answerOf(body);
     if (this.schema === undefined) return [content];
@@ -48,7 +48,7 @@ export class AnswerForm {
     );
   }
 
-  /** Answers as `execute` does; those that have not the form are failures of their lines. */
+  /** Wraps `execute` so that answers without the form become failures of their lines. */
   judged(execute: Execute): Execute {
     return async (request) => {
       const answer = await execute(request);
@@ -63,7 +63,7 @@ export class AnswerForm {
   }
 }
 
-/** Throws Error for a value that its column cannot hold. */
+/** Throws Error for a value of another type than its column. */
 function checked(value: unknown, { name, kind }: AnswerColumn): Cell {
   const isRight = value === null || kind === "json" || {
     text: () => typeof value === "string",
@@ -78,7 +78,7 @@ function checked(value: unknown, { name, kind }: AnswerColumn): Cell {
   );
 }
 
-/** It was computed, so its tokens count. */
+/** The answer was computed, so its tokens count. */
 function refused({ body, engine }: Answer, message: string): Answer {
   const error = { message, type: "invalid_request_error", param: null, code: "answer_not_in_form" };
   return { status: 422, body: { error, usage: body.usage }, engine, final: true };
@@ -91,7 +91,7 @@ function answerOf(body: unknown): { content: string | null; finish: unknown } {
   return { content: typeof content === "string" ? content : null, finish: choice?.finish_reason };
 }
 
-/** Follows a reference within the schema, and what pydantic makes of an optional field. */
+/** Resolves references within the schema, and pydantic's form of an optional field. */
 function resolved(schema: unknown, root: Schema, depth = 0): Schema {
   if (!isRecord(schema) || depth > 8) return {};
   const { $ref, allOf, anyOf, oneOf } = schema;
@@ -114,7 +114,7 @@ const KINDS: Readonly<Record<string, AnswerKind>> = {
   boolean: "boolean",
 };
 
-/** `json` where values of several kinds may come. */
+/** Returns the type of a property; `json` where several types are possible. */
 function kindOf(schema: unknown, root: Schema): AnswerKind {
   const found = resolved(schema, root);
   const values = Array.isArray(found.enum) ? found.enum : "const" in found ? [found.const] : undefined;
@@ -125,7 +125,7 @@ function kindOf(schema: unknown, root: Schema): AnswerKind {
   return typeof type === "string" && Object.hasOwn(KINDS, type) ? KINDS[type] : "json";
 }
 
-/** As a schema calls the type of a value. */
+/** Returns the schema's name of a value's type. */
 function typeOf(value: unknown): string {
   if (value === null) return "null";
   return Number.isInteger(value) ? "integer" : typeof value;

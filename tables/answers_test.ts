@@ -9,13 +9,13 @@ function answer(content: string, finish = "stop") {
   };
 }
 
-Deno.test("answers: without a schema they are one text", () => {
+Deno.test("answers: without a schema there is one text column", () => {
   const form = new AnswerForm();
   assertEquals(form.columns, [{ name: "answer", kind: "text" }]);
   assertEquals(form.read(answer("yes")), ["yes"]);
 });
 
-Deno.test("answers: the fields of a schema are columns of their kinds, references and optional ones too", () => {
+Deno.test("answers: an object schema's properties become typed columns, with references and optional ones", () => {
   const form = new AnswerForm({
     $defs: { Label: { enum: ["a", "b"] } },
     type: "object",
@@ -41,7 +41,7 @@ Deno.test("answers: the fields of a schema are columns of their kinds, reference
   assertEquals(new AnswerForm({ enum: [1, 2] }).columns, [{ name: "answer", kind: "integer" }]);
 });
 
-Deno.test("answers: what has not the form is refused in words", () => {
+Deno.test("answers: explain why an answer does not have the form", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const refused = (content: string, message: string, finish?: string) =>
     assertThrows(() => form.read(answer(content, finish)), Error, message);
@@ -51,7 +51,7 @@ Deno.test("answers: what has not the form is refused in words", () => {
   refused('{"n":1.5}', '"n" of the answer must be an integer (got 1.5)');
 });
 
-Deno.test("answers: one that has not the form fails its line, and its tokens count", async () => {
+Deno.test("answers: an answer without the form fails its line, and its tokens count", async () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const body = answer("{");
   const judged = await form.judged(() => Promise.resolve({ status: 200, body, engine: "e" }))({} as never);
@@ -60,7 +60,7 @@ Deno.test("answers: one that has not the form fails its line, and its tokens cou
   assertEquals(await form.judged(() => Promise.resolve(busy))({} as never), busy);
 });
 
-Deno.test("answers: a name that is taken gets a number", () => {
+Deno.test("answers: a column name that is taken gets a number", () => {
   const names = (taken: string[], prefix?: string) =>
     resultColumns(taken, new AnswerForm(), prefix).map(({ name }) => name);
   assertEquals(names(["text"]), ["answer", "error"]);

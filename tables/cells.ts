@@ -1,4 +1,4 @@
-/** A value of a table; null where there is none. Dates and times are texts, as ISO 8601 has them. */
+/** A table's value; null where it is missing. Dates and times are ISO 8601 texts. */
 export type Cell =
   | string
   | number
@@ -9,7 +9,10 @@ export type Cell =
   | readonly Cell[]
   | { readonly [field: string]: Cell };
 
-/** As a prompt and a CSV file have it: what is missing is nothing, what is nested is JSON, bytes that are no text are base64. */
+/**
+ * Returns a cell as text for a prompt or CSV: missing values are empty, nested ones JSON, and bytes that are
+ * not UTF-8 base64.
+ */
 export function cellText(cell: Cell): string {
   if (cell === null) return "";
   if (typeof cell === "string") return cell;
@@ -17,7 +20,7 @@ export function cellText(cell: Cell): string {
   return cell instanceof Uint8Array ? bytesText(cell) : cellJson(cell);
 }
 
-/** As JSON has it; an integer of 64 bits keeps all its digits. */
+/** Returns a cell as JSON. 64-bit integers keep all digits. */
 export function cellJson(cell: Cell): string {
   return JSON.stringify(cell, (_, value) => {
     if (typeof value === "bigint") return JSON.rawJSON(String(value));
@@ -25,14 +28,14 @@ export function cellJson(cell: Cell): string {
   });
 }
 
-/** Whether nothing is there to be read: no value, or white space. */
+/** Whether the cell is null or only white space. */
 export function isMissing(cell: Cell): boolean {
   return cell === null || typeof cell === "string" && cell.trim() === "";
 }
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
-/** Old writers of Parquet do not say that a text is one. */
+/** Decodes bytes as text, because old Parquet writers do not mark texts. */
 function bytesText(bytes: Uint8Array): string {
   try {
     return utf8.decode(bytes);
@@ -43,7 +46,7 @@ function bytesText(bytes: Uint8Array): string {
 
 declare global {
   interface JSON {
-    /** A value that `stringify` writes as it is. */
+    /** Returns a value that `stringify` writes unchanged. */
     rawJSON(text: string): unknown;
   }
   interface Uint8Array {

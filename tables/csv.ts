@@ -8,7 +8,7 @@ const CHUNK_BYTES = 256 * 1024;
 const NOT_CSV =
   'not valid CSV: a cell with separators, quotes or line ends stands in quotes ("), and a quote within it is doubled';
 
-/** A record of a CSV file, which may go over several lines. */
+/** A CSV record, which may span several lines. */
 interface CsvRecord {
   /** Number of its first line, from 1. */
   readonly line: number;
@@ -16,7 +16,10 @@ interface CsvRecord {
   readonly fault?: string;
 }
 
-/** A file whose first line names its columns; UTF-8, with or without a byte order mark, lines ended by LF or CRLF. */
+/**
+ * Opens a CSV file whose first line has the column names. UTF-8 with or without a byte order mark; lines end
+ * in LF or CRLF.
+ */
 export async function openCsv(file: StorageFile, name: string, separator = ","): Promise<Table> {
   const { value: header } = await readRecords(file, name, separator).next();
   if (header === undefined) throw unreadable(name, "it must have a first line with the names of its columns");
@@ -40,7 +43,10 @@ export async function openCsv(file: StorageFile, name: string, separator = ","):
   };
 }
 
-/** The names of columns; one without gets its place as a name. Throws BatchError where two are the same. */
+/**
+ * Returns the column names; an unnamed column is named by its position. Throws BatchError for duplicate
+ * names.
+ */
 function namesOf(header: readonly string[], name: string): string[] {
   const columns = header.map((cell, i) => cell.trim() || `column_${i + 1}`);
   const twice = columns.findIndex((column, i) => columns.indexOf(column) !== i);
@@ -54,7 +60,7 @@ function wrongLength(cells: readonly string[], columns: readonly string[]): stri
   return `must have ${columns.length} cells, as the first line has (got ${cells.length})`;
 }
 
-/** The records of a file. A broken one is told as such, and the next one begins at the line after its first. */
+/** Yields a file's records. After a broken record, the next one starts at the line after its first. */
 async function* readRecords(file: StorageFile, name: string, separator: string): AsyncGenerator<CsvRecord> {
   const open = new OpenRecord(separator);
   for await (const lines of readTextLines(file, name)) {
@@ -65,7 +71,7 @@ async function* readRecords(file: StorageFile, name: string, separator: string):
   for (const record of open.end()) yield record;
 }
 
-/** Lines of which a record is made: as long as a quote is open, the next line belongs to it. */
+/** Collects the lines of a record: while a quote is open, the next line belongs to it. */
 class OpenRecord {
   private lines: string[] = [];
   private first = 1;
@@ -74,7 +80,7 @@ class OpenRecord {
 
   constructor(private readonly separator: string) {}
 
-  /** The records that the line ends. */
+  /** Returns the records that end with this line. */
   add(line: string): CsvRecord[] {
     this.lines.push(line);
     this.length += line.length + 1;
@@ -101,7 +107,7 @@ class OpenRecord {
       if (cells === undefined) return [{ line: first, fault: faultOf(length, isWhole) }];
       return cells.length === 0 ? [] : [{ line: first, cells }];
     }
-    // The first line has a quote too many; those behind it are records of their own.
+    // The first line has an extra quote. The lines after it are parsed as separate records.
     this.first = first + 1;
     return [
       { line: first, fault: faultOf(length, isWhole) },
@@ -121,14 +127,14 @@ function quotes(line: string): number {
   return count;
 }
 
-/** Empty for a blank line, undefined for what is no record. */
+/** Returns the cells: empty for a blank line, undefined for an invalid record. */
 function parseRecord(lines: readonly string[], separator: string): readonly string[] | undefined {
   const text = lines.join("\n").replace(/\r$/, "");
   if (text.trim() === "" && !text.includes(separator)) return [];
   if (!text.includes('"')) return text.split(separator);
   const standIn = text.includes("\r") ? unusedCharacter(text) : "";
   try {
-    // The parser would make LF of CRLF within cells.
+    // The parser would turn CRLF inside cells into LF.
     const records = parse(standIn === "" ? text : text.replaceAll("\r", standIn), { separator });
     if (records.length !== 1) return undefined;
     return standIn === "" ? records[0] : records[0].map((cell: string) => cell.replaceAll(standIn, "\r"));
@@ -138,14 +144,14 @@ function parseRecord(lines: readonly string[], separator: string): readonly stri
   }
 }
 
-/** One of those that Unicode leaves to programs. */
+/** Returns a private-use character that the text does not contain. */
 function unusedCharacter(text: string): string {
   let code = 0xe000;
   while (text.includes(String.fromCharCode(code))) code += 1;
   return String.fromCharCode(code);
 }
 
-/** The lines of a text, without LF, some at a time. Throws BatchError where it is not UTF-8. */
+/** Yields a text's lines without LF, in batches. Throws BatchError where it is not UTF-8. */
 async function* readTextLines(file: StorageFile, name: string): AsyncGenerator<string[]> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   const chunk = new Uint8Array(CHUNK_BYTES);
@@ -173,20 +179,20 @@ async function* readTextLines(file: StorageFile, name: string): AsyncGenerator<s
   }
 }
 
-/** Whether the file begins with a byte order mark, which some programs need to know UTF-8. */
+/** Whether the file begins with a byte order mark, which some programs need to recognise UTF-8. */
 export async function hasMark(file: StorageFile): Promise<boolean> {
   const bytes = new Uint8Array(3);
   return await readFully(file, bytes, 0) === 3 && bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
 }
 
-/** A line of a CSV file, with its end. */
+/** Returns a line of a CSV file with its LF. */
 export function csvLine(cells: readonly Cell[], separator: string): string {
   const line = cells.map((cell) => {
     const text = cellText(cell);
     const isPlain = !/["\r\n]|^\s|\s$/.test(text) && !text.includes(separator);
     return isPlain ? text : `"${text.replaceAll('"', '""')}"`;
   }).join(separator);
-  // An empty line would be passed over.
+  // Readers would skip an empty line.
   return `${line === "" ? '""' : line}\n`;
 }
 

@@ -7,7 +7,7 @@ const CSV = { format: "csv" } as const;
 const cellsOf = async (text: string, separator?: string) =>
   (await rowsOf(text, { ...CSV, separator })).map(({ cells }) => cells);
 
-Deno.test("csv: byte order mark, CRLF, quotes, lines within cells, blank lines, no line end at the end", async () => {
+Deno.test("csv: reads byte order mark, CRLF, quotes, lines inside cells, blank lines and a missing final line end", async () => {
   const text = '\ufeffid,text\r\n1,"a ""b"", c"\r\n\r\n2,"two\r\nlines\nmore"\r\n3,';
   const rows = await rowsOf(text, CSV);
   assertEquals(rows.map(({ number, place, cells }) => [number, place, ...cells]), [
@@ -17,12 +17,12 @@ Deno.test("csv: byte order mark, CRLF, quotes, lines within cells, blank lines, 
   ]);
 });
 
-Deno.test("csv: other separators", async () => {
+Deno.test("csv: reads other separators", async () => {
   assertEquals(await cellsOf('a;b\n"1;2";3,5\n', ";"), [["1;2", "3,5"]]);
   assertEquals(await cellsOf("a\tb\n1\t2 3\n", "\t"), [["1", "2 3"]]);
 });
 
-Deno.test("csv: a broken row is told with its line, and costs no other row", async () => {
+Deno.test("csv: reports a broken row with its line, without losing other rows", async () => {
   const rows = await rowsOf('a,b\n1,2\n3,4,5\n6,x"y\n7,8\n"9"z,1\n10,"open\n11,12\n', CSV);
   assertEquals(rows.map(({ number, cells, fault }) => [number, cells[0], fault?.replace(/ .*/, "")]), [
     [2, "1", undefined],
@@ -36,7 +36,7 @@ Deno.test("csv: a broken row is told with its line, and costs no other row", asy
   assertEquals(rows[1].fault, "must have 2 cells, as the first line has (got 3)");
 });
 
-Deno.test("csv: rows that end in different chunks", async () => {
+Deno.test("csv: reads rows across chunk boundaries", async () => {
   const long = "x".repeat(100_000);
   const text = `a,b\n${Array.from({ length: 30 }, (_, n) => `${n},"${long}é\n"\n`).join("")}`;
   const rows = await cellsOf(text);
@@ -44,7 +44,7 @@ Deno.test("csv: rows that end in different chunks", async () => {
   assertEquals(rows.every(([, b]) => b === `${long}é\n`), true);
 });
 
-Deno.test("csv: what is no table is refused in words", async () => {
+Deno.test("csv: explains why a file is not a table", async () => {
   const refused = async (content: string | Uint8Array, message: string) => {
     await assertRejects(() => rowsOf(content, CSV), BatchError, `Cannot read "in" as CSV: ${message}`);
   };
@@ -56,11 +56,11 @@ Deno.test("csv: what is no table is refused in words", async () => {
   );
 });
 
-Deno.test("csv: a column without a name is called by its place", async () => {
+Deno.test("csv: names an unnamed column by its position", async () => {
   assertEquals(await cellsOf(",text\n0,a\n"), [["0", "a"]]);
 });
 
-Deno.test("csv: what is written is read again as it was", async () => {
+Deno.test("csv: reads back exactly what it writes", async () => {
   const cells = ['a "b"', "c,d", " e ", "two\r\nlines", "=1+1", "plain", "é;\t"];
   const text = csvLine(cells.map((_, n) => `c${n}`), ",") + csvLine(cells, ",") +
     csvLine(cells.map(() => null), ",");

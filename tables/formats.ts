@@ -1,8 +1,8 @@
-/** Kinds of files that become rows. */
+/** File formats that can be read as rows. */
 export const TABLE_FORMATS = ["csv", "parquet", "text", "jsonl"] as const;
 export type TableFormat = typeof TABLE_FORMATS[number];
 
-/** Kinds of files that rows and answers can be written to. */
+/** File formats for rows with answers. */
 export const OUTPUT_FORMATS = ["csv", "parquet", "jsonl"] as const;
 export type OutputFormat = typeof OUTPUT_FORMATS[number];
 
@@ -20,27 +20,27 @@ const OUTPUTS: Readonly<Record<string, OutputFormat>> = {
   jsonl: "jsonl",
 };
 
-/** What a file holds by its name; undefined where that is no table. */
+/** Returns a file's table format by its name; undefined where it is not a table. */
 export function tableFormatOf(path: string): TableFormat | undefined {
   return TABLES[endingOf(path)];
 }
 
-/** What a file is to be written as by its name; undefined where that does not say it. */
+/** Returns a file's output format by its name; undefined where the name does not show it. */
 export function outputFormatOf(path: string): OutputFormat | undefined {
   return OUTPUTS[endingOf(path)];
 }
 
-/** Between the cells of a CSV file of this name. */
+/** Returns the separator of a CSV file by its name. */
 export function separatorOf(path: string): string {
   return endingOf(path) === "tsv" ? "\t" : ",";
 }
 
-/** Whether it can stand between cells. */
+/** Whether the text is a valid separator. */
 export function isSeparator(text: string): boolean {
   return text.length === 1 && !'"\r\n'.includes(text);
 }
 
-/** `csv` of `a/b.csv`; empty where there is none. */
+/** Returns the ending of a path, `csv` for `a/b.csv`; empty where there is none. */
 function endingOf(path: string): string {
   return /\.([a-z]+)$/i.exec(path)?.[1].toLowerCase() ?? "";
 }

@@ -12,13 +12,13 @@ import { renderRows, type WriteOptions } from "./render.ts";
 import { openTable, type ReadOptions, type Row, type Table } from "./table.ts";
 import { parseTemplate, type Template } from "./template.ts";
 
-/** What each row is asked. */
+/** The question to ask about each row. */
 export interface Question {
-  /** A text with the names of columns in braces. */
+  /** A text with column names in braces. */
   readonly prompt: string;
-  /** Said before it, the same for all rows. */
+  /** System message, the same for all rows. */
   readonly system?: string;
-  /** Fields of the request beside messages and form: `max_tokens`, `temperature`, … */
+  /** Request fields other than messages and form: `max_tokens`, `temperature`, … */
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
@@ -28,14 +28,14 @@ export interface TableJob {
   readonly question: Question;
   readonly form: AnswerForm;
   readonly write: WriteOptions;
-  /** Hears of columns that have another name in the output. */
+  /** Called for each column that is renamed in the output. */
   readonly onRename?: (from: string, to: string) => void;
 }
 
 const URL = "/v1/chat/completions";
 const encoder = new TextEncoder();
 
-/** Opens tables as the input of a job: each row is a line, and its answer stands beside it in the output. */
+/** Opens tables as a job's input. Each row becomes a line, and the output has its answer in the same row. */
 export function openTableInput(job: TableJob): OpenInput {
   return async (storage, path) => {
     const file = await openFile(storage, path);
@@ -51,7 +51,7 @@ export function openTableInput(job: TableJob): OpenInput {
 class TableInput implements JobInput {
   readonly output: OutputForm;
   readonly asked;
-  /** Of the file as it was checked. */
+  /** Hash of the file when it was checked. */
   private checked: string | undefined;
 
   private constructor(
@@ -93,7 +93,9 @@ class TableInput implements JobInput {
     return this.checked = await sha256(this.file, this.name);
   }
 
-  /** The bytes of an output, whose end comes only if the file is still the one that was checked. */
+  /**
+   * Passes on the output's bytes, and throws at the end if the input file has changed since it was checked.
+   */
   private async *unchanged(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
     try {
       yield* bytes;
@@ -108,7 +110,7 @@ class TableInput implements JobInput {
   }
 }
 
-/** Throws BatchError for a prompt that does not suit the table. */
+/** Parses the prompt. Throws BatchError where it does not fit the table. */
 function templateOf({ prompt }: Question, { columns }: Table, name: string): Template {
   try {
     return parseTemplate(prompt, columns);
@@ -118,7 +120,7 @@ function templateOf({ prompt }: Question, { columns }: Table, name: string): Tem
   }
 }
 
-/** What stays the same from row to row comes first, so that its beginning is computed once. */
+/** Parts that are equal in all rows come first, so that their prefix is cached. */
 function lineOf(row: Row, index: number, template: Template, job: TableJob, maxLineBytes: number): RawLine {
   const customId = `row-${index + 1}`;
   const { number, place } = row;

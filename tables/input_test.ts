@@ -13,7 +13,7 @@ interface Chat {
   messages: { role: string; content: string }[];
 }
 
-/** Answers with what was asked, in capitals; rows with "bad" fail. */
+/** Answers with the question in capitals. Rows with "bad" fail. */
 const shout: Execute = ({ body }) => {
   const text = (body as unknown as Chat).messages.at(-1)!.content;
   if (text.includes("bad")) {
@@ -31,7 +31,7 @@ function run(storage: SimStorage, execute: Execute, job: Parameters<typeof table
   return runOn(storage, execute, { ...FILES, openInput: tableJob(job) });
 }
 
-Deno.test("table: each row is asked once, and its answer stands beside it, whether it is good or not", async () => {
+Deno.test("table: asks each row once, and writes answers and errors beside it", async () => {
   const storage = storageWith('id,text\n1,"one, two"\n2,bad\n3,\n4,x,y\n5,five\n', "in.csv");
   const asked: unknown[] = [];
   const execute: Execute = (request) => {
@@ -68,7 +68,7 @@ Deno.test("table: each row is asked once, and its answer stands beside it, wheth
   assertEquals(errors[1].response.body.error.code, "empty_prompt");
 });
 
-Deno.test("table: with a schema its fields are columns, as CSV and as JSONL", async () => {
+Deno.test("table: writes a schema's properties as columns, in CSV and JSONL", async () => {
   const schema = {
     type: "object",
     properties: { label: { type: "string" }, tags: { type: "array" }, text: { type: "integer" } },
@@ -90,13 +90,13 @@ Deno.test("table: with a schema its fields are columns, as CSV and as JSONL", as
   );
 });
 
-Deno.test("table: a text has a prompt a line", async () => {
+Deno.test("table: a text has one prompt per line", async () => {
   const storage = storageWith("one\n\n  two {x}\r\n", "in.csv");
   await run(storage, shout, { read: { format: "text" } });
   assertEquals(storage.content("out"), 'text,answer,error\none,ONE,\n"  two {x}","  TWO {X}",\n');
 });
 
-Deno.test("table: a job resumes only with the same file, asked the same", async () => {
+Deno.test("table: resumes a job only with the same file and question", async () => {
   const content = "id,text\n1,a\n2,b\n3,c\n";
   const stopped = async () => {
     const storage = storageWith(content, "in.csv");
@@ -114,7 +114,7 @@ Deno.test("table: a job resumes only with the same file, asked the same", async 
   assertEquals((await run(storage, shout)).state, "already_done");
 
   const otherColumn = await stopped();
-  // Of the same size, and in a column that nobody is asked about.
+  // Same size, and a change in a column that the prompt does not use.
   otherColumn.rewrite("in.csv", content.replace("3,c", "4,c"));
   await assertRejects(() => run(otherColumn, shout), BatchError, "belongs to another input");
   const otherPrompt = await stopped();
@@ -125,7 +125,7 @@ Deno.test("table: a job resumes only with the same file, asked the same", async 
   );
 });
 
-Deno.test("table: a file that changes while the job runs gives no output", async () => {
+Deno.test("table: writes no output if the file changes while the job runs", async () => {
   const storage = storageWith("id,text\n1,a\n2,b\n", "in.csv");
   const execute: Execute = (request) => {
     storage.rewrite("in.csv", "id,text\n9,a\n2,b\n");
@@ -135,7 +135,7 @@ Deno.test("table: a file that changes while the job runs gives no output", async
   assertEquals(storage.content("out"), undefined);
 });
 
-Deno.test("table: a prompt that does not suit the table is refused before anything runs", async () => {
+Deno.test("table: refuses a prompt that does not fit the table before anything runs", async () => {
   const storage = storageWith("id,text\n1,a\n", "in.csv");
   const refused = run(storage, shout, { prompt: "{txt}" });
   await assertRejects(() => refused, BatchError, 'Invalid --prompt for "in.csv": there is no column "txt"');
@@ -143,7 +143,7 @@ Deno.test("table: a prompt that does not suit the table is refused before anythi
 });
 
 for (const format of ["csv", "jsonl", "parquet"] as const) {
-  Deno.test(`table: failed rows are asked again, and all others stay as they were (${format})`, async () => {
+  Deno.test(`table: retries failed rows and keeps all others unchanged (${format})`, async () => {
     const rows = Array.from(
       { length: 50 },
       (_, n) => `${n},${n % 7 === 0 ? "bad" : `"line ${n}\r\nü ""q"""`},${n}`,
@@ -174,7 +174,7 @@ for (const format of ["csv", "jsonl", "parquet"] as const) {
     assertEquals(asked, 8);
     const after = storage.bytes("out")!;
 
-    // As if the answers had come at once.
+    // A run in which all answers succeed at once.
     const fresh = storageWith(input, "in.csv");
     const both: Execute = async (request) => {
       const first = await jsonAnswer(request);
@@ -186,7 +186,7 @@ for (const format of ["csv", "jsonl", "parquet"] as const) {
   });
 }
 
-Deno.test("table: answers that have not the form fail, and are asked again", async () => {
+Deno.test("table: answers without the form fail, and are retried", async () => {
   const storage = storageWith("text\na\nb\n", "in.csv");
   const schema = { type: "object", properties: { n: { type: "integer" } } };
   const form = new AnswerForm(schema);

@@ -17,7 +17,7 @@ import type { Cell } from "./cells.ts";
 import { checkDescription, readPages } from "./parquet_pages.ts";
 import type { Row, Table } from "./table.ts";
 
-/** Rows come a row group at a time, of which the wanted columns are in memory. */
+/** Opens a Parquet file. Rows are read by row group, with only the wanted columns in memory. */
 export async function openParquet(file: StorageFile, name: string): Promise<Table> {
   const from = await buffer(file, name);
   const metadata = await parquetMetadataAsync(from, { geoparquet: false }).catch((error) => {
@@ -48,7 +48,7 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
         try {
           return wanted.map((column, c) => kinds[c](row?.[column]));
         } catch (error) {
-          throw unreadable(name, error); // values that are not of the kind that the description says
+          throw unreadable(name, error); // values of another type than the metadata says
         }
       };
       let number = 0;
@@ -66,7 +66,7 @@ export async function openParquet(file: StorageFile, name: string): Promise<Tabl
   };
 }
 
-/** The columns of the table. Throws BatchError where two have one name, or what they hold cannot be read. */
+/** Returns the table's columns. Throws BatchError for duplicate names and for unsupported types. */
 function columnTrees(metadata: FileMetaData, name: string): SchemaTree[] {
   try {
     const { children } = parquetSchema(metadata);
@@ -82,7 +82,7 @@ function columnTrees(metadata: FileMetaData, name: string): SchemaTree[] {
   }
 }
 
-/** Reads of the file, one after the other, within its bounds. */
+/** Returns a reader of the file that reads sequentially and checks bounds. */
 async function buffer(file: StorageFile, name: string): Promise<AsyncBuffer> {
   const byteLength = await file.size();
   let last: Promise<unknown> = Promise.resolve();
@@ -119,7 +119,7 @@ function atMost(length: number) {
 
 const utf8 = new TextDecoder();
 
-/** Dates and times with all their digits. */
+/** Parsers that keep all digits of dates and times. */
 const PARSERS: Partial<ParquetParsers> = {
   timestampFromMilliseconds: (value) => timestamp(value, 3),
   timestampFromMicroseconds: (value) => timestamp(value, 6),
@@ -129,7 +129,7 @@ const PARSERS: Partial<ParquetParsers> = {
   jsonFromBytes: (bytes) => bytes && utf8.decode(bytes),
 };
 
-/** Of a time as a number of units of 10^-digits seconds. */
+/** Formats a time in units of 10^-digits seconds. */
 function timestamp(value: bigint | undefined | null, digits: number): string | null {
   if (value === undefined || value === null) return null;
   const unit = 10n ** BigInt(digits);
@@ -137,7 +137,7 @@ function timestamp(value: bigint | undefined | null, digits: number): string | n
   return isoTime((value - part) / unit, part, digits);
 }
 
-/** `2024-05-01T12:00:00.25Z`; a time that no date of JavaScript has stays a number of seconds. */
+/** Formats as `2024-05-01T12:00:00.25Z`. A time outside JavaScript's dates stays a number of seconds. */
 function isoTime(seconds: bigint, part: bigint, digits: number): string {
   const date = new Date(Number(seconds) * 1000);
   if (Number.isNaN(date.getTime())) return String(seconds);
@@ -148,7 +148,9 @@ function fraction(part: bigint, digits: number): string {
   return part === 0n ? "" : `.${String(part).padStart(digits, "0").replace(/0+$/, "")}`;
 }
 
-/** Decimals of a column as the integers that they are stored as: a double would round them. */
+/**
+ * Returns metadata that reads a column's decimals as their stored integers, because doubles would round them.
+ */
 function withoutDecimals(metadata: FileMetaData): FileMetaData {
   const top = new Set(parquetSchema(metadata).children.map(({ element }) => element));
   const schema = metadata.schema.map((element) =>
@@ -163,7 +165,7 @@ function isDecimal({ converted_type, logical_type }: SchemaElement): boolean {
   return converted_type === "DECIMAL" || logical_type?.type === "DECIMAL";
 }
 
-/** How the values of a column become cells. */
+/** Returns the function that converts a column's values to cells. */
 function cellsOf({ element, children }: SchemaTree): (value: unknown) => Cell {
   const isPlain = children.length === 0 && element.repetition_type !== "REPEATED";
   if (!isPlain) return cell;
@@ -192,7 +194,7 @@ function cell(value: unknown): Cell {
   return value === undefined ? null : value as Cell;
 }
 
-/** The number in as few digits as tell it from all others of 32 bits. */
+/** Returns the number with the fewest digits that still identify the 32-bit float. */
 function shortest(value: number): number {
   for (let digits = 6; digits < 9; digits++) {
     const short = Number(value.toPrecision(digits));
@@ -213,7 +215,7 @@ function bigEndian(bytes: Uint8Array): bigint {
   return BigInt.asIntN(8 * bytes.length, value);
 }
 
-/** What the library says of a damaged file, in the words of this program. */
+/** Rewords the library's error for a damaged file. */
 function unreadable(name: string, cause: unknown): BatchError {
   if (cause instanceof BatchError) return cause;
   const why = cause instanceof Error ? cause.message.replace(/^parquet /, "") : String(cause);

@@ -3,31 +3,29 @@ import type { Cell } from "./cells.ts";
 import { ParquetParts, type WrittenColumn } from "./parquet_write.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 
-/*
- * Columns are added to a Parquet file without a look at those that it has: their bytes are copied, group after group, and
- * its description (FileMetaData in parquet.thrift) says where they lie now. So they keep whatever types, encodings and
- * compression they have.
- */
+/* Adds columns to a Parquet file without decoding the existing ones. Their bytes are copied group by
+ * group, and the metadata (FileMetaData in parquet.thrift) gets their new offsets. So they keep their
+ * types, encodings and compression. */
 
-/** Ids of the fields of the structs in parquet.thrift that change. */
+/** Field ids of the structs in parquet.thrift that change. */
 const FILE = { schema: 2, rows: 3, rowGroups: 4, keyValues: 5, columnOrders: 7 };
 const GROUP = { columns: 1, totalBytes: 2, rows: 3, fileOffset: 5, compressedBytes: 6 };
 const CHUNK = { fileOffset: 2, metadata: 3, indexes: [4, 5, 6, 7] };
 const COLUMN = { compressedBytes: 7, dataPage: 9, indexPage: 10, dictionaryPage: 11, bloomFilter: [14, 15] };
 const ELEMENT_CHILDREN = 5;
 const KEY = 1;
-/** Arrow's own description would have to name the new columns too. */
+/** Dropped, because Arrow's own schema would have to name the new columns too. */
 const ARROW_SCHEMA = "ARROW:schema";
 
 const COPY_BYTES = 1024 * 1024;
 const END_BYTES = 8;
 
-/** Of rows that share a row group with answered ones: a group is copied as a whole. */
+/** Error of unasked rows in a row group with answered rows, because a group is copied as a whole. */
 const NOT_ASKED = "Not asked yet: the run had a limit";
 
 /**
- * A copy of the file with more columns. `rows` has their cells. Where it ends before the file does, the copy has all row groups up to
- * there, and the last of the new columns, which is a text, says of the rows behind it that they were not asked.
+ * Yields a copy of the file with more columns. `rows` yields their cells. If `rows` ends early, the copy ends
+ * with the current row group, and the last new column, a text, says that the group's other rows were not asked.
  */
 export async function* renderParquetBeside(
   file: StorageFile,
@@ -61,7 +59,7 @@ export async function* renderParquetBeside(
     }
     yield parts.group(cells);
   }
-  // Lets who gives the rows come to its end.
+  // Lets the producer of the rows run to its end.
   await results.next();
   description.replaceItems(FILE.rowGroups, groups.slice(0, used));
   description.replace(FILE.rows, rowCount);
@@ -90,7 +88,7 @@ async function readExactly(
   return bytes;
 }
 
-/** Where the pages of a column lie. */
+/** Returns where the pages of a column are. */
 function extentOf(chunk: ThriftStruct): { start: number; length: number } {
   const column = metadataOf(chunk);
   const pages = [COLUMN.dictionaryPage, COLUMN.indexPage, COLUMN.dataPage].map((id) => column.integer(id));
@@ -104,7 +102,9 @@ function metadataOf(chunk: ThriftStruct): ThriftStruct {
   return metadata;
 }
 
-/** The column lies `by` bytes further on. Indexes and filters, which are not copied, are not spoken of any more. */
+/**
+ * Moves a column's offsets by `by` bytes. Removes references to indexes and filters, which are not copied.
+ */
 function move(chunk: ThriftStruct, by: bigint): void {
   const column = metadataOf(chunk);
   for (const id of [COLUMN.dictionaryPage, COLUMN.indexPage, COLUMN.dataPage]) {
@@ -116,7 +116,7 @@ function move(chunk: ThriftStruct, by: bigint): void {
   for (const id of COLUMN.bloomFilter) column.remove(id);
 }
 
-/** Adds the columns of `more`, which has the same row groups. */
+/** Adds the columns of `more`, which must have the same row groups. */
 function graft(description: ThriftStruct, more: ThriftStruct): void {
   const [root, ...elements] = description.structs(FILE.schema);
   const [otherRoot, ...added] = more.structs(FILE.schema);
@@ -141,7 +141,7 @@ function graft(description: ThriftStruct, more: ThriftStruct): void {
   description.replaceItems(FILE.keyValues, description.structs(FILE.keyValues).filter(isKept));
 }
 
-/** The description at the end of a file. */
+/** Returns the metadata at the end of a file. */
 function footerOf(file: Uint8Array): ThriftStruct {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const end = file.length - END_BYTES;

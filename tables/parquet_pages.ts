@@ -1,25 +1,23 @@
 import type { AsyncBuffer, ColumnChunk, FileMetaData, RowGroup } from "hyparquet";
 import { decodeStructAt, type ThriftStruct } from "./thrift.ts";
 
-/*
- * What a Parquet file says of its pages, checked before they are read: the reader believes it, and would take gigabytes, or hours, for
- * a page that says to have two thousand million values.
- */
+/* Checks a Parquet file's page headers before they are read. The reader trusts them, so a page that claims
+ * two thousand million values would take gigabytes or hours. */
 
 const MAX_PAGE_BYTES = 2 ** 30;
-/** Lines that a job may have; a table of more is refused before its rows are counted. */
+/** Limit for the lines of a job. Larger tables are refused before their rows are counted. */
 const MAX_ROWS = 10_000_000;
-/** Values that lists of a row group may have together: a few bytes can say that there are thousands of millions. */
+/** Limit for the list values of a row group. A few bytes can claim thousands of millions. */
 const MAX_VALUES = 50_000_000;
-/** Digits of decimals behind the point, or zeros before it; the widest that anybody writes have 76. */
+/** Limit for the scale of decimals. The widest decimals in use have 76 digits. */
 const MAX_SCALE = 1000;
 
-/** Ids of the fields of PageHeader in parquet.thrift. */
+/** Field ids of PageHeader in parquet.thrift. */
 const PAGE = { bytes: 2, storedBytes: 3, data: 5, dictionary: 7, dataV2: 8 };
 const VALUES = 1;
 const V2 = { nulls: 2, definitionBytes: 5, repetitionBytes: 6 };
 
-/** Throws Error where the description cannot be true. */
+/** Throws Error where the metadata is implausible. */
 export function checkDescription({ row_groups, schema }: FileMetaData): void {
   const leaves = schema.filter(({ type }) => type !== undefined).length;
   for (const { name, scale = 0 } of schema) {
@@ -39,7 +37,9 @@ export function checkDescription({ row_groups, schema }: FileMetaData): void {
   }
 }
 
-/** The columns of a row group that are wanted, read and checked; whatever else is asked for is zeros. Throws Error. */
+/**
+ * Returns a buffer with the checked pages of the wanted columns. All other bytes read as zeros. Throws Error.
+ */
 export async function readPages(
   file: AsyncBuffer,
   { columns }: RowGroup,
@@ -68,7 +68,7 @@ export async function readPages(
   };
 }
 
-/** Throws Error where the pages of a column, which are all of `bytes`, cannot be as they say. */
+/** Throws Error where a column's pages, which are all of `bytes`, contradict their headers. */
 function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
   const { num_values, path_in_schema } = meta_data!;
   const wrong = (what: string) => new Error(`column "${path_in_schema.join(".")}" is damaged: ${what}`);
@@ -94,7 +94,7 @@ function checkPages(bytes: Uint8Array, { meta_data }: ColumnChunk): void {
     const dictionary = header.struct(PAGE.dictionary);
     const page = header.struct(PAGE.data) ?? header.struct(PAGE.dataV2);
     const count = (dictionary ?? page)?.integer(VALUES) ?? 0n;
-    // A dictionary may have values that only other row groups use; each takes a byte or more.
+    // A dictionary may have values that only other row groups use. Each takes at least a byte.
     const most = dictionary ? size : num_values;
     if (count < 0n || count > most) throw wrong(`a page says to have ${count} of ${num_values} values`);
     if (header.struct(PAGE.dataV2) && !isLevelled(header.struct(PAGE.dataV2)!, count, stored)) {

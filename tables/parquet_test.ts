@@ -14,7 +14,7 @@ const PARQUET = { format: "parquet" } as const;
 /** Written by fixtures/many_types.py. */
 const MANY_TYPES = await Deno.readFile(new URL("fixtures/many_types.parquet", import.meta.url));
 
-Deno.test("parquet: values of many types as texts and as JSON", async () => {
+Deno.test("parquet: reads values of many types as texts and as JSON", async () => {
   const rows = await rowsOf(MANY_TYPES, PARQUET);
   assertEquals(rows.map(({ number, place }) => [number, place]), [[1, "Row 1"], [2, "Row 2"], [3, "Row 3"]]);
   assertEquals(rows.map(({ cells }) => cells.map(cellText)), [
@@ -55,7 +55,7 @@ Deno.test("parquet: values of many types as texts and as JSON", async () => {
   assertEquals(cellJson(rows[0].cells[13]), "9223372036854775809");
 });
 
-Deno.test("parquet: columns of several kinds are read as they were written, in several row groups", async () => {
+Deno.test("parquet: reads back columns of several types in several row groups", async () => {
   const columns = [
     { name: "text", kind: "text" },
     { name: "list", kind: "json" },
@@ -85,7 +85,7 @@ Deno.test("parquet: columns of several kinds are read as they were written, in s
   );
 });
 
-Deno.test("parquet: new columns stand beside those of a file, whose values, types and bounds stay", async () => {
+Deno.test("parquet: adds columns without changing values, types and statistics of existing ones", async () => {
   const file = await openFile(storageWith(MANY_TYPES), "in");
   const columns = [{ name: "answer", kind: "text" }, { name: "error", kind: "text" }] as const;
   const results = (async function* () {
@@ -140,14 +140,14 @@ function footer(file: Uint8Array) {
   );
 }
 
-Deno.test("parquet: a description is written again as it was read", () => {
+Deno.test("parquet: writes metadata back exactly as it was read", () => {
   const view = new DataView(MANY_TYPES.buffer);
   const length = view.getUint32(MANY_TYPES.length - 8, true);
   const bytes = MANY_TYPES.subarray(MANY_TYPES.length - 8 - length, MANY_TYPES.length - 8);
   assertEquals(encodeStruct(decodeStruct(bytes)), bytes);
 });
 
-Deno.test("parquet: a list that says to have very many values is refused before it is read", async () => {
+Deno.test("parquet: refuses a list that claims too many values before reading it", async () => {
   const values = 2n ** 31n - 1n;
   const integer = (id: number, value: bigint) => ({ id, type: 5, value });
   const data = { id: 5, type: 12, value: new ThriftStruct([integer(1, values)]) };
@@ -164,7 +164,7 @@ Deno.test("parquet: a list that says to have very many values is refused before 
   await readPages(file, group, []);
 });
 
-Deno.test("parquet: decimals of any number of digits, and of numbers that are none, are refused", async () => {
+Deno.test("parquet: refuses decimals with an excessive scale or of a wrong type", async () => {
   const bytes = await joined(renderParquet(
     [{ name: "price", kind: "number" }],
     (async function* () {
@@ -186,13 +186,14 @@ Deno.test("parquet: decimals of any number of digits, and of numbers that are no
   }
 });
 
-Deno.test("parquet: damaged files are refused, wherever they are cut or changed", async () => {
+Deno.test("parquet: refuses damaged files, wherever they are cut or changed", async () => {
   const refused = (bytes: Uint8Array) =>
     assertRejects(() => rowsOf(bytes, PARQUET), BatchError, 'Cannot read "in"');
   await refused(new Uint8Array(0));
   await refused(new TextEncoder().encode("PAR1 is not enough"));
   for (const length of [10, 1000, MANY_TYPES.length - 1]) await refused(MANY_TYPES.slice(0, length));
-  // Any byte of pages and description: refused or read at once, never another kind of error. At 287 a page says to have very many values.
+  // For any changed byte, the file must be read or refused with BatchError. Byte 287 makes a page claim very
+  // many values.
   for (let at = 287 % 41; at < MANY_TYPES.length; at += 41) {
     const bytes = MANY_TYPES.slice();
     bytes[at] ^= 0x55;

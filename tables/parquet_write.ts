@@ -3,7 +3,7 @@ import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import type { AnswerKind } from "./answers.ts";
 import { type Cell, cellText } from "./cells.ts";
 
-/** Of files that have no row groups of their own. */
+/** Limits of a row group, for files without row groups of their own. */
 const GROUP_ROWS = 10_000;
 const GROUP_CHARACTERS = 32 * 1024 * 1024;
 
@@ -20,7 +20,7 @@ const TYPES: Readonly<Record<AnswerKind, Partial<SchemaElement>>> = {
   boolean: { type: "BOOLEAN" },
 };
 
-/** A file of these columns. */
+/** Yields a Parquet file with these columns. */
 export async function* renderParquet(
   columns: readonly WrittenColumn[],
   rows: AsyncIterable<readonly Cell[]>,
@@ -40,7 +40,7 @@ export async function* renderParquet(
   yield parts.end();
 }
 
-/** A Parquet file, made part after part. */
+/** Builds a Parquet file in parts. */
 export class ParquetParts {
   private readonly writer = new ByteWriter();
   private readonly file: ParquetWriter;
@@ -51,12 +51,12 @@ export class ParquetParts {
     this.file = new ParquetWriter({ writer: this.writer, schema, createdBy: "compy" });
   }
 
-  /** Bytes so far. */
+  /** Bytes written so far. */
   get offset(): number {
     return this.writer.offset;
   }
 
-  /** The bytes of what was made so far, and of a part of another file that comes behind it. */
+  /** Returns the pending bytes, followed by part of another file. */
   copied(bytes: Uint8Array): Uint8Array {
     this.writer.appendBytes(bytes);
     return this.taken();
@@ -72,7 +72,7 @@ export class ParquetParts {
     return this.taken();
   }
 
-  /** The description of the file, its length, and the mark of its end. */
+  /** Returns the file's metadata, its length and the end mark. */
   end(): Uint8Array {
     this.file.finish();
     return this.taken();
@@ -89,7 +89,7 @@ function elementOf({ name, kind }: WrittenColumn): SchemaElement {
   return { name, repetition_type: "OPTIONAL", ...TYPES[kind] };
 }
 
-/** As the writer takes it. */
+/** Returns a cell in the writer's form. */
 function stored(cell: Cell, kind: AnswerKind): unknown {
   if (cell === null) return null;
   if (kind === "text" || kind === "json") return cellText(cell);

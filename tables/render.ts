@@ -5,18 +5,18 @@ import type { OutputFormat } from "./formats.ts";
 import type { Result, ResultColumn } from "./results.ts";
 import type { Table } from "./table.ts";
 
-/** How rows and their answers are to be written. */
+/** How to write rows and their answers. */
 export interface WriteOptions {
   readonly format: OutputFormat;
-  /** Between the cells of a CSV file. */
+  /** Separator of the cells in a CSV file. */
   readonly separator?: string;
-  /** Put before the names of the new columns. */
+  /** Prefix of the new columns' names. */
   readonly prefix?: string;
 }
 
 const CHUNK_CHARACTERS = 64 * 1024;
 
-/** The bytes of a file with the columns of the table, open in `file`, and those of the results beside them. */
+/** Yields a file with the columns of the table, open in `file`, and the result columns beside them. */
 export async function* renderRows(
   file: StorageFile,
   table: Table,
@@ -59,12 +59,12 @@ async function* renderAsParquet(
   yield* renderParquet([...own, ...columns], rowsWithResults(table, results));
 }
 
-/** The cells of each row, then those of its result. */
+/** Yields the cells of each row, then those of its result. */
 async function* rowsWithResults(table: Table, results: AsyncIterable<Result>): AsyncGenerator<Cell[]> {
   const rows = table.rows();
   for await (const result of results) {
     const { value, done } = await rows.next();
-    // What was asked has changed, which the end of the file tells.
+    // Fewer rows mean that the input has changed, which is reported at the end of the file.
     yield [...(done ? table.columns.map(() => null) : value.cells), ...result];
   }
 }

@@ -9,23 +9,23 @@ import { type Cell, cellJson } from "./cells.ts";
 import type { WriteOptions } from "./render.ts";
 import { openTable } from "./table.ts";
 
-/** A column that stands beside those of the input. The last one says why a row has no answer. */
+/** A result column beside the input's columns. The last one holds the error of a row without an answer. */
 export interface ResultColumn {
-  /** What it would be called if that were free. */
+  /** Its name if that were free. */
   readonly from: string;
   readonly name: string;
   readonly kind: AnswerKind;
 }
 
-/** What stands beside a row: a cell for each column of results. */
+/** The results of a row: a cell for each result column. */
 export type Result = readonly Cell[];
 
 /** More than the longest line of an output. */
 const MAX_LINE_BYTES = 2 ** 28;
 
-/** Columns of the answers, then `error`; a name that is taken gets a number. */
+/** Returns the answers' columns, then `error`. A name that is taken gets a number. */
 export function resultColumns(taken: readonly string[], form: AnswerForm, prefix = ""): ResultColumn[] {
-  // Some readers of tables do not tell capitals from small letters.
+  // Some table readers ignore case.
   const names = new Set(taken.map((name) => name.toLowerCase()));
   return [...form.columns, { name: "error", kind: "text" as const }].map(({ name, kind }) => {
     const from = `${prefix}${name}`;
@@ -36,7 +36,7 @@ export function resultColumns(taken: readonly string[], form: AnswerForm, prefix
   });
 }
 
-/** What stands beside each row, of the lines that a job gives for its output. */
+/** Yields the results of each row from a job's output lines. */
 export async function* answeredRows(
   records: AsyncIterable<OutputLine>,
   form: AnswerForm,
@@ -57,8 +57,8 @@ function errorText(error: { message?: unknown; code?: unknown } | undefined): st
 }
 
 /**
- * The rows of an output that have an answer, in lines that `answeredRows` takes as they are. Throws BatchError where the
- * output has not these columns.
+ * Yields the output rows that have an answer, in lines for `answeredRows`. Throws BatchError where the output
+ * lacks these columns.
  */
 export async function* keptRows(
   storage: Storage,

@@ -6,46 +6,46 @@ import type { TableFormat } from "./formats.ts";
 import { openJsonRows } from "./json_rows.ts";
 import { openText } from "./text.ts";
 
-/** A row is to become a line of a job, which may have as many bytes. */
+/** A row becomes a line of a job, which has the same limit. */
 export const MAX_ROW_BYTES = 16 * 1024 * 1024;
 
-/** A file of rows, open. */
+/** An open file of rows. */
 export interface Table {
   readonly columns: readonly string[];
-  /** What each column holds; by default all are texts. */
+  /** The type of each column; by default text. */
   readonly kinds?: readonly AnswerKind[];
-  /** Whether its columns have types of their own, and can be copied with them. */
+  /** Whether its columns have types and can be copied with them. */
   readonly isParquet?: boolean;
-  /** The rows, from the first, with the cells of `columns`, in that order; by default of all. */
+  /** Yields all rows with the cells of `columns`, in that order; by default of all columns. */
   rows(columns?: readonly string[]): AsyncGenerator<Row>;
 }
 
 export interface Row {
-  /** Where it is in its file, as an editor or a reader of tables counts: lines of a text from 1, else rows from 1. */
+  /** Its position as shown by editors and table readers: the line of a text from 1, or the row from 1. */
   readonly number: number;
-  /** What messages call it. */
+  /** Its position for messages. */
   readonly place: string;
-  /** All missing in a row that is broken. */
+  /** All null in a broken row. */
   readonly cells: readonly Cell[];
-  /** What is wrong with it, where it cannot be read. */
+  /** Why the row cannot be read. */
   readonly fault?: string;
 }
 
-/** How a file of rows is to be read. */
+/** How to read a file of rows. */
 export interface ReadOptions {
   readonly format: TableFormat;
-  /** Between the cells of a CSV file. */
+  /** Separator of the cells in a CSV file. */
   readonly separator?: string;
 }
 
-/** Reads what the rows are called. Throws BatchError for a file that is not such a table. */
+/** Opens a table and reads its column names. Throws BatchError for a file of another format. */
 export async function openTable(
   file: StorageFile,
   name: string,
   { format, separator }: ReadOptions,
 ): Promise<Table> {
   if (format === "parquet") {
-    // A reader that most jobs do without.
+    // Imported on demand: most jobs do not need it.
     const { openParquet } = await import("./parquet.ts");
     return await openParquet(file, name);
   }

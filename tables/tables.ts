@@ -1,4 +1,4 @@
-/** Files of rows as the input of a batch job, whose answers stand beside the rows in its output. */
+/** Files of rows as the input of a batch job. The output has the answers beside the rows. */
 export { AnswerForm } from "./answers.ts";
 export {
   isSeparator,

@@ -1,14 +1,17 @@
 import { type Cell, cellText, isMissing } from "./cells.ts";
 
-/** A text with the names of columns in braces; `{{` and `}}` stand for braces. */
+/** A text with column names in braces; `{{` and `}}` are literal braces. */
 export interface Template {
   /** The columns that it names, each once. */
   readonly columns: readonly string[];
-  /** The text of a row with these cells, in the order of `columns`; undefined where all that it names is missing. */
+  /**
+   * Returns the text of a row with these cells, in the order of `columns`; undefined where all of them are
+   * missing.
+   */
   render(cells: readonly Cell[]): string | undefined;
 }
 
-/** Throws Error for a brace without its other one, and for a name that is no column. */
+/** Parses a template. Throws Error for an unmatched brace and for an unknown column. */
 export function parseTemplate(text: string, known: readonly string[]): Template {
   const parts: string[] = [];
   const columns: string[] = [];

@@ -1,13 +1,13 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { parseTemplate } from "./template.ts";
 
-Deno.test("template: names in braces are cells, doubled braces are braces", () => {
+Deno.test("template: names in braces become cells, and doubled braces become braces", () => {
   const { columns, render } = parseTemplate("{{{a}}} of {b c}, {a}: {{json}}", ["a", "b c"]);
   assertEquals(columns, ["a", "b c"]);
   assertEquals(render(["x", "y {a}"]), "{x} of y {a}, x: {json}");
 });
 
-Deno.test("template: numbers, flags, lists and what is missing", () => {
+Deno.test("template: renders numbers, booleans, lists and missing values", () => {
   const { render } = parseTemplate("{a}|{b}|{c}|{d}|{e}", ["a", "b", "c", "d", "e"]);
   assertEquals(
     render([1.5, 2n ** 63n, false, ["x", 1n, null], null]),
@@ -15,13 +15,13 @@ Deno.test("template: numbers, flags, lists and what is missing", () => {
   );
 });
 
-Deno.test("template: without any cell there is no prompt; one that names no column is the same for all", () => {
+Deno.test("template: has no prompt if all cells are missing, and the same one for all rows without columns", () => {
   assertEquals(parseTemplate("About {a} and {b}", ["a", "b"]).render([" ", null]), undefined);
   assertEquals(parseTemplate("About {a} and {b}", ["a", "b"]).render([" ", "x"]), "About   and x");
   assertEquals(parseTemplate("Hello", []).render([]), "Hello");
 });
 
-Deno.test("template: a column that is not there and braces alone are refused with what to do", () => {
+Deno.test("template: refuses unknown columns and unmatched braces, and says what to do", () => {
   const refused = (text: string, message: string) =>
     assertThrows(() => parseTemplate(text, ["text", "stars"]), Error, message);
   refused("{txt}", 'there is no column "txt"; the columns are "text", "stars". Write {{ for a brace');

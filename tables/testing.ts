@@ -4,14 +4,14 @@ import { AnswerForm } from "./answers.ts";
 import { openTableInput, type TableJob } from "./input.ts";
 import { openTable, type ReadOptions, type Row } from "./table.ts";
 
-/** A file in memory, in its storage. */
+/** Returns a storage with a file in memory. */
 export function storageWith(content: string | Uint8Array, path = "in"): SimStorage {
   const storage = new SimStorage(seeded(1));
   storage.put(path, content);
   return storage;
 }
 
-/** The bytes of a file that comes in parts. */
+/** Joins the parts of a file. */
 export async function joined(parts: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   return new Uint8Array(await new Blob(await Array.fromAsync(parts) as BlobPart[]).arrayBuffer());
 }
@@ -21,7 +21,7 @@ export async function rowsOf(content: string | Uint8Array, options: ReadOptions)
   return await Array.fromAsync(table.rows());
 }
 
-/** A job that reads CSV and writes CSV, but for what is given otherwise. */
+/** Returns a job that reads and writes CSV, unless given otherwise. */
 export function tableJob({ schema, prompt = "{text}", ...job }: Partial<TableJob> & {
   schema?: Record<string, unknown>;
   prompt?: string;

@@ -2,12 +2,12 @@ import { readLines } from "../jobs/lines.ts";
 import type { StorageFile } from "../jobs/storage.ts";
 import { MAX_ROW_BYTES, type Table } from "./table.ts";
 
-/** What the one column of a text is called. */
+/** Name of a text's only column. */
 export const TEXT_COLUMN = "text";
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** A text whose lines are rows; blank ones are passed over. */
+/** Opens a text whose lines are rows. Blank lines are skipped. */
 export function openText(file: StorageFile): Table {
   return {
     columns: [TEXT_COLUMN],

@@ -1,7 +1,5 @@
-/*
- * Thrift's compact protocol, in which Parquet files say what they hold, without the meaning of any field: what is read is
- * written again as it was, also where it is newer than this program.
- */
+/* Thrift's compact protocol, which Parquet uses for metadata, without the meaning of fields. Everything is
+ * written back as it was read, even fields newer than this program. */
 
 const TRUE = 1,
   FALSE = 2,
@@ -15,7 +13,7 @@ const TRUE = 1,
   SET = 10,
   STRUCT = 12;
 const MAX_DEPTH = 32;
-/** Items of a list whose number stands in its first byte. */
+/** Longest list whose length is in its first byte. */
 const SHORT_LIST = 15;
 
 /** Integers of any size are bigint; doubles and texts are bytes. */
@@ -33,7 +31,7 @@ interface Field {
   value: ThriftValue;
 }
 
-/** Fields by their ids, ascending. */
+/** Fields in ascending order of their ids. */
 export class ThriftStruct {
   constructor(private readonly fields: Field[]) {}
 
@@ -55,19 +53,19 @@ export class ThriftStruct {
     return value instanceof ThriftStruct ? value : undefined;
   }
 
-  /** The structs of a list; none where there is no such list. */
+  /** Returns the structs in a list; none where the list is missing. */
   structs(id: number): ThriftStruct[] {
     const items = (this.get(id) as ThriftList | undefined)?.items ?? [];
     return items.filter((item) => item instanceof ThriftStruct);
   }
 
-  /** Replaces the value of a field that is there. */
+  /** Replaces the value of an existing field. */
   replace(id: number, value: ThriftValue): void {
     const field = this.find(id);
     if (field !== undefined) field.value = value;
   }
 
-  /** Replaces the items of a list; an empty one is left out. */
+  /** Replaces the items of a list; removes an empty list. */
   replaceItems(id: number, items: ThriftValue[]): void {
     const list = this.get(id) as ThriftList | undefined;
     if (items.length === 0) this.remove(id);
@@ -84,12 +82,12 @@ export class ThriftStruct {
   }
 }
 
-/** Throws Error for bytes that are no struct. */
+/** Decodes a struct. Throws Error for invalid bytes. */
 export function decodeStruct(bytes: Uint8Array): ThriftStruct {
   return new Decoder(bytes).struct(0);
 }
 
-/** The struct that begins at `at`, and where it ends. */
+/** Returns the struct at `at` and the offset of its end. */
 export function decodeStructAt(bytes: Uint8Array, at: number): { struct: ThriftStruct; end: number } {
   const decoder = new Decoder(bytes.subarray(at));
   return { struct: decoder.struct(0), end: at + decoder.at };

@@ -1,7 +1,7 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { reasonOf } from "../units.ts";
 
-/** The address at which a server is to listen. */
+/** Checks the address at which a server would listen. */
 export async function checkAddress(
   world: Pick<World, "occupantOf">,
   wanted: Pick<Wanted, "host" | "port" | "unix">,

@@ -1,13 +1,15 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { size } from "../units.ts";
 
-/** Below this a model of a gigabyte answers a single request more slowly than people read. */
+/** Below this bandwidth, a model of 1 GB answers a single request more slowly than people read. */
 const SLOW_GBPS = 8;
-/** What measuring takes for its time, and what is left to the others then. */
+/** Memory that the measurement takes temporarily, and memory that it leaves to other programs. */
 const MEASURED_BYTES = 512 * 2 ** 20;
 const LEFT_BYTES = 256 * 2 ** 20;
 
-/** How fast memory is read, which bounds how fast single answers come, and how much can be computed, which bounds prompts. */
+/**
+ * Measures memory bandwidth, which limits the speed of single answers, and arithmetic, which limits prompts.
+ */
 export async function checkBandwidth(
   world: Pick<World, "measureLimits" | "memory" | "threads">,
   { threads = world.threads, backend }: Pick<Wanted, "threads" | "backend">,

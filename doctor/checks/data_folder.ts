@@ -1,12 +1,12 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { reasonOf, size } from "../units.ts";
 
-/** Less than this is soon full of uploads and answers. */
+/** Uploads and answers soon fill less than this. */
 const LITTLE_BYTES = 1e9;
-/** SQLite and a journal need this much to begin with. */
+/** SQLite and a journal need this much to start. */
 const LEAST_BYTES = 16e6;
 
-/** The folder in which a server keeps files and batches. */
+/** Checks the folder in which a server stores files and batches. */
 export async function checkDataFolder(
   world: Pick<World, "tryWriting" | "isLocked" | "freeSpace" | "occupantOf">,
   wanted: Wanted,
@@ -45,7 +45,7 @@ export async function checkDataFolder(
   return { status: "ok", found: locked ? `${found}, in use by the server` : found, figures };
 }
 
-/** The server that holds the folder is the one that was asked about. */
+/** Whether the server that holds the folder's lock is the one at the wanted address. */
 async function isServing(world: Pick<World, "occupantOf">, wanted: Wanted): Promise<boolean> {
   try {
     return await world.occupantOf(wanted) === "compy";

@@ -1,9 +1,9 @@
 import type { Finding, World } from "../types.ts";
 
-/** The oldest Deno that compy is tested with. */
+/** The oldest Deno version that compy is tested with. */
 export const OLDEST_DENO = "2.9.6";
 
-/** Deno's version. */
+/** Checks Deno's version. */
 export function checkDeno({ denoVersion, os, arch }: Pick<World, "denoVersion" | "os" | "arch">): Finding {
   const figures = { version: denoVersion, os, arch };
   const found = `${denoVersion} on ${os} ${arch}`;

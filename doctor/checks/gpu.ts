@@ -1,10 +1,10 @@
 import type { Finding, Wanted, World } from "../types.ts";
 import { reasonOf } from "../units.ts";
 
-/** Relative error of products in f32 that only a broken driver exceeds. */
+/** Relative error of f32 products that only a broken driver exceeds. */
 const MOST_ERROR = 1e-4;
 
-/** The GPU's adapter, and whether it computes what the CPU does. It matters where the GPU is asked for. */
+/** Checks the GPU's adapter, and that its results match the CPU's. Fails only if the GPU is wanted. */
 export async function checkGpu(
   world: Pick<World, "examineGpu">,
   { backend }: Pick<Wanted, "backend">,
@@ -32,7 +32,7 @@ export async function checkGpu(
   }; products are ${
     error <= MOST_ERROR ? `right to ${error.toExponential(0)}` : `wrong by ${error.toExponential(0)}`
   }${f16 ? ", f16" : ""}`;
-  // What is not a number is wrong too.
+  // The negation also catches NaN.
   if (!(error <= MOST_ERROR)) {
     const advice = "do not use --backend webgpu or auto here; update the GPU's driver";
     return { status: asked ? "wrong" : "slow", found, advice, figures };

@@ -2,7 +2,7 @@ import type { Finding, World } from "../types.ts";
 
 const FILE = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/** Transparent huge pages: the kernels ask for them, for the weights. */
+/** Checks transparent huge pages, which the kernels request for the weights. */
 export async function checkHugePages(world: Pick<World, "readText" | "os">): Promise<Finding> {
   if (world.os !== "linux") return { status: "ok", found: `${world.os} chooses pages by itself` };
   const text = await world.readText(FILE);

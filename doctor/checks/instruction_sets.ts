@@ -1,6 +1,6 @@
 import type { Finding, Wanted, World } from "../types.ts";
 
-/** Instruction sets without products of integers in vectors, and what to do. */
+/** Instruction sets without integer dot products in vectors, with advice. */
 const SLOW: Readonly<Record<string, string>> = {
   scalar:
     "the kernels want AVX2 and FMA on x64; a virtual machine may hide them: give it the host's CPU model",
@@ -8,7 +8,7 @@ const SLOW: Readonly<Record<string, string>> = {
     "CPUs with dot products (dotprod: from the Cortex-A76 on, so a Raspberry Pi 5) do four times as many operations an instruction",
 };
 
-/** Instruction sets that the CPU has, as the kernels found them, and the one that they choose. */
+/** Checks the CPU's instruction sets, as the kernels detect them, and the one that they choose. */
 export async function checkInstructionSets(
   world: Pick<World, "instructionSets">,
   { backend }: Pick<Wanted, "backend">,

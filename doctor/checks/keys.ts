@@ -1,6 +1,6 @@
 import type { Finding, Wanted } from "../types.ts";
 
-/** Whether a server that others reach has a key: it does not start without. */
+/** Checks that a server that others can reach has a key, without which it does not start. */
 export function checkKeys(
   _world: unknown,
   { host, unix, hasKeys }: Pick<Wanted, "host" | "unix" | "hasKeys">,

@@ -1,7 +1,10 @@
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Finding, OpenLibrary, Wanted, World } from "../types.ts";
 
-/** The native kernels; where there are none, and nobody insists on them or says where they are, WebAssembly computes. */
+/**
+ * Checks the native kernels. WebAssembly replaces missing ones, unless the native backend or a library path
+ * is set.
+ */
 export function checkKernels(
   world: Pick<World, "openKernels">,
   { backend }: Pick<Wanted, "backend">,
@@ -16,13 +19,13 @@ export function checkKernels(
   );
 }
 
-/** The library of schemas and grammars: without it only requests with those are refused. */
+/** Checks the grammar library. Without it, only requests with schemas or grammars are refused. */
 export function checkGrammars(world: Pick<World, "openGrammars">): Finding {
   const lack = (): Lack => ["slow", "requests with schemas and grammars are refused"];
   return checkLibrary(() => world.openGrammars(), lack);
 }
 
-/** What is without the library. */
+/** The consequences of a missing library. */
 type Lack = readonly [status: "slow" | "wrong", without: string];
 
 function checkLibrary(open: () => OpenLibrary, lack: (error: LibraryNotFound) => Lack): Finding {

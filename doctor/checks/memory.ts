@@ -1,12 +1,12 @@
 import type { Finding, World } from "../types.ts";
 import { size } from "../units.ts";
 
-/** What the program itself takes, without any model. */
+/** Memory of the program itself, without a model. */
 const LEAST_BYTES = 256e6;
-/** Less than this holds no model of use. */
+/** Less than this holds no useful model. */
 const LITTLE_BYTES = 1e9;
 
-/** Memory that is free for models. */
+/** Checks the memory that is free for models. */
 export function checkMemory(world: Pick<World, "memory">): Finding {
   const memory = world.memory();
   if (memory === undefined) {

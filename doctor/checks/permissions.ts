@@ -4,12 +4,12 @@ import type { Finding, Wanted, World } from "../types.ts";
 interface Need {
   readonly permission: Deno.PermissionDescriptor;
   readonly flag: string;
-  /** What cannot be done without. */
+  /** Consequence if it is missing. */
   readonly loss: string;
   readonly status: "slow" | "wrong";
 }
 
-/** Deno's permissions. What a task has stands in deno.json; an installed command carries flags. */
+/** Checks Deno's permissions. A task has those in deno.json; an installed command has flags. */
 export function checkPermissions(world: Pick<World, "permitted">, wanted: Wanted): Finding {
   const missing = needs(wanted).filter(({ permission }) => !world.permitted(permission));
   if (missing.length === 0) return { status: "ok", found: "all that serving as asked needs" };
@@ -53,7 +53,7 @@ function needs({ models, folder, host, port, unix, data }: Wanted): Need[] {
   ];
 }
 
-/** A host as Deno's permissions write it. */
+/** Returns a host in the form of Deno's permissions. */
 function bracketed(host: string): string {
   return host.includes(":") && !host.startsWith("[") ? `[${host}]` : host;
 }
