@@ -27,7 +27,7 @@ const EXTRA = {
   "blk.7.nextn.eh_proj.weight": 32,
 };
 
-Deno.test('"left-out parts: ignores parts that texts do not need, and refuses other unread tensors"', () => {
+Deno.test("left-out parts: ignores parts that texts do not need, and refuses other unread tensors", () => {
   const usual = plan((model) => model);
   const more = plan((model) => {
     for (const [name, length] of Object.entries(EXTRA)) model.tensor(name, "F32", [length]);
@@ -42,7 +42,7 @@ Deno.test('"left-out parts: ignores parts that texts do not need, and refuses ot
   assert(!isLeftOut("vector.weight") && !isLeftOut("output.weight") && !isLeftOut("attn.weight"));
 });
 
-Deno.test('"inspection: lists left-out parts, largest first"', async () => {
+Deno.test("inspection: lists left-out parts, largest first", async () => {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
     const model = smallModel();
@@ -60,7 +60,7 @@ Deno.test('"inspection: lists left-out parts, largest first"', async () => {
   }
 });
 
-Deno.test('"file type: explains files that are not models and what to do"', () => {
+Deno.test("file type: explains files that are not models and what to do", () => {
   for (const [type, words] of [["mmproj", "vision"], ["adapter", "merge it"], ["imatrix", "statistics"]]) {
     const error = assertThrows(
       () =>
@@ -76,7 +76,7 @@ Deno.test('"file type: explains files that are not models and what to do"', () =
   assertThrows(() => plan((model) => model.set("general.type", "UINT32", 3)), GgufError, "general.type");
 });
 
-Deno.test('"file type: accepts a model with metadata about quantization and tags"', () => {
+Deno.test("file type: accepts a model with metadata about quantization and tags", () => {
   plan((model) =>
     model.set("general.type", "STRING", "model")
       .set("quantize.imatrix.file", "STRING", "imatrix.gguf")

@@ -21,7 +21,7 @@ export function testRefusals(
   },
 ): void {
   const test = (what: string, change: Changes, field: string) =>
-    Deno.test(`${title}: ${what} is refused`, () => {
+    Deno.test(`${title}: refuses ${what}`, () => {
       const error = assertThrows(() => buildPlan(changed(file, change)), GgufError);
       assertEquals([error.code, error.field], ["GGUF_HPARAM", field]);
     });
@@ -29,14 +29,14 @@ export function testRefusals(
   for (const key of keys) {
     const [name, value] = key;
     test(
-      `${name} ${value === undefined ? "left out" : `of ${value}`}`,
+      `${name} ${value === undefined ? "missing" : `of ${value}`}`,
       { key },
       `key "${architecture}.${name}"`,
     );
   }
   for (const tensor of tensors) {
     const [name, shape] = tensor;
-    const how = shape ? `of ${shape.join(" x ")}` : "left out";
+    const how = shape ? `of ${shape.join(" x ")}` : "missing";
     test(`the tensor ${name} ${how}`, { tensor }, `tensor "${name}"`);
   }
 }

@@ -27,7 +27,7 @@ export function testBadFiles(
   files: readonly BadFile[],
 ): void {
   for (const { what, code, at, field, base = smallModel, spoil, fileSize } of files) {
-    Deno.test(`a GGUF file is refused with ${code}: ${what}`, () => {
+    Deno.test(`reader: refuses a file with ${code}: ${what}`, () => {
       const file = base().build();
       const spoilt = spoil?.(file);
       const bytes = spoilt instanceof Uint8Array ? spoilt : file.bytes;

@@ -27,7 +27,7 @@ async function withSources(check: (source: ByteSource, kind: string) => Promise<
   await check(memorySource(BYTES), "memory");
 }
 
-Deno.test('"source: returns bytes at any offset, and fewer only at the end"', async () => {
+Deno.test("source: returns bytes at any offset, and fewer only at the end", async () => {
   await withSources(async (source, kind) => {
     assertEquals(source.size, 1000, kind);
     assertEquals(await readBytes(source, 10, 5), BYTES.slice(10, 15), kind);
@@ -41,7 +41,7 @@ Deno.test('"source: returns bytes at any offset, and fewer only at the end"', as
   });
 });
 
-Deno.test('"source: does not open missing files and folders"', async () => {
+Deno.test("source: does not open missing files and folders", async () => {
   await assertRejects(() => openFile("/nowhere/model.gguf"), Deno.errors.NotFound);
   await assertRejects(() => openFile("."), TypeError, ". is not a regular file");
 });
@@ -68,7 +68,7 @@ function longHeader(): Uint8Array<ArrayBuffer> {
   return builder.tensor("t", "F32", [1024, 2048]).build().bytes;
 }
 
-Deno.test('"openGguf: reads only the header from an asynchronous source"', async () => {
+Deno.test("openGguf: reads only the header from an asynchronous source", async () => {
   const bytes = longHeader();
   const { open, most } = slow(bytes);
   const file = await openGguf("model.gguf", open);
@@ -82,7 +82,7 @@ Deno.test('"openGguf: reads only the header from an asynchronous source"', async
   assertEquals(again.size, bytes.length);
 });
 
-Deno.test('"openGguf: reads a short file whole, and refuses a broken one like parseGguf"', async () => {
+Deno.test("openGguf: reads a short file whole, and refuses a broken one like parseGguf", async () => {
   const bytes = new GgufBuilder().tensor("t", "F32", [4]).build().bytes;
   assertEquals((await openGguf("model.gguf", slow(bytes).open)).tensors.size, 1);
   const cut = slow(bytes.slice(0, 30));

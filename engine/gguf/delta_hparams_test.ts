@@ -35,7 +35,7 @@ function read(changes: Record<string, number | undefined> = {}, sections = [3, 3
   return readDeltaHparams(file, readHparams(file));
 }
 
-Deno.test('"delta hparams: reads the keys and does not count layers that draft"', () => {
+Deno.test("delta hparams: reads the keys and does not count layers that draft", () => {
   assertEquals(read(), { layers: 8, attentionInterval: 3, keyHeads: 2, valueHeads: 6, headDim: 32 });
   const { layers, attentionInterval } = read({
     full_attention_interval: undefined,
@@ -65,7 +65,7 @@ for (const [key, value] of REFUSED) {
   });
 }
 
-Deno.test('"delta hparams: refuses sections that leave a rotated pair without a position"', () => {
+Deno.test("delta hparams: refuses sections that leave a rotated pair without a position", () => {
   for (const sections of [[3, 3, 1, 1], [2, 3, 3, 0], [3, 2, 3, 0], []]) {
     const error = assertThrows(() => read({}, sections), GgufError);
     assertEquals(error.field, 'key "qwen35.rope.dimension_sections"');

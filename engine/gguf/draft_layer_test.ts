@@ -43,7 +43,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 ];
 
 for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  const how = shape ? `of ${shape.join(" x ")}` : "missing";
   Deno.test(`draft layer: refuses the tensor ${name} ${how}`, () => {
     const file = changed(FILE, { tensor: [`blk.4.${name}`, shape] });
     const error = assertThrows(() => drafting(file), GgufError);
@@ -62,7 +62,7 @@ for (const count of [-1, 0.5, 5, 2 ** 31, "one"]) {
   });
 }
 
-Deno.test('"draft layer: exists if all its parts do, and leaves the plan without drafts unchanged"', () => {
+Deno.test("draft layer: exists if all its parts do, and leaves the plan without drafts unchanged", () => {
   for (const file of [FILE, MIXTURE]) {
     assert(hasDraftLayer(file));
     assert(canDraft(drafting(file)) && !canDraft(buildPlan(file)));
@@ -75,12 +75,12 @@ Deno.test('"draft layer: exists if all its parts do, and leaves the plan without
   assertEquals(printPlan(buildPlan(FILE)), printPlan(buildPlan(synthetic("qwen35"))));
 });
 
-Deno.test('"draft layer: uses the first of several and leaves out the others"', () => {
+Deno.test("draft layer: uses the first of several and leaves out the others", () => {
   const several = synthetic("qwen35", 3);
   assertEquals(printPlan(drafting(several)), printPlan(drafting(FILE)));
 });
 
-Deno.test('"draft layer: shares the model\'s embedding, output and norm, or has its own"', () => {
+Deno.test("draft layer: shares the model's embedding, output and norm, or has its own", () => {
   const text = (file: GgufFile) => printPlan(drafting(file)).split("recall(")[1];
   const shared = text(changed(FILE, { tensor: ["blk.4.nextn.shared_head_norm.weight", undefined] }));
   for (
@@ -97,7 +97,7 @@ Deno.test('"draft layer: shares the model\'s embedding, output and norm, or has 
   assert(!own.includes("token_embd") && !own.includes("output_norm"));
 });
 
-Deno.test('"draft layer: takes memory in the KV cache and the states, and counts as drafting"', () => {
+Deno.test("draft layer: takes memory in the KV cache and the states, and counts as drafting", () => {
   const [plain, plan] = [buildPlan(FILE), drafting(FILE)];
   assertEquals(kvBytesPerToken(plan), 2 * kvBytesPerToken(plain));
   assertEquals(stateBytes(plan) - stateBytes(plain), 4 * 256);

@@ -35,7 +35,7 @@ function read(changes: Changes = {}) {
   return readExpertHparams(file, readHparams(file, { experts: true }));
 }
 
-Deno.test('"expert hparams: reads the keys, and derives a missing expert width"', () => {
+Deno.test("expert hparams: reads the keys, and derives a missing expert width", () => {
   assertEquals(read(), { count: 5, used: 2, feedForwardLength: 32 });
   assertEquals(read({ expert_feed_forward_length: undefined }).feedForwardLength, 48);
   // Values that mean the unscaled softmax over all experts.
@@ -73,12 +73,12 @@ for (const [key, value] of REFUSED) {
   });
 }
 
-Deno.test('"expert hparams: refuses more than 256 chosen experts per row"', () => {
+Deno.test("expert hparams: refuses more than 256 chosen experts per row", () => {
   const error = assertThrows(() => read({ expert_count: 4096, expert_used_count: 300 }), GgufError);
   assertEquals(error.field, 'key "qwen3moe.expert_used_count"');
 });
 
-Deno.test('"expert hparams: refuses experts in architectures that support none"', () => {
+Deno.test("expert hparams: refuses experts in architectures that support none", () => {
   for (const architecture of ["llama", "qwen2", "qwen3", "qwen35"]) {
     const file = parseGguf(header({}, architecture).build().bytes);
     const error = assertThrows(() => buildPlan(file), GgufError);
@@ -111,7 +111,7 @@ function fileWith(changed: Readonly<Record<string, number[] | undefined>>, keys:
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test('"expert tensors: need three dimensions, and errors name the tensor"', () => {
+Deno.test("expert tensors: need three dimensions, and errors name the tensor", () => {
   assertEquals(buildPlan(fileWith({})).architecture, "qwen3moe");
   const bad: readonly (readonly [name: string, shape: number[] | undefined])[] = [
     ["ffn_gate_exps", [64, 32]],
@@ -130,7 +130,7 @@ Deno.test('"expert tensors: need three dimensions, and errors name the tensor"',
   }
 });
 
-Deno.test('"expert tensors: need a multiple of 16 rows per expert, and errors name the tensor"', () => {
+Deno.test("expert tensors: need a multiple of 16 rows per expert, and errors name the tensor", () => {
   const exps = { "blk.0.ffn_gate_exps": [64, 24, 5], "blk.0.ffn_up_exps": [64, 24, 5] };
   const file = fileWith({ ...exps, "blk.0.ffn_down_exps": [24, 64, 5] }, { expert_feed_forward_length: 24 });
   const error = assertThrows(() => buildPlan(file), GgufError);

@@ -96,14 +96,14 @@ const TENSORS: readonly (readonly [Architecture, name: string, shape: number[] |
 ];
 
 for (const [architecture, name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  const how = shape ? `of ${shape.join(" x ")}` : "missing";
   Deno.test(`${architecture}: refuses the tensor ${name} ${how}`, () => {
     const error = assertThrows(() => buildPlan(changed({ architecture, tensor: [name, shape] })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `tensor "${name}"`]);
   });
 }
 
-Deno.test('"gemma: the GPU refuses the scaled embedding by name"', () => {
+Deno.test("gemma: the GPU refuses the scaled embedding by name", () => {
   for (const architecture of ["gemma2", "gemma3", "gemma4"] as const) {
     const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
     assertEquals(
@@ -113,7 +113,7 @@ Deno.test('"gemma: the GPU refuses the scaled embedding by name"', () => {
   }
 });
 
-Deno.test('"gemma2: missing keys default to the published models\' values"', () => {
+Deno.test("gemma2: missing keys default to the published models' values", () => {
   const attentions = (name: string, value: unknown) =>
     buildPlan(changed({ architecture: "gemma2", key: [name, value] })).ops.flatMap((op) =>
       op.op === "attention" ? [op] : []
@@ -125,7 +125,7 @@ Deno.test('"gemma2: missing keys default to the published models\' values"', () 
   assert(printPlan(logits).includes("softcap 30"));
 });
 
-Deno.test('"gemma4: the last layers cache nothing, and full layers use their keys as values"', () => {
+Deno.test("gemma4: the last layers cache nothing, and full layers use their keys as values", () => {
   const plan = buildPlan(changed({ architecture: "gemma4" }));
   assertEquals(plan.kv.layers.length, 4);
   const text = printPlan(plan);
@@ -133,7 +133,7 @@ Deno.test('"gemma4: the last layers cache nothing, and full layers use their key
   assert(text.includes("softcap 30"), text);
 });
 
-Deno.test('"gemma3: 32,768 tokens in the 1B take little more memory than its four layers without a window"', () => {
+Deno.test("gemma3: 32,768 tokens in the 1B take little more memory than its four layers without a window", () => {
   const { layers } = GEMMA3.real!["gemma3-1b"];
   const file = synthesize({ architecture: "gemma3", types: ["Q8_0"], seed: 1, layers });
   const plan = buildPlan(parseGguf(file));
@@ -143,13 +143,13 @@ Deno.test('"gemma3: 32,768 tokens in the 1B take little more memory than its fou
   assert(share >= 4 / 26 && share < 1.4 * 4 / 26, `${share} of what all layers would take`);
 });
 
-Deno.test('"gemma4: refuses tensors of experts in a file without experts"', () => {
+Deno.test("gemma4: refuses tensors of experts in a file without experts", () => {
   const file = changed({ architecture: "gemma4_moe", key: ["expert_count", 0] });
   const error = assertThrows(() => buildPlan(file), GgufError);
   assertEquals(error.field, 'tensor "blk.0.post_ffw_norm_1.weight"');
 });
 
-Deno.test('"gemma4: accepts gate and up of experts as one tensor"', () => {
+Deno.test("gemma4: accepts gate and up of experts as one tensor", () => {
   const file = changed({ architecture: "gemma4_moe" });
   for (let layer = 0; layer < 6; layer++) {
     const name = (part: string) => `blk.${layer}.ffn_${part}_exps.weight`;
@@ -163,7 +163,7 @@ Deno.test('"gemma4: accepts gate and up of experts as one tensor"', () => {
   assert(text.includes("ffn_gate_up_exps"), text);
 });
 
-Deno.test('"gemma4: leaves out keys and values of layers that read another\'s cache"', () => {
+Deno.test("gemma4: leaves out keys and values of layers that read another's cache", () => {
   const file = changed({ architecture: "gemma4" });
   const tensors = file.tensors as Map<string, TensorInfo>;
   for (const part of ["attn_k", "attn_v", "attn_k_norm"]) {

@@ -8,7 +8,7 @@ import { readVocabulary } from "./vocabulary.ts";
 const hparams = (model: GgufBuilder) => readHparams(parseGguf(model.build().bytes));
 const vocabulary = (model: GgufBuilder) => readVocabulary(parseGguf(model.build().bytes).metadata);
 
-Deno.test('"hparams: reads the keys"', () => {
+Deno.test("hparams: reads the keys", () => {
   assertEquals(hparams(smallModel()), {
     architecture: "llama",
     blockCount: 1,
@@ -30,7 +30,7 @@ Deno.test('"hparams: reads the keys"', () => {
   });
 });
 
-Deno.test('"hparams: optional keys have llama.cpp\'s defaults"', () => {
+Deno.test("hparams: optional keys have llama.cpp's defaults", () => {
   const model = smallModel();
   for (const name of ["attention.head_count_kv", "attention.key_length", "attention.value_length"]) {
     model.delete(`llama.${name}`);
@@ -40,7 +40,7 @@ Deno.test('"hparams: optional keys have llama.cpp\'s defaults"', () => {
   assertEquals([headCountKv, keyLength, valueLength, ropeDimensionCount, ropeFreqBase], [4, 8, 8, 8, 10_000]);
 });
 
-Deno.test('"hparams: keys have the architecture\'s prefix"', () => {
+Deno.test("hparams: keys have the architecture's prefix", () => {
   const model = smallModel().set("general.architecture", "STRING", "qwen3").set(
     "qwen3.block_count",
     "UINT32",
@@ -49,12 +49,12 @@ Deno.test('"hparams: keys have the architecture\'s prefix"', () => {
   assertEquals(assertThrows(() => hparams(model), GgufError).field, `key "qwen3.embedding_length"`);
 });
 
-Deno.test('"hparams: heads need not divide the embedding when the file has the head length"', () => {
+Deno.test("hparams: heads need not divide the embedding when the file has the head length", () => {
   const model = smallModel().set("llama.attention.head_count", "UINT32", 5);
   assertEquals(hparams(model.set("llama.attention.head_count_kv", "UINT32", 1)).keyLength, 8);
 });
 
-Deno.test('"hparams: accepts an array per layer whose values are equal"', () => {
+Deno.test("hparams: accepts an array per layer whose values are equal", () => {
   const model = smallModel().set("llama.block_count", "UINT32", 3);
   model.array("llama.attention.head_count_kv", "UINT32", [2, 2, 2]);
   model.array("llama.feed_forward_length", "INT32", [64, 64, 64]);
@@ -100,7 +100,7 @@ for (const [keys, scaling] of SCALINGS) {
   });
 }
 
-Deno.test('"hparams: the vocabulary size of a file without weights is its token count, or the key"', () => {
+Deno.test("hparams: the vocabulary size of a file without weights is its token count, or the key", () => {
   const model = smallModel();
   for (const { name } of parseGguf(model.build().bytes).tensors.values()) model.deleteTensor(name);
   assertEquals(hparams(model).vocabSize, 8);
@@ -108,7 +108,7 @@ Deno.test('"hparams: the vocabulary size of a file without weights is its token 
   assertEquals(hparams(model).vocabSize, 99);
 });
 
-Deno.test('"requireTensor: returns a tensor of the right shape and refuses others"', () => {
+Deno.test("requireTensor: returns a tensor of the right shape and refuses others", () => {
   const file = parseGguf(smallModel().build().bytes);
   assertEquals(requireTensor(file, "blk.0.attn_k.weight", [32, 16]).type, "Q8_0");
   for (const shape of [[16, 32], [32], [32, 16, 1]]) {
@@ -119,29 +119,29 @@ Deno.test('"requireTensor: returns a tensor of the right shape and refuses other
   assertEquals(missing.message, `GGUF_HPARAM tensor "output.weight": missing; must have shape 32 x 8`);
 });
 
-Deno.test('"vocabulary: returns tables of equal length"', () => {
+Deno.test("vocabulary: returns tables of equal length", () => {
   const { model, tokens, ids, scores, tokenTypes, merges } = vocabulary(smallModel());
   assertEquals([model, tokens.length, scores!.length, tokenTypes!.length], ["gpt2", 8, 8, 8]);
   assertEquals([ids.get("</s>"), merges], [7, ["t h", "th e"]]);
 });
 
-Deno.test('"vocabulary: a byte-level BPE may lack scores and token types"', () => {
+Deno.test("vocabulary: a byte-level BPE may lack scores and token types", () => {
   const model = smallModel().delete("tokenizer.ggml.scores").delete("tokenizer.ggml.token_type");
   assertEquals([vocabulary(model).scores, vocabulary(model).tokenTypes], [undefined, undefined]);
 });
 
-Deno.test('"vocabulary: a SentencePiece vocabulary may lack merges"', () => {
+Deno.test("vocabulary: a SentencePiece vocabulary may lack merges", () => {
   const model = smallModel().set("tokenizer.ggml.model", "STRING", "llama").delete("tokenizer.ggml.merges");
   assertEquals(vocabulary(model).merges, undefined);
 });
 
-Deno.test('"vocabulary: accepts several tokens without text"', () => {
+Deno.test("vocabulary: accepts several tokens without text", () => {
   const tokens = ["t", "h", "e", "th", "the", "", "", "x"];
   const { ids } = vocabulary(smallModel().array("tokenizer.ggml.tokens", "STRING", tokens));
   assertEquals([ids.get("x"), ids.has("")], [7, false]);
 });
 
-Deno.test('"vocabulary: accepts unused special tokens out of range"', () => {
+Deno.test("vocabulary: accepts unused special tokens out of range", () => {
   const model = smallModel();
   for (const name of ["padding", "seperator", "mask", "cls", "image"]) {
     model.set(`tokenizer.ggml.${name}_token_id`, "UINT32", 0xffffffff);
@@ -149,7 +149,7 @@ Deno.test('"vocabulary: accepts unused special tokens out of range"', () => {
   assertEquals(vocabulary(model).tokens.length, 8);
 });
 
-Deno.test('"vocabulary: a part of a merge may begin with a space"', () => {
+Deno.test("vocabulary: a part of a merge may begin with a space", () => {
   const model = smallModel().array("tokenizer.ggml.tokens", "STRING", [
     "t",
     " ",

@@ -44,7 +44,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 ];
 
 for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  const how = shape ? `of ${shape.join(" x ")}` : "missing";
   Deno.test(`gpt-oss: refuses the tensor ${name} ${how}`, () => {
     const error = assertThrows(
       () => buildPlan(changed(FILE, { tensor: [`blk.0.${name}`, shape] })),
@@ -54,6 +54,6 @@ for (const [name, shape] of TENSORS) {
   });
 }
 
-Deno.test('"gpt-oss: builds a plan"', () => {
+Deno.test("gpt-oss: builds a plan", () => {
   assertEquals(buildPlan(FILE).architecture, "gpt-oss");
 });

@@ -91,7 +91,7 @@ function read(changes: Changes, architecture: Name = "lfm2") {
   return readLfm2Hparams(file, readHparams(file, ALLOWED), architecture === "lfm2moe");
 }
 
-Deno.test('"lfm2: reads hyper-parameters, and counts leading dense layers only with experts"', () => {
+Deno.test("lfm2: reads hyper-parameters, and counts leading dense layers only with experts", () => {
   assertEquals(read({}), { taps: 3, window: 0, denseLayers: 3 });
   const changes = { "attention.sliding_window": 32, leading_dense_block_count: 1 };
   assertEquals(read(changes), { taps: 3, window: 32, denseLayers: 3 });
@@ -99,7 +99,7 @@ Deno.test('"lfm2: reads hyper-parameters, and counts leading dense layers only w
   assertEquals(read({ leading_dense_block_count: undefined }, "lfm2moe").denseLayers, 0);
 });
 
-Deno.test('"lfm2: a layer without KV heads is a convolution whose state is its last inputs"', () => {
+Deno.test("lfm2: a layer without KV heads is a convolution whose state is its last inputs", () => {
   for (const architecture of ["lfm2", "lfm2moe"] as const) {
     const plan = buildPlan(fileWith({}, architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
@@ -107,7 +107,7 @@ Deno.test('"lfm2: a layer without KV heads is a convolution whose state is its l
   }
 });
 
-Deno.test('"lfm2: attention may have a window"', () => {
+Deno.test("lfm2: attention may have a window", () => {
   const plan = buildPlan(fileWith({}, "lfm2", { "attention.sliding_window": 40 }));
   assertEquals(plan.ops.flatMap((op) => op.op === "attention" ? [op.window] : []), [40]);
 });
@@ -134,14 +134,14 @@ const REFUSED: readonly (readonly [Name, key: string, value: number | readonly n
 ];
 
 for (const [architecture, key, value] of REFUSED) {
-  const what = value === undefined ? "left out" : `of ${JSON.stringify(value)}`;
+  const what = value === undefined ? "missing" : `of ${JSON.stringify(value)}`;
   Deno.test(`${architecture}: refuses ${key} ${what}`, () => {
     const error = assertThrows(() => buildPlan(fileWith({}, architecture, { [key]: value })), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", `key "${architecture}.${key}"`], error.message);
   });
 }
 
-Deno.test('"lfm2: refuses a width that is not a whole number of blocks"', () => {
+Deno.test("lfm2: refuses a width that is not a whole number of blocks", () => {
   const changes = { embedding_length: 72, "attention.key_length": 16, "attention.value_length": 16 };
   const error = assertThrows(() => read(changes), GgufError);
   assertEquals(error.field, 'key "lfm2.embedding_length"');

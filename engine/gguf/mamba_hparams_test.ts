@@ -22,7 +22,7 @@ function read(changes: Record<string, number | undefined> = {}) {
   return readMambaHparams(ArchitectureKeys.of(parseGguf(builder.build().bytes).metadata));
 }
 
-Deno.test('"mamba hparams: reads the keys"', () => {
+Deno.test("mamba hparams: reads the keys", () => {
   assertEquals(read(), { heads: 16, headDim: 48, groups: 4, stateSize: 48 });
 });
 

@@ -133,7 +133,7 @@ function fileWith(
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test('"mamba models: layers without KV heads are Mamba2, except in falcon-h1, and only attention has a KV cache"', () => {
+Deno.test("mamba models: layers without KV heads are Mamba2, except in falcon-h1, and only attention has a KV cache", () => {
   for (const architecture of ["granitehybrid", "nemotron_h", "nemotron_h_moe", "falcon-h1"] as const) {
     const plan = buildPlan(fileWith(architecture));
     assertEquals(plan.kv.layers, [{ heads: 2, headDim: 16, group: 0 }]);
@@ -143,7 +143,7 @@ Deno.test('"mamba models: layers without KV heads are Mamba2, except in falcon-h
   }
 });
 
-Deno.test("\"mamba models: a single group's norm may have one dimension, as from llama.cpp's quantizer\"", () => {
+Deno.test("mamba models: a single group's norm may have one dimension, as from llama.cpp's quantizer", () => {
   const { heads, headDim, stateSize } = MAMBA;
   const channels = INNER + 2 * stateSize;
   for (const norm of [[INNER], [INNER, 1]]) {
@@ -158,7 +158,7 @@ Deno.test("\"mamba models: a single group's norm may have one dimension, as from
   }
 });
 
-Deno.test('"falcon-h1: attention and Mamba2 read the same rows, and Mamba2\'s output is normed if the file has the norm"', () => {
+Deno.test("falcon-h1: attention and Mamba2 read the same rows, and Mamba2's output is normed if the file has the norm", () => {
   const norm = { "blk.0.ssm_norm.weight": [INNER / MAMBA.groups, MAMBA.groups] };
   for (const [tensors, what] of [[{}, "columns"], [norm, "grouped_norm"]] as const) {
     const { ops, tensors: read } = buildPlan(fileWith("falcon-h1", tensors));
@@ -176,12 +176,12 @@ Deno.test('"falcon-h1: attention and Mamba2 read the same rows, and Mamba2\'s ou
   }
 });
 
-Deno.test('"mamba models: the convolution\'s bias may be missing"', () => {
+Deno.test("mamba models: the convolution's bias may be missing", () => {
   const plan = buildPlan(fileWith("nemotron_h", { "blk.0.ssm_conv1d.bias": undefined }));
   assertEquals(plan.ops.flatMap((op) => op.op === "short_conv" ? [op.bias] : []), [undefined]);
 });
 
-Deno.test('"nemotron_h: accepts the epsilon under LayerNorm\'s key"', () => {
+Deno.test("nemotron_h: accepts the epsilon under LayerNorm's key", () => {
   const epsilons = (changes: Changes) =>
     buildPlan(fileWith("nemotron_h", {}, changes)).ops.flatMap((op) =>
       op.op === "grouped_norm" ? [op.eps] : []
@@ -191,7 +191,7 @@ Deno.test('"nemotron_h: accepts the epsilon under LayerNorm\'s key"', () => {
   assertEquals(epsilons({ ...other, [RMS_EPSILON]: 0.25 }), [0.25]);
 });
 
-Deno.test('"nemotron_h_moe: experts read whole rows or the file\'s latent size, and weights are scaled"', () => {
+Deno.test("nemotron_h_moe: experts read whole rows or the file's latent size, and weights are scaled", () => {
   for (const latent of [undefined, LATENT]) {
     const plan = buildPlan(fileWith("nemotron_h_moe", {}, { moe_latent_size: latent }));
     const routes = plan.ops.flatMap((op) => op.op === "route" ? [op] : []);
@@ -207,7 +207,7 @@ Deno.test('"nemotron_h_moe: experts read whole rows or the file\'s latent size, 
   assertEquals(routes, [[false, 1]]);
 });
 
-Deno.test('"nemotron_h_moe: leaves out layers that draft"', () => {
+Deno.test("nemotron_h_moe: leaves out layers that draft", () => {
   const more = { "blk.3.attn_norm.weight": [WIDTH], "blk.3.nextn.eh_proj.weight": [2 * WIDTH, WIDTH] };
   const lists = { feed_forward_length: [0, 0, FFN, FFN], "attention.head_count_kv": [0, 2, 0, 2] };
   const changes = { block_count: 4, nextn_predict_layers: 1, ...lists };
@@ -215,7 +215,7 @@ Deno.test('"nemotron_h_moe: leaves out layers that draft"', () => {
   assertEquals(plan.ops, buildPlan(fileWith("nemotron_h_moe")).ops);
 });
 
-Deno.test('"granitehybrid: has positions unless the file says no"', () => {
+Deno.test("granitehybrid: has positions unless the file says no", () => {
   const tables = (changes: Changes) => buildPlan(fileWith("granitehybrid", {}, changes)).rope.length;
   assertEquals(tables({}), 1);
   assertEquals(tables({ "rope.scaling.finetuned": true }), 1);
@@ -223,7 +223,7 @@ Deno.test('"granitehybrid: has positions unless the file says no"', () => {
   assertEquals(buildPlan(fileWith("nemotron_h")).rope.length, 0);
 });
 
-Deno.test('"granitehybrid: applies the file\'s multipliers"', () => {
+Deno.test("granitehybrid: applies the file's multipliers", () => {
   const scales = {
     embedding_scale: 12,
     residual_scale: 0.25,
@@ -287,7 +287,7 @@ const REFUSED: readonly (readonly [Name, key: string, value: Value | undefined, 
 
 for (const [architecture, key, value, changes] of REFUSED) {
   const what = value === undefined
-    ? "left out"
+    ? "missing"
     : `of ${typeof value === "object" ? JSON.stringify(value) : value}`;
   Deno.test(`${architecture}: refuses ${key} ${what}`, () => {
     const file = fileWith(architecture, {}, { ...changes, [key]: value });

@@ -22,7 +22,7 @@ const metadata = new MetadataMap(
   new Map([["text", 99]]),
 );
 
-Deno.test('"metadata: returns values of the right type"', () => {
+Deno.test("metadata: returns values of the right type", () => {
   assertEquals(metadata.getNumber("fraction"), 0.5);
   assertEquals(metadata.getCount("count"), 7);
   assertEquals(metadata.getString("text"), "llama");
@@ -34,7 +34,7 @@ Deno.test('"metadata: returns values of the right type"', () => {
   assertEquals([metadata.has("text"), metadata.has("gone")], [true, false]);
 });
 
-Deno.test('"metadata: a missing key returns the fallback, or undefined for arrays"', () => {
+Deno.test("metadata: a missing key returns the fallback, or undefined for arrays", () => {
   assertEquals(metadata.getNumber("gone", 0.25), 0.25);
   assertEquals(metadata.getCount("gone", 0), 0);
   assertEquals(metadata.getString("gone", ""), "");
@@ -66,7 +66,7 @@ for (const [what, get] of REFUSED) {
   });
 }
 
-Deno.test('"metadata: an error names the key and the byte of its value"', () => {
+Deno.test("metadata: an error names the key and the byte of its value", () => {
   const error = assertThrows(() => metadata.getCount("text"), GgufError);
   assertEquals([error.byte, error.field, byteOf(metadata, "text")], [99, `key "text"`, 99]);
   assertEquals(

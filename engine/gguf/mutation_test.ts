@@ -90,7 +90,7 @@ function splice(bytes: Uint8Array, until: number, from: number): Uint8Array {
   return spliced;
 }
 
-Deno.test('"reader: each of 20,000 mutated headers is read, or refused with GgufError, within a second"', () => {
+Deno.test("reader: each of 20,000 mutated headers is read, or refused with GgufError, within a second", () => {
   const base = smallModel().set("general.alignment", "UINT32", 32).array("longs", "INT64", [1n, -1n])
     .array("flags", "BOOL", [true]).build();
   const header = base.cut("data");
@@ -122,7 +122,7 @@ function cuts(file: BuiltGguf): number[] {
   return [...edges].filter((length) => length >= 0 && length < file.bytes.length);
 }
 
-Deno.test('"reader: refuses a file cut at, or one byte before or after, any field boundary"', () => {
+Deno.test("reader: refuses a file cut at, or one byte before or after, any field boundary", () => {
   const file = smallModel().build();
   for (const length of cuts(file)) {
     const error = load(file.bytes.subarray(0, length));
@@ -133,7 +133,7 @@ Deno.test('"reader: refuses a file cut at, or one byte before or after, any fiel
   }
 });
 
-Deno.test('"reader: refuses a file cut at any header byte, even if it shrank after its size was read"', () => {
+Deno.test("reader: refuses a file cut at any header byte, even if it shrank after its size was read", () => {
   const file = smallModel().build();
   for (let length = 0; length < file.at("data"); length++) {
     assert(load(file.bytes.subarray(0, length)), `a file cut at ${length} was read`);

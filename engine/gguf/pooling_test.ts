@@ -11,7 +11,7 @@ function fileWith(code?: number, head?: number[]) {
   return parseGguf(builder.build().bytes);
 }
 
-Deno.test('"pooling: uses the chosen kind, else the file\'s, else the last row"', () => {
+Deno.test("pooling: uses the chosen kind, else the file's, else the last row", () => {
   const read: [code: number | undefined, chosen: PoolingKind | undefined, kind: PoolingKind][] = [
     [undefined, undefined, "last"],
     [0, undefined, "last"],
@@ -29,7 +29,7 @@ Deno.test('"pooling: uses the chosen kind, else the file\'s, else the last row"'
   assertEquals(readPooling(fileWith(4, [64, 2]), "last"), { kind: "last", labels: 0 });
 });
 
-Deno.test('"pooling: refuses an unknown kind, and ranking without a head"', () => {
+Deno.test("pooling: refuses an unknown kind, and ranking without a head", () => {
   for (
     const [file, message] of [
       [fileWith(5), "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank) (got 5)"],

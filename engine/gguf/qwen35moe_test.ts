@@ -41,7 +41,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 ];
 
 for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  const how = shape ? `of ${shape.join(" x ")}` : "missing";
   Deno.test(`qwen35moe: refuses the tensor ${name} ${how}`, () => {
     const tensor = [`blk.0.${name}`, shape] as const;
     const error = assertThrows(() => buildPlan(changed(FILE, { tensor })), GgufError);
@@ -49,14 +49,14 @@ for (const [name, shape] of TENSORS) {
   });
 }
 
-Deno.test('"qwen35moe: accepts a shared gate of one matrix row, and a missing dense width"', () => {
+Deno.test("qwen35moe: accepts a shared gate of one matrix row, and a missing dense width", () => {
   const tensor = ["blk.0.ffn_gate_inp_shexp.weight", [256, 1]] as const;
   assertEquals(printPlan(buildPlan(changed(FILE, { tensor }))), printPlan(buildPlan(FILE)));
   const key = ["feed_forward_length", undefined] as const;
   assertEquals(printPlan(buildPlan(changed(FILE, { key }))), printPlan(buildPlan(FILE)));
 });
 
-Deno.test('"qwen35moe: accepts gate and up of experts as one tensor"', () => {
+Deno.test("qwen35moe: accepts gate and up of experts as one tensor", () => {
   let file = changed(FILE, { tensor: ["blk.0.ffn_gate_exps.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ffn_up_exps.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ffn_gate_up_exps.weight", [256, 512, 12]] });
@@ -67,7 +67,7 @@ Deno.test('"qwen35moe: accepts gate and up of experts as one tensor"', () => {
   assertEquals(error.field, 'tensor "blk.0.ffn_gate_up_exps.weight"');
 });
 
-Deno.test('"qwen35moe: leaves out layers that draft, with their experts"', () => {
+Deno.test("qwen35moe: leaves out layers that draft, with their experts", () => {
   const drafting = changed(FILE, { key: ["block_count", 5] });
   const file = changed(drafting, { key: ["nextn_predict_layers", 1] });
   const extra = changed(file, { tensor: ["blk.4.ffn_up_exps.weight", [256, 256, 12]] });

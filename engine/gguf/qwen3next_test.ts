@@ -16,7 +16,7 @@ const TENSORS: readonly (readonly [name: string, shape: number[] | undefined])[]
 ];
 
 for (const [name, shape] of TENSORS) {
-  const how = shape ? `of ${shape.join(" x ")}` : "left out";
+  const how = shape ? `of ${shape.join(" x ")}` : "missing";
   Deno.test(`qwen3next: refuses the tensor ${name} ${how}`, () => {
     const tensor = [`blk.0.${name}`, shape] as const;
     const error = assertThrows(() => buildPlan(changed(FILE, { tensor })), GgufError);
@@ -24,7 +24,7 @@ for (const [name, shape] of TENSORS) {
   });
 }
 
-Deno.test('"qwen3next: refuses files of the first converters and says what to do"', () => {
+Deno.test("qwen3next: refuses files of the first converters and says what to do", () => {
   let file = changed(FILE, { tensor: ["blk.0.attn_qkv.weight", undefined] });
   file = changed(file, { tensor: ["blk.0.ssm_in.weight", [256, 1024]] });
   const error = assertThrows(() => buildPlan(file), GgufError);

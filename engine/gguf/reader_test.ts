@@ -18,7 +18,7 @@ async function withFile<T>(bytes: Uint8Array, use: (path: string) => Promise<T>)
   }
 }
 
-Deno.test('"reader: reads a valid model\'s metadata, tensors, hyper-parameters and vocabulary"', async () => {
+Deno.test("reader: reads a valid model's metadata, tensors, hyper-parameters and vocabulary", async () => {
   const built = smallModel().build();
   const file = await withFile(built.bytes, openGguf);
   assertEquals(file.version, 3);
@@ -36,7 +36,7 @@ Deno.test('"reader: reads a valid model\'s metadata, tensors, hyper-parameters a
   assertEquals([tokens.length, ids.get("é"), merges], [8, 5, ["t h", "th e"]]);
 });
 
-Deno.test('"reader: a file on disk equals the same bytes in memory"', async () => {
+Deno.test("reader: a file on disk equals the same bytes in memory", async () => {
   const { bytes } = smallModel().build();
   const file = await withFile(bytes, openGguf);
   const memory = parseGguf(bytes, bytes.length, file.path);
@@ -44,14 +44,14 @@ Deno.test('"reader: a file on disk equals the same bytes in memory"', async () =
   assertEquals([...file.tensors], [...memory.tensors]);
 });
 
-Deno.test('"reader: reads version 2 like version 3"', () => {
+Deno.test("reader: reads version 2 like version 3", () => {
   const builder = smallModel();
   builder.version = 2;
   const file = parseGguf(builder.build().bytes);
   assertEquals([file.version, file.tensors.size], [2, 11]);
 });
 
-Deno.test('"reader: returns every type of value as it was written"', () => {
+Deno.test("reader: returns every type of value as it was written", () => {
   const { metadata } = parseGguf(
     new GgufBuilder()
       .set("u8", "UINT8", 255).set("i8", "INT8", -128).set("u16", "UINT16", 65_535).set(
@@ -130,16 +130,16 @@ for (const alignment of [8, 32, 64, 4096]) {
   });
 }
 
-Deno.test('"reader: a file without tensors needs no data and no padding"', () => {
+Deno.test("reader: a file without tensors needs no data and no padding", () => {
   const built = new GgufBuilder().set("general.architecture", "STRING", "llama").build();
   assertEquals(parseGguf(built.cut("padding")).tensors.size, 0);
 });
 
-Deno.test('"reader: accepts a file without keys and tensors"', () => {
+Deno.test("reader: accepts a file without keys and tensors", () => {
   assertEquals(parseGguf(new GgufBuilder().build().cut("tensors")).metadata.entries.size, 0);
 });
 
-Deno.test('"reader: accepts an unpadded last tensor, and tensors out of order or with gaps"', () => {
+Deno.test("reader: accepts an unpadded last tensor, and tensors out of order or with gaps", () => {
   const built = new GgufBuilder().tensor("a", "F32", [3]).tensor("b", "F32", [3]).build();
   assertEquals(parseGguf(built.cut("b/data", 12)).tensors.size, 2);
   const swapped = built.u64("a/offset", 32).u64("b/offset", 0);
@@ -148,7 +148,7 @@ Deno.test('"reader: accepts an unpadded last tensor, and tensors out of order or
   assertEquals(parseGguf(apart.u64("a/offset", 128).bytes).tensors.get("a")!.offset, built.at("data") + 128);
 });
 
-Deno.test('"reader: reads headers larger than its window, with long strings and arrays"', async () => {
+Deno.test("reader: reads headers larger than its window, with long strings and arrays", async () => {
   // Characters of one to four bytes; lengths around the limit of batch decoding; 3 MB in all.
   const alphabet = ["a", "é", "漢", "🦙"];
   const strings = Array.from({ length: 60_000 }, (_, i) => alphabet[i % 4].repeat(i % 23));
@@ -162,7 +162,7 @@ Deno.test('"reader: reads headers larger than its window, with long strings and 
   assertEquals([metadata.getString("last"), tensors.size], ["漢字", 1]);
 });
 
-Deno.test('"reader: an invalid string among many is refused at its own byte"', () => {
+Deno.test("reader: an invalid string among many is refused at its own byte", () => {
   const strings = Array.from({ length: 10_000 }, (_, i) => `token ${i}`);
   const built = new GgufBuilder().array("strings", "STRING", strings).build();
   built.bytes[built.at("tensors") - 1] = 0xff;
@@ -170,7 +170,7 @@ Deno.test('"reader: an invalid string among many is refused at its own byte"', (
   assertEquals([error.code, error.byte], ["GGUF_STRING", built.at("tensors") - "token 9999".length]);
 });
 
-Deno.test('"reader: reads 250,000 tokens and 250,000 merges in seconds"', () => {
+Deno.test("reader: reads 250,000 tokens and 250,000 merges in seconds", () => {
   const tokens = Array.from({ length: 250_000 }, (_, i) => `Ġ${i.toString(36)}`);
   const merges = tokens.map((token) => `${token[0]} ${token.slice(1)}`);
   const { bytes } = new GgufBuilder().array("tokens", "STRING", tokens).array("merges", "STRING", merges)
@@ -184,7 +184,7 @@ Deno.test('"reader: reads 250,000 tokens and 250,000 merges in seconds"', () => 
   ]);
 });
 
-Deno.test('"reader: an unreadable path throws Deno\'s error, a folder a GgufError"', async () => {
+Deno.test("reader: an unreadable path throws Deno's error, a folder a GgufError", async () => {
   await assertRejects(() => openGguf("/nowhere/model.gguf"), Deno.errors.NotFound);
   const folder = await Deno.makeTempDir();
   const error = await assertRejects(() => openGguf(folder), GgufError);
@@ -192,7 +192,7 @@ Deno.test('"reader: an unreadable path throws Deno\'s error, a folder a GgufErro
   await Deno.remove(folder);
 });
 
-Deno.test('"reader: messages name code, byte, field, the limit and the value found"', () => {
+Deno.test("reader: messages name code, byte, field, the limit and the value found", () => {
   const built = smallModel().build().u64("output_norm.weight/offset", 33);
   const byte = built.at("output_norm.weight/offset");
   const error = assertThrows(() => parseGguf(built.bytes), GgufError);
@@ -201,7 +201,7 @@ Deno.test('"reader: messages name code, byte, field, the limit and the value fou
   assertEquals(error.message, text);
 });
 
-Deno.test('"reader: messages give exact lengths, and quote and shorten untrusted names"', () => {
+Deno.test("reader: messages give exact lengths, and quote and shorten untrusted names", () => {
   const built = smallModel().build().u64("tensorCount", -1);
   assert(
     assertThrows(() => parseGguf(built.bytes), GgufError).message.includes("18446744073709551615"),

@@ -3,7 +3,7 @@ import { PlanBuilder } from "./builder.ts";
 import { linear } from "./ops/matmul.ts";
 import { smallTransformer } from "./testing.ts";
 
-Deno.test('"builder: quantizes a value again after an op adds to it"', () => {
+Deno.test("builder: quantizes a value again after an op adds to it", () => {
   const b = new PlanBuilder(smallTransformer({ architecture: "llama", type: "Q8_0" }));
   const { shape: [columns, rows] } = b.file.tensors.get("blk.0.attn_output.weight")!;
   assertEquals(columns, rows);

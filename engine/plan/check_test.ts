@@ -12,7 +12,7 @@ function changed(at: number, change: Partial<PlanOp>): Plan {
   return { ...plan, ops: plan.ops.map((op, i) => i === at ? { ...op, ...change } as PlanOp : op) };
 }
 
-Deno.test('"check: names an op that reads a buffer of the wrong form or an unwritten one"', () => {
+Deno.test("check: names an op that reads a buffer of the wrong form or an unwritten one", () => {
   const quantize = plan.ops.findIndex(({ op }) => op === "quantize");
   const op = plan.ops[quantize];
   if (op.op !== "quantize") throw new Error("no quantize");
@@ -32,7 +32,7 @@ Deno.test('"check: names an op that reads a buffer of the wrong form or an unwri
   checkBuffers(plan);
 });
 
-Deno.test('"ops: codes and names match the kernels\' modules"', async () => {
+Deno.test("ops: codes and names match the kernels' modules", async () => {
   const source = await Deno.readTextFile(new URL("../../rust-kernels/src/ops/mod.rs", import.meta.url));
   const modules = [...source.matchAll(/^\s+(\d+) => (\w+)::/gm)].map((
     [, code, name],

@@ -12,7 +12,7 @@ const bytesOf = (t: PlanTensor) => byteLengthOf(t.info.type, t.rows * t.columns)
 const LAYER = 2 * 256 * 256 + 2 * 256 * 64 + 3 * 256 * 512;
 const OUTPUT = 8 * 256;
 
-Deno.test('"cost: counts each matrix once and not the embedding\'s look-up"', () => {
+Deno.test("cost: counts each matrix once and not the embedding's look-up", () => {
   const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
   assertEquals(planCost(plan, bytesOf), {
     weightBytes: 2 * byteLengthOf("Q8_0", LAYER),
@@ -25,7 +25,7 @@ Deno.test('"cost: counts each matrix once and not the embedding\'s look-up"', ()
   });
 });
 
-Deno.test('"cost: an 8-bit KV cache takes a byte per value and a 2-byte scale per block of up to 32"', () => {
+Deno.test("cost: an 8-bit KV cache takes a byte per value and a 2-byte scale per block of up to 32", () => {
   const plan = withKvType(buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" })), "q8_0");
   assertEquals(planCost(plan, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (32 + 2));
   const odd = {
@@ -35,12 +35,12 @@ Deno.test('"cost: an 8-bit KV cache takes a byte per value and a 2-byte scale pe
   assertEquals(planCost(odd, bytesOf).kvBytesPerToken, 2 * 2 * 2 * (80 + 3 * 2));
 });
 
-Deno.test('"cost: counts a tied embedding as output"', () => {
+Deno.test("cost: counts a tied embedding as output", () => {
   const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0" }));
   assertEquals(planCost(plan, bytesOf).logitsWeightBytes, byteLengthOf("Q8_0", OUTPUT));
 });
 
-Deno.test('"cost: counts products with float weights as float operations"', () => {
+Deno.test("cost: counts products with float weights as float operations", () => {
   const types = { ffn_down: "F16", token_embd: "BF16" } as const;
   const { row, logitsRow } = planCost(
     buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", types })),
@@ -50,7 +50,7 @@ Deno.test('"cost: counts products with float weights as float operations"', () =
   assertEquals(logitsRow, { int8: 0, float: 2 * OUTPUT });
 });
 
-Deno.test('"cost: a step takes the longer of its reads and its arithmetic"', () => {
+Deno.test("cost: a step takes the longer of its reads and its arithmetic", () => {
   const cost = {
     weightBytes: 8e9,
     experts: [],
@@ -69,7 +69,7 @@ Deno.test('"cost: a step takes the longer of its reads and its arithmetic"', () 
   assertAlmostEquals(floor(10, 2, 1000, 1), 10 * (0.5 + 0.2) + 2 * 0.2);
 });
 
-Deno.test('"cost: a hybrid\'s state holds convolution inputs and a square matrix per value head"', () => {
+Deno.test("cost: a hybrid's state holds convolution inputs and a square matrix per value head", () => {
   const { stateBytes, kvBytesPerToken } = planCost(
     buildPlan(smallHybrid({ architecture: "qwen35", type: "Q8_0" })),
     bytesOf,

@@ -26,7 +26,7 @@ function plan(layers: readonly Layer[], more: readonly { layer: number; window: 
 
 const repeated = (count: number, of: (i: number) => Layer) => Array.from({ length: count }, (_, i) => of(i));
 
-Deno.test('"kv groups: layers without windows form one group and waste nothing"', () => {
+Deno.test("kv groups: layers without windows form one group and waste nothing", () => {
   const { windows, layers, waste } = plan([
     { heads: 2, headDim: 64, window: 0 },
     { heads: 8, headDim: 128, window: 0 },
@@ -35,12 +35,12 @@ Deno.test('"kv groups: layers without windows form one group and waste nothing"'
   assertEquals([windows, layers.map(({ group }) => group), waste], [[0], [0, 0, 0], 0]);
 });
 
-Deno.test('"kv groups: a plan without attention has one group without layers"', () => {
+Deno.test("kv groups: a plan without attention has one group without layers", () => {
   const { windows, layers } = plan([]);
   assertEquals([windows, layers], [[0], []]);
 });
 
-Deno.test('"kv groups: makes two groups when every second layer has a window"', () => {
+Deno.test("kv groups: makes two groups when every second layer has a window", () => {
   const { windows, layers, waste } = plan(
     repeated(24, (i) => ({ heads: 8, headDim: 64, window: i % 2 === 0 ? 128 : 0 })),
   );
@@ -48,7 +48,7 @@ Deno.test('"kv groups: makes two groups when every second layer has a window"', 
   assertEquals(layers.slice(0, 3).map(({ group }) => group), [1, 0, 1]);
 });
 
-Deno.test('"kv groups: five windowed layers per full one make groups of similar sizes"', () => {
+Deno.test("kv groups: five windowed layers per full one make groups of similar sizes", () => {
   const five = (count: number) =>
     plan(repeated(count, (i) => ({ heads: 4, headDim: 256, window: i % 6 === 5 ? 0 : 512 })));
   assertEquals([five(30).windows, five(30).waste], [[0, 512, 512, 512, 512, 512], 0]);
@@ -58,7 +58,7 @@ Deno.test('"kv groups: five windowed layers per full one make groups of similar 
   }
 });
 
-Deno.test('"kv groups: 34 layers of Gemma 3\'s shape hold 32,768 tokens in a fifth of the memory without windows"', () => {
+Deno.test("kv groups: 34 layers of Gemma 3's shape hold 32,768 tokens in a fifth of the memory without windows", () => {
   const layers = repeated(34, (i) => ({ heads: 4, headDim: 256, window: i % 6 === 5 ? 0 : 1024 }));
   const bytes = (of: readonly Layer[]) => {
     const kv = plan(of);
@@ -69,7 +69,7 @@ Deno.test('"kv groups: 34 layers of Gemma 3\'s shape hold 32,768 tokens in a fif
   assertEquals(bytes(layers), (1024 + 6 * 49) * 32 * 5 * 4112);
 });
 
-Deno.test('"kv groups: waste little for mixed windows and sizes, and keep one window per group"', () => {
+Deno.test("kv groups: waste little for mixed windows and sizes, and keep one window per group", () => {
   const shapes = repeated(
     35,
     (i) =>
@@ -82,13 +82,13 @@ Deno.test('"kv groups: waste little for mixed windows and sizes, and keep one wi
   layers.forEach(({ group }, i) => assertEquals(windows[group], shapes[i].window));
 });
 
-Deno.test('"kv groups: a cache with several readers is kept for the largest window"', () => {
+Deno.test("kv groups: a cache with several readers is kept for the largest window", () => {
   const layers = repeated(3, () => ({ heads: 2, headDim: 64, window: 100 }));
   assertEquals(plan(layers, [{ layer: 1, window: 0 }]).windows, [0, 100, 100]);
   assertEquals(plan(layers, [{ layer: 1, window: 0 }, { layer: 2, window: 300 }]).windows, [0, 300, 100]);
 });
 
-Deno.test('"kv groups: layers with the largest window keep everything when all have windows"', () => {
+Deno.test("kv groups: layers with the largest window keep everything when all have windows", () => {
   assertEquals(
     plan(repeated(4, (i) => ({ heads: 2, headDim: 64, window: i % 2 === 0 ? 100 : 50 }))).windows,
     [0, 50],

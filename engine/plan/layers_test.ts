@@ -3,7 +3,7 @@ import { buildPlan } from "../architectures/registry.ts";
 import { layerKinds } from "./layers.ts";
 import { smallModel } from "./testing.ts";
 
-Deno.test('"layers: counts layers by token mixer and experts"', () => {
+Deno.test("layers: counts layers by token mixer and experts", () => {
   const kinds = (model: Parameters<typeof smallModel>[0]) =>
     layerKinds(buildPlan(smallModel(model))).map(({ kind, count }) => `${count} of ${kind}`);
   assertEquals(kinds({ architecture: "llama", type: "Q8_0" }), ["2 of attention"]);

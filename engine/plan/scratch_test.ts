@@ -70,11 +70,11 @@ function assertSound(plan: Plan): void {
   }
 }
 
-Deno.test('"scratch: live buffers never overlap, in 1000 random plans"', () => {
+Deno.test("scratch: live buffers never overlap, in 1000 random plans", () => {
   for (let seed = 0; seed < 1000; seed++) assertSound(randomPlan(randomSource(seed)));
 });
 
-Deno.test('"scratch: layers share memory"', () => {
+Deno.test("scratch: layers share memory", () => {
   const plan = buildPlan(smallTransformer({ architecture: "qwen3", type: "Q8_0", headNorms: true }));
   assertSound(plan);
   const { arenaBytes } = planScratch(plan, MAX_ROWS, MAX_LOGIT_ROWS);
@@ -83,7 +83,7 @@ Deno.test('"scratch: layers share memory"', () => {
   assertEquals(planScratch(alone, MAX_ROWS, MAX_LOGIT_ROWS).arenaBytes, arenaBytes);
 });
 
-Deno.test('"scratch: rounds quantized rows up to sixteens, and float rows up to cache lines"', () => {
+Deno.test("scratch: rounds quantized rows up to sixteens, and float rows up to cache lines", () => {
   const buffer = (form: PlanBuffer["form"], columns: number): PlanBuffer => ({
     name: "b",
     form,

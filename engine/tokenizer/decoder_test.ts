@@ -15,14 +15,14 @@ function streamed(tokenizer: Tokenizer, tokens: number[], options?: DecodeOption
 /** Token n is byte n. */
 const bytes = createTokenizer(bpeMetadata({}));
 
-Deno.test('"decoder: a stream returns a character with its last byte, and never part of one"', () => {
+Deno.test("decoder: a stream returns a character with its last byte, and never part of one", () => {
   assertEquals(streamed(bytes, [...new TextEncoder().encode("aé中👍b")]), [
     ...["a", "", "é", "", "", "中", "", "", "", "👍", "b"],
     "",
   ]);
 });
 
-Deno.test('"decoder: a stream returns every character whole, however its bytes are split"', () => {
+Deno.test("decoder: a stream returns every character whole, however its bytes are split", () => {
   const utf8 = new TextEncoder();
   // The first and last code point of every UTF-8 length, and samples between them.
   const codes = [0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xfeff, 0xfffd, 0xffff, 0x10000, 0x10ffff];
@@ -43,7 +43,7 @@ Deno.test('"decoder: a stream returns every character whole, however its bytes a
   }
 });
 
-Deno.test('"decoder: a text split into any three tokens decodes to itself"', () => {
+Deno.test("decoder: a text split into any three tokens decodes to itself", () => {
   const text = "é中👍\ufeff¿";
   const encoded = new TextEncoder().encode(text);
   const slices = new Map<string, number>();
@@ -71,7 +71,7 @@ Deno.test('"decoder: a text split into any three tokens decodes to itself"', () 
   }
 });
 
-Deno.test('"decoder: streaming any bytes equals decoding them at once"', () => {
+Deno.test("decoder: streaming any bytes equals decoding them at once", () => {
   const random = randomIntegers(4);
   // Lead and continuation bytes, overlong forms, surrogates, code points above U+10FFFF, and letters.
   const some = [
@@ -101,7 +101,7 @@ Deno.test('"decoder: streaming any bytes equals decoding them at once"', () => {
   }
 });
 
-Deno.test('"decoder: shows control tokens only on request, and unused tokens never"', () => {
+Deno.test("decoder: shows control tokens only on request, and unused tokens never", () => {
   const extra = [["<|im_end|>", CONTROL], ["<tool> é", USER_DEFINED], ["<gap>", UNUSED]] as const;
   const tokenizer = createTokenizer(bpeMetadata({ extra: [...extra] }));
   const tokens = [97, 256, 257, 258];
@@ -112,7 +112,7 @@ Deno.test('"decoder: shows control tokens only on request, and unused tokens nev
   assertEquals(tokenizer.bytes(257), new TextEncoder().encode("<tool> é"));
 });
 
-Deno.test('"decoder: returns the bytes that a token represents"', () => {
+Deno.test("decoder: returns the bytes that a token represents", () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: ["Ã ©"], extra: [["Ġ中", NORMAL]] }));
   assertEquals(tokenizer.bytes(0), Uint8Array.of(0));
   assertEquals(tokenizer.bytes(0xc3), Uint8Array.of(0xc3));
@@ -121,7 +121,7 @@ Deno.test('"decoder: returns the bytes that a token represents"', () => {
   assertEquals(tokenizer.decode([257]), " 中");
 });
 
-Deno.test('"decoder: removes the blank before the first word, unless the text is a continuation"', () => {
+Deno.test("decoder: removes the blank before the first word, unless the text is a continuation", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, "▁a": 0, "▁▁b": 0 }));
   const [blank, blankA, blanksB] = [259, 260, 261];
   for (
@@ -142,14 +142,14 @@ Deno.test('"decoder: removes the blank before the first word, unless the text is
   assertEquals(streamed(tokenizer, [blankA], { continuation: true }), [" a", ""]);
 });
 
-Deno.test('"decoder: refuses values that are not token ids"', () => {
+Deno.test("decoder: refuses values that are not token ids", () => {
   for (const token of [-1, 256, 1.5, NaN]) {
     assertThrows(() => bytes.decode([token]), RangeError, "allowed 0 to 255");
     assertThrows(() => bytes.bytes(token), RangeError);
   }
 });
 
-Deno.test('"decoder: decodes any encoded text to itself"', () => {
+Deno.test("decoder: decodes any encoded text to itself", () => {
   const random = randomIntegers(5);
   const bpe = createTokenizer(bpeMetadata({ merges: ["a b", "Ġ ab", "Ã ©"] }));
   const spm = createTokenizer(spmMetadata({ "▁": -1, a: -1, b: -1, "▁ab": -2, ab: -3, é: -1 }));

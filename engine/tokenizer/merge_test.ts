@@ -30,7 +30,7 @@ function mergeNaively(rules: Rule[], symbols: number[]): number[] {
   }
 }
 
-Deno.test('"merge: merges the pair of lowest priority first, the leftmost among equals"', () => {
+Deno.test("merge: merges the pair of lowest priority first, the leftmost among equals", () => {
   const rules: Rule[] = [[1, 2, 1, 10], [2, 3, 0, 11], [1, 1, 2, 12]];
   assertEquals(merge(rules, [1, 2, 3]), [1, 11]);
   assertEquals(merge(rules, [1, 2, 1, 2, 3]), [10, 1, 11]);
@@ -39,11 +39,11 @@ Deno.test('"merge: merges the pair of lowest priority first, the leftmost among 
   assertEquals(merge(rules, [1]), [1]);
 });
 
-Deno.test('"merge: symbols below 0 never merge"', () => {
+Deno.test("merge: symbols below 0 never merge", () => {
   assertEquals(merge([[1, 1, 0, 2]], [1, -1, 1, 1, -7]), [1, -1, 2, -7]);
 });
 
-Deno.test('"merge: equals merging one pair at a time, for random rules and symbols"', () => {
+Deno.test("merge: equals merging one pair at a time, for random rules and symbols", () => {
   const random = randomIntegers(3);
   for (let i = 0; i < 1500; i++) {
     const rules: Rule[] = [];
@@ -58,14 +58,14 @@ Deno.test('"merge: equals merging one pair at a time, for random rules and symbo
   }
 });
 
-Deno.test('"merge: a million symbols take n log n time"', () => {
+Deno.test("merge: a million symbols take n log n time", () => {
   const rules: Rule[] = Array.from({ length: 16 }, (_, i) => [i, i, i, i + 1]);
   const buffer = new Int32Array(1 << 20);
   assertEquals(mergePairs(buffer, buffer.length, tableOf(rules)), 16);
   assertEquals(buffer[0], 16);
 });
 
-Deno.test('"pair table: grows, and keeps the first of equal pairs"', () => {
+Deno.test("pair table: grows, and keeps the first of equal pairs", () => {
   const table = new PairTable(0);
   for (let i = 0; i < 1000; i++) table.add(i, i * 7, i, i + 1);
   table.add(5, 35, 1, 1);

@@ -19,7 +19,7 @@ function plamo(pieces: Record<string, number>, values: Record<string, MetadataVa
   return { tokenizer, ids: (...texts: string[]) => texts.map((text) => FIRST_PIECE + names.indexOf(text)) };
 }
 
-Deno.test('"plamo: takes the most likely split of the text"', () => {
+Deno.test("plamo: takes the most likely split of the text", () => {
   const { tokenizer, ids } = plamo({ a: -2, b: -2, ab: -3.5, abc: -5, c: -9, " a": -1, "日本": -4 });
   assertEquals(tokenizer.encode("ab"), ids("ab"));
   assertEquals(tokenizer.encode("babc a"), ids("b", "abc", " a"));
@@ -27,19 +27,19 @@ Deno.test('"plamo: takes the most likely split of the text"', () => {
   assertEquals(tokenizer.encode(""), []);
 });
 
-Deno.test('"plamo: prefers the longer first token among equally likely splits"', () => {
+Deno.test("plamo: prefers the longer first token among equally likely splits", () => {
   const { tokenizer, ids } = plamo({ x: -1, xx: -2, xxx: -3 });
   assertEquals(tokenizer.encode("xxxx"), ids("xxx", "x"));
 });
 
-Deno.test('"plamo: rounds scores to steps of 1/10,000"', () => {
+Deno.test("plamo: rounds scores to steps of 1/10,000", () => {
   const { tokenizer, ids } = plamo({ x: -1, xx: -2.00004 });
   assertEquals(tokenizer.encode("xx"), ids("xx"));
   const apart = plamo({ x: -1, xx: -2.0002 });
   assertEquals(apart.tokenizer.encode("xx"), apart.ids("x", "x"));
 });
 
-Deno.test('"plamo: encodes unknown characters as bytes, which decode to the text"', () => {
+Deno.test("plamo: encodes unknown characters as bytes, which decode to the text", () => {
   const { tokenizer, ids } = plamo({ a: -2, far: -2000 });
   const bytes = [...new TextEncoder().encode("é🙂")].map((byte) => FIRST_BYTE + byte);
   assertEquals(tokenizer.encode("aé🙂a"), [...ids("a"), ...bytes, ...ids("a")]);
@@ -47,7 +47,7 @@ Deno.test('"plamo: encodes unknown characters as bytes, which decode to the text
   assertEquals(tokenizer.encode("far").length, 3);
 });
 
-Deno.test('"plamo: plain text never becomes a control token, and BOS is added only if the file says so"', () => {
+Deno.test("plamo: plain text never becomes a control token, and BOS is added only if the file says so", () => {
   const { tokenizer } = plamo({ a: -2 });
   const op = FIRST_PIECE + 1;
   assertEquals(tokenizer.encode("<|plamo:op|>").includes(op), false);
@@ -57,7 +57,7 @@ Deno.test('"plamo: plain text never becomes a control token, and BOS is added on
   assertEquals(begins.encode("a", { addSpecial: true }), [1, FIRST_PIECE]);
 });
 
-Deno.test('"plamo: no split of a short text is more likely than the chosen one"', () => {
+Deno.test("plamo: no split of a short text is more likely than the chosen one", () => {
   const random = new Random(7);
   const word = (most: number) =>
     Array.from({ length: 1 + random.below(most) }, () => [..."ab日🙂"][random.below(4)]).join("");
@@ -83,7 +83,7 @@ Deno.test('"plamo: no split of a short text is more likely than the chosen one"'
   }
 });
 
-Deno.test('"plamo: refuses a vocabulary without scores or with a missing byte"', () => {
+Deno.test("plamo: refuses a vocabulary without scores or with a missing byte", () => {
   const error = assertThrows(() => plamo({ a: -2 }, { "ggml.scores": new Float32Array(2) }), GgufError);
   assertEquals(error.code, "GGUF_VOCAB");
   const metadata = spmMetadata({ a: -2 }, [], { "ggml.model": "plamo2" });

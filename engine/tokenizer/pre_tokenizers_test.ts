@@ -97,13 +97,13 @@ for (const [name, expected] of CASES) {
   });
 }
 
-Deno.test('"pre-tokenizer: refuses an unknown name and lists the known ones"', () => {
+Deno.test("pre-tokenizer: refuses an unknown name and lists the known ones", () => {
   const error = assertThrows(() => preTokenizer("qwen-9"), GgufError);
   assertEquals(error.code, "GGUF_VOCAB");
   assert(error.message.includes('"qwen-9"') && error.message.includes("deepseek-r1-qwen"), error.message);
 });
 
-Deno.test('"pre-tokenizer: keeps every character, and returns no empty piece"', () => {
+Deno.test("pre-tokenizer: keeps every character, and returns no empty piece", () => {
   const random = randomIntegers(1);
   const alphabet = [
     "a",
@@ -137,7 +137,7 @@ Deno.test('"pre-tokenizer: keeps every character, and returns no empty piece"', 
   }
 });
 
-Deno.test('"pre-tokenizer: splits long runs in linear time and without recursion"', () => {
+Deno.test("pre-tokenizer: splits long runs in linear time and without recursion", () => {
   // A quadratic path in any pre-tokenizer would take minutes here.
   const runs = [
     "a",

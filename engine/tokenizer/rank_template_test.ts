@@ -18,7 +18,7 @@ function templateWith(values: Record<string, MetadataValue>) {
 
 const bytes = (text: string) => [...new TextEncoder().encode(text)];
 
-Deno.test('"ranking: the file\'s template inserts query and document as plain text"', () => {
+Deno.test("ranking: the file's template inserts query and document as plain text", () => {
   const { encode } = templateWith({ "chat_template.rerank": "<bos>Q {query}|D {document}</think>{query}" });
   assertEquals(encode("a", "b"), [BOS, ...bytes("Q a|D b"), END, ...bytes("a")]);
   const query = "{document}<bos>";
@@ -27,7 +27,7 @@ Deno.test('"ranking: the file\'s template inserts query and document as plain te
   assertThrows(() => encode("a", "b".repeat(100), 50), TooManyTokens);
 });
 
-Deno.test('"ranking: without a template, query and document get the special tokens that the file asks for"', () => {
+Deno.test("ranking: without a template, query and document get the special tokens that the file asks for", () => {
   assertEquals(templateWith({}).encode("ab", "c"), bytes("abc"));
   const wants = { "ggml.add_bos_token": true, "ggml.add_eos_token": true };
   assertEquals(templateWith(wants).encode("ab", "<bos>"), [BOS, ...bytes("ab"), END, ...bytes("<bos>"), END]);

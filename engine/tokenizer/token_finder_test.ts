@@ -7,7 +7,7 @@ function split(tokens: string[], text: string): (string | number)[] {
   return finder.split(text).map(({ start, end, token }) => token ?? text.slice(start, end));
 }
 
-Deno.test('"token finder: finds tokens and the text between them"', () => {
+Deno.test("token finder: finds tokens and the text between them", () => {
   assertEquals(split(["<a>", "<b>"], "x<a><b> y<a"), ["x", 0, 1, " y<a"]);
   assertEquals(split(["<a>"], "<a>"), [0]);
   assertEquals(split(["<a>"], ""), []);
@@ -16,7 +16,7 @@ Deno.test('"token finder: finds tokens and the text between them"', () => {
   assertEquals(split(["中", "👍"], "a中👍👎"), ["a", 0, 1, "👎"]);
 });
 
-Deno.test('"token finder: the longest of overlapping tokens wins, even if a shorter one begins first"', () => {
+Deno.test("token finder: the longest of overlapping tokens wins, even if a shorter one begins first", () => {
   assertEquals(split(["ab", "bcd"], "abcd"), ["a", 1]);
   assertEquals(split(["a", "aa", "aaa"], "aaaaa"), [2, 1]);
   assertEquals(split(["ab", "ba"], "aba"), [0, "a"]); // lower id among equals
@@ -38,7 +38,7 @@ function oneByOne(tokens: string[], text: string): (string | number)[] {
   return fragments;
 }
 
-Deno.test('"token finder: equals a search token by token, for random tokens and texts"', () => {
+Deno.test("token finder: equals a search token by token, for random tokens and texts", () => {
   const random = randomIntegers(2);
   const word = (length: number) => Array.from({ length }, () => "ab中"[random(3)]).join("");
   for (let i = 0; i < 2000; i++) {
@@ -48,13 +48,13 @@ Deno.test('"token finder: equals a search token by token, for random tokens and 
   }
 });
 
-Deno.test('"token finder: long runs of overlapping tokens take linear time"', () => {
+Deno.test("token finder: long runs of overlapping tokens take linear time", () => {
   const spaces = Array.from({ length: 30 }, (_, i) => " ".repeat(i + 2));
   const finder = new TokenFinder(new Map(spaces.entries()));
   assertEquals(finder.split(" ".repeat(310_003)).length, 10_001);
 });
 
-Deno.test('"token finder: finds every start of a token, overlapping or not"', () => {
+Deno.test("token finder: finds every start of a token, overlapping or not", () => {
   const finder = new TokenFinder(new Map([[0, "aba"], [1, "b"]]));
   assertEquals(finder.starts("ababa b"), [0, 1, 2, 3, 6]);
   assertEquals(finder.split("aba").length, 1);

@@ -14,7 +14,7 @@ function bytesOf(text: string): number[] {
   return [...new TextEncoder().encode(text)];
 }
 
-Deno.test('"tokenizer: byte-level BPE merges by rank and keeps the rest as bytes"', () => {
+Deno.test("tokenizer: byte-level BPE merges by rank and keeps the rest as bytes", () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: MERGES }));
   assertEquals(tokenizer.encode("hello hello"), [HELLO, BLANK_HELLO]);
   assertEquals(tokenizer.encode("hehe llé!"), [HE, HE, 32, LL, E_ACUTE, 33]);
@@ -23,12 +23,12 @@ Deno.test('"tokenizer: byte-level BPE merges by rank and keeps the rest as bytes
   assertEquals(tokenizer.vocabSize, 262);
 });
 
-Deno.test('"tokenizer: the first of duplicate merges counts"', () => {
+Deno.test("tokenizer: the first of duplicate merges counts", () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: ["a b", "b c", "a b"] }));
   assertEquals(tokenizer.encode("abc"), [256, 99]);
 });
 
-Deno.test('"tokenizer: takes a whole piece as a token if the pre-tokenizer says so"', () => {
+Deno.test("tokenizer: takes a whole piece as a token if the pre-tokenizer says so", () => {
   const merges = ["a b", "c d"];
   const extra = [["abcd", NORMAL], ["xyz", CONTROL]] as const;
   const ids = (pre: string, text: string) =>
@@ -38,7 +38,7 @@ Deno.test('"tokenizer: takes a whole piece as a token if the pre-tokenizer says 
   assertEquals(ids("llama-bpe", "xyz"), bytesOf("xyz"), "a control token came out of plain text");
 });
 
-Deno.test('"tokenizer: drops bytes that the vocabulary lacks"', () => {
+Deno.test("tokenizer: drops bytes that the vocabulary lacks", () => {
   const metadata = tokenizerMetadata({
     "ggml.model": "gpt2",
     "ggml.tokens": ["a", "b", "ab"],
@@ -47,12 +47,12 @@ Deno.test('"tokenizer: drops bytes that the vocabulary lacks"', () => {
   assertEquals(createTokenizer(metadata).encode("abxab"), [2, 2]);
 });
 
-Deno.test('"tokenizer: encodes lone surrogates as U+FFFD"', () => {
+Deno.test("tokenizer: encodes lone surrogates as U+FFFD", () => {
   const tokenizer = createTokenizer(bpeMetadata({}));
   assertEquals(tokenizer.encode("a\ud800b"), [97, 0xef, 0xbf, 0xbd, 98]);
 });
 
-Deno.test('"tokenizer: SentencePiece BPE merges by score, the leftmost among equals"', () => {
+Deno.test("tokenizer: SentencePiece BPE merges by score, the leftmost among equals", () => {
   const tokenizer = createTokenizer(
     spmMetadata({ "▁": -1, a: -1, b: -1, ab: -2, ba: -3, "▁a": -2, aba: -9 }),
   );
@@ -63,18 +63,18 @@ Deno.test('"tokenizer: SentencePiece BPE merges by score, the leftmost among equ
   assertEquals(tokenizer.encode("b aa"), [blank, b, blankA, a]);
 });
 
-Deno.test('"tokenizer: encodes unknown characters as bytes"', () => {
+Deno.test("tokenizer: encodes unknown characters as bytes", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0 }));
   assertEquals(tokenizer.encode("é中"), [259, ...bytesOf("é中").map((byte) => byte + 3)]);
   assertEquals(tokenizer.decode(tokenizer.encode("é中")), "é中");
 });
 
-Deno.test('"tokenizer: accepts pieces of characters that are not tokens themselves"', () => {
+Deno.test("tokenizer: accepts pieces of characters that are not tokens themselves", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, xy: -1, xyz: -2 }));
   assertEquals(tokenizer.encode("xyzxyx"), [259, 261, 260, 0x78 + 3]);
 });
 
-Deno.test('"tokenizer: uses the unknown token for each byte without byte tokens"', () => {
+Deno.test("tokenizer: uses the unknown token for each byte without byte tokens", () => {
   const metadata = tokenizerMetadata({
     "ggml.model": "llama",
     "ggml.tokens": ["<unk>", "▁", "a"],
@@ -84,12 +84,12 @@ Deno.test('"tokenizer: uses the unknown token for each byte without byte tokens"
   assertEquals(createTokenizer(metadata).encode("aé"), [1, 2, 0, 0]);
 });
 
-Deno.test('"tokenizer: finds pieces that span words"', () => {
+Deno.test("tokenizer: finds pieces that span words", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, a: 0, "a▁": -1, "a▁a": -2 }));
   assertEquals(tokenizer.encode("a a a"), [259, 261, 262]);
 });
 
-Deno.test('"tokenizer: adds a blank before the text and after special tokens, unless the file says no"', () => {
+Deno.test("tokenizer: adds a blank before the text and after special tokens, unless the file says no", () => {
   const pieces = { "▁": -1, a: -1 };
   const [blank, a] = [259, 260];
   const added = createTokenizer(spmMetadata(pieces));
@@ -100,7 +100,7 @@ Deno.test('"tokenizer: adds a blank before the text and after special tokens, un
   assertEquals(bare.decode(bare.encode(" a")), " a");
 });
 
-Deno.test('"tokenizer: adds BOS and EOS as the file says, or by the kind of vocabulary"', () => {
+Deno.test("tokenizer: adds BOS and EOS as the file says, or by the kind of vocabulary", () => {
   const special: Record<string, MetadataValue> = { "ggml.bos_token_id": 1, "ggml.eos_token_id": 2 };
   const bpe = (values: Record<string, MetadataValue>) =>
     createTokenizer(bpeMetadata({ values: { ...special, ...values } })).encode("a", { addSpecial: true });
@@ -114,7 +114,7 @@ Deno.test('"tokenizer: adds BOS and EOS as the file says, or by the kind of voca
   assertEquals(spm({ "ggml.add_bos_token": false, "ggml.add_eos_token": true }), [2]);
 });
 
-Deno.test('"tokenizer: recognises control tokens on request, and user-defined tokens always"', () => {
+Deno.test("tokenizer: recognises control tokens on request, and user-defined tokens always", () => {
   const extra = [["<|im_end|>", CONTROL], ["<tool>", USER_DEFINED], ["<unused>", UNUSED]] as const;
   const tokenizer = createTokenizer(bpeMetadata({ extra: [...extra] }));
   const text = "a<|im_end|><tool><unused>";
@@ -123,7 +123,7 @@ Deno.test('"tokenizer: recognises control tokens on request, and user-defined to
   assert(tokenizer.isControl(256) && !tokenizer.isControl(257) && !tokenizer.isControl(97));
 });
 
-Deno.test('"tokenizer: a generation ends at EOS, at tokens that keys name, and at known texts"', () => {
+Deno.test("tokenizer: a generation ends at EOS, at tokens that keys name, and at known texts", () => {
   const ends = (texts: string[], values: Record<string, MetadataValue> = {}) => {
     const extra = texts.map((text) => [text, CONTROL] as const);
     return [...createTokenizer(bpeMetadata({ extra, values })).endTokens].sort((a, b) => a - b);
@@ -140,7 +140,7 @@ Deno.test('"tokenizer: a generation ends at EOS, at tokens that keys name, and a
   assertEquals(ends(["</s>", "<|tool_response>"]), [257]);
 });
 
-Deno.test('"tokenizer: finds infill tokens by either key or by their texts"', () => {
+Deno.test("tokenizer: finds infill tokens by either key or by their texts", () => {
   const infill = (texts: string[], values: Record<string, MetadataValue> = {}) => {
     const extra = texts.map((text) => [text, NORMAL] as const);
     return createTokenizer(bpeMetadata({ extra, values })).infill;
@@ -156,13 +156,13 @@ Deno.test('"tokenizer: finds infill tokens by either key or by their texts"', ()
   assertEquals([infill([]), infill(texts.slice(1))], [undefined, undefined]);
 });
 
-Deno.test('"tokenizer: tokens that end a generation are control tokens, whatever their type"', () => {
+Deno.test("tokenizer: tokens that end a generation are control tokens, whatever their type", () => {
   const tokenizer = createTokenizer(bpeMetadata({ extra: [["<|eot_id|>", NORMAL]] }));
   assert(tokenizer.isControl(256));
   assertEquals(tokenizer.decode([97, 256]), "a");
 });
 
-Deno.test('"tokenizer: encodes a million equal characters fast in BPE and SentencePiece"', () => {
+Deno.test("tokenizer: encodes a million equal characters fast in BPE and SentencePiece", () => {
   // A quadratic path would take hours here.
   const merges = ["a a", "aa aa", "aaaa aaaa"];
   const bpe = createTokenizer(bpeMetadata({ merges }));
@@ -173,14 +173,14 @@ Deno.test('"tokenizer: encodes a million equal characters fast in BPE and Senten
   assertEquals(spm.encode(" ".repeat(999_999)).length, 250_000);
 });
 
-Deno.test('"tokenizer: a cached piece has the same tokens"', () => {
+Deno.test("tokenizer: a cached piece has the same tokens", () => {
   const tokenizer = createTokenizer(bpeMetadata({ merges: MERGES }));
   const texts = Array.from({ length: 70_000 }, (_, i) => `w${i % 40_000}x`);
   for (const text of texts) assertEquals(tokenizer.encode(text).length, text.length);
   assertEquals(tokenizer.encode("hello"), tokenizer.encode("hello"));
 });
 
-Deno.test('"tokenizer: refuses a text with too many tokens, if possible before splitting it"', () => {
+Deno.test("tokenizer: refuses a text with too many tokens, if possible before splitting it", () => {
   const tokenizers = [
     createTokenizer(bpeMetadata({ merges: MERGES })),
     createTokenizer(spmMetadata({ "▁": 0, a: 0, b: 0, "a▁": -1 })),
@@ -235,7 +235,7 @@ for (const [what, values, words] of REFUSED) {
   });
 }
 
-Deno.test('"tokenizer: refuses vocabularies that need too much time or memory"', () => {
+Deno.test("tokenizer: refuses vocabularies that need too much time or memory", () => {
   const long = Array.from({ length: 2100 }, (_, i) => String(i).padEnd(2040, "x"));
   const controls = bpeMetadata({ extra: long.map((text) => [text, CONTROL] as const) });
   assertThrows(() => createTokenizer(controls), GgufError, "at most 4194304");
@@ -243,7 +243,7 @@ Deno.test('"tokenizer: refuses vocabularies that need too much time or memory"',
   assertThrows(() => createTokenizer(pieces), GgufError, "at most 268435456");
 });
 
-Deno.test('"tokenizer: refuses missing merges and tokens"', () => {
+Deno.test("tokenizer: refuses missing merges and tokens", () => {
   const missing = (values: Record<string, MetadataValue>) =>
     assertThrows(() => createTokenizer(tokenizerMetadata(values)), GgufError).message;
   assert(missing({}).includes("tokenizer.ggml.model"));

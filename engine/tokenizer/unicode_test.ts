@@ -15,7 +15,7 @@ import {
   SYMBOL,
 } from "./unicode.ts";
 
-Deno.test('"unicode: classes are those of Unicode 15.1, whatever the runtime\'s version"', () => {
+Deno.test("unicode: classes are those of Unicode 15.1, whatever the runtime's version", () => {
   const counts = { LETTER: 0, NUMBER: 0, MARK: 0, PUNCTUATION: 0, SYMBOL: 0, SPACE: 0, CONTROL: 0 };
   for (let code = 0; code < 0x110000; code++) {
     if (code >= 0xd800 && code < 0xe000) continue;
@@ -39,7 +39,7 @@ Deno.test('"unicode: classes are those of Unicode 15.1, whatever the runtime\'s 
   });
 });
 
-Deno.test('"unicode: returns the class of a character"', () => {
+Deno.test("unicode: returns the class of a character", () => {
   for (
     const [text, flags] of [
       ["a", LETTER],
@@ -63,7 +63,7 @@ Deno.test('"unicode: returns the class of a character"', () => {
   ) assertEquals(classAt(text, 0, text.length), flags, JSON.stringify(text));
 });
 
-Deno.test('"unicode: a run ends at the first other character, or at the end"', () => {
+Deno.test("unicode: a run ends at the first other character, or at the end", () => {
   assertEquals(runOf(LETTER, "a𐐀b1c", 0, 6), 4);
   assertEquals(runOf(LETTER, "a𐐀b1c", 0, 3), 3);
   assertEquals(runOf(NUMBER, "abc", 0, 3), 0);
@@ -71,7 +71,7 @@ Deno.test('"unicode: a run ends at the first other character, or at the end"', (
   assertEquals(classAt("a", 1, 1), 0);
 });
 
-Deno.test('"unicode: lower case and accent removal follow Unicode 15.1\'s simple mappings"', () => {
+Deno.test("unicode: lower case and accent removal follow Unicode 15.1's simple mappings", () => {
   const mapped = (map: (code: number) => number, text: string) =>
     String.fromCodePoint(...[...text].map((character) => map(character.codePointAt(0)!)));
   assertEquals(mapped(lowerOf, "AÉΣИ𐐀İßǅ1中"), "aéσи𐐨ißǆ1中");

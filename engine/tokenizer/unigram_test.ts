@@ -11,26 +11,26 @@ const ids = (...pieces: (keyof typeof PIECES)[]) => pieces.map((piece) => 3 + na
 const t5 = (values: Record<string, MetadataValue> = {}) =>
   createTokenizer(unigramMetadata(PIECES, { "ggml.add_space_prefix": true, ...values }));
 
-Deno.test('"unigram: takes the most likely split of the text"', () => {
+Deno.test("unigram: takes the most likely split of the text", () => {
   assertEquals(t5().encode("ab"), ids("▁a", "b"));
   assertEquals(t5().encode("aab"), ids("▁a", "ab"));
   assertEquals(t5().encode("babc"), ids("▁", "b", "abc"));
   assertEquals(t5().encode(""), []);
 });
 
-Deno.test('"unigram: prefers the longer last token among equally likely splits"', () => {
+Deno.test("unigram: prefers the longer last token among equally likely splits", () => {
   const tokenizer = createTokenizer(unigramMetadata({ x: -1, xx: -2, xxx: -3 }));
   assertEquals(tokenizer.encode("xxx"), [5]);
   assertEquals(tokenizer.encode("xxxx"), [3, 5]);
 });
 
-Deno.test('"unigram: adjacent unknown characters become one unknown token"', () => {
+Deno.test("unigram: adjacent unknown characters become one unknown token", () => {
   assertEquals(t5().encode("a中👍b"), [...ids("▁a"), UNK, ...ids("b")]);
   assertEquals(t5().encode("中".repeat(10_000), { atMost: 2 }), [...ids("▁"), UNK]);
   assertEquals(t5().encode("a 中 中"), [...ids("▁a", "▁"), UNK, ...ids("▁"), UNK]);
 });
 
-Deno.test('"unigram: keeps or merges blanks, and adds the first, as the file says"', () => {
+Deno.test("unigram: keeps or merges blanks, and adds the first, as the file says", () => {
   assertEquals(t5().encode(" a  b "), ids("▁", "▁a", "▁", "▁", "b", "▁"));
   assertEquals(t5({ "ggml.add_space_prefix": false }).encode("a b"), ids("a", "▁", "b"));
   const merging = t5({ "ggml.remove_extra_whitespaces": true });
@@ -38,13 +38,13 @@ Deno.test('"unigram: keeps or merges blanks, and adds the first, as the file say
   assertEquals(merging.encode("   "), []);
 });
 
-Deno.test('"unigram: adds EOS after a whole text, and BOS before it if the file says so"', () => {
+Deno.test("unigram: adds EOS after a whole text, and BOS before it if the file says so", () => {
   assertEquals(t5().encode("a", { addSpecial: true }), [...ids("▁a"), 1]);
   const both = { "ggml.add_bos_token": true, "ggml.bos_token_id": 0, "ggml.add_eos_token": false };
   assertEquals(t5(both).encode("a", { addSpecial: true }), [0, ...ids("▁a")]);
 });
 
-Deno.test('"unigram: finds user-defined tokens first, and may use unused ones"', () => {
+Deno.test("unigram: finds user-defined tokens first, and may use unused ones", () => {
   const types = Int32Array.from([3, 3, 2, 1, 4, 5]);
   const tokenizer = createTokenizer(
     unigramMetadata({ "▁": -1, "<x>": -50, b: -1 }, { "ggml.token_type": types }),
@@ -52,7 +52,7 @@ Deno.test('"unigram: finds user-defined tokens first, and may use unused ones"',
   assertEquals(tokenizer.encode("b<x>b"), [5, 4, 5]);
 });
 
-Deno.test('"unigram: the character map replaces the longest known text"', () => {
+Deno.test("unigram: the character map replaces the longest known text", () => {
   const map = characterMap({ A: "a", AB: "b", "ｃ": "c", "\u3000": " ", "\t": "", "１": "1" });
   const tokenizer = t5({ "ggml.precompiled_charsmap": map });
   assertEquals(tokenizer.encode("aA"), t5().encode("aa"));
@@ -61,7 +61,7 @@ Deno.test('"unigram: the character map replaces the longest known text"', () => 
   assertEquals(tokenizer.encode("１"), [...ids("▁"), UNK]);
 });
 
-Deno.test('"unigram: decodes tokens to the original text"', () => {
+Deno.test("unigram: decodes tokens to the original text", () => {
   const tokens = t5().encode("ab a");
   assertEquals(t5().decode(tokens), "ab a");
   const stream = t5().streamDecoder();
@@ -74,7 +74,7 @@ function broken(array: number[], replacements: number[]): Uint8Array {
   return Uint8Array.of(...new Uint8Array(words.buffer), ...replacements);
 }
 
-Deno.test('"unigram: refuses a broken character map, or ignores its bad entries"', () => {
+Deno.test("unigram: refuses a broken character map, or ignores its bad entries", () => {
   const refused = [
     Uint8Array.of(1, 2, 3),
     Uint8Array.of(8, 0, 0, 0, 1),
@@ -96,7 +96,7 @@ Deno.test('"unigram: refuses a broken character map, or ignores its bad entries"
   assertThrows(() => t5({ "ggml.precompiled_charsmap": ["a"] }), GgufError, "precompiled_charsmap");
 });
 
-Deno.test('"unigram: a long text takes linear time"', () => {
+Deno.test("unigram: a long text takes linear time", () => {
   const merged = t5({ "ggml.remove_extra_whitespaces": true });
   for (const run of ["ab", " ", "中", "abc "]) merged.encode(run.repeat(200_000));
 });

@@ -11,19 +11,19 @@ const PIECES = ["▁play", "▁pla", "ing", "▁e", "▁é", "▁+", "▁中", "
 const id = (piece: string) => 5 + PIECES.indexOf(piece);
 const bert = (values?: Record<string, MetadataValue>) => createTokenizer(wordPieceMetadata(PIECES, values));
 
-Deno.test('"wordpiece: takes the longest token at each position of a word"', () => {
+Deno.test("wordpiece: takes the longest token at each position of a word", () => {
   const tokenizer = bert();
   assertEquals(tokenizer.encode("playing unaffable"), ["▁play", "ing", "▁un", "aff", "able"].map(id));
   assertEquals(tokenizer.encode("  a\tab\n"), ["▁a", "▁a", "b"].map(id));
   assertEquals(tokenizer.encode(""), []);
 });
 
-Deno.test('"wordpiece: a word that tokens do not cover becomes one unknown token"', () => {
+Deno.test("wordpiece: a word that tokens do not cover becomes one unknown token", () => {
   assertEquals(bert().encode("playingx a zzz"), [UNK, id("▁a"), UNK]);
   assertEquals(bert().encode("x".repeat(100_000)), [UNK]);
 });
 
-Deno.test('"wordpiece: lowercases and removes accents, unless the file says otherwise"', () => {
+Deno.test("wordpiece: lowercases and removes accents, unless the file says otherwise", () => {
   assertEquals(bert().encode("PLAYING É e\u0301"), ["▁play", "ing", "▁e", "▁e"].map(id));
   assertEquals(bert().encode("İ"), [id("▁i")]);
   const cased = bert({ "ggml.normalizer.lowercase": false });
@@ -34,16 +34,16 @@ Deno.test('"wordpiece: lowercases and removes accents, unless the file says othe
   assertEquals(marks.encode("é E"), [id("▁e"), UNK]);
 });
 
-Deno.test('"wordpiece: punctuation, ASCII symbols and ideographs are separate words; other symbols are not"', () => {
+Deno.test("wordpiece: punctuation, ASCII symbols and ideographs are separate words; other symbols are not", () => {
   assertEquals(bert().encode("a+a中a"), ["▁a", "▁+", "▁a", "▁中", "▁a"].map(id));
   assertEquals(bert().encode("a€"), [UNK]);
 });
 
-Deno.test('"wordpiece: drops control characters and U+FFFD"', () => {
+Deno.test("wordpiece: drops control characters and U+FFFD", () => {
   assertEquals(bert().encode("pl\0ay\u200bi\ufffdng \u{e000}"), ["▁play", "ing"].map(id));
 });
 
-Deno.test('"wordpiece: puts CLS and SEP around a whole text, and finds control tokens on request only"', () => {
+Deno.test("wordpiece: puts CLS and SEP around a whole text, and finds control tokens on request only", () => {
   const tokenizer = bert();
   assertEquals(tokenizer.encode("a", { addSpecial: true }), [CLS, id("▁a"), SEP]);
   assertEquals(tokenizer.encode("", { addSpecial: true }), [CLS, SEP]);
@@ -54,7 +54,7 @@ Deno.test('"wordpiece: puts CLS and SEP around a whole text, and finds control t
   assertEquals(tokenizer.encode("x".repeat(100), { atMost: 1 }), [UNK]);
 });
 
-Deno.test('"wordpiece: a pair is CLS, first text, SEP, second text, SEP, whatever the file says about SEP"', () => {
+Deno.test("wordpiece: a pair is CLS, first text, SEP, second text, SEP, whatever the file says about SEP", () => {
   const given: Record<string, boolean>[] = [{}, { "ggml.add_sep_token": true }, {
     "ggml.add_sep_token": false,
   }];
@@ -65,7 +65,7 @@ Deno.test('"wordpiece: a pair is CLS, first text, SEP, second text, SEP, whateve
   }
 });
 
-Deno.test('"wordpiece: decodes to words with blanks between them"', () => {
+Deno.test("wordpiece: decodes to words with blanks between them", () => {
   const tokenizer = bert();
   const tokens = tokenizer.encode("playing a", { addSpecial: true });
   assertEquals(tokenizer.decode(tokens.slice(1, -1)), "playing a");
@@ -78,7 +78,7 @@ Deno.test('"wordpiece: decodes to words with blanks between them"', () => {
   ]);
 });
 
-Deno.test('"wordpiece: defaults to BERT\'s ids of CLS and SEP, and refuses a vocabulary without them"', () => {
+Deno.test("wordpiece: defaults to BERT's ids of CLS and SEP, and refuses a vocabulary without them", () => {
   const tokens = Array.from({ length: 104 }, (_, i) => `▁w${i}`);
   const usual = createTokenizer(tokenizerMetadata({ "ggml.model": "bert", "ggml.tokens": tokens }));
   assertEquals(usual.encode("w7 x", { addSpecial: true }), [101, 7, 100, 102]);
@@ -88,7 +88,7 @@ Deno.test('"wordpiece: defaults to BERT\'s ids of CLS and SEP, and refuses a voc
   }
 });
 
-Deno.test('"wordpiece: refuses a vocabulary that needs too much memory"', () => {
+Deno.test("wordpiece: refuses a vocabulary that needs too much memory", () => {
   const long = Array.from({ length: 4200 }, (_, i) => String(i).padEnd(2040, "x"));
   assertThrows(() => createTokenizer(wordPieceMetadata(long)), GgufError, "at most 8388608");
 });

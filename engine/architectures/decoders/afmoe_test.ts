@@ -19,7 +19,7 @@ function seen(file: GgufFile): number[][] {
   return windows.map((window, i) => [window, rotated[i]]);
 }
 
-Deno.test('"afmoe: every fourth layer has no window and no positions, unless the file sets the pattern"', () => {
+Deno.test("afmoe: every fourth layer has no window and no positions, unless the file sets the pattern", () => {
   const [near, full] = [[40, 64], [0, 0]];
   assertEquals(seen(FILE), [near, near, near, full, near]);
   const third = changed(FILE, { key: ["attention.sliding_window_pattern", 3] });
@@ -28,7 +28,7 @@ Deno.test('"afmoe: every fourth layer has no window and no positions, unless the
   assertEquals(seen(all), [[0, 64], [0, 64], [0, 64], full, [0, 64]]);
 });
 
-Deno.test('"afmoe: norms heads before attention, and gates and norms the attention output"', () => {
+Deno.test("afmoe: norms heads before attention, and gates and norms the attention output", () => {
   const { ops, tensors } = buildPlan(FILE);
   const kinds = ops.map(({ op }) => op);
   const first = kinds.indexOf("attention");
@@ -40,12 +40,12 @@ Deno.test('"afmoe: norms heads before attention, and gates and norms the attenti
   assertEquals(kinds.filter((op) => op === "post_norm").length, 10);
 });
 
-Deno.test('"afmoe: scales the embedding by the square root of its width"', () => {
+Deno.test("afmoe: scales the embedding by the square root of its width", () => {
   const [scale] = buildPlan(FILE).ops.flatMap((op) => op.op === "embed" ? [op.scale] : []);
   assertAlmostEquals(scale, Math.sqrt(WIDTH));
 });
 
-Deno.test('"afmoe: layers after the dense ones have experts, weighed by the file\'s keys"', () => {
+Deno.test("afmoe: layers after the dense ones have experts, weighed by the file's keys", () => {
   const routes = (file: GgufFile) => buildPlan(file).ops.flatMap((op) => op.op === "route" ? [op] : []);
   const weighed = (file: GgufFile) =>
     routes(file).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]);
@@ -57,7 +57,7 @@ Deno.test('"afmoe: layers after the dense ones have experts, weighed by the file
   assertEquals(weighed(plain), Array(3).fill([true, false, 1]));
 });
 
-Deno.test('"afmoe: runs only the chosen experts when the file has no shared experts"', () => {
+Deno.test("afmoe: runs only the chosen experts when the file has no shared experts", () => {
   const tensors = new Map([...FILE.tensors].filter(([name]) => !name.includes("_shexp")));
   const alone = changed({ ...FILE, tensors }, { key: ["expert_shared_count", 0] });
   assertEquals(buildPlan(alone).ops.filter((op) => op.op === "glu").length, 2);

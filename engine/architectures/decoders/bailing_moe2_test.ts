@@ -14,7 +14,7 @@ import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 const MODEL = { architecture: "bailingmoe2", types: ["F32"], seed: 1, layers: 2 } as const;
 const FILE = parseGguf(synthesize(MODEL));
 
-Deno.test('"bailingmoe2: routes with sigmoids, groups and a bias"', () => {
+Deno.test("bailingmoe2: routes with sigmoids, groups and a bias", () => {
   const plan = buildPlan(FILE);
   const routes = plan.ops.filter((op) => op.op === "route");
   assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[true, true, 2.5]]);
@@ -22,14 +22,14 @@ Deno.test('"bailingmoe2: routes with sigmoids, groups and a bias"', () => {
   assertEquals(routes.map(({ bias }) => plan.tensors[bias!].info.name), ["blk.1.exp_probs_b.bias"]);
 });
 
-Deno.test('"bailingmoe2: leaves out layers that draft"', () => {
+Deno.test("bailingmoe2: leaves out layers that draft", () => {
   const drafting = parseGguf(synthesize({ ...MODEL, drafts: 1 }));
   const plan = buildPlan(drafting);
   assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
   assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
 });
 
-Deno.test('"bailingmoe2: treats a single group as no groups, and refuses more chosen experts than the used groups hold"', () => {
+Deno.test("bailingmoe2: treats a single group as no groups, and refuses more chosen experts than the used groups hold", () => {
   const routes = (file: GgufFile) =>
     buildPlan(file).ops.flatMap((op) => op.op === "route" ? [[op.groups, op.groupsUsed]] : []);
   for (const count of [0, 1, undefined]) {
@@ -44,7 +44,7 @@ Deno.test('"bailingmoe2: treats a single group as no groups, and refuses more ch
   );
 });
 
-Deno.test('"bailingmoe2: a shared expert defaults to the other experts\' width"', () => {
+Deno.test("bailingmoe2: a shared expert defaults to the other experts' width", () => {
   const narrow = ["gate", "up", "down"].reduce(
     (file, part) => changed(file, { tensor: [`blk.1.ffn_${part}_shexp.weight`, [256, 256]] }),
     changed(FILE, { key: ["expert_shared_feed_forward_length", undefined] }),

@@ -27,31 +27,31 @@ const turned = (file: GgufFile, change?: Changes) =>
 const routes = (file: GgufFile, change?: Changes) =>
   opsOf(file, "route", change).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]);
 
-Deno.test('"cohere2moe: layers without a window have no positions, except dense layers"', () => {
+Deno.test("cohere2moe: layers without a window have no positions, except dense layers", () => {
   assertEquals(windows(NORTH), [0, 40, 40, 40, 0, 40]);
   assertEquals(turned(NORTH), [64, 64, 64, 64, 0, 64]);
   assertEquals(turned(NORTH, { key: ["attention.sliding_window_pattern", 3] }), [64, 64, 64, 0, 64, 64]);
 });
 
-Deno.test('"cohere2moe: uses LayerNorm when the file has no RMSNorm epsilon"', () => {
+Deno.test("cohere2moe: uses LayerNorm when the file has no RMSNorm epsilon", () => {
   const norms = (file: GgufFile) => [opsOf(file, "rms_norm").length, opsOf(file, "layer_norm").length];
   assertEquals(norms(NORTH), [6 + 1, 0]); // norms of layers and of logits; pooling has its own
   assertEquals(norms(SHARED), [0, 5 + 1 + 1]);
 });
 
-Deno.test('"cohere2moe: halves the chosen experts\' weights when there are shared experts"', () => {
+Deno.test("cohere2moe: halves the chosen experts' weights when there are shared experts", () => {
   assertEquals(routes(NORTH), Array(5).fill([true, true, 1]));
   assertEquals(routes(NORTH, { key: ["expert_weights_norm", false] }), Array(5).fill([true, false, 1]));
   assertEquals(routes(SHARED), Array(3).fill([true, true, 0.5]));
   assertEquals(routes(SHARED, { key: ["expert_weights_scale", 3] }), Array(3).fill([true, true, 1.5]));
 });
 
-Deno.test('"cohere2moe: shared experts default to the chosen experts\' width"', () => {
+Deno.test("cohere2moe: shared experts default to the chosen experts' width", () => {
   const length = { key: ["expert_shared_feed_forward_length", undefined] } as const;
   assertEquals(buildPlan(changed(SHARED, length)).ops.length, buildPlan(SHARED).ops.length);
 });
 
-Deno.test('"cohere2moe: leaves out an extra layer that drafts"', () => {
+Deno.test("cohere2moe: leaves out an extra layer that drafts", () => {
   const drafts = parseGguf(
     synthesize({ architecture: "cohere2moe-shared", types: ["F32"], seed: 1, drafts: 1 }),
   );

@@ -21,11 +21,11 @@ function without(file: GgufFile, names: RegExp): GgufFile {
   return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
 }
 
-Deno.test('"deepseek2: caches one row per token for all heads"', () => {
+Deno.test("deepseek2: caches one row per token for all heads", () => {
   assertEquals(buildPlan(FILE).kv.layers, Array(2).fill({ heads: 1, headDim: 288, group: 0 }));
 });
 
-Deno.test('"deepseek2: weighs experts by sigmoids with a bias, or by the softmax over all"', () => {
+Deno.test("deepseek2: weighs experts by sigmoids with a bias, or by the softmax over all", () => {
   assertEquals(routesOf(FILE).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[
     true,
     true,
@@ -35,19 +35,19 @@ Deno.test('"deepseek2: weighs experts by sigmoids with a bias, or by the softmax
   assertEquals(lite, [[false, false, 1, undefined]]);
 });
 
-Deno.test('"deepseek2: infers sigmoids from the bias when the file has no gating key"', () => {
+Deno.test("deepseek2: infers sigmoids from the bias when the file has no gating key", () => {
   const silent = (file: GgufFile) => changed(file, { key: ["expert_gating_func", undefined] });
   assertEquals([FILE, LITE].map((file) => routesOf(silent(file))[0].sigmoid), [true, false]);
 });
 
-Deno.test('"deepseek2: chooses experts within groups when the file has them"', () => {
+Deno.test("deepseek2: chooses experts within groups when the file has them", () => {
   const grouped = changed(changed(FILE, { key: ["expert_group_count", 4] }), {
     key: ["expert_group_used_count", 2],
   });
   assertEquals(routesOf(grouped).map(({ groups, groupsUsed }) => [groups, groupsUsed]), [[4, 2]]);
 });
 
-Deno.test('"deepseek2: applies YaRN\'s temperature to the scores only"', () => {
+Deno.test("deepseek2: applies YaRN's temperature to the scores only", () => {
   const plan = buildPlan(LITE);
   assertEquals(plan.rope.map(({ magnitude }) => magnitude), [1]);
   const scales = plan.ops.flatMap((op) => op.op === "attention" ? [op.scale] : []);
@@ -55,7 +55,7 @@ Deno.test('"deepseek2: applies YaRN\'s temperature to the scores only"', () => {
   scales.forEach((scale) => assertAlmostEquals(scale, expected, 1e-6));
 });
 
-Deno.test('"deepseek2: accepts files whose layers are all dense (Youtu)"', () => {
+Deno.test("deepseek2: accepts files whose layers are all dense (Youtu)", () => {
   const dense = without(FILE, /^blk\.1\.(.*exps|ffn_gate_inp|.*_shexp|exp_probs_b)/);
   const tensors = new Map(dense.tensors);
   for (const part of ["gate", "up", "down"]) {
@@ -69,7 +69,7 @@ Deno.test('"deepseek2: accepts files whose layers are all dense (Youtu)"', () =>
   assertEquals(routesOf(youtu), []);
 });
 
-Deno.test('"deepseek2: leaves out layers that draft"', () => {
+Deno.test("deepseek2: leaves out layers that draft", () => {
   const tensors = new Map(FILE.tensors);
   for (const tensor of FILE.tensors.values()) {
     const name = tensor.name.replace("blk.1.", "blk.2.");
@@ -82,7 +82,7 @@ Deno.test('"deepseek2: leaves out layers that draft"', () => {
   assertEquals(leftOutParts(drafting, plan).map(({ part }) => part), ["drafting (MTP)"]);
 });
 
-Deno.test('"deepseek2: refuses older files with keys and values in one tensor, and says what to do"', () => {
+Deno.test("deepseek2: refuses older files with keys and values in one tensor, and says what to do", () => {
   const old = changed(FILE, { key: ["attention.key_length_mla", undefined] });
   const error = assertThrows(() => buildPlan(old), GgufError, "convert the model anew");
   assertEquals(error.field, 'key "deepseek2.attention.key_length_mla"');

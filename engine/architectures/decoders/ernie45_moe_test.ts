@@ -17,20 +17,20 @@ function without(file: GgufFile, names: RegExp): GgufFile {
   return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
 }
 
-Deno.test('"ernie4_5-moe: routes by the softmax over all, with a bias"', () => {
+Deno.test("ernie4_5-moe: routes by the softmax over all, with a bias", () => {
   const plan = buildPlan(FILE);
   const routes = plan.ops.filter((op) => op.op === "route");
   assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[false, true, 1]]);
   assertEquals(routes.map(({ bias }) => plan.tensors[bias!].info.name), ["blk.1.exp_probs_b.bias"]);
 });
 
-Deno.test('"ernie4_5-moe: a layer that the interval skips is dense"', () => {
+Deno.test("ernie4_5-moe: a layer that the interval skips is dense", () => {
   const stepped = changed(FILE, { key: ["leading_dense_block_count", 0] });
   const plan = buildPlan(changed(stepped, { key: ["interleave_moe_layer_step", 2] }));
   assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
 });
 
-Deno.test('"ernie4_5-moe: runs without a choice bias and without shared experts"', () => {
+Deno.test("ernie4_5-moe: runs without a choice bias and without shared experts", () => {
   const unbiased = buildPlan(without(FILE, /exp_probs_b/));
   assertEquals(unbiased.ops.flatMap((op) => op.op === "route" ? [op.bias] : []), [undefined]);
   const alone = ["expert_shared_count", "expert_shared_feed_forward_length"].reduce(
@@ -41,7 +41,7 @@ Deno.test('"ernie4_5-moe: runs without a choice bias and without shared experts"
   assertEquals([count("glu"), count("expert_glu")], [1, 1]);
 });
 
-Deno.test('"ernie4_5-moe: shared experts default to the chosen experts\' width"', () => {
+Deno.test("ernie4_5-moe: shared experts default to the chosen experts' width", () => {
   const counted = changed(FILE, { key: ["expert_shared_feed_forward_length", undefined] });
   assertEquals(graphOf(buildPlan(counted)), graphOf(buildPlan(FILE)));
 });

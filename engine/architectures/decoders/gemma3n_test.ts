@@ -13,7 +13,7 @@ import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
 const LAYERS = 6;
 const FILE = parseGguf(synthesize({ architecture: "gemma3n", types: ["F32"], seed: 1, layers: LAYERS }));
 
-Deno.test('"gemma3n: the last layers cache nothing, and their published keys and values are left out"', () => {
+Deno.test("gemma3n: the last layers cache nothing, and their published keys and values are left out", () => {
   const plan = buildPlan(FILE);
   assertEquals(plan.kv.layers.length, LAYERS - 2);
   const shared = ["attn_k", "attn_v", "attn_k_norm"].map((part) => `blk.${LAYERS - 1}.${part}.weight`);
@@ -23,7 +23,7 @@ Deno.test('"gemma3n: the last layers cache nothing, and their published keys and
   assert(printPlan(plan).includes("softcap 30"));
 });
 
-Deno.test('"gemma3n: cuts gates in layers with a finite number of deviations"', () => {
+Deno.test("gemma3n: cuts gates in layers with a finite number of deviations", () => {
   const gates = (scales: readonly number[]) => {
     const file = changed(FILE, { key: ["activation_sparsity_scale", Float32Array.from(scales)] });
     return buildPlan(file).ops.flatMap<number | string>((op) =>
@@ -34,7 +34,7 @@ Deno.test('"gemma3n: cuts gates in layers with a finite number of deviations"', 
   assertEquals(gates([1.5, none, -0.5, none, none, 0]), [1.5, "all", -0.5, "all", "all", 0]);
 });
 
-Deno.test('"gemma3n: every fifth layer has no window when the file has no pattern"', () => {
+Deno.test("gemma3n: every fifth layer has no window when the file has no pattern", () => {
   const windows = (file: GgufFile) =>
     buildPlan(file).ops.flatMap((op) => op.op === "attention" ? [op.window] : []);
   assertEquals(windows(FILE), [24, 0, 24, 0, 24, 0]);
@@ -43,7 +43,7 @@ Deno.test('"gemma3n: every fifth layer has no window when the file has no patter
   assertEquals(windows(own), [24, 24, 24, 24, 0, 24]);
 });
 
-Deno.test('"gemma3n: the GPU refuses the model by name"', () => {
+Deno.test("gemma3n: the GPU refuses the model by name", () => {
   assertThrows(() => lower(buildPlan(FILE)), Error, "Cannot run this model on the GPU");
 });
 

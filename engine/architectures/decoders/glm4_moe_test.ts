@@ -19,14 +19,14 @@ function without(file: GgufFile, names: RegExp): GgufFile {
   return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
 }
 
-Deno.test('"glm4moe: routes by sigmoids with a bias"', () => {
+Deno.test("glm4moe: routes by sigmoids with a bias", () => {
   const plan = buildPlan(FILE);
   const routes = plan.ops.filter((op) => op.op === "route");
   assertEquals(routes.map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]), [[true, true, 2.5]]);
   assertEquals(routes.map(({ bias }) => plan.tensors[bias!].info.name), ["blk.1.exp_probs_b.bias"]);
 });
 
-Deno.test('"glm4moe: leaves out layers that draft"', () => {
+Deno.test("glm4moe: leaves out layers that draft", () => {
   const drafting = parseGguf(synthesize({ ...MODEL, drafts: 1 }));
   const plan = buildPlan(drafting);
   assertEquals(graphOf(plan), graphOf(buildPlan(FILE)));
@@ -35,14 +35,14 @@ Deno.test('"glm4moe: leaves out layers that draft"', () => {
   assertEquals(buildPlan(computed).ops.filter((op) => op.op === "route").length, 2);
 });
 
-Deno.test('"glm4moe: runs without head norms (Air)"', () => {
+Deno.test("glm4moe: runs without head norms (Air)", () => {
   const ropes = (file: GgufFile) =>
     buildPlan(file).ops.flatMap((op) => op.op === "rope_append" ? [op.qNorm !== undefined] : []);
   assertEquals(ropes(FILE), [true, true]);
   assertEquals(ropes(without(FILE, /attn_[qk]_norm/)), [false, false]);
 });
 
-Deno.test('"glm4moe: accepts experts in all layers, unscaled weights, and no shared experts"', () => {
+Deno.test("glm4moe: accepts experts in all layers, unscaled weights, and no shared experts", () => {
   const everywhere = changed(FILE, { key: ["leading_dense_block_count", 2] });
   const dense = without(everywhere, /^blk\.1\.(.*exps|ffn_gate_inp|.*_shexp|exp_probs_b)/);
   const [gate, up, down] = ["gate", "up", "down"].map((part) =>
@@ -91,7 +91,7 @@ const TENSORS: readonly TensorChange[] = [
 
 testRefusals("glm4moe", FILE, { keys: KEYS, tensors: TENSORS });
 
-Deno.test('"glm4moe: refuses head norms that the first layer does not have"', () => {
+Deno.test("glm4moe: refuses head norms that the first layer does not have", () => {
   const file = without(FILE, /^blk\.0\.attn_[qk]_norm/);
   assertThrows(() => buildPlan(file), GgufError, "blk.1.attn_");
 });

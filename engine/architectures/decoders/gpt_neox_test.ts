@@ -27,17 +27,17 @@ const names = (file: GgufFile) => {
 
 const ATTENTION = "matmul rope_append attention matmul";
 
-Deno.test('"gptneox: attention and feed-forward run in parallel through separate norms, or in sequence when the file says so"', () => {
+Deno.test("gptneox: attention and feed-forward run in parallel through separate norms, or in sequence when the file says so", () => {
   assertEquals(names(FILES.gptneox), `layer_norm layer_norm ${ATTENTION} activated matmul`);
   const behind = changed(FILES.gptneox, { key: ["use_parallel_residual", false] });
   assertEquals(names(behind), `layer_norm ${ATTENTION} layer_norm activated matmul`);
 });
 
-Deno.test('"phi2: attention and feed-forward read the same norm output"', () => {
+Deno.test("phi2: attention and feed-forward read the same norm output", () => {
   assertEquals(names(FILES.phi2), `layer_norm ${ATTENTION} activated matmul`);
 });
 
-Deno.test('"phi2: accepts queries, keys and values in one tensor"', () => {
+Deno.test("phi2: accepts queries, keys and values in one tensor", () => {
   const parts = ["q", "k", "v"].flatMap((part) =>
     [0, 1].flatMap((layer) => ["weight", "bias"].map((kind) => `blk.${layer}.attn_${part}.${kind}`))
   );
@@ -50,7 +50,7 @@ Deno.test('"phi2: accepts queries, keys and values in one tensor"', () => {
   assertEquals(names(file), names(FILES.phi2));
 });
 
-Deno.test('"gpt_neox: computes logits with a bias from two planes, without an exact pass"', () => {
+Deno.test("gpt_neox: computes logits with a bias from two planes, without an exact pass", () => {
   const output = (file: GgufFile) => {
     const plan = buildPlan(file);
     const [{ parts: [{ bias, fine }] }] = opsOf(plan, "matmul").slice(-1);
@@ -60,7 +60,7 @@ Deno.test('"gpt_neox: computes logits with a bias from two planes, without an ex
   assertEquals(output(read("stablelm", "Q8_0")), [false, 0, true]);
 });
 
-Deno.test('"stablelm: feed-forward runs after attention, and in the 12B beside it with head norms"', () => {
+Deno.test("stablelm: feed-forward runs after attention, and in the 12B beside it with head norms", () => {
   assertEquals(names(FILES.stablelm), `layer_norm ${ATTENTION} layer_norm glu matmul`);
   const normed = "matmul layer_norm layer_norm rope_append attention matmul";
   assertEquals(names(FILES["stablelm-12b"]), `layer_norm ${normed} glu matmul`);

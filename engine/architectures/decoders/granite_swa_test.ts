@@ -22,7 +22,7 @@ const opsOf = <O extends Plan["ops"][number]["op"]>(file: GgufFile, name: O, cha
 /** Rotated dimensions of each layer's heads. */
 const turned = (change?: Changes) => opsOf(DENSE, "rope_append", change).map(({ rotated }) => rotated);
 
-Deno.test('"granite_swa: reads from the file which layers have a window and which have positions"', () => {
+Deno.test("granite_swa: reads from the file which layers have a window and which have positions", () => {
   const windows = (change?: Changes) => opsOf(DENSE, "attention", change).map(({ window }) => window);
   assertEquals([windows(), turned()], [[0, 40, 40, 40, 0, 40], [0, 32, 32, 32, 0, 32]]);
   const pattern = [true, false, true, false, true, false];
@@ -32,7 +32,7 @@ Deno.test('"granite_swa: reads from the file which layers have a window and whic
   assertEquals(turned({ key: ["attention.rope_pattern", Array(6).fill(false)] }), Array(6).fill(0));
 });
 
-Deno.test('"granite_swa: each head has a sink, and scores use the file\'s scale"', () => {
+Deno.test("granite_swa: each head has a sink, and scores use the file's scale", () => {
   const attentions = opsOf(DENSE, "attention");
   assertEquals(
     attentions.map(({ sinks, scale }) => [sinks !== undefined, scale]),
@@ -40,7 +40,7 @@ Deno.test('"granite_swa: each head has a sink, and scores use the file\'s scale"
   );
 });
 
-Deno.test('"granite_swa: accepts gate and up of experts as one tensor or as two"', () => {
+Deno.test("granite_swa: accepts gate and up of experts as one tensor or as two", () => {
   const { tensors } = buildPlan(MOE);
   const read = tensors.map(({ info }) => info.name).filter((name) => name.startsWith("blk.1.ffn_"));
   assertEquals(new Set(read.filter((name) => name.includes("gate_up") || name.includes("up_shexp"))).size, 2);

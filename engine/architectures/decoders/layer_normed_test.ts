@@ -24,19 +24,19 @@ const windows = (plan: Plan) => opsOf(plan, "attention").map(({ window }) => win
 /** Rotated dimensions of each layer's heads. */
 const turned = (plan: Plan) => opsOf(plan, "rope_append").map(({ rotated }) => rotated);
 
-Deno.test('"cohere2: every fourth layer has no window and no positions"', () => {
+Deno.test("cohere2: every fourth layer has no window and no positions", () => {
   const plan = buildPlan(FILES.cohere2);
   assertEquals([windows(plan), turned(plan)], [[40, 40, 40, 0, 40], [32, 32, 32, 0, 32]]);
   const pattern = changed(FILES.cohere2, { key: ["attention.sliding_window_pattern", 2] });
   assertEquals(windows(buildPlan(pattern)), [40, 0, 40, 0, 40]);
 });
 
-Deno.test('"command-r: no layer has a window, and all have positions"', () => {
+Deno.test("command-r: no layer has a window, and all have positions", () => {
   const plan = buildPlan(FILES["command-r"]);
   assertEquals([windows(plan), turned(plan)], [[0, 0], [64, 64]]);
 });
 
-Deno.test('"command-r: attention and feed-forward read the same norm output"', () => {
+Deno.test("command-r: attention and feed-forward read the same norm output", () => {
   const plan = buildPlan(FILES["command-r"]);
   const [norm] = opsOf(plan, "layer_norm");
   const [queries] = opsOf(plan, "matmul");
@@ -45,18 +45,18 @@ Deno.test('"command-r: attention and feed-forward read the same norm output"', (
   assertEquals(opsOf(plan, "layer_norm").length, 2 + 1 + 1); // norms of layers, of logits and of pooling
 });
 
-Deno.test('"command-r: multiplies logits by the file\'s scale"', () => {
+Deno.test("command-r: multiplies logits by the file's scale", () => {
   const scales = (file: GgufFile) => opsOf(buildPlan(file), "candidates").map(({ scale }) => scale);
   assertEquals(scales(FILES["command-r"]), [1.25]);
   assertEquals(scales(changed(FILES["command-r"], { key: ["logit_scale", 0.0625] })), [0.0625]);
 });
 
-Deno.test('"command-r: norms each head when the file has the weights"', () => {
+Deno.test("command-r: norms each head when the file has the weights", () => {
   const groups = (file: GgufFile) => opsOf(buildPlan(file), "layer_norm").map(({ groups }) => groups);
   assertEquals(groups(FILES["command-r-plus"]), [1, 8, 2, 1, 8, 2, 1, 1]);
 });
 
-Deno.test('"command-r: norms a text\'s row after choosing the last, and all rows before their mean"', () => {
+Deno.test("command-r: norms a text's row after choosing the last, and all rows before their mean", () => {
   const rows = (kind: "last" | "mean") => {
     const plan = buildPlan(FILES["command-r"], undefined, { kind, labels: 0 });
     return opsOf(plan, "layer_norm").map(({ x, out }) =>
@@ -67,7 +67,7 @@ Deno.test('"command-r: norms a text\'s row after choosing the last, and all rows
   assertEquals(rows("mean"), ["step,logits", "step,step"]);
 });
 
-Deno.test('"starcoder2: has no gate, and adds the file\'s biases"', () => {
+Deno.test("starcoder2: has no gate, and adds the file's biases", () => {
   const plan = buildPlan(FILES.starcoder2);
   assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), ["gelu", "gelu"]);
   const biases = [
@@ -78,7 +78,7 @@ Deno.test('"starcoder2: has no gate, and adds the file\'s biases"', () => {
   assertEquals(biases.filter((bias) => bias === undefined), []);
 });
 
-Deno.test('"nemotron: uses a squared ReLU and rotates part of each head"', () => {
+Deno.test("nemotron: uses a squared ReLU and rotates part of each head", () => {
   const plan = buildPlan(FILES.nemotron);
   assertEquals(opsOf(plan, "activated").map(({ activation }) => activation), [
     "squared_relu",
@@ -120,7 +120,7 @@ const REFUSED: readonly (readonly [name: keyof typeof FILES, change: Changes, fi
 
 for (const [name, change, field] of REFUSED) {
   const [what, value] = change.key ?? change.tensor!;
-  Deno.test(`${name}: ${what} ${value === undefined ? "left out" : `of ${value}`} is refused`, () => {
+  Deno.test(`${name}: refuses ${what} ${value === undefined ? "missing" : `of ${value}`}`, () => {
     const error = assertThrows(() => buildPlan(changed(FILES[name], change)), GgufError);
     const architecture = FILES[name].metadata.getString("general.architecture");
     assertEquals(error.field, change.key ? `key "${architecture}.${field}"` : `tensor "${field}"`);

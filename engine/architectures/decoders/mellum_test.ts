@@ -14,18 +14,18 @@ const windowsOf = (file: GgufFile) =>
 /** Magnitudes of the rotary tables, first of layers without a window. */
 const magnitudesOf = (file: GgufFile) => buildPlan(file).rope.map(({ magnitude }) => magnitude);
 
-Deno.test('"mellum: three of four layers have a window and no YaRN"', () => {
+Deno.test("mellum: three of four layers have a window and no YaRN", () => {
   assertEquals(windowsOf(FILE), [40, 40, 40, 0, 40]);
   const [full, near] = magnitudesOf(FILE);
   assertAlmostEquals(full, 1 + 0.1 * Math.log(8));
   assertEquals(near, 1);
 });
 
-Deno.test('"mellum: the file\'s attention factor is the whole magnitude"', () => {
+Deno.test("mellum: the file's attention factor is the whole magnitude", () => {
   assertEquals(magnitudesOf(changed(FILE, { key: ["rope.scaling.yarn_attn_factor", 1.5] })), [1.5, 1]);
 });
 
-Deno.test('"mellum: no layer has a window when the file has none"', () => {
+Deno.test("mellum: no layer has a window when the file has none", () => {
   const file = changed(FILE, { key: ["attention.sliding_window", undefined] });
   assertEquals(windowsOf(file), [0, 0, 0, 0, 0]);
   assertEquals(magnitudesOf(file).length, 1);

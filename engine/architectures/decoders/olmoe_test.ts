@@ -12,7 +12,7 @@ const FILE = parseGguf(synthesize({ architecture: "olmoe", types: ["F32"], seed:
 const routesOf = (file: GgufFile) =>
   buildPlan(file).ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided, op.scale]] : []);
 
-Deno.test('"olmoe: weighs experts by the softmax over all, in every layer"', () => {
+Deno.test("olmoe: weighs experts by the softmax over all, in every layer", () => {
   assertEquals(routesOf(FILE), Array(2).fill([false, false, 1]));
   const divided = changed(FILE, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));

@@ -14,7 +14,7 @@ const windows = (file: GgufFile) =>
 /** Returns the second frequency of each rotary table: base^(-1/32). */
 const tables = (file: GgufFile) => buildPlan(file).rope.map(({ frequencies }) => frequencies[1]);
 
-Deno.test('"plamo3: windows count the tokens before a row, and the last layer of a period has none"', () => {
+Deno.test("plamo3: windows count the tokens before a row, and the last layer of a period has none", () => {
   assertEquals(windows(FILE), [1025, 1025, 1025, 0, 1025]);
   assertEquals(windows(changed(FILE, { key: ["attention.sliding_window_pattern", undefined] })), [
     1025,
@@ -26,7 +26,7 @@ Deno.test('"plamo3: windows count the tokens before a row, and the last layer of
   assertEquals(windows(changed(FILE, { key: ["attention.sliding_window", undefined] })), [0, 0, 0, 0, 0]);
 });
 
-Deno.test('"plamo3: layers with a window have their own rotary base"', () => {
+Deno.test("plamo3: layers with a window have their own rotary base", () => {
   assertEquals(tables(FILE), [1e6, 1e4].map((base) => base ** (-1 / 32)));
   const unsaid = changed(FILE, { key: ["rope.freq_base_swa", undefined] });
   assertEquals(tables(unsaid), tables(FILE));

@@ -28,7 +28,7 @@ const windows = ({ ops }: Plan) => ops.flatMap((op) => op.op === "attention" ? [
 /** Rotated dimensions of each layer's heads. */
 const turned = ({ ops }: Plan) => ops.flatMap((op) => op.op === "rope_append" ? [op.rotated] : []);
 
-Deno.test('"olmo3: every fourth layer has no window and uses YaRN"', () => {
+Deno.test("olmo3: every fourth layer has no window and uses YaRN", () => {
   const plan = buildPlan(FILES.olmo3);
   assertEquals(windows(plan), [40, 40, 40, 0, 40]);
   assertEquals(plan.rope.length, 2);
@@ -39,19 +39,19 @@ Deno.test('"olmo3: every fourth layer has no window and uses YaRN"', () => {
   assertAlmostEquals(near.frequencies[slowest] / full.frequencies[slowest], 8, 1e-12);
 });
 
-Deno.test('"olmo2: the file\'s attention factor is the whole magnitude of layers without a window"', () => {
+Deno.test("olmo2: the file's attention factor is the whole magnitude of layers without a window", () => {
   const [full, near] = buildPlan(withKeys(FILES.olmo3, { "rope.scaling.attn_factor": 1.25 })).rope;
   assertEquals([full.magnitude, near.magnitude], [1.25, 1]);
 });
 
-Deno.test('"exaone4: all layers have positions, or with windows only the layers that have one"', () => {
+Deno.test("exaone4: all layers have positions, or with windows only the layers that have one", () => {
   const plain = buildPlan(FILES.exaone4);
   assertEquals([windows(plain), turned(plain)], [[0, 0, 0, 0], [64, 64, 64, 64]]);
   const hybrid = buildPlan(withKeys(FILES.exaone4, { "attention.sliding_window": 40 }));
   assertEquals([windows(hybrid), turned(hybrid)], [[40, 40, 40, 0], [64, 64, 64, 0]]);
 });
 
-Deno.test('"exaone4: leaves out layers that draft tokens"', () => {
+Deno.test("exaone4: leaves out layers that draft tokens", () => {
   const drafting = withKeys(FILES.exaone4, { nextn_predict_layers: 1 });
   assertEquals(windows(buildPlan(drafting)), [0, 0, 0]);
 });
@@ -95,7 +95,7 @@ const BAD: readonly (readonly [what: string, field: string, file: GgufFile])[] =
 ];
 
 for (const [what, field, file] of BAD) {
-  Deno.test(`${what} is refused`, () => {
+  Deno.test(`post-normed decoders: refuses ${what}`, () => {
     const error = assertThrows(() => buildPlan(file), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", field]);
   });

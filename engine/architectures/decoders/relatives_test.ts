@@ -62,7 +62,7 @@ function model(architecture: Name): GgufBuilder {
 
 const parsed = (builder: GgufBuilder): GgufFile => parseGguf(builder.build().bytes);
 
-Deno.test('"llama relatives: reads each architecture"', () => {
+Deno.test("llama relatives: reads each architecture", () => {
   for (const name of ["phi3", "granite", "mistral3", "smollm3", "arcee", "minicpm", "gemma"] as const) {
     assertEquals(buildPlan(parsed(model(name))).architecture, name);
   }
@@ -80,18 +80,18 @@ for (const name of ["exaone", "pangu-embedded"] as const) {
   });
 }
 
-Deno.test('"pangu-embedded: reads the bias of attention\'s output"', () => {
+Deno.test("pangu-embedded: reads the bias of attention's output", () => {
   const bias = "blk.0.attn_output.bias";
   const plan = buildPlan(parsed(model("pangu-embedded").tensor(bias, "F32", [WIDTH])));
   assertEquals(plan.tensors.some(({ info }) => info.name === bias), true);
 });
 
-Deno.test('"gemma: equals Qwen2\'s decoder with GELU and an embedding scaled by the square root of its width"', () => {
+Deno.test("gemma: equals Qwen2's decoder with GELU and an embedding scaled by the square root of its width", () => {
   const [gemma, qwen2] = (["gemma", "qwen2"] as const).map((name) => graphOf(buildPlan(parsed(model(name)))));
   assertEquals(gemma.replaceAll("geglu(", "swiglu(").replace("; scale 8)", ")"), qwen2);
 });
 
-Deno.test('"minicpm: uses the scales of MiniCPM 1 and 2 when the file has none"', () => {
+Deno.test("minicpm: uses the scales of MiniCPM 1 and 2 when the file has none", () => {
   const said = model("minicpm");
   const scales = { embedding_scale: 12, residual_scale: 1.4, logit_scale: WIDTH / 256 };
   for (const [key, scale] of Object.entries(scales)) said.set(`minicpm.${key}`, "FLOAT64", scale);
@@ -100,14 +100,14 @@ Deno.test('"minicpm: uses the scales of MiniCPM 1 and 2 when the file has none"'
   assertNotEquals(graphOf(buildPlan(parsed(said.set("minicpm.logit_scale", "FLOAT64", 1)))), graph);
 });
 
-Deno.test("\"seed_oss: equals Qwen2's decoder but for one norm's name\"", () => {
+Deno.test("seed_oss: equals Qwen2's decoder but for one norm's name", () => {
   const [seed, qwen2] = (["seed_oss", "qwen2"] as const).map((name) =>
     graphOf(buildPlan(parsed(model(name))))
   );
   assertEquals(seed.replace("post_attention_norm", "ffn_norm"), qwen2);
 });
 
-Deno.test('"phi3: splits a fused matrix into consecutive parts of the file"', () => {
+Deno.test("phi3: splits a fused matrix into consecutive parts of the file", () => {
   const plan = buildPlan(parsed(model("phi3")));
   const parts = plan.tensors.filter(({ info }) => info.name.includes("attn_qkv"));
   assertEquals(parts.map(({ info }) => info.name), [
@@ -206,13 +206,13 @@ const BAD: readonly (readonly [what: string, field: string, change: () => GgufBu
 ];
 
 for (const [what, field, change] of BAD) {
-  Deno.test(`${what} is refused`, () => {
+  Deno.test(`llama relatives: refuses ${what}`, () => {
     const error = assertThrows(() => buildPlan(parsed(change())), GgufError);
     assertEquals([error.code, error.field], ["GGUF_HPARAM", field]);
   });
 }
 
-Deno.test('"LongRoPE: refuses factors that are not F32, positive and one per pair"', async () => {
+Deno.test("LongRoPE: refuses factors that are not F32, positive and one per pair", async () => {
   const refused = async (length: number, type: "F32" | "F16", value: number) => {
     const path = await Deno.makeTempFile({ suffix: ".gguf" });
     try {

@@ -38,21 +38,21 @@ for (const name of NAMES) {
   });
 }
 
-Deno.test('"deepseek: divides and scales expert weights as the file says"', () => {
+Deno.test("deepseek: divides and scales expert weights as the file says", () => {
   const divided = changed(FILES.deepseek, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), [[false, true, 1.5]]);
   const plain = changed(FILES.deepseek, { key: ["expert_weights_scale", undefined] });
   assertEquals(routesOf(plain), [[false, false, 1]]);
 });
 
-Deno.test('"qwen2moe: gates the shared expert, and divides expert weights when the file says so"', () => {
+Deno.test("qwen2moe: gates the shared expert, and divides expert weights when the file says so", () => {
   const gates = buildPlan(FILES.qwen2moe).ops.filter((op) => op.op === "gate");
   assertEquals(gates.map(({ activation }) => GATE_ACTIVATIONS[activation]), ["sigmoid", "sigmoid"]);
   const divided = changed(FILES.qwen2moe, { key: ["expert_weights_norm", true] });
   assertEquals(routesOf(divided), Array(2).fill([false, true, 1]));
 });
 
-Deno.test('"hunyuan-moe: norms heads after rotation"', () => {
+Deno.test("hunyuan-moe: norms heads after rotation", () => {
   const ropes = buildPlan(FILES["hunyuan-moe"]).ops.filter((op) => op.op === "rope_append");
   assertEquals(ropes.map(({ normLast, qNorm }) => [normLast, qNorm !== undefined]), [[true, true], [
     true,
@@ -60,7 +60,7 @@ Deno.test('"hunyuan-moe: norms heads after rotation"', () => {
   ]]);
 });
 
-Deno.test('"minimax-m2: norms queries and keys over all heads, and rotates part of each head"', () => {
+Deno.test("minimax-m2: norms queries and keys over all heads, and rotates part of each head", () => {
   const { ops } = buildPlan(FILES["minimax-m2"]);
   const ropes = ops.filter((op) => op.op === "rope_append");
   assertEquals(ropes.map(({ rotated, qNorm }) => [rotated, qNorm]), [[32, undefined], [32, undefined]]);

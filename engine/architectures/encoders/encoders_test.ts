@@ -164,7 +164,7 @@ for (const architecture of NAMES) {
   });
 }
 
-Deno.test('"modern-bert: every third layer from the first has no window, and the others have their own rotary table"', () => {
+Deno.test("modern-bert: every third layer from the first has no window, and the others have their own rotary table", () => {
   const layers = { ...shapesOf("modern-bert") };
   for (const [name, shape] of Object.entries(layers)) {
     if (name.startsWith("blk.1.")) {
@@ -177,7 +177,7 @@ Deno.test('"modern-bert: every third layer from the first has no window, and the
   assertEquals(built.rope.length, 2);
 });
 
-Deno.test('"encoders: rotates keys in each architecture\'s pair order, or not at all"', () => {
+Deno.test("encoders: rotates keys in each architecture's pair order, or not at all", () => {
   const turned = NAMES.map((name) => {
     const rotations = plan(name).ops.filter((op) => op.op === "rotate");
     return [name, rotations.length, rotations.some((op) => op.op === "rotate" && op.interleaved)];
@@ -195,7 +195,7 @@ Deno.test('"encoders: rotates keys in each architecture\'s pair order, or not at
   ]);
 });
 
-Deno.test('"eurobert: accepts fused heads; llama-embed: leaves out the matrix for logits"', () => {
+Deno.test("eurobert: accepts fused heads; llama-embed: leaves out the matrix for logits", () => {
   const one: Record<string, readonly number[] | undefined> = {};
   for (const layer of [0, 1]) {
     for (const part of ["q", "k", "v"]) one[`blk.${layer}.attn_${part}`] = undefined;
@@ -206,7 +206,7 @@ Deno.test('"eurobert: accepts fused heads; llama-embed: leaves out the matrix fo
   assert(!printPlan(plan("llama-embed", {}, output)).includes("output.weight ["));
 });
 
-Deno.test('"jina-bert-v2: scores fall by ALiBi\'s slopes, and gate and up are one tensor or two"', () => {
+Deno.test("jina-bert-v2: scores fall by ALiBi's slopes, and gate and up are one tensor or two", () => {
   const slopes = plan("jina-bert-v2").ops.flatMap((op) =>
     op.op === "text_attention" ? [op.slopes.map(({ slope }) => Math.log2(slope))] : []
   );
@@ -221,14 +221,14 @@ Deno.test('"jina-bert-v2: scores fall by ALiBi\'s slopes, and gate and up are on
   }
 });
 
-Deno.test('"neo-bert: reads a head\'s query, key and value side by side"', () => {
+Deno.test("neo-bert: reads a head's query, key and value side by side", () => {
   const { ops } = plan("neo-bert");
   const places = ops.flatMap((op) => op.op === "text_attention" ? [op.q, op.k, op.v] : []);
   assertEquals(places.slice(0, 3).map(({ column, step }) => [column, step]), [[0, 48], [16, 48], [32, 48]]);
   assertEquals(new Set(places.slice(0, 3).map(({ buffer }) => buffer)).size, 1);
 });
 
-Deno.test('"encoders: attention multiplies in 16 bits before 8-bit products, and in floats for float files, fine plans and narrow heads"', () => {
+Deno.test("encoders: attention multiplies in 16 bits before 8-bit products, and in floats for float files, fine plans and narrow heads", () => {
   const rounded = ({ ops }: Plan) => ops.flatMap((op) => op.op === "text_attention" ? [op.rounds] : []);
   for (const architecture of ["bert", "nomic-bert", "modern-bert"] as const) {
     const file = (type: TensorType, heads = 1) =>
@@ -245,7 +245,7 @@ Deno.test('"encoders: attention multiplies in 16 bits before 8-bit products, and
   }
 });
 
-Deno.test('"modern-bert: gates use the activation that the file names"', () => {
+Deno.test("modern-bert: gates use the activation that the file names", () => {
   const glusOf = (hidden_activation?: string) =>
     plan("modern-bert", { hidden_activation }).ops.flatMap((op) => op.op === "glu" ? [op.activation] : []);
   assertEquals(glusOf(), ["gelu", "gelu"]);
@@ -253,7 +253,7 @@ Deno.test('"modern-bert: gates use the activation that the file names"', () => {
   assertEquals(glusOf("silu"), ["silu", "silu"]);
 });
 
-Deno.test('"nomic-bert-moe: every second layer has experts, weighed by the softmax over all, and others are dense"', () => {
+Deno.test("nomic-bert-moe: every second layer has experts, weighed by the softmax over all, and others are dense", () => {
   const { ops } = plan("nomic-bert-moe");
   assertEquals(ops.flatMap((op) => op.op === "route" ? [[op.sigmoid, op.divided]] : []), [[false, false]]);
   const inner = ops.flatMap((op) => "activation" in op ? [`${op.op} ${op.activation}`] : []);
