@@ -64,7 +64,7 @@ async function* rowsWithResults(table: Table, results: AsyncIterable<Result>): A
   const rows = table.rows();
   for await (const result of results) {
     const { value, done } = await rows.next();
-    // Fewer rows mean that the input has changed, which is reported at the end of the file.
+    // The input has fewer rows than before, so it has changed. The end of the output reports this.
     yield [...(done ? table.columns.map(() => null) : value.cells), ...result];
   }
 }

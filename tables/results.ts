@@ -11,7 +11,7 @@ import { openTable } from "./table.ts";
 
 /** A result column beside the input's columns. The last one holds the error of a row without an answer. */
 export interface ResultColumn {
-  /** Its name if that were free. */
+  /** The name before a number is added to resolve a conflict. */
   readonly from: string;
   readonly name: string;
   readonly kind: AnswerKind;

@@ -29,7 +29,7 @@ export interface ModelPooling {
 export const RANK_HEAD = "cls.output";
 const MAX_LABELS = 1024;
 
-/** Kinds by the value of `pooling_type`. */
+/** Pooling kinds, indexed by the value of `pooling_type`. */
 const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
 
 /**

@@ -101,7 +101,7 @@ Deno.test("pool: three models in memory for two take turns and answer every requ
   await pool.close();
 });
 
-Deno.test("pool: limits the requests that wait for a load, and continues the load when one leaves", async () => {
+Deno.test("pool: limits the requests that wait for a load, and continues the load when one is cancelled", async () => {
   const gate = Promise.withResolvers<void>();
   const { pool, log } = testPool({ waiting: 3, loading: () => gate.promise });
   const abort = new AbortController();

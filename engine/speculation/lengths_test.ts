@@ -16,7 +16,7 @@ function costs(share: number, rows = 32): Float64Array {
   return Float64Array.from({ length: rows + 1 }, (_, i) => 20 * (1 + share * i));
 }
 
-Deno.test("draft lengths: are as long as pays off, by acceptance and row cost", () => {
+Deno.test("draft lengths: grow with acceptance and shrink with row cost", () => {
   assertEquals(draftLengths([chances(0.99, 16)], costs(0.02), 1), [16]);
   const [likely] = draftLengths([chances(0.8, 16)], costs(0.05), 1);
   const [dear] = draftLengths([chances(0.8, 16)], costs(0.3), 1);

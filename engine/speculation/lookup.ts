@@ -10,7 +10,7 @@ const SURE = 3;
 /** How soon it returns, in tokens of the text, and how many tokens of the source it may skip. */
 const PATIENCE = 4;
 const NEAR = 3;
-/** A match longer than this is no better. */
+/** Longer matches are no better, so the search stops at this length. */
 const ENOUGH = 24;
 /** Positions tested for the longest match, latest first. */
 const MOST_PLACES = 24;

@@ -17,9 +17,9 @@ export interface Replacement {
  * SentencePiece's compiled normalization table: the length in bytes of a compact double array, the array,
  * then zero-terminated replacements.
  *
- * An array entry holds the position of its children (bits 10 to 30, times 256 if bit 9 is set), the byte that
- * leads to it (bits 0 to 7), and whether it has a replacement (bit 8). The replacement's entry has bit 31 set
- * and holds its position.
+ * An array entry holds the position of its children (bits 10 to 30, times 256 if bit 9 is set) and the byte
+ * that leads to it (bits 0 to 7). Bit 8 says whether it has a replacement. The replacement's entry has bit 31
+ * set and holds its position.
  *
  * Source: Kanda, "Space- and Time-Efficient String Dictionaries" (2018), and SentencePiece's normalizer.
  */

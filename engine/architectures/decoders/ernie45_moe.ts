@@ -38,7 +38,7 @@ function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
 interface ErnieExperts extends SharedExperts {
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
-  /** Of the remaining layers, the last of every `interval` has experts. */
+  /** Of the remaining layers, every `interval`-th has experts. */
   readonly interval: number;
 }
 

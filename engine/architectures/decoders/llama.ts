@@ -115,9 +115,14 @@ export const SEED_OSS = llamaLike({
 
 /**
  * Builds the decoder of Llama, or with other traits of Qwen2 and Qwen3: pre-norm grouped attention and
- * SwiGLU. Biases of q, k and v are added where the file has them. Layers may differ where that is allowed: a
- * layer without heads has no attention, one without KV heads multiplies its rows by the output matrix only,
- * and one of width 0 has no feed-forward block. Sources: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ * SwiGLU. Biases of q, k and v are added where the file has them.
+ *
+ * Layers may differ where that is allowed:
+ * - A layer without heads has no attention.
+ * - A layer without KV heads only multiplies its rows by the output matrix.
+ * - A layer of width 0 has no feed-forward block.
+ *
+ * Sources: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
  */
 export function buildLlama(
   b: PlanBuilder,

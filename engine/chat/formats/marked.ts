@@ -18,7 +18,7 @@ export interface MarkedSyntax {
   readonly toolsInMessages?: boolean;
 }
 
-/** Returns the body of an answer with such calls: text, then calls. */
+/** Returns the body syntax of an answer with calls after a mark: text, then calls. */
 export function markedSyntax(syntax: MarkedSyntax): BodySyntax {
   const { begin, others, messages, toolsInMessages } = syntax;
   const marks = [begin, ...others];
