@@ -6,7 +6,7 @@ import { rowsOf, storageWith, tableJob } from "./testing.ts";
 
 const read = { format: "jsonl" } as const;
 
-Deno.test("rows in JSONL: columns are the names of all rows, and what a row lacks is missing", async () => {
+Deno.test("jsonl rows: columns are the names in all rows, and names that a row lacks are null", async () => {
   const rows = await rowsOf('\ufeff{"a":1,"b":"x"}\r\n\n{"b":null,"c":[1,{"d":2}]}', read);
   assertEquals(rows.map(({ number, cells }) => [number, cells]), [
     [1, [1, "x", null]],
@@ -14,7 +14,7 @@ Deno.test("rows in JSONL: columns are the names of all rows, and what a row lack
   ]);
 });
 
-Deno.test("rows in JSONL: integers of 64 bits keep their digits", async () => {
+Deno.test("jsonl rows: 64-bit integers keep their digits", async () => {
   const [{ cells }] = await rowsOf(
     '{"a":9223372036854775807,"b":-1234567890123456789012,"c":0.12345678901234567}',
     read,
@@ -22,7 +22,7 @@ Deno.test("rows in JSONL: integers of 64 bits keep their digits", async () => {
   assertEquals(cells, [9223372036854775807n, -1.2345678901234568e21, 0.12345678901234566]);
 });
 
-Deno.test("rows in JSONL: a line that is not a row is a fault of its own", async () => {
+Deno.test("jsonl rows: a line that is not a row is a fault of its own", async () => {
   const deep = `{"a":${"[".repeat(70)}${"]".repeat(70)}}`;
   const faults = (await rowsOf(`{"a":1}\n[1]\n{\nnull\n${deep}\n"\udc00"\n{"__proto__":3}`, read)).map((
     { fault },
@@ -47,7 +47,7 @@ Deno.test("rows in JSONL: a line that is not a row is a fault of its own", async
   await assertRejects(() => rowsOf(many.join("\n"), read), BatchError, "more than 10000 names");
 });
 
-Deno.test("rows in JSONL: become Parquet with the types of their values", async () => {
+Deno.test("jsonl rows: become Parquet with the types of their values", async () => {
   const input = [
     { i: 1, x: 1, b: true, t: "a", mixed: 1, list: [1], big: JSON.rawJSON("9223372036854775808") },
     { i: null, x: 0.5, b: false, t: "b", mixed: "c", list: null },

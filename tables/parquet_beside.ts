@@ -3,9 +3,11 @@ import type { Cell } from "./cells.ts";
 import { ParquetParts, type WrittenColumn } from "./parquet_write.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 
-/* Adds columns to a Parquet file without decoding the existing ones. Their bytes are copied group by
+/*
+ * Adds columns to a Parquet file without decoding the existing ones. Their bytes are copied group by
  * group, and the metadata (FileMetaData in parquet.thrift) gets their new offsets. So they keep their
- * types, encodings and compression. */
+ * types, encodings and compression.
+ */
 
 /** Field ids of the structs in parquet.thrift that change. */
 const FILE = { schema: 2, rows: 3, rowGroups: 4, keyValues: 5, columnOrders: 7 };

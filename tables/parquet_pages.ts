@@ -1,8 +1,10 @@
 import type { AsyncBuffer, ColumnChunk, FileMetaData, RowGroup } from "hyparquet";
 import { decodeStructAt, type ThriftStruct } from "./thrift.ts";
 
-/* Checks a Parquet file's page headers before they are read. The reader trusts them, so a page that claims
- * two thousand million values would take gigabytes or hours. */
+/*
+ * Checks a Parquet file's page headers before they are read. The reader trusts them, so a page that claims
+ * two thousand million values would take gigabytes or hours.
+ */
 
 const MAX_PAGE_BYTES = 2 ** 30;
 /** Limit for the lines of a job. Larger tables are refused before their rows are counted. */

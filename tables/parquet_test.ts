@@ -111,7 +111,7 @@ Deno.test("parquet: adds columns without changing values, types and statistics o
   assertEquals(bounds(now), bounds(old));
 });
 
-Deno.test("parquet: the answers of the first rows stand beside whole row groups, and no others are copied", async () => {
+Deno.test("parquet: copies only the row groups with answers, and marks their other rows as not asked", async () => {
   const rows = Array.from({ length: 25_000 }, (_, n) => [n]);
   const input = await joined(renderParquet([{ name: "n", kind: "integer" }], given(rows)));
   const columns = [{ name: "answer", kind: "text" }, { name: "error", kind: "text" }] as const;

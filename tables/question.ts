@@ -2,24 +2,24 @@ import { type Asked, askedValue } from "../jobs/asked.ts";
 import { cellJson } from "./cells.ts";
 import type { TableJob } from "./input.ts";
 
-/** Tokens that the answer to a row may have, where nothing else is asked for. */
+/** Default limit for the tokens of a row's answer. */
 export const DEFAULT_MAX_TOKENS = 1024;
 
-/** How rows are answered. It says nothing of what they are asked, so that a retry may have it otherwise. */
+/** Fields that change how rows are answered, but not the question. A retry may change them. */
 export interface AnswerFields {
   readonly maxTokens?: number;
   readonly temperature?: number;
   readonly effort?: string;
 }
 
-/** The options that AnswerFields stand for, and the fields of a request. */
+/** The options and request fields of AnswerFields. */
 const FIELDS = [
   { key: "maxTokens", option: "--max-tokens", field: "max_tokens" },
   { key: "temperature", option: "--temperature", field: "temperature" },
   { key: "effort", option: "--effort", field: "reasoning_effort" },
 ] as const;
 
-/** The fields of each row's request; at temperature 0 a row has the same answer each time. */
+/** Returns the fields of each row's request. At the default temperature 0, equal rows get equal answers. */
 export function requestFields(
   { temperature = 0, maxTokens = DEFAULT_MAX_TOKENS, effort }: AnswerFields,
 ): Record<string, unknown> {
@@ -30,7 +30,7 @@ export function requestFields(
   };
 }
 
-/** The fields of a job whose journal has recorded them. */
+/** Returns the fields that a job's journal has recorded. */
 export function recordedFields(asked: Asked): AnswerFields {
   const { "--max-tokens": maxTokens, "--temperature": temperature, "--effort": effort } = asked;
   return {
@@ -40,13 +40,13 @@ export function recordedFields(asked: Asked): AnswerFields {
   };
 }
 
-/** Of the given fields those that are not as the job had them, as options with their values. */
+/** Returns the given fields that differ from the job's, as options with their values. */
 export function revisedFields(given: AnswerFields, before: AnswerFields): Asked {
   const differing = FIELDS.filter(({ key }) => given[key] !== undefined && given[key] !== before[key]);
   return Object.fromEntries(differing.map(({ key, option }) => [option, String(given[key])]));
 }
 
-/** What a job asks of each row, as options and their values. */
+/** Returns a job's question and its answer fields, as options with their values. */
 export function askedOf({ read, question: { prompt, system, fields }, form: { schema } }: TableJob): Asked {
   const said = [
     ["--in-format", read.format],

@@ -1,5 +1,7 @@
-/* Thrift's compact protocol, which Parquet uses for metadata, without the meaning of fields. Everything is
- * written back as it was read, even fields newer than this program. */
+/*
+ * Thrift's compact protocol, which Parquet uses for metadata, without the meaning of fields. Everything is
+ * written back as it was read, even fields newer than this program.
+ */
 
 const TRUE = 1,
   FALSE = 2,

@@ -6,10 +6,12 @@ import { parseGguf } from "./reader.ts";
 import { GgufBuilder } from "./testing.ts";
 import type { GgufFile } from "./types.ts";
 
-/* Files of granitehybrid, nemotron_h, nemotron_h_moe and falcon-h1 with corrupt keys or tensors. The first
+/*
+ * Files of granitehybrid, nemotron_h, nemotron_h_moe and falcon-h1 with corrupt keys or tensors. The first
  * three have one Mamba2 and one attention layer. nemotron_h has a third, feed-forward layer, with experts
  * in nemotron_h_moe. granitehybrid has experts in each layer. falcon-h1 has Mamba2, attention and
- * feed-forward in one layer. */
+ * feed-forward in one layer.
+ */
 
 const WIDTH = 64;
 const FFN = 96;

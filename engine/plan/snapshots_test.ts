@@ -13,8 +13,10 @@ import {
   type SmallTransformer,
 } from "./testing.ts";
 
-/* Compiled plans of each architecture, as text. If a change leaves these files alone, no graph changed. To
- * update them on purpose, run `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan`. */
+/*
+ * Compiled plans of each architecture, as text. If a change leaves these files alone, no graph changed. To
+ * update them on purpose, run `UPDATE_SNAPSHOTS=1 deno test -P=test engine/plan`.
+ */
 const MODELS: Readonly<Record<string, SmallTransformer | SmallHybrid | SmallLfm2 | SmallMambaHybrid>> = {
   "llama-q4_0": { architecture: "llama", type: "Q4_0", output: true },
   "llama-f16-tied": { architecture: "llama", type: "F16" },
