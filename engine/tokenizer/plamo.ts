@@ -3,7 +3,7 @@ import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { widthAt } from "./unicode.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
-/** Scores are rounded to steps of 1 / SCALE. Tokens with scores at or below LEAST_SCORE are never used. */
+/** Scores are rounded to steps of 1 / SCALE. Tokens with scaled scores at or below LEAST_SCORE are never used. */
 const SCALE = 1e4;
 const LEAST_SCORE = -2e7;
 /** Cost of a character that is encoded as bytes. */
