@@ -1,7 +1,6 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { LibraryNotFound } from "../ffi/find.ts";
-import { KERNELS } from "../ffi/library.ts";
-import { GRAMMARS } from "../ffi/grammar.ts";
+import { GRAMMARS, KERNELS } from "../ffi/names.ts";
 import { diagnose, type Diagnosis } from "./doctor.ts";
 import { cpuinfo, madeUp, WANTED } from "./testing.ts";
 import type { GpuReport } from "../engine/machine.ts";

@@ -1,22 +1,16 @@
 /** Where a native library is looked for, and in which order. */
 import { dirname, fromFileUrl, join, resolve } from "@std/path";
 import { FROM_SOURCE, platformPackage, shipped } from "../package.ts";
+import { builtPlaces } from "./built.ts";
+import { KERNELS, libraryFile, type LibraryName } from "./names.ts";
+
+export { libraryFile, type LibraryName } from "./names.ts";
 
 /** The environment variable, and `--library` of the commands, that names the folder of the libraries, or a file in it. */
 export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
 
-/** What is looked for. */
-export interface LibraryName {
-  /** In messages: `kernels`. */
-  readonly what: string;
-  /** Of the file, without what a platform adds: `compy` is libcompy.so on Linux. */
-  readonly name: string;
-  /** The crate's folder: `rust-kernels`. */
-  readonly crate: string;
-}
-
 /** Why a place did not give the library. */
-export type Problem = "missing" | "not permitted" | "not loadable" | "other version";
+export type Problem = "missing" | "stale" | "not permitted" | "not loadable" | "other version";
 
 /** A place that was looked at. */
 export interface Place {
@@ -66,19 +60,8 @@ function advice(library: LibraryName, places: readonly Place[]): string {
   } in the same version (npm leaves it out with --omit=optional), or ${other}`;
 }
 
-/** A library file's name on this platform. */
-export function libraryFile(name: string): string {
-  if (Deno.build.os === "windows") return `${name}.dll`;
-  return Deno.build.os === "darwin" ? `lib${name}.dylib` : `lib${name}.so`;
-}
-
-/** Where cargo leaves a crate's library. */
-export function builtLibrary({ crate, name }: LibraryName): string {
-  return fromFileUrl(shipped(`${crate}/target/release/${libraryFile(name)}`));
-}
-
 /** Somewhere to look: a file, or why there is none. */
-export type Candidate = { readonly path: string } | { readonly path: string; readonly missing: string };
+export type Candidate = { readonly path: string } | Place;
 
 /** How the world is asked; a test has its own. */
 export interface Surroundings {
@@ -103,7 +86,12 @@ export function candidates(library: LibraryName, around: Surroundings = surround
     return [{ path: join(around.isFolder(named) ? named : dirname(named), file) }];
   }
   const found: Candidate[] = [{ path: join(around.program, file) }, packaged(file, around)];
-  return around.fromSource ? [...found, { path: builtLibrary(library) }] : found;
+  return around.fromSource ? [...found, ...builtPlaces(library).map(asCandidate)] : found;
+}
+
+/** A library that is older than its sources is not used: its ABI version may agree all the same. */
+function asCandidate({ path, isStale }: { path: string; isStale: boolean }): Candidate {
+  return isStale ? { path, problem: "stale", reason: "older than its sources" } : { path };
 }
 
 function packaged(file: string, around: Surroundings): Candidate {
@@ -112,7 +100,7 @@ function packaged(file: string, around: Surroundings): Candidate {
   try {
     return { path: join(around.resolve(name), file) };
   } catch {
-    return { path: name, missing: "this package is not installed" };
+    return { path: name, problem: "missing", reason: "this package is not installed" };
   }
 }
 
@@ -125,8 +113,7 @@ export function installedLibraries(): string | undefined {
 
 /** The first file where the kernels are looked for; undefined where there is none. It may still have another ABI. */
 export function kernelsLibrary(): string | undefined {
-  const places = candidates({ what: "kernels", name: "compy", crate: "rust-kernels" });
-  return places.find((place) => !("missing" in place) && isFile(place.path))?.path;
+  return candidates(KERNELS).find((place) => !("problem" in place) && isFile(place.path))?.path;
 }
 
 /** In Node's words, which npm's `os` and `cpu` are written in. */

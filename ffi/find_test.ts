@@ -3,15 +3,15 @@ import { join } from "@std/path";
 import { VERSION } from "../package.ts";
 import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
 import {
-  builtLibrary,
   candidates,
-  libraryFile,
   LibraryNotFound,
   type Place,
   type Surroundings,
   thisPlatform,
 } from "./find.ts";
-import { KernelError, KERNELS } from "./library.ts";
+import { builtLibrary } from "./built.ts";
+import { KernelError } from "./library.ts";
+import { KERNELS, libraryFile } from "./names.ts";
 import { NativeLibrary } from "./native.ts";
 
 const FILE = libraryFile("compy");
@@ -46,7 +46,7 @@ function open(files: readonly string[], wanted = ABI_VERSION): NativeLibrary<typ
 
 Deno.test("a library is looked for beside the program, then in the platform's package, then where cargo builds", () => {
   const packaged = join(`/modules/@compy/${os}-${cpu}`, FILE);
-  assertEquals(paths(), [join("/program", FILE), packaged, builtLibrary(KERNELS)]);
+  assertEquals(paths(), [join("/program", FILE), packaged, builtLibrary(KERNELS), builtLibrary(KERNELS, "serving")]);
   assertEquals(paths({ fromSource: false }), [join("/program", FILE), packaged]);
 });
 
@@ -62,7 +62,8 @@ Deno.test("a platform's package that is not installed is a place that was looked
   };
   assertEquals(candidates(KERNELS, around({ resolve, fromSource: false }))[1], {
     path: `@compy/${os}-${cpu}`,
-    missing: "this package is not installed",
+    problem: "missing",
+    reason: "this package is not installed",
   });
 });
 

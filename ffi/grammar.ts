@@ -1,4 +1,4 @@
-import type { LibraryName } from "./find.ts";
+import { GRAMMARS } from "./names.ts";
 import { NativeLibrary, parameters } from "./native.ts";
 
 /** Changes whenever an export's meaning or a message's layout does. */
@@ -25,12 +25,6 @@ const SYMBOLS = {
 export class GrammarLibraryError extends Error {
   override name = "GrammarLibraryError";
 }
-
-export const GRAMMARS: LibraryName = {
-  what: "grammar library",
-  name: "compy_grammar",
-  crate: "rust-grammar",
-};
 
 /** The library that compiles constraints, opened at the first of them. */
 export class GrammarLibrary extends NativeLibrary<typeof SYMBOLS> {

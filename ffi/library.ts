@@ -1,13 +1,11 @@
 import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
-import type { LibraryName } from "./find.ts";
+import { KERNELS } from "./names.ts";
 import { NativeLibrary } from "./native.ts";
 
 /** An error that the kernels reported, in their words. */
 export class KernelError extends Error {
   override name = "KernelError";
 }
-
-export const KERNELS: LibraryName = { what: "kernels", name: "compy", crate: "rust-kernels" };
 
 /** The kernels' library, opened once a process. */
 export class KernelLibrary extends NativeLibrary<typeof SYMBOLS> {

@@ -2,11 +2,11 @@
 import {
   type Candidate,
   candidates,
-  type LibraryName,
   LibraryNotFound,
   namedLibrary,
   type Place,
 } from "./find.ts";
+import type { LibraryName } from "./names.ts";
 
 /** Of every export: a handle, input and its length, output and its length. */
 export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
@@ -106,7 +106,7 @@ function open<Symbols extends Record<string, Export>>(
   version: NativeOptions<Symbols>["version"],
 ): { readonly symbols: Record<keyof Symbols, Call> } | Place {
   const { path } = place;
-  if ("missing" in place) return { path, problem: "missing", reason: place.missing };
+  if ("problem" in place) return place;
   let library: Deno.DynamicLibrary<Symbols>;
   try {
     Deno.statSync(path);

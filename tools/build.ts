@@ -1,99 +1,49 @@
 /**
- * Builds the libraries (`deno task build`) that are missing or older than their sources. Every task that computes runs
- * this first: when there is nothing to do, it looks at some file times and says nothing.
+ * Builds the libraries (`deno task build`) that are missing or older than their sources. Tasks that want every instruction set run
+ * this first: when there is nothing to do, it looks at some file times and says nothing. `--serving` builds for this machine only,
+ * `--events` writes JSON lines for the process that started it, and operands name the crates.
  */
-import { builtLibrary, type LibraryName } from "../ffi/find.ts";
-import { GRAMMARS } from "../ffi/grammar.ts";
-import { KERNELS } from "../ffi/library.ts";
+import { BuildReport } from "../ffi/build_report.ts";
+import { isBuilt } from "../ffi/built.ts";
+import { type BuildEvent, buildLibrary } from "../ffi/cargo.ts";
+import { GRAMMARS, KERNELS } from "../ffi/names.ts";
 
-const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];
-/** What a library is made of, in the crate's folder. */
-const SOURCES = ["Cargo.toml", "Cargo.lock", "src/"];
-
-/** When the newest of the files, or of the files under a folder (a URL that ends in "/"), was written. */
-export async function newest(sources: readonly URL[]): Promise<number> {
-  let time = 0;
-  for (const source of sources) {
-    if (source.pathname.endsWith("/")) {
-      const entries = await Array.fromAsync(Deno.readDir(source));
-      const inside = entries.map((e) =>
-        new URL(encodeURIComponent(e.name) + (e.isDirectory ? "/" : ""), source)
-      );
-      time = Math.max(time, await newest(inside));
-    } else {
-      time = Math.max(time, (await Deno.stat(source)).mtime?.getTime() ?? 0);
-    }
-  }
-  return time;
+function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  stream.writeSync(new TextEncoder().encode(text));
 }
 
-/** When a file was written; undefined where it is missing. */
-async function written(path: string): Promise<number | undefined> {
-  try {
-    return (await Deno.stat(path)).mtime?.getTime();
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
-  }
-}
+const report = new BuildReport({
+  note: (text) => write(Deno.stderr, `${text}\n`),
+  draw: Deno.stderr.isTerminal() ? (text) => write(Deno.stderr, `\r\x1b[K${text}`) : undefined,
+});
 
-function say(text: string): void {
-  Deno.stderr.writeSync(new TextEncoder().encode(text + "\n"));
-}
-
-/** As an exit code: there is no cargo to run. */
-const NO_CARGO = -1;
-
-/** Runs cargo in the crate's folder. Returns the exit code, or NO_CARGO. */
-async function cargo(what: string, folder: URL, args: readonly string[]): Promise<number> {
-  try {
-    const command = new Deno.Command("cargo", {
-      args: [...args],
-      cwd: folder,
-      stdin: "null",
-      stdout: "inherit",
-    });
-    const child = command.spawn();
-    say(`Building the ${what} (once, and whenever its sources change; some two minutes) …`);
-    return (await child.status).code;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return NO_CARGO;
-    say(`Cannot build the ${what}: ${error instanceof Error ? error.message : error}`);
-    return 1;
-  }
-}
-
-/** Returns the exit code, or NO_CARGO. */
-async function build(library: LibraryName): Promise<number> {
-  const path = builtLibrary(library);
-  const built = await written(path);
-  const folder = new URL(`../${library.crate}/`, import.meta.url);
-  const sources = SOURCES.map((name) => new URL(name, folder));
-  if (built !== undefined && built >= await newest(sources)) return 0;
-  const code = await cargo(library.what, folder, ["build", "--release", "--locked", "--quiet", "--lib"]);
-  // Cargo leaves the file alone where only times have changed.
-  if (code === 0) await Deno.utime(path, new Date(), new Date());
-  return code;
-}
-
-const WITHOUT_CARGO =
-  "Native libraries that are missing or out of date are not built: cargo is not on the PATH. Without them compy computes in WebAssembly, at half " +
-  "the speed, and cannot hold answers to a schema or grammar. Install Rust 1.95 or newer: https://rustup.rs";
+const WITHOUT =
+  "Without native libraries compy computes in WebAssembly, at half the speed, and cannot hold answers to a schema or grammar.";
 
 /**
- * One after the other: cargo uses all cores for each. Without cargo nothing is built, which is no failure: there are kernels in
- * WebAssembly. Returns the exit code.
+ * One library after the other: cargo uses all cores for each. Without cargo nothing is built, which is no failure: there are
+ * kernels in WebAssembly. Returns the exit code.
  */
-async function buildAll(): Promise<number> {
-  for (const library of LIBRARIES) {
-    const code = await build(library);
-    if (code === NO_CARGO) {
-      say(WITHOUT_CARGO);
-      return 0;
-    }
-    if (code !== 0) return code;
+async function buildAll(args: readonly string[]): Promise<number> {
+  const profile = args.includes("--serving") ? "serving" : "release";
+  const writesEvents = args.includes("--events");
+  const crates = args.filter((arg) => !arg.startsWith("--"));
+  let failure = "";
+  const tell = (event: BuildEvent) => {
+    if (event.type === "failed") failure = event.reason;
+    if (writesEvents) write(Deno.stdout, `${JSON.stringify(event)}\n`);
+    else report.tell(event);
+  };
+  for (const library of [KERNELS, GRAMMARS]) {
+    if (crates.length > 0 && !crates.includes(library.crate)) continue;
+    const isThere = isBuilt(library, profile === "release" ? ["release"] : undefined);
+    if (isThere || await buildLibrary(library, { profile, tell })) continue;
+    const hasCargo = !failure.startsWith("cargo is not on the PATH");
+    if (hasCargo || writesEvents) return 1;
+    write(Deno.stderr, `${WITHOUT}\n`);
+    return 0;
   }
   return 0;
 }
 
-if (import.meta.main) Deno.exit(await buildAll());
+if (import.meta.main) Deno.exit(await buildAll(Deno.args));

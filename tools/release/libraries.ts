@@ -1,8 +1,6 @@
 /** The native libraries as they are released: small, and for old systems too. */
 import { basename, join } from "@std/path";
-import { libraryFile, type LibraryName } from "../../ffi/find.ts";
-import { GRAMMARS } from "../../ffi/grammar.ts";
-import { KERNELS } from "../../ffi/library.ts";
+import { GRAMMARS, KERNELS, libraryFile, type LibraryName } from "../../ffi/names.ts";
 import { run } from "./run.ts";
 
 export const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];

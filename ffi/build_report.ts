@@ -1,0 +1,76 @@
+import type { BuildEvent } from "./cargo.ts";
+
+/** Where a build is told of. */
+export interface ReportScreen {
+  /** A line that stays. */
+  note(text: string, isFailure?: boolean): void;
+  /** A line that the next takes the place of, on a terminal; undefined where there is none. */
+  readonly draw: ((text: string) => void) | undefined;
+}
+
+const REDRAW_MS = 1000;
+/** Without a terminal progress is a line in so many milliseconds. */
+const LINE_MS = 15_000;
+
+/** Tells of builds: in one line that is drawn again and again on a terminal, else in a line now and then. */
+export class BuildReport {
+  #event: BuildEvent | undefined;
+  #startedAt = 0;
+  #timer: ReturnType<typeof setInterval> | undefined;
+
+  constructor(private readonly screen: ReportScreen) {}
+
+  /** Takes what happened in a build. */
+  readonly tell = (event: BuildEvent): void => {
+    const { draw, note } = this.screen;
+    const { what } = event;
+    const before = this.#event;
+    this.#event = event;
+    if (event.type === "failed") {
+      this.stop();
+      return note(`Cannot build the ${what}: ${printable(event.reason)}`, true);
+    }
+    if (event.type === "built") {
+      const seconds = this.#seconds();
+      this.stop();
+      return note(`Built the ${what} in ${seconds} s`);
+    }
+    if (before === undefined) {
+      this.#startedAt = performance.now();
+      if (!draw) note(`Building the ${what} (once, and after each change of their sources)`);
+      this.#timer = setInterval(() => this.#show(), draw ? REDRAW_MS : LINE_MS);
+    }
+    if (draw) this.#show();
+    else if (event.type === "waiting") note(textOf(event));
+  };
+
+  /** Tells no more of the build that runs. */
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#event = undefined;
+    this.screen.draw?.("");
+  }
+
+  #seconds(): number {
+    return Math.round((performance.now() - this.#startedAt) / 1000);
+  }
+
+  #show(): void {
+    if (this.#event === undefined) return;
+    const text = `${textOf(this.#event)}, ${this.#seconds()} s`;
+    if (this.screen.draw) this.screen.draw(text);
+    else this.screen.note(text);
+  }
+}
+
+function textOf(event: BuildEvent): string {
+  if (event.type !== "crates") return `Waiting for another build of the ${event.what}`;
+  const of = event.total > 0 ? ` of ${event.total}` : "";
+  return `Building the ${event.what}: ${event.done}${of} crates`;
+}
+
+/** Several lines on lines of their own, without what would steer a terminal. */
+function printable(reason: string): string {
+  const clean = reason.replace(/[^\P{Cc}\n]/gu, "");
+  return clean.includes("\n") ? `\n${clean.replace(/^/gm, "  ")}` : clean;
+}

@@ -1,0 +1,148 @@
+/** Builds the native libraries of a checkout with cargo, and says how far it is. */
+import { fromFileUrl } from "@std/path";
+import { shipped } from "../package.ts";
+import { builtLibrary, type Profile } from "./built.ts";
+import type { LibraryName } from "./names.ts";
+
+/** What happens in a build, in JSON's types. `what` is the library's name for people. */
+export type BuildEvent =
+  & { readonly what: string }
+  & (
+    /** Crates that are compiled, of all; `total` is 0 where cargo did not say. */
+    | { readonly type: "crates"; readonly done: number; readonly total: number }
+    /** Another cargo builds in the same folder. */
+    | { readonly type: "waiting" }
+    | { readonly type: "built" }
+    /** `reason`: the last lines of cargo's messages, or what to do where there is no cargo. */
+    | { readonly type: "failed"; readonly reason: string }
+  );
+
+export interface BuildOptions {
+  readonly profile: Profile;
+  readonly tell: (event: BuildEvent) => void;
+  /** Ends cargo. A rustc that it has started ends with its crate, unless the terminal has told it too. */
+  readonly signal?: AbortSignal;
+}
+
+/** A build for serving compiles only what this machine would choose, where the crate has a feature for that. */
+const SERVING_FEATURES: Readonly<Record<string, readonly string[]>> = {
+  "rust-kernels": ["--features", "this-cpu"],
+};
+/** Lines of a failed build that are shown. */
+const LAST_LINES = 12;
+const NO_CARGO = "cargo is not on the PATH: install Rust 1.95 or newer, https://rustup.rs";
+
+/** Builds a library. Returns whether it is there; why not is told. */
+export async function buildLibrary(library: LibraryName, options: BuildOptions): Promise<boolean> {
+  const { tell, profile, signal } = options;
+  const { what } = library;
+  try {
+    const reason = await runCargo(library, options);
+    if (reason !== undefined) {
+      tell({ what, type: "failed", reason });
+      return false;
+    }
+    // Cargo leaves the file alone where only times have changed.
+    await Deno.utime(builtLibrary(library, profile), new Date(), new Date());
+    tell({ what, type: "built" });
+    return true;
+  } catch (error) {
+    signal?.throwIfAborted();
+    const reason = error instanceof Deno.errors.NotFound
+      ? NO_CARGO
+      : error instanceof Error
+      ? error.message
+      : String(error);
+    tell({ what, type: "failed", reason });
+    return false;
+  }
+}
+
+/** Returns why the build failed; undefined where it did not. */
+async function runCargo(library: LibraryName, { profile, tell, signal }: BuildOptions) {
+  const { what } = library;
+  const features = profile === "serving" ? SERVING_FEATURES[library.crate] ?? [] : [];
+  const crates = new Set<string>();
+  let total = 0;
+  const progress = () => tell({ what, type: "crates", done: crates.size, total });
+  progress();
+  total = await countCrates(library, [...features], signal);
+  progress();
+  const child = cargo(library, [
+    "build",
+    "--lib",
+    "--profile",
+    profile,
+    "--locked",
+    "--target-dir",
+    "target",
+    "--color",
+    "never",
+    "--message-format",
+    "json-render-diagnostics",
+    ...features,
+  ], signal);
+  const last: string[] = [];
+  const readMessages = async () => {
+    for await (const line of linesOf(child.stdout)) {
+      const id = compiledCrate(line);
+      if (id === undefined || crates.has(id)) continue;
+      crates.add(id);
+      progress();
+    }
+  };
+  const readErrors = async () => {
+    for await (const line of linesOf(child.stderr)) {
+      if (line.includes("waiting for file lock")) tell({ what, type: "waiting" });
+      last.push(line);
+      if (last.length > LAST_LINES) last.shift();
+    }
+  };
+  const [status] = await Promise.all([child.status, readMessages(), readErrors()]);
+  signal?.throwIfAborted();
+  if (status.success) return undefined;
+  return last.join("\n") || `cargo ended with exit code ${status.code}`;
+}
+
+/** Crates that go into a library, itself included; 0 where cargo does not say. */
+async function countCrates(library: LibraryName, features: string[], signal?: AbortSignal): Promise<number> {
+  const args = ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--no-dedupe"];
+  const child = cargo(library, [...args, ...features], signal);
+  const [crates] = await Promise.all([
+    Array.fromAsync(linesOf(child.stdout)),
+    Array.fromAsync(child.stderr),
+    child.status,
+  ]);
+  return new Set(crates.filter((line) => line !== "")).size;
+}
+
+function cargo({ crate }: LibraryName, args: string[], signal: AbortSignal | undefined): Deno.ChildProcess {
+  return new Deno.Command("cargo", {
+    args,
+    cwd: fromFileUrl(shipped(`${crate}/`)),
+    // Deno starts nothing with another value of it where only cargo may be run.
+    env: { LD_LIBRARY_PATH: "" },
+    stdin: "null",
+    stdout: "piped",
+    stderr: "piped",
+    signal,
+  }).spawn();
+}
+
+/** The crate that one of cargo's messages says is compiled; a build script is not the crate yet. */
+function compiledCrate(line: string): string | undefined {
+  if (!line.startsWith('{"reason":"compiler-artifact"')) return undefined;
+  const { package_id, target } = JSON.parse(line);
+  return target.kind.includes("custom-build") ? undefined : package_id;
+}
+
+/** The lines of a stream of text. */
+export async function* linesOf(stream: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncGenerator<string> {
+  let rest = "";
+  for await (const text of stream.pipeThrough(new TextDecoderStream())) {
+    const lines = (rest + text).split("\n");
+    rest = lines.pop()!;
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
