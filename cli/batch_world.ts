@@ -27,6 +27,7 @@ import {
   speculationOptions,
 } from "./model.ts";
 import { CACHE_FLAGS, CACHE_HELP, CACHE_SWITCHES, promptCacheOption } from "./prompt_cache.ts";
+import { buildFirst } from "./native_build.ts";
 import { err, note, onInterrupt, out } from "./terminal.ts";
 
 export interface EngineOptions {
@@ -150,7 +151,10 @@ export const realWorld: BatchWorld = {
   openEngine: async ({ model, reload, ...options }) => {
     const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
-    const opened = await loadWithProgress(all, reload ? note : undefined);
+    await buildFirst(options.backend);
+    // Lines come from strangers.
+    await Deno.permissions.revoke({ name: "run" });
+    const opened = await loadWithProgress(all, reload ? { note } : undefined);
     const { engine, backend } = loadedOf(opened);
     return { engine, identity: await identityOf(opened), processor: backend.info.isa };
   },

@@ -5,6 +5,7 @@ import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation
 import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
 import { KV_WORDS } from "../lib/model.ts";
+import { GRAMMARS, KERNELS } from "../lib/libraries.ts";
 import { Flags } from "./flags.ts";
 import {
   BACKEND_FLAGS,
@@ -17,6 +18,7 @@ import {
   SPECULATION_FLAGS,
   speculationOptions,
 } from "./model.ts";
+import { buildFirst } from "./native_build.ts";
 import { err, out } from "./terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
@@ -127,11 +129,13 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     out(await paper(options.model, onPaper, flags.json));
     return 0;
   }
+  const needsGrammars = flags.is("schema");
+  await buildFirst(options.backend, needsGrammars ? [KERNELS, GRAMMARS] : [KERNELS]);
   const other = flags.text("against");
   const drafts = speculationOptions(flags);
   const text = drafts.speculate !== undefined || drafts.draft !== undefined
     ? await speculation({ ...options, ...drafts }, flags.json)
-    : flags.is("schema")
+    : needsGrammars
     ? await forms(options, flags.json)
     : other
     ? await compare(options, other, flags.json)

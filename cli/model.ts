@@ -58,16 +58,16 @@ function advice(given: string | undefined): string {
 }
 
 /**
- * Loads a model, with progress on a terminal. `reloads` is for a process that lives on: an engine that fails is loaded again, and that
+ * Loads a model, with progress on a terminal. `living` is for a process that lives on: an engine that fails is loaded again where `note`
  * is told of it.
  */
 export async function loadWithProgress(
   options: Omit<EngineLoadOptions, "progress">,
-  reloads?: (message: string) => void,
+  living?: Parameters<typeof openModel>[1],
 ): Promise<Model> {
   const line = new ProgressLine(`Loading ${basename(options.model)}`);
   try {
-    return await openModel({ ...options, progress: (done, total) => line.update(done, total) }, reloads);
+    return await openModel({ ...options, progress: (done, total) => line.update(done, total) }, living);
   } finally {
     line.done();
   }

@@ -1,5 +1,7 @@
 import { checkAddress, listening, urlOf } from "./address.ts";
+import { KERNELS } from "../lib/libraries.ts";
 import {
+  ComingKernels,
   DEFAULT_KV_TYPE,
   type EngineLoadOptions,
   identityOf,
@@ -26,6 +28,7 @@ import {
 import { openDataFolder } from "./data_folder.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import { describeBackend, loadWithProgress, modelPath } from "./model.ts";
+import { type BackgroundBuild, startBuild } from "./native_build.ts";
 import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
@@ -74,12 +77,17 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     return 0;
   }
   if (settings.values.supervise) return await supervise(args, settings, warn);
-  // Only a supervisor starts processes; this one meets strangers.
+  const build = startBuild(settings.values.backend);
+  // Only a supervisor starts processes, and what builds; from here on this one meets strangers.
   await Deno.permissions.revoke({ name: "run" });
-  return await serve(settings);
+  try {
+    return await serve(settings, build);
+  } finally {
+    build?.stop();
+  }
 }
 
-async function serve(settings: ServeSettings): Promise<number> {
+async function serve(settings: ServeSettings, build: BackgroundBuild | undefined): Promise<number> {
   const { data, maxStorageMb } = settings.values;
   const options = serveOptions(settings);
   const { onError } = options;
@@ -89,11 +97,15 @@ async function serve(settings: ServeSettings): Promise<number> {
   const folder = data === "none" ? undefined : await openDataFolder(data);
   const followed = followFiles(settings, options.apiKeys, log);
 
-  const served = hasSeveral(settings) ? await serveSeveral(settings) : await serveOne(settings);
+  const coming = await kernelsToCome(settings, build);
+  const served = hasSeveral(settings)
+    ? await serveSeveral(settings, coming)
+    : await serveOne(settings, coming);
   const { models } = served;
   const maxConnections = affordableConnections(options.maxConnections);
   const batches = folder && await openBatches(models, {
     ...served.batches,
+    ready: coming && whenDecided(coming, build!),
     path: data,
     folder,
     parallel: settings.values.parallel,
@@ -115,9 +127,12 @@ async function serve(settings: ServeSettings): Promise<number> {
       }),
   );
   // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
-  onInterrupt(() => {});
+  onInterrupt(() => build?.stop());
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
-  stopWithParent(() => server.shutdown());
+  stopWithParent(() => {
+    build?.stop();
+    server.shutdown();
+  });
   out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
   followed.stop();
@@ -134,23 +149,56 @@ interface Served {
   readonly mayFail: boolean;
 }
 
+/**
+ * Native kernels that are being built, where the models start in WebAssembly meanwhile. A backend that was asked for, or is to be
+ * measured, waits for them.
+ */
+async function kernelsToCome(
+  { values: { backend } }: ServeSettings,
+  build: BackgroundBuild | undefined,
+): Promise<ComingKernels | undefined> {
+  const kernels = build?.result(KERNELS);
+  if (kernels === undefined) return undefined;
+  if (backend !== undefined) {
+    await kernels;
+    return undefined;
+  }
+  note("Computing in WebAssembly until the native kernels are built");
+  const arrived = kernels.then((isBuilt) => {
+    if (!isBuilt && !build!.isStopped) warn("The server goes on in WebAssembly, at about half the speed");
+    return isBuilt;
+  });
+  return new ComingKernels(arrived, warn);
+}
+
+/** Batches are answered by one backend from their first line to the last. Never resolves where the server stops before. */
+async function whenDecided(coming: ComingKernels, build: BackgroundBuild): Promise<void> {
+  await coming.settled();
+  if (build.isStopped && !coming.isHere) await new Promise(() => {});
+}
+
 /** One model, which is loaded before the server is ready and stays. */
-async function serveOne(settings: ServeSettings): Promise<Served> {
+async function serveOne(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
   const load = loadOptions(settings);
   const model = modelPath(settings.values.model[0]);
-  const reloads = settings.values.onFailure === "reload" ? warn : undefined;
-  const opened = await loadWithProgress({ ...load, model }, reloads);
+  const tell = (loaded: LoadedEngine) => note(describe(loaded, load.kvType));
+  const reloads = settings.values.onFailure === "reload" ? { note: warn } : undefined;
+  const living = coming ? { ...reloads, moved: tell } : reloads;
+  const opened = await loadWithProgress({ ...load, model, coming }, living);
   const loaded = loadedOf(opened);
-  note(describe(loaded, load.kvType));
-  const { engine, backend } = loaded;
-  const models = oneModel(engine, aliasesOfOne(settings, engine.model.id));
-  const batches = { settings: await identityOf(opened), processor: backend.info.isa };
+  tell(loaded);
+  const models = oneModel(loaded.engine, aliasesOfOne(settings, loaded.engine.model.id));
+  const batches = {
+    // What computes is known when batches are begun.
+    settings: coming ? () => identityOf(opened) : await identityOf(opened),
+    processor: () => loaded.backend.info.isa,
+  };
   return { models, batches, mayFail: true };
 }
 
 /** Several models, each of which is loaded when it is asked for. */
-async function serveSeveral(settings: ServeSettings): Promise<Served> {
-  const load = loadOptions(settings);
+async function serveSeveral(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
+  const load = { ...loadOptions(settings), coming };
   const reloads = settings.values.onFailure === "reload";
   const models = await openPool(settings, {
     load,

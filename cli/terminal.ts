@@ -57,7 +57,21 @@ export function err(text: string): void {
   }
 }
 
+/** Whether a line of progress stands on the terminal, which the next text takes the place of. */
+let isDrawn = false;
+
+/** Draws a line of progress on a terminal's standard error, in the place of the one before; an empty one takes it away. */
+export function drawLine(text: string): void {
+  if (text === "" && !isDrawn) return;
+  err(text);
+  isDrawn = text !== "";
+}
+
 function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
+  if (isDrawn) {
+    isDrawn = false;
+    write(Deno.stderr, "\r\x1b[K");
+  }
   const bytes = encoder.encode(text);
   for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
 }
@@ -81,7 +95,6 @@ const REDRAW_MS = 100;
 export class ProgressLine {
   readonly #active = Deno.stderr.isTerminal() && logs("info");
   #next = performance.now() + PATIENCE_MS;
-  #drawn = false;
 
   constructor(private readonly what: string) {}
 
@@ -90,14 +103,12 @@ export class ProgressLine {
     const now = performance.now();
     if (!this.#active || now < this.#next) return;
     this.#next = now + REDRAW_MS;
-    this.#drawn = true;
     const share = `${Math.floor(100 * done / Math.max(total, 1))} %`;
-    err(`\r${this.what} ${share}${detail && ` (${detail})\x1b[K`}`);
+    drawLine(`${this.what} ${share}${detail && ` (${detail})`}`);
   }
 
   done(): void {
-    if (this.#drawn) err("\r\x1b[K");
-    this.#drawn = false;
+    if (this.#active) drawLine("");
   }
 }
 

@@ -217,7 +217,14 @@ export class LlmEngine implements Engine {
       ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
       : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
     const disk = this.#stored?.stats();
-    return { running, waiting, ...kv, preemptions, ...this.#totals.stats(), disk };
+    return {
+      running,
+      waiting: waiting + this.#starting.size,
+      ...kv,
+      preemptions,
+      ...this.#totals.stats(),
+      disk,
+    };
   }
 
   slots(): (RunningSequence | undefined)[] {

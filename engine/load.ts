@@ -4,7 +4,6 @@ import {
   type ActivationPrecision,
   type Arithmetic,
   type BackendName,
-  DeviceLost,
   KV_BLOCK_TOKENS,
   type KvType,
 } from "./backend/backend.ts";
@@ -22,7 +21,6 @@ import type { GgufFile } from "./gguf/types.ts";
 import { createGrammars } from "./grammar/grammars.ts";
 import { blocksFor, blocksOfSequence } from "./kv_blocks.ts";
 import { modelName } from "./models/folder.ts";
-import { ReloadingEngine } from "./reloading.ts";
 import { activeBytes, planCost } from "./plan/cost.ts";
 import { encodePlan } from "./plan/encode.ts";
 import { canDraft } from "./plan/ops/registry.ts";
@@ -54,7 +52,8 @@ import { createChatTemplate } from "./tokenizer/chat_template.ts";
 import { createRankTemplate } from "./tokenizer/rank_template.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
-import { type Engine, EngineError } from "./types.ts";
+import type { ComingKernels } from "./coming_kernels.ts";
+import type { Engine } from "./types.ts";
 
 export { freeMemory } from "./free_memory.ts";
 export { MemoryError } from "./memory_error.ts";
@@ -100,6 +99,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly promptCache?: PromptCacheOptions;
   /** Ends the loading, between two tensors, with its reason. */
   readonly signal?: AbortSignal;
+  /** Native kernels that an engine goes over to; see loadReloadingEngine. */
+  readonly coming?: ComingKernels;
 }
 
 /** Where prompts are kept that a later process can go on from. */
@@ -133,6 +134,7 @@ export interface MeasuredModel {
   /** As LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
   readonly contextLength: number;
+  readonly backend: BackendName;
   /** Bytes of its packed weights that one token reads. Throws KernelError and WasmError. */
   tokenBytes(): Promise<number>;
   /** Packs its weights and compiles its plan. Throws KernelError and GpuError, or where the file has changed meanwhile. */
@@ -173,6 +175,7 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   return {
     memory: together({ ...size.memory, weights }, drafting),
     contextLength: size.contextLength,
+    backend: options.backend,
     tokenBytes: () => tokenWeightBytes(plan),
     load: async (signal) => {
       checkUnchanged(options, version, "now: the file has changed since its header was read");
@@ -314,6 +317,7 @@ async function loadMeasured(
     contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
+    backend: backend.info.name as BackendName,
     pooled: backend.info.name !== "webgpu"
       ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
@@ -408,47 +412,13 @@ function tokensOf(
   return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }
 
-/**
- * As loadEngine, for a process that lives on: when the engine fails it is loaded again, from the same file and on the same
- * backend, and `note` is told. But what was "auto" goes on without a GPU that was lost. See ReloadingEngine. `measured`: of the same
- * options, where the header was read before.
- */
-export async function loadReloadingEngine(
-  options: LoadOptions,
-  note: (message: string) => void,
-  measured?: MeasuredModel,
-): Promise<LoadedEngine> {
-  const version = versionOf(options);
-  const loaded = measured ? await measured.load(options.signal) : await loadEngine(options);
-  let backend = loaded.backend.info.name as BackendName; // not "auto" again: its answers must stay the same
-  const again = {
-    ...options,
-    contextLength: loaded.engine.model.contextLength,
-    progress: undefined,
-  };
-  const load = async (signal: AbortSignal, failure: unknown) => {
-    checkUnchanged(options, version, "again: the file has changed since it was loaded first");
-    if (options.backend === "auto" && backend === "webgpu" && isLoss(failure)) {
-      backend = defaultBackend();
-      note(`auto: the GPU was lost, so the model is computed on the CPU from here on (${backend})`);
-    }
-    return (await loadEngine({ ...again, backend, signal })).engine;
-  };
-  return { ...loaded, engine: new ReloadingEngine(loaded.engine, { load, note }) };
-}
-
-/** Whether it is for the loss of a device that an engine failed, or could not be loaded. */
-function isLoss(failure: unknown): boolean {
-  return failure instanceof DeviceLost || (failure instanceof EngineError && failure.code === "device_lost");
-}
-
 /** Throws where the file is another than that of which the version was taken. */
-function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
+export function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
   if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
 }
 
 /** What is not a file of this machine is taken not to change. */
-function versionOf({ model, open }: LoadOptions): string {
+export function versionOf({ model, open }: LoadOptions): string {
   return open ? "" : fileVersion(model);
 }
 

@@ -1,10 +1,9 @@
 import { delay } from "@std/async/delay.js";
 import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "./tokenizer/types.ts";
-import { type Counted, Totals } from "./totals.ts";
+import { plus, type Summed, Totals } from "./totals.ts";
 import {
   type Constraint,
-  type DiskStats,
   type EmbedRequest,
   type EmbedResult,
   type Engine,
@@ -21,18 +20,27 @@ export interface ReloadOptions {
   readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;
   /** Told what an operator should know, a line each. */
   readonly note: (message: string) => void;
-  /** Most loads within `withinMs`; a failure after them is final. */
+  /** Most loads within `withinMs`; a failure after them is final. With 0 the first failure is. */
   readonly times?: number;
   readonly withinMs?: number;
   /** Before each load but the first of those: what broke the engine may need time to pass. */
   readonly pauseMs?: number;
+  /** Of `moveTo` without room for two engines: how long it waits for an idle moment, and then holds new requests for one. */
+  readonly patienceMs?: number;
+  readonly holdMs?: number;
 }
 
-const DEFAULTS = { times: 3, withinMs: 10 * 60_000, pauseMs: 5000 };
+const DEFAULTS = { times: 3, withinMs: 10 * 60_000, pauseMs: 5000, patienceMs: 60_000, holdMs: 30_000 };
+/** Requests that may be held. */
+const MOST_HELD = 256;
+const LOOK_MS = 20;
+/** Longer timeouts fire at once. */
+const NO_END_MS = 2 ** 31 - 1;
 
 /**
  * An engine that is loaded again when it fails. What ran in it ends with its error; until the new one is there, this one
  * is `loading` and refuses requests with `engine_unavailable`. It is `failed` only when it is not loaded again.
+ * `moveTo` replaces an engine that is well: requests that run end in it.
  */
 export class ReloadingEngine implements Engine {
   #inner: Engine;
@@ -44,6 +52,13 @@ export class ReloadingEngine implements Engine {
   /** The engine, once it has failed: `#totals` have its figures. */
   #counted: Engine | undefined;
   #reloading: Promise<void> = Promise.resolve();
+  /** The engine that was replaced, while requests still run in it. */
+  #leaving: Engine | undefined;
+  #left: Promise<void> = Promise.resolve();
+  #moving: Promise<void> = Promise.resolve();
+  /** Resolves when new requests need not wait any more. */
+  #hold: PromiseWithResolvers<void> | undefined;
+  #held = 0;
   /** Of the engines that failed. */
   #totals: Summed = { ...new Totals().stats(), preemptions: 0 };
 
@@ -94,47 +109,198 @@ export class ReloadingEngine implements Engine {
     return this.#inner.encodePair(query, document);
   }
 
-  checkConstraint(constraint: Constraint): Promise<void> {
-    return this.state === "loading" ? Promise.reject(reloading()) : this.#inner.checkConstraint(constraint);
+  async checkConstraint(constraint: Constraint): Promise<void> {
+    await (await this.#open()).checkConstraint(constraint);
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
-    return this.state === "loading" ? refusing() : this.#inner.submit(request);
+    let stream: AsyncIterator<TokenEvent> | Promise<AsyncIterator<TokenEvent>> | undefined;
+    const begin = (engine: Engine) => stream = engine.submit(request)[Symbol.asyncIterator]();
+    // As late as the engine itself: until then it may be replaced.
+    const open = () => {
+      const engine = this.#open(request.signal);
+      return stream = engine instanceof Promise ? engine.then(begin) : begin(engine);
+    };
+    const leave = (stream: AsyncIterator<TokenEvent> | undefined) =>
+      stream?.return?.() ?? Promise.resolve({ value: undefined, done: true as const });
+    const iterator = {
+      next: () => {
+        const opened = stream ?? open();
+        return opened instanceof Promise ? opened.then((events) => events.next()) : opened.next();
+      },
+      return: () => stream instanceof Promise ? stream.then(leave) : leave(stream),
+    };
+    return { [Symbol.asyncIterator]: () => iterator };
   }
 
-  embed(request: EmbedRequest): Promise<EmbedResult> {
-    return this.state === "loading" ? Promise.reject(reloading()) : this.#inner.embed(request);
+  async embed(request: EmbedRequest): Promise<EmbedResult> {
+    return await (await this.#open(request.signal)).embed(request);
   }
 
   stats(): EngineStats {
     const stats = this.#inner.stats();
-    return { ...stats, ...this.#counted === this.#inner ? this.#totals : plus(this.#totals, stats) };
+    const leaving = this.#leaving?.stats();
+    const summed = this.#counted === this.#inner ? this.#totals : plus(this.#totals, stats);
+    return {
+      ...stats,
+      ...leaving ? plus(summed, leaving) : summed,
+      running: stats.running + (leaving?.running ?? 0),
+      waiting: stats.waiting + (leaving?.waiting ?? 0) + this.#held,
+    };
   }
 
   slots(): readonly (RunningSequence | undefined)[] {
-    return this.#inner.slots();
+    const leaving = this.#leaving?.slots().filter((slot) => slot !== undefined) ?? [];
+    return [...leaving, ...this.#inner.slots()];
   }
 
   async drain(graceMs: number): Promise<void> {
-    this.#life.become("draining");
-    this.#stop.abort();
-    await this.#reloading;
-    await this.#inner.drain(graceMs);
+    await this.#settle();
+    await Promise.all([this.#inner.drain(graceMs), this.#leaving?.drain(graceMs)]);
   }
 
   async close(): Promise<void> {
+    await this.#settle();
+    await Promise.all([this.#inner.close(), this.#leaving?.close(), this.#left]);
+  }
+
+  /**
+   * Replaces the engine by another one of the same model, and closes it when what runs in it has ended. `alongside`: both have room,
+   * so new requests have the new one as soon as it is loaded. Otherwise the old one is closed first, in an idle moment, and new requests
+   * wait meanwhile. Throws what `load` does: the old engine goes on then, or one that `options.load` has brought.
+   */
+  moveTo(load: (signal: AbortSignal) => Promise<Engine>, alongside: boolean): Promise<void> {
+    const moved = alongside ? this.#moveAlongside(load) : this.#moveApart(load);
+    this.#moving = moved.catch(() => {});
+    return moved;
+  }
+
+  async #moveAlongside(load: (signal: AbortSignal) => Promise<Engine>): Promise<void> {
+    const { signal } = this.#stop;
+    const next = await load(signal);
+    await this.#reloading;
+    if (signal.aborted || this.state !== "ready") {
+      await next.close();
+      signal.throwIfAborted();
+      throw this.failure ?? reloading();
+    }
+    const old = this.#inner;
+    this.#become(next);
+    this.#leaving = old;
+    this.#left = this.#leave(old);
+  }
+
+  /** Ends what runs in an engine that takes no more, and counts it. */
+  async #leave(old: Engine): Promise<void> {
+    await old.drain(NO_END_MS);
+    this.#totals = plus(this.#totals, old.stats());
+    this.#leaving = undefined;
+    await old.close().catch((error) => this.#options.note(`Cannot close the engine before: ${words(error)}`));
+  }
+
+  async #moveApart(load: (signal: AbortSignal) => Promise<Engine>): Promise<void> {
+    const { signal } = this.#stop;
+    try {
+      await this.#holdWhenIdle();
+      const old = this.#inner;
+      this.#count(old);
+      await old.close();
+      try {
+        this.#become(await load(signal));
+      } catch (error) {
+        signal.throwIfAborted();
+        this.#become(await this.#options.load(signal, error));
+        throw error;
+      }
+    } catch (error) {
+      // Nothing computes: the next failure, or load, decides.
+      if (this.#counted === this.#inner && !signal.aborted && this.#mayLoad(error)) {
+        this.#reloading = this.#reload(this.#inner);
+      }
+      throw error;
+    } finally {
+      this.#release();
+    }
+  }
+
+  /** Resolves when nothing runs, and new requests are held. */
+  async #holdWhenIdle(): Promise<void> {
+    const { patienceMs, holdMs } = this.#options;
+    for (;;) {
+      await this.#idleWithin(patienceMs);
+      this.#hold = Promise.withResolvers();
+      if (await this.#idleWithin(holdMs)) return;
+      this.#release(); // what runs takes long: nobody waits for it
+    }
+  }
+
+  async #idleWithin(ms: number): Promise<boolean> {
+    for (const end = performance.now() + ms;; await delay(LOOK_MS)) {
+      this.#stop.signal.throwIfAborted();
+      if (this.failure) throw this.failure;
+      const { running, waiting } = this.#inner.stats();
+      if (running + waiting === 0 && this.state === "ready") return true;
+      if (performance.now() >= end) return false;
+    }
+  }
+
+  #release(): void {
+    this.#hold?.resolve();
+    this.#hold = undefined;
+  }
+
+  /** The engine for a new request: a promise where it has to wait. Throws where it is refused. */
+  #open(signal?: AbortSignal): Engine | Promise<Engine> {
+    if (this.state === "loading") return Promise.reject(reloading());
+    if (this.#hold === undefined) return this.#inner;
+    if (this.#held >= MOST_HELD) {
+      return Promise.reject(
+        new EngineError("queue_full", `${MOST_HELD} requests wait for the engine already`),
+      );
+    }
+    return this.#wait(this.#hold.promise, signal);
+  }
+
+  async #wait(held: Promise<void>, signal?: AbortSignal): Promise<Engine> {
+    const left = Promise.withResolvers<void>();
+    const leave = () => left.resolve(); // the engine knows what to do of requests that are cancelled
+    signal?.addEventListener("abort", leave);
+    this.#held++;
+    try {
+      await Promise.race([held, left.promise]);
+    } finally {
+      this.#held--;
+      signal?.removeEventListener("abort", leave);
+    }
+    if (this.state === "loading") throw reloading();
+    return this.#inner;
+  }
+
+  /** Nothing is loaded or replaced from here on. */
+  async #settle(): Promise<void> {
     this.#life.become("draining");
     this.#stop.abort();
+    this.#release();
+    await this.#moving;
     await this.#reloading;
-    await this.#inner.close();
+  }
+
+  #become(engine: Engine): void {
+    this.#inner = engine;
+    this.#watch(engine);
+  }
+
+  #count(engine: Engine): void {
+    this.#totals = plus(this.#totals, engine.stats());
+    this.#counted = engine;
   }
 
   #watch(engine: Engine): void {
     const unlisten = engine.onState((state) => {
       if (state !== "failed") return;
       unlisten();
-      this.#totals = plus(this.#totals, engine.stats());
-      this.#counted = engine;
+      if (engine !== this.#inner) return;
+      this.#count(engine);
       if (!this.#stop.signal.aborted && this.#mayLoad(engine.failure)) this.#reloading = this.#reload(engine);
     });
   }
@@ -152,13 +318,12 @@ export class ReloadingEngine implements Engine {
       if (this.#loads.length > 1) await delay(pauseMs, { signal }).catch(() => {});
       try {
         signal.throwIfAborted();
-        this.#inner = await load(signal, failure);
+        this.#become(await load(signal, failure));
       } catch (error) {
         failure = error;
         if (signal.aborted || !this.#mayLoad(error)) return;
         continue;
       }
-      this.#watch(this.#inner);
       note("The engine is ready again");
       this.#life.become("ready");
       return;
@@ -170,6 +335,10 @@ export class ReloadingEngine implements Engine {
     const { note, times, withinMs } = this.#options;
     const now = performance.now();
     this.#loads = this.#loads.filter((at) => now - at < withinMs);
+    if (times === 0) {
+      this.#life.fail(cause instanceof EngineError ? cause : new EngineError("engine_failed", words(cause)));
+      return false;
+    }
     const minutes = `${withinMs / 60_000} minutes`;
     if (this.#loads.length < times) {
       this.#loads.push(now);
@@ -187,47 +356,9 @@ export class ReloadingEngine implements Engine {
   }
 }
 
-/** A stream of nobody's: the refusal comes from the first `next()`, as an engine's own. */
-function refusing(): AsyncIterable<TokenEvent> {
-  const next = () => Promise.reject(reloading());
-  return { [Symbol.asyncIterator]: () => ({ next }) };
-}
-
 function reloading(): EngineError {
   const message = "The engine has failed and is being loaded again; send the request again later";
   return new EngineError("engine_unavailable", message);
-}
-
-type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
-
-function plus(a: Summed, b: Summed): Summed {
-  return {
-    promptTokens: a.promptTokens + b.promptTokens,
-    generatedTokens: a.generatedTokens + b.generatedTokens,
-    forcedTokens: a.forcedTokens + b.forcedTokens,
-    draftedTokens: a.draftedTokens + b.draftedTokens,
-    acceptedTokens: a.acceptedTokens + b.acceptedTokens,
-    cachedTokens: a.cachedTokens + b.cachedTokens,
-    steps: a.steps + b.steps,
-    rows: a.rows + b.rows,
-    stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
-    submits: a.submits + b.submits,
-    deviceLosses: a.deviceLosses + b.deviceLosses,
-    preemptions: a.preemptions + b.preemptions,
-    disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
-  };
-}
-
-/** What is on the disk is the later engine's to say. */
-function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
-  return {
-    ...b,
-    hits: a.hits + b.hits,
-    tokens: a.tokens + b.tokens,
-    readBytes: a.readBytes + b.readBytes,
-    writes: a.writes + b.writes,
-    writtenBytes: a.writtenBytes + b.writtenBytes,
-  };
 }
 
 function words(error: unknown): string {

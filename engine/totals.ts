@@ -1,4 +1,4 @@
-import type { EngineStats } from "./types.ts";
+import type { DiskStats, EngineStats } from "./types.ts";
 
 /** Steps are counted by their rows up to 2^12. */
 const STEP_ROWS_ENTRIES = 14;
@@ -58,4 +58,37 @@ export class Totals {
   stats(): Counted {
     return { ...this.#counts, stepRows: [...this.#stepRows] };
   }
+}
+
+/** The figures that go on where another engine takes the place of one. */
+export type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
+
+export function plus(a: Summed, b: Summed): Summed {
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    generatedTokens: a.generatedTokens + b.generatedTokens,
+    forcedTokens: a.forcedTokens + b.forcedTokens,
+    draftedTokens: a.draftedTokens + b.draftedTokens,
+    acceptedTokens: a.acceptedTokens + b.acceptedTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    steps: a.steps + b.steps,
+    rows: a.rows + b.rows,
+    stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
+    submits: a.submits + b.submits,
+    deviceLosses: a.deviceLosses + b.deviceLosses,
+    preemptions: a.preemptions + b.preemptions,
+    disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
+  };
+}
+
+/** What is on the disk is the later engine's to say. */
+function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
+  return {
+    ...b,
+    hits: a.hits + b.hits,
+    tokens: a.tokens + b.tokens,
+    readBytes: a.readBytes + b.readBytes,
+    writes: a.writes + b.writes,
+    writtenBytes: a.writtenBytes + b.writtenBytes,
+  };
 }

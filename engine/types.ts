@@ -15,7 +15,7 @@ export {
 } from "./backend/backend.ts";
 import type { ChatForm, ThinkingBounds } from "./chat/types.ts";
 export { SPECULATE, type Speculate } from "./speculation/choose.ts";
-import type { PoolingKind } from "./backend/backend.ts";
+import type { BackendName, PoolingKind } from "./backend/backend.ts";
 import type { Constraint } from "./grammar/types.ts";
 import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "./tokenizer/types.ts";
 
@@ -264,6 +264,8 @@ export interface ModelInfo {
   readonly vocabSize: number;
   /** Unix seconds, when the model was loaded. */
   readonly created: number;
+  /** What computes it. */
+  readonly backend?: BackendName;
   /** What it gives for whole texts; undefined where that cannot be computed (on the GPU). */
   readonly pooled?: PooledInfo;
 }

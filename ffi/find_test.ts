@@ -2,13 +2,7 @@ import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { join } from "@std/path";
 import { VERSION } from "../package.ts";
 import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
-import {
-  candidates,
-  LibraryNotFound,
-  type Place,
-  type Surroundings,
-  thisPlatform,
-} from "./find.ts";
+import { candidates, LibraryNotFound, type Place, type Surroundings, thisPlatform } from "./find.ts";
 import { builtLibrary } from "./built.ts";
 import { KernelError } from "./library.ts";
 import { KERNELS, libraryFile } from "./names.ts";
@@ -46,7 +40,12 @@ function open(files: readonly string[], wanted = ABI_VERSION): NativeLibrary<typ
 
 Deno.test("a library is looked for beside the program, then in the platform's package, then where cargo builds", () => {
   const packaged = join(`/modules/@compy/${os}-${cpu}`, FILE);
-  assertEquals(paths(), [join("/program", FILE), packaged, builtLibrary(KERNELS), builtLibrary(KERNELS, "serving")]);
+  assertEquals(paths(), [
+    join("/program", FILE),
+    packaged,
+    builtLibrary(KERNELS),
+    builtLibrary(KERNELS, "serving"),
+  ]);
   assertEquals(paths({ fromSource: false }), [join("/program", FILE), packaged]);
 });
 

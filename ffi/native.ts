@@ -1,11 +1,5 @@
 /** A crate's library whose exports have one shape (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
-import {
-  type Candidate,
-  candidates,
-  LibraryNotFound,
-  namedLibrary,
-  type Place,
-} from "./find.ts";
+import { type Candidate, candidates, LibraryNotFound, namedLibrary, type Place } from "./find.ts";
 import type { LibraryName } from "./names.ts";
 
 /** Of every export: a handle, input and its length, output and its length. */

@@ -24,7 +24,9 @@ export interface QueueOptions {
   /** Batches of different models that are answered side by side; default 1. */
   readonly lanes?: number;
   /** What computes; a batch may resume on another, which is reported. */
-  readonly processor?: string;
+  readonly processor?: () => string;
+  /** No batch is begun before; by default all are at once. */
+  readonly ready?: Promise<unknown>;
   /** Lines in flight. */
   readonly parallel: number;
   readonly limits: InputLimits;
@@ -74,10 +76,18 @@ export class BatchQueue {
   #wake = Promise.withResolvers<void>();
 
   constructor(private readonly options: QueueOptions) {
-    const isUnchecked = (batch: BatchRecord) => batch.status === "validating" || batch.ending !== null;
+    let isReady = options.ready === undefined;
+    options.ready?.then(() => {
+      isReady = true;
+      this.wake();
+    });
+    const isUnchecked = (batch: BatchRecord) =>
+      (batch.status === "validating" && isReady) || batch.ending !== null;
     const isAnswerable = (batch: BatchRecord) =>
       !isUnchecked(batch) && !this.#isAnswered(keyOf(batch)) && this.#resumable.has(batch.id);
-    const compare = () => this.#compare().catch(options.report);
+    const compare = async () => {
+      if (isReady) await this.#compare().catch(options.report);
+    };
     const lanes = Array.from({ length: options.lanes ?? 1 }, () => this.#lane(isAnswerable, compare));
     this.#lanes = Promise.all([this.#lane(isUnchecked), ...lanes]);
   }
@@ -265,7 +275,7 @@ export class BatchQueue {
       connect: () =>
         Promise.resolve({
           settings,
-          processor: live.ending === null ? processor : undefined,
+          processor: live.ending === null ? processor?.() : undefined,
           execute: (request) => this.#execute(batch, live, request),
         }),
       onEvent: (event) => {

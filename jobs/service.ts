@@ -25,6 +25,7 @@ export interface ServiceOptions {
   readonly execute: QueueOptions["execute"];
   readonly settings: QueueOptions["settings"];
   readonly processor?: QueueOptions["processor"];
+  readonly ready?: QueueOptions["ready"];
   readonly lanes?: QueueOptions["lanes"];
   /** Lines in flight. */
   readonly parallel: number;

@@ -3,9 +3,9 @@ import {
   type LoadedEngine,
   loadEngine,
   type LoadOptions as EngineLoadOptions,
-  loadReloadingEngine,
   type OpenSource,
 } from "../engine/load.ts";
+import { type LivingOptions, loadReloadingEngine } from "../engine/load_reloading.ts";
 import {
   ACCURACIES,
   type Accuracy,
@@ -39,6 +39,8 @@ import type { Message } from "./messages.ts";
 import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable, positive } from "./options.ts";
 
+/** @internal For compy's own commands. */
+export { ComingKernels } from "../engine/coming_kernels.ts";
 /** @internal For compy's own commands. */
 export {
   DEFAULT_KV_TYPE,
@@ -360,17 +362,20 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
     warn: onWarning,
     signal,
   };
-  return await openModel(all, reload ? (message) => onWarning?.(message) : undefined);
+  return await openModel(all, reload ? { note: (message) => onWarning?.(message) } : undefined);
 }
 
-/** @internal As loadModel, by the engine's own options. With `reloads` an engine that fails is loaded again, and that is told of it. */
+/**
+ * @internal As loadModel, by the engine's own options. With `living` an engine that fails is loaded again, where `note` is told; with
+ * `options.coming` it goes over to native kernels.
+ */
 export async function openModel(
   options: EngineLoadOptions,
-  reloads?: (message: string) => void,
+  living?: Pick<LivingOptions, "note" | "moved">,
 ): Promise<Model> {
   try {
     return modelOf(
-      reloads ? await loadReloadingEngine(options, reloads) : await loadEngine(options),
+      living || options.coming ? await loadReloadingEngine(options, living ?? {}) : await loadEngine(options),
       options,
     );
   } catch (error) {

@@ -4,10 +4,10 @@ import {
   freeMemory,
   GgufError,
   type LoadedEngine,
-  loadReloadingEngine,
   measureModel,
   MemoryError,
 } from "../engine/load.ts";
+import { loadReloadingEngine, startOptions } from "../engine/load_reloading.ts";
 import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
@@ -70,16 +70,24 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   });
   // A wrong file is worth knowing at once.
   for (const source of named) {
-    await measureModel(loading(source)).catch((error) => refuseModel(source, error));
+    await measureModel(startOptions(loading(source))).catch((error) => {
+      if (!isForNative(error, load)) refuseModel(source, error);
+    });
   }
-  return new ModelPool({
+  const pool: ModelPool = new ModelPool({
     offers: () => withAliases(sources(), aliases),
     budget,
     free: load.backend === "webgpu" ? undefined : freeMemory,
     ...(idleMs === undefined ? {} : { idleMs }),
     note,
-    open: (source) => openOffered(loading(source), options),
+    open: (source) => openOffered(loading(source), options, () => pool.room),
   });
+  return pool;
+}
+
+/** Whether a model is only too large for WebAssembly, while native kernels are still to come. */
+function isForNative(error: unknown, { coming, backend }: Omit<EngineLoadOptions, "model">): boolean {
+  return error instanceof MemoryError && coming?.isPending === true && backend === undefined;
 }
 
 const BUDGET = { allows: "--memory-mb allows", advice: "allow more with --memory-mb" };
@@ -119,16 +127,27 @@ function defaultBudget({ backend }: Pick<EngineLoadOptions, "backend">): number 
 async function openOffered(
   options: EngineLoadOptions,
   { reloads, note, describe }: PoolOptions,
+  room: () => number,
 ): Promise<OpenedModel> {
-  const measured = await measureModel(options).catch((error) => {
+  const measured = await measureModel(startOptions(options)).catch((error) => {
+    if (isForNative(error, options)) {
+      throw new Error("it is too large for WebAssembly, and the native kernels are still being built", {
+        cause: error,
+      });
+    }
     throw systemReason(error) === undefined ? forPool(error) : loadError(error); // in words
   });
   const { weights, activations, states, kv } = measured.memory;
   return {
     bytes: weights + activations + states + kv,
     load: async (signal) => {
-      const loaded = reloads
-        ? await loadReloadingEngine({ ...options, signal }, note, measured)
+      const loaded = reloads || options.coming
+        ? await loadReloadingEngine({ ...options, signal }, {
+          note: reloads ? note : undefined,
+          moved: describe,
+          measured,
+          room,
+        })
         : await measured.load(signal);
       describe(loaded);
       return loaded.engine;
@@ -169,9 +188,10 @@ function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[])
 /** What answers depend on to lines that name these models, of which one that is not loaded is measured. */
 export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "model">) {
   const known = new Map<string, Promise<ModelIdentity>>();
-  return identities(models, ({ path }) => {
-    const version = `${path} ${fileVersion(path)}`;
-    const found = known.get(version) ?? identityOf(path, load);
+  return identities(models, ({ path, engine }) => {
+    const backend = engine?.model.backend ?? load.backend;
+    const version = `${path} ${fileVersion(path)} ${backend}`;
+    const found = known.get(version) ?? identityOf(path, { ...load, backend });
     known.set(version, found);
     found.catch(() => known.delete(version));
     return found;

@@ -51,7 +51,7 @@ const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
 
 /** How the batches of a server are answered. */
 export interface BatchHost
-  extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "lanes" | "storageBytes"> {
+  extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes"> {
   readonly path: string;
   readonly parallel: number;
   readonly metrics: Metrics;
@@ -94,7 +94,7 @@ export async function openServer(models: readonly Model[], options: ServerOption
     metrics,
     report,
     settings: identities(served, ({ id }) => identityOf(byId.get(id)!)),
-    processor: loadedOf(models[0]).backend.info.isa,
+    processor: () => loadedOf(models[0]).backend.info.isa,
     lanes: BATCH_LANES,
   });
   return new ModelServer(served, { ...others, apiKeys, allowedHosts, batches, metrics });

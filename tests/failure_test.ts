@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import OpenAI from "openai";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
-import { loadReloadingEngine } from "../engine/load.ts";
+import { loadReloadingEngine } from "../engine/load_reloading.ts";
 import { chatLine, createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
 import { gpuTest } from "./gpu.ts";
 import { type LiveServer, runLiveServer, type ServerEnd } from "./live_server.ts";
@@ -246,8 +246,10 @@ Deno.test("a model file that has changed is not loaded in the failed one's place
     await Deno.copyFile("models/demo.gguf", path);
     const told: string[] = [];
     const second = Promise.withResolvers<void>();
-    const { engine } = await loadReloadingEngine({ model: path, threads: 1 }, (note) => {
-      if (told.push(note) === 2) second.resolve();
+    const { engine } = await loadReloadingEngine({ model: path, threads: 1 }, {
+      note: (text) => {
+        if (told.push(text) === 2) second.resolve();
+      },
     });
     const step = CpuBackend.prototype.step;
     CpuBackend.prototype.step = () => Promise.reject(new Error("injected"));

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
-import { loadReloadingEngine } from "../engine/load.ts";
+import { loadReloadingEngine } from "../engine/load_reloading.ts";
 import { type Engine, EngineError, type GenerateRequest } from "../engine/types.ts";
 import { synthesize } from "./synth/synth.ts";
 
@@ -92,7 +92,7 @@ export class Losses {
     let onGpu = false;
     this.#loading = true;
     try {
-      const loaded = await this.#soon("load", loadReloadingEngine(options, (note) => notes.push(note)));
+      const loaded = await this.#soon("load", loadReloadingEngine(options, { note: (text) => notes.push(text) }));
       engine = loaded.engine;
       onGpu = loaded.backend.info.name === "webgpu";
     } catch (error) {

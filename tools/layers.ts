@@ -27,7 +27,7 @@ const LAYERS: readonly Layer[] = [
   {
     files: /^lib\//,
     imports:
-      /^(lib\/|routes\/|jobs\/|(tables\/tables|ffi\/find)\.ts$|engine\/(answers\/|(types|load|inspect|fingerprint|convert\/convert|prompt_cache\/admin|models\/(folder|pool|slot))\.ts$))/,
+      /^(lib\/|routes\/|jobs\/|(tables\/tables|ffi\/(find|names|built|cargo|build_report|awaited))\.ts$|engine\/(answers\/|(types|load|load_reloading|coming_kernels|inspect|fingerprint|convert\/convert|prompt_cache\/admin|models\/(folder|pool|slot))\.ts$))/,
     why: "the library puts together what the engine, the routes and the jobs give, by their public faces",
   },
   {
@@ -69,14 +69,14 @@ const LAYERS: readonly Layer[] = [
     why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
-    files: /^engine\/(load|load_draft|inspect|fingerprint|size|machine)\.ts$/,
+    files: /^engine\/(load|load_draft|load_reloading|inspect|fingerprint|size|machine)\.ts$/,
     imports: /^engine\//,
     why: "this is where the engine's parts are put together; they need nothing beyond it",
   },
   {
     files: /^engine\/[^/]+$/,
     imports:
-      /^engine\/((?!load\.ts|load_draft\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|loaded_models)\.ts|speculation\/(choose|drafter|speculation)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
+      /^engine\/((?!load\.ts|load_draft\.ts|load_reloading\.ts|inspect\.ts|fingerprint\.ts|machine\.ts)[^/]+|(tokenizer|grammar|chat)\/types\.ts|models\/(types|loaded_models)\.ts|speculation\/(choose|drafter|speculation)\.ts|prompt_cache\/types\.ts|backend\/backend\.ts)$/,
     why:
       "the engine's core knows tokenizers, grammars, chats and backends by their interfaces, and nothing of files and plans",
   },

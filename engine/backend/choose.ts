@@ -1,3 +1,4 @@
+import { FROM_SOURCE } from "../../package.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { firstLayers } from "../plan/layers.ts";
 import { type Plan, wholeTables } from "../plan/plan.ts";
@@ -62,8 +63,9 @@ const HOPELESS = 4;
 export function defaultBackend(warn?: (message: string) => void): "cpu" | "wasm" {
   const missing = CpuBackend.missing();
   if (!missing) return "cpu";
+  const advice = FROM_SOURCE ? ": build them with `deno task build`" : "";
   warn?.(
-    `No native kernels: ${missing}. Computing in WebAssembly instead: native ones would be about ${NATIVE_SPEED} as fast`,
+    `Computing in WebAssembly, without native kernels (${missing}). They are about ${NATIVE_SPEED} as fast${advice}`,
   );
   return "wasm";
 }

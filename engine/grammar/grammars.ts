@@ -1,4 +1,5 @@
 import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
+import { openAwaited } from "../../ffi/awaited.ts";
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
@@ -42,9 +43,9 @@ export function createGrammars(
 }
 
 /** Opens the library. Throws ConstraintsMissing where there is none; one that is there and cannot be opened now is a failure. */
-function openLibrary(): GrammarLibrary {
+async function openLibrary(): Promise<GrammarLibrary> {
   try {
-    return GrammarLibrary.open();
+    return await openAwaited(() => GrammarLibrary.open());
   } catch (error) {
     if (!(error instanceof LibraryNotFound)) throw error;
     if (error.places.some(({ problem }) => problem === "not loadable")) throw error;
@@ -135,7 +136,8 @@ class LibraryGrammars implements Grammars {
 
   async #compile(source: string): Promise<CompiledGrammar> {
     if (this.#closed) throw new Error("The grammars are closed");
-    openLibrary();
+    await openLibrary();
+    if (this.#closed) throw new Error("The grammars are closed");
     const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary().catch((error) => {
       // A file that could not be opened now may be opened at the next constraint.
       this.#vocabulary = undefined;

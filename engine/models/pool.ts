@@ -112,6 +112,11 @@ export class ModelPool implements Models {
     await promise;
   }
 
+  /** Bytes that another model may take now. */
+  get room(): number {
+    return this.#room([...this.#slots.values()]);
+  }
+
   onState(listener: (model: OfferedModel) => void): () => void {
     const own = (model: OfferedModel) => listener(model);
     this.#listeners.add(own);
