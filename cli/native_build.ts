@@ -21,7 +21,7 @@ import { drawLine, logs, note, onInterrupt } from "./terminal.ts";
  * the compilers that it has started running.
  */
 const GROUP = `exec 3<&0
-{ read -r _; kill -TERM -- -$$; } <&3 >/dev/null 2>&1 &
+{ read -r _; kill -TERM "-$$"; } <&3 >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&-`;
 
 /** The libraries that are to be built for a command that computes there: none but in a checkout whose own libraries are used. */
@@ -86,6 +86,10 @@ export class BackgroundBuild {
     return this.#isStopped;
   }
 
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
   /** Resolves to whether the library was built; undefined where it is not being built. */
   result(library: LibraryName): Promise<boolean> | undefined {
     return this.#results.get(library)?.promise;
@@ -146,7 +150,7 @@ export function startBuild(backend: BackendName | undefined): BackgroundBuild | 
   const grammar = build.result(GRAMMARS);
   if (grammar) {
     awaitLibrary(GRAMMARS, async () => {
-      note("A request with a schema or grammar waits until the grammar library is built");
+      if (!build.hasEnded) note("A request with a schema or grammar waits until the grammar library is built");
       if (!await grammar && build.isStopped) throw new Error("The build of the grammar library was stopped");
     });
   }

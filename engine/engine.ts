@@ -289,7 +289,6 @@ export class LlmEngine implements Engine {
     try {
       const grammar = await this.#grammarOf(constraint!);
       if (sequence.done) return;
-      if (this.#refusal) throw this.#refusal;
       if (signal?.aborted) return finish(sequence, "cancelled");
       sequence.form = this.#formOf(grammar, thinking);
       this.#enqueue(sequence, signal);

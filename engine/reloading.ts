@@ -110,7 +110,14 @@ export class ReloadingEngine implements Engine {
   }
 
   async checkConstraint(constraint: Constraint): Promise<void> {
-    await (await this.#open()).checkConstraint(constraint);
+    const engine = await this.#open();
+    try {
+      await engine.checkConstraint(constraint);
+    } catch (error) {
+      // It was replaced meanwhile, and nothing but a check does not keep it.
+      if (engine === this.#inner || this.state !== "ready") throw error;
+      await this.checkConstraint(constraint);
+    }
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
