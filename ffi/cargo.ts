@@ -30,7 +30,8 @@ const SERVING_FEATURES: Readonly<Record<string, readonly string[]>> = {
 };
 /** Lines of a failed build that are shown. */
 const LAST_LINES = 12;
-const NO_CARGO = "cargo is not on the PATH: install Rust 1.95 or newer, https://rustup.rs";
+/** Why nothing can be built where there is no cargo. */
+export const NO_CARGO = "cargo is not on the PATH: install Rust 1.95 or newer, https://rustup.rs";
 
 /** Builds a library. Returns whether it is there; why not is told. */
 export async function buildLibrary(library: LibraryName, options: BuildOptions): Promise<boolean> {
@@ -98,8 +99,10 @@ async function runCargo(library: LibraryName, { profile, tell, signal }: BuildOp
       if (last.length > LAST_LINES) last.shift();
     }
   };
-  const [status] = await Promise.all([child.status, readMessages(), readErrors()]);
-  signal?.throwIfAborted();
+  const read = Promise.all([readMessages(), readErrors()]);
+  const status = await child.status;
+  signal?.throwIfAborted(); // a compiler that outlives cargo may hold the streams
+  await read;
   if (status.success) return undefined;
   return last.join("\n") || `cargo ended with exit code ${status.code}`;
 }

@@ -21,7 +21,9 @@ export interface FreshCheckout extends AsyncDisposable {
 export async function freshCheckout({ cargo = true } = {}): Promise<FreshCheckout> {
   const path = await Deno.makeTempDir({ prefix: "compy fresh ü " });
   for await (const { name } of Deno.readDir(ROOT)) {
-    if (!/^\.|^rust-|^deno\.json$|^target$/.test(name)) await Deno.symlink(join(ROOT, name), join(path, name));
+    if (!/^\.|^rust-|^deno\.json$|^target$/.test(name)) {
+      await Deno.symlink(join(ROOT, name), join(path, name));
+    }
   }
   await Deno.copyFile(join(ROOT, "deno.json"), join(path, "deno.json"));
   for (const { crate } of LIBRARIES) {

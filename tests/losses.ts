@@ -92,7 +92,10 @@ export class Losses {
     let onGpu = false;
     this.#loading = true;
     try {
-      const loaded = await this.#soon("load", loadReloadingEngine(options, { note: (text) => notes.push(text) }));
+      const loaded = await this.#soon(
+        "load",
+        loadReloadingEngine(options, { note: (text) => notes.push(text) }),
+      );
       engine = loaded.engine;
       onGpu = loaded.backend.info.name === "webgpu";
     } catch (error) {

@@ -5,7 +5,7 @@
  */
 import { BuildReport } from "../ffi/build_report.ts";
 import { isBuilt } from "../ffi/built.ts";
-import { type BuildEvent, buildLibrary } from "../ffi/cargo.ts";
+import { type BuildEvent, buildLibrary, NO_CARGO } from "../ffi/cargo.ts";
 import { GRAMMARS, KERNELS } from "../ffi/names.ts";
 
 function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): void {
@@ -34,16 +34,18 @@ async function buildAll(args: readonly string[]): Promise<number> {
     if (writesEvents) write(Deno.stdout, `${JSON.stringify(event)}\n`);
     else report.tell(event);
   };
+  let code = 0;
   for (const library of [KERNELS, GRAMMARS]) {
     if (crates.length > 0 && !crates.includes(library.crate)) continue;
     const isThere = isBuilt(library, profile === "release" ? ["release"] : undefined);
     if (isThere || await buildLibrary(library, { profile, tell })) continue;
-    const hasCargo = !failure.startsWith("cargo is not on the PATH");
-    if (hasCargo || writesEvents) return 1;
+    code = 1;
+    if (writesEvents && failure !== NO_CARGO) continue; // one may be had without the other
+    if (failure !== NO_CARGO || writesEvents) break;
     write(Deno.stderr, `${WITHOUT}\n`);
     return 0;
   }
-  return 0;
+  return code;
 }
 
 if (import.meta.main) Deno.exit(await buildAll(Deno.args));
