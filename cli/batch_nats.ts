@@ -1,3 +1,4 @@
+import { buildFirst } from "./native_build.ts";
 import type { AnsweringModel } from "../lib/identity.ts";
 import type { LineEngine } from "../lib/jobs.ts";
 import { type NatsTarget, openWorkers, type WorkersOptions } from "../lib/workers.ts";
@@ -36,12 +37,13 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 }
 
 /** Workers on NATS in the place of an engine in this process. */
-export function openRunWorkers(
+export async function openRunWorkers(
   target: NatsTarget,
   { model, contextLength, kvType, activations, backend, arithmetic, pooling }: EngineOptions,
   options: WorkersOptions,
 ): Promise<LineEngine> {
   const path = modelPath(model);
+  await buildFirst(backend); // a job names its backend, and workers compute natively
   const computed = { backend: workersBackend(backend), arithmetic, kvType, activations, pooling };
-  return openWorkers(target, { path, contextLength, ...computed }, options);
+  return await openWorkers(target, { path, contextLength, ...computed }, options);
 }

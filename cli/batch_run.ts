@@ -70,6 +70,9 @@ the file that they must have, of which this process reads the header only. Worke
 queue may vanish at any moment: what they had in hand is handed out again, and nothing is answered twice.
 ${CREDENTIALS_HELP}
 
+In a checkout without current native libraries the command builds them first. Where that fails, or with --backend wasm,
+WebAssembly computes.
+
 Ctrl-C once: end the lines in flight, then stop. Twice: stop now. Both can be resumed.
 Exit code: 0 all lines are done, with or without errors among them; 1 stopped or failed, or no line was answered, or with
 --fail-on-errors any has failed; 2 wrong usage.

@@ -152,8 +152,6 @@ export const realWorld: BatchWorld = {
     const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
     await buildFirst(options.backend);
-    // Lines come from strangers.
-    await Deno.permissions.revoke({ name: "run" });
     const opened = await loadWithProgress(all, reload ? { note } : undefined);
     const { engine, backend } = loadedOf(opened);
     return { engine, identity: await identityOf(opened), processor: backend.info.isa };

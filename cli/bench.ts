@@ -81,6 +81,8 @@ each row and each token before it.
 "Over paper" says what context costs: the time of a token over the time at the first context of the list plus what the
 additional attention must take. 1 is what bytes and operations explain.
 
+In a checkout without current native kernels the command builds them first, unless --backend is wasm or webgpu.
+
 Rates are medians, of all sequences together. Other programs that compute spoil the figures.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 

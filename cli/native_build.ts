@@ -39,7 +39,10 @@ function terminalReport(): BuildReport {
   });
 }
 
-/** Builds what is missing before a command computes. A failure is told, and no error. Throws where it was interrupted. */
+/**
+ * Builds the libraries that a command is missing, and gives up the permission to run programs: models and lines come from strangers. A
+ * failure is told, and no error. Throws where it was interrupted.
+ */
 export async function buildFirst(
   backend: BackendName | undefined,
   libraries: readonly LibraryName[] = [KERNELS, GRAMMARS],
@@ -56,6 +59,7 @@ export async function buildFirst(
   } finally {
     report.stop();
     release();
+    await Deno.permissions.revoke({ name: "run" });
   }
 }
 
@@ -150,7 +154,9 @@ export function startBuild(backend: BackendName | undefined): BackgroundBuild | 
   const grammar = build.result(GRAMMARS);
   if (grammar) {
     awaitLibrary(GRAMMARS, async () => {
-      if (!build.hasEnded) note("A request with a schema or grammar waits until the grammar library is built");
+      if (!build.hasEnded) {
+        note("A request with a schema or grammar waits until the grammar library is built");
+      }
       if (!await grammar && build.isStopped) throw new Error("The build of the grammar library was stopped");
     });
   }

@@ -55,6 +55,8 @@ Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten secon
 Batches that have not ended resume when a server starts with the same model and the same folder. The task may write to
 .compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
 The API is described at /doc; /health and /metrics are for operators.
+In a checkout without current native libraries the server starts in WebAssembly, builds them, and goes over to them
+(docs/OPERATIONS.md). With --backend cpu or auto it waits for them; with wasm and webgpu it builds no kernels.
 While the engine is loaded again, /ready and new requests get a 503, and batches wait.
 Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
 

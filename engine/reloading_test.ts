@@ -203,3 +203,126 @@ Deno.test("closing in the middle of a load ends it", async () => {
   await engine.close();
   assertEquals(states, ["loading", "draining"]);
 });
+
+/** An engine that is to be replaced by `next`. */
+function replacing(options: Partial<ReloadOptions> = {}) {
+  const first = startEngine();
+  const next = startEngine();
+  const notes: string[] = [];
+  const engine = new ReloadingEngine(first.engine, {
+    load: () => Promise.resolve(startEngine().engine),
+    note: (message) => notes.push(message),
+    patienceMs: 0,
+    ...options,
+  });
+  return { engine, first: first.backend, next, notes };
+}
+
+Deno.test("moveTo: what runs ends in the old engine with the same answer, new requests run in the next one", async () => {
+  const { engine, first, next } = replacing();
+  const expected = await ask(engine, 20);
+  const steps = stepByStep(first);
+  const running = ask(engine, 20);
+  await steps.next();
+  await engine.moveTo(() => Promise.resolve(next.engine), true);
+  assertEquals([engine.state, engine.stats().running, first.closed], ["ready", 1, false]);
+  assertEquals((await ask(engine, 20)).tokens, expected.tokens);
+  assertEquals(next.engine.stats().generatedTokens, 20);
+  steps.release();
+  assertEquals((await running).tokens, expected.tokens);
+  while (!first.closed) await new Promise((resolve) => setTimeout(resolve));
+  const { generatedTokens, promptTokens, running: still } = engine.stats();
+  assertEquals([generatedTokens, promptTokens, still], [60, 15, 0]);
+  await engine.close();
+  assert(next.backend.closed);
+});
+
+Deno.test("moveTo: a request that was submitted before and begins after runs in the next engine", async () => {
+  const { engine, next } = replacing();
+  const events = engine.submit({ prompt, maxTokens: 5, ignoreEos: true, sampling: GREEDY });
+  await engine.moveTo(() => Promise.resolve(next.engine), true);
+  assertEquals((await Array.fromAsync(events)).at(-1)?.type, "finish");
+  assertEquals(next.engine.stats().generatedTokens, 5);
+  await engine.close();
+});
+
+Deno.test("moveTo: without room for two the old engine is closed first, and requests wait for the next one", async () => {
+  const { engine, first, next } = replacing();
+  const steps = stepByStep(first);
+  const running = ask(engine, 5);
+  await steps.next();
+  const loading = Promise.withResolvers<void>();
+  const loaded = Promise.withResolvers<void>();
+  const moved = engine.moveTo(async () => {
+    assert(first.closed);
+    loading.resolve();
+    await loaded.promise;
+    return next.engine;
+  }, false);
+  await new Promise((resolve) => setTimeout(resolve, 5)); // it waits for an idle moment, and holds
+  const held = ask(engine, 5);
+  const stop = new AbortController();
+  const left = ask(engine, 5).catch((error) => error);
+  const cancelled = generate(engine, { prompt, maxTokens: 5, sampling: GREEDY, signal: stop.signal });
+  stop.abort();
+  assertEquals((await cancelled).finish.reason, "cancelled");
+  steps.release();
+  await running;
+  await loading.promise;
+  assertEquals([engine.state, engine.stats().waiting], ["ready", 2]);
+  loaded.resolve();
+  await moved;
+  assertEquals((await held).tokens.length, 5);
+  await left;
+  assertEquals(next.engine.stats().generatedTokens, 10);
+  assertEquals(engine.stats().generatedTokens, 15);
+  await engine.close();
+});
+
+Deno.test("moveTo: a load that fails leaves the old engine, or one loaded as before", async () => {
+  for (const alongside of [true, false]) {
+    const { engine } = replacing();
+    const before = await ask(engine);
+    const moved = engine.moveTo(() => Promise.reject(new Error("no memory")), alongside);
+    assertEquals((await assertRejects(() => moved, Error)).message, "no memory");
+    assertEquals([engine.state, (await ask(engine)).tokens], ["ready", before.tokens]);
+    assertEquals(engine.stats().generatedTokens, 10);
+    await engine.close();
+  }
+});
+
+Deno.test("moveTo: a drain ends the move, and lets what runs in both engines end", async () => {
+  const { engine, first, next } = replacing();
+  const steps = stepByStep(first);
+  const running = ask(engine, 5);
+  await steps.next();
+  await engine.moveTo(() => Promise.resolve(next.engine), true);
+  const drained = engine.drain(1000);
+  steps.release();
+  assertEquals((await running).tokens.length, 5);
+  await drained;
+  await engine.close();
+  assert(first.closed && next.backend.closed);
+
+  const other = replacing();
+  const moved = other.engine.moveTo(
+    (signal) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+    true,
+  );
+  const ended = moved.catch(() => "ended");
+  await other.engine.drain(0);
+  assertEquals(await ended, "ended");
+  await other.engine.close();
+  assert(other.first.closed);
+});
+
+Deno.test("times 0: the first failure is final, in the engine's own words", async () => {
+  const { engine, notes } = reloading([0], { times: 0 });
+  await failureOf(ask(engine));
+  assertEquals([engine.state, engine.failure?.message, notes], [
+    "failed",
+    "The engine has failed: the device was lost",
+    [],
+  ]);
+  await engine.close();
+});

@@ -26,15 +26,14 @@ export const WITHOUT_COMMAND = "generate";
 /** The shell of Deno 2.7 and older has no command `:`. Deno 2.4 and older do not know `-P` either. */
 export const OLD_DENO = ": 2>/dev/null || (cat tools/old_deno.txt >&2 && exit 1) && ";
 
-const TASK =
-  /^(?:deno task -q build && )?(?<env>(?:\w+=\S+ )*)deno run -q (?<flags>(?:--\S+ )*)-P=(?<set>\w+) main\.ts (?<name>\w+)$/;
+const TASK = /^(?<env>(?:\w+=\S+ )*)deno run -q (?<flags>(?:--\S+ )*)-P=(?<set>\w+) main\.ts (?<name>\w+)$/;
 
 /** The commands of main.ts among the tasks. */
 export function commandsOf({ tasks, permissions }: DenoJson): Record<string, Start> {
   const starts = Object.values(tasks).flatMap((task) => {
     const { name, set, flags, env } = TASK.exec(task.replace(OLD_DENO, ""))?.groups ?? {};
     if (name === undefined) return [];
-    const write = permissions[set].write;
+    const { write } = installedSet(permissions[set]);
     return [[name, {
       set,
       flags: words(flags),
@@ -49,6 +48,19 @@ function words(text: string): string[] {
   return text.split(" ").filter((word) => word !== "");
 }
 
+type PermissionSet = DenoJson["permissions"][string];
+
+/** A set of permissions where compy is installed: without those that only a build in a checkout needs. */
+function installedSet(set: PermissionSet): PermissionSet {
+  return Object.fromEntries(
+    Object.entries(set).flatMap(([name, allowed]): [string, boolean | readonly string[]][] => {
+      if (!Array.isArray(allowed)) return [[name, allowed]];
+      const left = allowed.filter((what) => what !== "cargo" && !what.startsWith("rust-"));
+      return left.length > 0 ? [[name, left]] : [];
+    }),
+  );
+}
+
 /**
  * The deno.json of a package: the sets of permissions that the commands are started with. Libraries are in `ffi`, paths from that
  * file.
@@ -57,7 +69,7 @@ export function installedConfig(json: DenoJson, ffi: readonly string[]): string 
   const sets = new Set(Object.values(commandsOf(json)).map(({ set }) => set));
   const permissions = Object.fromEntries(
     Object.entries(json.permissions).filter(([name]) => sets.has(name))
-      .map(([name, set]) => [name, "ffi" in set ? { ...set, ffi } : set]),
+      .map(([name, set]) => [name, "ffi" in set ? { ...installedSet(set), ffi } : set]),
   );
   return JSON.stringify({ nodeModulesDir: "none", lock: false, permissions }, null, 2) + "\n";
 }

@@ -15,8 +15,8 @@ const SMALL: DenoJson = {
   imports: {},
   tasks: {
     build: "cargo build",
-    serve: "deno task -q build && GPU=some deno run -q -P=serve main.ts serve",
-    generate: "deno task -q build && deno run -q --v8-flags=--a=4 -P=compute main.ts generate",
+    serve: "GPU=some deno run -q -P=serve main.ts serve",
+    generate: "deno run -q --v8-flags=--a=4 -P=compute main.ts generate",
   },
   permissions: {
     serve: { read: true, write: [".data", "/run/x"], net: ["127.0.0.1"], ffi: ["target"] },
@@ -73,6 +73,12 @@ Deno.test("release: every command of the command line has its task's permissions
     if ("ffi" in json.permissions[set]) assertEquals(permissions[set].ffi, ["."]);
   }
   assert(!("test" in permissions) && !("build" in permissions));
+  // What builds in a checkout stays there.
+  assertEquals([permissions.batch.run, permissions.bench.run, permissions.bench.write], [
+    undefined,
+    undefined,
+    undefined,
+  ]);
 });
 
 Deno.test("tasks: every command tells an old Deno which one it needs", async () => {
