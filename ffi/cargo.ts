@@ -64,10 +64,8 @@ async function runCargo(library: LibraryName, { profile, tell, signal }: BuildOp
   const { what } = library;
   const features = profile === "serving" ? SERVING_FEATURES[library.crate] ?? [] : [];
   const crates = new Set<string>();
-  let total = 0;
+  const total = await countCrates(library, [...features], signal);
   const progress = () => tell({ what, type: "crates", done: crates.size, total });
-  progress();
-  total = await countCrates(library, [...features], signal);
   progress();
   const child = cargo(library, [
     "build",
