@@ -33,7 +33,8 @@ export class BuildReport {
     if (event.type === "built") {
       const seconds = this.#seconds();
       this.stop();
-      return note(`Built the ${what} in ${seconds} s`);
+      if (before !== undefined) note(`Built the ${what} in ${seconds} s`);
+      return;
     }
     if (before === undefined) {
       this.#startedAt = performance.now();

@@ -37,11 +37,15 @@ async function buildAll(args: readonly string[]): Promise<number> {
   let code = 0;
   for (const library of [KERNELS, GRAMMARS]) {
     if (crates.length > 0 && !crates.includes(library.crate)) continue;
-    const isThere = isBuilt(library, profile === "release" ? ["release"] : undefined);
-    if (isThere || await buildLibrary(library, { profile, tell })) continue;
+    if (isBuilt(library, profile === "release" ? ["release"] : undefined)) {
+      if (writesEvents) tell({ what: library.what, type: "built" }); // by another process meanwhile
+      continue;
+    }
+    if (await buildLibrary(library, { profile, tell })) continue;
     code = 1;
-    if (writesEvents && failure !== NO_CARGO) continue; // one may be had without the other
-    if (failure !== NO_CARGO || writesEvents) break;
+    if (failure === NO_CARGO || !writesEvents) break; // a server can use one library without the other
+  }
+  if (failure === NO_CARGO && !writesEvents) {
     write(Deno.stderr, `${WITHOUT}\n`);
     return 0;
   }
