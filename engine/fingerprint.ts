@@ -1,5 +1,5 @@
 import type { Hash } from "node:crypto";
-import type { ByteSource, OpenSource } from "./gguf/byte_source.ts";
+import { type ByteSource, type OpenSource, withSources } from "./gguf/byte_source.ts";
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, TensorInfo } from "./gguf/types.ts";
 
@@ -33,14 +33,15 @@ export async function fingerprintModel(path: string, open?: OpenSource): Promise
     if (ArrayBuffer.isView(value)) hash.update(value);
     else hash.update(JSON.stringify(value, (_, part) => typeof part === "bigint" ? `${part}n` : part));
   }
-  await sampleTensors(gguf, weights);
+  await withSources(gguf, (files) => sampleTensors(gguf, files, weights));
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
 }
 
-async function sampleTensors({ paths, tensors, open }: GgufFile, hash: Hash): Promise<void> {
-  await using opened = new AsyncDisposableStack();
-  const files = new Map<string, ByteSource>();
-  for (const path of paths) files.set(path, opened.use(await open(path)));
+async function sampleTensors(
+  { tensors }: GgufFile,
+  files: ReadonlyMap<string, ByteSource>,
+  hash: Hash,
+): Promise<void> {
   const buffer = new Uint8Array(PAGES * PAGE_BYTES);
   const update = async (path: string, offset: number, length: number) => {
     const bytes = buffer.subarray(0, length);

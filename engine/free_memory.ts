@@ -25,12 +25,13 @@ export function freeMemory(figures: MemoryFigures | undefined = systemFigures())
  * too, which is not asked for.
  */
 function systemFigures(): MemoryFigures | undefined {
-  if (typeof Deno === "undefined" || Deno.build.os !== "linux") return undefined;
-  const { state } = Deno.permissions.querySync({ name: "sys", kind: "systemMemoryInfo" });
-  if (state !== "granted") return undefined;
+  if (globalThis.process?.platform !== "linux") return undefined; // a browser has no process
+  const permitted = typeof Deno === "undefined" ||
+    Deno.permissions.querySync({ name: "sys", kind: "systemMemoryInfo" }).state === "granted";
+  if (!permitted) return undefined;
   return {
-    available: Deno.systemMemoryInfo().available,
+    available: process.getBuiltinModule("node:os").freemem(), // MemAvailable
     limit: process.constrainedMemory(), // of version 1 and 2; Deno lets nobody read these files without all permissions
-    resident: Deno.memoryUsage().rss,
+    resident: process.memoryUsage().rss,
   };
 }

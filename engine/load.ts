@@ -389,7 +389,7 @@ async function promptKeeping(
   const { store, close } = opened;
   const identity = {
     weights: (await fingerprintModel(model, open)).weights,
-    plan: sha256(encodePlan(plan, size)).toHex(),
+    plan: sha256(encodePlan(plan, size)),
     kernels: await backend.kernelsDigest(),
     isa: backend.info.isa,
   };

@@ -10,7 +10,7 @@ export { libraryFile, type LibraryName } from "./names.ts";
 export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
 
 /** Why a place did not give the library. */
-export type Problem = "missing" | "stale" | "not permitted" | "not loadable" | "other version";
+export type Problem = "missing" | "stale" | "not permitted" | "no loader" | "not loadable" | "other version";
 
 /** A place that was looked at. */
 export interface Place {
@@ -34,15 +34,13 @@ export class LibraryNotFound extends Error {
     readonly places: readonly Place[],
     readonly named: boolean = false,
   ) {
-    const todo = places.length === 0 ? "Run compy in Deno" : advice(library, places);
+    const todo = places.length === 0 ? "Run compy in Deno or Node" : advice(library, places);
     super(
-      places.length === 0
-        ? `Cannot load the ${library.what}: only Deno can load native libraries, and this is not Deno`
-        : [
-          `Cannot load the ${library.what}. Looked at:`,
-          ...places.map(({ path, reason }) => `  ${path}: ${reason}`),
-          todo,
-        ].join("\n"),
+      places.length === 0 ? `Cannot load the ${library.what}: a browser cannot load native libraries` : [
+        `Cannot load the ${library.what}. Looked at:`,
+        ...places.map(({ path, reason }) => `  ${path}: ${reason}`),
+        todo,
+      ].join("\n"),
     );
     this.advice = todo;
   }
@@ -52,6 +50,9 @@ export class LibraryNotFound extends Error {
 function advice(library: LibraryName, places: readonly Place[]): string {
   const refused = places.find(({ problem }) => problem === "not permitted");
   if (refused) return `Allow it: --allow-ffi=${dirname(refused.path)}`;
+  if (places.some(({ problem }) => problem === "no loader")) {
+    return "Install koffi (npm leaves it out with --omit=optional)";
+  }
   const other = `name the folder that has ${libraryFile(library.name)} with ${LIBRARY_VARIABLE} or --library`;
   if (FROM_SOURCE) return `Run \`deno task build\`, or ${other}`;
   const { os, cpu } = thisPlatform();
@@ -118,8 +119,7 @@ export function kernelsLibrary(): string | undefined {
 
 /** In Node's words, which npm's `os` and `cpu` are written in. */
 export function thisPlatform(): { os: string; cpu: string } {
-  const { os, arch } = Deno.build;
-  return { os: os === "windows" ? "win32" : os, cpu: arch === "aarch64" ? "arm64" : "x64" };
+  return { os: process.platform, cpu: process.arch };
 }
 
 function surroundings(): Surroundings {
@@ -128,17 +128,17 @@ function surroundings(): Surroundings {
     program: fromFileUrl(shipped("./")),
     resolve: (name) => dirname(nodeResolve(`${name}/package.json`)),
     fromSource: FROM_SOURCE,
-    isFolder: (path) => stat(path)?.isDirectory ?? false,
+    isFolder: (path) => stat(path)?.isDirectory() ?? false,
   };
 }
 
 function isFile(path: string): boolean {
-  return stat(path)?.isFile ?? false;
+  return stat(path)?.isFile() ?? false;
 }
 
-function stat(path: string): Deno.FileInfo | undefined {
+function stat(path: string) {
   try {
-    return Deno.statSync(path);
+    return process.getBuiltinModule("node:fs").statSync(path);
   } catch {
     return undefined;
   }
@@ -146,21 +146,14 @@ function stat(path: string): Deno.FileInfo | undefined {
 
 /** As Node finds packages, which Deno does too; not imported, since browsers have no such module. */
 function nodeResolve(specifier: string): string {
-  const { createRequire } = (globalThis as Runtime).process!.getBuiltinModule("node:module");
+  const { createRequire } = process.getBuiltinModule("node:module");
   return createRequire(shipped("package.json")).resolve(specifier);
-}
-
-interface Runtime {
-  readonly process?: {
-    getBuiltinModule(name: "node:module"): {
-      createRequire(from: URL): { resolve(specifier: string): string };
-    };
-  };
 }
 
 /** Where it was said that the libraries are. Nobody is asked for a permission because of a variable that hardly anybody sets. */
 export function namedLibrary(): string | undefined {
-  const { state } = Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE });
-  const named = state === "granted" ? Deno.env.get(LIBRARY_VARIABLE) : undefined;
+  const readable = typeof Deno === "undefined" ||
+    Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE }).state === "granted";
+  const named = readable ? process.env[LIBRARY_VARIABLE] : undefined;
   return named ? resolve(named) : undefined;
 }

@@ -1,5 +1,6 @@
 import { GRAMMARS } from "./names.ts";
-import { NativeLibrary, parameters } from "./native.ts";
+import { NativeLibrary } from "./native.ts";
+import { parameters } from "./runtime.ts";
 
 /** Changes whenever an export's meaning or a message's layout does. */
 const ABI_VERSION = 3;

@@ -18,6 +18,6 @@ export const GRAMMARS: LibraryName = {
 
 /** A library file's name on this platform. */
 export function libraryFile(name: string): string {
-  if (Deno.build.os === "windows") return `${name}.dll`;
-  return Deno.build.os === "darwin" ? `lib${name}.dylib` : `lib${name}.so`;
+  if (process.platform === "win32") return `${name}.dll`;
+  return process.platform === "darwin" ? `lib${name}.dylib` : `lib${name}.so`;
 }

@@ -1,20 +1,7 @@
 /** A crate's library whose exports have one shape (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
 import { type Candidate, candidates, LibraryNotFound, namedLibrary, type Place } from "./find.ts";
 import type { LibraryName } from "./names.ts";
-
-/** Of every export: a handle, input and its length, output and its length. */
-export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
-
-type Export = Readonly<
-  { name?: string; parameters: typeof parameters; result: "i32"; nonblocking?: boolean }
->;
-type Call = (
-  handle: bigint,
-  input: Uint8Array<ArrayBuffer>,
-  inputBytes: bigint,
-  output: Uint8Array<ArrayBuffer>,
-  outputBytes: bigint,
-) => number | Promise<number>;
+import { type Call, type Export, NoLoader, type Runtime, thisRuntime } from "./runtime.ts";
 
 /** What tells one library from another. */
 export interface NativeOptions<Symbols> {
@@ -41,16 +28,20 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
   readonly path: string;
   /** Of its exports. */
   readonly version: number;
-  readonly #symbols: Record<keyof Symbols, Call>;
+  /** Whether each call of callAsync starts at once. Where not, none may wait for another one. */
+  readonly startsCallsAtOnce: boolean;
+  readonly #symbols: Readonly<Record<keyof Symbols, Call>>;
   readonly #error: new (message: string) => Error;
 
   constructor({ library, places, symbols, version, error }: NativeOptions<Symbols>) {
     this.#error = error;
     this.version = version.wanted;
-    if (typeof Deno === "undefined") throw new LibraryNotFound(library, []);
+    const runtime = thisRuntime();
+    if (runtime === undefined) throw new LibraryNotFound(library, []);
+    this.startsCallsAtOnce = runtime.startsCallsAtOnce;
     const looked: Place[] = [];
     for (const place of places ?? candidates(library)) {
-      const opened = open(place, symbols, version);
+      const opened = open(runtime, place, symbols, version);
       if ("problem" in opened) {
         looked.push(opened);
         continue;
@@ -95,36 +86,35 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
 
 /** Opens the library of a place if it is there, permitted, and of the wanted version. */
 function open<Symbols extends Record<string, Export>>(
+  runtime: Runtime,
   place: Candidate,
   symbols: Symbols,
   version: NativeOptions<Symbols>["version"],
-): { readonly symbols: Record<keyof Symbols, Call> } | Place {
+): { readonly symbols: Readonly<Record<keyof Symbols, Call>> } | Place {
   const { path } = place;
   if ("problem" in place) return place;
-  let library: Deno.DynamicLibrary<Symbols>;
   try {
-    Deno.statSync(path);
-    library = Deno.dlopen(path, symbols);
+    process.getBuiltinModule("node:fs").statSync(path);
+    const library = runtime.openLibrary(path, symbols);
+    const answer = new Uint8Array(4);
+    library.symbols[version.name](0n, NOTHING, 0n, answer, 4n);
+    const found = new DataView(answer.buffer).getUint32(0, true);
+    if (found === version.wanted) return library;
+    library.close();
+    return {
+      path,
+      problem: "other version",
+      reason: `its ABI version must be ${version.wanted} (got ${found})`,
+    };
   } catch (error) {
-    return { path, ...problemOf(error) };
+    return placeOf(path, error);
   }
-  const calls = library.symbols as Record<keyof Symbols, Call>;
-  const answer = new Uint8Array(4);
-  calls[version.name](0n, NOTHING, 0n, answer, 4n);
-  const found = new DataView(answer.buffer).getUint32(0, true);
-  if (found === version.wanted) return { symbols: calls };
-  library.close();
-  return {
-    path,
-    problem: "other version",
-    reason: `its ABI version must be ${version.wanted} (got ${found})`,
-  };
 }
 
-function problemOf(error: unknown): Pick<Place, "problem" | "reason"> {
-  if (error instanceof Deno.errors.NotFound) return { problem: "missing", reason: "not there" };
-  if (error instanceof Deno.errors.NotCapable) {
-    return { problem: "not permitted", reason: "FFI is not permitted there" };
-  }
-  return { problem: "not loadable", reason: error instanceof Error ? error.message : String(error) };
+function placeOf(path: string, error: unknown): Place {
+  const { name, code, message } = error as Error & { code?: unknown };
+  if (error instanceof NoLoader) return { path: "koffi", problem: "no loader", reason: message };
+  if (code === "ENOENT") return { path, problem: "missing", reason: "not there" };
+  if (name === "NotCapable") return { path, problem: "not permitted", reason: "FFI is not permitted there" };
+  return { path, problem: "not loadable", reason: message };
 }

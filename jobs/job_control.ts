@@ -1,4 +1,7 @@
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { errorCode } from "./errors.ts";
 import type { BatchProgress } from "./runner.ts";
+import { diskStorage } from "./storage.ts";
 
 /*
  * How processes talk about a job that one of them runs: beside the output, OUT.jsonl.status has its progress (rewritten
@@ -26,8 +29,8 @@ export function cancelPath(output: string): string {
 export async function writeStatus(output: string, status: LiveStatus): Promise<void> {
   const path = statusPath(output);
   try {
-    await Deno.writeTextFile(`${path}.partial`, JSON.stringify(status));
-    await Deno.rename(`${path}.partial`, path);
+    await writeFile(`${path}.partial`, JSON.stringify(status));
+    await rename(`${path}.partial`, path);
   } catch {
     // The job itself reports a full disk.
   }
@@ -36,40 +39,26 @@ export async function writeStatus(output: string, status: LiveStatus): Promise<v
 /** undefined where there is none. */
 export async function readStatus(output: string): Promise<LiveStatus | undefined> {
   try {
-    return JSON.parse(await Deno.readTextFile(statusPath(output)));
+    return JSON.parse(await readFile(statusPath(output), "utf8"));
   } catch (error) {
-    if (error instanceof Deno.errors.NotFound || error instanceof SyntaxError) return undefined;
+    if (errorCode(error) === "ENOENT" || error instanceof SyntaxError) return undefined;
     throw error;
   }
 }
 
 export async function removeStatus(output: string): Promise<void> {
-  for (const path of [statusPath(output), `${statusPath(output)}.partial`]) await remove(path);
+  for (const path of [statusPath(output), `${statusPath(output)}.partial`]) await diskStorage.remove(path);
 }
 
 /** Asks the process that runs the job, or the next one that does, to end it. */
 export async function requestCancel(output: string): Promise<void> {
-  await Deno.writeTextFile(cancelPath(output), "");
+  await writeFile(cancelPath(output), "");
 }
 
 export async function isCancelRequested(output: string): Promise<boolean> {
-  try {
-    await Deno.stat(cancelPath(output));
-    return true;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return false;
-    throw error;
-  }
+  return await diskStorage.stat(cancelPath(output)) !== undefined;
 }
 
 export function forgetCancel(output: string): Promise<void> {
-  return remove(cancelPath(output));
-}
-
-async function remove(path: string): Promise<void> {
-  try {
-    await Deno.remove(path);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
-  }
+  return diskStorage.remove(cancelPath(output));
 }

@@ -1,4 +1,8 @@
+import * as fs from "node:fs";
+import { open, rename, rm, stat } from "node:fs/promises";
 import { dirname } from "@std/path";
+import { thisRuntime } from "../ffi/runtime.ts";
+import { errorCode } from "./errors.ts";
 
 /**
  * The few file operations that durable batches are made of, so that tests can put a file system below them that loses,
@@ -32,80 +36,95 @@ export interface StorageFile {
   close(): void;
 }
 
-const OPEN_OPTIONS = {
-  read: { read: true },
-  edit: { read: true, write: true, create: true },
-  replace: { read: true, write: true, create: true, truncate: true },
-};
+const { O_RDONLY, O_RDWR, O_CREAT, O_TRUNC } = fs.constants;
+const FLAGS = { read: O_RDONLY, edit: O_RDWR | O_CREAT, replace: O_RDWR | O_CREAT | O_TRUNC };
 
 /** The real file system. */
 export const diskStorage: Storage = {
   async open(path, mode) {
-    return new DiskFile(await Deno.open(path, OPEN_OPTIONS[mode]));
+    const file = await finished<number>((done) => fs.open(path, FLAGS[mode], done));
+    return new DiskFile(file, path, mode === "read" ? "r" : "r+");
   },
 
   async stat(path) {
     try {
-      const { size, isFile } = await Deno.stat(path);
-      return { size, isFile };
+      const found = await stat(path);
+      return { size: found.size, isFile: found.isFile() };
     } catch (error) {
-      if (error instanceof Deno.errors.NotFound) return undefined;
+      if (errorCode(error) === "ENOENT") return undefined;
       throw error;
     }
   },
 
-  async rename(from, to) {
-    await Deno.rename(from, to);
-  },
+  rename,
 
   async remove(path) {
-    try {
-      await Deno.remove(path);
-    } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) throw error;
-    }
+    await rm(path, { force: true });
   },
 
   async syncFolderOf(path) {
     // Windows cannot open a folder as a file, and NTFS journals names itself.
-    if (Deno.build.os === "windows") return;
-    using folder = await Deno.open(dirname(path), { read: true });
-    await folder.sync();
+    if (process.platform === "win32") return;
+    const folder = await open(dirname(path), "r");
+    try {
+      await folder.sync();
+    } finally {
+      await folder.close();
+    }
   },
 };
 
 class DiskFile implements StorageFile {
-  constructor(private readonly file: Deno.FsFile) {}
+  #unlock: (() => void) | undefined;
 
-  async read(buffer: Uint8Array, offset: number): Promise<number> {
-    this.file.seekSync(offset, Deno.SeekMode.Start);
-    return (await this.file.read(buffer)) ?? 0;
+  constructor(
+    private readonly file: number,
+    private readonly path: string,
+    private readonly flags: "r" | "r+",
+  ) {}
+
+  read(buffer: Uint8Array, offset: number): Promise<number> {
+    return finished<number>((done) => fs.read(this.file, buffer, 0, buffer.length, offset, done));
   }
 
   async write(bytes: Uint8Array, offset: number): Promise<void> {
-    this.file.seekSync(offset, Deno.SeekMode.Start);
-    for (let done = 0; done < bytes.length;) done += await this.file.write(bytes.subarray(done));
+    for (let at = 0; at < bytes.length;) {
+      at += await finished<number>((done) =>
+        fs.write(this.file, bytes, at, bytes.length - at, offset + at, done)
+      );
+    }
   }
 
-  async truncate(size: number): Promise<void> {
-    await this.file.truncate(size);
+  truncate(size: number): Promise<void> {
+    return finished((done) => fs.ftruncate(this.file, size, done));
   }
 
-  async sync(): Promise<void> {
-    await this.file.syncData();
+  sync(): Promise<void> {
+    return finished((done) => fs.fdatasync(this.file, done));
   }
 
   async size(): Promise<number> {
-    return (await this.file.stat()).size;
+    return (await finished<fs.Stats>((done) => fs.fstat(this.file, done))).size;
   }
 
   tryLock(): Promise<boolean> {
-    return this.file.tryLock(true);
+    return new Promise((resolve) => {
+      this.#unlock ??= thisRuntime()!.lockFile(this.path, this.flags);
+      resolve(this.#unlock !== undefined);
+    });
   }
 
   close(): void {
-    this.file.close();
+    this.#unlock?.();
+    fs.closeSync(this.file);
   }
+}
+
+/** The result of an operation that calls back. */
+function finished<T = void>(
+  start: (done: (error: Error | null, value?: T) => void) => void,
+): Promise<T> {
+  return new Promise((resolve, reject) => start((error, value) => error ? reject(error) : resolve(value!)));
 }
 
 /** Fills `buffer` from `offset` on; fewer bytes than it holds come back only where the file ends. */

@@ -1,5 +1,5 @@
 import { type BatchTable, tableOf } from "./batch_table.ts";
-import { needDeno, refuse, toCompyError } from "./errors.ts";
+import { refuse, toCompyError } from "./errors.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 
@@ -169,7 +169,6 @@ export async function runBatch(
   model: Model | (() => Promise<Model>),
   options: BatchOptions,
 ): Promise<BatchResult> {
-  needDeno("runBatch()");
   checkOptions(options, BATCH_OPTIONS);
   const { input, output, errors = errorsPath(output), order, strict, onProgress, onRefused } = options;
   const { parallel, signal, drainSignal, limit, aliases = [] } = options;
@@ -191,7 +190,7 @@ export async function runBatch(
     import("../engine/types.ts"),
     import("./job_link.ts"),
   ]);
-  await using own = new AsyncDisposableStack();
+  let own: Model | undefined;
   // Other processes see how far it is, and can cancel it.
   const link = new JobLink(output, () => performance.now(), () => {});
   let ended = false;
@@ -214,7 +213,7 @@ export async function runBatch(
         ? { parallel: FIRST_LINES, most: MOST_LINES }
         : { parallel: lines.linesInFlight(most) }),
       connect: async () => {
-        const opened = typeof model === "function" ? own.use(await model()) : model;
+        const opened = typeof model === "function" ? own = await model() : model;
         const { engine, backend } = loadedOf(opened);
         const answer = lines.withAliases(aliases, lines.answerLines(oneModel(engine)));
         const execute = link.wrap(table === undefined ? answer : table.judged(answer));
@@ -232,6 +231,7 @@ export async function runBatch(
     throw toCompyError(error);
   } finally {
     await link.close(ended);
+    await own?.close();
   }
 }
 

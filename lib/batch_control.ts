@@ -7,7 +7,7 @@ import {
   filesGiven,
 } from "./batch.ts";
 import { tableOf } from "./batch_table.ts";
-import { needDeno, refuse, toCompyError } from "./errors.ts";
+import { refuse, toCompyError } from "./errors.ts";
 import { checkOptions, type OptionTable } from "./options.ts";
 
 /**
@@ -49,7 +49,6 @@ export interface BatchStatus extends BatchProgress {
  * ```
  */
 export async function batchStatus(output: string): Promise<BatchStatus> {
-  needDeno("batchStatus()");
   filesGiven({ output });
   const jobs = await import("./jobs.ts");
   try {
@@ -93,7 +92,6 @@ const CANCEL_OPTIONS: OptionTable<Pick<BatchOptions, "input" | "output" | "error
 export async function cancelBatch(
   options: Pick<BatchOptions, "input" | "output" | "errors" | "table">,
 ): Promise<BatchCounts> {
-  needDeno("cancelBatch()");
   checkOptions(options, CANCEL_OPTIONS);
   const { input, output, table } = options;
   filesGiven({ input, output });
@@ -165,7 +163,6 @@ export interface BatchCheck {
  * ```
  */
 export async function checkBatch(input: string, options: BatchCheckOptions = {}): Promise<BatchCheck> {
-  needDeno("checkBatch()");
   checkOptions(options, CHECK_OPTIONS);
   filesGiven({ input });
   const { table, endpoint, models, onRefused } = options;

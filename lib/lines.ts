@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import {
   type Engine,
   type HeldEngine,
@@ -88,14 +89,11 @@ export function identities(
       return identity ? [{ id: model.id, identity }] : [];
     }))).flat();
     if (all.length === 1) return all[0].identity;
-    return Object.fromEntries(
-      await Promise.all(all.map(async ({ id, identity }) => [id, await digest(identity)])),
-    );
+    return Object.fromEntries(all.map(({ id, identity }) => [id, digest(identity)]));
   };
 }
 
 /** An identity in few characters: of several there must be room in a journal's header. */
-async function digest(identity: ModelIdentity): Promise<string> {
-  const text = JSON.stringify(Object.entries(identity).sort());
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))).toHex();
+function digest(identity: ModelIdentity): string {
+  return createHash("sha256").update(JSON.stringify(Object.entries(identity).sort())).digest("hex");
 }

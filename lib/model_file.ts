@@ -14,16 +14,18 @@ const DEMO_MODEL = shipped("models/demo.gguf");
 export function modelPath(given: string | URL | undefined, advice = ""): string {
   const file = given ?? DEMO_MODEL;
   const path = typeof file === "string" ? file : fromFileUrl(file);
-  if (typeof Deno === "undefined") return path; // who reads it will say what is wrong with it
+  // Not imported: a browser, which has no such module, reads this file too.
+  const fs = globalThis.process?.getBuiltinModule("node:fs");
+  if (fs === undefined) return path; // who reads it will say what is wrong with it
   const what = `Cannot load a model from "${path}"`;
-  let info: Deno.FileInfo;
+  let info: ReturnType<typeof fs.statSync>;
   try {
-    info = Deno.statSync(path);
-    if (info.isFile) Deno.openSync(path).close();
+    info = fs.statSync(path);
+    if (info.isFile()) fs.closeSync(fs.openSync(path, "r"));
   } catch (error) {
     throw modelFileError(what, error, advice);
   }
-  if (info.isFile) return path;
-  const kind = info.isDirectory ? "a folder" : "a device or the like";
+  if (info.isFile()) return path;
+  const kind = info.isDirectory() ? "a folder" : "a device or the like";
   throw new CompyError("model_not_found", `${what}: it must be a GGUF file (got ${kind})`);
 }

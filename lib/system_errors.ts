@@ -24,7 +24,8 @@ export function systemReason(error: unknown): string | undefined {
   const { code } = error as { code?: unknown };
   const known = REASONS[error.name] ?? (typeof code === "string" ? REASONS[code] : undefined);
   if (known) return known;
-  const said = /^(.+?) \(os error \d+\)/.exec(error.message)?.[1];
+  const said = /^(.+?) \(os error \d+\)/.exec(error.message)?.[1] ??
+    /^E[A-Z0-9]+: (.+?), \w+( |$)/.exec(error.message)?.[1];
   return said && said[0].toLowerCase() + said.slice(1);
 }
 

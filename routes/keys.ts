@@ -32,7 +32,7 @@ export class KeyRing {
   constructor(plain: readonly string[], named: readonly NamedKey[] = []) {
     this.#plain = plain.map((key, i) => {
       const digest = digestOf(key);
-      const owner = plain.length > 1 ? digest.toHex().slice(0, 16) : "";
+      const owner = plain.length > 1 ? digest.toString("hex").slice(0, 16) : "";
       return entryOf(plain.length > 1 ? `${UNNAMED}-${i + 1}` : UNNAMED, digest, owner, {});
     });
     this.#entries = this.#plain;
@@ -94,17 +94,17 @@ function entryOf(
 
 /** Stored with files and batches; must stay as it is. */
 function ownerOf(name: string): string {
-  return sha256(`compy key ${name}`).toHex().slice(0, 16);
+  return sha256(`compy key ${name}`).toString("hex").slice(0, 16);
 }
 
 /** Throws for what no client could send. */
-export function digestOf(key: unknown): Uint8Array {
+export function digestOf(key: unknown): Buffer {
   if (typeof key === "string" && KEY.test(key)) return sha256(key);
   throw new Error(
     "Cannot use API key: must be 1 to 512 letters, digits and ._~+/- (then any =), as a Bearer header carries them",
   );
 }
 
-function sha256(text: string): Uint8Array {
+function sha256(text: string): Buffer {
   return createHash("sha256").update(text).digest();
 }

@@ -1,3 +1,5 @@
+import { Buffer } from "node:buffer";
+
 /** A table's value; null where it is missing. Dates and times are ISO 8601 texts. */
 export type Cell =
   | string
@@ -40,7 +42,7 @@ function bytesText(bytes: Uint8Array): string {
   try {
     return utf8.decode(bytes);
   } catch {
-    return bytes.toBase64();
+    return Buffer.from(bytes).toString("base64");
   }
 }
 
@@ -48,8 +50,5 @@ declare global {
   interface JSON {
     /** Returns a value that `stringify` writes unchanged. */
     rawJSON(text: string): unknown;
-  }
-  interface Uint8Array {
-    toBase64(): string;
   }
 }

@@ -65,7 +65,7 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^jobs\//,
-    imports: /^(jobs\/(?!nats\/)|engine\/types\.ts$)/,
+    imports: /^(jobs\/(?!nats\/)|engine\/types\.ts$|ffi\/runtime\.ts$)/,
     why: "jobs know the engine's types and nothing behind them, and not who answers their lines",
   },
   {
@@ -155,7 +155,7 @@ const LAYERS: readonly Layer[] = [
   },
   {
     files: /^engine\/prompt_cache\//,
-    imports: /^engine\/prompt_cache\//,
+    imports: /^(engine\/prompt_cache\/|ffi\/runtime\.ts$)/,
     why: "what keeps prompts on a disk knows names and bytes, and nothing of the engine",
   },
   { files: /^ffi\//, imports: /^ffi\//, why: "the kernels' bindings stand alone" },

@@ -30,14 +30,23 @@ export async function readBytes(
   return bytes;
 }
 
-/**
- * Opens a file, in Deno or Node. Throws the runtime's own errors, and TypeError for a folder, a pipe and
- * other special files.
- */
+/** Opens a file. Throws the system's errors, and TypeError for a folder, a pipe and other special files. */
 export function openFile(path: string): Promise<ByteSource> {
-  return attempt(() =>
-    new FileSource(path, typeof Deno === "undefined" ? openInNode(path) : openInDeno(path))
-  );
+  return attempt(() => new FileSource(path));
+}
+
+/** Runs `use` with all of a model's files open, by their paths. */
+export async function withSources<T>(
+  { paths, open }: { readonly paths: readonly string[]; readonly open: OpenSource },
+  use: (sources: ReadonlyMap<string, ByteSource>) => Promise<T>,
+): Promise<T> {
+  const sources = new Map<string, ByteSource>();
+  try {
+    for (const path of paths) sources.set(path, await open(path));
+    return await use(sources);
+  } finally {
+    for (const source of sources.values()) await source[Symbol.asyncDispose]();
+  }
 }
 
 /** Returns `compute`'s result or exception as a promise. */
@@ -45,30 +54,26 @@ function attempt<T>(compute: () => T): Promise<T> {
   return new Promise((resolve) => resolve(compute()));
 }
 
-/** An open file. */
-interface Handle {
-  readonly size: number;
-  readonly isFile: boolean;
-  /** Returns the bytes read; 0 at the end. */
-  readAt(offset: number, into: Uint8Array<ArrayBuffer>): number;
-  close(): void;
-}
-
 /** Reads synchronously, one system call each: loading a model has nothing else to do meanwhile. */
 class FileSource implements ByteSource {
   readonly size: number;
+  // Not imported: a browser, which has no such module, reads this file too.
+  readonly #fs = process.getBuiltinModule("node:fs");
+  readonly #file: number;
 
-  constructor(path: string, private readonly handle: Handle) {
-    this.size = handle.size;
-    if (handle.isFile) return;
-    handle.close();
+  constructor(path: string) {
+    this.#file = this.#fs.openSync(path, "r");
+    const stat = this.#fs.fstatSync(this.#file);
+    this.size = stat.size;
+    if (stat.isFile()) return;
+    this.#fs.closeSync(this.#file);
     throw new TypeError(`${path} is not a regular file`);
   }
 
   readSync(offset: number, into: Uint8Array<ArrayBuffer>): number {
     let done = 0;
     while (done < into.length) {
-      const count = this.handle.readAt(offset + done, into.subarray(done));
+      const count = this.#fs.readSync(this.#file, into, done, into.length - done, offset + done);
       if (count === 0) break;
       done += count;
     }
@@ -80,35 +85,8 @@ class FileSource implements ByteSource {
   }
 
   [Symbol.asyncDispose](): Promise<void> {
-    return attempt(() => this.handle.close());
+    return attempt(() => this.#fs.closeSync(this.#file));
   }
-}
-
-function openInDeno(path: string): Handle {
-  const file = Deno.openSync(path, { read: true });
-  const { size, isFile } = file.statSync();
-  return {
-    size,
-    isFile,
-    readAt(offset, into) {
-      file.seekSync(offset, Deno.SeekMode.Start);
-      return file.readSync(into) ?? 0;
-    },
-    close: () => file.close(),
-  };
-}
-
-function openInNode(path: string): Handle {
-  // Not imported: this file also runs in browsers, which lack the module.
-  const fs = globalThis.process.getBuiltinModule("node:fs");
-  const file = fs.openSync(path, "r");
-  const stat = fs.fstatSync(file);
-  return {
-    size: stat.size,
-    isFile: stat.isFile(),
-    readAt: (offset, into) => fs.readSync(file, into, 0, into.length, offset),
-    close: () => fs.closeSync(file),
-  };
 }
 
 /** Reads a Blob, or a File that a user chose in a browser. */

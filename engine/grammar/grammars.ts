@@ -321,7 +321,7 @@ function handles(bytes: Uint8Array): BigUint64Array {
 
 async function digest(text: string): Promise<string> {
   const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return new Uint8Array(hash).toBase64();
+  return String.fromCharCode(...new Uint8Array(hash));
 }
 
 function join(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {

@@ -19,19 +19,20 @@ export function loadedModels(engines: readonly Engine[], aliases: readonly strin
   const find = (name: string) => {
     return offered.find(({ offered: { id, aliases } }) => name === id || aliases.includes(name));
   };
-  const use = (name: string | undefined) => {
-    if (name === undefined && offered.length !== 1) throw modelRequired(list);
-    const found = name === undefined ? offered[0] : find(name);
-    if (found === undefined) throw unknownModel(name!, list);
-    return found;
-  };
+  const use = (name: string | undefined) =>
+    Promise.resolve().then(() => {
+      if (name === undefined && offered.length !== 1) throw modelRequired(list);
+      const found = name === undefined ? offered[0] : find(name);
+      if (found === undefined) throw unknownModel(name!, list);
+      return found;
+    });
   return {
     list: () => list,
     find: (name) => find(name)?.offered,
-    use: (name) => Promise.try(use, name).then(({ held }) => held),
-    load: (name) => Promise.try(use, name).then(() => {}),
+    use: (name) => use(name).then(({ held }) => held),
+    load: (name) => use(name).then(() => {}),
     unload: async (name) => {
-      const { offered: { id } } = await Promise.try(use, name);
+      const { offered: { id } } = await use(name);
       throw new ModelError("model_stays", `Cannot unload "${id}": this server runs it as long as it lives`);
     },
     onState: (listener) => {

@@ -1,4 +1,6 @@
+import type { FileHandle } from "node:fs/promises";
 import { join } from "@std/path";
+import { thisRuntime } from "../../ffi/runtime.ts";
 
 /** A file in the folder. */
 export interface Listed {
@@ -16,7 +18,7 @@ export interface Folder {
   /** Creates the folder if it is missing, accessible to its owner only. */
   make(): Promise<void>;
   list(): Promise<Listed[]>;
-  /** Returns the file's contents; undefined where its size is not `bytes`. Throws Deno.errors.NotFound. */
+  /** Returns the file's contents; undefined where its size is not `bytes`. Throws ENOENT where it is missing. */
   read(name: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
   /** Writes a whole file, accessible to its owner only. */
   write(name: string, pieces: readonly Uint8Array[]): Promise<void>;
@@ -43,95 +45,91 @@ const AT_ONCE = 8;
 
 /** A folder on disk. */
 export class DiskFolder implements Folder {
-  #lock: Deno.FsFile | undefined;
+  // Not imported: a browser, which has no such module, reads this file too.
+  readonly #fs = process.getBuiltinModule("node:fs");
+  #unlock: (() => void) | undefined;
 
   constructor(readonly path: string) {}
 
   async make(): Promise<void> {
-    await Deno.mkdir(this.path, { recursive: true, mode: 0o700 });
+    await this.#fs.promises.mkdir(this.path, { recursive: true, mode: 0o700 });
   }
 
   async list(): Promise<Listed[]> {
-    const names: string[] = [];
-    for await (const { name, isFile } of Deno.readDir(this.path)) if (isFile) names.push(name);
+    const entries = await this.#fs.promises.readdir(this.path, { withFileTypes: true });
     const files: Listed[] = [];
-    await inTurns(names, async (name) => {
+    await inTurns(entries.filter((entry) => entry.isFile()), async ({ name }) => {
       try {
-        const { size, mtime } = await Deno.stat(join(this.path, name));
-        files.push({ name, bytes: size, usedAt: mtime?.getTime() ?? 0 });
+        const { size, mtimeMs } = await this.#fs.promises.stat(join(this.path, name));
+        files.push({ name, bytes: size, usedAt: mtimeMs });
       } catch (error) {
-        if (!(error instanceof Deno.errors.NotFound)) throw error;
+        if (!isMissing(error)) throw error;
       }
     });
     return files;
   }
 
   async read(name: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
-    using file = await Deno.open(join(this.path, name), { read: true });
+    await using file = await this.#open(name, "r");
     if ((await file.stat()).size !== bytes) return undefined;
     const content = new Uint8Array(bytes);
     for (let done = 0; done < bytes;) {
-      const count = await file.read(content.subarray(done));
-      if (count === null) return undefined; // truncated meanwhile
-      done += count;
+      const { bytesRead } = await file.read(content, done);
+      if (bytesRead === 0) return undefined; // truncated meanwhile
+      done += bytesRead;
     }
     return content;
   }
 
   async write(name: string, pieces: readonly Uint8Array[]): Promise<void> {
-    const options = { write: true, create: true, truncate: true, mode: 0o600 };
-    using file = await Deno.open(join(this.path, name), options);
+    await using file = await this.#open(name, "w");
     for (const piece of pieces) {
-      for (let done = 0; done < piece.length;) done += await file.write(piece.subarray(done));
+      for (let done = 0; done < piece.length;) done += (await file.write(piece, done)).bytesWritten;
     }
   }
 
   async rename(from: string, to: string): Promise<void> {
-    await Deno.rename(join(this.path, from), join(this.path, to));
+    await this.#fs.promises.rename(join(this.path, from), join(this.path, to));
   }
 
   async remove(name: string): Promise<void> {
-    try {
-      await Deno.remove(join(this.path, name));
-    } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) throw error;
-    }
+    await this.#fs.promises.rm(join(this.path, name), { force: true });
   }
 
   async touch(name: string, at: number): Promise<void> {
-    await Deno.utime(join(this.path, name), new Date(at), new Date(at));
+    await this.#fs.promises.utimes(join(this.path, name), new Date(at), new Date(at));
   }
 
   async sync(names: readonly string[]): Promise<void> {
     await inTurns(names, async (name) => {
-      using file = await Deno.open(join(this.path, name), { read: true, write: true });
-      await file.syncData();
+      await using file = await this.#open(name, "r+");
+      await file.datasync();
     });
-    if (Deno.build.os === "windows") return; // Windows cannot open a folder as a file
-    using folder = await Deno.open(this.path, { read: true });
+    if (process.platform === "win32") return; // Windows cannot open a folder as a file
+    await using folder = await this.#open(".", "r");
     await folder.sync();
   }
 
   async lock(): Promise<boolean> {
-    if (this.#lock) return true;
-    const lock = await Deno.open(join(this.path, LOCK), { write: true, create: true, mode: 0o600 });
-    try {
-      if (await lock.tryLock(true)) {
-        this.#lock = lock;
-        return true;
-      }
-    } catch (error) {
-      lock.close();
-      throw error;
-    }
-    lock.close();
-    return false;
+    if (this.#unlock) return true;
+    await (await this.#open(LOCK, "a")).close();
+    this.#unlock = thisRuntime()!.lockFile(join(this.path, LOCK), "r+");
+    return this.#unlock !== undefined;
   }
 
   unlock(): void {
-    this.#lock?.close();
-    this.#lock = undefined;
+    this.#unlock?.();
+    this.#unlock = undefined;
   }
+
+  async #open(name: string, flags: string): Promise<FileHandle & AsyncDisposable> {
+    return await this.#fs.promises.open(join(this.path, name), flags, 0o600);
+  }
+}
+
+/** Whether there is no such file. */
+export function isMissing(error: unknown): boolean {
+  return (error as { code?: unknown }).code === "ENOENT";
 }
 
 /** Runs the action for each item, a few at a time. Throws the first failure. */

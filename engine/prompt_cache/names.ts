@@ -24,7 +24,7 @@ const VERSION = 1;
 export function createNames(identity: CacheIdentity, secret: Uint8Array): PromptNames {
   const { weights, plan, kernels, isa } = identity;
   const { createHash, createHmac } = nodeCrypto();
-  const id = sha256(JSON.stringify([VERSION, weights, plan, kernels, isa])).toHex().slice(0, 16);
+  const id = sha256(JSON.stringify([VERSION, weights, plan, kernels, isa])).slice(0, 16);
   return {
     id,
     root: (salt) => createHmac("sha256", secret).update(JSON.stringify([id, salt])).digest(),
@@ -37,7 +37,7 @@ export function createNames(identity: CacheIdentity, secret: Uint8Array): Prompt
   };
 }
 
-/** Returns the SHA-256 digest. */
-export function sha256(data: string | Uint8Array): Uint8Array {
-  return nodeCrypto().createHash("sha256").update(data).digest();
+/** Returns the SHA-256 digest in hex. */
+export function sha256(data: string | Uint8Array): string {
+  return nodeCrypto().createHash("sha256").update(data).digest("hex");
 }

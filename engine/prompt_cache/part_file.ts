@@ -18,7 +18,7 @@ export const HEAD_BYTES = CHECKED + 32;
 export async function headOf(name: string, part: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
   const head = new Uint8Array(HEAD_BYTES);
   head.set(MAGIC);
-  head.set(Uint8Array.fromHex(name), MAGIC.length);
+  head.set(process.getBuiltinModule("node:buffer").Buffer.from(name, "hex"), MAGIC.length);
   new DataView(head.buffer).setBigUint64(MAGIC.length + 32, BigInt(part.length), true);
   head.set(await checksum(head, part), CHECKED);
   return head;

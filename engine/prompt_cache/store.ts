@@ -1,5 +1,5 @@
 import { delay } from "@std/async/delay.js";
-import { type Folder, type Listed, LOCK } from "./folder.ts";
+import { type Folder, isMissing, type Listed, LOCK } from "./folder.ts";
 import { HEAD_BYTES, headOf, partOf } from "./part_file.ts";
 import type { PromptStore } from "./types.ts";
 
@@ -160,7 +160,7 @@ export class FolderStore implements PromptStore {
       if (part) return part;
     } catch (error) {
       if (isShortage(error)) return undefined;
-      if (!(error instanceof Deno.errors.NotFound)) {
+      if (!isMissing(error)) {
         this.#warn("read", `it cannot be read: ${reason(error)}`);
         return undefined;
       }

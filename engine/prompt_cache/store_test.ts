@@ -9,7 +9,7 @@ import { fileBytes, FolderStore, type StoreOptions } from "./store.ts";
 import { MemoryFolder } from "./testing_folder.ts";
 
 const MB = 2 ** 20;
-const name = (i: number) => sha256(`part ${i}`).toHex();
+const name = (i: number) => sha256(`part ${i}`);
 const part = (i: number, bytes = 1000) => new Uint8Array(bytes).map((_, at) => i * 31 + at);
 
 async function open(folder: MemoryFolder, options: Partial<StoreOptions> = {}) {

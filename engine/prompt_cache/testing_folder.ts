@@ -65,7 +65,7 @@ export class MemoryFolder implements Folder {
   async read(name: string, bytes: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
     await this.#call("read", name);
     const file = this.files.get(name);
-    if (!file) throw new Deno.errors.NotFound(name);
+    if (!file) throw Object.assign(new Error(name), { code: "ENOENT" });
     return file.bytes.length === bytes ? file.bytes.slice() : undefined;
   }
 

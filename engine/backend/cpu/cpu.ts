@@ -138,12 +138,14 @@ export class CpuBackend implements Backend {
     const masks = input.logits.flatMap(({ mask }) => mask ?? []);
     const step = this.#prepare(masks.length);
     let failure: unknown;
-    for (const [index, mask] of masks.entries()) {
+    const given = masks.map((mask, index) =>
       mask.then((words) => this.#giveMask(step, index, words)).catch((error) => {
         failure ??= error;
         this.requestStop();
-      });
-    }
+      })
+    );
+    // Steps that wait for their masks could keep all threads that compute masks.
+    if (!this.#library.startsCallsAtOnce) await Promise.all(given);
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output)
       .finally(() => this.#step++);
     if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
@@ -213,7 +215,9 @@ export class CpuBackend implements Backend {
 }
 
 async function digestOf(path: string): Promise<string> {
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", await Deno.readFile(path))).toHex();
+  const { createHash } = process.getBuiltinModule("node:crypto");
+  const bytes = await process.getBuiltinModule("node:fs").promises.readFile(path);
+  return createHash("sha256").update(bytes).digest("hex");
 }
 
 function view(bytes: Uint8Array): DataView {

@@ -27,7 +27,6 @@ async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
     if (!response.ok) throw new Error(`Cannot load the kernels from ${url}: HTTP status ${response.status}`);
     return new Uint8Array(await response.arrayBuffer());
   }
-  if (typeof Deno !== "undefined") return await Deno.readFile(url);
   return new Uint8Array(process.getBuiltinModule("node:fs").readFileSync(url));
 }
 

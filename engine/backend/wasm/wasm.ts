@@ -1,5 +1,5 @@
 import { FORMATS } from "../../gguf/formats.ts";
-import { type ByteSource, readBytes } from "../../gguf/byte_source.ts";
+import { type ByteSource, readBytes, withSources } from "../../gguf/byte_source.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
@@ -106,9 +106,15 @@ export class WasmBackend implements Backend {
     const packed = (await this.packedBytes(plan.tensors)).reduce((sum, bytes) => sum + bytes, 0);
     const reserve = new WordWriter().u32(plan.tensors.length).u64(packed).bytes();
     await this.#machine.call("compy_model_reserve", this.#handle, reserve);
-    await using opened = new AsyncDisposableStack();
-    const sources = new Map<string, ByteSource>();
-    for (const path of file.paths) sources.set(path, opened.use(await file.open(path)));
+    await withSources(file, (sources) => this.#loadTensors(file, sources, plan, progress));
+  }
+
+  async #loadTensors(
+    file: GgufFile,
+    sources: ReadonlyMap<string, ByteSource>,
+    plan: Plan,
+    progress?: (done: number, total: number) => void,
+  ): Promise<void> {
     const total = plan.tensors.reduce((sum, t) => sum + t.info.byteLength, 0);
     let done = 0;
     // The next piece is read while one is packed.

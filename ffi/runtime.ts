@@ -1,0 +1,184 @@
+/** What Deno and Node do in different ways: the rest of the program does not know which of them runs it. */
+import { shipped } from "../package.ts";
+
+/** Of every export: a handle, input and its length, output and its length. */
+export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
+
+/** One export of a library. `nonblocking` calls run on another thread and return a promise. */
+export type Export = Readonly<
+  { name?: string; parameters: typeof parameters; result: "i32"; nonblocking?: boolean }
+>;
+
+/** Buffers are lent until the call returns or its promise settles: they must not be changed, transferred or resized. */
+export type Call = (
+  handle: bigint,
+  input: Uint8Array<ArrayBuffer>,
+  inputBytes: bigint,
+  output: Uint8Array<ArrayBuffer>,
+  outputBytes: bigint,
+) => number | Promise<number>;
+
+/** An open library. */
+export interface OpenLibrary<Symbols> {
+  readonly symbols: Readonly<Record<keyof Symbols, Call>>;
+  /** No call may be under way, and none may follow. */
+  close(): void;
+}
+
+/** A runtime that can load native libraries. */
+export interface Runtime {
+  /** Whether each nonblocking call starts at once. Where not, a call must not wait for another one. */
+  readonly startsCallsAtOnce: boolean;
+  /** Opens a library file. Throws NoLoader, Deno's NotCapable, and whatever the system says of the file. */
+  openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols): OpenLibrary<Symbols>;
+  /**
+   * Takes the exclusive lock of an existing file, which ends with the process or with the returned function. Returns undefined where
+   * another process, or this one, has it. Deno and Node see each other's locks.
+   */
+  lockFile(path: string, flags: "r" | "r+"): (() => void) | undefined;
+}
+
+/** Node lacks the package that loads libraries. */
+export class NoLoader extends Error {
+  override name = "NoLoader";
+}
+
+/** The runtime of this process; undefined in a browser. */
+export function thisRuntime(): Runtime | undefined {
+  if (typeof Deno !== "undefined") return denoRuntime;
+  return globalThis.process?.versions?.node === undefined ? undefined : nodeRuntime;
+}
+
+const denoRuntime: Runtime = {
+  startsCallsAtOnce: true,
+
+  openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols) {
+    return Deno.dlopen(path, symbols) as unknown as OpenLibrary<Symbols>;
+  },
+
+  lockFile(path, flags) {
+    const file = Deno.openSync(path, { read: true, write: flags === "r+" });
+    if (tryOrClose(() => file.tryLockSync(true), () => file.close())) return () => file.close();
+    file.close();
+  },
+};
+
+/** The part of koffi that is used here. */
+export interface Koffi {
+  /** `null` stands for this process. */
+  load(path: string | null): KoffiLibrary;
+  /** Of the last synchronous call. */
+  errno(): number;
+  readonly os: { readonly errno: Readonly<Record<string, number>> };
+}
+
+interface KoffiLibrary {
+  func(name: string, result: string, parameters: readonly string[]): KoffiFunction;
+  unload(): void;
+}
+
+interface KoffiFunction {
+  (...args: readonly unknown[]): number;
+  /** The last argument is called back. */
+  async(...args: readonly unknown[]): void;
+}
+
+const KOFFI_TYPES = { u64: "uint64_t", buffer: "uint8_t *", usize: "size_t", i32: "int32_t" } as const;
+/** koffi refuses a call where 256 are under way, those of other users of it among them. */
+const CALLS_AT_ONCE = 64;
+/** Of flock(2), on Linux and macOS. */
+const LOCK_EXCLUSIVE_NOW = 2 | 4;
+
+/** Node, which calls libraries through koffi, on the threads of libuv's pool: four of them, unless UV_THREADPOOL_SIZE says otherwise. */
+export function createNodeRuntime(koffi: () => Koffi): Runtime {
+  const turns = new Turns(CALLS_AT_ONCE);
+  /** koffi takes pointers and does not keep the buffers alive. */
+  const lent = new Set<Parameters<Call>>();
+  const nonblocking = (call: KoffiFunction) => async (...args: Parameters<Call>) => {
+    lent.add(args);
+    try {
+      return await turns.take(() =>
+        new Promise<number>((resolve, reject) => {
+          call.async(
+            ...args,
+            (error: unknown, result: number) => error === null ? resolve(result) : reject(error),
+          );
+        })
+      );
+    } finally {
+      lent.delete(args);
+    }
+  };
+  return {
+    startsCallsAtOnce: false,
+
+    openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols) {
+      const library = koffi().load(path);
+      const calls = Object.entries(symbols).map(([name, symbol]) => {
+        const types = symbol.parameters.map((type) => KOFFI_TYPES[type]);
+        const call = library.func(symbol.name ?? name, KOFFI_TYPES[symbol.result], types);
+        return [name, symbol.nonblocking ? nonblocking(call) : call];
+      });
+      return {
+        symbols: Object.fromEntries(calls) as Record<keyof Symbols, Call>,
+        close: () => library.unload(),
+      };
+    },
+
+    lockFile(path, flags) {
+      const { openSync, closeSync } = process.getBuiltinModule("node:fs");
+      const system = koffi();
+      const flock = system.load(null).func("flock", "int", ["int", "int"]);
+      const file = openSync(path, flags);
+      const close = () => closeSync(file);
+      if (flock(file, LOCK_EXCLUSIVE_NOW) === 0) return close;
+      const failure = system.errno();
+      close();
+      if (failure === system.os.errno.EAGAIN) return undefined;
+      const code = process.getBuiltinModule("node:util").getSystemErrorName(-failure);
+      throw Object.assign(new Error(`${code}: cannot lock '${path}'`), { code });
+    },
+  };
+}
+
+/** Not imported: nothing but Node may look for it, and nothing may bundle it. */
+function requireKoffi(): Koffi {
+  const { createRequire } = process.getBuiltinModule("node:module");
+  try {
+    return createRequire(shipped("package.json"))("koffi");
+  } catch (cause) {
+    const missing = (cause as { code?: unknown }).code === "MODULE_NOT_FOUND";
+    const reason = missing ? "it is not installed" : String(cause);
+    throw new NoLoader(`Node loads native libraries with this package: ${reason}`, { cause });
+  }
+}
+
+/** Lets so many calls run at a time; the others wait in the order in which they came. */
+class Turns {
+  readonly #waiting: (() => void)[] = [];
+
+  constructor(private free: number) {}
+
+  async take<T>(call: () => Promise<T>): Promise<T> {
+    if (this.free > 0) this.free--;
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    try {
+      return await call();
+    } finally {
+      const next = this.#waiting.shift();
+      if (next) next();
+      else this.free++;
+    }
+  }
+}
+
+function tryOrClose<T>(work: () => T, close: () => void): T {
+  try {
+    return work();
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+const nodeRuntime = createNodeRuntime(requireKoffi);
