@@ -1,5 +1,5 @@
 /** The npm packages: the main one for everybody, and one with the libraries for each platform. */
-import { join } from "@std/path";
+import { fromFileUrl, join } from "@std/path";
 import { libraryFile, thisPlatform } from "../../ffi/find.ts";
 import { DENO_VERSION, NAME, platformPackage, VERSION } from "../../package.ts";
 import { type DenoJson, installedConfig } from "./commands.ts";
@@ -10,9 +10,13 @@ import { run } from "./run.ts";
 /** The platforms that releases have libraries for, in Node's words. */
 const PLATFORMS = [["linux", "x64"], ["linux", "arm64"], ["darwin", "arm64"], ["darwin", "x64"]];
 
+/** What loads native libraries in Node. Deno needs no such package, so deno.json does not name it. */
+const KOFFI = "3.3.4";
+
 const ABOUT = {
   version: VERSION,
-  description: "GGUF language models on Deno: an OpenAI-compatible server, durable batches, a library",
+  description:
+    "GGUF language models on Deno and Node: an OpenAI-compatible server, durable batches, a library",
   license: "MIT",
   type: "module",
 };
@@ -25,6 +29,9 @@ const SHIPPED = [
   "models/demo.gguf",
   "engine/backend/wasm/compy.wasm",
 ];
+
+/** The library's entry, which says so where Node is too old. */
+const ENTRY = ["index.js", "node_version.js"];
 
 /** Copies what is shipped beside the JavaScript. */
 export async function copyShipped(root: string, folder: string): Promise<void> {
@@ -56,18 +63,20 @@ export async function writeMainPackage(
   const libraries = PLATFORMS.map(([os, cpu]) => `../${platformPackage(os, cpu)}`);
   await Deno.writeTextFile(join(folder, "deno.json"), installedConfig(json, libraries));
   await Deno.writeTextFile(join(folder, "bin.js"), await nodeLauncher(json), { mode: 0o755 });
+  for (const name of ENTRY) await copy(fromFileUrl(new URL(".", import.meta.url)), folder, name);
   await writeJson(join(folder, "package.json"), {
     name: NAME,
     ...ABOUT,
     keywords: ["gguf", "llm", "openai", "deno", "inference"],
     bin: { [NAME]: "bin.js" },
-    exports: { ".": { types: "./js/mod.d.ts", default: "./js/mod.js" }, "./package.json": "./package.json" },
-    files: ["bin.js", "deno.json", "js", "engine", "models", "routes", "CHANGELOG.md"],
-    engines: { node: ">=20" },
+    exports: { ".": { types: "./js/mod.d.ts", default: "./index.js" }, "./package.json": "./package.json" },
+    files: ["bin.js", ...ENTRY, "deno.json", "js", "engine", "models", "routes", "CHANGELOG.md"],
+    engines: { node: ">=22" },
     dependencies: { deno: DENO_VERSION, ...versions(json, packages) },
-    optionalDependencies: Object.fromEntries(
-      PLATFORMS.map(([os, cpu]) => [platformPackage(os, cpu), VERSION]),
-    ),
+    optionalDependencies: {
+      ...Object.fromEntries(PLATFORMS.map(([os, cpu]) => [platformPackage(os, cpu), VERSION])),
+      koffi: KOFFI,
+    },
   });
 }
 
