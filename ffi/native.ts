@@ -113,7 +113,7 @@ function open<Symbols extends Record<string, Export>>(
 
 function placeOf(path: string, error: unknown): Place {
   const { name, code, message } = error as Error & { code?: unknown };
-  if (error instanceof NoLoader) return { path: "koffi", problem: "no loader", reason: message };
+  if (error instanceof NoLoader) return { path, problem: "no loader", reason: message };
   if (code === "ENOENT") return { path, problem: "missing", reason: "not there" };
   if (name === "NotCapable") return { path, problem: "not permitted", reason: "FFI is not permitted there" };
   return { path, problem: "not loadable", reason: message };

@@ -135,7 +135,7 @@ export function createNodeRuntime(koffi: () => Koffi): Runtime {
       const failure = system.errno();
       close();
       if (failure === system.os.errno.EAGAIN) return undefined;
-      const code = process.getBuiltinModule("node:util").getSystemErrorName(-failure);
+      const [code] = Object.entries(system.os.errno).find(([, number]) => number === failure) ?? ["EIO"];
       throw Object.assign(new Error(`${code}: cannot lock '${path}'`), { code });
     },
   };
@@ -148,8 +148,10 @@ function requireKoffi(): Koffi {
     return createRequire(shipped("package.json"))("koffi");
   } catch (cause) {
     const missing = (cause as { code?: unknown }).code === "MODULE_NOT_FOUND";
-    const reason = missing ? "it is not installed" : String(cause);
-    throw new NoLoader(`Node loads native libraries with this package: ${reason}`, { cause });
+    const reason = missing ? "it is not installed" : `it does not start: ${(cause as Error).message}`;
+    throw new NoLoader(`Node needs the package koffi to load libraries and to lock files, and ${reason}`, {
+      cause,
+    });
   }
 }
 

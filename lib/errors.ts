@@ -144,10 +144,10 @@ export function modelFileError(cannot: string, error: unknown, advice = ""): unk
   return new CompyError(code, `${cannot}: ${reason}${advice && `; ${advice}`}`, { cause: error });
 }
 
-/** Throws CompyError not_supported where there is no Deno. */
-export function needDeno(what: string): void {
+/** Throws CompyError not_supported outside Deno. `instead` says what to do there. */
+export function needDeno(what: string, instead: string): void {
   if (typeof Deno !== "undefined") return;
-  throw new CompyError("not_supported", `${what} needs Deno; here models can be loaded and asked`);
+  throw new CompyError("not_supported", `${what} needs Deno; ${instead}`);
 }
 
 /** What ended the loading of a model, where the system has refused one of its files too. */

@@ -49,13 +49,16 @@ Deno.test("a model's file that Node or Deno cannot open is one that is not found
   }
 });
 
-Deno.test("what needs Deno says so where there is none", () => {
-  needDeno("runBatch()");
+Deno.test("needDeno: throws not_supported and says what to do instead outside Deno", () => {
+  needDeno("listen()", "give fetch to a server");
   const real = Object.getOwnPropertyDescriptor(globalThis, "Deno")!;
   Object.defineProperty(globalThis, "Deno", { value: undefined, configurable: true });
   try {
-    const error = assertThrows(() => needDeno("runBatch()"), CompyError, "runBatch() needs Deno");
-    assertEquals(error.code, "not_supported");
+    const error = assertThrows(() => needDeno("listen()", "give fetch to a server"), CompyError);
+    assertEquals([error.code, error.message], [
+      "not_supported",
+      "listen() needs Deno; give fetch to a server",
+    ]);
   } finally {
     Object.defineProperty(globalThis, "Deno", real);
   }

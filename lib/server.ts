@@ -25,7 +25,7 @@ export interface ServerOptions {
   readonly openHealth?: boolean;
   /** Begins every path, such as `/llm`, where the server is not at the root and whoever is before it does not take that away. */
   readonly pathPrefix?: string;
-  /** A folder that keeps uploaded files and batches; those that have not ended resume. Without it there are no such routes. */
+  /** A folder that keeps uploaded files and batches; those that have not ended resume. Without it there are no such routes. Needs Deno. */
   readonly data?: string;
   /** Lines of batches in flight; default as many as the first model runs at once. */
   readonly batchLines?: number;
@@ -106,7 +106,10 @@ export interface Address {
 export interface Server extends AsyncDisposable {
   /** Answers one request: to be mounted into another app (`app.mount("/llm", server.fetch)`), for `Deno.serve` and the like. */
   readonly fetch: (request: Request) => Promise<Response>;
-  /** Listens at an address until it is closed, with bounds on connections and times. A server listens once. */
+  /**
+   * Listens at an address until it is closed, with bounds on connections and times. A server listens once. Needs Deno: in Node give
+   * `fetch` to a server such as @hono/node-server.
+   */
   listen(options?: ListenOptions): Address;
   /** Takes no new work, lets requests that run end within `drainMs`, and stops batches, to be resumed by a later server. */
   close(): Promise<void>;
@@ -134,8 +137,8 @@ export async function createServer(
   models: Model | readonly Model[],
   options: ServerOptions = {},
 ): Promise<Server> {
-  needDeno("createServer()");
   checkOptions(options, SERVER_OPTIONS);
+  if (options.data !== undefined) needDeno("data", "leave it out to serve without files and batches");
   const all = Array.isArray(models) ? models as readonly Model[] : [models as Model];
   const ids = all.map(({ info }) => info.id);
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);

@@ -12,7 +12,7 @@ import type { KeyRing } from "../routes/keys.ts";
 import { type HttpServer, listenHttp } from "../routes/serve.ts";
 import { Metrics } from "../routes/shared/metrics.ts";
 import { settledWithin } from "../routes/shared/settled.ts";
-import { because, CompyError } from "./errors.ts";
+import { because, CompyError, needDeno } from "./errors.ts";
 import { answerLines, identities, LINE_LIMITS } from "./lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
@@ -125,6 +125,7 @@ class ModelServer implements Server {
 
   listen(options: ListenOptions = {}): Address {
     checkOptions(options, LISTEN_OPTIONS);
+    needDeno("listen()", "in Node give the server's `fetch` to a server such as @hono/node-server");
     if (this.#http || this.#closing) {
       throw new CompyError("cannot_listen", "Cannot listen: the server listens already, or is closed");
     }

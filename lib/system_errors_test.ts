@@ -15,6 +15,9 @@ Deno.test("what the system refuses is told in words, without its codes and calls
     ],
     [new Error(opening("File name too long", 36)), "file name too long"],
     [new Error(opening("Read-only file system", 30)), "read-only file system"],
+    [new Error("ENAMETOOLONG: name too long, open '/models/a.gguf'"), "name too long"],
+    [new Error("EROFS: read-only file system, mkdir '/models'"), "read-only file system"],
+    [new Error("EIO: i/o error, read"), "i/o error"],
     [new Error("The file is broken"), undefined],
   ];
   for (const [error, reason] of cases) assertEquals(systemReason(error), reason);

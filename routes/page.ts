@@ -1,3 +1,5 @@
+import { readdirSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import type { Env as HonoEnv, Hono, Schema } from "hono";
 import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
@@ -37,13 +39,13 @@ const headers = secureHeaders({
  * the API does. None of it is part of the API's document. Throws where the folder is missing.
  */
 export function mountPage<E extends HonoEnv, S extends Schema, P extends string>(app: Hono<E, S, P>): void {
-  for (const { name } of Deno.readDirSync(FOLDER)) {
+  for (const name of readdirSync(FOLDER)) {
     const type = TYPES[name.slice(name.lastIndexOf(".") + 1)];
     if (type === undefined) continue;
     const path = name === "index.html" ? "/" : `/page/${name}`;
     let content: Promise<Uint8Array<ArrayBuffer>> | undefined;
     app.get(path, headers, etag(), async (c) => {
-      content ??= Deno.readFile(new URL(name, FOLDER)).catch((error) => {
+      content ??= readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch((error) => {
         content = undefined; // such as too many open files, which passes
         throw error;
       });

@@ -115,9 +115,11 @@ export class Metrics {
     });
     if (batches) this.#observeBatches(batches);
     this.#figure("compy_connections", "Connections that are open", connections);
-    this.#figure("process_resident_memory_bytes", "Memory of the process that is in RAM", () => {
-      return Deno.memoryUsage().rss;
-    });
+    this.#figure(
+      "process_resident_memory_bytes",
+      "Memory of the process that is in RAM",
+      () => process.memoryUsage().rss,
+    );
     this.#figure("process_start_time_seconds", "When the process began, in Unix time", () => STARTED);
   }
 
