@@ -1,4 +1,4 @@
-import { DatabaseSync, type SQLInputValue } from "node:sqlite";
+import type { DatabaseSync, SQLInputValue } from "node:sqlite";
 import {
   type BatchCounts,
   type BatchRecord,
@@ -241,7 +241,9 @@ function orFull(change: () => unknown): void {
 }
 
 function open(path: string, synchronous: "FULL" | "NORMAL"): DatabaseSync {
-  const db = new DatabaseSync(path);
+  // Not imported: Node 22 warns of it, and a server without stored batches needs no database.
+  const sqlite = process.getBuiltinModule("node:sqlite");
+  const db = new sqlite.DatabaseSync(path);
   db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${synchronous}`);
   return db;
 }

@@ -178,7 +178,9 @@ Deno.test("release: the npm package has the program, its declarations, the kerne
     );
     assertEquals(Object.keys(dependencies), ["deno", "hono"]);
     assertEquals(dependencies.deno, DENO_VERSION);
-    assertEquals([...new Set(Object.values(optionalDependencies))], [VERSION]);
+    const { koffi, ...libraries } = optionalDependencies;
+    assertMatch(koffi, /^\d+\.\d+\.\d+$/);
+    assertEquals([...new Set(Object.values(libraries))], [VERSION]);
     const { files } = await pack(folder, folder);
     const page = files.filter((path) => path.startsWith("routes/page/"));
     assert(page.includes("routes/page/index.html") && page.includes("routes/page/app.js"), page.join());
@@ -190,10 +192,12 @@ Deno.test("release: the npm package has the program, its declarations, the kerne
       "bin.js",
       "deno.json",
       "engine/backend/wasm/compy.wasm",
+      "index.js",
       "js/main.js",
       "js/mod.d.ts",
       "js/mod.js",
       "models/demo.gguf",
+      "node_version.js",
       "package.json",
     ]);
   } finally {
