@@ -2,7 +2,9 @@
 import { fromFileUrl, join } from "@std/path";
 import { libraryFile, thisPlatform } from "../../ffi/find.ts";
 import { DENO_VERSION, NAME, platformPackage, VERSION } from "../../package.ts";
+import { bundle } from "./bundle.ts";
 import { type DenoJson, installedConfig } from "./commands.ts";
+import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher } from "./launchers.ts";
 import { LIBRARIES } from "./libraries.ts";
 import { run } from "./run.ts";
@@ -112,6 +114,24 @@ export async function writePlatformPackage(root: string, libraries: string, fold
     files,
     preferUnplugged: true,
   });
+}
+
+/**
+ * Writes both packages into folders of `dist`, with the libraries of a folder, and packs them there. Returns the tarballs' paths, and
+ * the folder of the JavaScript.
+ */
+export async function packNpm(
+  root: string,
+  libraries: string,
+  dist: string,
+): Promise<{ main: string; platform: string; js: string }> {
+  const json: DenoJson = JSON.parse(await Deno.readTextFile(join(root, "deno.json")));
+  const [main, platform] = [join(dist, "npm"), join(dist, "npm-platform")];
+  const js = join(main, "js");
+  await bundle(root, ["main.ts", "mod.ts", "engine/backend/webgpu/pack_worker.ts"], js);
+  await writeMainPackage(root, json, await writeDeclarations(root, "mod.ts", js), main);
+  await writePlatformPackage(root, libraries, platform);
+  return { main: (await pack(main, dist)).path, platform: (await pack(platform, dist)).path, js };
 }
 
 /** Packs a package's folder. Returns the tarball's path in `dist`, and the files in it. */

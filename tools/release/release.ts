@@ -6,12 +6,11 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
 import { libraryFile } from "../../ffi/find.ts";
 import { VERSION } from "../../package.ts";
-import { bundle, copyBundle } from "./bundle.ts";
+import { copyBundle } from "./bundle.ts";
 import type { DenoJson } from "./commands.ts";
-import { writeDeclarations } from "./declarations.ts";
 import { folderName, tar, writeReleaseFolder } from "./folder.ts";
 import { buildLibraries, LIBRARIES, neededGlibc } from "./libraries.ts";
-import { pack, writeMainPackage, writePlatformPackage } from "./npm.ts";
+import { packNpm } from "./npm.ts";
 
 const ROOT = fromFileUrl(new URL("../../", import.meta.url));
 const DIST = join(ROOT, "dist");
@@ -30,33 +29,18 @@ async function release(libraries: string | undefined): Promise<void> {
     throw new Error(`package.ts must have the version of deno.json, ${json.version} (got ${VERSION})`);
   }
   await Deno.remove(DIST, { recursive: true }).catch(() => {});
-  const folders = {
-    libraries: join(DIST, "libraries"),
-    main: join(DIST, "npm"),
-    platform: join(DIST, "npm-platform"),
-    release: join(DIST, folderName()),
-  };
+  const folders = { libraries: join(DIST, "libraries"), release: join(DIST, folderName()) };
   for (const folder of Object.values(folders)) await Deno.mkdir(folder, { recursive: true });
 
   if (libraries === undefined) await buildLibraries(ROOT, folders.libraries);
   else await copyLibraries(libraries, folders.libraries);
   if (Deno.build.os === "linux") await checkGlibc(folders.libraries);
 
-  say("Bundling …");
-  await bundle(ROOT, ["main.ts", "mod.ts", "engine/backend/webgpu/pack_worker.ts"], join(folders.main, "js"));
-  await copyBundle(join(folders.main, "js"), join(folders.release, "js"));
-  const packages = await writeDeclarations(ROOT, "mod.ts", join(folders.main, "js"));
-  await writeMainPackage(ROOT, json, packages, folders.main);
-  await writePlatformPackage(ROOT, folders.libraries, folders.platform);
+  say("Bundling and packing …");
+  const packages = await packNpm(ROOT, folders.libraries, DIST);
+  await copyBundle(packages.js, join(folders.release, "js"));
   await writeReleaseFolder(ROOT, json, folders.libraries, folders.release);
-
-  say("Packing …");
-  const packed = [
-    (await pack(folders.main, DIST)).path,
-    (await pack(folders.platform, DIST)).path,
-    await tar(folders.release, DIST),
-  ];
-  await writeSums(packed);
+  await writeSums([packages.main, packages.platform, await tar(folders.release, DIST)]);
 }
 
 async function copyLibraries(from: string, to: string): Promise<void> {
