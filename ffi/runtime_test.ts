@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertThrows } from "@std/assert";
 import { join } from "@std/path";
 import { createNodeRuntime, type Koffi, parameters, thisRuntime } from "./runtime.ts";
 
@@ -93,9 +93,8 @@ Deno.test("Deno's runtime: a file is locked once, until its lock is given back",
     assertThrows(() => lockFile(path, "r"), Deno.errors.NotFound);
     await Deno.writeTextFile(path, "");
     const unlock = lockFile(path, "r+");
-    assert(unlock);
     assertEquals(lockFile(path, "r"), undefined);
-    unlock();
+    unlock!();
     lockFile(path, "r")!();
   } finally {
     await Deno.remove(folder, { recursive: true });
