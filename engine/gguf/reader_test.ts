@@ -184,8 +184,9 @@ Deno.test("reader: reads 250,000 tokens and 250,000 merges in seconds", () => {
   ]);
 });
 
-Deno.test("reader: an unreadable path throws Deno's error, a folder a GgufError", async () => {
-  await assertRejects(() => openGguf("/nowhere/model.gguf"), Deno.errors.NotFound);
+Deno.test("reader: a missing file throws the system's error, a folder a GgufError", async () => {
+  const missing = await assertRejects(() => openGguf("/nowhere/model.gguf"), Error);
+  assertEquals((missing as Error & { code?: string }).code, "ENOENT");
   const folder = await Deno.makeTempDir();
   const error = await assertRejects(() => openGguf(folder), GgufError);
   assertEquals(error.code, "GGUF_MAGIC");
