@@ -3,17 +3,19 @@ import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal
 import type { LineRefusal, LineRules, RefusedLine } from "./request.ts";
 import { tokenCounts } from "./usage.ts";
 
-/** What an endpoint answered. */
+/** An endpoint's answer to one request. */
 export interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
-  /** The name of the engine that gave it, where there may be several. */
+  /** Name of the engine that answered, when there may be several engines. */
   readonly engine?: string;
-  /** Of a failure: it is the line's own, so that the line is not asked again. */
+  /** true for a failure that the line itself caused: the line is not retried. */
   readonly final?: boolean;
 }
 
-/** The ids of a job's answers. They follow from the job and the line, so that a line answered again gets the same. */
+/**
+ * Derives the ids in a job's output from the job's identity and the line index, so a repeated line gets the same ids.
+ */
 export class JobIds {
   private readonly job: string;
 
@@ -27,7 +29,7 @@ export class JobIds {
   }
 }
 
-/** The record of an answer: status 200 is for the output file, all others are for the error file. */
+/** Returns the journal record of an answer. Status 200 goes to the output file, any other status to the error file. */
 export function answerRecord(ids: JobIds, index: number, customId: string, answer: Answer): JournalRecord {
   if (!isAnswer(answer)) {
     return unansweredRecord(
@@ -66,7 +68,7 @@ export function answerRecord(ids: JobIds, index: number, customId: string, answe
   };
 }
 
-/** The record of a request that never got an answer like HTTP's. */
+/** Returns the journal record of a request that got no HTTP-like answer. */
 export function unansweredRecord(
   ids: JobIds,
   index: number,
@@ -82,7 +84,9 @@ export function unansweredRecord(
   });
 }
 
-/** The record of a line that is refused before anything runs: what the endpoint would answer, and the line's number. */
+/**
+ * Returns the journal record of a line refused before the job runs: the endpoint's error body plus the line's number.
+ */
 export function refusalRecord(
   ids: JobIds,
   index: number,

@@ -1,22 +1,22 @@
 import { hash } from "node:crypto";
 
 /**
- * What a job asks of each row besides what is in its file: options as the command line calls them, and their values in words. It
- * stands in the journal, so that a run that asks something else can be told what differs.
+ * The options that a job adds to each row of its input file, under their command-line names, with their values as text.
+ * The journal stores them, so that a run with other options can report the difference.
  */
 export type Asked = Readonly<Record<string, string>>;
 
-/** Longer values are shortened: a journal's header has room for a few hundred characters of each. */
+/** Longer values are shortened: a journal header has room for a few hundred characters per option. */
 const SHOWN = 60;
 
-/** A value as the journal records it: equal exactly where the values are. */
+/** Returns an option's value as the journal stores it. Two stored values are equal exactly when the originals are. */
 export function askedValue(text: string): string {
   if (text.length <= SHOWN) return text;
   const digest = hash("sha256", text).slice(0, 12);
   return `${text.slice(0, SHOWN).toWellFormed()}… (${text.length} characters, SHA-256 ${digest}…)`;
 }
 
-/** What of `now` differs from `before`, with both values; undefined where nothing does. */
+/** Returns the options that differ, with both values, or undefined when none differs. */
 export function askedDifference(before: Asked, now: Asked): string | undefined {
   const names = [...new Set([...Object.keys(before), ...Object.keys(now)])];
   const differences = names.filter((name) => before[name] !== now[name])

@@ -15,61 +15,67 @@ import { type BatchProblem, type BatchRecord, type EndedStatus, type FileRecord,
 export interface QueueOptions {
   readonly store: BatchStore;
   readonly folder: DataFolder;
-  /** Where the folder is. */
+  /** Storage that holds the folder. */
   readonly storage: Storage;
-  /** Answers a line for an owner. */
+  /** Answers one batch line on behalf of an owner. */
   readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
-  /** A batch resumes only with the models that it began with: the only one, or what those are that its lines name. */
+  /**
+   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
+   * models that it began with.
+   */
   readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
-  /** Batches of different models that are answered side by side; default 1. */
+  /** How many batches for different models may run in parallel; default 1. */
   readonly lanes?: number;
-  /** What computes; a batch may resume on another, which is reported. */
+  /** Names the processor that computes. A batch may resume on another one; the queue reports that. */
   readonly processor?: () => string;
-  /** No batch is begun before; by default all are at once. */
+  /** Resolves when batches may start; by default they start at once. */
   readonly ready?: Promise<unknown>;
   /** Lines in flight. */
   readonly parallel: number;
   readonly limits: InputLimits;
-  /** Milliseconds that a batch pauses after a failure that may pass, such as a full disk or no descriptors. */
+  /**
+   * How long, in milliseconds, a batch pauses after a temporary failure, such as a full disk or no free file
+   * descriptors.
+   */
   readonly pauseMs: number;
   /** Unix seconds. */
   readonly now: () => number;
-  /** Called with what an operator should know. */
+  /** Called with errors that an operator should know about. */
   readonly report: (error: unknown) => void;
 }
 
-/** A batch in progress. */
+/** A batch that the queue is working on. */
 interface Live {
-  /** The models that answer it. */
+  /** Key of the models that answer this batch; see `keyOf`. */
   readonly key: string;
   isAnswering: boolean;
   readonly abort: AbortController;
   ending: BatchRecord["ending"];
   readonly meter: ProgressMeter;
-  /** Found in the prefix cache, and thought, by earlier runs. */
+  /** Cached and reasoning tokens counted by earlier runs of this batch. */
   readonly cachedTokens: number;
   readonly reasoningTokens: number;
 }
 
-/** Bad lines that a failed batch names; the rest is counted. */
+/** A failed batch lists at most this many bad lines; further ones are only counted. */
 const MAX_PROBLEMS = 1000;
-/** Names of models that are taken down of a batch, and characters of each. */
+/** How many model names a batch keeps, and the maximum characters of a name. */
 const MAX_MODELS = 64;
 const MAX_NAME = 256;
 
 /**
- * Works through the batches of a store: one lane checks files and ends what was cancelled, so that neither waits for the
- * model; the other answers lines, one batch after the other, oldest first.
+ * Works through the batches of a store. One lane checks input files and ends cancelled batches, so that neither waits
+ * for a model. The other lanes answer lines: one batch at a time per set of models, oldest first.
  */
 export class BatchQueue {
   readonly #live = new Map<string, Live>();
-  /** Those whose models are here as they were when they began. */
+  /** Batches whose models are available and unchanged since the batch began. */
   readonly #resumable = new Set<string>();
-  /** Why batches wait, as the operator was told. */
+  /** The reason that was reported to the operator for each waiting batch. */
   readonly #told = new Map<string, string>();
-  /** Until when a batch pauses, in milliseconds. */
+  /** End of each batch's pause, on the `performance.now()` clock in milliseconds. */
   readonly #paused = new Map<string, number>();
-  /** Batches that have ended in this process. */
+  /** How many batches have ended in this process, by status. */
   readonly ended: Record<EndedStatus, number> = { completed: 0, failed: 0, expired: 0, cancelled: 0 };
   readonly #drain = new AbortController();
   readonly #lanes: Promise<unknown>;
@@ -92,7 +98,7 @@ export class BatchQueue {
     this.#lanes = Promise.all([this.#lane(isUnchecked), ...lanes]);
   }
 
-  /** Finds out which batches can be answered; tells of each that has to wait, once. */
+  /** Finds the batches that can be answered. Reports each waiting batch once. */
   async #compare(): Promise<void> {
     for (const batch of this.options.store.unfinished()) {
       const difference = await this.#difference(batch);
@@ -107,18 +113,18 @@ export class BatchQueue {
     }
   }
 
-  /** Whether a batch of these models is answered now: another has its turn afterwards. */
+  /** Returns true while another batch with the same models is running; this one has to wait for it. */
   #isAnswered(key: string): boolean {
     return this.#live.values().some((live) => live.isAnswering && live.key === key);
   }
 
-  /** Call when there is something new to do. */
+  /** Call when there is new work. */
   wake(): void {
     this.#wake.resolve();
     this.#wake = Promise.withResolvers<void>();
   }
 
-  /** A batch is to end without the answers that it does not have yet; the store knows it already. */
+  /** Ends a batch: its unanswered lines get no answer. The store must already record the ending. */
   end(id: string, ending: NonNullable<BatchRecord["ending"]>): void {
     this.#paused.delete(id);
     const live = this.#live.get(id);
@@ -129,19 +135,19 @@ export class BatchQueue {
     this.wake();
   }
 
-  /** The progress of a batch that is being answered now. */
+  /** Returns the progress of a running batch, or undefined when the batch is not running. */
   view(id: string): ProgressView | undefined {
     return this.#live.get(id)?.meter.view();
   }
 
-  /** Takes no new lines; resolves when those in flight have ended. The rest resumes at the next start. */
+  /** Takes no new lines. Resolves when the lines in flight have ended; the rest resumes at the next start. */
   async stop(): Promise<void> {
     this.#drain.abort();
     this.wake();
     await this.#lanes;
   }
 
-  /** What the model has that is not as in the one that the batch began with; undefined before it began. */
+  /** Returns how the model differs from the one that the batch began with; undefined when equal or when not begun. */
   async #difference(batch: BatchRecord): Promise<string | undefined> {
     if (batch.settings === null) return undefined;
     try {
@@ -151,7 +157,10 @@ export class BatchQueue {
     }
   }
 
-  /** Those of the models that there are: lines of others are errors, and what may come under their names later is no change. */
+  /**
+   * Returns the given models that exist. Lines for other models are errors, so a model that later gets such a name does
+   * not count as a change.
+   */
   async #answering(models: readonly string[]): Promise<string[]> {
     const known = await Promise.all(models.map((model) => this.#identity([model])));
     return models.filter((_, i) => Object.keys(known[i]).length > 0);
@@ -219,7 +228,7 @@ export class BatchQueue {
         if (problems.length < MAX_PROBLEMS) problems.push({ code, message, line, param });
       }, models);
     } catch (error) {
-      if (signal.aborted) return; // the other way of ending finds it
+      if (signal.aborted) return; // handled as a stop or a cancellation
       throw error;
     }
     if (batch.strict && check.refusedCount > 0) {
@@ -256,7 +265,7 @@ export class BatchQueue {
 
   async #answer(batch: BatchRecord, live: Live): Promise<void> {
     const { folder, storage, store, now, processor, limits, report } = this.options;
-    // One that ended before it began needs no model.
+    // A batch that ended before it began needs no model.
     const settings = batch.settings ?? (live.ending === null ? await this.#identity(batch.models) : {});
     const job = folder.job(batch.id);
     await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
@@ -268,7 +277,7 @@ export class BatchQueue {
       output,
       errors,
       storage,
-      // Lines that get no answer cost nothing but their place in the journal.
+      // Ended batches only write journal records, so many lines can be in flight.
       parallel: live.ending === null ? this.options.parallel : 256,
       limits: { ...limits, endpoint: batch.endpoint },
       drainSignal: this.#drain.signal,
@@ -293,7 +302,7 @@ export class BatchQueue {
     });
     if (result.state === "stopped") return;
     await this.#finish(batch);
-    // The database says now how the job ended.
+    // The database now records how the job ended.
     await folder.remove(journalPath(job.output)).catch(() => {});
   }
 
@@ -309,10 +318,10 @@ export class BatchQueue {
     }
   }
 
-  /** A model may have been unloaded, and loaded again from a file that has changed: its answers are not this batch's. */
+  /** Throws when a model was unloaded and reloaded from a changed file: its answers do not belong to this batch. */
   async #checkModels({ settings, models }: BatchRecord): Promise<void> {
     if (settings === null || typeof this.options.settings !== "function") return;
-    // A loaded model may outlive its file.
+    // The file may be gone while the model is still loaded.
     const now = await this.#identity(models).catch(() => settings);
     const difference = identityDifference(settings, now);
     if (difference === undefined) return;
@@ -323,7 +332,7 @@ export class BatchQueue {
     );
   }
 
-  /** Makes the job's files files of the API and says how the batch ended, in one change. */
+  /** Registers the job's outputs as API files and records how the batch ended, in one transaction. */
   async #finish(batch: BatchRecord): Promise<void> {
     const { folder, store, now } = this.options;
     const job = folder.job(batch.id);
@@ -346,7 +355,7 @@ export class BatchQueue {
     );
   }
 
-  /** undefined when nothing went there. */
+  /** Returns the record of an output file, or undefined when the file is missing or empty. */
   async #outputFile(batch: BatchRecord, path: string, kind: string): Promise<FileRecord | undefined> {
     const { folder, storage, now } = this.options;
     const found = await storage.stat(folder.at(path));
@@ -387,7 +396,7 @@ export class BatchQueue {
     this.#change(batch, { status: "failed", failedAt: this.options.now(), problems });
   }
 
-  /** Changes what is stored by now, not what was read when the work began. */
+  /** Applies the change to the batch as it is stored now, not as it was when the work began. */
   #change(batch: BatchRecord, change: Partial<BatchRecord>, files: readonly FileRecord[] = []): void {
     const { store } = this.options;
     const stored = store.batch(batch.owner, batch.id);
@@ -400,7 +409,7 @@ export class BatchQueue {
     return folder.at(store.file(batch.owner, batch.inputFileId).path);
   }
 
-  /** Messages name files by their paths, which clients must not see. */
+  /** Replaces file paths in a message: clients must not see them. */
   #publicWords(batch: BatchRecord, message: string): string {
     const { folder } = this.options;
     return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
@@ -408,7 +417,7 @@ export class BatchQueue {
   }
 }
 
-/** Batches of the same models are answered one after the other. */
+/** Returns a key that is equal for batches of the same models. These batches run one at a time. */
 function keyOf({ models = [] }: BatchRecord): string {
   return JSON.stringify(models);
 }
@@ -423,7 +432,7 @@ function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine 
     : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
 }
 
-/** Without the advice of a BatchError, which is for a command that has stopped. */
+/** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */
 function reasonOf(error: unknown): { what: string; cause?: unknown } {
   if (error instanceof BatchError) return error;
   return { what: error instanceof Error ? error.message : String(error), cause: error };

@@ -19,39 +19,39 @@ export interface InputLimits extends LineRules {
   readonly maxLines: number;
 }
 
-/** The limits of a file whose lines may name these endpoints. */
+/** Returns the default limits for a file whose lines may name these endpoints. */
 export function inputLimits(endpoints: readonly string[]): InputLimits {
   return { maxLines: 10_000_000, maxLineBytes: 16 * 1024 * 1024, endpoints };
 }
 
-/** What a pass over the whole input finds; 12 bytes a line. */
+/** What one pass over the whole input finds. Takes 12 bytes per line. */
 export interface InputCheck {
-  /** Bytes of the file. */
+  /** File size in bytes. */
   readonly size: number;
   /** Lines that are not blank. */
   readonly lineCount: number;
   readonly refusedCount: number;
   /**
-   * SHA-256 over the size, every line's checksum and, where there is one, the input's digest, hex: two inputs of equal
-   * identity are the same input.
+   * Hex SHA-256 over the file size, every line's checksum and, if the input has one, its digest. Inputs with equal
+   * identities are the same input.
    */
   readonly identity: string;
-  /** Bytes of all lines, without their ends. */
+  /** Bytes of all lines, without line ends. */
   readonly totalBytes: number;
   /** Bytes of each line. */
   readonly lengths: Uint32Array; // [lineCount]
   /** CRC-32 of each line. */
   readonly checksums: Uint32Array; // [lineCount]
-  /** Number of the line that has the same custom_id, 0 when the line is the first with it. */
+  /** For each line, the number of the first line with the same custom_id; 0 if this line is the first. */
   readonly firstLines: Uint32Array; // [lineCount]
 }
 
-/** What is wrong with a line's body, as far as somebody who knows its endpoint can tell. */
+/** Returns the fault that the endpoint's rules find in a line's body, or undefined when the body is valid. */
 export type Examine = (
   request: BatchRequest,
 ) => Promise<Pick<LineRefusal, "code" | "message" | "param"> | undefined>;
 
-/** Reads and checks every line. `onRefusal` is called for each bad one, in order. */
+/** Reads and checks every line, and calls `onRefusal` for each bad one, in order. Throws BatchError. */
 export async function checkInput(
   input: JobInput,
   name: string,
@@ -127,8 +127,8 @@ async function examined(
 }
 
 /**
- * Parses a line again in a later pass, when all duplicates are known. Throws when it is not the line that was checked: a
- * file that changes under a running job has no right answer.
+ * Parses a line again in a later pass, when all duplicates are known. Throws BatchError when the line differs from the
+ * checked one: a file that changes during the job has no correct answer.
  */
 export function parseChecked(
   line: RawLine,
@@ -156,7 +156,7 @@ function withoutDuplicate(parsed: ParsedLine, line: number, firstLine: number): 
   return { refusal: duplicateRefusal(line, customId, firstLine), url };
 }
 
-/** Lines that are too long to be kept are told apart by their length alone. */
+/** Lines too long to keep are compared by length alone. */
 function lineChecksum(line: RawLine): number {
   return line.bytes === undefined ? line.length >>> 0 : crc32(line.bytes);
 }

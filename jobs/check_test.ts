@@ -22,7 +22,7 @@ async function check(content: string, limits = TEST_LIMITS) {
   };
 }
 
-Deno.test("checkInput: counts lines, refusals and duplicates with their first line", async () => {
+Deno.test("checkInput: counts lines, refusals and duplicates, and names the first line of each duplicate", async () => {
   const { check: found, refusals } = await check(
     [line("a"), "", "{", line("b"), line("a"), line("a")].join("\n"),
   );
@@ -35,12 +35,12 @@ Deno.test("checkInput: counts lines, refusals and duplicates with their first li
   ]);
 });
 
-Deno.test("checkInput: a refused line still owns its custom_id", async () => {
+Deno.test("checkInput: a refused line still reserves its custom_id", async () => {
   const { refusals } = await check([line("a", { method: "GET" }), line("a")].join("\n"));
   assertEquals(refusals.map(({ code }) => code), ["invalid_method", "duplicate_custom_id"]);
 });
 
-Deno.test("checkInput: finds the one duplicate among many thousand", async () => {
+Deno.test("checkInput: finds one duplicate among 20,000 lines", async () => {
   const lines = Array.from({ length: 20_000 }, (_, i) => line(`id-${i}`));
   lines.push(line("id-777"));
   const { refusals } = await check(lines.join("\n"));
@@ -64,7 +64,7 @@ Deno.test("checkInput: every change of the content changes the identity", async 
   assertEquals((await check(line("a"))).check.identity, identities[0]);
 });
 
-Deno.test("checkInput: refuses a file without lines, and one with too many", async () => {
+Deno.test("checkInput: refuses a file without lines and a file with too many lines", async () => {
   for (const empty of ["", "\n \n\r\n", "\ufeff"]) {
     await assertRejects(() => check(empty), BatchError, "must have at least one line");
   }
@@ -77,7 +77,7 @@ Deno.test("checkInput: refuses a file without lines, and one with too many", asy
   );
 });
 
-Deno.test("parseChecked: a line that is not the checked one stops the job", async () => {
+Deno.test("parseChecked: stops the job when a line differs from the checked one", async () => {
   const { check: found } = await check([line("a"), line("b")].join("\n"));
   const changed = await check([line("a"), line("x")].join("\n"));
   const parsed: unknown[] = [];
@@ -93,7 +93,7 @@ Deno.test("parseChecked: a line that is not the checked one stops the job", asyn
   assertEquals(parsed, ["a"]);
 });
 
-Deno.test("checkInput: finds a custom_id again among many", async () => {
+Deno.test("checkInput: finds a repeated custom_id among 30,000 lines", async () => {
   const ids = Array.from({ length: 30_000 }, (_, n) => `id-${n === 29_000 ? 17 : n}`);
   const { check: found, refusals } = await check(ids.map((id) => line(id)).join("\n"));
   assertEquals(refusals.map((refusal) => [refusal.line, refusal.code]), [[29_001, "duplicate_custom_id"]]);

@@ -1,22 +1,23 @@
 import { hash } from "node:crypto";
 import { GrowingTable } from "./growing_table.ts";
 
-/** An entry: 64 bits of the id's SHA-256, the line's number, and the next entry of its bucket. */
+/** One entry: 64 bits of the id's SHA-256, the line number, and the index of the next entry in the bucket. */
 const ENTRY_WORDS = 4;
 const KEY = 0, LINE = 2, NEXT = 3;
 
 /**
- * Which line had a custom_id first. Texts of a million ids would take hundreds of megabytes, so there are 20 bytes for
- * each: an entry, and a bucket's head. Two ids of ten millions have the same 64 bits with a chance of 3 in a million.
+ * Maps each custom_id to the first line that used it, in 20 bytes per id: one entry and one bucket head. Storing a
+ * million ids as text would take hundreds of megabytes. Among ten million ids, the chance that any two share 64 bits is
+ * 3 in a million.
  *
- * Linear hashing (Litwin 1980): each new id adds one bucket, which takes its entries from one other. So no id waits for
- * the whole table to be rebuilt, and neither do requests to a server in the same process.
+ * Uses linear hashing (Litwin 1980): each new id adds one bucket, which takes entries from one other bucket. No insert
+ * waits for a rebuild of the whole table, and neither do requests to a server in the same process.
  */
 export class CustomIds {
   private readonly entries: GrowingTable; // [ids, ENTRY_WORDS]
-  /** First entry of each bucket, counted from 1; 0: none. */
+  /** Index of each bucket's first entry, counted from 1; 0 for an empty bucket. */
   private readonly heads: GrowingTable; // [buckets]
-  /** Buckets are found by so many bits, or by one more where that bucket is there already. */
+  /** Masks the hash bits that select a bucket. One more bit is used where that bucket already exists. */
   private mask = 0;
 
   constructor(maxIds: number) {
@@ -25,7 +26,7 @@ export class CustomIds {
     this.heads.push(0);
   }
 
-  /** 0 when the id is new, else the line (from 1) that has it already. */
+  /** Adds an id. Returns 0 if the id is new, else the line number (from 1) that already has it. */
   add(customId: string, line: number): number {
     const [high, low] = keyOf(customId);
     const found = this.lineOf(high, low);
@@ -36,7 +37,7 @@ export class CustomIds {
     return 0;
   }
 
-  /** The line (from 1) that has the id, 0 when none has. */
+  /** Returns the line number (from 1) that has the id, or 0. */
   find(customId: string): number {
     const [high, low] = keyOf(customId);
     return this.lineOf(high, low);
@@ -69,7 +70,7 @@ export class CustomIds {
     this.heads.set(bucket, entry);
   }
 
-  /** Adds a bucket, and shares out the entries of the one that had its ids. */
+  /** Adds one bucket and redistributes the entries of the bucket that held its ids. */
   private split(): void {
     const parted = this.heads.length & this.mask;
     this.heads.push(0);

@@ -4,26 +4,26 @@ import { diskStorage } from "./storage.ts";
 import { ServiceError } from "./types.ts";
 
 /*
- * The folder of a server's files and batches:
+ * Layout of a server's data folder:
  *
- *   lock              held while a server uses the folder; names its process
- *   compy.sqlite      what is known of files and batches (with SQLite's -wal and -shm)
- *   uploads/          what is being received; emptied at the start
+ *   lock              locked while a server uses the folder; holds its process id
+ *   compy.sqlite      records of files and batches (with SQLite's -wal and -shm files)
+ *   uploads/          uploads in progress; emptied at the start
  *   files/FILE        the content of an uploaded file
  *   jobs/BATCH/       a batch's journal, output.jsonl and errors.jsonl
  */
 const FOLDERS = ["uploads", "files", "jobs"];
 
-/** Files that clients may send, and may fetch, at once: each takes a file descriptor. */
+/** Maximum uploads and downloads at once: each holds a file descriptor. */
 const MAX_UPLOADS = 16;
 const MAX_DOWNLOADS = 16;
-/** An upload that is slower may be cut, once it had some time, where another waits for its place. */
+/** When all places are taken, a new upload may cut one that is slower than this after SAFE_MS. */
 const SLOW_BYTES_PER_SECOND = 8 * 2 ** 10;
 const SAFE_MS = 2000;
 
 export class DataFolder {
   readonly #uploads = new Set<Upload>();
-  /** Bytes of all files that are kept, as they were counted last; undefined where that is known to be out of date. */
+  /** Bytes of all stored files at the last count; undefined when that count is out of date. */
   #stored: number | undefined;
   #downloads = 0;
 
@@ -42,7 +42,7 @@ export class DataFolder {
           "stop that server, give another folder with --data, or serve without files and batches: --data none",
       );
     }
-    await nameHolder(lock).catch(() => {}); // a full disk, which a server must be able to start on
+    await nameHolder(lock).catch(() => {}); // fails on a full disk, but the server must still start
     return new DataFolder(path, lock);
   }
 
@@ -50,7 +50,7 @@ export class DataFolder {
     return join(this.path, "compy.sqlite");
   }
 
-  /** The place of a path that is relative to the folder. */
+  /** Returns the full path of a path relative to the folder. */
   at(path: string): string {
     return join(this.path, path);
   }
@@ -66,7 +66,7 @@ export class DataFolder {
     });
   }
 
-  /** Removes what a crash left behind: all but `keep`, paths of files and of folders whose content is kept. */
+  /** Removes leftovers of a crash: everything but `keep`, which lists files and folders with all their content. */
   async clean(keep: ReadonlySet<string>): Promise<void> {
     for (const folder of FOLDERS) {
       for await (const { name, isDirectory } of Deno.readDir(this.at(folder))) {
@@ -87,8 +87,8 @@ export class DataFolder {
   }
 
   /**
-   * Receives a file while all files together, `stored()` bytes and those on their way, take at most `quota` bytes. Throws
-   * ServiceError too_many_transfers where too many are on their way, none of them slow.
+   * Starts an upload. All stored files (`stored()` bytes) plus all uploads in progress may take at most `quota` bytes.
+   * Throws ServiceError too_many_transfers when all upload places are taken and no upload is slow.
    */
   async beginUpload(quota: number, stored: () => number): Promise<Upload> {
     if (this.#uploads.size >= MAX_UPLOADS) {
@@ -120,7 +120,9 @@ export class DataFolder {
     }
   }
 
-  /** Throws where all files and uploads are over the quota. Files are counted anew before that. */
+  /**
+   * Throws ServiceError quota_exceeded when files and uploads exceed the quota. Recounts the files before it throws.
+   */
   #checkQuota(quota: number, stored: () => number): void {
     let claimed = 0;
     for (const upload of this.#uploads) claimed += upload.claimed;
@@ -128,7 +130,7 @@ export class DataFolder {
     if (claimed + (this.#stored = stored()) > quota) throw overQuota(quota);
   }
 
-  /** The content of a file. Throws ServiceError too_many_transfers. */
+  /** Returns the content of a file. Throws ServiceError too_many_transfers. */
   async openContent(path: string): Promise<ReadableStream<Uint8Array>> {
     if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
     this.#downloads++;
@@ -147,16 +149,16 @@ export class DataFolder {
   }
 }
 
-/** Says who holds the lock; a holder that was killed leaves its own number there. */
+/** Writes this process's id into the lock file. A killed server leaves its id there. */
 async function nameHolder(lock: Deno.FsFile): Promise<void> {
   await lock.truncate();
   await lock.write(new TextEncoder().encode(`${Deno.pid}\n`));
 }
 
-/** A file that is being received: on the disk as it comes, and nowhere once it is discarded. */
+/** A file that is being received. It is written to disk as it arrives; `discard` removes it. */
 export class Upload {
   bytes = 0;
-  /** Bytes with those that are being written. */
+  /** Received bytes, plus those being written now. */
   claimed = 0;
   readonly #path: string;
   readonly #began = performance.now();
@@ -172,7 +174,7 @@ export class Upload {
     this.#path = `uploads/${name}`;
   }
 
-  /** Aborted where another upload gets this one's place. */
+  /** Aborts when another upload takes this upload's place. */
   get signal(): AbortSignal {
     return this.#abandoned.signal;
   }
@@ -181,13 +183,13 @@ export class Upload {
     this.#file = await openFile(this.folder.at(this.#path), { write: true, createNew: true, mode: 0o600 });
   }
 
-  /** Bytes a second so far; Infinity while it is too early to say. */
+  /** Bytes per second so far; Infinity during the first SAFE_MS. */
   rate(now: number): number {
     const ms = now - this.#began;
     return ms < SAFE_MS ? Infinity : this.bytes / ms * 1000;
   }
 
-  /** Gives the place to another upload. */
+  /** Cuts this upload so that another can take its place. */
   abandon(): void {
     this.ended();
     const message = "The upload is slow, and its place was needed for another; send it again later";
@@ -207,7 +209,7 @@ export class Upload {
     this.bytes = this.claimed;
   }
 
-  /** Makes the content durable at `path` of the folder. */
+  /** Makes the content durable and moves it to `path` in the folder. Throws BatchError or ServiceError. */
   async keep(path: string): Promise<void> {
     try {
       await this.#file!.sync();
@@ -219,7 +221,7 @@ export class Upload {
     }
   }
 
-  /** Leaves nothing behind; nothing happens when the content was kept. */
+  /** Removes the partial file. Does nothing to a file that was kept. */
   async discard(): Promise<void> {
     this.#close();
     await this.folder.remove(this.#path);
@@ -257,7 +259,7 @@ function tooMany(what: string, most: number): ServiceError {
   );
 }
 
-/** Says nothing of what others have stored. */
+/** The message must not reveal how much other owners have stored. */
 function overQuota(quota: number): ServiceError {
   return new ServiceError(
     "quota_exceeded",

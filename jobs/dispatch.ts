@@ -10,9 +10,9 @@ import { type Call, probeOf } from "./probe.ts";
 import { tokenCounts } from "./usage.ts";
 
 /**
- * Answers one request as the HTTP endpoint would. Rejects when `signal` aborts it, when there is no such answer, and with
- * UnansweredLine when the answer is no longer wanted. `engine` names the one that answered where there may be several: the
- * failures of an engine say nothing of the others.
+ * Returns the answer that the HTTP endpoint would give to one request. Rejects when `signal` aborts or the request
+ * fails, and with UnansweredLine when the answer is no longer wanted. With several engines, `engine` names the one that
+ * answered, because one engine's failures say nothing about the others.
  */
 export type Execute = (request: {
   url: string;
@@ -21,7 +21,7 @@ export type Execute = (request: {
   signal: AbortSignal;
 }) => Promise<Answer>;
 
-/** A line that is to have no answer, but an error: the job was cancelled, or its time is over. */
+/** Thrown for a line that gets an error instead of an answer, because the job was cancelled or has expired. */
 export class UnansweredLine extends Error {
   override name = "UnansweredLine";
   constructor(readonly code: "batch_cancelled" | "batch_expired", message: string) {
@@ -32,30 +32,30 @@ export class UnansweredLine extends Error {
 export interface DispatchOptions {
   readonly execute: Execute;
   readonly ids: JobIds;
-  /** Most lines in flight; how many there are is for `pace` to say. */
+  /** Maximum lines in flight; `pace` chooses the current number. */
   readonly parallel: number;
   readonly pace: Pace;
   readonly patienceMs: number;
-  /** undefined when no line is left. */
+  /** Returns the next line, or undefined when none is left. */
   readonly next: () => Promise<PendingLine | undefined>;
   /** Resolves when the records are durable. */
   readonly store: (records: JournalRecord[]) => Promise<void>;
-  /** Take no new lines. */
+  /** Aborts when no new lines may be taken. */
   readonly drainSignal: AbortSignal;
-  /** Give up what is in flight. */
+  /** Aborts when the lines in flight must be given up. */
   readonly signal: AbortSignal;
 }
 
 const FIRST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 5000;
 const UNWELL_WAIT_MS = 1000;
-/** Where an answer names no engine there is one only. */
+/** Stands for the engine of answers that name none: there is only one engine then. */
 const ONLY = "";
 
 /**
- * Keeps lines in flight until none is left or a signal stops it. A line counts as in flight until its answer
- * is durable, so that a crash repeats no more than those. Throws what `next` and `store` throw, and when the engine
- * answers nothing but failures.
+ * Keeps lines in flight until none is left or a signal stops it. A line stays in flight until its answer is durable, so
+ * a crash repeats at most the lines in flight. Rethrows errors of `next` and `store`; throws BatchError when the engine
+ * answers with failures only.
  */
 export async function dispatch(options: DispatchOptions): Promise<void> {
   const failed = new AbortController();
@@ -68,24 +68,24 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
       failed.abort();
       throw error;
     } finally {
-      options.pace.end(); // one that ends has found no line left, or a stop
+      options.pace.end(); // a lane ends only when no line is left or at a stop
     }
   });
-  // All of them, so that nothing is written any more when the caller gets the error.
+  // Wait for all lanes, so that nothing is written after the caller gets the error.
   await Promise.allSettled(lanes);
   await Promise.all(lanes);
 }
 
 class Dispatch {
   private readonly doubts = new Doubts();
-  /** Lines to be asked once more. */
+  /** Lines to retry. */
   private readonly again: PendingLine[] = [];
-  /** The last one that was answered well. */
+  /** The latest request with a good answer. */
   private good: Call | undefined;
   private inFlight = 0;
   private isLastTaken = false;
   private changed = Promise.withResolvers<void>();
-  /** Since when no engine has given a good answer, as far as that was looked into. */
+  /** Time since which no engine has given a good answer, as of the last probe; undefined after a good answer. */
   private unwellSince: number | undefined;
   private readonly checks = new Map<string, Promise<void>>();
 
@@ -95,7 +95,7 @@ class Dispatch {
     }
   }
 
-  /** Answers one line after the other. */
+  /** Answers lines one at a time. */
   async lane(place: number): Promise<void> {
     while (!this.stopping()) {
       await this.options.pace.turn(place);
@@ -109,7 +109,9 @@ class Dispatch {
     }
   }
 
-  /** The next line, which counts as in flight then; undefined when all are answered, and after a stop. */
+  /**
+   * Returns the next line and counts it as in flight. Returns undefined when all lines are answered, or after a stop.
+   */
   private async take(): Promise<PendingLine | undefined> {
     while (!this.stopping()) {
       const { promise } = this.changed;
@@ -121,7 +123,7 @@ class Dispatch {
         this.isLastTaken ||= taken === undefined;
         this.landed();
       } else if (this.inFlight > 0) {
-        await promise; // a line in flight may have to be asked again
+        await promise; // a line in flight may need a retry
       } else {
         const engine = this.doubts.engine();
         if (engine === undefined) return undefined;
@@ -130,13 +132,15 @@ class Dispatch {
     }
   }
 
-  /** A line is in flight no more. Lanes that wait are woken for the last one only: there may be thousands of them. */
+  /**
+   * Counts a line as no longer in flight. Waiting lanes wake only when none is left, because there may be thousands.
+   */
   private landed(): void {
     this.inFlight -= 1;
     if (this.inFlight === 0) this.change();
   }
 
-  /** Wakes the lanes that wait. */
+  /** Wakes the waiting lanes. */
   private change(): void {
     this.changed.resolve();
     this.changed = Promise.withResolvers();
@@ -180,12 +184,12 @@ class Dispatch {
     this.doubts.answered(line);
   }
 
-  /** Holds a failure back until it is known whether the engine is well. */
+  /** Holds a failure back until a probe or a good answer shows whether the engine works. */
   private async doubt(engine: string, doubt: Doubt): Promise<void> {
     if (this.doubts.add(engine, doubt) >= MAX_DOUBTS) await this.check(engine);
   }
 
-  /** The engine has given a good answer. */
+  /** Records that the engine has given a good answer. */
   private async well(engine: string): Promise<void> {
     this.unwellSince = undefined;
     await this.resolve(this.doubts.well(engine));
@@ -197,7 +201,7 @@ class Dispatch {
     if (errors.length > 0) await this.options.store(errors);
   }
 
-  /** Finds out whether an engine that failed is well. Throws where it is not, and there is no other. */
+  /** Probes an engine that failed. Throws BatchError when it does not answer and no other engine exists. */
   private check(engine: string): Promise<void> {
     let check = this.checks.get(engine);
     if (check === undefined) {
@@ -217,7 +221,7 @@ class Dispatch {
     } catch (error) {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return;
-      // The job was cancelled: each line gets that answer when it is asked.
+      // The job was cancelled: each line gets UnansweredLine when it is retried.
       if (error instanceof UnansweredLine) return await this.resolve(this.doubts.unwell(engine, false));
     }
     if (this.stopping()) return;
@@ -228,21 +232,21 @@ class Dispatch {
       const now = performance.now();
       this.unwellSince ??= now;
       if (engine === ONLY || now - this.unwellSince > patienceMs) throw failing(count, last.record);
-      // Others may be well, though none of them got the probe. An engine that failed has some time to leave.
+      // Other engines may work although none got the probe. The wait gives a broken engine time to leave.
       await sleep(UNWELL_WAIT_MS, AbortSignal.any([signal, drainSignal]));
       if (this.stopping()) return;
     }
     await this.resolve(this.doubts.unwell(engine, isAnswered));
   }
 
-  /** Asks again while the engine is busy. undefined when a signal came first. */
+  /** Retries while the engine is busy (429, 503). Returns undefined when a signal aborts. */
   private async patientAnswer(
     { url, body }: Call,
   ): Promise<Answer | undefined> {
     const { execute, patienceMs, signal, drainSignal } = this.options;
     const since = performance.now();
     for (let waitMs = FIRST_WAIT_MS;; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
-      // An engine that is slow to stop must not hold the job up.
+      // An engine that stops slowly must not delay the job.
       const answer = await abortable(execute({ url, body, priority: "batch", signal }), signal);
       if (signal.aborted) return undefined;
       const isBusy = (answer?.status === 429 || answer?.status === 503) && !answer.final;
@@ -258,16 +262,16 @@ class Dispatch {
   }
 }
 
-/** Errors may name their engine as answers do. */
+/** Errors may name their engine in the same field as answers. */
 function engineOf(answer: unknown): string {
   const { engine } = (answer ?? {}) as { engine?: unknown };
   return typeof engine === "string" ? engine : ONLY;
 }
 
-/** A token of a prompt is computed beside others, for less than one that is generated; one from the cache is free. */
+/** Prompt tokens are computed in batches, so each costs less than a generated token. Cached ones cost nothing. */
 const PROMPT_TOKEN_WORK = 0.25;
 
-/** `body` as the endpoint has it. */
+/** Estimates the work of an answer from the token counts in its body, in units of one generated token. */
 function workOf(body: unknown): number {
   const { prompt, cached, output } = tokenCounts(body);
   return PROMPT_TOKEN_WORK * Math.max(0, prompt - cached) + output;
@@ -287,7 +291,7 @@ function unavailable(why: string): BatchError {
   return new BatchError("engine_unavailable", message, true);
 }
 
-/** Ends early, without an error, when the signal comes. */
+/** Waits, and returns early without an error when the signal aborts. */
 export async function sleep(ms: number, signal: AbortSignal): Promise<void> {
   await delay(ms, { signal }).catch(() => {});
 }

@@ -17,7 +17,7 @@ function ids(storage: SimStorage, path: string): number[] {
     .map((text) => Number(JSON.parse(text).custom_id.slice(3))).toSorted((a, b) => a - b);
 }
 
-/** `answer` gets no number for what only asks whether an engine is well. */
+/** `answer` gets undefined for probes, which ask whether an engine works. */
 function answering(
   answer: (n: number | undefined) => Answer,
 ): { execute: Execute; asked: Map<unknown, number> } {
@@ -35,10 +35,10 @@ const GOOD: Answer = { status: 200, body: {} };
 const REFUSED: Answer = { status: 400, body: {} };
 const BROKEN: Answer = { status: 500, body: {} };
 
-Deno.test("dispatch: an engine that broke burns no line, though it still refuses some", async () => {
+Deno.test("dispatch: a broken engine turns no line into an error, although it still refuses some", async () => {
   const storage = disk(100);
   let count = 0;
-  // A refusal never touches what computes, and tells nothing of it.
+  // A refusal never reaches the part that computes, so it says nothing about the engine.
   const { execute } = answering((n) =>
     ++count <= 20 ? GOOD : n !== undefined && n % 3 === 0 ? REFUSED : BROKEN
   );
@@ -51,14 +51,14 @@ Deno.test("dispatch: an engine that broke burns no line, though it still refuses
   assertEquals(counts.completed + counts.failed, 100);
 });
 
-Deno.test("dispatch: an engine that broke at the last lines burns none of them", async () => {
+Deno.test("dispatch: an engine that breaks at the last lines turns none of them into errors", async () => {
   const storage = disk(10);
   const broken = answering((n) => n !== undefined && n < 7 ? GOOD : BROKEN);
   await assertRejects(() => runOn(storage, broken.execute), BatchError, "does not answer");
   assertEquals((await runOn(storage, answering(() => GOOD).execute)).counts.completed, 10);
 });
 
-Deno.test("dispatch: a line that fails in a well engine is asked twice, then that is its answer", async () => {
+Deno.test("dispatch: retries a line that fails on a working engine once, then records its error", async () => {
   const storage = disk(60);
   const isBad = (n: number | undefined) => n !== undefined && (n % 7 === 0 || n === 59);
   const { execute, asked } = answering((n) => isBad(n) ? BROKEN : GOOD);
@@ -68,7 +68,7 @@ Deno.test("dispatch: a line that fails in a well engine is asked twice, then tha
   for (let n = 0; n < 60; n++) assertEquals(asked.get(n), isBad(n) ? 2 : 1, `line ${n}`);
 });
 
-Deno.test("dispatch: a file of nothing but lines that fail in a well engine comes to its end", async () => {
+Deno.test("dispatch: ends a file in which every line fails on a working engine", async () => {
   for (const [count, throws] of [[3, false], [40, false], [40, true]] as const) {
     const storage = disk(count);
     const { execute } = answering((n) => {
@@ -81,7 +81,7 @@ Deno.test("dispatch: a file of nothing but lines that fail in a well engine come
   }
 });
 
-Deno.test("dispatch: one broken engine among several stops no job and burns no line", async () => {
+Deno.test("dispatch: one broken engine among several stops no job and turns no line into an error", async () => {
   const random = seeded(5);
   const storage = disk(200);
   const { execute } = answering((n) => {
@@ -93,7 +93,7 @@ Deno.test("dispatch: one broken engine among several stops no job and burns no l
   assertEquals([counts.completed, ids(storage, "err.jsonl")], [199, [66]]);
 });
 
-Deno.test("dispatch: an engine's failure is not forgiven for the good answer of another", async () => {
+Deno.test("dispatch: a good answer of one engine does not clear another engine's failures", async () => {
   const storage = disk(50);
   const failed: number[] = [];
   const { execute, asked } = answering((n) => {
@@ -106,7 +106,7 @@ Deno.test("dispatch: an engine's failure is not forgiven for the good answer of 
   assertEquals(asked.get(3), 2);
 });
 
-Deno.test("dispatch: engines that all fail stop the job when patience is over", async () => {
+Deno.test("dispatch: stops the job when all engines fail until patience runs out", async () => {
   const storage = disk(5);
   const { execute } = answering(() => ({ ...BROKEN, engine: "w1" }));
   const error = await assertRejects(() => runOn(storage, execute, { patienceMs: 0 }), BatchError);

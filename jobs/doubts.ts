@@ -1,30 +1,33 @@
 import type { JournalRecord } from "./journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 
-/** A line that an engine failed on: whose fault that was, is not known yet. */
+/** A line that failed on an engine; it is not yet known whether the line or the engine is at fault. */
 export interface Doubt {
   readonly line: PendingLine;
-  /** What the line gets if it was its own fault. */
+  /** The error record that the line gets if the line is at fault. */
   readonly record: JournalRecord;
 }
 
-/** So many failures of an engine with no good answer among them are to be looked into. */
+/** After this many failures without a good answer, the engine is probed. */
 export const MAX_DOUBTS = 16;
-/** Failures on engines that were well that make an error of a line. */
+/** A line becomes an error after this many failures on engines that were shown to work. */
 const MAX_FAILURES = 2;
-/** Failures that do while other engines are well: a line that fails everywhere must come to its end. */
+/**
+ * A line also becomes an error after this many failures while other engines work: a line that fails everywhere must
+ * end.
+ */
 const MAX_ASKED = 32;
 
 /**
- * The lines that failed in their engines. Only a good answer of the same engine tells that it is well, and then the
- * lines are asked once more before they are errors; an engine that is not well says nothing of its lines.
+ * Tracks lines that failed, per engine. A good answer shows that an engine works; its failed lines are then retried
+ * once before they become errors. The failures of a broken engine do not count against its lines.
  */
 export class Doubts {
   private readonly byEngine = new Map<string, Doubt[]>();
-  /** Of lines that failed before: on engines that were well, and on any. */
+  /** Failures per line index: `proven` on working engines, `asked` on any engine. */
   private readonly failures = new Map<number, { proven: number; asked: number }>();
 
-  /** How many failures an engine has had since its last good answer. */
+  /** Adds a failure. Returns how many failures the engine has had since its last good answer. */
   add(engine: string, doubt: Doubt): number {
     const doubts = this.byEngine.get(engine) ?? [];
     doubts.push(doubt);
@@ -32,28 +35,31 @@ export class Doubts {
     return doubts.length;
   }
 
-  /** An engine that has failed since its last good answer; undefined where none has. */
+  /** Returns an engine with failures since its last good answer, or undefined. */
   engine(): string | undefined {
     return this.byEngine.keys().next().value;
   }
 
-  /** The failures of an engine since its last good answer. */
+  /** Returns the failures of an engine since its last good answer. */
   of(engine: string): { count: number; last: Doubt | undefined } {
     const doubts = this.byEngine.get(engine) ?? [];
     return { count: doubts.length, last: doubts.at(-1) };
   }
 
-  /** The engine has given a good answer: the lines to ask once more, and the errors of those that were asked enough. */
+  /** Records a good answer. Returns the lines to retry, and the error records of lines that have failed too often. */
   well(engine: string): { again: PendingLine[]; errors: JournalRecord[] } {
     return this.settle(engine, 1, 1);
   }
 
-  /** Nobody knows whether the engine is well, and its lines are asked again; `others` says whether others are well. */
+  /**
+   * Returns the lines to retry when it is unknown whether their engine works. `others` says whether another engine
+   * does.
+   */
   unwell(engine: string, others: boolean): { again: PendingLine[]; errors: JournalRecord[] } {
     return this.settle(engine, 0, others ? 1 : 0);
   }
 
-  /** The line has got an answer. */
+  /** Forgets a line's failures once it has an answer. */
   answered({ index }: PendingLine): void {
     this.failures.delete(index);
   }

@@ -22,12 +22,12 @@ export type BatchErrorCode =
   | "queue_unavailable";
 
 /**
- * Why a batch job was refused or stopped. When `resumable`, the answers so far are safe in the journal and the same
- * command resumes from there; otherwise a person has to decide something first (the message says what).
+ * Why a batch job was refused or stopped. When `resumable`, the journal holds the answers so far and the same command
+ * resumes the job. Otherwise a person must decide something first; the message says what.
  */
 export class BatchError extends Error {
   override name = "BatchError";
-  /** The message without its advice: a server tries again by itself. */
+  /** The message without its advice, for a server that retries by itself. */
   readonly what: string;
   constructor(
     readonly code: BatchErrorCode,
@@ -41,10 +41,10 @@ export class BatchError extends Error {
 }
 
 const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
-/** The process, or the system, has as many files open as it may. */
+/** The process or the system has reached its limit of open files. */
 const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
 
-/** Turns a failed file operation (but a sync: see syncError) into a stop that can be resumed. */
+/** Turns a failed file operation into a resumable BatchError. For a failed sync use syncError. */
 export function ioError(doing: string, cause: unknown): BatchError {
   if (cause instanceof BatchError) return cause;
   const what = `Cannot ${doing}: ${cause instanceof Error ? cause.message : String(cause)}`;
@@ -63,9 +63,9 @@ export function ioError(doing: string, cause: unknown): BatchError {
 }
 
 /**
- * A failed fsync. The kernel may have dropped the dirty pages and reports the error only once, so that a second fsync
- * that "succeeds" proves nothing: the job ends here for good. Where a folder could not even be opened to be synced, nothing
- * was lost.
+ * Returns the error of a failed fsync. The kernel may have dropped the dirty pages, and reports the error only once. A
+ * second fsync that succeeds proves nothing, so the job fails for good. When the folder could not even be opened for
+ * the sync, nothing was lost and the job can resume.
  */
 export function syncError(path: string, cause: unknown): BatchError {
   if (NO_DESCRIPTORS.has(errorCode(cause))) return ioError(`make "${path}" durable`, cause);
@@ -78,7 +78,7 @@ export function syncError(path: string, cause: unknown): BatchError {
   );
 }
 
-/** The system's name of an error (`ENOSPC`), empty when it has none. */
+/** Returns an error's system code, such as `ENOSPC`; empty when it has none. */
 export function errorCode(error: unknown): string {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === "string" ? code : "";

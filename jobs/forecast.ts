@@ -4,51 +4,54 @@ import type { Execute } from "./dispatch.ts";
 import type { BatchRequest } from "./request.ts";
 import { tokenCounts } from "./usage.ts";
 
-/** Answers a request with an engine as its endpoint would. */
+/** Answers a request with the given engine, as its endpoint would. */
 export type ExecuteWith = (engine: Engine, request: Parameters<Execute>[0]) => Promise<Answer>;
 
-/** What a line takes in tokens. */
+/** Token counts of one line. */
 export interface LineTokens {
   readonly prompt: number;
-  /** That its answer may have at most. */
+  /** Maximum tokens of the answer. */
   readonly answer: number;
 }
 
-/** Why a line would be refused. */
+/** Why the endpoint would refuse a line. */
 export interface Refused {
   readonly code: string;
   readonly message: string;
 }
 
-/** Lines that ran, and what they took. */
+/** Measurements of a sample of lines. */
 export interface Measured {
-  /** Lines that were answered, and those that were still running when the time was over. */
+  /** Lines that were answered, and lines still running when the time was up. */
   readonly lines: number;
   readonly unfinished: number;
   readonly seconds: number;
-  /** Tokens a second, of prompts those that had to be computed. */
+  /** Tokens per second. Prompt tokens found in the prefix cache are not counted. */
   readonly promptRate: number;
   readonly outputRate: number;
-  /** Of the prompts' tokens, the share that was found in the prefix cache: 0 to 1. */
+  /** Share of prompt tokens found in the prefix cache, from 0 to 1. */
   readonly cachedShare: number;
-  /** Tokens of an answer on average; where one was not finished, as many as it may have. */
+  /** Average tokens per answer. An unfinished answer counts with its maximum length. */
   readonly outputPerLine: number;
 }
 
-/** A prompt's tokens are computed side by side: several for the time of one that is generated. */
+/** Prompt tokens are computed in parallel: several take the time of one generated token. */
 const PROMPT_TOKEN_WORK = 0.25;
 const MEASURE_MS = 15_000;
 
-/** Thrown in the place of an answer. */
+/** Thrown instead of an answer, once the tokens are counted. */
 class Counted extends Error {}
 
-/** Counts the tokens of requests as their endpoints would, with the engine's own tokenizer and template, and computes nothing. */
+/**
+ * Counts the tokens of requests with the engine's own tokenizer and chat template, through the endpoint's code, without
+ * computing anything.
+ */
 export class TokenCounter {
   private readonly counting: Engine;
   private prompt = 0;
   private answer = 0;
   private refusal: EngineError | undefined;
-  /** Several answers to one prompt count it once. */
+  /** Prompts already counted: a request for several answers submits the same prompt several times. */
   private readonly prompts = new Set<unknown>();
 
   constructor(private readonly engine: Engine, private readonly execute: ExecuteWith) {
@@ -67,7 +70,7 @@ export class TokenCounter {
     });
   }
 
-  /** One request after the other. */
+  /** Returns the token counts of a request, or why it is refused. Calls must not overlap. */
   async tokensOf({ url, body }: BatchRequest): Promise<LineTokens | Refused> {
     this.prompt = this.answer = 0;
     this.refusal = undefined;
@@ -95,7 +98,7 @@ export class TokenCounter {
     return Promise.reject(new Counted());
   }
 
-  /** A prompt, and so many tokens that must have room behind it. */
+  /** Counts a prompt, and refuses it when `wanted` more tokens do not fit into the context. */
   private add(prompt: readonly number[], wanted: number): void {
     if (this.prompts.has(prompt)) return;
     this.prompts.add(prompt);
@@ -108,7 +111,7 @@ export class TokenCounter {
   }
 }
 
-/** Some of many, each as likely as any other; the same at each run. */
+/** Uniform random sample of a stream of unknown length. The fixed seed makes runs repeatable. */
 export class Sample<T> {
   readonly chosen: T[] = [];
   private seen = 0;
@@ -128,7 +131,7 @@ export class Sample<T> {
   }
 }
 
-/** Answers some lines, side by side, for a while at most, and says what that took. */
+/** Answers sample lines in parallel, for MEASURE_MS at most, and returns the measured rates. */
 export async function measureLines(
   engine: Engine,
   execute: ExecuteWith,
@@ -174,7 +177,7 @@ export async function measureLines(
   };
 }
 
-/** Seconds that so many lines with so many tokens in their prompts take, by what was measured. */
+/** Returns the estimated seconds for this many lines and prompt tokens, from measured rates. */
 export function forecastSeconds(lines: number, promptTokens: number, measured: Measured): number {
   const { promptRate, outputRate, cachedShare, outputPerLine } = measured;
   const work = promptTokens * (1 - cachedShare) * PROMPT_TOKEN_WORK + lines * outputPerLine;

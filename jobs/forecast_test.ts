@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { Engine, GenerateRequest } from "../engine/types.ts";
 import { type ExecuteWith, forecastSeconds, measureLines, Sample, TokenCounter } from "./forecast.ts";
 
-/** Has a token a character, and computes nothing. */
+/** A fake engine: each character is a token, and nothing is computed. */
 class FakeEngine {
   readonly model = { contextLength: 10 };
   #stats = { promptTokens: 0, generatedTokens: 0, cachedTokens: 0 };
@@ -25,7 +25,7 @@ class FakeEngine {
 
 const engine = new FakeEngine() as unknown as Engine;
 
-/** As an endpoint does: what fails on the way is a status. */
+/** Turns errors into a status, as an endpoint does. */
 const execute: ExecuteWith = async (engine, { body: { prompt, max_tokens, n = 1 } }) => {
   try {
     if (typeof prompt !== "string") throw new Error("No prompt");
@@ -46,7 +46,7 @@ function request(body: Record<string, unknown>) {
   return { customId: "a", url: "/v1/completions", body };
 }
 
-Deno.test("forecast: tokens of prompts and answers are counted as the endpoint makes them, and nothing is computed", async () => {
+Deno.test("forecast: counts prompt and answer tokens through the endpoint without computing", async () => {
   const counter = new TokenCounter(engine, execute);
   const count = (body: Record<string, unknown>) => counter.tokensOf(request(body));
   const before = engine.stats();
@@ -56,7 +56,7 @@ Deno.test("forecast: tokens of prompts and answers are counted as the endpoint m
   assertEquals(engine.stats(), before);
 });
 
-Deno.test("forecast: what the endpoint refuses and what does not fit is told", async () => {
+Deno.test("forecast: reports refused requests and prompts that do not fit", async () => {
   const counter = new TokenCounter(engine, execute);
   const count = (body: Record<string, unknown>) => counter.tokensOf(request(body));
   assertEquals(await count({}), { code: "bad", message: "No prompt" });
@@ -64,11 +64,11 @@ Deno.test("forecast: what the endpoint refuses and what does not fit is told", a
   assert("code" in full && full.code === "context_length_exceeded", JSON.stringify(full));
   assertEquals(await count({ prompt: "0123456789", max_tokens: 0 }), { prompt: 10, answer: 0 });
   assert("code" in await count({ prompt: "0123456789a", max_tokens: 0 }));
-  // One refusal is not carried on to the next line.
+  // A refusal does not carry over to the next line.
   assertEquals(await count({ prompt: "a", max_tokens: 1 }), { prompt: 1, answer: 1 });
 });
 
-Deno.test("forecast: lines are measured by what the engine computed", async () => {
+Deno.test("forecast: measures lines by the tokens that the engine computed", async () => {
   const lines = Array.from({ length: 7 }, () => ({
     request: request({ prompt: "abcde", max_tokens: 2 }),
     tokens: { prompt: 5, answer: 2 },
@@ -87,7 +87,7 @@ Deno.test("forecast: lines are measured by what the engine computed", async () =
   assert(Math.abs(twice / (2 * measured.seconds) - 1) < 1e-6, `${twice}`);
 });
 
-Deno.test("forecast: a sample comes from everywhere, and is the same again", () => {
+Deno.test("forecast: samples the whole input, and repeats the same sample", () => {
   const take = () => {
     const sample = new Sample<number>(100);
     for (let n = 0; n < 10_000; n++) sample.add(n);

@@ -2,8 +2,8 @@ const FIRST_BYTES = 4 * 1024;
 const STEP_BYTES = 256 * 1024;
 
 /**
- * Numbers (u32) whose count is not known in advance. They lie in address space that is set aside for all that
- * may come and takes memory as it fills: nothing is copied, there is no garbage, and `free` gives all back at once.
+ * A table of u32 values whose length is not known in advance. It reserves address space for the maximum and takes
+ * memory as it fills. It never copies, makes no garbage, and `free` releases everything at once.
  */
 export class GrowingTable {
   length = 0;
@@ -27,7 +27,7 @@ export class GrowingTable {
     this.buffer.resize(Math.min(maxByteLength, byteLength + step));
   }
 
-  /** Of an index below `length`. */
+  /** Returns the value at an index below `length`. */
   get(index: number): number {
     return this.values[index];
   }
@@ -36,12 +36,12 @@ export class GrowingTable {
     this.values[index] = value;
   }
 
-  /** What is there now. */
+  /** Returns the values pushed so far; they are not copied. */
   view(): Uint32Array<ArrayBuffer> {
     return this.values.subarray(0, this.length);
   }
 
-  /** Nothing may be asked of it afterwards. */
+  /** Releases the memory. Do not use the table afterwards. */
   free(): void {
     this.buffer.resize(0);
   }

@@ -1,23 +1,23 @@
-/** What the order of lines depends on. */
+/** The properties of a line that decide its place in the order. */
 export interface OrderedLine {
   readonly index: number;
-  /** Lines whose keys begin alike have prompts that begin alike. */
+  /** Lines whose keys share a prefix have prompts that share a prefix. */
   readonly key: string;
-  /** Tokens that the answer may have. */
+  /** Maximum tokens of the answer. */
   readonly answer: number;
 }
 
-/** Prompts with so many characters in common are kept together: some 60 tokens that are computed once. */
+/** Lines that share this many characters stay together: about 60 prompt tokens are computed only once. */
 const SHARED_CHARACTERS = 256;
 
 /**
- * The order in which a stretch of lines is handed out:
+ * Returns a window of lines in the order in which they are handed out:
  *
- * - Lines with a common beginning follow each other, so that it is computed once and stays in the prefix cache while it
- *   is needed. Those that continue `previous`, the key that was handed out last, come first.
- * - Else lines with long and with short answers take turns: while the long ones add a token a step, the prompts of the
- *   short ones fill the steps up.
- * - In the last stretch long answers come first, so that none of them is left to run alone at the end.
+ * - Lines with a common prefix follow each other: it is computed once and stays in the prefix cache while it
+ *   is needed. Lines that share a prefix with `previous`, the last key handed out, come first.
+ * - Otherwise lines with long and short answers alternate: while long answers decode one token per step, the
+ *   prompts of short ones fill the steps.
+ * - In the last window long answers come first, so that none of them runs alone at the end.
  */
 export function handOutOrder<T extends OrderedLine>(
   lines: readonly T[],
@@ -34,7 +34,7 @@ export function handOutOrder<T extends OrderedLine>(
   const first = groups.findIndex(([{ key }]) => beginAlike(previous, key));
   const begun = first < 0 ? [] : groups.splice(first, 1);
   const length = (group: T[]) => group.reduce((most, { answer }) => Math.max(most, answer), 0);
-  groups.sort((a, b) => length(b) - length(a)); // stable: equal ones stay in the order of their keys
+  groups.sort((a, b) => length(b) - length(a)); // stable: groups of equal length keep the order of their keys
   return [...begun, ...(last ? groups : fromBothEnds(groups))].flat();
 }
 

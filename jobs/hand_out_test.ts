@@ -11,23 +11,23 @@ function order(found: { index: number }[]): number[] {
   return found.map(({ index }) => index);
 }
 
-Deno.test("handOutOrder: lines with a long common beginning follow each other", () => {
+Deno.test("handOutOrder: groups lines with a long common prefix", () => {
   const given = lines([`A${DOCUMENT}1`, 9], [`B${DOCUMENT}1`, 5], [`A${DOCUMENT}2`, 9], [`B${DOCUMENT}2`, 5]);
   assertEquals(order(handOutOrder(given, "", true)), [0, 2, 1, 3]);
 });
 
-Deno.test("handOutOrder: what continues the last stretch comes first", () => {
+Deno.test("handOutOrder: puts lines that share a prefix with the previous window first", () => {
   const given = lines([`A${DOCUMENT}1`, 9], [`B${DOCUMENT}1`, 5], [`A${DOCUMENT}2`, 9], [`B${DOCUMENT}2`, 5]);
   assertEquals(order(handOutOrder(given, `B${DOCUMENT}0`, false)), [1, 3, 0, 2]);
 });
 
-Deno.test("handOutOrder: long and short answers take turns, in the last stretch the long come first", () => {
+Deno.test("handOutOrder: alternates long and short answers, but puts long ones first in the last window", () => {
   const given = lines(["a", 1], ["b", 2], ["c", 3], ["d", 4], ["e", 5]);
   assertEquals(order(handOutOrder(given, "", false)), [4, 0, 3, 1, 2]);
   assertEquals(order(handOutOrder(given, "", true)), [4, 3, 2, 1, 0]);
 });
 
-Deno.test("handOutOrder: all lines, once", () => {
+Deno.test("handOutOrder: returns every line exactly once", () => {
   const given = lines(
     ...Array.from({ length: 999 }, (_, n): [string, number] => [`${n % 7}${DOCUMENT}`, n * 31 % 17]),
   );

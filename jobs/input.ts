@@ -5,25 +5,25 @@ import type { OutputLine } from "./outputs.ts";
 import { readResults, type ResultLine } from "./results.ts";
 import type { Storage, StorageFile } from "./storage.ts";
 
-/** What a job reads its lines from, and how its answers are written. A JSONL file is one; a table of rows is another. */
+/** Source of a job's lines, and the form of its answers. A JSONL file is one kind of input, a table of rows another. */
 export interface JobInput {
-  /** Bytes of the file. */
+  /** File size in bytes. */
   readonly size: number;
-  /** All lines, from the first: the same at each call, as long as the file is the same. */
+  /** Yields all lines from the first. Every call yields the same lines while the file is unchanged. */
   lines(maxLineBytes: number): AsyncGenerator<RawLine>;
-  /** SHA-256 of the file, hex, after a whole pass of `lines`; only where an input is more than its lines. */
+  /** Returns the file's hex SHA-256 after a full pass of `lines`. Only for inputs that hold more than their lines. */
   digest?(): Promise<string>;
-  /** What each line asks besides what is in the file; only where the lines are made from rows. */
+  /** Options added to each line, which the file does not contain. Only for lines made from table rows. */
   readonly asked?: Asked;
   readonly output: OutputForm;
   close(): void;
 }
 
-/** How the answers of a job are written. */
+/** How the answers of a job are written and read back. */
 export interface OutputForm {
-  /** The bytes of the output file; `records` has those of failed lines too. */
+  /** Yields the bytes of the output file. `records` includes failed lines. */
   render(records: AsyncIterable<OutputLine>): AsyncIterable<Uint8Array>;
-  /** The good answers in an output file that `render` wrote, as lines that it takes again. */
+  /** Yields the good answers of an output file that `render` wrote, as records that `render` accepts again. */
   answers(storage: Storage, path: string): AsyncGenerator<ResultLine>;
 }
 
@@ -32,7 +32,7 @@ export type OpenInput = (storage: Storage, path: string) => Promise<JobInput>;
 
 const LF = new Uint8Array([0x0a]);
 
-/** Good answers only, a line each. */
+/** Writes good answers only, one per line. */
 export const jsonLines: OutputForm = {
   render: async function* (records) {
     for await (const { completed, line } of records) {
@@ -44,7 +44,7 @@ export const jsonLines: OutputForm = {
   answers: readResults,
 };
 
-/** A file of requests, one JSON object a line. */
+/** Opens a file of requests, one JSON object per line. Throws BatchError. */
 export const openJsonLines: OpenInput = async (storage, path) => {
   const file = await openFile(storage, path);
   try {
@@ -60,7 +60,7 @@ export const openJsonLines: OpenInput = async (storage, path) => {
   }
 };
 
-/** Only the first lines of an input. */
+/** Wraps an opener so that its input has only the first `limit` lines. */
 export function firstLines(open: OpenInput, limit: number): OpenInput {
   return async (storage, path) => {
     const input = await open(storage, path);
@@ -78,10 +78,10 @@ export function firstLines(open: OpenInput, limit: number): OpenInput {
   };
 }
 
-/** Throws BatchError where there is nothing to read, or what can be read only once. */
+/** Opens a regular file for reading. Throws BatchError when it is missing or is not a regular file. */
 export async function openFile(storage: Storage, path: string): Promise<StorageFile> {
   try {
-    // A pipe can be read only once, and a job needs its input again after a crash.
+    // A pipe can be read only once, and a job reads its input again after a crash.
     const found = await storage.stat(path);
     if (found?.isFile) return await storage.open(path, "read");
     const why = found === undefined ? "there is no such file" : "it is not a regular file";

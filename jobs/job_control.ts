@@ -4,11 +4,11 @@ import type { BatchProgress } from "./runner.ts";
 import { diskStorage } from "./storage.ts";
 
 /*
- * How processes talk about a job that one of them runs: beside the output, OUT.jsonl.status has its progress (rewritten
- * while it runs; the journal stays the record), and OUT.jsonl.cancel asks it to end.
+ * Files beside the output that let other processes follow and stop a running job. OUT.jsonl.status holds its progress
+ * and is rewritten while it runs; the journal stays the record. OUT.jsonl.cancel asks the job to end.
  */
 
-/** The progress of a running job, as its process last wrote it. */
+/** The progress of a running job, as its process last wrote it to the status file. */
 export interface LiveStatus {
   readonly progress: BatchProgress;
   readonly promptRate: number;
@@ -25,7 +25,10 @@ export function cancelPath(output: string): string {
   return `${output}.cancel`;
 }
 
-/** Replaces the status as a whole, so that nobody reads half of it. It is a convenience: failures are passed over. */
+/**
+ * Replaces the whole status file by a rename, so that no reader sees half of it. Ignores failures: the file is
+ * optional.
+ */
 export async function writeStatus(output: string, status: LiveStatus): Promise<void> {
   const path = statusPath(output);
   try {
@@ -36,7 +39,7 @@ export async function writeStatus(output: string, status: LiveStatus): Promise<v
   }
 }
 
-/** undefined where there is none. */
+/** Returns the status, or undefined when the file is missing or is not JSON. */
 export async function readStatus(output: string): Promise<LiveStatus | undefined> {
   try {
     return JSON.parse(await readFile(statusPath(output), "utf8"));
@@ -50,7 +53,7 @@ export async function removeStatus(output: string): Promise<void> {
   for (const path of [statusPath(output), `${statusPath(output)}.partial`]) await diskStorage.remove(path);
 }
 
-/** Asks the process that runs the job, or the next one that does, to end it. */
+/** Asks the process that runs the job now, or the next one that runs it, to end it. */
 export async function requestCancel(output: string): Promise<void> {
   await writeFile(cancelPath(output), "");
 }

@@ -24,15 +24,15 @@ import {
 import { PagedReader } from "./paged_reader.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
 
-/** A job's journal, open and locked: the only record of which lines are answered. */
+/** A job's open and locked journal: the only record of answered lines. */
 export class Journal {
-  /** What is durably in the journal. */
+  /** Counts of the records that are durable in the journal. */
   readonly counts: Counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
-  /** Bytes of a torn end that recovery cut off. */
+  /** Bytes of an incomplete last record that recovery cut off. */
   cutBytes = 0;
-  /** Where the next frame goes. */
+  /** File offset of the next frame. */
   private end = RECORDS_OFFSET;
-  /** Offset of each line's frame, 0 while it has none. */
+  /** Offset of each line's frame, 0 while the line has no answer. */
   private offsets = new Float64Array(0); // [lineCount]
   private waiting: { record: JournalRecord; done: PromiseWithResolvers<void> }[] = [];
   private flushing = false;
@@ -46,7 +46,7 @@ export class Journal {
     private storedEnd: StoredEnd | undefined,
   ) {}
 
-  /** Opens or makes the journal at `path` and takes its lock, which ends with `close` or the process. */
+  /** Opens or creates the journal at `path` and locks it until `close` or the end of the process. Throws BatchError. */
   static async open(storage: Storage, path: string): Promise<Journal> {
     const reading = `open the journal "${path}"`;
     const file = await storage.open(path, "edit").catch((error) => {
@@ -71,17 +71,17 @@ export class Journal {
     }
   }
 
-  /** false for a job that has no header yet. */
+  /** Returns false while the job has no header. */
   get begun(): boolean {
     return this.stored !== undefined;
   }
 
-  /** How the job ended, undefined while it can resume. */
+  /** Returns how the job ended, or undefined while it can resume. */
   get ended(): JobEnd | undefined {
     return this.storedEnd?.end;
   }
 
-  /** Throws when the journal belongs to another input or, where they are given, to other settings. */
+  /** Throws BatchError when the journal belongs to another input or, if settings are given, to other settings. */
   checkIdentity({ settings, ...identity }: Omit<JobIdentity, "settings"> & Partial<JobIdentity>): void {
     const stored = this.stored;
     if (stored === undefined) return;
@@ -105,7 +105,10 @@ export class Journal {
     throw new BatchError("journal_other_job", message, false);
   }
 
-  /** What of an input is not as in the job's, in words that follow the journal's name; undefined where it is the same. */
+  /**
+   * Returns how the input differs from the job's, in words that follow the journal's name; undefined when it is the
+   * same.
+   */
   otherInput(identity: Omit<JobIdentity, "settings">): string | undefined {
     const { stored } = this;
     if (stored === undefined || stored.input === identity.input) return undefined;
@@ -120,17 +123,17 @@ export class Journal {
       "what it asked, and had no default for --max-tokens";
   }
 
-  /** What the job asks of each row, where that is recorded. */
+  /** Returns the job's options per row, if the journal records them. */
   get asked(): Asked | undefined {
     return this.stored?.asked;
   }
 
-  /** What computed the answers so far, where that is recorded. */
+  /** Returns the processor that computed the first answers, if the journal records it. */
   get processor(): string | undefined {
     return this.stored?.processor;
   }
 
-  /** Writes the header of a new job, or finds the answers of one that began earlier. */
+  /** Writes the header of a new job, or recovers the answers of an existing one. Throws BatchError. */
   async begin(identity: JobIdentity): Promise<void> {
     this.checkIdentity(identity);
     this.offsets = new Float64Array(identity.lineCount);
@@ -140,7 +143,7 @@ export class Journal {
       await this.io("write", () => this.file.truncate(0));
       await this.io("write", () => this.file.write(encodeHeader(identity), 0));
     }
-    // What a killed process wrote may only be in the page cache. It counts from here on, so it must be durable.
+    // A killed process may have left answers only in the page cache. They count from here on, so sync them.
     await this.sync();
     await this.storage.syncFolderOf(this.path).catch((error) => {
       throw syncError(this.path, error);
@@ -151,15 +154,15 @@ export class Journal {
     return this.offsets[index] !== 0;
   }
 
-  /** How many lines from the first are answered without a gap. */
+  /** Returns how many lines are answered without a gap, from the first line. */
   get firstAnswered(): number {
     const gap = this.offsets.indexOf(0);
     return gap < 0 ? this.offsets.length : gap;
   }
 
   /**
-   * Resolves when the record is durable and counted; records that come while a sync runs share the next one. A line
-   * that is answered already keeps its answer. After an error nothing more is written.
+   * Resolves when the record is durable and counted. Records that arrive during a sync share the next one. A line that
+   * has an answer keeps it. After an error nothing more is written and every call rejects.
    */
   append(record: JournalRecord): Promise<void> {
     if (this.broken !== undefined) return Promise.reject(this.broken);
@@ -171,7 +174,7 @@ export class Journal {
 
   private async flush(): Promise<void> {
     this.flushing = true;
-    // Lets the records of one turn of the event loop gather.
+    // Wait for the other records of this turn of the event loop.
     await Promise.resolve();
     while (this.waiting.length > 0) {
       const group = this.waiting.splice(0);
@@ -200,7 +203,7 @@ export class Journal {
     for (const [i, record] of added.entries()) this.count(record, start + ends[i]);
   }
 
-  /** Counts the record whose frame is at `this.end` and ends at `end`. */
+  /** Counts the record whose frame starts at `this.end` and ends at `end`. */
   private count(record: JournalRecord, end: number): void {
     this.offsets[record.index] = this.end;
     this.end = end;
@@ -209,7 +212,7 @@ export class Journal {
     this.counts.outputTokens += record.outputTokens;
   }
 
-  /** Finds the answers, and cuts the file at the first incomplete frame. */
+  /** Finds the stored answers and truncates the file at the first incomplete or invalid frame. */
   private async recover(): Promise<void> {
     const size = await this.io("read", () => this.file.size());
     const reader = new PagedReader(this.file, size);
@@ -223,7 +226,7 @@ export class Journal {
     if (this.cutBytes > 0) await this.io("write", () => this.file.truncate(this.end));
   }
 
-  /** The records of the first lines, or of all, which are answered. */
+  /** Yields the records of the first `limit` lines, by default of all lines. Each of these lines must be answered. */
   async *records(order: AnswerOrder = "input", limit = this.offsets.length): AsyncGenerator<JournalRecord> {
     const reader = new PagedReader(this.file, this.end);
     const isInput = order === "input";
@@ -247,7 +250,7 @@ export class Journal {
     );
   }
 
-  /** The payload of the frame at `offset`, undefined when it is not whole. */
+  /** Returns the payload of the frame at `offset`, or undefined when the frame is incomplete or damaged. */
   private async readFrame(reader: PagedReader, offset: number): Promise<Uint8Array | undefined> {
     const head = await this.io("read", () => reader.read(offset, FRAME_BYTES));
     if (head.length < FRAME_BYTES || frameLength(head) > MAX_PAYLOAD) return undefined;
@@ -256,8 +259,8 @@ export class Journal {
   }
 
   /**
-   * Says durably how the job ended; until that is so, what was said before counts. A job that is done keeps no answers
-   * here: they are in its output.
+   * Records durably how the job ended. The previous end stays valid until then. The journal of a done job drops its
+   * answers: the output has them.
    */
   async finish(end: JobEnd): Promise<void> {
     const { sequence, slot } = this.storedEnd ?? { sequence: 0, slot: 1 };
@@ -265,7 +268,7 @@ export class Journal {
     const { storedEnd } = this;
     await this.io("write", () => this.file.write(encodeEnd(storedEnd), slotOffset(storedEnd.slot)));
     await this.sync();
-    // Only room is at stake in the cut: it need not be durable, nor succeed.
+    // The truncation only saves disk space: it may fail or be lost.
     if (end.state === "done") await this.file.truncate(RECORDS_OFFSET).catch(() => {});
   }
 

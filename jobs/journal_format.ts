@@ -4,18 +4,18 @@ import { BatchError } from "./errors.ts";
 import type { ModelIdentity } from "./model_identity.ts";
 
 /*
- * The journal is the record of a job: every answer, in the order in which answers came.
+ * The journal is the record of a job: every answer, in the order of completion.
  *
- *   block 0, 4096 bytes   magic, then a frame with the header (JSON): which input and settings the answers belong to
- *   block 1, 4096 bytes   two slots of 2048 bytes: zeros while the job can resume, then frames that say how it ended
- *                         (JSON); the one with the higher sequence number counts
- *   from 8192 on          a frame for each answer
+ *   block 0, 4096 bytes   magic, then a frame with the header (JSON): the input and settings of the job
+ *   block 1, 4096 bytes   two slots of 2048 bytes: zeros while the job can resume, then frames (JSON) that say how
+ *                         it ended; the frame with the higher sequence number is valid
+ *   from 8192 on          one frame per answer
  *
- * A frame is: length of the payload u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the
- * length and the payload, so that zeros, a frame of another place and a half-written frame are all seen. An answer's
- * payload is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
+ * A frame is: payload length u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the length
+ * and the payload, so it detects zeros, frames copied from another offset, and half-written frames. The payload of an
+ * answer is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
  *
- * Block and slots are apart so that a torn write of how the job ended harms neither the header nor what was said before.
+ * The header and the two slots are separate, so a torn write of one slot damages neither the header nor the other slot.
  */
 const MAGIC = new TextEncoder().encode("compyjob");
 const FORMAT_VERSION = 1;
@@ -24,21 +24,21 @@ const SLOT = BLOCK / 2;
 export const RECORDS_OFFSET = 2 * BLOCK;
 export const FRAME_BYTES = 8;
 const RECORD_BYTES = 13;
-/** More than an answer needs; bounds what a damaged length can make the reader allocate. */
+/** Larger than any answer. Bounds the memory that a damaged length field can make the reader allocate. */
 export const MAX_PAYLOAD = 256 * 1024 * 1024;
 export const MAX_RECORD_LINE = MAX_PAYLOAD - RECORD_BYTES;
 
-/** What a journal's answers belong to. */
+/** Identifies the job that a journal's answers belong to. */
 export interface JobIdentity {
-  /** `identity` of checkInput. */
+  /** `identity` from checkInput. */
   readonly input: string;
   readonly inputSize: number;
   readonly lineCount: number;
-  /** What is asked of each row of a table; missing in other jobs, and in journals of earlier versions. */
+  /** Options added to each row of a table. Missing for other jobs and in journals of earlier versions. */
   readonly asked?: Asked;
-  /** What else the answers depend on. */
+  /** Everything else that the answers depend on. */
   readonly settings: ModelIdentity;
-  /** What computed the first answers. Only recorded: another may resume the job, though it rounds otherwise. */
+  /** The processor that computed the first answers. Another one may resume the job, although it rounds differently. */
   readonly processor?: string;
 }
 
@@ -49,10 +49,10 @@ export interface Counts {
   outputTokens: number;
 }
 
-/** Of the lines in the output and error files: as in the input, or as the answers came. */
+/** Order of the lines in the output and error files: as in the input, or in order of completion. */
 export type AnswerOrder = "input" | "completed";
 
-/** What is in the files of a job that is done. */
+/** Counts and file sizes of a job that is done. */
 export interface Outputs {
   readonly counts: Counts;
   readonly outputBytes: number;
@@ -62,12 +62,12 @@ export interface Outputs {
 
 export interface DoneJob extends Outputs {
   readonly state: "done";
-  /** Missing in journals of earlier versions. */
+  /** Missing in journals written by earlier versions. */
   readonly order?: AnswerOrder;
   /**
-   * While the failed lines are answered once more: "running" from when its input is whole (`revised` is what it asks otherwise
-   * than the job did), then "merging" from when the
-   * new outputs are whole under their partial names until both have taken the place of the old ones.
+   * Set while the failed lines are retried. "running": the retry's input is complete; `revised` holds the options that
+   * differ from the job's. "merging": the new outputs are complete under their partial names; it lasts until both have
+   * replaced the old outputs.
    */
   readonly retry?:
     | { readonly state: "running"; readonly revised?: Asked }
@@ -76,7 +76,7 @@ export interface DoneJob extends Outputs {
 
 export type JobEnd = DoneJob | { readonly state: "failed"; readonly reason: string };
 
-/** How a job ended, as it stands in one of the slots. */
+/** How a job ended, as stored in one of the two slots. */
 export interface StoredEnd {
   readonly end: JobEnd;
   readonly sequence: number;
@@ -86,15 +86,15 @@ export interface StoredEnd {
 export interface JournalRecord {
   /** Index of the input line. */
   readonly index: number;
-  /** true: for the output file; false: for the error file. */
+  /** true: goes to the output file; false: to the error file. */
   readonly completed: boolean;
   readonly promptTokens: number;
   readonly outputTokens: number;
-  /** The line of the output or error file, without line end. */
+  /** The line of the output or error file, without a line end. */
   readonly line: Uint8Array;
 }
 
-/** Blocks 0 and 1 of a new job. */
+/** Returns blocks 0 and 1 of a new job. Throws RangeError when the header is too large. */
 export function encodeHeader(identity: JobIdentity): Uint8Array {
   const frame = encodeFrame(MAGIC.length, encodeJson({ version: FORMAT_VERSION, ...identity }));
   if (MAGIC.length + frame.length > BLOCK) {
@@ -107,8 +107,9 @@ export function encodeHeader(identity: JobIdentity): Uint8Array {
 }
 
 /**
- * Reads the first blocks of a file of `size` bytes. undefined when it is new, or when its maker was stopped before the
- * header was whole (no answer came then). Throws for a file that is not a journal, and for one that lost its header.
+ * Reads the header from the first blocks of a file of `size` bytes. Returns undefined when the file is new, or was
+ * stopped before the header was complete: it has no answers then. Throws BatchError when the file is not a journal or
+ * its header is lost.
  */
 export function decodeHeader(path: string, blocks: Uint8Array, size: number): JobIdentity | undefined {
   if (!hasMagic(blocks)) {
@@ -141,23 +142,23 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
 }
 
 /**
- * A write that was torn may leave a part of the magic and zeros behind it, and one that was lost only zeros: block 1 may
- * be there all the same, and say that the sync had failed.
+ * Accepts a torn or lost header write: part of the magic followed by zeros, or zeros only. Block 1 may still be intact
+ * and say that the sync failed.
  */
 function hasMagic(blocks: Uint8Array): boolean {
   const differs = MAGIC.findIndex((byte, i) => byte !== blocks[i]);
   return differs < 0 || blocks.subarray(differs, BLOCK).every((byte) => byte === 0);
 }
 
-/** Offset of a slot for how a job ended. */
+/** Returns the file offset of the slot that stores how a job ended. */
 export function slotOffset(slot: 0 | 1): number {
   return BLOCK + slot * SLOT;
 }
 
-/** Characters of a reason that are kept: with escapes in it, it must fit its slot. */
+/** Longer failure reasons are cut: with JSON escapes, the reason must fit into its slot. */
 const MAX_REASON = 300;
 
-/** A slot's content. */
+/** Returns the bytes of a slot. */
 export function encodeEnd({ end, sequence, slot }: StoredEnd): Uint8Array {
   const kept = end.state === "failed" ? { ...end, reason: end.reason.slice(0, MAX_REASON) } : end;
   const bytes = new Uint8Array(SLOT);
@@ -165,14 +166,14 @@ export function encodeEnd({ end, sequence, slot }: StoredEnd): Uint8Array {
   return bytes;
 }
 
-/** How a job ended, undefined while it can resume. */
+/** Returns how the job ended, or undefined while it can resume. */
 export function decodeEnd(blocks: Uint8Array): StoredEnd | undefined {
   const found: StoredEnd[] = [];
   for (const slot of [0, 1] as const) {
     const offset = slotOffset(slot);
     const payload = decodeFrame(offset, blocks.subarray(offset, RECORDS_OFFSET));
     if (payload === undefined) continue;
-    // Earlier versions wrote once, without a number.
+    // Earlier versions wrote the end once, without a sequence number.
     const { sequence = 0, ...end } = decodeJson(payload) as JobEnd & { sequence?: number };
     found.push({ end, sequence, slot });
   }
@@ -186,19 +187,19 @@ function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
   return frame;
 }
 
-/** Writes length and checksum before the payload that `frame` has already. */
+/** Writes the length and checksum in front of the payload already in `frame`. */
 function sealFrame(offset: number, frame: Uint8Array): void {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
   view.setUint32(0, frame.length - FRAME_BYTES, true);
   view.setUint32(4, frameChecksum(offset, frame.subarray(FRAME_BYTES)), true);
 }
 
-/** Length of the payload of the frame that `bytes` (at least FRAME_BYTES) begin with; not checked yet. */
+/** Returns the payload length of the frame at the start of `bytes` (at least FRAME_BYTES). It is not verified yet. */
 export function frameLength(bytes: Uint8Array): number {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
 }
 
-/** The payload of the frame that `bytes` begin with, undefined when it is not whole. */
+/** Returns the payload of the frame at the start of `bytes`, or undefined when it is incomplete or damaged. */
 export function decodeFrame(offset: number, bytes: Uint8Array): Uint8Array | undefined {
   if (bytes.length < FRAME_BYTES) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -217,7 +218,7 @@ function frameChecksum(offset: number, payload: Uint8Array): number {
   return crc32(payload, crc32(place));
 }
 
-/** The frames of `records`, the first at `offset` of the file, and where in the result each ends. */
+/** Returns the frames of `records`, to be written at file offset `offset`, and the end of each frame in `bytes`. */
 export function encodeRecords(
   offset: number,
   records: readonly JournalRecord[],
@@ -241,7 +242,7 @@ export function encodeRecords(
   return { bytes, ends };
 }
 
-/** undefined when the payload is not a record. */
+/** Returns the record, or undefined when the payload is too short. */
 export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
   if (payload.length < RECORD_BYTES) return undefined;
   const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);

@@ -28,7 +28,7 @@ async function opened(storage: SimStorage, identity = IDENTITY): Promise<Journal
   return journal;
 }
 
-/** The bytes of a journal with the given records, in that order. */
+/** Returns the bytes of a journal with the given records, in that order. */
 async function written(indexes: number[]): Promise<Uint8Array> {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage);
@@ -46,7 +46,7 @@ async function recovered(bytes: Uint8Array): Promise<{ indexes: number[]; cutByt
   return { indexes, cutBytes: journal.cutBytes, size: storage.bytes(PATH)!.length };
 }
 
-Deno.test("Journal: records come back in input order or as they came, with their counts", async () => {
+Deno.test("Journal: returns records in input order or in order of completion, with their counts", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, await written([2, 0, 3, 1]));
   const journal = await opened(storage);
@@ -57,7 +57,7 @@ Deno.test("Journal: records come back in input order or as they came, with their
   assertEquals(asTheyCame, [2, 0, 3, 1].map((index) => record(index)));
 });
 
-Deno.test("Journal: records that come together share one sync, and the first answer of a line stays", async () => {
+Deno.test("Journal: records that arrive together share one sync, and a line keeps its first answer", async () => {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage);
   const before = storage.log.length;
@@ -72,7 +72,7 @@ Deno.test("Journal: records that come together share one sync, and the first ans
   assertEquals(await Array.fromAsync(journal.records()), [0, 1, 2, 3].map((index) => record(index)));
 });
 
-Deno.test("Journal: a record is not counted before its sync", async () => {
+Deno.test("Journal: does not count a record before its sync", async () => {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage);
   storage.setFault((_, name) => {
@@ -83,7 +83,7 @@ Deno.test("Journal: a record is not counted before its sync", async () => {
   assertEquals(journal.counts.completed, 1);
 });
 
-Deno.test("Journal: torn at every byte, the whole records before it stay", async () => {
+Deno.test("Journal: keeps all complete records when torn at any byte", async () => {
   const whole = await written([2, 0, 3]);
   const ends = [
     (await written([])).length,
@@ -95,7 +95,7 @@ Deno.test("Journal: torn at every byte, the whole records before it stay", async
   for (let size = 0; size <= whole.length; size++) {
     const kept = ends.findLastIndex((end) => end <= size);
     for (const tail of [0, 50]) {
-      // The size can be on the disk before the bytes are.
+      // The file's size can reach the disk before its bytes.
       const torn = new Uint8Array(size + tail);
       torn.set(whole.subarray(0, size));
       const result = await recovered(torn);
@@ -105,7 +105,7 @@ Deno.test("Journal: torn at every byte, the whole records before it stay", async
   }
 });
 
-Deno.test("Journal: any flipped bit of a record cuts it away, and those behind it", async () => {
+Deno.test("Journal: any flipped bit in a record cuts off that record and the later ones", async () => {
   const whole = await written([2, 0, 3]);
   const ends = [8192, (await written([2])).length, (await written([2, 0])).length];
   for (let bit = 8192 * 8; bit < whole.length * 8; bit++) {
@@ -116,7 +116,7 @@ Deno.test("Journal: any flipped bit of a record cuts it away, and those behind i
   }
 });
 
-Deno.test("Journal: any flipped bit of the header is refused, with the answers left alone", async () => {
+Deno.test("Journal: refuses a header with any flipped bit, and leaves the answers alone", async () => {
   const whole = await written([2, 0, 3]);
   const headerEnd = whole.subarray(0, 4096).findLastIndex((byte) => byte !== 0) + 1;
   for (let bit = 0; bit < headerEnd * 8; bit++) {
@@ -130,7 +130,7 @@ Deno.test("Journal: any flipped bit of the header is refused, with the answers l
   }
 });
 
-Deno.test("Journal: a record moved to another place is none", async () => {
+Deno.test("Journal: rejects a record moved to another offset", async () => {
   const whole = await written([2, 0]);
   const first = whole.subarray(8192, (await written([2])).length);
   const moved = new Uint8Array(whole.length + first.length);
@@ -139,7 +139,7 @@ Deno.test("Journal: a record moved to another place is none", async () => {
   assertEquals((await recovered(moved)).cutBytes, first.length);
 });
 
-Deno.test("Journal: goes on behind a torn end", async () => {
+Deno.test("Journal: continues behind a torn end", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, (await written([2, 0, 3])).slice(0, -1));
   const journal = await opened(storage);
@@ -170,7 +170,7 @@ Deno.test("Journal: refuses another input and another model", async () => {
   );
 });
 
-Deno.test("Journal: leaves a file that is no journal alone", async () => {
+Deno.test("Journal: leaves a file alone that is not a journal", async () => {
   for (const content of ["{}\n", "compyjoy", "x".repeat(10_000)]) {
     const storage = new SimStorage(seeded(1));
     storage.put(PATH, content);
@@ -179,7 +179,7 @@ Deno.test("Journal: leaves a file that is no journal alone", async () => {
   }
 });
 
-Deno.test("Journal: one writer", async () => {
+Deno.test("Journal: allows one writer", async () => {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage);
   await assertRejects(() => opened(storage), BatchError, "Another process is running this job");
@@ -187,7 +187,7 @@ Deno.test("Journal: one writer", async () => {
   (await opened(storage)).close();
 });
 
-Deno.test("Journal: says how the job ended; one that is done is small", async () => {
+Deno.test("Journal: records how the job ended, and is small when the job is done", async () => {
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, await written([0, 1, 2, 3]));
   const journal = await opened(storage);
@@ -199,7 +199,7 @@ Deno.test("Journal: says how the job ended; one that is done is small", async ()
   assertEquals(storage.bytes(PATH)!.length, 8192);
 });
 
-Deno.test("Journal: a torn word about the end leaves the job as it was", async () => {
+Deno.test("Journal: a torn write of the end leaves the job unchanged", async () => {
   const whole = await written([0, 1, 2, 3]);
   const storage = new SimStorage(seeded(1));
   storage.put(PATH, whole);
@@ -214,7 +214,7 @@ Deno.test("Journal: a torn word about the end leaves the job as it was", async (
   }
 });
 
-Deno.test("Journal: nothing is written any more after an error", async () => {
+Deno.test("Journal: writes nothing after an error", async () => {
   const storage = new SimStorage(seeded(1));
   const journal = await opened(storage);
   storage.setFault((call) => call === 1 ? "EIO" : "none");
@@ -226,7 +226,7 @@ Deno.test("Journal: nothing is written any more after an error", async () => {
   assertEquals(journal.counts.completed + journal.counts.failed, 0);
 });
 
-Deno.test("Journal: a length that lies is not believed", async () => {
+Deno.test("Journal: rejects a record with a wrong length", async () => {
   const whole = await written([2]);
   for (const length of [0, 1, 12, 13, 0x7fffffff, 0xffffffff, 200 * 1024 * 1024]) {
     const lying = whole.slice();

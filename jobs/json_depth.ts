@@ -1,7 +1,7 @@
-/** Levels of arrays and objects in a request's body: deep JSON parses, but cannot be written again (JSON.stringify throws). */
+/** Maximum nesting of a request body. JSON.parse accepts deeper JSON, but JSON.stringify throws on it. */
 export const MAX_JSON_DEPTH = 64;
 
-/** Levels of arrays and objects in a parsed value. Needs no stack. */
+/** Returns the nesting depth of arrays and objects in a parsed value. Does not recurse. */
 export function depthOf(root: unknown): number {
   let level: object[] = isContainer(root) ? [root] : [];
   let depth = 0;

@@ -1,18 +1,18 @@
 import { Pause } from "./pause.ts";
 import { readFully, type StorageFile } from "./storage.ts";
 
-/** One line of a JSONL file that is not blank. */
+/** A non-blank line of a JSONL file. */
 export interface RawLine {
-  /** Position among the lines that are not blank, from 0. */
+  /** Position among the non-blank lines, from 0. */
   readonly index: number;
   /** Line number in the file, from 1, as an editor shows it. */
   readonly number: number;
-  /** Without line end; valid until the next line is asked for. undefined when longer than `maxLineBytes`. */
+  /** The line without its end; valid until the next line is requested. undefined when longer than `maxLineBytes`. */
   readonly bytes: Uint8Array | undefined;
   readonly length: number;
-  /** What messages call it; by default by its number. */
+  /** Name of the line in messages; by default "Line NUMBER". */
   readonly place?: string;
-  /** What is wrong with it, where that is found before it is a line: as a row of a table. */
+  /** A fault found before parsing, such as in a table row. */
   readonly fault?: { readonly customId: string; readonly code: string; readonly message: string };
 }
 
@@ -20,8 +20,8 @@ const CHUNK_BYTES = 64 * 1024;
 const LF = 0x0a, CR = 0x0d, SPACE = 0x20, TAB = 0x09;
 
 /**
- * Reads a JSONL file line by line in constant memory (a chunk and one line). LF and CRLF end a line, a byte order mark
- * is dropped, blank lines are passed over (they count in `number`), the last line needs no line end.
+ * Yields the lines of a JSONL file in constant memory: one chunk and one line. LF and CRLF end a line; the last line
+ * needs no end. A leading byte order mark is dropped. Blank lines are skipped but count in `number`.
  */
 export async function* readLines(file: StorageFile, maxLineBytes: number): AsyncGenerator<RawLine> {
   const chunk = new Uint8Array(CHUNK_BYTES);
@@ -56,13 +56,13 @@ interface LineBytes {
   length: number;
 }
 
-/** The beginning of a line whose end lies in a later chunk; of a line that is too long only the length is kept. */
+/** The start of a line that ends in a later chunk. For a line that is too long, only its length is kept. */
 class LineRest {
   private buffer = new Uint8Array(0);
   private length = 0;
   private lastByte = 0;
 
-  /** One byte more than the limit: a carriage return at the end does not count. */
+  /** Holds one byte more than the limit, because a carriage return at the end does not count. */
   constructor(private readonly maxLineBytes: number) {}
 
   add(bytes: Uint8Array): void {
@@ -81,7 +81,7 @@ class LineRest {
     this.lastByte = bytes.at(-1) ?? this.lastByte;
   }
 
-  /** The whole line, given its last bytes; the next line begins. */
+  /** Returns the whole line, given its last bytes, and starts the next line. */
   end(last: Uint8Array): LineBytes {
     let bytes: Uint8Array | undefined = last;
     if (this.length > 0) {

@@ -4,7 +4,7 @@ import type { StorageFile } from "./storage.ts";
 
 type ReadOnly = Pick<StorageFile, "read">;
 
-/** A file whose reads bring at most `step` bytes. */
+/** A file whose reads return at most `step` bytes. */
 function file(content: Uint8Array | string, step = Infinity): StorageFile {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
   const read: ReadOnly["read"] = (buffer, offset) => {
@@ -32,27 +32,27 @@ async function texts(content: string, maxLineBytes?: number) {
   return (await read(file(content), maxLineBytes)).map(({ text }) => text);
 }
 
-Deno.test("readLines: LF, CRLF and a last line without an end", async () => {
+Deno.test("readLines: accepts LF, CRLF and a last line without an end", async () => {
   assertEquals(await texts("a\nb\r\nc"), ["a", "b", "c"]);
   assertEquals(await texts("a\nb\r\n"), ["a", "b"]);
   assertEquals(await texts("a\r"), ["a"]);
   assertEquals(await texts(""), []);
 });
 
-Deno.test("readLines: blank lines are passed over but counted", async () => {
+Deno.test("readLines: skips blank lines but counts them in line numbers", async () => {
   assertEquals(await read(file("\n a \n\r\n \t\nb\n\n")), [
     { index: 0, number: 2, text: " a ", length: 3 },
     { index: 1, number: 5, text: "b", length: 1 },
   ]);
 });
 
-Deno.test("readLines: a byte order mark is dropped at the beginning only", async () => {
+Deno.test("readLines: drops a byte order mark at the beginning only", async () => {
   assertEquals(await texts("\ufeffa\n\ufeffb"), ["a", "\ufeffb"]);
   assertEquals(await texts("\ufeff"), []);
   assertEquals((await read(file("\ufeffa", 1))).map(({ text }) => text), ["a"]);
 });
 
-Deno.test("readLines: a line over the limit keeps its length and its neighbours", async () => {
+Deno.test("readLines: reports the length of a line over the limit and keeps its neighbours", async () => {
   assertEquals(await read(file("ab\n123456\ncd\n"), 5), [
     { index: 0, number: 1, text: "ab", length: 2 },
     { index: 1, number: 2, text: undefined, length: 6 },
@@ -61,7 +61,7 @@ Deno.test("readLines: a line over the limit keeps its length and its neighbours"
   assertEquals(await texts("12345\r\n", 5), ["12345"]);
 });
 
-Deno.test("readLines: lines that cross the chunks of reading are whole, at every size", async () => {
+Deno.test("readLines: returns lines that cross read chunks whole, at every size", async () => {
   const chunk = 256 * 1024;
   for (const size of [chunk - 2, chunk - 1, chunk, chunk + 1, 2 * chunk, 3 * chunk + 7]) {
     const long = "x".repeat(size);
@@ -70,7 +70,7 @@ Deno.test("readLines: lines that cross the chunks of reading are whole, at every
   }
 });
 
-Deno.test("readLines: a line far over the limit is not kept in memory", async () => {
+Deno.test("readLines: does not keep a line far over the limit in memory", async () => {
   const size = 1e9;
   const endless = {
     read: (buffer: Uint8Array, offset: number) => {

@@ -16,21 +16,21 @@ export interface LookAheadInput {
   readonly name: string;
   readonly check: InputCheck;
   readonly limits: InputLimits;
-  /** Lines that are to be answered, from the first. */
+  /** Number of lines to answer, from the first. */
   readonly end: number;
-  /** Lines that are answered already. */
+  /** Returns true for a line that already has an answer. */
   readonly skip: (index: number) => boolean;
-  /** Takes the refused lines of a look-ahead; the lines behind them wait for it. */
+  /** Stores the refused lines of a window. The lines behind them wait for it. */
   readonly refuse: (lines: (RefusedLine & { readonly index: number })[]) => Promise<void>;
 }
 
 /**
- * Hands out the lines still to be answered. A bounded stretch of the file is read ahead, and handed out in the order
- * that lets the engine do the least work in the fullest steps.
+ * Hands out the unanswered lines. Reads a bounded window of the file ahead and orders it so that the engine shares most
+ * prefixes and fills its steps.
  */
 export class LookAhead {
   private readonly lines;
-  private window: PendingLine[] = []; // last one first
+  private window: PendingLine[] = []; // last line first
   private previous: PendingLine | undefined;
   private filling: Promise<void> | undefined;
   private seen = 0;
@@ -40,7 +40,7 @@ export class LookAhead {
     this.lines = input.from.lines(input.limits.maxLineBytes);
   }
 
-  /** undefined when no line is left. */
+  /** Returns the next line, or undefined when none is left. Throws BatchError. */
   async next(): Promise<PendingLine | undefined> {
     while (this.window.length === 0 && !this.ended) {
       this.filling ??= this.fill().finally(() => this.filling = undefined);
@@ -81,7 +81,7 @@ export class LookAhead {
     this.previous = this.window[0] ?? this.previous;
   }
 
-  /** One model's lines after another's, the last one's first: a model that is not loaded costs as much as many lines. */
+  /** Orders the lines by model, the previous line's model first: loading a model costs as much as many lines. */
   private ordered(lines: readonly PendingLine[]): PendingLine[] {
     const last = this.previous && modelOf(this.previous.request);
     const byModel = Map.groupBy(lines, ({ request }) => modelOf(request));
@@ -92,23 +92,27 @@ export class LookAhead {
   }
 }
 
-/** The name of the model that a line asks for; empty where it leaves that to the server. */
+/** Returns the model that a line names, or "" when it names none. */
 export function modelOf({ body }: BatchRequest): string {
   return typeof body.model === "string" ? body.model : "";
 }
 
-/** Orders requests as their prompts begin: templates put the tools before the messages. */
+/** Returns a key that orders requests by the start of their prompts: chat templates put tools before messages. */
 function promptKey({ url, body }: BatchRequest): string {
   const before = body.instructions ?? body.system;
   return [url, body.model, body.tools, before, body.messages ?? body.prompt ?? body.input]
     .map((part) => JSON.stringify(part) ?? "").join("\n");
 }
 
-/** What an endpoint's answer may have where the request does not say: all that the context holds, or few tokens. */
+/**
+ * Assumed maximum answer length when a request gives none: the whole context, or OpenAI's default for /v1/completions.
+ */
 const UNBOUNDED = 1e9;
 const COMPLETION_DEFAULT = 16;
 
-/** Tokens that the answer may have. The body is a stranger's, and is checked only when it runs. */
+/**
+ * Returns the maximum tokens of the answer. The body is untrusted and not yet validated, so its types are checked here.
+ */
 function answerLimit({ url, body }: BatchRequest): number {
   const asked = body.max_completion_tokens ?? body.max_tokens ?? body.max_output_tokens ?? body.n_predict;
   if (typeof asked === "number" && asked >= 0) return asked;

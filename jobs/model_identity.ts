@@ -1,13 +1,13 @@
 /**
- * What the answers of a job depend on besides its input: the model's name, the fingerprints of its weights and chat
- * template, the backend and so on. A few short values; their names are words for people.
+ * Everything besides the input that a job's answers depend on: the model's name, fingerprints of its weights and chat
+ * template, the backend and so on. A few short values; people read the keys in messages.
  */
 export type ModelIdentity = Readonly<Record<string, string | number>>;
 
-/** Characters of a fingerprint that a message shows. */
+/** How many characters of a fingerprint a message shows. */
 const SHOWN = 16;
 
-/** What of `now` differs from what `before` says, in words; undefined where nothing does. */
+/** Returns the differences between two identities in words, or undefined when they are equal. */
 export function identityDifference(
   before: ModelIdentity,
   now: ModelIdentity,

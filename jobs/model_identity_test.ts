@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { identityDifference } from "./model_identity.ts";
 
-Deno.test("identityDifference: names all that differs, fingerprints by their beginnings", () => {
+Deno.test("identityDifference: names all differences, and shortens fingerprints", () => {
   const before = { "model": "m", "weights": "0123".repeat(16), "context length": 64 };
   assertEquals(identityDifference(before, { ...before }), undefined);
   assertEquals(

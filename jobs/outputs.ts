@@ -6,7 +6,7 @@ import type { Storage, StorageFile } from "./storage.ts";
 const BUFFER_BYTES = 256 * 1024;
 const LF = new Uint8Array([0x0a]);
 
-/** A line of one of the two files. */
+/** One line of the output or error file. */
 export type OutputLine = Pick<JournalRecord, "completed" | "line">;
 
 export interface OutputBytes {
@@ -15,14 +15,14 @@ export interface OutputBytes {
 }
 
 export interface WriteOptions {
-  /** Of the output file; by default the good answers, a line each. */
+  /** Form of the output file; by default good answers, one per line. */
   readonly form?: OutputForm;
   readonly signal?: AbortSignal;
 }
 
 /**
- * Writes the output and error files, in the order in which the lines come, so that each appears whole or not at all. The
- * output comes last: where it is, the errors are too. Without failed lines there is no error file.
+ * Writes the output and error files in the order of `lines`; each file appears completely or not at all. The output
+ * appears last, so when it exists, the error file is complete too. Without failed lines no error file is written.
  */
 export async function writeOutputs(
   storage: Storage,
@@ -43,7 +43,7 @@ export async function writeOutputs(
   }
 }
 
-/** Writes both files under their partial names, whole and durable, for `showStaged`. */
+/** Writes both files, complete and durable, under their partial names, for `showStaged`. */
 export async function stageOutputs(
   storage: Storage,
   lines: AsyncIterable<OutputLine>,
@@ -64,8 +64,8 @@ export async function stageOutputs(
 }
 
 /**
- * Gives staged outputs their names, in the place of what had them; nothing happens to one that has its name already, so
- * that a crash between the two is made good by calling it again.
+ * Renames staged outputs to their final names and replaces the old files. Skips a file that already has its final name,
+ * so calling it again finishes the work after a crash.
  */
 export async function showStaged(
   storage: Storage,
@@ -77,7 +77,7 @@ export async function showStaged(
     const doing = `write "${path}"`;
     try {
       const staged = await storage.stat(partialPath(path));
-      // What the error file's partial name has is a leftover when there are no errors.
+      // Without errors, a file with the error file's partial name is a leftover.
       if (path === errors && bytes === 0) {
         await storage.remove(errors);
         if (staged !== undefined) await storage.remove(partialPath(errors));
@@ -93,7 +93,7 @@ export async function showStaged(
   }
 }
 
-/** Writes the lines durably under the partial names. */
+/** Writes all lines durably under the partial names. Returns the size of each file in bytes. */
 async function writeLines(
   lines: AsyncIterable<OutputLine>,
   outputFile: PartialFile,
@@ -108,7 +108,7 @@ async function writeLines(
   return { outputBytes: await outputFile.end(), errorBytes: await errorFile.end() };
 }
 
-/** All lines as they come; those that failed go to the error file on their way. */
+/** Passes all lines through, and writes the failed ones to the error file. */
 async function* errorsKept(
   lines: AsyncIterable<OutputLine>,
   errorFile: PartialFile,
@@ -122,7 +122,7 @@ async function* errorsKept(
   }
 }
 
-/** The name a file has until it is whole. */
+/** Returns the name that a file has until it is complete. */
 export function partialPath(path: string): string {
   return `${path}.partial`;
 }
@@ -145,7 +145,7 @@ class PartialFile {
     this.buffer = new Uint8Array(BUFFER_BYTES);
   }
 
-  /** Keeps a copy. */
+  /** Copies the bytes into the buffer, so the caller may reuse them. */
   async add(bytes: Uint8Array): Promise<void> {
     if (this.file === undefined) await this.open();
     if (this.used + bytes.length > this.buffer.length) await this.flush();
@@ -154,7 +154,7 @@ class PartialFile {
     this.used += bytes.length;
   }
 
-  /** Makes the content durable; its size in bytes. */
+  /** Makes the content durable. Returns its size in bytes. */
   async end(): Promise<number> {
     if (this.file === undefined) return 0;
     await this.flush();
@@ -164,21 +164,21 @@ class PartialFile {
     return this.written;
   }
 
-  /** Gives the file its name. */
+  /** Renames the file to its final name, durably. */
   async show(): Promise<void> {
     await this.attempt(() => this.storage.rename(this.partial, this.path));
     this.leftover = false;
     await this.sync(() => this.storage.syncFolderOf(this.path));
   }
 
-  /** Makes the partial name durable, and leaves the file there. */
+  /** Makes the partial name durable and keeps the file. */
   async keep(): Promise<void> {
     if (!this.leftover) return;
     await this.sync(() => this.storage.syncFolderOf(this.partial));
     this.leftover = false;
   }
 
-  /** Gives back the room of a file that did not come to its name, as far as the disk lets. */
+  /** Removes a partial file that was not renamed. Ignores errors of the disk. */
   async drop(): Promise<void> {
     this.file?.close();
     if (this.leftover) await this.storage.remove(this.partial).catch(() => {});

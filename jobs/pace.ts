@@ -1,22 +1,22 @@
 export interface PaceOptions {
-  /** Lines in flight to begin with. */
+  /** Lines in flight at the start. */
   readonly from: number;
-  /** Most lines in flight. */
+  /** Maximum lines in flight. */
   readonly to: number;
-  /** Milliseconds. */
+  /** Clock in milliseconds. */
   readonly now?: () => number;
 }
 
 const GROWTH = 1.5;
-/** What more lines in flight must bring to be kept: less is noise, and they take memory. */
+/** Keep more lines in flight only if throughput grows by this factor: less is noise, and lines take memory. */
 const GAIN = 1.05;
 const SHORTEST_MS = 4000;
-/** Measurements after which a count that was good is doubted again: the lines of a file may change. */
+/** After this many measurements at a good level, try a higher one: later lines of a file may differ. */
 const TRUSTED = 32;
 
 /**
- * Finds how many lines should be in flight: more, as long as more answers come of it. Each count is measured over twice
- * as many answers, after those that began with another count.
+ * Finds the number of lines in flight with the best throughput: it grows the number while throughput grows. The first
+ * `limit` answers at a new level are ignored, because they began at the old one; the next twice as many are measured.
  */
 export class Pace {
   /** Lines that may be in flight now. */
@@ -34,21 +34,21 @@ export class Pace {
     this.now = options.now ?? (() => performance.now());
   }
 
-  /** Resolves when the line at that place (from 0) may be in flight. */
+  /** Resolves when the lane with this index (from 0) may take a line. */
   turn(place: number): Promise<void> {
     if (place < this.limit) return Promise.resolve();
     return new Promise((go) => this.waiting.push({ place, go }));
   }
 
-  /** Nothing waits any more. */
+  /** Lets all waiting lanes through. */
   end(): void {
     this.limit = Infinity;
     this.release();
   }
 
-  /** An answer has come; `work` says how much it was, in any unit. */
+  /** Counts an answer; `work` is its size, in any unit. */
   answered(work: number): void {
-    if (this.limit >= this.options.to && this.best.limit === 0) return; // there is nothing to choose
+    if (this.limit >= this.options.to && this.best.limit === 0) return; // the limit is fixed
     this.answers += 1;
     if (this.answers === this.limit) this.since = this.now();
     if (this.answers <= this.limit) return;

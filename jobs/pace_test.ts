@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { Pace } from "./pace.ts";
 
-/** What a pace comes to on an engine that does `rate(limit)` answers a second. */
+/** Returns the limits that a pace tries on an engine with `rate(limit)` answers per second. */
 function settled(rate: (limit: number) => number, to = 96): number[] {
   let ms = 0;
   const pace = new Pace({ from: 16, to, now: () => ms });
@@ -14,16 +14,16 @@ function settled(rate: (limit: number) => number, to = 96): number[] {
   return limits;
 }
 
-Deno.test("Pace: as many in flight as make it faster", () => {
+Deno.test("Pace: raises the lines in flight while throughput grows", () => {
   assertEquals(settled((limit) => limit), [16, 24, 36, 54, 81, 96]);
 });
 
-Deno.test("Pace: goes back when more bring nothing", () => {
+Deno.test("Pace: goes back when more lines in flight bring nothing", () => {
   assertEquals(settled((limit) => Math.min(limit, 30)).slice(0, 5), [16, 24, 36, 54, 36]);
   assertEquals(settled(() => 10).slice(0, 3), [16, 24, 16]);
 });
 
-Deno.test("Pace: no more than allowed, and what waits is let go", async () => {
+Deno.test("Pace: stays within the maximum, and releases waiting lanes at the end", async () => {
   assertEquals(settled((limit) => limit, 8), [8]);
   const pace = new Pace({ from: 2, to: 4 });
   const came: number[] = [];

@@ -5,17 +5,17 @@ const PAGE_BYTES = 64 * 1024;
 const MAX_PAGES = 128;
 
 /**
- * Reads ranges of a file through its most recently used pages (8 MiB): the answers of neighbouring lines lie near each
- * other in the journal, but not in order. The bytes read must not change meanwhile.
+ * Reads ranges of a file through an 8 MiB cache of its most recently used pages. In the journal the answers of
+ * neighbouring lines lie near each other, but not in order. The cached bytes must not change meanwhile.
  */
 export class PagedReader {
   private readonly pages = new Map<number, Uint8Array>(); // oldest first
   private readonly pause = new Pause();
 
-  /** `size` is that of the file. */
+  /** `size` is the file's size in bytes. */
   constructor(private readonly file: StorageFile, private readonly size: number) {}
 
-  /** The bytes from `offset` on, fewer than `wanted` only where the file ends. Valid until the next read. */
+  /** Returns `wanted` bytes from `offset`, fewer only at the end of the file. Valid until the next read. */
   async read(offset: number, wanted: number): Promise<Uint8Array> {
     const length = Math.min(wanted, this.size - offset);
     if (length <= 0) return new Uint8Array(0);
@@ -47,7 +47,10 @@ export class PagedReader {
     return page;
   }
 
-  /** A new buffer or that of the page that was not used for longest: the collector would let go of them too late. */
+  /**
+   * Returns a new buffer, or the buffer of the least recently used page: the garbage collector would free pages too
+   * late.
+   */
   private buffer(): Uint8Array {
     if (this.pages.size < MAX_PAGES) return new Uint8Array(Math.min(PAGE_BYTES, this.size));
     const [oldest, page] = this.pages.entries().next().value!;

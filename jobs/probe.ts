@@ -2,7 +2,7 @@ import type { BatchRequest } from "./request.ts";
 
 export type Call = Pick<BatchRequest, "url" | "body">;
 
-/** A request for one token that a well engine answers: one that was answered before, or else one of the failed kind. */
+/** Returns a one-token request that a working engine answers: the last good request, or one like the failed request. */
 export function probeOf(failed: Call, good: Call | undefined): Call {
   if (good !== undefined) {
     const { max_completion_tokens: _, ...body } = good.body;

@@ -5,24 +5,24 @@ export interface ProgressView {
   readonly done: number;
   readonly failed: number;
   readonly total: number;
-  /** Tokens per second over about the last two minutes of this run. */
+  /** Tokens per second of this run, averaged over about the last two minutes. */
   readonly promptRate: number;
   readonly outputRate: number;
-  /** Of this run's prompt tokens, the share that was found in the prefix cache: 0 to 1. */
+  /** Share of this run's prompt tokens found in the prefix cache, from 0 to 1. */
   readonly cachedShare: number;
-  /** Seconds; undefined while too little has been seen to say. */
+  /** Seconds left; undefined while there is too little data. */
   readonly remaining: number | undefined;
 }
 
 const HALF_LIFE_S = 60;
 const MIN_LINES = 5;
 const MIN_SECONDS = 3;
-/** A prompt's tokens are computed side by side: several for the time of one that is generated. */
+/** Prompt tokens are computed in parallel: several take the time of one generated token. */
 const PROMPT_TOKEN_WORK = 0.25;
 
 /**
- * Turns counts into rates and a time that is left. Only this run counts: what an earlier one answered cost nothing now.
- * Old moments fade, and time in which nothing ends counts, so that a job that slows down shows it.
+ * Turns counts into rates and the time left. Only this run counts: answers of an earlier run took no time now. Rates
+ * are exponentially weighted averages that include idle time, so they fall when a job slows down.
  */
 export class ProgressMeter {
   private first: BatchProgress | undefined;
@@ -34,7 +34,7 @@ export class ProgressMeter {
   private fadedOutput = 0;
   private fadedBytes = 0;
 
-  /** `now` in milliseconds. */
+  /** `now` returns milliseconds. */
   constructor(private readonly now: () => number) {}
 
   update(progress: BatchProgress): void {
@@ -50,7 +50,7 @@ export class ProgressMeter {
     this.last = progress;
   }
 
-  /** undefined before the first update. */
+  /** Returns the current progress, or undefined before the first update. */
   view(): ProgressView | undefined {
     const last = this.last;
     if (last === undefined) return undefined;
@@ -68,8 +68,8 @@ export class ProgressMeter {
   }
 
   /**
-   * The work that is left over the work per second. Prompts are guessed from the bytes of the lines that are left,
-   * answers from the number of these lines; a token of a prompt counts less than one of an answer.
+   * Returns the seconds left: remaining work divided by the work rate. Remaining prompt tokens are estimated from the
+   * bytes of the remaining lines, output tokens from their number. A prompt token counts less than an output token.
    */
   private remaining(last: BatchProgress, seconds: number): number | undefined {
     const first = this.first!;

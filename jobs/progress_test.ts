@@ -17,14 +17,14 @@ function progress(done: number, more: Partial<BatchProgress> = {}): BatchProgres
   };
 }
 
-/** A meter with a clock that is set by hand, in seconds. */
+/** Returns a meter and its clock, which the test sets in seconds. */
 function metered() {
   const clock = { seconds: 0 };
   const meter = new ProgressMeter(() => 1000 * clock.seconds);
   return { meter, clock };
 }
 
-Deno.test("ProgressMeter: rates and the time left of a steady job", () => {
+Deno.test("ProgressMeter: reports rates and the time left of a steady job", () => {
   const { meter, clock } = metered();
   assertEquals(meter.view(), undefined);
   for (let second = 0; second <= 60; second++) {
@@ -38,7 +38,7 @@ Deno.test("ProgressMeter: rates and the time left of a steady job", () => {
   assertEquals([view.done, view.failed, view.total], [120, 0, 1000]);
 });
 
-Deno.test("ProgressMeter: no time left is given before enough is seen", () => {
+Deno.test("ProgressMeter: reports no time left before enough lines have ended", () => {
   const { meter, clock } = metered();
   meter.update(progress(0));
   clock.seconds = 60;
@@ -49,7 +49,7 @@ Deno.test("ProgressMeter: no time left is given before enough is seen", () => {
   assert(meter.view()!.remaining! > 0);
 });
 
-Deno.test("ProgressMeter: what an earlier run answered makes no speed", () => {
+Deno.test("ProgressMeter: answers of an earlier run do not count as speed", () => {
   const { meter, clock } = metered();
   meter.update(progress(900));
   for (let second = 1; second <= 10; second++) {
@@ -60,7 +60,7 @@ Deno.test("ProgressMeter: what an earlier run answered makes no speed", () => {
   assertAlmostEquals(meter.view()!.remaining!, 90, 1);
 });
 
-Deno.test("ProgressMeter: a job that stalls shows it", () => {
+Deno.test("ProgressMeter: rates fall and the time left grows when a job stalls", () => {
   const { meter, clock } = metered();
   for (let second = 0; second <= 30; second++) {
     clock.seconds = second;
@@ -73,17 +73,17 @@ Deno.test("ProgressMeter: a job that stalls shows it", () => {
   assert(after.remaining! > 3 * before.remaining!);
 });
 
-Deno.test("ProgressMeter: long prompts that are left count for more, but for less than answers", () => {
+Deno.test("ProgressMeter: long remaining prompts raise the time left, but less than answers do", () => {
   const { meter, clock } = metered();
   meter.update(progress(0, { total: 20, totalBytes: 10_000 }));
   clock.seconds = 10;
-  // 10 lines took 1000 prompt tokens of 1000 bytes and 200 output tokens: 45 units of work a second. 10 lines of 9000
-  // bytes are left: 9000 prompt and 200 output tokens, 2450 units.
+  // 10 lines with 1000 bytes took 1000 prompt and 200 output tokens: 45 units of work a second. The other 10 lines have
+  // 9000 bytes, so 9000 prompt and 200 output tokens remain: 2450 units.
   meter.update(progress(10, { total: 20, totalBytes: 10_000, doneBytes: 1000 }));
   assertAlmostEquals(meter.view()!.remaining!, 2450 / 45, 4);
 });
 
-Deno.test("ProgressMeter: without tokens the bytes of the lines tell the time left", () => {
+Deno.test("ProgressMeter: estimates the time left from line bytes when there are no tokens", () => {
   const { meter, clock } = metered();
   const none = { promptTokens: 0, outputTokens: 0 };
   meter.update(progress(0, none));

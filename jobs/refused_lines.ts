@@ -1,4 +1,4 @@
-/** The numbers of the lines that the check refuses, which come in ascending order. */
+/** The numbers of the lines that the check refused; add them in ascending order. */
 export class RefusedLines {
   private numbers = new Uint32Array(64);
   private length = 0;

@@ -1,17 +1,17 @@
 import { depthOf, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
 
-/** What a batch line asks for. */
+/** A batch line's request. */
 export interface BatchRequest {
   readonly customId: string;
   readonly url: string;
   readonly body: Record<string, unknown>;
 }
 
-/** Why a line is refused: the fields of the API's error body, and the line's number in the file. */
+/** Why a line is refused: the fields of the API's error body and the line's number in the file. */
 export interface LineRefusal {
   readonly line: number;
-  /** null when the line has none that can be read. */
+  /** null when the line has no valid custom_id. */
   readonly customId: string | null;
   readonly code: string;
   readonly message: string;
@@ -21,7 +21,7 @@ export interface LineRefusal {
 export interface RefusedLine {
   readonly request?: undefined;
   readonly refusal: LineRefusal;
-  /** The endpoint that would have answered, where that is known. */
+  /** The endpoint that the line names, if known. */
   readonly url: string | undefined;
 }
 
@@ -36,15 +36,15 @@ export interface LineRules {
   readonly maxLineBytes: number;
   /** All endpoints that exist. */
   readonly endpoints: readonly string[];
-  /** The only one that lines may name; by default each may name any of them. */
+  /** The only endpoint that lines may name; by default they may name any. */
   readonly endpoint?: string;
-  /** What the endpoint's answer to a refused line looks like; default as OpenAI's. */
+  /** Builds the endpoint's answer to a refused line; by default in OpenAI's format. */
   readonly refusalBody?: (url: string | undefined, refusal: LineRefusal) => Record<string, unknown>;
 }
 
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Parses one line of a batch file; an invalid one is returned as a refusal, never thrown. */
+/** Parses one line of a batch file. Returns a refusal for an invalid line; never throws. */
 export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   let customId: string | null = null;
   let endpoint = rules.endpoint;
@@ -116,12 +116,12 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   return { request: { customId, url, body: value.body } };
 }
 
-/** As messages call it. */
+/** Returns the line's name in messages. */
 export function placeOf({ number, place }: Pick<RawLine, "number" | "place">): string {
   return place ?? `Line ${number}`;
 }
 
-/** The refusal of a line whose custom_id an earlier line has. */
+/** Returns the refusal of a line whose custom_id is already used by an earlier line. */
 export function duplicateRefusal(line: number, customId: string, firstLine: number): LineRefusal {
   const message = `Line ${line}: custom_id ${show(customId)} is already used by line ${firstLine}`;
   return { line, customId, code: "duplicate_custom_id", message, param: "custom_id" };
@@ -135,7 +135,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Lone surrogates would come out as U+FFFD, so that the answer could not be matched. */
+/** Rejects lone surrogates: they would be written as U+FFFD, so the answer could not be matched. */
 function isCustomId(value: unknown): value is string {
   return typeof value === "string" && value.length >= 1 && value.length <= MAX_CUSTOM_ID_LENGTH &&
     value.isWellFormed();
@@ -152,7 +152,7 @@ function show(value: unknown): string {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : kindOf(value);
 }
 
-/** With what is wrong with a string. */
+/** Returns an invalid custom_id as messages show it, with the reason. */
 function showId(value: unknown): string {
   if (typeof value !== "string") return show(value);
   if (value.length > MAX_CUSTOM_ID_LENGTH) return `${value.length}: ${show(value)}`;

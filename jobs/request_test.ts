@@ -11,7 +11,7 @@ function parse(content: string | Uint8Array, rules: LineRules = TEST_RULES) {
 
 const GOOD = { custom_id: "a", method: "POST", url: "/v1/completions", body: { prompt: "p" } };
 
-Deno.test("parseLine: a good line is a request", () => {
+Deno.test("parseLine: returns the request of a valid line", () => {
   assertEquals(parse(JSON.stringify(GOOD)).request, {
     customId: "a",
     url: "/v1/completions",
@@ -110,26 +110,26 @@ for (const [name, line, code, customId, words] of BAD) {
   });
 }
 
-Deno.test("parseLine: what is quoted from the line stays short", () => {
+Deno.test("parseLine: quotes only a short part of the line", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "u".repeat(5000) }));
   assertEquals(refusal!.message.length < 300, true);
 });
 
-Deno.test("parseLine: a body may be as deep as at the endpoint, and no deeper", () => {
+Deno.test("parseLine: accepts a body as deep as the endpoint accepts, and no deeper", () => {
   const nested = (levels: number) => `${"[".repeat(levels - 1)}${"]".repeat(levels - 1)}`;
   const line = (levels: number) => `${JSON.stringify(GOOD).replace('"p"', nested(levels))}`;
   assertEquals(parse(line(64)).refusal, undefined);
   assertEquals(parse(line(65)).refusal?.code, "too_deep");
 });
 
-Deno.test("parseLine: an endpoint that the job does not have is refused with those that it has", () => {
+Deno.test("parseLine: refuses an endpoint that the job does not have, and lists the valid ones", () => {
   const { refusal } = parse(JSON.stringify({ ...GOOD, url: "/v1/embeddings" }));
   assertEquals(refusal?.code, "invalid_url");
   const allowed = `"url" must be one of ${TEST_RULES.endpoints.join(", ")} (got "/v1/embeddings")`;
   assertEquals(refusal!.message, `Line 7: ${allowed}`);
 });
 
-Deno.test("parseLine: a batch of one endpoint takes no lines of another", () => {
+Deno.test("parseLine: refuses a line for another endpoint than the batch's", () => {
   const rules = { ...TEST_RULES, endpoint: "/v1/chat/completions" };
   const { refusal } = parse(JSON.stringify(GOOD), rules);
   assertEquals([refusal?.code, refusal?.param], ["endpoint_mismatch", "url"]);

@@ -4,17 +4,17 @@ import type { Storage } from "./storage.ts";
 
 /** A line of an output or error file. */
 export interface ResultLine {
-  /** Without line end. */
+  /** The line without its end. */
   readonly bytes: Uint8Array;
   readonly customId: string | null;
-  /** The number of the input line, where the line says that the check refused it. */
+  /** Number of the input line, if this is the error of a line that the check refused. */
   readonly refusedLine: number | undefined;
 }
 
-/** More than the longest answer. */
+/** Longer than any answer. */
 const MAX_RESULT_BYTES = 2 ** 28;
 
-/** The lines of an output or error file; none where there is no such file. Throws BatchError where it is damaged. */
+/** Yields the lines of an output or error file; none if the file is missing. Throws BatchError when it is damaged. */
 export async function* readResults(storage: Storage, path: string): AsyncGenerator<ResultLine> {
   if (await storage.stat(path) === undefined) return;
   const file = await storage.open(path, "read");
@@ -44,7 +44,7 @@ function parseResult(bytes: Uint8Array | undefined, path: string, number: number
   }
 }
 
-/** The lines of such a file, taken one after the other when they are the wanted one. */
+/** Reads the lines of an output or error file one at a time, each when the caller wants it. */
 export class ResultReader {
   private readonly lines;
   private next: ResultLine | undefined;
@@ -53,7 +53,7 @@ export class ResultReader {
     this.lines = read(storage, path);
   }
 
-  /** The next line, undefined at the end; `take` takes it. */
+  /** Returns the next line without taking it, or undefined at the end. */
   async peek(): Promise<ResultLine | undefined> {
     try {
       return this.next ??= (await this.lines.next()).value ?? undefined;
@@ -62,7 +62,7 @@ export class ResultReader {
     }
   }
 
-  /** Takes the next line if it is as wanted. */
+  /** Takes and returns the next line if it is wanted, else returns undefined. */
   async take(isWanted: (line: ResultLine) => boolean): Promise<ResultLine | undefined> {
     const line = await this.peek();
     if (line === undefined || !isWanted(line)) return undefined;

@@ -15,23 +15,23 @@ import { readJobState } from "./status.ts";
 import type { Storage } from "./storage.ts";
 
 /*
- * The failed lines of a job that is done, answered once more. The job's journal says how far that has come, so that a
- * retry that was killed anywhere is resumed or finished, and never done twice:
+ * Retries the failed lines of a job that is done. The job's journal records how far the retry has come, so a retry that
+ * was killed at any point is resumed or finished, and never done twice:
  *
- *   done              what lies there of a retry is a leftover
- *   done, "running"   OUT.retry-in has the failed lines; they are answered as a job of their own, with its own journal
- *   done, "merging"   the new outputs are whole beside the old ones, and take their place
+ *   done              the retry's files, if any, are leftovers
+ *   done, "running"   OUT.retry-in has the failed lines; they run as a separate job with its own journal
+ *   done, "merging"   the new outputs are complete beside the old ones, and replace them
  *   done              the retry's files are removed
  *
- * Lines are matched by custom_id, and those that the check refused by their number in the input. What goes into the
- * retry's input is in the error file, and the lines of the output are copied as they are: a good answer is never touched.
+ * Lines are matched by custom_id, and lines that the check refused by their number in the input. The error file decides
+ * which lines are retried. Lines of the output are copied unchanged: a retry never changes a good answer.
  */
 
-/** After a sync that failed in a retry. */
+/** Advice after a failed sync during a retry. */
 export const RETRY_AGAIN =
   "The answers of the job are as they were: when the disk can be trusted, run the same retry-errors command again";
 
-/** The files of the job that answers the failed lines of a job. */
+/** Returns the paths of the job that retries the failed lines of `output`. */
 export function retryFiles({ output }: JobFiles): JobFiles {
   return {
     input: `${output}.retry-in`,
@@ -46,9 +46,9 @@ interface InputLine extends Pick<RawLine, "number" | "bytes"> {
 
 /** One retry of a job's failed lines. It holds the job's journal until it is closed. */
 export class Retry {
-  /** To be run as a job before `merge`; in the order of the job. */
+  /** The retry's files: run them as a job, with `order`, before `merge`. */
   readonly files: JobFiles;
-  /** Whether an earlier retry was stopped in its merge, and is done now. */
+  /** true when an earlier retry was stopped in its merge and this one has finished it. */
   merged = false;
 
   private constructor(
@@ -63,8 +63,8 @@ export class Retry {
   }
 
   /**
-   * Takes up the job of `job.output`, which must be done; finishes the merge of an earlier retry that was stopped in it.
-   * Throws BatchError where there is no such job, where it is not done, and where its files were changed.
+   * Opens the done job of `job.output`, and finishes the merge of an earlier retry if it was stopped there. Throws
+   * BatchError when the job is missing or not done, or when its files were changed.
    */
   static async open(
     storage: Storage,
@@ -79,7 +79,7 @@ export class Retry {
       if (ended?.state !== "done") throw notDone(job.output, ended?.reason);
       const retry = new Retry(storage, job, limits, journal, ended, openInput);
       await retry.step(async () => {
-        // A sync that failed may have lost what is seen here. Only what is written anew is known to be durable.
+        // A failed sync may have lost the end that was just read. Only a newly written end is known to be durable.
         await journal.finish(ended);
         retry.merged = ended.retry?.state === "merging";
         if (retry.merged) await retry.replaceOutputs();
@@ -92,19 +92,19 @@ export class Retry {
     }
   }
 
-  /** In which the retry is to be run. */
+  /** The order in which the retry must be run. */
   get order(): AnswerOrder {
     return this.done.order ?? "input";
   }
 
-  /** Counts of the job, without those of a retry that was not merged. */
+  /** Counts of the job, without a retry that is not merged. */
   get counts(): Readonly<Counts> {
     return this.done.counts;
   }
 
   /**
-   * Makes the retry's input of the failed lines, where an earlier run has not done that or where its job has failed for
-   * good. Whether there are any. Throws BatchError where an earlier retry has begun that asks otherwise.
+   * Writes the retry's input unless an earlier run has done so; starts over if that retry has failed for good. Returns
+   * whether there are lines to retry. Throws BatchError when an earlier retry began with other options.
    */
   prepare(revision: Revision = AS_BEFORE): Promise<boolean> {
     return this.step(() => this.makeInput(revision));
@@ -131,7 +131,7 @@ export class Retry {
     return true;
   }
 
-  /** Its good answers would be asked again, if the retry began anew. */
+  /** Refuses the new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: string): BatchError {
     const message =
       `A retry of "${this.job.output}" was stopped, which was begun with ${difference}. Give the same options, which ` +
@@ -140,8 +140,8 @@ export class Retry {
   }
 
   /**
-   * Puts what the retry answered well into the output, what it did not into the error file, and takes the retry's files
-   * away. The job's new counts.
+   * Moves the retry's good answers into the output and its failed lines into the error file, then removes the retry's
+   * files. Returns the job's new counts.
    */
   merge(): Promise<Readonly<Counts>> {
     return this.step(() => this.mergeOutputs());
@@ -174,12 +174,12 @@ export class Retry {
     return this.counts;
   }
 
-  /** Whether the job that answers the failed lines has failed for good. `prepare` begins anew then. */
+  /** Returns true when the retry's job has failed for good; `prepare` then starts over. */
   async hasFailed(): Promise<boolean> {
     try {
       return (await readJobState(this.storage, this.files.output)).ended?.state === "failed";
     } catch (error) {
-      if (error instanceof BatchError && error.code === "no_job") return false; // it has not begun
+      if (error instanceof BatchError && error.code === "no_job") return false; // the retry's job has not begun
       throw error;
     }
   }
@@ -188,7 +188,7 @@ export class Retry {
     this.journal.close();
   }
 
-  /** A sync that fails here ends this run. The job has failed only where its journal says so. */
+  /** Turns a failed sync into an error of this run only. The job has failed only if its journal says so. */
   private async step<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
@@ -202,7 +202,7 @@ export class Retry {
     }
   }
 
-  /** Ends the merge: from here on the new outputs are whole and durable, under one name or the other. */
+  /** Ends the merge. From here on the new outputs are complete and durable, under their partial or final names. */
   private async replaceOutputs(): Promise<void> {
     const { storage, job: { output, errors } } = this;
     const { order, retry } = this.done;
@@ -240,7 +240,7 @@ export class Retry {
     }
   }
 
-  /** Checks that it is the input of the job; the numbers of the lines that the check refuses, ascending. */
+  /** Throws BatchError if the input is not the job's. Returns its check and the refused line numbers, ascending. */
   private async checkJobInput(input: JobInput): Promise<{ check: InputCheck; refused: RefusedLines }> {
     const { job } = this;
     const refused = new RefusedLines();
@@ -252,7 +252,7 @@ export class Retry {
     throw new BatchError("journal_other_job", message, false);
   }
 
-  /** Writes the input of the retry. How many lines it has. */
+  /** Writes the retry's input. Returns its number of lines. */
   private async writeFailedLines(revise: Revision["revise"]): Promise<number> {
     const { storage, job, files } = this;
     const input = await this.openInput(storage, job.input);
@@ -282,7 +282,7 @@ export class Retry {
     }
   }
 
-  /** The order of outputs whose journal does not say it. */
+  /** Finds the order of outputs whose journal does not record it. */
   private async findOrder(): Promise<AnswerOrder> {
     const { storage, job } = this;
     const input = await this.openInput(storage, job.input);
@@ -299,7 +299,7 @@ export class Retry {
     }
   }
 
-  /** Old and new lines of a job whose outputs are in the order of its input. */
+  /** Yields old and new lines in the order of the input. */
   private async *inInputOrder(input: JobInput, check: InputCheck): AsyncGenerator<OutputLine> {
     const { storage, job, files } = this;
     const old = new ResultReader(storage, job.output, input.output.answers);
@@ -327,7 +327,7 @@ export class Retry {
     }
   }
 
-  /** Old lines, then new ones: those of the retry came later. */
+  /** Yields the old lines, then the retry's, which were completed later. */
   private async *asTheyCame(refused: RefusedLines): AsyncGenerator<OutputLine> {
     const { job, files } = this;
     for (const path of [job.output, files.output]) {
@@ -339,7 +339,7 @@ export class Retry {
     for await (const { bytes } of this.results(files.errors)) yield { completed: false, line: bytes };
   }
 
-  /** The lines of the input; without customId those that the check refuses. */
+  /** Yields the lines of the input. Lines that the check refused have no customId. */
   private async *inputLines(input: JobInput, check: InputCheck): AsyncGenerator<InputLine> {
     const { job, limits } = this;
     try {

@@ -1,15 +1,15 @@
 import type { Asked } from "./asked.ts";
 
-/** What a retry asks otherwise than the job did. Good answers are not asked again, so it changes none of them. */
+/** Options that a retry changes. It affects only failed lines: good answers are never asked for again. */
 export interface Revision {
-  /** The options that differ, as `Asked` has them. */
+  /** The changed options, as in `Asked`. */
   readonly asked: Asked;
   readonly revise: (body: Record<string, unknown>) => Record<string, unknown>;
 }
 
 export const AS_BEFORE: Revision = { asked: {}, revise: (body) => body };
 
-/** A line with the revised body. */
+/** Returns the line with the revised body. */
 export function revisedLine(bytes: Uint8Array, revise: Revision["revise"]): Uint8Array {
   if (revise === AS_BEFORE.revise) return bytes;
   const line = JSON.parse(new TextDecoder().decode(bytes));

@@ -27,71 +27,74 @@ export interface JobFiles {
 export interface BatchOptions extends JobFiles {
   /** Called once, when there are lines to answer. */
   readonly connect: () => Promise<Connected>;
-  /** Lines in flight; with `most`, to begin with: there will be as many, up to that, as make the job faster. */
+  /** Lines in flight. With `most`, the number at the start; it grows up to `most` while that speeds up the job. */
   readonly parallel: number;
   readonly most?: number;
   readonly storage?: Storage;
-  /** How the input is read and the output written; by default both are JSONL. */
+  /** Reads the input and writes the output; by default both are JSONL. */
   readonly openInput?: OpenInput;
   readonly limits: InputLimits;
-  /** Finds what else is wrong with a line, which is told before anything runs; the line's answer is its error then. */
+  /** Finds further faults in a line before the job runs. The fault is reported and becomes the line's error. */
   readonly examine?: Examine;
   /** Refuse the job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
-  /** Answer only so many lines, from the first; a later run goes on with the others. */
+  /** Answer only this many lines, from the first. A later run continues with the rest. */
   readonly limit?: number;
-  /** Of the lines in the output and error files: as in the input (by default), or as the answers came. */
+  /** Order of the lines in the output and error files: as in the input (default), or in order of completion. */
   readonly order?: AnswerOrder;
-  /** How long a line waits for an engine that says it is busy (429, 503). */
+  /** How long, in milliseconds, a line waits for an engine that reports that it is busy (429, 503). */
   readonly patienceMs?: number;
-  /** Take no new lines, finish those in flight, stop. */
+  /** Takes no new lines, finishes those in flight, and stops. */
   readonly drainSignal?: AbortSignal;
-  /** Stop now. */
+  /** Stops at once. */
   readonly signal?: AbortSignal;
   readonly onEvent?: (event: BatchEvent) => void;
 }
 
-/** What answers the lines of a job. */
+/** The engine or workers that answer the lines of a job. */
 export interface Connected {
   readonly execute: Execute;
   /** A job resumes only with the model that it began with. */
   readonly settings: ModelIdentity;
-  /** What computes: an instruction set, a GPU. A job may resume on another. */
+  /** The instruction set or GPU that computes. A job may resume on another one. */
   readonly processor?: string;
 }
 
 export type BatchEvent =
   | { readonly type: "refused"; readonly refusal: LineRefusal }
-  /** The answers so far were computed on `before`, which rounds otherwise than `now`. */
+  /** The answers so far were computed on `before`, which rounds differently from `now`. */
   | { readonly type: "other_processor"; readonly before: string; readonly now: string }
-  /** `progress` has what earlier runs answered, `lines` how many the input has; `cutBytes` of a half-written answer were dropped. */
+  /**
+   * `progress` includes the answers of earlier runs. `lines` is the input's line count. `cutBytes` is the size of a
+   * half-written answer that was dropped.
+   */
   | {
     readonly type: "started";
     readonly progress: BatchProgress;
     readonly lines: number;
     readonly cutBytes: number;
   }
-  /** Lines have become durably answered. */
+  /** More lines have a durable answer. */
   | { readonly type: "progress"; readonly progress: BatchProgress }
-  /** All lines are answered; the output is being written. */
+  /** All lines are answered; the outputs are being written. */
   | { readonly type: "finishing" };
 
 export interface BatchProgress extends Readonly<Counts> {
-  /** Lines that are answered when the run has ended. */
+  /** Lines that will be answered at the end of this run. */
   readonly total: number;
-  /** Bytes of all lines, and of those that are answered: lines are not of one size. */
+  /** Bytes of all these lines and of the answered ones, because line sizes differ. */
   readonly totalBytes: number;
   readonly doneBytes: number;
   /** Prompt tokens that this run found in the prefix cache. */
   readonly cachedTokens: number;
-  /** Output tokens of this run that were thought. */
+  /** Reasoning tokens that this run generated. */
   readonly reasoningTokens: number;
 }
 
 export interface BatchResult {
   /**
-   * "already_done": by an earlier run. "stopped": by a signal; the same options resume from there. "limited": the first lines are
-   * answered, and in the output; the same options without a limit go on with the others.
+   * "already_done": an earlier run finished the job. "stopped": a signal stopped it; the same options resume it.
+   * "limited": the first lines are answered and in the output; the same options without a limit continue.
    */
   readonly state: "done" | "already_done" | "stopped" | "limited";
   readonly counts: Readonly<Counts>;
@@ -99,14 +102,14 @@ export interface BatchResult {
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
 
-/** Path of a job's journal. A small one stays when the job is done, to say so. */
+/** Returns the path of a job's journal. A small journal remains when the job is done, to record that. */
 export function journalPath(output: string): string {
   return `${output}.journal`;
 }
 
 /**
- * Answers every line of a batch file exactly once, in `output` (status 200) or in `errors` (everything else). Called again after a stop or a crash, it
- * resumes. Throws BatchError.
+ * Answers every line of a batch file exactly once: in `output` for status 200, else in `errors`. Called again after a
+ * stop or a crash, it resumes. Throws BatchError.
  */
 export async function runBatch(options: BatchOptions): Promise<BatchResult> {
   checkPaths(options);
@@ -129,7 +132,7 @@ class Job {
   private journal: Journal | undefined;
   private readonly limits: InputLimits;
   private doneBytes = 0;
-  /** Lines, and their bytes, that are answered when this run has ended. */
+  /** Lines, and their bytes, that will be answered at the end of this run. */
   private readonly wanted = { total: 0, totalBytes: 0 };
   private cachedTokens = 0;
   private reasoningTokens = 0;
@@ -157,7 +160,7 @@ class Job {
     });
 
     if (this.options.strict && check.refusedCount > 0) throw linesRefused(name, check);
-    // The journal is created only once the engine is there, so that a mistyped model leaves nothing behind.
+    // The journal is created only after the engine is loaded, so a mistyped model name leaves no files.
     const path = journalPath(this.options.output);
     if (await stat(this.storage, path) === undefined) await this.refuseOverwriting();
     else this.journal = await this.openJournal(path, check);
@@ -183,7 +186,7 @@ class Job {
         : await this.showFirst(journal, input.output, first);
     } catch (error) {
       if (error instanceof BatchError && error.code === "sync_failed") {
-        // On a disk in this state the mark may fail too; without it, every answer still proves itself by its CRC.
+        // On a failing disk this write may fail too. Without it, every answer is still verified by its CRC.
         await journal.finish({ state: "failed", reason: error.message }).catch(() => {});
       }
       throw error;
@@ -202,7 +205,7 @@ class Job {
     return journal;
   }
 
-  /** Lines that this run answers, from the first. */
+  /** Returns the number of lines that this run answers, from the first. */
   private endOf({ lineCount }: InputCheck): number {
     return Math.min(this.options.limit ?? lineCount, lineCount);
   }
@@ -274,8 +277,8 @@ class Job {
   }
 
   /**
-   * Writes the answers of the first lines. The journal stays the record, and keeps them: a later run writes the outputs anew. They never
-   * lose a line by that, because what is answered stays so.
+   * Writes the answers of the first lines. The journal keeps all answers, so a later run writes the outputs again and
+   * loses no line.
    */
   private async showFirst(journal: Journal, form: OutputForm, first: number): Promise<BatchResult> {
     const counts = { completed: 0, failed: 0, promptTokens: 0, outputTokens: 0 };
@@ -289,7 +292,7 @@ class Job {
     return await writeOutputs(this.storage, records, output, errors, { form, signal: this.signal });
   }
 
-  /** The answer to a job that ended earlier. */
+  /** Returns the result of a job that ended earlier. Throws BatchError when it failed or has an unfinished merge. */
   private async earlierEnd({ path, ended }: Journal): Promise<BatchResult> {
     if (ended?.state !== "done") {
       const message =
@@ -307,7 +310,7 @@ class Job {
     return { state: "already_done", counts: ended.counts };
   }
 
-  /** A file that no journal claims does not belong to this job. */
+  /** Throws BatchError when an output exists: a file without a journal does not belong to this job. */
   private async refuseOverwriting(): Promise<void> {
     for (const path of [this.options.output, this.options.errors]) {
       if (await stat(this.storage, dirname(path)) === undefined) {
@@ -324,7 +327,7 @@ class Job {
   }
 }
 
-/** Throws BatchError where an output of a job that is done is not there any more, or has another size. */
+/** Throws BatchError when an output of a done job is missing or has another size. */
 export async function checkOutputs(
   storage: Storage,
   { output, errors }: Pick<JobFiles, "output" | "errors">,
@@ -347,7 +350,7 @@ function linesRefused(name: string, { refusedCount, lineCount }: InputCheck): Ba
   return new BatchError("lines_refused", message, false);
 }
 
-/** What a journal records of an input. */
+/** Returns the identity of an input, as a journal records it. */
 export function identityOf(
   { identity, size, lineCount }: InputCheck,
   { asked }: JobInput,

@@ -24,7 +24,7 @@ function outputOf(storage: SimStorage, path = "out.jsonl") {
 
 const TEN = Array.from({ length: 10 }, (_, n) => batchLine(n));
 
-Deno.test("runBatch: 200 lines, five of them bad in different ways, end as 195 answers and 5 errors", async () => {
+Deno.test("runBatch: writes 195 answers and 5 errors for 200 lines with five different faults", async () => {
   const lines = Array.from({ length: 200 }, (_, n) => batchLine(n));
   lines[10] = "{";
   lines[50] = batchLine(49);
@@ -52,7 +52,7 @@ Deno.test("runBatch: 200 lines, five of them bad in different ways, end as 195 a
   );
 });
 
-Deno.test("runBatch: the lines have OpenAI's shape, with ids that do not change", async () => {
+Deno.test("runBatch: writes lines in OpenAI's format with stable ids", async () => {
   const lines = [batchLine(0), batchLine(1), batchLine(2)];
   const execute: Execute = ({ body }) => {
     if (body.n === 2) return Promise.reject(new Error("lost"));
@@ -76,7 +76,7 @@ Deno.test("runBatch: the lines have OpenAI's shape, with ids that do not change"
   assertEquals(other.content("out.jsonl"), storage.content("out.jsonl"));
 });
 
-Deno.test("runBatch: keeps that many lines in flight, and no more", async () => {
+Deno.test("runBatch: keeps the given number of lines in flight, and no more", async () => {
   let now = 0, most = 0;
   await runOn(disk(TEN), async ({ body, priority }) => {
     assertEquals(priority, "batch");
@@ -88,7 +88,7 @@ Deno.test("runBatch: keeps that many lines in flight, and no more", async () => 
   assertEquals(most, 4);
 });
 
-Deno.test("runBatch: requests with a common beginning follow each other", async () => {
+Deno.test("runBatch: requests with a common prefix follow each other", async () => {
   const lines = Array.from(
     { length: 30 },
     (_, n) => batchLine(n, { prompt: `system ${n % 3} question ${n}` }),
@@ -101,7 +101,7 @@ Deno.test("runBatch: requests with a common beginning follow each other", async 
   assertEquals(order, order.toSorted());
 });
 
-Deno.test("runBatch: a job that is done is not run again, and its files are not written over", async () => {
+Deno.test("runBatch: does not run a done job again, and does not overwrite its files", async () => {
   const storage = disk(TEN);
   const execute: Execute = ({ body }) => Promise.resolve(ok(body.n));
   const first = await runOn(storage, execute);
@@ -113,7 +113,7 @@ Deno.test("runBatch: a job that is done is not run again, and its files are not 
   await assertRejects(() => runOn(storage, execute, { connect }), BatchError, '"out.jsonl" is gone');
 });
 
-Deno.test("runBatch: files that are not of this job are not written over", async () => {
+Deno.test("runBatch: does not overwrite files of another job", async () => {
   for (const path of ["out.jsonl", "err.jsonl"]) {
     const storage = disk(TEN);
     storage.put(path, "precious");
@@ -123,7 +123,7 @@ Deno.test("runBatch: files that are not of this job are not written over", async
   }
 });
 
-Deno.test("runBatch: one file cannot be two", async () => {
+Deno.test("runBatch: refuses one path for two files", async () => {
   const options = [{ output: "in.jsonl" }, { errors: "./in.jsonl" }, { errors: "out.jsonl" }, {
     errors: "out.jsonl.journal",
   }];
@@ -133,7 +133,7 @@ Deno.test("runBatch: one file cannot be two", async () => {
   }
 });
 
-Deno.test("runBatch: another input or another model does not go on with a job", async () => {
+Deno.test("runBatch: refuses to resume with another input or another model", async () => {
   const storage = disk(TEN);
   const stop = new AbortController();
   const execute: Execute = ({ body }) => {
@@ -149,7 +149,7 @@ Deno.test("runBatch: another input or another model does not go on with a job", 
   assertEquals((await runOn(storage, execute)).state, "done");
 });
 
-Deno.test("runBatch: another processor resumes a job, and says so", async () => {
+Deno.test("runBatch: resumes on another processor and reports it", async () => {
   const storage = disk(TEN);
   const stop = new AbortController();
   const execute: Execute = ({ body }) => {
@@ -164,7 +164,7 @@ Deno.test("runBatch: another processor resumes a job, and says so", async () => 
   assertEquals(events.filter(({ type }) => type === "other_processor").length, 1);
 });
 
-Deno.test("runBatch: drained, it ends what is in flight; stopped now, it does not wait; both go on later", async () => {
+Deno.test("runBatch: drain finishes the lines in flight, stop does not wait, and both can resume", async () => {
   for (const kind of ["drainSignal", "signal"] as const) {
     const storage = disk(TEN);
     const stop = new AbortController();
@@ -193,7 +193,7 @@ Deno.test("runBatch: drained, it ends what is in flight; stopped now, it does no
   }
 });
 
-Deno.test("runBatch: stopped while the engine loads, it says so and leaves nothing behind", async () => {
+Deno.test("runBatch: a stop while the engine loads is reported and leaves no files", async () => {
   const storage = disk(TEN);
   const stop = new AbortController();
   const connect = () => {
@@ -205,7 +205,7 @@ Deno.test("runBatch: stopped while the engine loads, it says so and leaves nothi
   assertEquals(storage.paths(), ["in.jsonl"]);
 });
 
-Deno.test("runBatch: a model that cannot be opened leaves nothing behind", async () => {
+Deno.test("runBatch: a model that cannot be opened leaves no files", async () => {
   const storage = disk(TEN);
   const connect = () => Promise.reject(new Error("no such model"));
   await assertRejects(
@@ -216,7 +216,7 @@ Deno.test("runBatch: a model that cannot be opened leaves nothing behind", async
   assertEquals(storage.paths(), ["in.jsonl"]);
 });
 
-Deno.test("runBatch: an engine that is busy is asked again", async () => {
+Deno.test("runBatch: retries while the engine is busy", async () => {
   const storage = disk(TEN.slice(0, 2));
   const asked = new Map<unknown, number>();
   const result = await runOn(storage, ({ body }) => {
@@ -227,7 +227,7 @@ Deno.test("runBatch: an engine that is busy is asked again", async () => {
   assertEquals([result.counts.completed, [...asked.values()]], [2, [3, 3]]);
 });
 
-Deno.test("runBatch: an engine that stays busy stops the job, which can go on", async () => {
+Deno.test("runBatch: stops the job when the engine stays busy, and can resume it", async () => {
   const storage = disk(TEN);
   const busy: Execute = () => Promise.resolve({ status: 503, body: {} });
   const error = await assertRejects(() => runOn(storage, busy, { patienceMs: 20 }), BatchError, "busy");
@@ -235,7 +235,7 @@ Deno.test("runBatch: an engine that stays busy stops the job, which can go on", 
   assertEquals((await runOn(storage, ({ body }) => Promise.resolve(ok(body.n)))).counts.completed, 10);
 });
 
-Deno.test("runBatch: an engine that broke does not turn the rest of the file into errors", async () => {
+Deno.test("runBatch: a broken engine does not turn the rest of the file into errors", async () => {
   const lines = Array.from({ length: 100 }, (_, n) => batchLine(n));
   for (
     const broken of [
@@ -253,7 +253,7 @@ Deno.test("runBatch: an engine that broke does not turn the rest of the file int
   }
 });
 
-Deno.test("runBatch: an answer that is none is an error of its line", async () => {
+Deno.test("runBatch: an invalid answer becomes an error of its line", async () => {
   const cyclic: Record<string, unknown> = {};
   cyclic.self = cyclic;
   const answers: unknown[] = [
@@ -270,7 +270,7 @@ Deno.test("runBatch: an answer that is none is an error of its line", async () =
   for (const { error } of outputOf(storage, "err.jsonl")) assertEquals(error.code, "invalid_answer");
 });
 
-Deno.test("runBatch: an input that changes under the job stops it", async () => {
+Deno.test("runBatch: stops when the input changes during the job", async () => {
   const storage = disk(TEN);
   const connect = () => {
     storage.rewrite("in.jsonl", TEN.map((text) => text.replace('"prompt":"p"', '"prompt":"q"')).join("\n"));
@@ -283,7 +283,7 @@ Deno.test("runBatch: an input that changes under the job stops it", async () => 
   assertEquals((error as BatchError).code, "input_changed");
 });
 
-Deno.test("runBatch: tells refusals first, then how it goes", async () => {
+Deno.test("runBatch: reports refusals first, then progress", async () => {
   const events: BatchEvent[] = [];
   await runOn(disk([...TEN, "{"]), ({ body }) => Promise.resolve(ok(body.n)), {
     onEvent: (event) => events.push(event),
@@ -299,7 +299,7 @@ Deno.test("runBatch: tells refusals first, then how it goes", async () => {
   assertEquals(last, 11);
 });
 
-Deno.test("runBatch: a missing input and a missing folder are told plainly", async () => {
+Deno.test("runBatch: reports a missing input and a missing folder", async () => {
   const execute: Execute = () => Promise.resolve(ok(1));
   const missing = await assertRejects(() => runOn(disk([]), execute, { input: "no.jsonl" }), BatchError);
   assertStringIncludes((missing as Error).message, 'Cannot read "no.jsonl": there is no such file');

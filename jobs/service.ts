@@ -18,9 +18,9 @@ import {
 } from "./types.ts";
 
 export interface ServiceOptions {
-  /** The data folder; created if it is missing. */
+  /** The data folder; created if missing. */
   readonly path: string;
-  /** The data folder where the caller has locked it already; the service closes it. */
+  /** The data folder, if the caller has already locked it. The service closes it. */
   readonly folder?: DataFolder;
   readonly execute: QueueOptions["execute"];
   readonly settings: QueueOptions["settings"];
@@ -30,26 +30,26 @@ export interface ServiceOptions {
   /** Lines in flight. */
   readonly parallel: number;
   readonly report: (error: unknown) => void;
-  /** Bytes that all files together may take when another is uploaded; default: no bound. What batches write is kept. */
+  /** Maximum bytes of all files when another is uploaded; unlimited by default. Batch outputs are always kept. */
   readonly storageBytes?: number;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
-  /** What batches read and write the folder with; by default the file system. */
+  /** Storage that batches read and write the folder with; by default the file system. */
   readonly storage?: Storage;
-  /** Milliseconds between looks for what has expired. */
+  /** Milliseconds between checks for expired files and batches. */
   readonly sweepMs?: number;
   /** Unix seconds. */
   readonly now?: () => number;
 }
 
 export interface ServiceFigures {
-  /** Of all files, whoever has them. */
+  /** Bytes of all files of all owners. */
   readonly fileBytes: number;
-  /** Infinity without a bound. */
+  /** Infinity without a limit. */
   readonly fileLimitBytes: number;
   /** Batches that have not ended. */
   readonly unfinished: number;
-  /** Batches that have ended since the process began. */
+  /** Batches that have ended since the process started. */
   readonly ended: Readonly<Record<EndedStatus, number>>;
 }
 
@@ -57,7 +57,7 @@ const PAUSE_MS = 10_000;
 const SWEEP_MS = 30_000;
 const WATCH_MS = 1000;
 
-/** The files and batches of a server. What it has accepted survives the process; a new one resumes it. */
+/** The files and batches of a server. Accepted work survives the process; the next process resumes it. */
 export class BatchService {
   readonly #store: BatchStore;
   readonly #queue: BatchQueue;
@@ -85,7 +85,7 @@ export class BatchService {
     sweep();
   }
 
-  /** Resumes what is unfinished in the folder. Throws if another process uses it. */
+  /** Opens the folder and resumes its unfinished batches. Throws if another process uses the folder. */
   static async open(options: ServiceOptions): Promise<BatchService> {
     const { folder = await DataFolder.open(options.path) } = options;
     let store: BatchStore | undefined;
@@ -102,7 +102,7 @@ export class BatchService {
     }
   }
 
-  /** Takes no new lines; resolves when those in flight are done and everything is closed. */
+  /** Takes no new lines. Resolves when the lines in flight are done and everything is closed. */
   async close(): Promise<void> {
     clearInterval(this.#sweeper);
     this.#closing.abort();
@@ -111,12 +111,12 @@ export class BatchService {
     this.folder.close();
   }
 
-  /** Throws ServiceError too_many_transfers. */
+  /** Starts an upload. Throws ServiceError too_many_transfers or quota_exceeded. */
   beginUpload(): Promise<Upload> {
     return this.folder.beginUpload(this.options.storageBytes ?? Infinity, () => this.#store.storedBytes());
   }
 
-  /** Makes what was received a file. */
+  /** Turns a finished upload into a file. */
   async addFile(
     owner: string,
     upload: Upload,
@@ -153,7 +153,7 @@ export class BatchService {
     return this.#store.files(owner, page);
   }
 
-  /** Throws ServiceError too_many_transfers. */
+  /** Returns the content of a file. Throws ServiceError file_not_found or too_many_transfers. */
   async openContent(owner: string, id: string): Promise<ReadableStream<Uint8Array>> {
     try {
       return await this.folder.openContent(this.#store.file(owner, id).path);
@@ -163,7 +163,7 @@ export class BatchService {
     }
   }
 
-  /** Throws ServiceError where a batch still needs the file. */
+  /** Deletes a file. Throws ServiceError file_not_found, or file_in_use while a batch needs it. */
   async deleteFile(owner: string, id: string): Promise<void> {
     const file = this.#store.file(owner, id);
     if (this.#store.isInput(id)) {
@@ -221,7 +221,7 @@ export class BatchService {
     return this.#store.batches(owner, page);
   }
 
-  /** Lines without an answer will get none. Throws ServiceError if the batch has ended. */
+  /** Cancels a batch: its unanswered lines get no answer. Throws ServiceError batch_has_ended. */
   cancelBatch(owner: string, id: string): BatchRecord {
     const batch = this.#store.batch(owner, id);
     if (hasEnded(batch)) {
@@ -234,7 +234,7 @@ export class BatchService {
     return changed;
   }
 
-  /** The batch now, and whenever something has changed, until it has ended or the service closes. */
+  /** Yields the batch now and after every change, until it has ended or the service closes. */
   async *watch(owner: string, id: string, signal: AbortSignal): AsyncGenerator<BatchView> {
     for (let last = ""; !this.#closing.signal.aborted;) {
       const view = this.#view(this.#store.batch(owner, id));
@@ -257,7 +257,7 @@ export class BatchService {
     };
   }
 
-  /** For those who watch the server. */
+  /** Figures for monitoring. */
   figures(): ServiceFigures {
     return {
       fileBytes: this.#store.storedBytes(),
@@ -269,7 +269,7 @@ export class BatchService {
 
   async #sweep(): Promise<void> {
     const now = this.now();
-    this.#queue.wake(); // a model that a batch waits for may be here
+    this.#queue.wake(); // a model that a batch waits for may be available now
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
       this.#store.change(batch, { ending: "expire" });
@@ -281,8 +281,8 @@ export class BatchService {
   }
 
   /**
-   * Forgotten first: what a crash leaves on the disk is cleaned at the next start. A disk may be so full that there is no room even
-   * for that; then the file makes it.
+   * Removes the record first: if a crash leaves the file on disk, the next start removes it. On a disk too full even to
+   * delete the record, the file goes first and makes room.
    */
   async #remove(file: FileRecord): Promise<void> {
     try {

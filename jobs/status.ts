@@ -16,16 +16,16 @@ import { PagedReader } from "./paged_reader.ts";
 import { journalPath } from "./runner.ts";
 import { readFully, type Storage, type StorageFile } from "./storage.ts";
 
-/** What a journal says of its job, read beside the process that writes it. */
+/** The state of a job as its journal records it; readable while another process writes the journal. */
 export interface JobState {
   readonly identity: JobIdentity;
   /** undefined while the job can resume. */
   readonly ended: JobEnd | undefined;
-  /** Whether a process holds the journal. */
+  /** true while a process holds the journal. */
   readonly running: boolean;
 }
 
-/** Throws BatchError where there is no job with that output. */
+/** Returns the state of the job with that output. Throws BatchError when there is none. */
 export async function readJobState(storage: Storage, output: string): Promise<JobState> {
   return await reading(storage, output, async (file) => {
     const path = journalPath(output);
@@ -34,12 +34,12 @@ export async function readJobState(storage: Storage, output: string): Promise<Jo
     const head = blocks.subarray(0, await readFully(file, blocks, 0));
     const identity = decodeHeader(path, head, size);
     if (identity === undefined) throw noJob(output);
-    // Held for a moment only, and given back with the file.
+    // The lock is held only for a moment, and released with the file.
     return { identity, ended: decodeEnd(head)?.end, running: !await file.tryLock() };
   });
 }
 
-/** Counts the answers of a job that has not ended; reads the whole journal. */
+/** Counts the answers of a job that has not ended. Reads the whole journal. */
 export async function countAnswers(
   storage: Storage,
   output: string,

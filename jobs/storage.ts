@@ -5,33 +5,35 @@ import { thisRuntime } from "../ffi/runtime.ts";
 import { errorCode } from "./errors.ts";
 
 /**
- * The few file operations that durable batches are made of, so that tests can put a file system below them that loses,
- * tears and refuses. Failures are thrown with the system's name in `code` (`ENOSPC`, `EIO`).
+ * The few file operations that durable batches need. Tests replace them with a simulated file system that loses, tears
+ * and refuses writes. Errors carry the system's code in `code` (`ENOSPC`, `EIO`).
  */
 export interface Storage {
-  /** "read" wants an existing file; "edit" reads and writes and makes the file when missing; "replace" empties it first. */
+  /**
+   * "read" requires an existing file. "edit" reads and writes, and creates a missing file. "replace" empties it first.
+   */
   open(path: string, mode: "read" | "edit" | "replace"): Promise<StorageFile>;
-  /** undefined when nothing is at `path`. */
+  /** Returns size and kind, or undefined when nothing is at `path`. */
   stat(path: string): Promise<{ size: number; isFile: boolean } | undefined>;
-  /** Replaces what is at `to`. */
+  /** Renames a file, and replaces the file at `to`. */
   rename(from: string, to: string): Promise<void>;
-  /** Nothing happens when nothing is at `path`. */
+  /** Removes a file. Does nothing when nothing is at `path`. */
   remove(path: string): Promise<void>;
-  /** Makes names (created, renamed, removed) in the folder of `path` durable. */
+  /** Makes changes of names (created, renamed, removed) in the folder of `path` durable. */
   syncFolderOf(path: string): Promise<void>;
 }
 
-/** An open file. Operations on one file must not overlap. */
+/** An open file. Operations on the same file must not overlap. */
 export interface StorageFile {
-  /** Bytes read, at least 1 unless the file ends at or before `offset`. */
+  /** Returns the bytes read: at least 1 unless the file ends at or before `offset`. */
   read(buffer: Uint8Array, offset: number): Promise<number>;
-  /** Writes all bytes; after an error any part of them may be in the file. */
+  /** Writes all bytes. After an error, any part of them may be in the file. */
   write(bytes: Uint8Array, offset: number): Promise<void>;
   truncate(size: number): Promise<void>;
   /** Makes content and size durable (fdatasync). */
   sync(): Promise<void>;
   size(): Promise<number>;
-  /** Takes the exclusive lock, which ends with the file or the process. false when another holds it. */
+  /** Takes the exclusive lock until the file or the process ends. Returns false when another process holds it. */
   tryLock(): Promise<boolean>;
   close(): void;
 }
@@ -120,14 +122,16 @@ class DiskFile implements StorageFile {
   }
 }
 
-/** The result of an operation that calls back. */
+/** Starts an operation with a callback, and returns its result as a promise. */
 function finished<T = void>(
   start: (done: (error: Error | null, value?: T) => void) => void,
 ): Promise<T> {
   return new Promise((resolve, reject) => start((error, value) => error ? reject(error) : resolve(value!)));
 }
 
-/** Fills `buffer` from `offset` on; fewer bytes than it holds come back only where the file ends. */
+/**
+ * Reads into `buffer` from `offset`. Returns the bytes read, fewer than the buffer holds only at the end of the file.
+ */
 export async function readFully(file: StorageFile, buffer: Uint8Array, offset: number): Promise<number> {
   let done = 0;
   while (done < buffer.length) {

@@ -10,7 +10,7 @@ import {
 } from "./types.ts";
 
 const SCHEMA_VERSION = 1;
-/** Databases of earlier versions get it added; those versions can still use them. */
+/** Added to databases of earlier versions. Those versions can still use the database afterwards. */
 const REASONING_COLUMN = "reasoning_tokens INTEGER NOT NULL DEFAULT 0";
 const SCHEMA = `
 CREATE TABLE files (
@@ -33,15 +33,15 @@ const BATCH_COLUMNS =
 type Row = Record<string, unknown>;
 
 /**
- * What is known of files and batches, in one SQLite database. The answers of a batch are not here: their record is its
- * journal. Every change is durable when the call returns, except counts: those survive the process, and the journal has
- * them should power fail.
+ * The records of files and batches, in one SQLite database. The answers of a batch are in its journal instead. Every
+ * change is durable when the call returns, except counts: they survive a process crash, and after a power failure the
+ * journal has them.
  */
 export class BatchStore {
   readonly #db: DatabaseSync;
   readonly #counts: DatabaseSync;
 
-  /** Opens or creates the database. Throws for another version, and for a file that is not a database. */
+  /** Opens or creates the database. Throws for another schema version, and for a file that is not a database. */
   constructor(path: string) {
     this.#db = open(path, "FULL");
     const { user_version: version } = this.#db.prepare("PRAGMA user_version").get() as Row;
@@ -53,7 +53,7 @@ export class BatchStore {
       );
     }
     this.#addMissingColumn();
-    // A sync for every group of answers, beside the journal's own, would halve what a fast disk can take.
+    // Syncing counts with every group of answers, besides the journal's own sync, would halve a fast disk's throughput.
     this.#counts = open(path, "NORMAL");
   }
 
@@ -83,7 +83,7 @@ export class BatchStore {
     );
   }
 
-  /** Throws ServiceError file_not_found. */
+  /** Returns a file of the owner. Throws ServiceError file_not_found. */
   file(owner: string, id: string): FileRecord {
     const row = this.#row(`SELECT ${FILE_COLUMNS} FROM files WHERE id = ? AND owner = ?`, id, owner);
     if (row === undefined) throw notFound("file", id);
@@ -109,12 +109,12 @@ export class BatchStore {
     return listed(this.#rows(sql, ...values, limit + 1) as unknown as FileRecord[], limit);
   }
 
-  /** Bytes of all files together. */
+  /** Returns the total bytes of all files. */
   storedBytes(): number {
     return this.#row("SELECT coalesce(sum(bytes), 0) AS bytes FROM files")!.bytes as number;
   }
 
-  /** Every file, whoever has it. */
+  /** Returns every file of every owner. */
   allFiles(): FileRecord[] {
     return this.#rows(`SELECT ${FILE_COLUMNS} FROM files`) as unknown as FileRecord[];
   }
@@ -128,7 +128,7 @@ export class BatchStore {
     this.#run("DELETE FROM files WHERE id = ?", id);
   }
 
-  /** Whether a batch that has not ended reads the file. */
+  /** Returns true while an unfinished batch reads the file. */
   isInput(fileId: string): boolean {
     return this.#row("SELECT 1 FROM batches WHERE ended = 0 AND input_file_id = ?", fileId) !== undefined;
   }
@@ -146,21 +146,21 @@ export class BatchStore {
     );
   }
 
-  /** Throws ServiceError batch_not_found. */
+  /** Returns a batch of the owner. Throws ServiceError batch_not_found. */
   batch(owner: string, id: string): BatchRecord {
     const row = this.#row(`SELECT ${BATCH_COLUMNS} FROM batches WHERE id = ? AND owner = ?`, id, owner);
     if (row === undefined) throw notFound("batch", id);
     return batchOf(row);
   }
 
-  /** Newest first. */
+  /** Returns the owner's batches, newest first. */
   batches(owner: string, { after, limit }: Page): Listed<BatchRecord> {
     const place = after === undefined ? Number.MAX_SAFE_INTEGER : this.#place("batches", owner, after);
     const sql = `SELECT ${BATCH_COLUMNS} FROM batches WHERE owner = ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
     return listed(this.#rows(sql, owner, place, limit + 1).map(batchOf), limit);
   }
 
-  /** Those that have not ended, oldest first. */
+  /** Returns the batches that have not ended, oldest first. */
   unfinished(): BatchRecord[] {
     return this.#rows(`SELECT ${BATCH_COLUMNS} FROM batches WHERE ended = 0 ORDER BY seq`).map(batchOf);
   }
@@ -169,7 +169,7 @@ export class BatchStore {
     return this.#row("SELECT 1 FROM batches WHERE id = ?", id) !== undefined;
   }
 
-  /** Changes what is known of a batch, all or nothing, together with the files that it made. */
+  /** Changes a batch's record and adds the files that it made, in one transaction. */
   change(
     batch: BatchRecord,
     change: Partial<Omit<BatchRecord, "counts">>,
@@ -193,7 +193,7 @@ export class BatchStore {
     orFull(() => this.#counts.prepare(sql).run(...countValues(counts), id));
   }
 
-  /** Where in the order the entry is; throws ServiceError cursor_not_found. */
+  /** Returns the entry's position in the list. Throws ServiceError cursor_not_found. */
   #place(table: "files" | "batches", owner: string, id: string): number {
     const row = this.#row(`SELECT seq FROM ${table} WHERE id = ? AND owner = ?`, id, owner);
     if (row === undefined) {
@@ -221,7 +221,7 @@ export class BatchStore {
       work();
       orFull(() => this.#db.exec("COMMIT"));
     } catch (error) {
-      // A full disk has ended it already.
+      // A full disk may already have ended the transaction.
       if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
       throw error;
     }
@@ -230,7 +230,7 @@ export class BatchStore {
 
 const SQLITE_FULL = 13;
 
-/** Throws ServiceError storage_full where there is no room for a change. */
+/** Runs a change. Throws ServiceError storage_full when the disk is full. */
 function orFull(change: () => unknown): void {
   try {
     change();

@@ -13,7 +13,7 @@ const COUNTS = {
   reasoningTokens: 11,
 };
 
-Deno.test("BatchStore: a database of before thinking was counted is used further, and counts it from then on", async () => {
+Deno.test("BatchStore: opens a database without reasoning counts and counts them from then on", async () => {
   const folder = await Deno.makeTempDir({ prefix: "store-" });
   try {
     const path = `${folder}/batches.sqlite`;
@@ -36,7 +36,7 @@ Deno.test("BatchStore: a database of before thinking was counted is used further
   }
 });
 
-Deno.test("BatchStore: works on a database with columns of a newer version, and keeps what those say", async () => {
+Deno.test("BatchStore: keeps the columns and fields that a newer version added", async () => {
   const folder = await Deno.makeTempDir({ prefix: "store-" });
   try {
     const path = `${folder}/batches.sqlite`;

@@ -2,10 +2,10 @@ import { inputLimits } from "./check.ts";
 import { type BatchOptions, type BatchResult, type Execute, runBatch } from "./runner.ts";
 import type { Storage } from "./storage.ts";
 
-/** Limits of a file whose lines may name what the server answers. */
+/** Limits of a file whose lines may name the server's endpoints. */
 export const TEST_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/responses"]);
 
-/** The n-th line of an input. */
+/** Returns the n-th line of an input. */
 export function batchLine(n: number, body: Record<string, unknown> = {}): string {
   return JSON.stringify({
     custom_id: `id-${n}`,
@@ -15,7 +15,7 @@ export function batchLine(n: number, body: Record<string, unknown> = {}): string
   });
 }
 
-/** Runs in.jsonl of a storage. */
+/** Runs the job of in.jsonl in the given storage. */
 export function runOn(
   storage: Storage,
   execute: Execute,

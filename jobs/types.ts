@@ -1,28 +1,28 @@
 import type { ModelIdentity } from "./model_identity.ts";
 
-/** The shapes that the batch service and its callers share. Times are Unix seconds. */
+/** Types shared by the batch service and its callers. Times are Unix seconds. */
 
 export type FilePurpose = "batch" | "batch_output";
 
 export interface FileRecord {
   readonly id: string;
-  /** Whose it is: callers of another owner do not find it. */
+  /** The owner; other owners cannot find the file. */
   readonly owner: string;
   readonly bytes: number;
   readonly createdAt: number;
   readonly expiresAt: number | null;
   readonly filename: string;
   readonly purpose: FilePurpose;
-  /** Where its content is, under the data folder. */
+  /** Path of its content, relative to the data folder. */
   readonly path: string;
 }
 
-/** How a batch may end. */
+/** The states in which a batch can end. */
 export const ENDED_STATUSES = ["completed", "failed", "expired", "cancelled"] as const;
 export type EndedStatus = typeof ENDED_STATUSES[number];
 export type BatchStatus = EndedStatus | "validating" | "in_progress" | "finalizing" | "cancelling";
 
-/** Why a batch failed: a bad line of its file, or without line what happened to the whole. */
+/** Why a batch failed: a bad line of its file, or, without `line`, a problem of the whole batch. */
 export interface BatchProblem {
   readonly code: string;
   readonly message: string;
@@ -35,25 +35,25 @@ export interface BatchCounts {
   readonly completed: number;
   readonly failed: number;
   readonly promptTokens: number;
-  /** Prompt tokens that were found in the prefix cache. */
+  /** Prompt tokens found in the prefix cache. */
   readonly cachedTokens: number;
   readonly outputTokens: number;
-  /** Output tokens that were thought. */
+  /** Output tokens that were reasoning. */
   readonly reasoningTokens: number;
 }
 
-/** What a batch is asked for with. */
+/** A client's request for a batch. */
 export interface BatchSpec {
   readonly inputFileId: string;
-  /** The endpoint that all its lines name. */
+  /** The endpoint that all lines must name. */
   readonly endpoint: string;
   readonly completionWindow: string;
   /** Seconds that `completionWindow` stands for. */
   readonly windowSeconds: number;
   readonly metadata: Readonly<Record<string, string>> | null;
-  /** Fail when any line is bad; otherwise bad lines are answered in the error file. */
+  /** true: any bad line fails the batch. false: bad lines get an error in the error file. */
   readonly strict: boolean;
-  /** Seconds that the output files are kept, null: until they are deleted. */
+  /** How many seconds the output files are kept; null: until they are deleted. */
   readonly outputSeconds: number | null;
 }
 
@@ -73,26 +73,26 @@ export interface BatchRecord extends BatchSpec {
   readonly expiredAt: number | null;
   readonly cancellingAt: number | null;
   readonly cancelledAt: number | null;
-  /** Why the lines that are left get no answer. */
+  /** Why the remaining lines get no answer; null while the batch runs normally. */
   readonly ending: "cancel" | "expire" | null;
-  /** The models that its lines name, once they are known. */
+  /** The models that the lines name; missing until the file is checked. */
   readonly models?: readonly string[];
-  /** The model that answers, or several; a batch that has begun resumes only with the same. */
+  /** Identity of the model or models; a batch that has begun resumes only with the same identity. */
   readonly settings: ModelIdentity | null;
   readonly counts: BatchCounts;
 }
 
-/** A batch and how fast it progresses. */
+/** A batch and its speed. */
 export interface BatchView {
   readonly batch: BatchRecord;
-  /** Tokens a second, and seconds left; null while unknown. */
+  /** Tokens per second, and seconds left; null while unknown. */
   readonly promptRate: number | null;
   readonly outputRate: number | null;
   readonly remaining: number | null;
 }
 
 export interface Page {
-  /** Id of the entry before the first. */
+  /** Id of the entry just before the first one of this page. */
   readonly after?: string;
   readonly limit: number;
 }
@@ -114,7 +114,7 @@ export type ServiceErrorCode =
   | "too_many_transfers"
   | "upload_too_slow";
 
-/** What the batch service refuses. */
+/** An error that the batch service reports to a client. */
 export class ServiceError extends Error {
   override name = "ServiceError";
   constructor(readonly code: ServiceErrorCode, message: string, options?: ErrorOptions) {

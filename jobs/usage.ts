@@ -1,17 +1,18 @@
-/** Tokens of one answer. */
+/** Token counts of one answer. */
 export interface TokenCounts {
-  /** Of the prompt, with those that were cached. */
+  /** Prompt tokens, including cached ones. */
   readonly prompt: number;
-  /** Of the prompt, found in the prefix cache. */
+  /** Prompt tokens found in the prefix cache. */
   readonly cached: number;
   readonly output: number;
-  /** Of the output, those of thinking. */
+  /** Output tokens that were reasoning. */
   readonly reasoning: number;
 }
 
 /**
- * What an answer says of its tokens, in the shape of any endpoint: mostly in its `usage`, llama-server's endpoints in itself. Messages
- * counts cached tokens beside `input_tokens`, the others count them among their prompt's; it calls thinking what they call reasoning.
+ * Returns the token counts that an answer reports, for every endpoint. Most report them in `usage`, llama-server's
+ * endpoints at the top level. Messages counts cached tokens separately from `input_tokens`, the others include them in
+ * the prompt; its "thinking" tokens are the others' "reasoning" tokens.
  */
 export function tokenCounts(body: unknown): TokenCounts {
   const answer = record(body);
@@ -40,7 +41,7 @@ function record(value: unknown): Record<string, unknown> {
   return typeof value === "object" && value !== null ? value as Record<string, unknown> : {};
 }
 
-/** Counts are u32 in the journal. */
+/** Returns a valid count, else 0: the journal stores counts as u32. */
 function count(value: unknown): number {
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32
     ? value as number

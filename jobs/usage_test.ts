@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { tokenCounts } from "./usage.ts";
 
-Deno.test("tokens are counted in the usage of every endpoint", () => {
+Deno.test("tokenCounts: reads the usage of every endpoint", () => {
   const chat = { prompt_tokens: 9, completion_tokens: 4, prompt_tokens_details: { cached_tokens: 5 } };
   assertEquals(tokenCounts({ usage: chat }), { prompt: 9, cached: 5, output: 4, reasoning: 0 });
   const responses = { input_tokens: 9, output_tokens: 4, input_tokens_details: { cached_tokens: 5 } };
@@ -23,7 +23,7 @@ Deno.test("tokens are counted in the usage of every endpoint", () => {
   assertEquals(tokenCounts(completion), { prompt: 9, cached: 5, output: 4, reasoning: 0 });
 });
 
-Deno.test("tokens of thinking are those of the output that each endpoint says were thought", () => {
+Deno.test("tokenCounts: counts the reasoning tokens that each endpoint reports", () => {
   const written = { output: 4, reasoning: 3 };
   const usages = [
     { completion_tokens: 4, completion_tokens_details: { reasoning_tokens: 3 } },
@@ -33,7 +33,7 @@ Deno.test("tokens of thinking are those of the output that each endpoint says we
   for (const usage of usages) assertEquals(tokenCounts({ usage }), { prompt: 0, cached: 0, ...written });
 });
 
-Deno.test("what is no count counts nothing", () => {
+Deno.test("tokenCounts: returns 0 for invalid counts", () => {
   for (const usage of [undefined, null, "9", { prompt_tokens: -1, completion_tokens: 2 ** 32 }]) {
     assertEquals(tokenCounts({ usage }), { prompt: 0, cached: 0, output: 0, reasoning: 0 });
     assertEquals(tokenCounts(usage), { prompt: 0, cached: 0, output: 0, reasoning: 0 });

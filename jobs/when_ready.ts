@@ -3,11 +3,12 @@ import type { Answer } from "./answers.ts";
 import { BatchError } from "./errors.ts";
 
 /**
- * `execute` for lines that an engine of this process answers. While it is loaded they wait. Those that were in it when it
- * failed are asked again together, and those that were in it twice each alone. If it fails with one of these, and answers
- * another line before it fails again, that one is to blame: its failure is `final`. So a line that the engine cannot bear takes
- * no other with it, and no line is to blame for an engine that answers none. Throws a resumable BatchError once the engine has
- * failed for good.
+ * Wraps `execute` for lines that an engine of this process answers. Lines wait while the engine loads.
+ *
+ * Lines in the engine when it fails are retried together. Lines that were in it at two failures are retried one at a
+ * time. If the engine fails on such a line, and then answers another line before it fails again, that line caused the
+ * failure: its failure is `final`. So a line that crashes the engine takes no other line with it, and no line is blamed
+ * for an engine that answers nothing. Throws a resumable BatchError once the engine has failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
   engine: Engine,
@@ -54,12 +55,12 @@ export function whenReady<Request extends { readonly signal: AbortSignal }>(
   };
 }
 
-/** What came of a line; `failure` where the engine has failed meanwhile. */
+/** Result of one try; `failure` when the engine failed meanwhile. */
 type Asked =
   | { readonly answer: Answer; readonly failure?: undefined }
   | { readonly answer?: undefined; readonly failure: Answer };
 
-/** Work that runs beside other such work, and work that wants to be alone, which goes first. */
+/** Schedules work that may run in parallel, and work that must run alone. Work that must run alone goes first. */
 class Turns {
   private running = 0;
   private loners = 0;
@@ -96,15 +97,17 @@ class Turns {
   }
 }
 
-/** The answer of a line that brings the engine down, in the shape of its API: all errors have a message there. */
+/**
+ * Returns the answer of a line that crashes the engine, in its API's format: every API's errors have a message there.
+ */
 function blamed({ status, body }: Answer): Answer {
   const message = "The engine fails whenever it answers this request";
   return { status, body: { ...body, error: { ...body.error as object, message } }, final: true };
 }
 
-/** Whether that happens before the engine, once it is ready, fails again. Rejects with the signal's reason. */
+/** Returns true when `event` happens before the reloaded engine fails again. Rejects with the signal's reason. */
 async function beforeFailure(engine: Engine, event: Promise<true>, signal: AbortSignal): Promise<boolean> {
-  if (engine.state === "failed") return false; // for good: nothing more happens to it
+  if (engine.state === "failed") return false; // it has failed for good and will not be reloaded
   const other = Promise.withResolvers<false>();
   const abort = () => other.reject(signal.reason);
   let isReady = engine.state === "ready";
@@ -125,13 +128,13 @@ function isDown(state: EngineState): boolean {
   return state === "loading" || state === "failed";
 }
 
-/** Of the engine; a single answer can fail on a sound one too. */
+/** Returns true when the engine failed. A single answer can also fail on a working engine. */
 function isFailure({ status, body }: Answer): boolean {
   const code = (body.error as { code?: unknown } | undefined)?.code;
   return status >= 500 && (code === "engine_failed" || code === "device_lost");
 }
 
-/** Resolves when the engine is not being loaded; rejects when it has failed for good, or with the signal's reason. */
+/** Resolves when the engine is not loading. Throws BatchError when it has failed for good, or the signal's reason. */
 async function ready(engine: Engine, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   if (engine.state === "loading") await loaded(engine, signal);

@@ -3,7 +3,7 @@ import { type Engine, EngineError, type EngineState } from "../engine/types.ts";
 import { BatchError } from "./errors.ts";
 import { whenReady } from "./when_ready.ts";
 
-/** No more of an engine than its state, and lines that are answered when they are told. */
+/** A fake engine with a state only. The test decides when each line is answered. */
 function open() {
   const listeners = new Set<(state: EngineState) => void>();
   const engine = {
@@ -30,7 +30,7 @@ function open() {
     const { status, final } = await ask({ name, signal });
     return `${name} ${status}${final ? " final" : ""}`;
   };
-  /** Who is in the engine, each named once since the last call. */
+  /** Returns the lines that entered the engine since the last call. */
   const inEngine = async () => {
     await new Promise((resolve) => setTimeout(resolve));
     return asked.splice(0);
@@ -40,7 +40,7 @@ function open() {
 
 const names = (asked: { name: string }[]) => asked.map(({ name }) => name).join();
 
-Deno.test("lines wait while the engine is loaded, and go to it when it is ready", async () => {
+Deno.test("whenReady: lines wait while the engine loads, and run when it is ready", async () => {
   const { become, line, inEngine, listeners } = open();
   become("loading");
   const answers = [line("a"), line("b")];
@@ -54,9 +54,9 @@ Deno.test("lines wait while the engine is loaded, and go to it when it is ready"
   assertEquals(listeners.size, 0);
 });
 
-Deno.test("lines of an engine that failed are asked again together, and after a second failure alone", async () => {
+Deno.test("whenReady: retries the lines of a failed engine together, and after a second failure one at a time", async () => {
   const { become, line, inEngine, listeners } = open();
-  /** The engine fails with these in it, and is ready again. */
+  /** The engine fails while it holds these lines, and becomes ready again. */
   const fail = async (asked: Awaited<ReturnType<typeof inEngine>>) => {
     become("loading");
     for (const { answer } of asked) answer(500, "engine_failed");
@@ -96,7 +96,7 @@ Deno.test("lines of an engine that failed are asked again together, and after a 
   assertEquals(listeners.size, 0);
 });
 
-Deno.test("lines of a device that was lost are asked again", async () => {
+Deno.test("whenReady: retries the lines of a lost device", async () => {
   const { become, line, inEngine } = open();
   const answers = [line("a"), line("b")];
   const first = await inEngine();
@@ -108,7 +108,7 @@ Deno.test("lines of a device that was lost are asked again", async () => {
   assertEquals(await Promise.all(answers), ["a 200", "b 200"]);
 });
 
-Deno.test("a line is not to blame for an engine that answers no other line before it fails again", async () => {
+Deno.test("whenReady: blames no line for an engine that answers no other line before it fails again", async () => {
   const { become, line, inEngine } = open();
   const answers = ["a", "b"].map((name) => line(name));
   const lives: string[] = [];
@@ -127,7 +127,7 @@ Deno.test("a line is not to blame for an engine that answers no other line befor
   assertEquals((await Promise.all(answers)).toSorted(), ["a 200", "b 500 final"]);
 });
 
-Deno.test("a line that is to blame is told so in the shape of its API", async () => {
+Deno.test("whenReady: the error of a blamed line has the format of its API", async () => {
   const { engine, become } = open();
   const error = { type: "api_error", message: "The engine has failed", code: "engine_failed", param: null };
   const ask = whenReady(engine as unknown as Engine, async (_: { signal: AbortSignal }) => {
@@ -147,7 +147,7 @@ Deno.test("a line that is to blame is told so in the shape of its API", async ()
   });
 });
 
-Deno.test("a line that was alone in an engine that is given up is not to blame", async () => {
+Deno.test("whenReady: does not blame a line that was alone when the engine is given up", async () => {
   const { engine, become, line, inEngine } = open();
   const answer = line("a");
   for (const state of ["loading", "loading", "failed"] as const) {
@@ -160,7 +160,7 @@ Deno.test("a line that was alone in an engine that is given up is not to blame",
   await assertRejects(() => answer, BatchError, "The engine has failed");
 });
 
-Deno.test("lines that are alone, one after the other, in an engine that is given up end with it", async () => {
+Deno.test("whenReady: lines retried one at a time fail with an engine that is given up", async () => {
   const { engine, become, line, inEngine } = open();
   const answers = [line("a"), line("b")].map((answer) => assertRejects(() => answer, BatchError));
   for (let together = 0; together < 2; together++) {
@@ -181,14 +181,14 @@ Deno.test("lines that are alone, one after the other, in an engine that is given
   await Promise.all(answers);
 });
 
-Deno.test("a failed answer of a sound engine is an answer", async () => {
+Deno.test("whenReady: returns a failed answer of a working engine", async () => {
   const { line, inEngine } = open();
   const answer = line("a");
   (await inEngine())[0].answer(500, "engine_failed");
   assertEquals(await answer, "a 500");
 });
 
-Deno.test("an engine that has failed for good stops the job, which can be resumed", async () => {
+Deno.test("whenReady: an engine that has failed for good stops the job, which can resume", async () => {
   const { engine, become, line, inEngine } = open();
   const running = line("a");
   const [asked] = await inEngine();
@@ -207,7 +207,7 @@ Deno.test("an engine that has failed for good stops the job, which can be resume
   }
 });
 
-Deno.test("an aborted line waits no more", async () => {
+Deno.test("whenReady: an aborted line stops waiting", async () => {
   const { become, line, inEngine, listeners } = open();
   become("loading");
   const abort = new AbortController();

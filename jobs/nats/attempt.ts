@@ -20,11 +20,13 @@ import {
 } from "./wire.ts";
 
 const REQUEST_TIMEOUT_MS = 2000;
-/** Between requests to a coordinator that is away, and up to twice a second to one that has no room for an answer. */
+/**
+ * Backoff between requests to a coordinator that is away. NO_ROOM_PAUSE_MS applies when it has no room for an answer.
+ */
 const PAUSES = { minTimeout: 100, maxTimeout: 2000, maxAttempts: Number.MAX_SAFE_INTEGER };
 const NO_ROOM_PAUSE_MS = 500;
 
-/** The coordinator wants nothing of this attempt any more. */
+/** The coordinator refuses this attempt; `state` says why. */
 export class Refused extends Error {
   override name = "Refused";
   constructor(readonly state: Refusal) {
@@ -33,11 +35,11 @@ export class Refused extends Error {
 }
 
 /**
- * A worker's try at one line: fetches its request from the coordinator and brings it the answer, each in as many messages
- * as the server's limit asks for. Throws Refused, and the signal's reason once that is over.
+ * A worker's attempt at one line. It fetches the request from the coordinator and sends the answer, each in as many
+ * messages as the server's size limit needs. Throws Refused, and the signal's reason after an abort.
  */
 export class Attempt {
-  /** Tells the answer of this try from those of others. */
+  /** Distinguishes this attempt's answer from those of other attempts. */
   private readonly attempt = crypto.randomUUID();
 
   constructor(
@@ -81,7 +83,7 @@ export class Attempt {
     }
   }
 
-  /** Asks again and again while the coordinator is away. */
+  /** Sends a request and retries while the coordinator is away. Returns the decoded reply. */
   private async ask<T>(verb: Verb, schema: z.ZodType<T>, head: unknown, bytes?: Uint8Array) {
     const { nats } = this.connection;
     const message = encodeMessage(head, bytes);

@@ -21,31 +21,31 @@ export interface NatsTarget {
   readonly user?: string;
   readonly password?: string;
   readonly token?: string;
-  /** A file as `nsc generate creds` writes it. */
+  /** A file written by `nsc generate creds`. */
   readonly credsFile?: string;
 }
 
-/** A connection to a server that has JetStream. */
+/** A connection to a NATS server with JetStream. */
 export interface Connection {
   readonly nats: NatsConnection;
   readonly manager: JetStreamManager;
-  /** The servers, in words. */
+  /** The servers' addresses, for messages. */
   readonly where: string;
-  /** Bytes that one message carries beside its head. */
+  /** Bytes that one message can carry besides its head. */
   readonly chunk: number;
 }
 
 const CONNECT_TIMEOUT_MS = 5000;
 const REQUEST_TIMEOUT_MS = 3000;
 const PING_INTERVAL_MS = 10_000;
-/** Between two tries to come back. */
+/** Milliseconds between two attempts to reconnect. */
 const RECONNECT_MS = 1000;
-/** Many workers must not come back in step. */
+/** Spreads the reconnects of many workers. */
 const RECONNECT_JITTER_MS = 1000;
 
 /**
- * Connects, and sees that JetStream is there; later losses are mended in the background, and `note` hears of them. Throws
- * BatchError that says what to do.
+ * Connects and checks that JetStream is enabled. Later losses are repaired in the background and reported through
+ * `note`. Throws BatchError with advice.
  */
 export async function openConnection(
   target: NatsTarget,
@@ -77,12 +77,12 @@ export async function openConnection(
 }
 
 /**
- * The transport takes its listeners off a socket before it destroys it. What the socket still reports then, such as a
- * server that resets the connection instead of closing it, reaches nobody and would end the process; the loss itself is
- * told by `status()` and `closed()`.
+ * Ignores errors of a socket that the transport has already dropped. The transport removes its listeners before it
+ * destroys a socket. A late error, such as a reset by the server, would then be uncaught and end the process. The loss
+ * itself is reported by `status()` and `closed()`.
  */
 function outliveLateSocketErrors(): void {
-  globalThis.addEventListener("error", preventLateSocketErrors); // a second time it changes nothing
+  globalThis.addEventListener("error", preventLateSocketErrors); // adding the same listener again has no effect
 }
 
 function preventLateSocketErrors(event: ErrorEvent): void {
@@ -104,7 +104,7 @@ async function dial(target: NatsTarget, name: string, where: string): Promise<Na
       ...(credsFile === undefined ? {} : { authenticator: credsAuthenticator(await readCreds(credsFile)) }),
       timeout: CONNECT_TIMEOUT_MS,
       pingInterval: PING_INTERVAL_MS,
-      noAsyncTraces: true, // costs as much as a request does
+      noAsyncTraces: true, // these traces cost as much as a request
       maxReconnectAttempts: -1,
       reconnectTimeWait: RECONNECT_MS,
       reconnectJitter: RECONNECT_JITTER_MS,
@@ -137,7 +137,7 @@ async function readCreds(path: string): Promise<Uint8Array> {
   }
 }
 
-/** Tells of losses until the connection is closed. */
+/** Reports lost and restored connections until the connection is closed. */
 async function watch(nats: NatsConnection, where: string, note: (text: string) => void): Promise<void> {
   for await (const status of nats.status()) {
     if (status.type === "disconnect") note(`The connection to NATS at ${where} is lost; trying again`);
@@ -146,7 +146,7 @@ async function watch(nats: NatsConnection, where: string, note: (text: string) =
   }
 }
 
-/** The connection is closed and does not come back: the credentials are not taken any more, for one. */
+/** Returns the error of a connection that is closed for good, for example because the credentials were revoked. */
 export function connectionEnded({ where }: Connection, reason: unknown): BatchError {
   const why = reason instanceof Error ? `: ${reason.message}` : "";
   return unavailable(

@@ -3,7 +3,7 @@ import { BatchError } from "../errors.ts";
 import { createConnection, createServer } from "node:net";
 import { openConnection } from "./connection.ts";
 
-Deno.test("openConnection: where no server is, it says what to do", async () => {
+Deno.test("openConnection: says what to do when no server is there", async () => {
   const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const { port } = listener.addr as Deno.NetAddr;
   listener.close();
@@ -17,7 +17,7 @@ Deno.test("openConnection: where no server is, it says what to do", async () => 
   await assertRejects(() => openConnection(creds, "test", () => {}), BatchError, '"missing.creds"');
 });
 
-Deno.test("openConnection: a socket that is reset when nobody listens to it any more ends nothing", async () => {
+Deno.test("openConnection: a reset of an abandoned socket does not end the process", async () => {
   const unreachable = { servers: ["127.0.0.1:1"], tls: false };
   await assertRejects(() => openConnection(unreachable, "test", () => {}), BatchError);
   const server = createServer((socket) => socket.on("data", () => socket.resetAndDestroy()));

@@ -27,11 +27,11 @@ import {
 export interface CoordinatorOptions {
   readonly connection: Connection;
   readonly model: ModelIdentity;
-  /** Take back what no worker has begun, so that the job stops soon. */
+  /** On abort, withdraws the lines that no worker has begun, so that the job stops soon. */
   readonly drainSignal: AbortSignal;
-  /** Tells a person what happens. */
+  /** Reports events to the user. */
   readonly note: (text: string) => void;
-  /** How long a worker may be silent before its lines go to another. */
+  /** How long, in milliseconds, a worker may be silent before its lines go to another. */
   readonly leaseMs?: number;
 }
 
@@ -43,15 +43,18 @@ const MAX_NOTED_REFUSALS = 20;
 const CLOSE_TIMEOUT_MS = 3000;
 
 /**
- * Answers lines by workers: its `execute` stands where a local engine's does, so that the runner and its journal are
- * the same. JetStream hands the lines out, and out again.
+ * Lets workers answer the lines of a job. Its `execute` replaces a local engine's, so the runner and its journal do not
+ * change. JetStream delivers the lines, and redelivers them when a worker falls silent.
  */
 export class Coordinator {
   private readonly run = crypto.randomUUID().replaceAll("-", "").slice(0, 16);
   private readonly lines = new OpenLines();
-  /** Those that take part, and how many roll calls they have not answered: a process that slept has called none. */
+  /**
+   * Roll calls that each joined worker has missed. Counting calls, not time, forgives calls that a sleeping process
+   * never made.
+   */
   private readonly workers = new Map<string, number>();
-  /** Those that do not, as far as that was told. */
+  /** Refused workers that were reported to the user. */
   private readonly refused = new Set<string>();
   private readonly queue: WorkQueue;
   private readonly leaseMs: number;
@@ -74,7 +77,7 @@ export class Coordinator {
     void nats.closed().then((reason) => this.fail(connectionEnded(connection, reason)));
   }
 
-  /** Throws BatchError when the queue cannot be made. */
+  /** Creates the coordinator and its queue. Throws BatchError when the queue cannot be made. */
   static async open(options: CoordinatorOptions): Promise<Coordinator> {
     const coordinator = new Coordinator(options);
     try {
@@ -87,17 +90,17 @@ export class Coordinator {
         `is one of another configuration, remove it with "nats stream rm ${STREAM}"`;
       throw new BatchError("queue_unavailable", message, true, { cause: error });
     }
-    await coordinator.queue.removeForgotten().catch(() => {}); // the end of the run tries again
+    await coordinator.queue.removeForgotten().catch(() => {}); // retried at the end of the run
     coordinator.announce(false);
     return coordinator;
   }
 
-  /** How often lines were handed out again, and how many answers came too late. */
+  /** Returns how many attempts repeated a line, and how many answers came too late. */
   get stats(): Readonly<OpenLines["stats"]> {
     return this.lines.stats;
   }
 
-  /** Answers one line, by whichever worker takes it. After the drain signal, what nobody has begun is "busy" (503). */
+  /** Answers one line through any worker. After the drain signal, lines that no worker has begun get "busy" (503). */
   readonly execute: Execute = async ({ url, body, signal }) => {
     signal.throwIfAborted();
     if (this.failure) throw this.failure;
@@ -112,7 +115,7 @@ export class Coordinator {
     }
   };
 
-  /** Ends the run and leaves nothing of it in the queue. Lines without an answer are "busy". */
+  /** Ends the run and removes it from the queue. Unanswered lines get "busy" (503). */
   async close(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
@@ -122,7 +125,7 @@ export class Coordinator {
     const { nats } = this.options.connection;
     if (nats.isClosed()) return;
     this.announce(true);
-    // A server that is away must not hold up the end: what is left there is forgotten in time.
+    // A server that is away must not delay the end: its leftovers expire by themselves.
     await deadline(this.queue.remove().then(() => nats.flush()), CLOSE_TIMEOUT_MS).catch(() => {});
   }
 
@@ -142,7 +145,7 @@ export class Coordinator {
     this.announce(false);
     this.forgetSilent();
     if (this.options.drainSignal.aborted) this.drain();
-    // What fails is tried again at the next tick.
+    // A failed repair is retried at the next tick.
     this.mending ??= this.queue.mend(this.lines.ids()).catch(() => {}).finally(() =>
       this.mending = undefined
     );
@@ -170,7 +173,7 @@ export class Coordinator {
     this.options.note(`Worker ${worker} ${why}`);
   }
 
-  /** Calls the roll: workers answer with "join". */
+  /** Calls the roll: workers reply with "join". */
   private announce(ended: boolean): void {
     const { connection: { nats }, model } = this.options;
     const notice: RunNotice = { version: WIRE_VERSION, run: this.run, leaseMs: this.leaseMs, model, ended };
@@ -215,7 +218,7 @@ export class Coordinator {
     throw new WireError(`an unknown request "${verb}"`);
   }
 
-  /** Workers answer each roll call, so this is how they are heard of. */
+  /** Records a worker's reply to a roll call: it joins, stays, or says why it refuses. */
   private join({ worker, parallel, refused }: z.infer<typeof joinMessage>): void {
     if (refused !== null) return this.noteRefusal(worker, refused);
     if (!this.workers.has(worker)) {
@@ -232,5 +235,5 @@ export class Coordinator {
   }
 }
 
-/** To the runner: busy, ask again or stop. */
+/** Tells the runner "busy": it retries the line or stops. */
 const NOT_BEGUN = { status: 503, body: {} };

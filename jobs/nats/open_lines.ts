@@ -11,13 +11,13 @@ import {
   type Refusal,
 } from "./wire.ts";
 
-/** An answer, and who gave it. */
+/** An answer and the worker that gave it. */
 export interface WorkerAnswer extends Answer {
   /** The worker's name. */
   readonly engine: string;
 }
 
-/** A line that waits for its answer. */
+/** A line without an answer. */
 export interface OpenLine {
   readonly url: string;
   readonly body: Record<string, unknown>;
@@ -25,7 +25,7 @@ export interface OpenLine {
   readonly reject: (error: unknown) => void;
 }
 
-/** One worker's try at a line, under a token of its own, with the part of its answer that has come. */
+/** One worker's attempt at a line, with the part of its answer received so far. Each attempt has its own token. */
 interface Attempt {
   readonly worker: string;
   readonly parts: Uint8Array[];
@@ -35,44 +35,44 @@ interface Attempt {
 
 interface LineState extends OpenLine {
   readonly id: number;
-  /** The request as JSON, once somebody has asked for it. */
+  /** The request as JSON; undefined until a worker asks for it. */
   request: Uint8Array | undefined;
   readonly attempts: Map<string, Attempt>;
-  /** Workers that fell silent while they had it. */
+  /** How many workers fell silent while they held the line. */
   silenced: number;
 }
 
-/** Bytes of half-received answers at once, of all workers. */
+/** Maximum bytes of partly received answers of all workers together. */
 const MAX_PARTIAL_BYTES = 4 * MAX_ANSWER_BYTES;
-/** A line with which so many workers fell silent may be what ends them. Such lines are tried one after the other. */
+/** A line may crash its workers when this many fell silent with it. These lines are tried one at a time. */
 const SUSPECT_AFTER = 2;
-/** With so many it is taken for that. */
+/** After this many silent workers the line is failed. */
 const MAX_SILENCED = 6;
 
 /**
- * The lines of a run that have no answer yet, and which workers try them. Knows nothing of the network and of time. The
- * first whole answer of an attempt that counts settles a line, once; what comes after it is dropped.
+ * The unanswered lines of a run, and the workers that try them. It knows neither the network nor the time. The first
+ * complete answer of a valid attempt settles a line, once; later answers are dropped.
  */
 export class OpenLines {
   private readonly lines = new Map<number, LineState>();
   private nextId = 0;
   private partialBytes = 0;
-  /** Attempts at lines that had been tried before, and answers that came too late. */
+  /** Attempts at lines that already had one, and answers that came too late. */
   readonly stats = { repeated: 0, late: 0 };
 
-  /** Takes a line in, and says by which number it goes. */
+  /** Adds a line and returns its number. */
   add(line: OpenLine): number {
     const id = this.nextId++;
     this.lines.set(id, { ...line, id, request: undefined, attempts: new Map(), silenced: 0 });
     return id;
   }
 
-  /** The lines, in the order in which they came. */
+  /** Returns the numbers of the open lines, in the order in which they were added. */
   ids(): number[] {
     return [...this.lines.keys()];
   }
 
-  /** Nobody wants the line's answer any more. */
+  /** Removes a line whose answer is no longer wanted. */
   remove(id: number): void {
     const line = this.lines.get(id);
     if (line === undefined) return;
@@ -80,7 +80,7 @@ export class OpenLines {
     this.lines.delete(id);
   }
 
-  /** The line's request as JSON, for a worker that begins an attempt, or that continues to fetch it. */
+  /** Returns the line's request as JSON, for a new attempt or one that continues to fetch it. */
   take(id: number, token: string, worker: string): Uint8Array | "gone" | "later" {
     const line = this.lines.get(id);
     if (line === undefined) return "gone";
@@ -92,7 +92,7 @@ export class OpenLines {
     return line.request ??= encodeJson({ url: line.url, body: line.body });
   }
 
-  /** Takes bytes of an answer. Bytes that are no answer in the end are the line's failure. */
+  /** Adds bytes to an attempt's answer. A complete answer that is invalid fails the line. */
   answer({ line: id, attempt: token, offset, total }: AnswerRequest, bytes: Uint8Array): AnswerReply {
     const line = this.lines.get(id);
     const attempt = line?.attempts.get(token);
@@ -114,7 +114,7 @@ export class OpenLines {
     return { state: "taken" };
   }
 
-  /** A worker is gone, without a word where it is `silent`: what it still brings is dropped. */
+  /** Drops a worker's attempts and any later bytes from it. `silent` when it did not say goodbye. */
   fenceOff(worker: string, silent: boolean): void {
     for (const line of this.lines.values()) {
       const { attempts } = line;
@@ -131,14 +131,14 @@ export class OpenLines {
     }
   }
 
-  /** Takes back the lines that nobody tries. */
+  /** Removes and returns the lines that no worker is trying. */
   withdraw(): OpenLine[] {
     const taken = [...this.lines.values()].filter(({ attempts }) => attempts.size === 0);
     for (const { id } of taken) this.lines.delete(id);
     return taken;
   }
 
-  /** Takes back all lines. */
+  /** Removes and returns all lines. */
   close(): OpenLine[] {
     const taken = [...this.lines.values()];
     for (const { id } of taken) this.remove(id);
@@ -165,7 +165,7 @@ function isSuspect({ silenced }: LineState): boolean {
   return silenced >= SUSPECT_AFTER;
 }
 
-/** The answer of a line that seems to end the workers that try it. */
+/** The answer of a line that seems to crash its workers. */
 const SILENCER: Answer = {
   status: 500,
   body: {

@@ -7,7 +7,7 @@ interface Outcome {
   errors: string[];
 }
 
-/** So many open lines, from 0 on, and what has become of each. */
+/** Returns `count` open lines, numbered from 0, and the outcomes of each. */
 function openLines(count: number): { lines: OpenLines; outcomes: Outcome[] } {
   const lines = new OpenLines();
   const outcomes = Array.from({ length: count }, (_, n) => {
@@ -23,20 +23,20 @@ function openLines(count: number): { lines: OpenLines; outcomes: Outcome[] } {
   return { lines, outcomes };
 }
 
-/** Of a line that may be tried. */
+/** Returns the request of a line that may be tried; fails otherwise. */
 function taken(request: Uint8Array | string): Uint8Array {
   return typeof request === "string" ? fail(request) : request;
 }
 
 const GOOD = { status: 200, body: { text: "yes" } };
 
-/** Brings a whole answer in one piece. */
+/** Sends a whole answer in one piece. */
 function answer(lines: OpenLines, line: number, attempt: string, value: unknown = GOOD) {
   const bytes = encodeJson(value);
   return lines.answer({ line, attempt, offset: 0, total: bytes.length }, bytes).state;
 }
 
-Deno.test("open lines: each answer goes to its line, with the worker's name, and a settled line is gone", () => {
+Deno.test("open lines: each answer settles its line, names the worker, and removes the line", () => {
   const { lines, outcomes } = openLines(2);
   assertEquals(parseJson(lineRequest, taken(lines.take(1, "a", "w"))), {
     url: "/v1/completions",
@@ -47,7 +47,7 @@ Deno.test("open lines: each answer goes to its line, with the worker's name, and
   assertEquals([lines.take(1, "b", "w"), answer(lines, 1, "a")], ["gone", "gone"]);
 });
 
-Deno.test("open lines: of two workers that try a line the first one counts, and the second is dropped", () => {
+Deno.test("open lines: the first of two answers to a line counts and the second is dropped", () => {
   const { lines, outcomes } = openLines(1);
   lines.take(0, "a", "stalled");
   lines.take(0, "b", "other");
@@ -56,7 +56,7 @@ Deno.test("open lines: of two workers that try a line the first one counts, and 
   assertEquals(lines.stats, { repeated: 1, late: 1 });
 });
 
-Deno.test("open lines: a worker that is gone is fenced off, and so is who never took the line", () => {
+Deno.test("open lines: rejects answers of a lost worker and of one that never took the line", () => {
   const { lines, outcomes } = openLines(1);
   lines.take(0, "a", "gone");
   lines.fenceOff("gone", true);
@@ -66,7 +66,7 @@ Deno.test("open lines: a worker that is gone is fenced off, and so is who never 
   assertEquals(outcomes[0].answers.length, 1);
 });
 
-Deno.test("open lines: parts of answers are put together by attempt, whatever is sent twice or out of turn", () => {
+Deno.test("open lines: joins answer parts by attempt, even when repeated or out of order", () => {
   const { lines, outcomes } = openLines(1);
   lines.take(0, "a", "one");
   lines.take(0, "b", "two");
@@ -82,7 +82,7 @@ Deno.test("open lines: parts of answers are put together by attempt, whatever is
   assertEquals(outcomes[0].answers, [{ ...GOOD, engine: "one" }]);
 });
 
-Deno.test("open lines: half-received answers have a bound, and room is made when they end", () => {
+Deno.test("open lines: bounds partly received answers, and frees room when they end", () => {
   const { lines } = openLines(6);
   const begin = (line: number) =>
     lines.answer({ line, attempt: `${line}`, offset: 0, total: MAX_ANSWER_BYTES }, new Uint8Array(1));
@@ -96,7 +96,7 @@ Deno.test("open lines: half-received answers have a bound, and room is made when
   assertEquals(begin(5), { state: "more", offset: 1 });
 });
 
-Deno.test("open lines: an invalid answer is its line's failure, and names the worker", () => {
+Deno.test("open lines: an invalid answer fails its line and names the worker", () => {
   const { lines, outcomes } = openLines(3);
   for (const line of [0, 1, 2]) lines.take(line, "a", "w");
   assertEquals(answer(lines, 0, "a", { status: 200, body: [] }), "taken");
@@ -107,7 +107,7 @@ Deno.test("open lines: an invalid answer is its line's failure, and names the wo
   assertStringIncludes(outcomes[2].errors[0], "not JSON");
 });
 
-Deno.test("open lines: what nobody tries can be taken back, and all of it at the end", () => {
+Deno.test("open lines: withdraws lines that no worker tries, and all lines at the end", () => {
   const { lines } = openLines(3);
   lines.take(1, "a", "w");
   assertEquals(lines.withdraw().map(({ body }) => body.n), [0, 2]);
@@ -116,7 +116,7 @@ Deno.test("open lines: what nobody tries can be taken back, and all of it at the
   assertEquals(openLines(2).lines.close().length, 2);
 });
 
-Deno.test("open lines: one that workers fall silent with is tried alone among such lines, and has an end", () => {
+Deno.test("open lines: tries lines that silence workers one at a time, and fails them in the end", () => {
   const { lines, outcomes } = openLines(3);
   const fallSilent = (worker: string, ...ids: number[]) => {
     const replies = ids.map((id) => lines.take(id, `${worker}${id}`, worker)).map((reply) =>
@@ -127,7 +127,7 @@ Deno.test("open lines: one that workers fall silent with is tried alone among su
   };
   assertEquals(fallSilent("a", 0, 1), ["granted", "granted"]);
   assertEquals(fallSilent("b", 0, 1), ["granted", "granted"]);
-  // Now both are suspect, and line 2 is not.
+  // Lines 0 and 1 are now suspect, line 2 is not.
   assertEquals(fallSilent("c", 0, 1, 2), ["granted", "later", "granted"]);
   taken(lines.take(1, "sound", "d"));
   assertEquals(lines.take(0, "z", "e"), "later");

@@ -10,17 +10,17 @@ import { errors, nanos, type NatsConnection } from "@nats-io/transport-node";
 import type { Connection } from "./connection.ts";
 import { consumerName, lineSubject, runOfConsumer, runSubject, STREAM, WORK_SUBJECTS } from "./wire.ts";
 
-/** Items and consumers that nobody has looked after for so long leave the server by themselves. */
+/** Items and consumers that nobody has used for this long expire on the server. */
 const FORGOTTEN_AFTER_MS = 60 * 60 * 1000;
 const ALIVE_TIMEOUT_MS = 1000;
 
 /**
- * One run's part of the work queue in JetStream: an item for each line without an answer, with a subject of its own, so
- * that the server holds no line twice. It is not the record: the server keeps it in memory and may lose everything at any
- * time. `mend` puts in again what is missing.
+ * One run's part of the JetStream work queue: one item per unanswered line. Each item has its own subject, so the
+ * server holds no line twice. The queue is not the record: the server keeps it in memory and may lose it at any time.
+ * `mend` adds missing items again.
  */
 export class WorkQueue {
-  /** Lines below `next` were put in, and those below `settled` before the last time that it was mended. */
+  /** Lines below `next` have been added; lines below `settled` had been added by the last repair. */
   private next = 0;
   private settled = 0;
   private readonly nats: NatsConnection;
@@ -31,7 +31,7 @@ export class WorkQueue {
     this.manager = manager;
   }
 
-  /** Makes the stream and the run's consumer where they are missing. */
+  /** Creates the stream and the run's consumer if they are missing. Throws when the server does not answer. */
   async ensure(): Promise<ConsumerInfo> {
     await this.manager.streams.add({
       name: STREAM,
@@ -48,20 +48,20 @@ export class WorkQueue {
       filter_subject: lineSubject(this.run, "*"),
       ack_policy: AckPolicy.Explicit,
       ack_wait: nanos(this.leaseMs),
-      max_ack_pending: -1, // workers pull no more than they work on
+      max_ack_pending: -1, // no limit needed: workers pull only lines that they have room for
       inactive_threshold: nanos(FORGOTTEN_AFTER_MS),
     });
   }
 
-  /** Puts in a line, whose number is larger than those before. Its item stays until a worker acknowledges it. */
+  /** Adds a line, with a larger number than all before. Its item stays until a worker acknowledges it. */
   add(line: number): void {
     this.next = line + 1;
     this.put(line);
   }
 
   /**
-   * Puts in what is missing of the lines without an answer: all are sent again, and the server drops what it has. Throws
-   * where it does not answer.
+   * Adds missing items of the unanswered lines: it sends all again, and the server drops those that it has. Throws when
+   * the server does not answer.
    */
   async mend(lines: readonly number[]): Promise<void> {
     const settled = lines.filter((line) => line < this.settled);
@@ -74,16 +74,16 @@ export class WorkQueue {
     if (!this.nats.isClosed()) this.nats.publish(lineSubject(this.run, line));
   }
 
-  /** Leaves nothing of the run behind, and no stream where no other run needs it. */
+  /** Removes the run's items and consumer, and the stream if no other run needs it. */
   async remove(): Promise<void> {
     await this.removeRun(this.run);
     await this.removeForgotten();
     const { state } = await this.manager.streams.info(STREAM);
-    // Another run that begins just now makes it again.
+    // A run that begins at this moment creates the stream again.
     if (state.messages + state.consumer_count === 0) await this.manager.streams.delete(STREAM);
   }
 
-  /** Removes what coordinators that were killed have left. One that is only away for now puts its items in again. */
+  /** Removes leftovers of killed coordinators. A coordinator that is only away adds its items again. */
   async removeForgotten(): Promise<void> {
     for await (const { name } of this.manager.consumers.list(STREAM)) {
       const run = runOfConsumer(name);
@@ -101,7 +101,7 @@ export class WorkQueue {
       await this.nats.request(runSubject(run, "ping"), undefined, { timeout: ALIVE_TIMEOUT_MS });
       return true;
     } catch (error) {
-      // One that is there but does not answer is busy or stopped for a while.
+      // A coordinator that is there but does not answer is busy or paused.
       return !(error instanceof errors.RequestError && error.isNoResponders());
     }
   }

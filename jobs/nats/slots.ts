@@ -1,11 +1,14 @@
-/** Places for lines that a worker answers at once. Who waits for one gets it in turn, so that no run is left out. */
+/**
+ * Places for the lines that a worker answers at once. Callers get free places in order of arrival, so every run gets
+ * some.
+ */
 export class Slots {
   private readonly queue: (() => void)[] = [];
   private freed = Promise.withResolvers<void>();
 
   constructor(public free: number) {}
 
-  /** Takes a place, at once where there is one. Whoever has it gives it back. */
+  /** Takes a place, or waits for one. The caller must give it back. */
   async take(): Promise<void> {
     if (this.free > 0) this.free -= 1;
     else await new Promise<void>((resolve) => this.queue.push(resolve));
@@ -18,7 +21,7 @@ export class Slots {
     this.wake();
   }
 
-  /** Resolves when there is a free place, or at `wake`. */
+  /** Resolves when a place is free, or at `wake`. */
   async room(): Promise<void> {
     if (this.free === 0) await this.freed.promise;
   }

@@ -3,31 +3,30 @@ import { z } from "zod";
 import { identityDifference, type ModelIdentity } from "../model_identity.ts";
 
 /*
- * What coordinators and workers say to each other. A coordinator is one run of `batch run --nats`, a worker is one
+ * The messages between coordinators and workers. A coordinator is one run of `batch run --nats`, a worker is one
  * `batch worker`.
  *
  *   compy.batch.runs              coordinator to all, twice a second: the roll call of a run (RunNotice)
- *   compy.batch.run.RUN.VERB      worker to coordinator: join (its reply to each roll call) and leave, and the requests
- *                                 take and answer; ping, from other coordinators
- *   compy.batch.work.RUN.LINE     the queue, in the JetStream stream STREAM: an empty item for each line
+ *   compy.batch.run.RUN.VERB      worker to coordinator: join (its reply to each roll call), leave, take and answer;
+ *                                 ping, from other coordinators
+ *   compy.batch.work.RUN.LINE     the queue, in the JetStream stream STREAM: one empty item per line
  *
- * JetStream hands out the items, hands them out again when a worker falls silent, and keeps them until they are
- * acknowledged. An item is nothing but its subject: requests and answers go straight between worker and coordinator
- * and are never stored by the queue. Messages come from a network, so each is parsed by its schema here before anything
- * looks at it.
+ * JetStream delivers the items, redelivers them when a worker falls silent, and keeps them until they are acknowledged.
+ * An item carries nothing but its subject: requests and answers go directly between worker and coordinator and are never
+ * stored in the queue. Messages come from a network, so a schema here validates each one before any other code uses it.
  */
 
-/** Coordinators and workers of other versions refuse each other. */
+/** Coordinators and workers of different versions refuse each other. */
 export const WIRE_VERSION = 4;
 export const STREAM = "compy-batch";
 export const WORK_SUBJECTS = "compy.batch.work.>";
 export const RUNS_SUBJECT = "compy.batch.runs";
 
-/** Bytes of one line's request: a line has at most 16 MiB, and numbers can make it longer when it is written again. */
+/** Maximum bytes of a line's request. A line has at most 16 MiB, but rewriting its numbers can make it longer. */
 export const MAX_REQUEST_BYTES = 128 * 1024 * 1024;
-/** Bytes of one line's answer. */
+/** Maximum bytes of a line's answer. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
-/** Room for a message's head beside its bytes. */
+/** Bytes reserved for a message's head. */
 const HEAD_BYTES = 4096;
 const LEAST_PAYLOAD = 16 * 1024;
 const MOST_CHUNK = 512 * 1024;
@@ -40,7 +39,7 @@ export function lineSubject(run: string, line: number | "*"): string {
   return `compy.batch.work.${run}.${line}`;
 }
 
-/** The last word of a subject: a line's number, a verb. */
+/** Returns the last word of a subject: a line's number or a verb. */
 export function lastWord(subject: string): string {
   return subject.slice(subject.lastIndexOf(".") + 1);
 }
@@ -57,7 +56,9 @@ export function runOfConsumer(name: string): string | undefined {
   return /^run-([0-9a-f]{16})$/.exec(name)?.[1];
 }
 
-/** Bytes that one message carries beside its head. Throws WireError where the server allows too little. */
+/**
+ * Returns how many bytes one message can carry besides its head. Throws WireError when the server's limit is too small.
+ */
 export function chunkBytes(maxPayload: number): number {
   if (maxPayload < LEAST_PAYLOAD) {
     throw new WireError(
@@ -74,21 +75,21 @@ const count = z.number().int().min(0).max(2 ** 40);
 const reason = z.string().max(2000);
 const version = z.number().int();
 
-/** ModelIdentity. */
+/** Validates a ModelIdentity. */
 const modelIdentity = z.record(z.string().max(64), z.union([z.string().max(512), z.number()]))
   .refine((identity) => Object.keys(identity).length <= MAX_IDENTITY, "too many entries");
 
-/** What a message of any version has. */
+/** The fields that a notice has in every version. */
 export const versionedNotice = z.object({ version, run: runId });
 export const runNotice = versionedNotice.extend({
   leaseMs: z.number().int().min(100).max(3_600_000),
   model: modelIdentity,
-  /** No more work comes; what is in flight is not wanted any more. */
+  /** true: there is no more work, and the lines in flight are no longer wanted. */
   ended: z.boolean(),
 });
 export type RunNotice = z.infer<typeof runNotice>;
 
-/** The worker compares the versions and the models, and says here why it does not take part. */
+/** A worker compares versions and models. `refused` says why it does not take part. */
 export const joinMessage = z.object({
   worker: workerName,
   parallel: z.number().int().min(1).max(65_536),
@@ -96,21 +97,23 @@ export const joinMessage = z.object({
 });
 export const leaveMessage = z.object({ worker: workerName });
 
-/** A worker makes a new `attempt` each time that it gets a line. */
+/** A worker creates a new `attempt` each time that it receives a line. */
 export const takeRequest = z.object({ line: count, worker: workerName, attempt, offset: count });
-/** Why a worker is to let go of a line. */
+/** Why a worker must drop a line. */
 export const refusal = z.enum([
-  /** It is answered, or nobody wants it any more: the item has no worth. */
+  /** The line is answered or no longer wanted; acknowledge its item. */
   "gone",
-  /** Not now: workers fell silent with it, and such lines are tried one after the other. */
+  /** Try later: workers fell silent with this line, and such lines are tried one at a time. */
   "later",
-  /** The worker was silent for a lease, and the line went to others. */
+  /** The worker was silent for a whole lease, and the line went to others. */
   "fenced",
   /** The worker has not joined, or was refused. */
   "stranger",
 ]);
 export type Refusal = z.infer<typeof refusal>;
-/** With "granted" come the bytes of the line's request, LineRequest as JSON, from the offset on, of `total` in all. */
+/**
+ * "granted" comes with bytes of the line's request (LineRequest as JSON), from the offset; `total` is its full length.
+ */
 export const takeReply = z.union([
   z.object({ state: z.literal("granted"), total: count.max(MAX_REQUEST_BYTES) }),
   z.object({ state: refusal }),
@@ -121,7 +124,7 @@ export const lineRequest = z.object({
   body: z.record(z.string(), z.unknown()),
 });
 
-/** The bytes beside it are those of a LineAnswer as JSON, from `offset` on, of `total` in all. */
+/** Comes with bytes of the answer (LineAnswer as JSON), from `offset`; `total` is its full length. */
 export const answerRequest = z.object({
   line: count,
   attempt,
@@ -131,7 +134,7 @@ export const answerRequest = z.object({
 export type AnswerRequest = z.infer<typeof answerRequest>;
 export const answerReply = z.union([
   z.object({ state: z.literal("taken") }),
-  /** Bytes from `offset` on are wanted; the same offset again where there is no room just now. */
+  /** Send the bytes from `offset`. An unchanged offset means that there is no room at the moment. */
   z.object({ state: z.literal("more"), offset: count }),
   z.object({ state: refusal }),
 ]);
@@ -143,12 +146,12 @@ export const lineAnswer = z.union([
     body: z.record(z.string(), z.unknown()),
     final: z.boolean().optional(),
   }),
-  /** There is no answer like HTTP's. */
+  /** The line got no HTTP-like answer. */
   z.object({ failed: reason }),
 ]);
 export type LineAnswer = z.infer<typeof lineAnswer>;
 
-/** A message that is not what it should be. */
+/** An invalid message. */
 export class WireError extends Error {
   override name = "WireError";
 }
@@ -160,19 +163,19 @@ export function encodeJson(value: unknown): Uint8Array {
   return encoder.encode(JSON.stringify(value));
 }
 
-/** A message: its head as JSON, a line feed, and bytes. */
+/** Returns a message: its head as JSON, a line feed, then the bytes. */
 export function encodeMessage(head: unknown, bytes: Uint8Array = new Uint8Array(0)): Uint8Array {
   return concat([encoder.encode(`${JSON.stringify(head)}\n`), bytes]);
 }
 
-/** Throws WireError. */
+/** Returns the head and bytes of a message. Throws WireError when it is invalid. */
 export function decodeMessage<T>(schema: z.ZodType<T>, message: Uint8Array): { head: T; bytes: Uint8Array } {
   const end = message.subarray(0, MAX_HEAD_BYTES).indexOf(10);
   if (end < 0) throw new WireError("a message without a head");
   return { head: parseJson(schema, message.subarray(0, end)), bytes: message.subarray(end + 1) };
 }
 
-/** Throws WireError. */
+/** Returns the parsed and validated JSON. Throws WireError when it is invalid. */
 export function parseJson<T>(schema: z.ZodType<T>, bytes: Uint8Array): T {
   let value: unknown;
   try {
@@ -186,14 +189,14 @@ export function parseJson<T>(schema: z.ZodType<T>, bytes: Uint8Array): T {
   throw new WireError(`a message whose ${issue.path.join(".") || "content"} is wrong: ${issue.message}`);
 }
 
-/** Why a run and a worker of different versions do not work together; undefined when they are the same. */
+/** Returns why a run and a worker cannot work together, or undefined when their versions are equal. */
 export function versionDifference(run: number, worker: number): string | undefined {
   if (run === worker) return undefined;
   return `the run speaks version ${run} of compy's batch messages, the worker version ${worker}; run the same compy ` +
     "on both";
 }
 
-/** What differs between the model of a run and that of a worker, in words; undefined when they are the same. */
+/** Returns how the models of a run and a worker differ, or undefined when they are equal. */
 export function modelDifference(run: ModelIdentity, worker: ModelIdentity): string | undefined {
   const words = (key: string, wanted: string, got: string) =>
     `the run wants ${key} ${wanted}, the worker has ${got}`;

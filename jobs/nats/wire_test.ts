@@ -27,7 +27,7 @@ const MODEL: ModelIdentity = {
 };
 const ATTEMPT = crypto.randomUUID();
 
-Deno.test("wire: a message is what was put into it", () => {
+Deno.test("wire: decoding a message returns the encoded head and bytes", () => {
   const bytes = Uint8Array.from([10, 0, 255]);
   const message = encodeMessage({ attempt: ATTEMPT, line: 1, offset: 5, total: 8 }, bytes);
   assertEquals(decodeMessage(answerRequest, message), {
@@ -36,7 +36,7 @@ Deno.test("wire: a message is what was put into it", () => {
   });
 });
 
-Deno.test("wire: what is no message of its kind is refused", () => {
+Deno.test("wire: refuses messages that do not match their schema", () => {
   const notice = { version: 4, run: "0123456789abcdef", leaseMs: 1000, model: MODEL, ended: false };
   const join = { worker: "w", parallel: 16, refused: null };
   const take = { line: 1, worker: "w", attempt: ATTEMPT, offset: 0 };
@@ -95,7 +95,7 @@ Deno.test("wire: what is no message of its kind is refused", () => {
   );
 });
 
-Deno.test("wire: a message fits what the server allows, with its head", () => {
+Deno.test("wire: a message with its head fits the server's limit", () => {
   const head = { line: 2 ** 40, attempt: ATTEMPT, offset: MAX_ANSWER_BYTES, total: MAX_ANSWER_BYTES };
   for (const max of [16_384, 1_048_576]) {
     assertEquals(encodeMessage(head, new Uint8Array(chunkBytes(max))).length <= max, true);
@@ -103,7 +103,7 @@ Deno.test("wire: a message fits what the server allows, with its head", () => {
   assertThrows(() => chunkBytes(1000), WireError, "max_payload must be at least 16384 bytes (got 1000)");
 });
 
-Deno.test("wire: models and versions that differ are told apart, and both are named", () => {
+Deno.test("wire: reports different models and versions, and names both", () => {
   assertEquals(modelDifference(MODEL, { ...MODEL }), undefined);
   const cases: [ModelIdentity, string][] = [
     [{ "model": "other" }, 'the run wants model "m", the worker has "other"'],

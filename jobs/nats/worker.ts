@@ -28,24 +28,27 @@ import {
 export interface WorkerOptions {
   readonly connection: Connection;
   readonly model: ModelIdentity;
-  /** Letters, digits, `_`, `.` and `-`; no two workers have the same. */
+  /** Letters, digits, `_`, `.` and `-`; unique among workers. */
   readonly name: string;
-  /** Lines at once. */
+  /** Lines answered at once. */
   readonly parallel: number;
   /** Answers a line as a local engine does. */
   readonly answerer: Execute;
   readonly note: (text: string) => void;
-  /** Kept up to date. */
+  /** Updated while the worker runs. */
   readonly counts: WorkerCounts;
-  /** Take no new lines, end what is in flight, return. */
+  /** On abort: takes no new lines, finishes those in flight, and returns. */
   readonly drainSignal: AbortSignal;
-  /** Return now; the lines in flight go to others. */
+  /** On abort: returns at once; the lines in flight go to other workers. */
   readonly signal: AbortSignal;
-  /** The engine has failed for good, for the signal's reason: hand the lines in flight to others and throw it. */
+  /**
+   * Aborts when the engine has failed for good. The worker returns its lines to the queue and throws the signal's
+   * reason.
+   */
   readonly engineFailed?: AbortSignal;
 }
 
-/** What a worker has done. */
+/** Counts of a worker's finished work. */
 export interface WorkerCounts {
   lines: number;
 }
@@ -53,10 +56,10 @@ export interface WorkerCounts {
 const FETCH_MS = 5000;
 const PAUSE_MS = 500;
 const TICK_MS = 250;
-/** A run that is silent for a lease, or at least for so long, has no coordinator any more. */
+/** A run that is silent for its lease, and at least this long, has lost its coordinator. */
 const SILENT_MS = 2000;
 const MAX_RUNS = 1000;
-/** So many server errors with no good answer among them may be the engine's fault, not the lines'. */
+/** After this many server errors without a good answer, the engine is probed: it may be at fault, not the lines. */
 const MAX_FAILURES = 8;
 
 interface Run {
@@ -64,15 +67,15 @@ interface Run {
   readonly leaseMs: number;
   readonly refused: string | undefined;
   readonly over: AbortController;
-  /** Give up its lines. */
+  /** Aborts when the lines of the run must be given up. */
   readonly signal: AbortSignal;
-  /** Ticks since it was heard of: a process that slept has had none. */
+  /** Ticks since the last notice. Counting ticks, not time, forgives the time that a process slept. */
   silent: number;
 }
 
 /**
- * Answers lines of all runs that it hears of and that want its model, until a signal comes. Throws BatchError when the
- * connection or the engine has failed for good.
+ * Answers lines of all announced runs that use its model, until a signal aborts. Throws BatchError when the connection
+ * or the engine has failed for good.
  */
 export async function runWorker(options: WorkerOptions): Promise<void> {
   await new Worker(options).work();
@@ -82,14 +85,14 @@ class Worker {
   private readonly runs = new Map<string, Run>();
   private readonly inFlight = new Set<Promise<void>>();
   private readonly slots: Slots;
-  /** The connection or the engine has, for the reason of `broken`. */
+  /** Aborted when the connection or the engine has failed; `broken` has the reason. */
   private readonly failed = new AbortController();
   private readonly broken: AbortSignal;
-  /** Give up what is in flight. */
+  /** Aborts when the lines in flight must be given up. */
   private readonly now: AbortSignal;
-  /** Take nothing new. */
+  /** Aborts when no new lines may be taken. */
   private readonly stopping: AbortSignal;
-  /** Server errors since the last good answer, and what that answered. */
+  /** Server errors since the last good answer, and the request that got that answer. */
   private failures = 0;
   private good: Call | undefined;
   private probing: Promise<void> | undefined;
@@ -123,7 +126,7 @@ class Worker {
     this.broken.throwIfAborted();
   }
 
-  /** Answers a run's roll call; a run that is new begins. */
+  /** Answers a run's roll call, and starts to serve a new run. */
   private heed(message: Msg): void {
     const { name: worker, parallel } = this.options;
     let run: Run | undefined;
@@ -137,7 +140,7 @@ class Worker {
     if (run !== undefined) this.tell(() => message.respond(encodeMessage({ worker, parallel, refused })));
   }
 
-  /** The run of a notice, as far as it concerns this worker. */
+  /** Returns the run of a notice, or undefined when it does not concern this worker. */
   private hear(data: Uint8Array): Run | undefined {
     const { run: id, version } = decodeMessage(versionedNotice, data).head;
     const known = this.runs.get(id);
@@ -180,7 +183,7 @@ class Worker {
     }
   }
 
-  /** Takes a run's lines as there is room for them, beside those of other runs. */
+  /** Takes lines of a run while there are free places, sharing them with other runs. */
   private async serve(run: Run): Promise<void> {
     const over = AbortSignal.any([this.stopping, run.over.signal]);
     const { consumers } = jetstream(this.options.connection.nats);
@@ -203,7 +206,7 @@ class Worker {
     }
   }
 
-  /** One item in hand, with signs of life to the queue. Never rejects. */
+  /** Works on one queue item and renews its lease meanwhile. Never rejects. */
   private async hold(run: Run, item: JsMsg): Promise<void> {
     const beats = setInterval(() => this.tell(() => item.working()), run.leaseMs / 3);
     await this.slots.take();
@@ -215,7 +218,7 @@ class Worker {
     } catch (error) {
       const state = error instanceof Refused ? error.state : undefined;
       if (state === "gone") this.tell(() => item.ack());
-      // A nak for an item that another worker has by now would take it from that one.
+      // A nak could take the item away from the worker that has it by now.
       else if (state !== "fenced") this.tell(() => item.nak(run.signal.aborted ? undefined : PAUSE_MS));
     } finally {
       clearInterval(beats);
@@ -242,7 +245,9 @@ class Worker {
     }
   }
 
-  /** The runner finds out whose fault a server error was; a worker that gives no other answer is of no use to it. */
+  /**
+   * Counts server errors. The runner decides whether a line is at fault; a worker that only fails is of no use to it.
+   */
   private async judge(request: Call, answer: LineAnswer): Promise<void> {
     if (isGood(answer)) {
       this.failures = 0;
@@ -254,7 +259,7 @@ class Worker {
     }
   }
 
-  /** Lines may be bad, many of them: the engine is broken if it does not answer a good one either. */
+  /** Probes the engine: many lines may be bad, but an engine that cannot answer a good line is broken. */
   private async probe(failed: Call, last: LineAnswer): Promise<void> {
     const answer = await this.execute(probeOf(failed, this.good), this.now);
     if (isGood(answer)) this.failures = 0;
@@ -265,7 +270,7 @@ class Worker {
     this.failed.abort(new BatchError("engine_unavailable", message, true));
   }
 
-  /** To a connection that may be closed by now. */
+  /** Sends, unless the connection is already closed. */
   private tell(say: () => void): void {
     if (!this.options.connection.nats.isClosed()) say();
   }
@@ -275,7 +280,7 @@ function isGood(answer: LineAnswer): boolean {
   return "status" in answer && answer.status === 200;
 }
 
-/** The line is asked again. */
+/** Returns true for "busy": the line is retried. */
 function isBusy(answer: LineAnswer): boolean {
   return "status" in answer && answer.status === 503;
 }
