@@ -8,7 +8,7 @@ const request = z.object({ model: modelField, ...promptFields }).openapi("ApplyT
 
 const answer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
 
-/** In llama-server's shape. */
+/** Uses llama-server's format. */
 export const applyTemplate = endpoint({
   method: "post",
   path: "/apply-template",

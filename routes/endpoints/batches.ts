@@ -8,7 +8,7 @@ import { metadata, text } from "../shared/fields.ts";
 import { cursor, digits, expiry, listOf, pageOf } from "../shared/lists.ts";
 import { eventStream } from "../shared/sse.ts";
 
-/* OpenAI's batches, and the progress of one as server-sent events. */
+/* OpenAI's batches, and the progress of a batch as server-sent events. */
 
 const DEFAULT_LIST = 20;
 

@@ -60,7 +60,10 @@ const request = z.object({
 
 type Body = z.output<typeof request>;
 
-/** The beginning of a continued answer is the request's own: it cannot have a form, or be a call. */
+/**
+ * Refuses a form or a forced call when the answer continues a message: the request wrote its beginning, which need not
+ * follow the form.
+ */
 function checkContinued(body: Body, ctx: z.RefinementCtx): void {
   if (!continuesLast(body)) return;
   const form = formOf(body);
@@ -90,7 +93,7 @@ export const chatCompletions = generation({
   prepare,
 });
 
-/** Throws ApiError, or what the engine throws for a template that refuses. */
+/** Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const n = body.n ?? 1;
   const tools = toolsOf(body);

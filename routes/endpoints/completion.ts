@@ -26,7 +26,7 @@ const prompt = documented(
 const request = z.object({ ...llamaServerFields, prompt }).superRefine(checkLlamaServer)
   .openapi("LlamaServerCompletionRequest");
 
-/** In llama-server's shape. */
+/** Uses llama-server's format. */
 export const completion = generation({
   path: "/completion",
   operationId: "createLlamaServerCompletion",

@@ -77,7 +77,7 @@ const choice = z.object({
   finish_reason: finishReason.nullable(),
 });
 
-/** Chunks of a stream have the same shape as the whole. */
+/** Chunks of a stream have the same format as a whole answer. */
 const answer = z.object({
   ...answerHead,
   object: z.literal("text_completion"),
@@ -121,7 +121,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   });
   const echoes = prompts.map((prompt) => {
     if (!body.echo) return "";
-    // What the model read: many JSON readers refuse half a surrogate pair.
+    // Echo what the model read: many JSON readers refuse lone surrogates.
     return typeof prompt === "string"
       ? prompt.toWellFormed()
       : engine.tokenizer.decode(prompt, { special: true });
@@ -134,7 +134,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   };
 }
 
-/** Each piece as a part of its choice; whole answers and streams are made of the same parts. */
+/** Yields each piece as a part of its choice. Whole answers and streams are built from the same parts. */
 async function* choiceParts(
   engine: Engine,
   body: Body,
@@ -155,7 +155,7 @@ async function* choiceParts(
       part: { text, index, logprobs, finish_reason: finish },
       piece,
     });
-    // With log-probabilities the engine tells of the prompt itself, before any text.
+    // With log-probabilities the engine reports the prompt itself, before any text.
     const startsText = piece.type === "prompt" || (!withLogprobs && piece.type !== "progress");
     if (echo !== "" && startsText && !echoed.has(index)) {
       echoed.add(index);

@@ -6,7 +6,7 @@ import { MODEL_REFUSALS, withModel } from "../shared/models.ts";
 
 const answer = z.object({ input_tokens: z.number().int() }).openapi("MessageTokensCount");
 
-/** Of the prompt that Messages would make of the same conversation. */
+/** Counts the tokens of the prompt that /v1/messages would build. */
 export const countTokens = endpoint({
   method: "post",
   path: "/v1/messages/count_tokens",

@@ -8,7 +8,7 @@ const request = z.object({ model: modelField, tokens: tokenIds }).openapi("Detok
 
 const answer = z.object({ content: z.string(), prompt: z.string() }).openapi("DetokenizeAnswer");
 
-/** The text is `content` to llama-server's clients, and `prompt` to vLLM's, whose requests are the same. */
+/** Requests are the same for both servers' clients. llama-server's read `content`, vLLM's read `prompt`. */
 export const detokenize = endpoint({
   method: "post",
   path: "/detokenize",

@@ -7,7 +7,7 @@ import { ApiError } from "../shared/errors.ts";
 import { cursor, digits, expiry, KEPT_SECONDS, listOf, pageOf } from "../shared/lists.ts";
 import { readUpload } from "../shared/upload.ts";
 
-/* OpenAI's files: what batches read and write. */
+/* OpenAI's files: the inputs and outputs of batches. */
 
 const MAX_LIST = 10_000;
 
@@ -25,7 +25,7 @@ const file = z.object({
 const params = z.object({ id: z.string().openapi({ example: "file-0123456789abcdef" }) });
 const missing = { 404: "No such file" };
 
-/** As the document shows an upload; it is read as a stream, and its fields by `readFields`. */
+/** Describes an upload in the document. The upload is read as a stream, and its fields by `readFields`. */
 const form = z.object({
   file: z.string().min(1).openapi({ format: "binary", description: "Not empty; a line for each request" }),
   purpose: z.enum(["batch"]),
@@ -134,7 +134,7 @@ const content = endpoint({
     "content-disposition": "attachment",
     "x-content-type-options": "nosniff",
   };
-  // Nobody would read, and so close, the file of a HEAD request.
+  // Nobody reads a HEAD answer's body, so the opened file would never be closed.
   if (raw.method === "HEAD") return new Response(null, { headers });
   return new Response(await service.openContent(owner, id), { headers });
 });
@@ -160,7 +160,7 @@ const fields = z.object({
   "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
 });
 
-/** Checks the fields beside the file; gives the seconds that it is to be kept, null for ever. Throws ApiError. */
+/** Checks the fields beside the file. Returns the seconds to keep it, or null for no limit. Throws ApiError. */
 function readFields(given: Record<string, string>, repeated: ReadonlySet<string>): number | null {
   const twice = ["expires_after", ...Object.keys(fields.shape)].find((name) => repeated.has(name));
   if (twice !== undefined) {
@@ -189,7 +189,7 @@ function readFields(given: Record<string, string>, repeated: ReadonlySet<string>
   return check(z.object({ expires_after: expiry }), { expires_after: parsed(json) }).expires_after.seconds;
 }
 
-/** JSON, or the text itself where it is none. */
+/** Returns the parsed JSON, or the text itself if it is not JSON. */
 function parsed(json: string): unknown {
   try {
     return JSON.parse(json);

@@ -29,10 +29,10 @@ const request = z.object({
 
 type Body = z.output<typeof request>;
 
-/** Room for the answer where the request does not say how long it may be: a part of the context. */
+/** Share of the context reserved for the answer if the request gives no limit. */
 const ANSWER_SHARE = 1 / 8;
 
-/** In llama-server's shape. */
+/** Uses llama-server's format. */
 export const infill = generation({
   path: "/infill",
   operationId: "createInfill",

@@ -32,7 +32,7 @@ export const messages = generation({
   prepare,
 });
 
-/** Throws ApiError, or what the engine throws for a template that refuses. */
+/** Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
   const plan = await planOf(engine, body);
   const request = {

@@ -22,7 +22,7 @@ const model = z.object({
 
 const modelList = listOf(model, "ModelList");
 
-/** In OpenAI's shape and in Anthropic's at once. */
+/** Returns a model's entry with the fields of both OpenAI and Anthropic. */
 function shown({ id, aliases, state, engine, created }: OfferedModel): z.output<typeof model> {
   const meta = engine && { n_ctx: engine.model.contextLength, n_vocab: engine.model.vocabSize };
   return {

@@ -18,7 +18,7 @@ const answer = z.object({
   build_info: z.string(),
 }).openapi("Props");
 
-/** In llama-server's shape. */
+/** Uses llama-server's format. */
 export const props = endpoint({
   method: "get",
   path: "/props",

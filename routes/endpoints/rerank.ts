@@ -33,7 +33,7 @@ const answer = z.object({
   usage: z.object({ prompt_tokens: z.number().int(), total_tokens: z.number().int() }),
 }).openapi("Rerank");
 
-/** llama-server's shape and Jina's, under both of their paths. */
+/** Combines llama-server's and Jina's formats, under both of their paths. */
 export const RERANKS: readonly Generation[] = [
   rerank("/v1/rerank", "createRerank"),
   rerank("/rerank", "createRerankWithoutVersion"),

@@ -38,7 +38,7 @@ import {
 } from "../shared/responses/tools.ts";
 import { type ResponseEvent, ResponseWriter } from "../shared/responses/writer.ts";
 
-/* OpenAI's Responses, without a memory of earlier ones. */
+/* OpenAI's Responses API, without stored earlier responses. */
 
 const { n: _n, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
   generationFields;
@@ -110,7 +110,7 @@ const request = z.object({
 
 type Body = z.output<typeof request>;
 
-/** Refuses what only a server that keeps its answers can do, and what would change an answer unseen. */
+/** Refuses fields that need stored responses, and fields that would silently change the answer. */
 function checkKept(body: Record<string, unknown>, ctx: z.RefinementCtx): void {
   const isGiven = (name: string) => body[name] !== undefined && body[name] !== null;
   for (const name of ["previous_response_id", "conversation", "prompt"]) {
@@ -197,7 +197,7 @@ async function* written(
   for await (const piece of pieces) yield* writer.write(piece);
 }
 
-/** The prompt of a request, and the form of its answer. Throws ApiError, or what the engine throws for its tools. */
+/** Returns the prompt and the form of its answer. Throws ApiError, or the engine's error for its tools. */
 function planOf(engine: Engine, body: Body): ChatPlan {
   const variables = body.chat_template_kwargs ?? {};
   const thinking = {
@@ -222,7 +222,7 @@ function formsOf(body: Body): AskedForm[] {
   return [textForm(body) ?? formOf(body) ?? [], responseToolForms(body)].flat();
 }
 
-/** The form that OpenAI's own field asks for. */
+/** Returns the form that OpenAI's own `text` field asks for. */
 function textForm({ text }: Pick<Body, "text">): AskedForm | undefined {
   const format = text?.format;
   if (format?.type === "json_object") return { param: "text.format", constraint: ANY_OBJECT };

@@ -17,7 +17,7 @@ const slot = z.object({
   next_token: z.object({ n_decoded: count, n_remain: count }),
 }).openapi("Slot");
 
-/** In llama-server's shape, without what anybody wrote. */
+/** Uses llama-server's format, without any prompt or answer text. */
 export const slots = endpoint({
   method: "get",
   path: "/slots",

@@ -42,10 +42,10 @@ const answer = z.object({
 })
   .openapi("TokenizeAnswer");
 
-/** Of one text: half a second's work. */
+/** Maximum tokens of one text, about half a second of work. */
 const MAX_TOKENS = 1 << 18;
 
-/** Other requests wait meanwhile. */
+/** Blocks other requests while it runs, hence the limit. */
 function encode({ tokenizer }: Engine, field: string, text: string, options: EncodeOptions): number[] {
   try {
     return tokenizer.encode(text, { ...options, atMost: MAX_TOKENS });
@@ -67,7 +67,7 @@ function pieceOf(engine: Engine, id: number): z.output<typeof piece> {
   }
 }
 
-/** In llama-server's shape, and with `prompt` in vLLM's, which lm-eval's remote tokenizer speaks. */
+/** Uses llama-server's format; with `prompt` vLLM's, which lm-eval's remote tokenizer uses. */
 export const tokenize = endpoint({
   method: "post",
   path: "/tokenize",

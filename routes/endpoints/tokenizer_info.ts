@@ -13,7 +13,7 @@ const answer = z.object({
   model_max_length: z.number().int(),
 }).openapi("TokenizerInfo");
 
-/** In vLLM's shape, for clients that render conversations themselves (lm-eval's remote tokenizer). */
+/** Uses vLLM's format, for clients that render conversations themselves (lm-eval's remote tokenizer). */
 export const tokenizerInfo = endpoint({
   method: "get",
   path: "/tokenizer_info",

@@ -1,14 +1,14 @@
 const TICK_MS = 50;
 
 /**
- * Milliseconds during which this process was able to read what clients had sent: while it is held up (a long prompt is
- * tokenised, the machine is busy) the clock stands still, so that no client pays for it.
+ * A clock in milliseconds that runs only while this process can read from clients. It stands still while the process is
+ * blocked (tokenizing a long prompt, a busy machine), so that clients are not timed out for that.
  */
 export class Clock {
   now = 0;
   readonly #timer: ReturnType<typeof setInterval>;
 
-  /** `tick` is called whenever the clock moves: every 50 ms, or more often. */
+  /** `tick` is called each time the clock moves: every 50 ms, or more often. */
   constructor(tick: () => void, tickMs = TICK_MS) {
     const step = Math.min(tickMs, TICK_MS);
     let last = performance.now();

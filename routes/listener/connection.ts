@@ -3,9 +3,9 @@ import type { IncomingMessage } from "node:http";
 import { Duplex } from "node:stream";
 import type { Clock } from "./clock.ts";
 
-/** What a connection is doing: who may be closed, and after how long, depends on it. */
+/** The state of a connection. It decides whether, and after how long, the connection may be closed. */
 export type Phase =
-  /** Nothing of a request has come yet on a new connection. */
+  /** A new connection that has received nothing. */
   | "new"
   /** A request's head is incomplete. */
   | "head"
@@ -15,7 +15,7 @@ export type Phase =
   | "answer"
   /** A request was answered; the client may send another. */
   | "idle"
-  /** The last answer was sent; what the client still sends is thrown away until it closes. */
+  /** The last answer was sent; further input is discarded until the client closes. */
   | "closing";
 
 const SMALL_READ = 4 << 10;
@@ -23,16 +23,16 @@ const LARGE_READ = 256 << 10;
 const LARGE_WRITE = 64 << 10;
 
 /**
- * A connection as the stream that node:http takes, which counts what passes and says what it is doing. One read and
- * one write are under way at most. A request emits "cut" where the client ends in the middle of its body.
+ * A connection as a stream for node:http, which counts bytes and tracks its phase. At most one read and one write run
+ * at a time. A request emits "cut" when the client ends in the middle of its body.
  */
 export class Connection extends Duplex {
-  /** When the phase began, by the clock, and bytes that were received since. */
+  /** When the phase began, on the clock, and the bytes received since. */
   since: number;
   received = 0;
-  /** Since when the client has taken nothing of what is being written; undefined while nothing is. */
+  /** Time since which the client has accepted nothing of the current write; undefined without a write. */
   stalledSince: number | undefined;
-  /** Requests that were received and not yet answered to the end. */
+  /** Requests whose answers are not complete. */
   readonly #requests: IncomingMessage[] = [];
   #served = false;
   #headBegan = false;
@@ -50,7 +50,7 @@ export class Connection extends Duplex {
         socket.setKeepAlive(true);
       }
     } catch {
-      // The client has left already; the first read says so.
+      // The client has already left; the first read will report that.
     }
   }
 
@@ -63,7 +63,7 @@ export class Connection extends Duplex {
     return this.#served ? "idle" : "new";
   }
 
-  /** Requests that wait for their answers; more than one where the client does not wait for them. */
+  /** Number of unanswered requests; more than one if the client pipelines. */
   get pipelined(): number {
     return this.#requests.length;
   }
@@ -99,7 +99,7 @@ export class Connection extends Duplex {
         if (this.destroyed) return;
         if (count === null) return this.#ended();
         this.#count(count);
-        // Whoever sends much gets large reads; an idle connection holds little memory.
+        // A client that sends much gets large reads; idle connections hold little memory.
         this.#readSize = count === bytes.length ? LARGE_READ : SMALL_READ;
         more = this.push(Buffer.from(bytes.buffer, 0, count));
       }
@@ -108,7 +108,7 @@ export class Connection extends Duplex {
     }
   }
 
-  /** A client that cut its request short may still read why that was refused; any other has left. */
+  /** A client that cut its request short may still read the refusal; any other client has left. */
   #ended(): void {
     this.#cut = this.phase === "body";
     if (this.#cut) this.#requests.find(({ complete }) => !complete)!.emit("cut");
@@ -143,8 +143,8 @@ export class Connection extends Duplex {
   }
 
   /**
-   * Says that nothing more will come, and keeps reading until the client closes or the listener's patience ends: closed
-   * with bytes unread, the system would send a reset, which can overtake the answer.
+   * Closes the sending side, and keeps reading until the client closes or the listener gives up. Closing with unread
+   * bytes would make the system send a reset, which can overtake the answer.
    */
   override _final(done: (error?: Error) => void): void {
     this.#ending = true;
@@ -158,12 +158,12 @@ export class Connection extends Duplex {
     try {
       this.socket.close();
     } catch {
-      // The client was first.
+      // The client closed first.
     }
     done(error);
   }
 
-  /* What node:http wants of a socket; times are the listener's business. */
+  /* Methods that node:http expects of a socket. The listener handles all timeouts. */
 
   setTimeout(): this {
     return this;

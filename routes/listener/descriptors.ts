@@ -1,7 +1,7 @@
 /**
- * How many file descriptors this process can still open, at most `most`: opens `path`, a file that can be read, until the
- * system refuses, and closes all again. The limit itself stands in files that permissions do not reach, and what the
- * process already uses would have to be known beside it. Call it while nothing else opens files.
+ * Returns how many file descriptors this process can still open, at most `most`. It opens the readable file `path`
+ * until the system refuses, then closes all again. The files with the system's limit are outside the permissions, and
+ * the process's own use would also have to be known. Call it while nothing else opens files.
  */
 export function freeDescriptors(path: string, most: number): number {
   const open: Deno.FsFile[] = [];
@@ -15,7 +15,7 @@ export function freeDescriptors(path: string, most: number): number {
   return open.length;
 }
 
-/** Whether the process (EMFILE) or the system (ENFILE) has no file descriptors left. */
+/** Returns true when the process (EMFILE) or the system (ENFILE) has no file descriptors left. */
 export function isShortage(error: unknown): boolean {
   const { code } = error as { code?: unknown };
   return code === "EMFILE" || code === "ENFILE";

@@ -11,32 +11,32 @@ import { type ListenAddress, listenAt, removeSocket } from "./socket.ts";
 
 export interface ListenerOptions {
   readonly address: ListenAddress;
-  /** Connections that may be open at once. */
+  /** Maximum open connections. */
   readonly maxConnections: number;
   readonly limits: ConnectionLimits;
-  /** `sent` resolves when the connection is done with the answer: to whether all of it was sent. */
+  /** `sent` resolves when the connection has finished the answer: true if all of it was sent. */
   readonly handle: (request: Request, sent: Promise<boolean>) => Response | Promise<Response>;
-  /** Told of what nobody foresaw. */
+  /** Receives unexpected errors. */
   readonly onError: (error: unknown) => void;
 }
 
-/** Of the places for connections; beyond, each connection ends with its answer. */
+/** Share of `maxConnections` in use above which each connection closes after its answer. */
 const CROWDED = 0.75;
-/** How long a new connection, an incomplete head or an idle one is safe from giving its place to another. */
+/** Milliseconds for which a connection in each phase is safe from eviction. */
 const SAFE_MS = { new: 1000, head: 1000, closing: 250, idle: 1000, body: 2000 };
-/** What the client still sends after the last answer is read for so long. */
+/** How long, in milliseconds, input after the last answer is read and discarded. */
 const LINGER_MS = 2000;
-/** An idle connection is open for longer than it is told to be, so that a last request is not lost. */
+/** Idle connections stay open this much longer than announced, so that a last request is not lost. */
 const IDLE_GRACE_MS = 1000;
-/** Requests that a client may send ahead of their answers. */
+/** Maximum requests that a client may pipeline. */
 const MAX_PIPELINED = 32;
 const RETRY_MS = 50;
 const SHORTAGE_REPORT_MS = 60_000;
 
 /**
- * HTTP/1.1 in bounded numbers and times: beyond `maxConnections`, whoever has sent no whole request for the
- * longest gives its place to the next; where all are being answered, the next waits in the system's queue. A shortage of
- * file descriptors is waited out. node:http reads and writes the messages.
+ * An HTTP/1.1 server with bounded connections and times. Above `maxConnections`, the connection that has waited longest
+ * without a complete request is closed for the next one. If all are being answered, new ones wait in the system's
+ * queue. It waits when file descriptors run out. node:http parses and writes the messages.
  */
 export class Listener {
   readonly #socket: Deno.Listener<Deno.TcpConn | Deno.UnixConn>;
@@ -44,7 +44,7 @@ export class Listener {
   readonly #open = new Set<Connection>();
   readonly #clock: Clock;
   #stopping = false;
-  /** Ends the wait for a place. */
+  /** Ends the wait for a free place. */
   #freed = () => {};
   #reportedAt = -Infinity;
 
@@ -52,7 +52,7 @@ export class Listener {
     const { address, limits } = options;
     this.#socket = listenAt(address);
     this.#http = createServer({ keepAliveTimeout: limits.idleMs, requireHostHeader: false });
-    // Node:http closes each connection after its answer unless it listens; connections come from here instead.
+    // node:http closes each connection after its answer unless it listens, but connections are accepted here instead.
     Object.defineProperty(this.#http, "listening", { get: () => !this.#stopping });
     this.#http.on("request", (incoming, outgoing) => this.#answer(incoming, outgoing));
     this.#http.on("clientError", (error, connection) => refuse(error, connection as unknown as Connection));
@@ -61,7 +61,7 @@ export class Listener {
     this.#accept();
   }
 
-  /** undefined at a socket of the file system. */
+  /** undefined for a Unix socket. */
   get address(): Deno.NetAddr | undefined {
     const { addr } = this.#socket;
     return addr.transport === "tcp" ? addr : undefined;
@@ -72,7 +72,7 @@ export class Listener {
     return this.#open.size;
   }
 
-  /** Takes no more connections; resolves when those that are being answered have ended, at most after `ms`. */
+  /** Accepts no more connections. Resolves when the answers in progress have ended, after `ms` at most. */
   async stop(ms: number): Promise<void> {
     this.#stopping = true;
     this.#socket.close();
@@ -97,7 +97,7 @@ export class Listener {
       } catch (error) {
         if (!this.#stopping) await this.#waitOut(error);
       }
-      // The one too many is served already: a place is made for it before another is let in.
+      // The newest connection is already served: make room for it before accepting another.
       while (this.#open.size > maxConnections && !this.#stopping) {
         await (this.#evict() ? nextTurn() : this.#place());
       }
@@ -114,7 +114,7 @@ export class Listener {
     this.#http.emit("connection", connection);
   }
 
-  /** After an error of the system: gives up what nobody needs, and some time. */
+  /** After a system error: closes the least useful connection and waits. */
   async #waitOut(error: unknown): Promise<void> {
     if (performance.now() - this.#reportedAt > SHORTAGE_REPORT_MS) {
       this.#reportedAt = performance.now();
@@ -124,14 +124,14 @@ export class Listener {
     await this.#place();
   }
 
-  /** Resolves when a connection has closed, or soon, for one may have become idle. */
+  /** Resolves when a connection has closed, or after RETRY_MS, because another may be idle by then. */
   async #place(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#freed = resolve;
     await settledWithin(promise, RETRY_MS);
   }
 
-  /** Closes the connection that is worth least. false where each is worth keeping. */
+  /** Closes the least useful connection. Returns false when all must be kept. */
   #evict(): boolean {
     const { now } = this.#clock;
     let [worst, most] = [undefined as Connection | undefined, 0];
@@ -145,7 +145,7 @@ export class Listener {
     return true;
   }
 
-  /** How long a connection has held its place for nothing; 0 for one that is kept. Idle ones are closed last. */
+  /** Returns how long a connection has held its place uselessly; 0 if it must be kept. Idle ones score lowest. */
   #worthlessness(connection: Connection, now: number): number {
     const { phase, since, received } = connection;
     if (phase === "answer") return 0;
@@ -199,15 +199,15 @@ export class Listener {
   }
 }
 
-/** The descriptor of what was closed is free then. */
+/** Waits until the descriptor of a closed connection is free. */
 function nextTurn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Answers what is no request, as far as that is possible, and closes. */
+/** Answers an invalid request, if possible, and closes the connection. */
 function refuse(error: Error & { code?: string }, connection: Connection): void {
   if (connection.pipelined > 0 || !connection.writable) return void connection.destroy();
-  // The parser may serve another connection already: what still comes must not reach it.
+  // The parser may already serve another connection: further input must not reach it.
   connection.removeAllListeners("data").resume();
   const refusal = refusalOf(error);
   const body = JSON.stringify(refusal.body());

@@ -9,7 +9,7 @@ const messages = [{ role: "user", content: "Hi" }];
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const HEALTH = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-Deno.test("connections that send no whole request are closed after a bound", async () => {
+Deno.test("listener: closes connections that send no complete request in time", async () => {
   const limits = { headMs: 80, idleMs: 80, bodyMs: 80 };
   await withServer({ limits }, async ({ base, errors }) => {
     const connect = () => RawClient.connect(base);
@@ -26,13 +26,13 @@ Deno.test("connections that send no whole request are closed after a bound", asy
     assertEquals([silent.answer, statusOf(head), statusOf(slowHead), statusOf(body)], ["", 408, 408, 408]);
     assertStringIncludes(head.answer, '"code":"head_timeout"');
     assertEquals(statusOf(idle), 200);
-    assertEquals(idle.closedAt, undefined); // for a second longer than it was told
+    assertEquals(idle.closedAt, undefined); // stays open one second longer than announced
     await idle.closed;
     assertEquals(errors, []);
   });
 });
 
-Deno.test("beyond the most connections, whoever sends nothing gives its place to the next", async () => {
+Deno.test("listener: above the maximum, a silent connection gives its place to a new one", async () => {
   let silent: RawClient[] = [];
   await withServer({ maxConnections: 8 }, async ({ base, errors }) => {
     silent = await Promise.all(Array.from({ length: 40 }, () => RawClient.connect(base)));
@@ -44,11 +44,11 @@ Deno.test("beyond the most connections, whoever sends nothing gives its place to
     assert(silent.filter(({ closedAt }) => closedAt !== undefined).length >= 32);
     assertEquals(errors, []);
   });
-  // The server was stopped with all its places taken.
+  // The server was stopped while all its places were taken.
   await Promise.all(silent.map(({ closed }) => closed));
 });
 
-Deno.test("where all are being answered, the next wait, and none is lost", async () => {
+Deno.test("listener: while all places are being answered, new connections wait and none is lost", async () => {
   const options = { maxConnections: 4, slots: 4, tokenMs: 5 };
   await withServer(options, async ({ post, engine }) => {
     const body = { model: "demo", messages };
@@ -61,7 +61,7 @@ Deno.test("where all are being answered, the next wait, and none is lost", async
   });
 });
 
-Deno.test("a body that is cut is a 400, whether the connection can still be answered or not", async () => {
+Deno.test("listener: a cut body is a 400, whether the connection can still be answered or not", async () => {
   await withServer({}, async ({ base, engine, errors }) => {
     const head =
       "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
@@ -88,7 +88,7 @@ Deno.test("a body that is cut is a 400, whether the connection can still be answ
   });
 });
 
-Deno.test("a request names one host, and what is no request is a 4xx in OpenAI's shape", async () => {
+Deno.test("listener: requires one Host, and answers invalid requests with a 4xx in OpenAI's format", async () => {
   await withServer({}, async ({ base }) => {
     const cases: [string, number, string][] = [
       ["GET /health HTTP/1.1\r\n\r\n", 400, "invalid_host"],
@@ -126,7 +126,7 @@ Deno.test("a request names one host, and what is no request is a 4xx in OpenAI's
   });
 });
 
-Deno.test("requests sent ahead are answered in their order, and not without bound", async () => {
+Deno.test("listener: answers pipelined requests in order, up to a limit", async () => {
   await withServer({}, async ({ base, engine }) => {
     const request = (path: string, close = "") => `GET ${path} HTTP/1.1\r\nhost: localhost\r\n${close}\r\n`;
     const polite = await RawClient.connect(base);
@@ -145,7 +145,7 @@ Deno.test("requests sent ahead are answered in their order, and not without boun
   });
 });
 
-Deno.test("an answer that nobody reads is cut after a bound, one that is read slowly is not", async () => {
+Deno.test("listener: cuts an unread answer after a time limit, but not one that is read slowly", async () => {
   const large = new Uint8Array(16 << 20);
   const cancelled: unknown[] = [];
   const handle = ({ url }: Request) => {
@@ -179,7 +179,7 @@ Deno.test("an answer that nobody reads is cut after a bound, one that is read sl
         await sleep(everyMs);
       }
     } catch {
-      // Reset.
+      // The connection was reset.
     }
     tcp.close();
     return read;
@@ -193,7 +193,7 @@ Deno.test("an answer that nobody reads is cut after a bound, one that is read sl
   await listener.stop(0);
 });
 
-Deno.test("an answer that takes long is not cut, whole or streamed, however quiet", async () => {
+Deno.test("listener: does not cut a long answer, whole or streamed, however quiet", async () => {
   const limits = { headMs: 50, idleMs: 50, stallMs: 50, bodyMs: 50 };
   await withServer({ limits, tokenMs: 400, reply: () => "abc" }, async ({ client, errors }) => {
     const body = { model: "demo", messages: [{ role: "user" as const, content: "Hi" }] };
@@ -207,7 +207,7 @@ Deno.test("an answer that takes long is not cut, whole or streamed, however quie
   });
 });
 
-Deno.test("a shortage of file descriptors is waited out: told once, and whoever asks is answered", async () => {
+Deno.test("listener: waits out a shortage of file descriptors, reports it once, and answers all clients", async () => {
   const code = `import { Listener } from "./routes/listener/listener.ts";
     import { DEFAULT_LIMITS } from "./routes/shared/context.ts";
     const options = { address: { hostname: "127.0.0.1", port: 0 }, maxConnections: 1000, limits: DEFAULT_LIMITS };
@@ -234,13 +234,13 @@ Deno.test("a shortage of file descriptors is waited out: told once, and whoever 
   assertMatch(told, /^No file descriptors are left with \d+ connections open; [^\n]*\n$/);
 });
 
-Deno.test("what follows a refused request reaches no other connection", async () => {
+Deno.test("listener: data after a refused request reaches no other connection", async () => {
   await withServer({}, async ({ base }) => {
     for (let n = 0; n < 20; n++) {
       const broken = await RawClient.connect(base);
       await broken.send("NONSENSE\r\n\r\n");
       while (broken.answer === "") await sleep(1);
-      // Takes the parser that was given back.
+      // Uses the parser that the broken connection returned.
       const good = await RawClient.connect(base);
       await good.send("GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: ");
       await sleep(5);

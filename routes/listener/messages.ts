@@ -2,15 +2,15 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { ApiError, clientLeft, incompleteBody } from "../shared/errors.ts";
 
-/** Bytes of a request body that may wait for whoever reads it. */
+/** Maximum bytes of a request body that wait for their reader. */
 const BODY_BUFFER = 256 << 10;
-/** Methods that no Request of fetch can have; what is asked for by another name gets the same 405. */
+/** Methods that a fetch Request cannot have; under another name they get the same 405. */
 const FORBIDDEN = /^(?:trace|track|connect)$/i;
 const HOST = /^[\w.:[\]-]+$/;
 
 /**
- * A request as fetch knows it. `signal` is aborted when the client leaves. Throws ApiError where the head is none that
- * HTTP/1.1 allows.
+ * Returns the request as a fetch Request. `signal` aborts when the client leaves. Throws ApiError for a head that
+ * HTTP/1.1 does not allow.
  */
 export function toRequest(incoming: IncomingMessage, signal: AbortSignal): Request {
   const method = FORBIDDEN.test(incoming.method!) ? "OTHER" : incoming.method!;
@@ -47,12 +47,14 @@ function urlOf({ httpVersion, rawHeaders, url }: IncomingMessage): string {
   return target;
 }
 
-/** Names and values of what node:http gives as one list. */
+/** Returns pairs of name and value from node:http's flat list. */
 function pairs(raw: readonly string[]): [string, string][] {
   return Array.from({ length: raw.length / 2 }, (_, i) => [raw[2 * i], raw[2 * i + 1]]);
 }
 
-/** The body as it comes; the client is made to wait while nobody reads. Fails with `incomplete_body` where it is cut. */
+/**
+ * Returns the body as a stream. The client has to wait while nobody reads. Fails with `incomplete_body` if it is cut.
+ */
 function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
   let ended = false;
   return new ReadableStream<Uint8Array>({
@@ -88,9 +90,9 @@ function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
 }
 
 /**
- * Sends the answer no faster than the client takes it; its body is cancelled when the client leaves. `last` says whether
- * the connection ends with it. Never throws: a body that fails resets the connection, so that nobody takes a part for the
- * whole.
+ * Sends the answer no faster than the client reads it; cancels its body when the client leaves. `last` returns whether
+ * the connection closes afterwards. Never throws: a failing body resets the connection, so that no client takes a part
+ * for the whole.
  */
 export async function send(response: Response, outgoing: ServerResponse, last: () => boolean): Promise<void> {
   const reader = (response.body ?? new Blob().stream()).getReader();
@@ -105,14 +107,14 @@ export async function send(response: Response, outgoing: ServerResponse, last: (
       for (let part = await next; !part.done; part = await reader.read()) await write(outgoing, part.value);
     }
     outgoing.end();
-    // What nobody read of the request is thrown away, so that the client gets to read the answer.
+    // Discard the unread rest of the request, so that the client gets to read the answer.
     outgoing.req.removeAllListeners("data").resume();
   } catch {
     outgoing.destroy();
   }
 }
 
-/** What of a body is there already: an answer that is complete is sent with its length, in one packet. */
+/** Returns the part of a body that is already available. A complete answer is sent with its length, in one packet. */
 async function firstOf(
   first: Promise<ReadableStreamReadResult<Uint8Array>>,
   readNext: () => Promise<ReadableStreamReadResult<Uint8Array>>,
@@ -125,7 +127,7 @@ async function firstOf(
   return { chunk: value, whole: await isReady(second) && (await second).done };
 }
 
-/** Whether the promise is settled before anything else can happen outside. */
+/** Returns true if the promise settles before any outside event. */
 function isReady(promise: Promise<unknown>): Promise<boolean> {
   const settled = () => true;
   const later = new Promise<boolean>((resolve) => setImmediate(resolve, false));
@@ -147,7 +149,7 @@ function writeHead(
   if (length === undefined) outgoing.flushHeaders();
 }
 
-/** Resolves when there is room for more. Throws where the client left. */
+/** Resolves when there is room for more. Throws when the client has left. */
 async function write(outgoing: ServerResponse, bytes: Uint8Array): Promise<void> {
   if (!outgoing.write(bytes) && !outgoing.destroyed) {
     const { promise, resolve } = Promise.withResolvers<void>();

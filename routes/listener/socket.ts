@@ -1,30 +1,30 @@
-/** Where connections come from: TCP, or a socket in the file system that this user alone may use. */
+/** Where to listen: TCP, or a Unix socket that only this user may use. */
 export type ListenAddress =
   | { readonly hostname: string; readonly port: number }
   | { readonly unix: string };
 
 /**
- * Connections that wait in the system's queue; the system has a bound of its own. What a client sends while that is full is
- * lost at first and comes seconds later, so that its connection looks like one that sends nothing.
+ * Maximum connections in the system's queue; the system has its own limit too. When it is full, a client's data is
+ * dropped at first and resent seconds later, so the connection looks like one that sends nothing.
  */
 const BACKLOG = 4096;
-/** Others may neither read nor write. */
+/** umask that denies other users any access. */
 const PRIVATE = 0o177;
 
-/** Takes the socket out of the file system; Deno does so only where nobody waited for a connection. */
+/** Removes a Unix socket's file. Deno removes it only if nobody waited for a connection. */
 export function removeSocket(address: ListenAddress): void {
   if (!("unix" in address)) return;
   try {
     Deno.removeSync(address.unix);
   } catch {
-    // It is gone already.
+    // It is already gone.
   }
 }
 
-/** Throws Deno's errors where the address cannot be had. */
+/** Starts to listen. Throws Deno's errors when the address is not available. */
 export function listenAt(address: ListenAddress): Deno.Listener<Deno.TcpConn | Deno.UnixConn> {
   if (!("unix" in address)) return Deno.listen({ ...address, tcpBacklog: BACKLOG });
-  // From its first moment on: a mode that is set afterwards would come too late.
+  // The mode must be right from the start: a later chmod would leave a gap.
   const before = Deno.umask(PRIVATE);
   try {
     return Deno.listen({ transport: "unix", path: address.unix });

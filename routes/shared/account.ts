@@ -1,20 +1,20 @@
 import type { GenerateRequest, TokenEvent } from "../../engine/types.ts";
 
-/** Who a request is counted for: limits, metrics and the log hear of it here. */
+/** Counts a request for the caller's limits, the metrics and the log. */
 export interface Account {
-  /** A request is let in; the returned function says that it has ended. Throws ApiError where a limit is reached. */
+  /** Admits a request; call the returned function when it has ended. Throws ApiError when a limit is reached. */
   enter(): () => void;
-  /** It was refused or failed with this code. */
+  /** Records that the request was refused or failed with this code. */
   failed(code: string): void;
-  /** An answer of it begins. Several answers to one prompt have the same array as theirs. */
+  /** Starts to count one answer. Several answers to one prompt must pass the same prompt array. */
   watch(model: string, request: Pick<GenerateRequest, "prompt">): AnswerWatch;
-  /** So many tokens of texts are read, which get no answers; the returned function says that the engine has refused them. */
+  /** Counts tokens of texts that are read without an answer. Call the returned function if the engine refuses them. */
   read(model: string, tokens: number): () => void;
 }
 
-/** Hears of one answer, so quickly that it costs a token nothing. */
+/** Counts one answer. Its calls must be fast, because they happen at every token. */
 export interface AnswerWatch {
   event(event: TokenEvent): void;
-  /** The engine has refused it: nothing has run. */
+  /** The engine refused the request: nothing has run. */
   refused(): void;
 }

@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import type { PromptProgress } from "../../engine/answers/pieces.ts";
 
 export const finishReason = z.enum(["stop", "length"]);
-/** What all chunks of one answer share. */
+/** Fields that all chunks of one answer share. */
 export const answerHead = {
   id: z.string(),
   created: z.number().int(),
@@ -10,7 +10,7 @@ export const answerHead = {
   system_fingerprint: z.string(),
 };
 
-/** Of a prompt that was only read to be kept. */
+/** Fields of a prompt that was only read, to be stored. */
 export const storedFields = {
   stored_tokens: z.number().int().optional().openapi({
     description:
@@ -67,7 +67,7 @@ export const errorAnswer = z.object({
   }).catchall(z.number()),
 }).openapi("Error");
 
-/** With refusals that are over some time. */
+/** Header of refusals that end after some time. */
 export const retryAfter = z.object({
   "retry-after": z.string().regex(/^\d+$/).optional().openapi({ description: "Seconds to wait" }),
 });

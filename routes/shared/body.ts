@@ -6,8 +6,8 @@ import { parseJson } from "./json.ts";
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
 
 /**
- * The JSON of a request within the limits; throws ApiError. The media type is insisted upon: a page of another site
- * can make a browser send plain text here, but not JSON.
+ * Returns the parsed JSON body of a request within the limits; throws ApiError. The media type must be JSON: a page of
+ * another site can make a browser send plain text here, but not JSON.
  */
 export async function readJson(request: Request, limits: BodyLimits): Promise<unknown> {
   const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
@@ -28,7 +28,7 @@ export async function readJson(request: Request, limits: BodyLimits): Promise<un
   return parseJson(await readBody(request, limits));
 }
 
-/** Counts what comes, whatever content-length says: chunked bodies have none. */
+/** Counts the received bytes whatever content-length says: chunked bodies have none. */
 async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Promise<Uint8Array> {
   const announced = Number(request.headers.get("content-length") ?? 0);
   if (announced > bodyBytes) throw tooLarge(bodyBytes, announced);
@@ -50,7 +50,7 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
     throw incompleteBody();
   } finally {
     clearTimeout(timer);
-    // What still comes is thrown away.
+    // Discard the rest of the body.
     reader.cancel().catch(() => {});
   }
   return concat(parts);

@@ -1,29 +1,29 @@
 import { ApiError } from "./errors.ts";
 
-/** What a key may use; without a bound, as much as the server has. */
+/** Limits of an API key; a missing limit means unlimited. */
 export interface KeyLimits {
-  /** Requests for answers that run or wait at the same time. */
+  /** Requests for answers that may run or wait at the same time. */
   readonly requestsAtOnce?: number;
-  /** Tokens of prompts and answers together. */
+  /** Prompt and answer tokens together. */
   readonly tokensPerMinute?: number;
 }
 
-/** Who sent a request. */
+/** The sender of a request. */
 export interface Caller {
-  /** The name of the key, for the log; undefined on a server without keys. */
+  /** Name of the API key, for the log; undefined on a server without keys. */
   readonly name: string | undefined;
-  /** Whose files and batches the request sees; the same after a restart. */
+  /** Owner of the files and batches that the request can see. Stable across restarts. */
   readonly owner: string;
-  /** Requests of different salts share no cached prompts; the same after a restart. */
+  /** Requests with different salts share no cached prompts. Stable across restarts. */
   readonly cacheSalt: string | undefined;
-  /** The only path that the key opens; undefined where it opens all. */
+  /** The only path that the key may use; undefined when it may use all. */
   readonly onlyPath: string | undefined;
   readonly allowance: Allowance;
 }
 
 /**
- * What is left of a key's limits. Tokens come back evenly, up to those of one minute. Nobody knows what an answer will cost, so
- * a request is let in while any are left, and what it takes too much the next ones wait for.
+ * The remaining allowance of an API key. Tokens refill evenly, up to the amount of one minute. The cost of an answer is
+ * not known in advance, so a request is admitted while any tokens are left. If it overdraws them, later requests wait.
  */
 export class Allowance {
   #limits: KeyLimits = {};
@@ -36,7 +36,7 @@ export class Allowance {
     this.limits = limits;
   }
 
-  /** New limits leave what is running and what was taken. */
+  /** Changes the limits. Running requests and used tokens still count. */
   set limits(limits: KeyLimits) {
     const [before, now] = [this.#limits.tokensPerMinute, limits.tokensPerMinute];
     const spent = before === undefined ? 0 : before - this.#tokens!;
@@ -45,8 +45,8 @@ export class Allowance {
   }
 
   /**
-   * Lets a request in; the returned function says that it has ended. Throws ApiError 429 that names the limit which is reached.
-   * `now` is milliseconds of performance.now().
+   * Admits a request; call the returned function when it has ended. Throws ApiError 429 that names the reached limit.
+   * `now` is in milliseconds of performance.now().
    */
   enter(now = performance.now()): () => void {
     const { requestsAtOnce, tokensPerMinute } = this.#limits;
@@ -70,7 +70,7 @@ export class Allowance {
     };
   }
 
-  /** Takes tokens of a prompt or an answer. */
+  /** Uses up tokens of a prompt or an answer. */
   take(tokens: number): void {
     if (this.#tokens !== undefined) this.#tokens -= tokens;
   }
@@ -92,7 +92,7 @@ function limited(what: string, seconds: number): ApiError {
   });
 }
 
-/** Of every request on a server without keys. */
+/** Returns the caller of every request on a server without keys. */
 export function anyone(): Caller {
   return {
     name: undefined,

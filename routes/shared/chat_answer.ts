@@ -78,14 +78,14 @@ type Choice = Chunk["choices"][number];
 type Delta = Choice["delta"];
 type Finish = z.output<typeof chatFinish>;
 
-/** How a request wants to be answered. */
+/** The options of a request that affect its answer. */
 export interface ChatShape {
-  /** Answers. */
+  /** Number of answers. */
   readonly n: number;
   readonly logprobs: boolean;
-  /** Where tools were given: in which shape calls are told. */
+  /** Format of tool calls; undefined when the request gives no tools. */
   readonly calls?: "tool_calls" | "function_call";
-  /** Of streams: a last chunk with the usage, and progress while the prompt is read. */
+  /** For streams: whether a last chunk has the usage, and whether chunks report progress while the prompt is read. */
   readonly withUsage: boolean;
   readonly withProgress: boolean;
 }
@@ -112,7 +112,7 @@ export async function wholeChat(
   };
 }
 
-/** One answer, put together. */
+/** Collects the pieces of one answer. */
 class WholeChoice {
   readonly tokens: ScoredToken[] = [];
   reason: Extract<ChatPiece, { type: "finish" }>["reason"] = "length";
@@ -191,7 +191,7 @@ export async function* chatChunks(
     const { index } = piece;
     if (!started[index]) {
       started[index] = true;
-      // Where there are calls, there may be no content.
+      // An answer with tool calls may have no content.
       yield chunk(index, { role: "assistant", content: shape.calls ? null : "", refusal: null });
     }
     if (piece.type === "progress") {
@@ -208,7 +208,7 @@ export async function* chatChunks(
   if (shape.withUsage) yield { ...head, choices: [], usage: usageOf(usages, shape.n) };
 }
 
-/** A call's name comes first, with its id; its arguments follow in fragments. */
+/** Returns a part as a delta. A call starts with its id and name; its arguments follow in fragments. */
 function deltaOf(part: ChatPart, { calls }: ChatShape): Delta {
   switch (part.type) {
     case "content":

@@ -4,19 +4,20 @@ import { HugeNumber } from "./json.ts";
 
 type Issue = z.core.$ZodIssue;
 
-/** The value as the schema gives it; throws ApiError 400 that names the first wrong field. */
+/** Returns the value as parsed by the schema. Throws ApiError 400 that names the first wrong field. */
 export function check<Schema extends z.ZodType>(schema: Schema, value: unknown): z.output<Schema> {
   const result = schema.safeParse(value, { reportInput: true });
   if (result.success) return result.data;
   const { issues } = result.error;
   const field = pathText(issues[0].path);
-  // The last word on a field is the narrowest: n = 1e300 is no safe integer, but above all more than 128.
+  // The last issue of a field is the most specific: n = 1e300 is not a safe integer, but the useful fact is that it
+  // exceeds 128.
   const issue = culprit(issues.slice(0, 4).findLast(({ path }) => pathText(path) === field)!);
   const param = pathText(issue.path);
   throw new ApiError(400, codeOf(issue), describe(issue, param), { param: param || undefined });
 }
 
-/** In a union, the alternative that came furthest is the one that the caller meant. */
+/** In a union, blames the alternative that matched deepest: the caller most likely meant that one. */
 function culprit(issue: Issue): Issue {
   if (issue.code !== "invalid_union") return issue;
   if (issue.errors.length === 0) return { ...issue, input: fieldAt(issue.input, issue.path.at(-1)!) };
@@ -25,7 +26,7 @@ function culprit(issue: Issue): Issue {
   return depth(meant) > 0 ? { ...meant, path: [...issue.path, ...meant.path] } as Issue : issue;
 }
 
-/** What tells the alternatives apart; the whole value is the issue's input. */
+/** Returns the field that distinguishes the alternatives. The issue's input is the whole value. */
 function fieldAt(value: unknown, name: PropertyKey): unknown {
   return (value as Record<PropertyKey, unknown>)[name];
 }
@@ -34,7 +35,7 @@ function depth(issue: Issue): number {
   return issue.path.length + (issue.code === "invalid_type" ? 0 : 0.5);
 }
 
-/** `["messages", 0, "content"]` -> `messages[0].content`. */
+/** Turns `["messages", 0, "content"]` into `messages[0].content`. */
 export function pathText(path: readonly PropertyKey[]): string {
   return path.map((key, i) => typeof key === "number" ? `[${key}]` : `${i ? "." : ""}${clip(String(key))}`)
     .join("");
@@ -59,7 +60,7 @@ function describe(issue: Issue, param: string): string {
   return `Invalid ${param ? `"${param}"` : "request body"}: ${rule(issue)} ${got}`;
 }
 
-/** Of what is too long, how long it is. */
+/** Returns the value for the message; for a value that is too long, its length. */
 function found({ code, input }: Issue): string {
   if (code !== "too_big") return show(input);
   if (typeof input === "string") return characterCount(input);
@@ -69,7 +70,7 @@ function found({ code, input }: Issue): string {
     : show(input);
 }
 
-/** Of texts that are longer, the characters are not counted one by one. */
+/** Characters of longer texts are estimated, not counted. */
 const COUNTED_UNITS = 1 << 20;
 
 function characterCount(text: string): string {
@@ -89,7 +90,7 @@ const TYPES: Record<string, string> = {
   tuple: "an array",
 };
 
-/** What must hold. */
+/** Returns the rule that the value must satisfy. */
 function rule(issue: Issue): string {
   switch (issue.code) {
     case "invalid_type":
@@ -117,7 +118,7 @@ function clip(text: string): string {
   return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;
 }
 
-/** A value for an error message: short, however long or deep the value is. */
+/** Returns a short form of any value for an error message, however long or deep it is. */
 export function show(value: unknown): string {
   if (value instanceof HugeNumber) return `${clip(value.written)}, more than a 64-bit float holds`;
   if (value === Infinity || value === -Infinity) return "a number that is more than a 64-bit float holds";

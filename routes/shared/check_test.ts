@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { withServer } from "../testing_server.ts";
 
-/* Refusals say what, where, the value as it was written, and what is allowed. */
+/* Messages of refusals: what is wrong, where, the value as written, and what is allowed. */
 
 const chat = '"model":"demo","messages":[{"role":"user","content":"Hi"}]';
 
@@ -119,7 +119,7 @@ const CASES: [path: string, body: string, message: string][] = [
   ],
 ];
 
-Deno.test("messages name the field, the rule and the value as it was written", async () => {
+Deno.test("request checks: messages name the field, the rule and the value as written", async () => {
   await withServer({}, async ({ post }) => {
     for (const [path, body, message] of CASES) {
       const { error } = await (await post(path, undefined, { body })).json();
@@ -170,7 +170,7 @@ const OVER_LIMITS: [fields: Record<string, unknown>, message: string][] = [
   ],
 ];
 
-Deno.test("what is over a limit is told which it is, how large it is and how large it may be", async () => {
+Deno.test("request checks: messages over a limit name the limit and the actual size", async () => {
   await withServer({}, async ({ post }) => {
     for (const [fields, message] of OVER_LIMITS) {
       const messages = [{ role: "user", content: "Hi" }];
@@ -191,7 +191,7 @@ Deno.test("what is over a limit is told which it is, how large it is and how lar
   });
 });
 
-Deno.test("what is too long or too short is counted in characters, not in UTF-16 units", async () => {
+Deno.test("request checks: lengths count characters, not UTF-16 units", async () => {
   await withServer({}, async ({ post }) => {
     const status = async (name: string) => {
       const messages = [{ role: "user", content: "Hi", name }];
@@ -205,7 +205,7 @@ Deno.test("what is too long or too short is counted in characters, not in UTF-16
   });
 });
 
-Deno.test("a number too large for a float is refused only where a field wants it", async () => {
+Deno.test("request checks: refuse a number beyond a float only in fields that are read", async () => {
   await withServer({}, async ({ post }) => {
     const response = await post("/v1/chat/completions", undefined, {
       body: `{${chat},"metadata":[1e999,"1e999"]}`,

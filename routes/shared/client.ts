@@ -1,6 +1,6 @@
 import { clientLeft } from "./errors.ts";
 
-/** What ends the work on a request: aborted when its client leaves, as far as Deno notices. */
+/** Returns a controller that aborts when the client disconnects, as far as Deno notices. */
 export function abortWhenLeft({ signal }: Request): AbortController {
   const abort = new AbortController();
   const leave = () => abort.abort(clientLeft());

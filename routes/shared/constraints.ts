@@ -4,18 +4,18 @@ import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { boundedArray, documented, LIMITS, refuse, special, text, unsupported } from "./fields.ts";
 import { HugeNumber } from "./json.ts";
 
-/** JSON Schema, as it comes; whether it is one, and what of it is supported, is for the engine to say. */
+/** A JSON schema, not yet checked. The engine decides whether it is valid and supported. */
 export type JsonSchemaBody = boolean | JsonObject;
 type JsonObject = Readonly<Record<string, unknown>>;
 
-/** A number that was not kept would be left out of the schema, or become another rule. */
+/** Such a number would be dropped from the schema, or become another rule. */
 function hasHugeNumber(value: unknown): boolean {
   if (typeof value === "number") return !Number.isFinite(value);
   if (typeof value !== "object" || value === null) return false;
   return value instanceof HugeNumber || Object.values(value).some(hasHugeNumber);
 }
 
-/** Depth is bounded for the whole body. */
+/** Accepts an object (or a boolean). The depth is already bounded for the whole body. */
 function jsonValue<T>(what: string, orBoolean: boolean) {
   return z.custom<T>((value) => {
     if (typeof value === "boolean") return orBoolean;
@@ -30,7 +30,7 @@ const jsonSchemaOrNull = documented(jsonSchema.nullish(), {
   ...SCHEMA,
   type: ["object", "boolean", "null"],
 });
-/** Of a function's arguments, which are an object always. */
+/** Schema of a function's arguments, which are always an object. */
 export const argumentsSchema = documented(
   jsonValue<JsonObject>("a JSON schema of an object", false),
   { ...SCHEMA, type: "object" },
@@ -39,11 +39,11 @@ export const argumentsSchemaOrNull = documented(argumentsSchema.nullish(), {
   ...SCHEMA,
   type: ["object", "null"],
 });
-/** An object whose numbers are kept as they came. */
+/** An object whose numbers are kept unchanged. */
 export const jsonObject = documented(jsonValue<JsonObject>("an object", false), { type: "object" });
 
 const schemaText = text(1, LIMITS.grammarCharacters);
-/** vLLM takes a schema as JSON in a text too. */
+/** vLLM also accepts a schema as JSON in a string. */
 const schemaOrText = z.union([schemaText, jsonSchema], { error: "must be a JSON schema, or one in a text" })
   .superRefine((value, ctx) => {
     if (typeof value !== "string") return;
@@ -124,7 +124,7 @@ const structuredOutputs = z.object({
     })`,
   );
 }).openapi({
-  // The alternatives exclude each other; of null, which is allowed too, they say nothing.
+  // The alternatives exclude each other; each also allows null for the other fields.
   anyOf: STRUCTURES.map((name) => ({
     required: [name],
     properties: Object.fromEntries(STRUCTURES.map((other) => {
@@ -136,7 +136,7 @@ const structuredOutputs = z.object({
   })),
 } as never);
 
-/** Forms of an answer in the ways in which clients ask for them: OpenAI's, llama-server's and vLLM's. */
+/** Fields that ask for a form of the answer, as OpenAI, llama-server and vLLM name them. */
 export const constraintFields = {
   response_format: responseFormat.nullish(),
   grammar: text(0, LIMITS.grammarCharacters).nullish().openapi({
@@ -152,13 +152,13 @@ export const constraintFields = {
 
 type Fields = { [name in keyof typeof constraintFields]?: z.output<(typeof constraintFields)[name]> };
 
-/** The form that a request asks for, and which of its parameters does. */
+/** A form of the answer, and the parameter that asks for it. */
 export interface AskedForm {
   readonly constraint: Constraint;
   readonly param: string;
 }
 
-/** Refuses two forms at once. `own`: one that the endpoint has a field of its own for. */
+/** Refuses two forms at once. `own`: a form from a field that only this endpoint has. */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
   const asked = [...(own ? [own] : []), ...formsOf(body)];
   if (asked.length < 2) return;
@@ -167,7 +167,7 @@ export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm):
   refuse(ctx, [second], "conflicting_parameters", message);
 }
 
-/** undefined where any text will do. */
+/** Returns the form that the request asks for, or undefined when any text will do. */
 export function formOf(body: Fields): AskedForm | undefined {
   return formsOf(body)[0];
 }

@@ -8,44 +8,47 @@ import type { ApiError, ErrorShape } from "./errors.ts";
 /** Hono's type parameters of this app. */
 export interface Env {
   Bindings: {
-    /** Whether the whole answer was sent, once its connection is done with it; without it answers end when they are made. */
+    /**
+     * Resolves to whether the whole answer was sent, once the connection has finished it. If missing, an answer counts
+     * as sent when it is generated.
+     */
     sent?: Promise<boolean>;
   };
   Variables: {
     caller: Caller;
     record: RequestRecord;
     requestId: string;
-    /** Set where the path belongs to an API whose errors have a shape of their own. */
+    /** Set for paths of an API with its own error format. */
     errors?: ErrorShape;
   };
 }
 
-/** Whether new work is welcome; shared by the app and the server that stops it. */
+/** Whether the server accepts new work. Shared by the app and the server that stops it. */
 export interface Lifecycle {
   draining: boolean;
 }
 
-/** Bounds of one connection, in bytes and milliseconds. */
+/** Limits of one connection, in bytes and milliseconds. */
 export interface ConnectionLimits {
   /** Largest request body. */
   readonly bodyBytes: number;
   /** Largest uploaded file. */
   readonly uploadBytes: number;
-  /** Within this time the head of a request must be there, and a new connection must send one. */
+  /** Time for the head of a request to arrive, also the first one on a new connection. */
   readonly headMs: number;
-  /** A connection on which no further request comes is closed after this time. */
+  /** Time after which a connection without a further request is closed. */
   readonly idleMs: number;
-  /** Within this time a body must be there; an uploaded file has a second more for each `bodyBytesPerSecond`. */
+  /** Time for a body to arrive. An uploaded file gets one more second per `bodyBytesPerSecond` bytes. */
   readonly bodyMs: number;
-  /** The slowest that an uploaded file may arrive. */
+  /** Minimum speed of an uploaded file. */
   readonly bodyBytesPerSecond: number;
-  /** The status line of a stream is sent after this time, even if there is nothing to say yet. */
+  /** Time after which a stream's status line is sent, even without a first chunk. */
   readonly headersAfterMs: number;
-  /** Bytes of a stream that may wait for its reader. */
+  /** Maximum bytes of a stream that wait for its reader. */
   readonly unreadBytes: number;
-  /** A reader that takes nothing for this long while that many bytes wait is cut off. */
+  /** Time after which a reader is cut off that takes nothing while `unreadBytes` wait. */
   readonly stallMs: number;
-  /** Silence after which a stream gets a comment, so that proxies keep it open. */
+  /** Time without output after which a stream gets a comment, so that proxies keep it open. */
   readonly keepAliveMs: number;
 }
 
@@ -62,19 +65,19 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
   keepAliveMs: 15_000,
 };
 
-/** What every endpoint knows. */
+/** The context that every endpoint receives. */
 export interface AppContext {
   readonly models: Models;
-  /** Keeps files and batches; without it their endpoints are not served. */
+  /** Stores files and batches; without it their endpoints are not served. */
   readonly batches?: BatchService;
   readonly limits: ConnectionLimits;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
-  /** The error as clients see it; tells the operator of those that nobody foresaw. */
+  /** Returns the error as clients see it, and reports unexpected errors to the operator. */
   readonly report: (error: unknown) => ApiError;
 }
 
-/** What keeps files and batches, for endpoints that are only served where there is one. */
+/** Returns the batch service. Throws without one: its endpoints must not be served then. */
 export function storage({ batches }: AppContext): BatchService {
   if (!batches) throw new Error("An endpoint of files or batches is served without a place that keeps them");
   return batches;

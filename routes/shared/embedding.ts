@@ -3,7 +3,7 @@ import { ApiError, queueFull } from "./errors.ts";
 import type { RunOptions } from "./generation.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 
-/** Codes of the engine with which nothing has run. */
+/** Engine errors after which nothing has run. */
 const REFUSALS: ReadonlySet<string> = new Set([
   "context_length_exceeded",
   "invalid_request",
@@ -12,7 +12,7 @@ const REFUSALS: ReadonlySet<string> = new Set([
   "engine_unavailable",
 ]);
 
-/** A row for each text. */
+/** Returns one embedding row per input. */
 export async function embedAll(
   engine: Engine,
   inputs: readonly (readonly number[])[],
@@ -36,17 +36,17 @@ export async function embedAll(
   }
 }
 
-/** What an endpoint wants of a model. */
+/** The ability that an endpoint needs from a model. */
 export type Ability = "generation" | "embeddings" | "ranking";
 
-/** Throws ApiError 400 for a model that generates nothing, gives no embeddings, or else ranks nothing. */
+/** Throws ApiError 400 when the model cannot generate, embed or rank, whichever is wanted. */
 export function checkAbility(engine: Engine, wanted: Ability): void {
   const { id, pooled } = engine.model;
   if (wanted === "generation") {
     if (!pooled?.encoder) return;
     throw new ApiError(400, "not_supported", generatesNothing(engine.model).message, { param: "model" });
   }
-  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine refuses
+  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine itself refuses
   const message = wanted === "ranking"
     ? `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight); ` +
       "use /v1/embeddings, or a model that ranks"

@@ -13,37 +13,37 @@ type Schema = z.ZodType;
 type Fields = z.ZodObject;
 type None = undefined;
 
-/** What a handler gets of a request; what its endpoint has a schema for has passed it. */
+/** A request as its handler receives it. Parts with a schema have been validated. */
 export interface Incoming<Params, Query, Body> {
   readonly params: Params;
   readonly query: Query;
   readonly body: Body;
-  /** As it came, for bodies that are streamed. */
+  /** The original request, for bodies that are streamed. */
   readonly raw: Request;
   readonly caller: Caller;
   readonly account: Account;
-  /** Whose files and batches the request sees: the caller's. */
+  /** Owner of the files and batches that the request can see: the caller. */
   readonly owner: string;
 }
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
 
-/** An answer in server-sent events: the objects in them, and the name of their schema. */
+/** Describes an answer that is sent as server-sent events: the schema of their objects, and its name. */
 export interface EventsSpec {
   readonly name: string;
   readonly schema: Schema;
-  /** Each event has a name, the `type` of its object, and no `[DONE]` ends the stream. */
+  /** Each event is named after the `type` of its object, and no `[DONE]` ends the stream. */
   readonly named?: boolean;
-  /** No `[DONE]` ends the stream: its last object says that it is the last. */
+  /** No `[DONE]` ends the stream: its last object marks the end. */
   readonly withoutDone?: boolean;
 }
 
-/** How an endpoint looks in the OpenAPI document, and what its requests are checked by. */
+/** Describes an endpoint for the OpenAPI document and validates its requests. */
 export interface EndpointSpec<P, Q, B, A> {
   readonly method: "get" | "post" | "delete";
-  /** As in OpenAPI: `/v1/files/{id}`. */
+  /** In OpenAPI's notation: `/v1/files/{id}`. */
   readonly path: string;
-  /** hono's pattern, where a parameter may contain slashes. */
+  /** Hono's pattern, if a parameter may contain slashes. */
   readonly pattern?: string;
   readonly operationId: string;
   readonly tag: string;
@@ -51,42 +51,42 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly description?: string;
   readonly params?: P;
   readonly query?: Q;
-  /** Of a JSON body. */
+  /** Schema of a JSON body. */
   readonly body?: B;
   readonly example?: B extends Schema ? z.input<B> : never;
-  /** Of a form; the handler reads it. */
+  /** Schema of a form, which the handler reads itself. */
   readonly form?: Schema;
-  /** Of a JSON answer. */
+  /** Schema of a JSON answer. */
   readonly answer?: A;
   /** Answers of other media types, with their schemas. */
   readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
   readonly events?: EventsSpec;
-  /** Where refusals do not look as OpenAI's do. */
+  /** Error format, if it differs from OpenAI's. */
   readonly errors?: ErrorShape;
   readonly answers: string;
-  /** Of a GET that may load a model: pages of other sites may not cause that. */
+  /** true for a GET that may load a model: pages of other sites must not trigger that. */
   readonly loads?: boolean;
-  /** Operations that take the id of the answer. */
+  /** Operations that take the id from the answer. */
   readonly leadsTo?: readonly string[];
-  /** Refusals beside those that follow from the method, the parameters and the body, by status. */
+  /** Refusals by status, besides those that follow from the method, the parameters and the body. */
   readonly refusals?: Readonly<Record<number, string>>;
 }
 
-/** One operation of the API: a path, its schemas, and what answers it. */
+/** One operation of the API: its path, schemas and handler. */
 export interface Endpoint {
   readonly route: ReturnType<typeof routeOf>;
   readonly pattern: string;
   readonly events: EventsSpec | undefined;
   readonly errors: ErrorShape | undefined;
-  /** It is a GET that may load a model. */
+  /** true for a GET that may load a model. */
   readonly loads: boolean;
   answer(c: Context<Env>, context: AppContext): Promise<Response>;
 }
 
 /**
- * An endpoint whose document and checks are one: the handler sees nothing that its schemas refuse. It gives the JSON of the
- * answer, or a Response of its own. OpenAPIHono.openapi() would read and check bodies without a bound on their size, depth
- * and time.
+ * Builds an endpoint whose document and validation share one schema: the handler sees only validated input. It returns
+ * the answer as JSON or as a Response. OpenAPIHono.openapi() is not used, because it would read and check bodies
+ * without limits on size, depth and time.
  */
 export function endpoint<
   P extends Fields | None = None,
@@ -118,13 +118,13 @@ export function endpoint<
         owner: c.get("caller").owner,
       };
       const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
-      // Through the context, so that headers set there are sent too.
+      // Use the context, so that headers set there are sent too.
       return answer instanceof Response ? c.newResponse(answer.body, answer) : c.json(answer as object);
     },
   };
 }
 
-/** Puts an endpoint into the app and its document. */
+/** Adds an endpoint to the app and its document. */
 export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
   const { route, pattern, events, errors, answer } = endpoint;
   if (events) app.openAPIRegistry.register(events.name, events.schema);
@@ -133,7 +133,9 @@ export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endp
   app.on(route.method, pattern, (c) => answer(c, context));
 }
 
-/** Says how errors look at an endpoint's path, whoever refuses a request there. Comes before all that may. */
+/**
+ * Sets the error format for all errors on an endpoint's path. Call it before any middleware that may refuse a request.
+ */
 export function shapeErrors(app: OpenAPIHono<Env>, { pattern, errors }: Endpoint): void {
   if (!errors) return;
   app.use(pattern, async (c, next) => {
@@ -176,7 +178,7 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
   });
 }
 
-/** What any request of this kind can meet. */
+/** Returns the refusals common to all requests of this kind. */
 function commonRefusals(
   { method, body, form, query, loads }: EndpointSpec<unknown, unknown, unknown, unknown>,
 ) {
@@ -200,7 +202,7 @@ function commonRefusals(
   };
 }
 
-/** One server-sent event, as OpenAPI describes it: `data` is JSON, but for a `[DONE]`. */
+/** Returns the schema of one server-sent event: `data` is JSON, except for `[DONE]`. */
 function eventOf({ name, named, withoutDone }: EventsSpec, errors: ErrorShape) {
   const schemas = [name, errors.name].map((name) => ({ $ref: `#/components/schemas/${name}` }));
   const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };

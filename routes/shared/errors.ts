@@ -12,7 +12,7 @@ import {
 import { errorAnswer } from "./answers.ts";
 import type { Env } from "./context.ts";
 
-/** What clients of the OpenAI API find in the body of every refusal: all four keys, always. */
+/** Body of every refusal for OpenAI clients: always all four keys. */
 export interface ErrorBody {
   error: {
     message: string;
@@ -23,27 +23,27 @@ export interface ErrorBody {
   };
 }
 
-/** How errors look in the answers of an API. */
+/** The error format of an API. */
 export interface ErrorShape {
-  /** Of the schema in the OpenAPI document. */
+  /** Name of the schema in the OpenAPI document. */
   readonly name: string;
   readonly schema: z.ZodType;
-  /** Batches read `error.code`. `requestId`: of an answer over HTTP. */
+  /** Returns the error's body. Batches read its `error.code`. `requestId` is set for an answer over HTTP. */
   body(error: ApiError, requestId?: string): { error: { code: string | null } };
-  /** The header of answers in which clients look for the request's id, beside x-request-id. */
+  /** Header that clients read the request id from, besides x-request-id. */
   readonly idHeader?: string;
 }
 
 interface ApiErrorOptions {
   type?: string;
-  /** The field that is to blame, such as `messages[0].content`. */
+  /** The wrong field, such as `messages[0].content`. */
   param?: string;
-  /** Numbers that stand beside the four keys. */
+  /** Numbers added beside the four keys. */
   details?: Record<string, number>;
   headers?: Record<string, string>;
 }
 
-/** A refusal or failure with its place in the API. */
+/** A refusal or failure with its status, code and field for the API. */
 export class ApiError extends Error {
   override name = "ApiError";
   readonly type: string;
@@ -78,7 +78,7 @@ export const OPENAI_ERRORS: ErrorShape = {
 
 const RETRY_AFTER_SECONDS = "1";
 
-/** `x-should-retry` is read by the official clients: a failure that would repeat must not cost two more prefills. */
+/** The official clients read `x-should-retry`. A failure that would repeat must not cost two more prefills. */
 const NO_RETRY = { "x-should-retry": "false" };
 
 export function shuttingDown(): ApiError {
@@ -87,7 +87,7 @@ export function shuttingDown(): ApiError {
   });
 }
 
-/** Why models of these states take no work; undefined where any does. Says nothing about the inside of the server. */
+/** Returns why models in these states take no work, or undefined if one does. Reveals no internals of the server. */
 export function notReady(states: readonly ModelState[]): ApiError | undefined {
   const has = (state: ModelState) => states.includes(state);
   if (states.length === 0 || has("ready") || has("unloaded")) return undefined;
@@ -100,7 +100,7 @@ export function notReady(states: readonly ModelState[]): ApiError | undefined {
   });
 }
 
-/** `seconds`: when to come back. */
+/** `seconds`: how long the client should wait. */
 export function queueFull(message: string, seconds: number): ApiError {
   return new ApiError(429, "queue_full", message, {
     type: "rate_limit_error",
@@ -108,17 +108,17 @@ export function queueFull(message: string, seconds: number): ApiError {
   });
 }
 
-/** The reason of an abort because nobody reads the answer any more. */
+/** Returns the abort reason for an answer that nobody reads any more. */
 export function clientLeft(): ApiError {
   return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
 }
 
-/** A body of which less came than its head promised. */
+/** Returns the error for a body that is shorter than announced. */
 export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
 
-/** The answer for whatever was thrown. Errors that nobody foresaw say nothing about the inside of the server. */
+/** Turns any thrown value into an ApiError. Unexpected errors reveal no internals of the server. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
@@ -150,7 +150,7 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
     case "device_lost":
       return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
     case "constraint_failed":
-      // The same request would most likely fail again, and nothing is wrong with the engine.
+      // A retry would most likely fail again, and the engine works.
       return new ApiError(422, code, message, { details });
     case "prompt_not_stored":
       return new ApiError(507, code, message, { details });
@@ -201,7 +201,7 @@ function fromService({ code, message }: ServiceError): ApiError {
   }
 }
 
-/** A context overflow always says how long the prompt was and how much fits, whoever noticed it. */
+/** Adds the prompt length and the context size to a context overflow, whichever code detected it. */
 export function withPromptLength(error: unknown, engine: Engine, promptTokens: number): unknown {
   if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
   return new EngineError(error.code, error.message, {
@@ -211,14 +211,14 @@ export function withPromptLength(error: unknown, engine: Engine, promptTokens: n
   });
 }
 
-/** Whether an operator should hear of the error behind an answer: nobody foresaw it, and a wait does not mend it. */
+/** Returns true if an operator should see the error: it is unexpected, and waiting does not fix it. */
 export function isUnforeseen(error: unknown, answer: ApiError): boolean {
   return answer.status >= 500 && answer.status !== 503 && answer !== error;
 }
 
 /**
- * The error as an answer of its own, noted in the record of its request; through the context of its request, so that headers set there are sent too, and in the
- * shape of the path's API.
+ * Turns the error into a response in the format of the path's API, and notes it in the request's record. It uses the
+ * request's context, so that headers set there are sent too.
  */
 export function errorResponse(error: ApiError, c?: Context<Env>): Response {
   c?.get("record")?.failed(error.code);

@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 
-/** Bounds of what one request may ask for. */
+/** Limits of a single request. */
 export const LIMITS = {
   choices: 128,
   topLogprobs: 20,
@@ -29,7 +29,10 @@ export const LIMITS = {
 const int = (min: number, max: number) => z.number().int().min(min).max(max);
 const between = (min: number, max: number) => z.number().min(min).max(max);
 
-/** An array whose length is checked before its entries: a stranger's million bad entries cost one error, not a million. */
+/**
+ * Returns an array schema that checks the length before the entries: a million bad entries from a client cost one
+ * error.
+ */
 export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: number, max: number) {
   return z.preprocess((value, ctx) => {
     if (!Array.isArray(value) || value.length <= max) return value;
@@ -38,7 +41,7 @@ export function boundedArray<Schema extends z.ZodType>(schema: Schema, min: numb
   }, z.array(schema).min(min).max(max));
 }
 
-/** What stands by name: as many entries as are allowed, and none beyond the first bad one, are looked at. */
+/** Returns a record schema that checks at most `most` entries and stops at the first bad one. */
 export function boundedRecord<Value>(
   names: { readonly test: (name: string) => boolean; readonly rule: string },
   values: z.ZodType<Value>,
@@ -60,23 +63,23 @@ export function boundedRecord<Value>(
   });
 }
 
-/** JSON Schema 2020-12, of which the OpenAPI library's types know a part. */
+/** JSON Schema 2020-12; the OpenAPI library's types cover only a part of it. */
 type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** What the document says of a schema that is checked by hand. */
+/** Sets the document's description of a schema that is checked by hand. */
 export function documented<Schema extends z.ZodType>(schema: Schema, shown: JsonSchema): Schema {
   return schema.openapi(shown as never);
 }
 
-/** Adds an error that reaches the client as it stands, with its own code. */
+/** Adds an error that reaches the client unchanged, with its own code. */
 export function refuse(ctx: z.RefinementCtx, path: PropertyKey[], code: string, message: string): void {
   ctx.addIssue({ code: "custom", path, message, params: { code } });
 }
 
-/** A text of so many characters: code points, as JSON Schema counts them, and not UTF-16 units. */
+/** Returns a text schema with a length in code points, as JSON Schema counts, not in UTF-16 units. */
 export function text(min: number, max: number) {
   return z.string().superRefine((value, ctx) => {
-    // Most texts are short enough without being counted.
+    // Most texts are short enough without counting.
     const length = value.length <= max && value.length >= 2 * min ? value.length : characters(value, 2 * max);
     if (length < min) {
       ctx.addIssue({ code: "too_small", origin: "string", minimum: min, inclusive: true, input: value });
@@ -87,7 +90,7 @@ export function text(min: number, max: number) {
   }).openapi({ minLength: min, maxLength: max });
 }
 
-/** Counts at most `units` UTF-16 units, so that a long text costs no more than a short one. */
+/** Returns the number of code points, or Infinity above `units` UTF-16 units, so that long texts are not counted. */
 function characters(value: string, units: number): number {
   if (value.length > units) return Infinity;
   let count = 0;
@@ -99,7 +102,7 @@ const stopText = text(1, LIMITS.stopCharacters);
 
 const MAX_TOKEN_ID = 2 ** 31 - 1;
 
-/** Stands in the document with the vocabulary's size as its bound, and PromptText with what the tokenizer makes of "". */
+/** In the document, TokenId is bounded by the vocabulary's size, and PromptText by the tokens that "" becomes. */
 export const TOKEN_ID = { $ref: "#/components/schemas/TokenId" };
 export const PROMPT_TEXT = { $ref: "#/components/schemas/PromptText" };
 
@@ -109,14 +112,14 @@ const isTokenId = (id: unknown): id is number =>
 export const isTokenIds = (value: unknown): value is number[] =>
   Array.isArray(value) && value.every(isTokenId);
 
-/** Names the first entry that is no token id; `path` leads to the array. */
+/** Reports the first entry that is not a token id. `path` leads to the array. */
 export function checkTokenIds(ids: readonly unknown[], ctx: z.RefinementCtx, path: PropertyKey[] = []): void {
   const at = ids.findIndex((id) => !isTokenId(id));
   if (at < 0) return;
   ctx.addIssue({ code: "custom", path: [...path, at], message: "must be a token id", input: ids[at] });
 }
 
-/** Checked by hand, as all arrays of ids are: there may be a million, and a schema would build an error for each bad one. */
+/** Checked by hand, like all arrays of ids: with a million ids, a schema would build an error for each bad one. */
 export const tokenIds = documented(
   z.custom<number[]>(Array.isArray, { error: "must be an array of token ids", abort: true }).superRefine(
     (ids, ctx) => checkTokenIds(ids, ctx),
@@ -124,17 +127,17 @@ export const tokenIds = documented(
   { type: "array", items: TOKEN_ID },
 );
 
-/** What may be added to a token's logit. */
+/** Range of a logit bias. */
 export const tokenBias = between(-100, 100);
 
-/** What the document says of biases by token id. */
+/** The document's description of biases by token id. */
 export const BIASES_BY_ID = {
   propertyNames: { $ref: "#/components/schemas/TokenIdText" },
   additionalProperties: { type: "number", minimum: -100, maximum: 100 },
   maxProperties: LIMITS.logitBiases,
 };
 
-/** Token id -> bias. Ids outside the vocabulary are refused where the vocabulary is known. */
+/** Token id -> bias. Ids outside the vocabulary are refused later, where the vocabulary is known. */
 const logitBias = documented(
   boundedRecord(
     { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
@@ -148,7 +151,7 @@ const logitBias = documented(
   },
 );
 
-/** llama-server's other way to sample, which is known and refused: what it promises cannot be had of a few candidates. */
+/** llama-server's mirostat sampling is known but refused: it does not work on the few candidates that remain here. */
 const mirostat = special({ enum: [0, null], description: "Not supported" }).superRefine((value, ctx) => {
   if (value === undefined || value === null || value === 0) return;
   const message = 'Unsupported parameter "mirostat": must be 0 (off); use top_p, min_p or typical_p instead';
@@ -156,12 +159,12 @@ const mirostat = special({ enum: [0, null], description: "Not supported" }).supe
 });
 
 const modelId = text(1, 256);
-/** Both stand in the document with the names there are, and as required where there are several. */
+/** The document lists the available names, and requires the field when there are several. */
 export const modelField = documented(modelId.nullish(), { $ref: "#/components/schemas/ModelChoice" });
 export const modelName = documented(modelId, { $ref: "#/components/schemas/ModelId" });
 export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
 
-/** What every generation honours. Fields that are not named are accepted and ignored. */
+/** Fields that every generation supports. Unknown fields are accepted and ignored. */
 export const samplingFields = {
   model: modelField,
   temperature: between(0, 2).nullish().openapi({ description: "0 is greedy; default 1" }),
@@ -182,7 +185,7 @@ export const samplingFields = {
   presence_penalty: between(-2, 2).nullish(),
   frequency_penalty: between(-2, 2).nullish(),
   logit_bias: logitBias,
-  // Further answers count on from the seed.
+  // Further answers use the following seeds.
   seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - LIMITS.choices).nullish(),
   stream: z.boolean().nullish(),
   ignore_eos: z.boolean().nullish().openapi({
@@ -190,7 +193,7 @@ export const samplingFields = {
   }),
 };
 
-/** What OpenAI's chats and completions honour. */
+/** Fields that OpenAI's chats and completions support. */
 export const generationFields = {
   ...samplingFields,
   n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
@@ -214,7 +217,7 @@ const metadataName = text(1, MAX_NAME).refine((name) => name.isWellFormed());
 const metadataText = text(0, MAX_TEXT)
   .refine((text) => text.isWellFormed(), "must have no half of a surrogate pair");
 
-/** Texts of the client's own, which come back with the answer. */
+/** The client's own texts, which are returned with the answer. */
 export const metadata = documented(
   boundedRecord(
     {
@@ -232,7 +235,7 @@ export const metadata = documented(
   },
 );
 
-/** A field that is checked by hand; `shown` is what may stand there. */
+/** A field that is checked by hand; `shown` describes its allowed values. */
 export function special(shown: JsonSchema) {
   return documented(z.unknown().optional(), shown);
 }

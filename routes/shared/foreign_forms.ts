@@ -2,13 +2,13 @@ import type { z } from "@hono/zod-openapi";
 import { refuse, special } from "./fields.ts";
 
 /*
- * Ways to ask for a form of an answer, or for calls, which some server or another endpoint has. Who sends one to an endpoint that
- * does not know it must not get an answer in any form.
+ * Fields of other servers or endpoints that ask for a form of the answer or for tool calls. An endpoint that does not
+ * support such a field must refuse it, because an answer without the form would be wrong.
  */
 
 interface Way {
   readonly asks: (value: unknown) => boolean;
-  /** What may stand there, since it asks for nothing. */
+  /** Values that are allowed, because they ask for nothing. */
   readonly passes: Readonly<Record<string, unknown>>;
 }
 
@@ -53,14 +53,14 @@ const WAYS = {
   tools: list,
 } satisfies Record<string, Way>;
 
-/** What an endpoint's requests have of the ways that it does not know. */
+/** The unsupported fields of an endpoint, and their check. */
 export interface ForeignForms {
-  /** Typed as none, since nothing reads them but `check`. */
+  /** Typed as empty, because only `check` reads these fields. */
   readonly fields: Record<never, never>;
   check(body: object, ctx: z.RefinementCtx): void;
 }
 
-/** `own`: fields that the endpoint has. `instead`: how it is asked for forms and calls. */
+/** `own`: fields that the endpoint supports. `instead`: advice on how to ask for forms and calls. */
 export function foreignForms(own: readonly string[], instead: string): ForeignForms {
   const ways = Object.entries<Way>(WAYS).filter(([name]) => !own.includes(name));
   return {

@@ -17,40 +17,40 @@ import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 import type { AnswerHead, UsageBody } from "./answers.ts";
 
-/** What a request's sender decides outside its body. */
+/** Options of a request that its sender decides outside the body. */
 export interface RunOptions {
   readonly priority?: "interactive" | "batch";
-  /** Requests of different salts share no cached prompts. */
+  /** Requests with different salts share no cached prompts. */
   readonly cacheSalt?: string;
-  /** Hears of the request and its answers. */
+  /** Counts the request and its answers. */
   readonly account?: Account;
 }
 
-/** A request that passed every check: answered whole or, where it can be streamed, as chunks, once. */
+/** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */
 export interface Prepared {
   readonly stream: boolean;
   answer(signal: AbortSignal): Promise<Record<string, unknown>>;
   chunks?(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
-  /** The events at the end of a stream that failed; default the error as a refusal would show it. */
+  /** Returns the events that end a failed stream; by default the error in the format of a refusal. */
   failure?(error: ApiError): object[];
 }
 
-/** A request on an engine that stays loaded until the answer or the stream has ended, however it does; or until it is released. */
+/** A request that keeps its engine loaded until the answer or stream has ended in any way, or until `release`. */
 export interface Running extends Prepared {
   release(): void;
 }
 
-/** The fields of every generation. */
+/** Fields of every generation. */
 type Body = z.output<z.ZodObject<typeof samplingFields>> & {
   readonly stop?: string | readonly string[] | null;
 };
 
-/** A request for the engine, and who hears of its answer. */
+/** A request for the engine, and the account that counts its answer. */
 export interface CountedRequest extends GenerateRequest {
   readonly account?: Account;
 }
 
-/** The fields that every generation hands to the engine alike. */
+/** Returns the engine options that every generation shares. */
 export function engineRequest(
   engine: Engine,
   body: Body,
@@ -67,7 +67,7 @@ export function engineRequest(
   };
 }
 
-/** What the request asks of the sampler, the rest as it is without being asked. */
+/** Returns the sampling parameters of the request, with defaults for missing ones. */
 export function samplingOf(engine: Engine, body: Body): SamplingParams {
   const unset = DEFAULT_SAMPLING;
   return {
@@ -98,7 +98,7 @@ function logitBias(engine: Engine, biases: Record<string, number>): Map<number, 
   return new Map(entries);
 }
 
-/** 400 for an id outside the vocabulary. */
+/** Throws ApiError 400 for an id outside the vocabulary. */
 export function checkToken(engine: Engine, id: number, param: string): void {
   if (id < engine.tokenizer.vocabSize) return;
   const last = engine.tokenizer.vocabSize - 1;
@@ -106,7 +106,7 @@ export function checkToken(engine: Engine, id: number, param: string): void {
   throw new ApiError(400, "invalid_value", message, { param });
 }
 
-/** The tokens of a prompt that is a text or ids; throws ApiError 400 for ids that are none, and for no tokens. */
+/** Returns the tokens of a prompt given as text or ids. Throws ApiError 400 for invalid ids and for an empty prompt. */
 export function promptTokens(engine: Engine, prompt: string | number[]): number[] {
   if (typeof prompt !== "string") {
     checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
@@ -119,7 +119,7 @@ export function promptTokens(engine: Engine, prompt: string | number[]): number[
   });
 }
 
-/** `n` requests that differ in their seeds only, so that a seeded request has the same answers every time. */
+/** Returns `n` requests that differ only in their seeds, so that a seeded request always gets the same answers. */
 export function answersTo(request: CountedRequest, n: number): CountedRequest[] {
   const seed = request.sampling?.seed;
   if (seed === undefined) return Array.from({ length: n }, () => request);
@@ -130,8 +130,8 @@ export function answersTo(request: CountedRequest, n: number): CountedRequest[] 
 }
 
 /**
- * Sees that answers can follow the constraint, before anything is queued or streamed. Throws ApiError 400 for one that they
- * cannot, which names the parameter of those that `asked` for a form.
+ * Checks that an answer can follow the constraint, before anything is queued or streamed. Otherwise throws ApiError 400
+ * that names the parameter, among those that `asked` for a form.
  */
 export async function checkForm(
   engine: Engine,
@@ -148,7 +148,7 @@ export async function checkForm(
   throw new ApiError(400, "invalid_constraint", whole, { param: asked[0]?.param });
 }
 
-/** Why no answer can follow the constraint; undefined where one can. */
+/** Returns why no answer can follow the constraint, or undefined. */
 async function refusalOf(engine: Engine, constraint: Constraint): Promise<string | undefined> {
   try {
     await engine.checkConstraint(constraint);
@@ -159,8 +159,8 @@ async function refusalOf(engine: Engine, constraint: Constraint): Promise<string
 }
 
 /**
- * Runs the requests side by side; the index of a piece is that of its request. Leaving the iteration, `signal` or
- * the failure of one cancels all.
+ * Runs the requests in parallel; each piece has the index of its request. Leaving the iteration, `signal`, or the
+ * failure of one request cancels all.
  */
 export async function* generate(
   engine: Engine,
@@ -214,8 +214,8 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
 }
 
 /**
- * The sum over all answers; a prompt that had several answers counts once, and what any of them computed of it was not found: the
- * others may find what that one has left.
+ * Returns the usage summed over all answers. A prompt with several answers counts once. Tokens that one of these
+ * answers computed do not count as cached, although the others may have found them in the cache.
  */
 export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
   const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
@@ -242,7 +242,7 @@ export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): U
   };
 }
 
-/** Of answers of which tokens were computed by guess. */
+/** Returns the accepted and rejected draft tokens, or undefined if no answer used drafts. */
 function predictionsOf(finishes: readonly Usage[]) {
   const drafts = finishes.flatMap(({ drafts }) => drafts ?? []);
   if (drafts.length === 0) return undefined;
@@ -252,7 +252,7 @@ function predictionsOf(finishes: readonly Usage[]) {
   };
 }
 
-/** Of prompts that were only read to be kept on the disk. */
+/** Returns the stored tokens of prompts that were only read, or undefined if none was stored. */
 export function storedOf(
   prompts: readonly Usage[],
 ): { stored_tokens: number; stored_in: string } | undefined {
@@ -262,7 +262,7 @@ export function storedOf(
   return { stored_tokens, stored_in: stored[0].cache };
 }
 
-/** What all chunks of one answer share. */
+/** Returns the fields that all chunks of one answer share. */
 export function headOf(engine: Engine, prefix: string): AnswerHead {
   return {
     id: `${prefix}-${crypto.randomUUID().replaceAll("-", "")}`,

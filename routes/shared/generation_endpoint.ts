@@ -10,16 +10,16 @@ import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "./models.ts";
 import { eventStream } from "./sse.ts";
 
-/** An endpoint that answers by what a model computes, whole or streamed; batches and workers run it too, without HTTP. */
+/** An endpoint whose answer a model computes, whole or streamed. Batches and workers also run it, without HTTP. */
 export interface Generation {
   readonly url: string;
   readonly endpoint: Endpoint;
   readonly errors: ErrorShape;
-  /** Checks a body as far as that needs no model, and gives the forms that it asks for. Throws ApiError. */
+  /** Checks a body as far as possible without a model. Returns the forms that it asks for. Throws ApiError. */
   check(body: unknown): AskedForm[];
   /**
-   * Checks a body as a stranger's and takes the engine of the model that it names. Throws ApiError, ModelError, or what the
-   * engine throws for a prompt that it refuses; while the model is loaded, `signal` ends the wait.
+   * Checks an untrusted body and takes the engine of the model that it names. Throws ApiError, ModelError, or the
+   * engine's error for a refused prompt. `signal` ends the wait for a loading model.
    */
   begin(models: ModelUser, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
 }
@@ -28,21 +28,21 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly path: string;
   readonly operationId: string;
   readonly summary: string;
-  /** Of an answer that comes whole. */
+  /** Description of a whole answer. */
   readonly description?: string;
   readonly request: Request;
   readonly answer: z.ZodType;
-  /** One event of the stream; absent where the answer always comes whole. */
+  /** One event of the stream; missing if the answer is always whole. */
   readonly chunk?: EventsSpec;
   readonly tag?: string;
-  /** What the model must be able to do; by default to generate. */
+  /** The ability that the model needs; by default generation. */
   readonly ability?: Ability;
-  /** Where errors do not look as OpenAI's do. */
+  /** Error format, if it differs from OpenAI's. */
   readonly errors?: ErrorShape;
   readonly example: z.input<Request>;
-  /** All forms that parts of the answer are to have. */
+  /** Returns all forms that the request demands of parts of the answer. */
   readonly forms: (body: z.output<Request>) => AskedForm[];
-  /** A request on the engine that it is answered by, which is held meanwhile. */
+  /** Prepares the request on its engine, which stays loaded meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
 }
 
@@ -58,7 +58,7 @@ const TEXT_REFUSALS = {
   422: "The answer cannot be completed in the form that it was to have",
 };
 
-/** A client that leaves cancels its work. */
+/** Builds the endpoint. A client that disconnects cancels its work. */
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
   const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
@@ -129,7 +129,7 @@ function describeStream({ named, withoutDone }: EventsSpec): string {
     }. A failure in mid-stream is an event with an \`error\`, after which the stream ends.`;
 }
 
-/** The prepared request, whose end releases what it holds. */
+/** Returns the prepared request; its end calls `release`. */
 function running(prepared: Prepared, release: () => void): Running {
   const chunks = prepared.chunks?.bind(prepared);
   return {

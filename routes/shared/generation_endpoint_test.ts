@@ -69,7 +69,7 @@ const post = (path: string, body: string, headers: Record<string, string> = {}) 
     headers: { authorization: "Bearer key", "content-type": "application/json", ...headers },
   });
 
-Deno.test("errors of a shape of their own: before the handler, in it, and in mid-stream", async () => {
+Deno.test("generation endpoint: uses its own error format before the handler, in it, and in mid-stream", async () => {
   const withoutKey = await appOf().request("/own", { method: "POST" });
   assertEquals(withoutKey.status, 401);
   assertEquals(await withoutKey.json(), { type: "error", error: { code: "invalid_api_key" } });
@@ -90,7 +90,7 @@ Deno.test("errors of a shape of their own: before the handler, in it, and in mid
   );
 });
 
-Deno.test("errors elsewhere look as OpenAI's do, and the document tells both shapes", async () => {
+Deno.test("generation endpoint: other paths keep OpenAI's error format, and the document has both", async () => {
   const elsewhere = await (await post("/nowhere", "{}")).json();
   assertEquals(elsewhere.error, {
     message: "Unknown path",

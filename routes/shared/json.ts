@@ -1,13 +1,13 @@
 import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
 import { ApiError } from "./errors.ts";
 
-/** Bounds of any JSON that a stranger sends: V8 parses deeper and wider than the rest of the server could bear. */
+/** Limits of untrusted JSON: V8 parses deeper and wider values than the rest of the server can handle. */
 export const JSON_LIMITS = { depth: MAX_JSON_DEPTH, containers: 100_000, values: 2_000_000 } as const;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
-/** Parses UTF-8 JSON within JSON_LIMITS; throws ApiError 400 that says what is wrong. */
+/** Returns the value of UTF-8 JSON within JSON_LIMITS. Throws ApiError 400 that says what is wrong. */
 export function parseJson(bytes: Uint8Array): unknown {
   checkShape(bytes);
   let text: string;
@@ -31,23 +31,23 @@ export function parseJson(bytes: Uint8Array): unknown {
 }
 
 /**
- * A number that JSON allows and a 64-bit float does not hold: no field takes it, and messages show it as it was written.
- * In long texts it is Infinity.
+ * A number that is valid JSON but does not fit a 64-bit float. No field accepts it; messages show it as written. In
+ * texts over MAX_HUGE_TEXT it becomes Infinity.
  */
 export class HugeNumber {
   constructor(readonly written: string) {}
 }
 
-/** What numbers beyond 1.8e308 look like, and other text may. */
+/** Matches numbers beyond 1.8e308, and some other text. */
 const HUGE = /\d[eE]\+?\d{3}|(?<!\d)\d{309}/;
-/** Characters of a text in which they are looked for: parsing with a reviver is eighty times as slow. */
+/** Longer texts are not searched for such numbers: parsing with a reviver is eighty times slower. */
 const MAX_HUGE_TEXT = 1 << 16;
 
 function keepHuge(_key: string, value: unknown, { source }: { source: string }): unknown {
   return value === Infinity || value === -Infinity ? new HugeNumber(source) : value;
 }
 
-/** Counts brackets and commas outside of strings, before anything is built from them. */
+/** Counts brackets and commas outside strings, before anything is built. Throws ApiError above a limit. */
 function checkShape(bytes: Uint8Array): void {
   let depth = 0;
   let deepest = 0;
@@ -77,7 +77,7 @@ function atMost(limit: keyof typeof JSON_LIMITS, count: number): void {
   throw new ApiError(400, "invalid_json", message);
 }
 
-/** The same depth bound for a value that was parsed elsewhere. */
+/** Applies the same depth limit to a value that was parsed elsewhere. */
 export function checkDepth(value: unknown): void {
   atMost("depth", depthOf(value));
 }

@@ -3,7 +3,7 @@ import { HugeNumber, parseJson } from "./json.ts";
 
 const parse = (text: string) => parseJson(new TextEncoder().encode(text));
 
-Deno.test("numbers beyond a float's range keep how they were written; all others are what JSON.parse gives", () => {
+Deno.test("parseJson: keeps numbers beyond a float as written, and parses all others like JSON.parse", () => {
   const nines = "9".repeat(309);
   const huge = ["1e999", "-1E+400", "1.5e309", nines, `-${nines}.0`];
   assertEquals(parse(`[${huge.join()}]`), huge.map((written) => new HugeNumber(written)));
@@ -12,7 +12,7 @@ Deno.test("numbers beyond a float's range keep how they were written; all others
   assertEquals(parse(others), JSON.parse(others));
 });
 
-Deno.test("bodies of 8 MB that look like huge numbers take no longer than others", () => {
+Deno.test("parseJson: takes no longer for 8 MB that look like huge numbers", () => {
   const runs = `[${"1".repeat(308)}${`,${"1".repeat(308)}`.repeat(26_000)}]`;
   const values = `[${"123,".repeat(1_900_000)}1e999]`;
   const plain = `[${"123456,".repeat(1_100_000)}1]`;

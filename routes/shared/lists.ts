@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 
-/** Numbers in a query or a form come as text. */
+/** Schema of a whole number in a query or form, where it comes as text. */
 export function digits(min: number, max: number) {
   const message = `must be a whole number from ${min} to ${max}`;
   return z.string().regex(/^\d{1,9}$/, message).transform(Number)
@@ -8,12 +8,12 @@ export function digits(min: number, max: number) {
     .openapi({ type: "integer", minimum: min, maximum: max, pattern: undefined });
 }
 
-/** The id of the last entry of the page before. */
+/** Id of the last entry of the previous page. */
 export const cursor = z.string().min(1).max(100).optional().openapi({
   description: "The id of the last entry of the page before",
 });
 
-/** A page of a list. */
+/** Schema of one page of a list. */
 export function listOf<Schema extends z.ZodType>(entry: Schema, name: string) {
   return z.object({
     object: z.literal("list"),
@@ -24,7 +24,7 @@ export function listOf<Schema extends z.ZodType>(entry: Schema, name: string) {
   }).openapi(name);
 }
 
-/** A page of a list in OpenAI's shape. */
+/** Returns one page of a list in OpenAI's format. */
 export function pageOf<T extends { id: string }>(data: T[], hasMore: boolean) {
   return {
     object: "list" as const,
@@ -37,7 +37,7 @@ export function pageOf<T extends { id: string }>(data: T[], hasMore: boolean) {
 
 const HOUR = 3600;
 
-/** How long files may be kept, in seconds. */
+/** Allowed lifetime of a file, in seconds. */
 export const KEPT_SECONDS = { min: HOUR, max: 30 * 24 * HOUR } as const;
 
 /** `expires_after` in JSON. */

@@ -2,14 +2,14 @@ import type { Engine, TokenLogprob } from "../../engine/types.ts";
 import { characters, type PromptTokens, type ScoredToken } from "../../engine/answers/pieces.ts";
 import type { ChatLogprobs, CompletionLogprobs } from "./answers.ts";
 
-/** JSON has no infinity: what OpenAI's API says for a token that cannot be. */
+/** Log-probability of an impossible token in OpenAI's API, because JSON has no infinity. */
 const IMPOSSIBLE = -9999;
 
 const finite = (logprob: number) => Number.isFinite(logprob) ? logprob : IMPOSSIBLE;
 
 const utf8 = new TextEncoder();
 
-/** The bytes of a token's text; a control token's are those of its name. */
+/** Returns the bytes of a token's text; for a control token, the bytes of its name. */
 export function tokenBytes(engine: Engine, token: number): Uint8Array {
   const bytes = engine.tokenizer.bytes(token);
   return bytes.length > 0 ? bytes : utf8.encode(engine.tokenizer.decode([token], { special: true }));
@@ -35,7 +35,7 @@ interface PlacedToken {
   readonly offset: number;
 }
 
-/** `offset`: characters of the choice's text before these tokens' own offsets begin. */
+/** `offset`: number of characters of the choice's text before these tokens. */
 export function completionLogprobs(
   engine: Engine,
   tokens: readonly PlacedToken[],
@@ -49,7 +49,7 @@ export function completionLogprobs(
   };
 }
 
-/** Always with the chosen token itself, as OpenAI's API has it; null where nothing was predicted. */
+/** Includes the chosen token, as OpenAI's API does. Returns null for a token that was not predicted. */
 function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record<string, number> | null {
   if (logprob === null) return null;
   const entries = top.map((
@@ -58,7 +58,7 @@ function topByText(engine: Engine, { token, logprob, top }: PlacedToken): Record
   return Object.fromEntries([...entries, [tokenText(engine, token), finite(logprob)]]);
 }
 
-/** The prompt's tokens with their places in the echoed text, which may or may not spell out control tokens. */
+/** Returns the prompt's tokens with their offsets in the echoed text, which may or may not spell out control tokens. */
 export function placePrompt(engine: Engine, tokens: PromptTokens, echoed: string): PlacedToken[] {
   const decoder = engine.tokenizer.streamDecoder({ continuation: true });
   let position = 0; // UTF-16 units of `echoed`

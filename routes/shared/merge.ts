@@ -1,8 +1,10 @@
 /**
- * The items of all sources as they come, those of one source in their order. A source resumes only when its item was
- * taken, so nothing piles up behind a slow reader. The first failure, or leaving the iteration, aborts `abort`, waits
- * for the other sources to end and, if it was a failure, throws it. (std's MuxAsyncIterator keeps all items, and tells no
- * failure, until all sources wait at once, which they do not while a slow reader is behind; and it ends no source.)
+ * Yields the items of all sources as they arrive, in order within each source. A source resumes only after its item is
+ * taken, so nothing piles up behind a slow reader. The first failure, or leaving the iteration, aborts `abort` and
+ * waits for the other sources to end; a failure is then thrown.
+ *
+ * std's MuxAsyncIterator does not fit: behind a slow reader it collects items without limit, reports failures late, and
+ * ends no source.
  */
 export async function* merge<T>(
   sources: readonly AsyncIterable<T>[],

@@ -23,7 +23,7 @@ const name = text(1, 256);
 
 const NO_CALLS = { tool_calls: { type: ["array", "null"], maxItems: 0 }, function_call: { type: "null" } };
 
-/** A call's arguments are the text that a model wrote: it need not be JSON. */
+/** The arguments of a call are text from a model, so they need not be JSON. */
 const calledFunction = z.object({ name, arguments: z.string() });
 
 const toolCall = z.object({
@@ -148,7 +148,7 @@ export const promptFields = {
   chat_template_kwargs: templateVariables,
 };
 
-/** How the answer continues the last message. */
+/** Options for continuing the last message. */
 export const prefillFields = {
   continue_final_message: z.boolean().nullish().openapi({
     description:
@@ -165,7 +165,7 @@ interface Prefill {
   add_generation_prompt?: boolean | null;
 }
 
-/** Refuses to continue what cannot be. */
+/** Refuses to continue a message that cannot be continued. */
 export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
   const { continue_final_message: asked, add_generation_prompt: head } = body;
   if (asked && head) {
@@ -186,7 +186,9 @@ export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
   refuse(ctx, [field], "invalid_value", message);
 }
 
-/** As llama-server does, a last message of the assistant is continued unless the request says otherwise. */
+/**
+ * Returns true if the answer continues the last message. Like llama-server, the default is true for the assistant's.
+ */
 export function continuesLast(body: Prefill): boolean {
   if (!canContinue(body.messages)) return false;
   return body.continue_final_message ?? body.add_generation_prompt !== true;
@@ -198,8 +200,8 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
 }
 
 /**
- * Messages as templates know them: text parts are joined by line breaks, and calls in the older shape become calls of
- * tools. The template itself reads `developer`.
+ * Returns the messages as chat templates expect them. Text parts are joined by line breaks, and calls in the older
+ * format become tool calls. The template itself handles `developer`.
  */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
   let calls = 0;
@@ -218,7 +220,7 @@ export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] 
   });
 }
 
-/** Calls in the older shape have no ids; these are the same each time, so that prompts have common prefixes. */
+/** Calls in the older format have no ids. These ids are deterministic, so that prompts share prefixes. */
 function olderId(call: number): string {
   return `call_${String(call).padStart(24, "0")}`;
 }

@@ -10,22 +10,22 @@ import type { ServiceFigures } from "../../jobs/service.ts";
 import type { Account, AnswerWatch } from "./account.ts";
 import { registerStepRows } from "./step_rows.ts";
 
-/** What is looked at when the figures are asked for. */
+/** Sources that are read when the metrics are scraped. */
 export interface Watched {
   readonly models: () => readonly OfferedModel[];
-  /** How many are open. */
+  /** Number of open connections. */
   readonly connections: () => number;
-  /** Absent where no files and batches are kept. */
+  /** Missing on a server without files and batches. */
   readonly batches?: () => ServiceFigures;
 }
 
-/** Seconds; a wait for a place, a first token. */
+/** Buckets in seconds for waiting times and time to first token. */
 const WAITS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
-/** Seconds between two tokens. */
+/** Buckets in seconds for the time between two tokens. */
 const GAPS = [0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10];
 const SHARES = [0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1];
 
-/** The figures of a server, under Prometheus' conventions: base units, `_total` for counters, one name for one thing. */
+/** The server's metrics in Prometheus' conventions: base units, `_total` for counters, one name per quantity. */
 export class Metrics {
   readonly #registry = new Registry();
   readonly #registers = [this.#registry];
@@ -48,12 +48,12 @@ export class Metrics {
     SHARES,
   );
 
-  /** `route`: the pattern, never a stranger's path, so that the number of series stays bounded. */
+  /** `route` is the pattern, never the client's path, so that the number of series is bounded. */
   count(route: string, status: number): void {
     this.#responses.inc({ route, status });
   }
 
-  /** Hears of an answer, whoever asked for it. */
+  /** Counts one answer, for any caller. */
   watch(model: string): AnswerWatch {
     const labels = { model };
     let last = performance.now();
@@ -75,12 +75,12 @@ export class Metrics {
     };
   }
 
-  /** For lines of batches, which no limit counts. */
+  /** Account for batch lines, to which no limits apply. */
   get ofBatches(): Account {
     return { enter: () => () => {}, failed() {}, watch: (model) => this.watch(model), read: () => () => {} };
   }
 
-  /** Adds what is looked at when the figures are asked for. Once. */
+  /** Adds the sources that are read at each scrape. Call it once. */
   observe({ models, connections, batches }: Watched): void {
     const registers = this.#registers;
     const engines = () =>
@@ -140,7 +140,7 @@ export class Metrics {
     });
   }
 
-  /** Only models whose prompts are kept on a disk have these. */
+  /** Adds the metrics of models with a prompt cache on disk. */
   #observeDisk(engines: () => readonly { labels: { model: string }; engine: Engine }[]): void {
     const disks = () => engines().flatMap(({ engine }) => engine.stats().disk ?? []).slice(0, 1);
     for (const [field, name, help] of DISK_COUNTERS) {
@@ -162,7 +162,7 @@ export class Metrics {
     }
   }
 
-  /** In Prometheus' text format, whose media type is `contentType`. */
+  /** Returns the metrics in Prometheus' text format, whose media type is `contentType`. */
   text(): Promise<string> {
     return this.#registry.metrics();
   }
@@ -219,7 +219,7 @@ const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = 
   ],
 ];
 
-/** Of the folder, which all models share. */
+/** Gauges of the disk cache folder, which all models share. */
 const DISK_GAUGES: readonly [keyof DiskStats, name: string, help: string][] = [
   ["bytes", "compy_disk_cache_bytes", "Bytes that the prompt cache takes on the disk"],
   ["limit", "compy_disk_cache_limit_bytes", "Bytes that the prompt cache may take on the disk"],

@@ -1,11 +1,11 @@
 import type { Engine, Models } from "../../engine/types.ts";
 
-/** The model that a checked body names; undefined where it leaves that to the server. */
+/** Returns the model that a validated body names, or undefined if it names none. */
 export function modelName(body: unknown): string | undefined {
   return (body as { model?: string | null }).model ?? undefined;
 }
 
-/** Does something with the engine of a model, which stays loaded meanwhile; by default with the only one there is. */
+/** Runs `action` with the engine of a model, which stays loaded meanwhile. Without a name, uses the only model. */
 export async function withModel<T>(
   models: Models,
   name: string | null | undefined,
@@ -20,12 +20,12 @@ export async function withModel<T>(
   }
 }
 
-/** A control token as templates write it; null where there is none. */
+/** Returns a control token as templates write it, or null for no token. */
 export function textOfToken({ tokenizer }: Engine, token: number | undefined): string | null {
   return token === undefined ? null : tokenizer.decode([token], { special: true });
 }
 
-/** Of endpoints that need a model beside those that generate. */
+/** Refusals of endpoints that need a model but do not generate. */
 export const MODEL_REFUSALS = {
   404: "No such model",
   429: "Too many requests wait for the model to be loaded",

@@ -1,27 +1,27 @@
 import type { Engine } from "../../engine/types.ts";
 
 interface Pace {
-  /** When the oldest of `ends` began to be waited for. */
+  /** Time from which the interval to the first of `ends` is measured. */
   since: number;
-  /** When answers ended, the latest last. */
+  /** Times at which answers ended, oldest first. */
   ends: number[];
 }
 
-/** Answers whose ends are remembered. */
+/** How many end times of answers are kept. */
 const REMEMBERED = 32;
-/** Seconds. The official clients overlook waits of a minute and more. */
+/** Bounds of the estimate in seconds. The official clients ignore waits of a minute or more. */
 const LEAST = 1;
 const MOST = 59;
 
 const paces = new WeakMap<Engine, Pace>();
 
-/** An answer begins; an engine that had nothing to do is measured anew. Times are milliseconds of performance.now(). */
+/** Notes the start of an answer. An idle engine is measured anew. Times are in milliseconds of performance.now(). */
 export function noteStart(engine: Engine, now = performance.now()): void {
   const { running, waiting } = engine.stats();
   if (!paces.has(engine) || running + waiting === 0) paces.set(engine, { since: now, ends: [] });
 }
 
-/** An answer has ended, one way or another. */
+/** Notes the end of an answer, successful or not. */
 export function noteEnd(engine: Engine, now = performance.now()): void {
   const pace = paces.get(engine);
   if (!pace) return;
@@ -30,12 +30,12 @@ export function noteEnd(engine: Engine, now = performance.now()): void {
 }
 
 /**
- * In how many seconds the requests that wait would have been taken from the queue, at the pace at which answers ended
- * lately: an estimate, from 1 to 59.
+ * Returns the estimated seconds until all waiting requests have left the queue, at the recent rate of ended answers;
+ * from 1 to 59.
  */
 export function secondsUntilRoom(engine: Engine, now = performance.now()): number {
   const { since, ends } = paces.get(engine) ?? { since: now, ends: [] };
-  // As if one ended now, so that there is an estimate before the first has.
+  // Pretend that one answer ends now, so that there is an estimate before the first end.
   const secondsEach = (now - since) / 1000 / (ends.length + 1);
   return Math.min(Math.max(Math.ceil(engine.stats().waiting * secondsEach), LEAST), MOST);
 }

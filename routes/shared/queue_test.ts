@@ -3,7 +3,7 @@ import { FakeEngine } from "../testing.ts";
 import { until, withServer } from "../testing_server.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "./queue.ts";
 
-/** An engine with so many waiting requests. */
+/** Returns an engine with `waiting` waiting requests. */
 function engineWith(waiting: number, running = 4): FakeEngine {
   const engine = new FakeEngine();
   const stats = { ...engine.stats(), running, waiting };
@@ -11,18 +11,18 @@ function engineWith(waiting: number, running = 4): FakeEngine {
   return engine;
 }
 
-Deno.test("the wait is the queue's length at the pace of late, within its bounds", () => {
+Deno.test("secondsUntilRoom: estimates from queue length and recent rate, within bounds", () => {
   const engine = engineWith(10);
   noteStart(engine, 0);
   for (let i = 1; i <= 100; i++) noteEnd(engine, i * 500);
-  assertEquals(secondsUntilRoom(engine, 50_500), 5); // 10 at two a second
-  assertEquals(secondsUntilRoom(engine, 50_000 + 32 * 500), 10); // none ended since: the pace sinks
+  assertEquals(secondsUntilRoom(engine, 50_500), 5); // 10 waiting, two end per second
+  assertEquals(secondsUntilRoom(engine, 50_000 + 32 * 500), 10); // no further ends: the rate falls
   assertEquals(secondsUntilRoom(engine, 10 ** 9), 59);
   for (let i = 0; i < 100; i++) noteEnd(engine, 10 ** 9 + i);
   assertEquals(secondsUntilRoom(engine, 10 ** 9 + 100), 1);
 });
 
-Deno.test("before anything has ended the wait grows with the time; an idle spell does not count", () => {
+Deno.test("secondsUntilRoom: grows with time before the first end, and ignores idle time", () => {
   const engine = engineWith(10);
   assertEquals(secondsUntilRoom(engine, 0), 1);
   noteStart(engine, 0);
@@ -37,7 +37,7 @@ Deno.test("before anything has ended the wait grows with the time; an idle spell
   assertEquals(secondsUntilRoom(idle, 10 ** 9 + 1000), 8);
 });
 
-Deno.test("a full queue says when to come back: longer behind a longer queue", async () => {
+Deno.test("queue full: the retry time is longer for a longer queue", async () => {
   const waits: number[] = [];
   for (const queue of [1, 40]) {
     await withServer({ slots: 1, queue, tokenMs: 10 }, async ({ engine, post }) => {

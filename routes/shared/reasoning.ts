@@ -22,7 +22,7 @@ export const reasoningFields = {
 
 type Fields = { [name in keyof typeof reasoningFields]?: z.output<(typeof reasoningFields)[name]> };
 
-/** Refuses two fields that say different things of the same. */
+/** Refuses two fields that contradict each other. */
 export function checkReasoning(body: Fields, ctx: z.RefinementCtx): void {
   const { reasoning_effort: effort, thinking_budget_tokens: budget, thinking } = body;
   const budgets = [budget, thinking?.budget_tokens].filter((value) => value !== undefined && value !== null);
@@ -39,7 +39,10 @@ export function checkReasoning(body: Fields, ctx: z.RefinementCtx): void {
   }
 }
 
-/** As a chat form takes it. `variables`: those of the template, whose enable_thinking says the same in a word of its own. */
+/**
+ * Returns the reasoning options for a chat form. `variables` of the template also count: enable_thinking can turn it
+ * off.
+ */
 export function reasoningOf(
   body: Fields,
   variables: Readonly<Record<string, unknown>>,

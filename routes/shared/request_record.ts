@@ -3,42 +3,42 @@ import type { Account, AnswerWatch } from "./account.ts";
 import type { Caller } from "./caller.ts";
 import type { Metrics } from "./metrics.ts";
 
-/** A line of the log: what a request was and took, without its texts. Times are milliseconds. */
+/** One line of the request log: what a request was and used, without its texts. Times are in milliseconds. */
 export interface LogEntry {
-  /** When it came, ISO 8601 in UTC. */
+  /** Arrival time, ISO 8601 in UTC. */
   readonly time: string;
   readonly id: string;
-  /** The name of its key. */
+  /** Name of the API key. */
   readonly key?: string;
   readonly method: string;
-  /** The pattern of the path, `other` where there is none. */
+  /** Pattern of the path; `other` if no route matches. */
   readonly route: string;
   readonly status: number;
-  /** From the request's head to the answer's last byte. */
+  /** From the head of the request to the last byte of the answer. */
   readonly ms: number;
-  /** The code of a refusal, or of a failure in mid-stream. */
+  /** Code of a refusal, or of a failure in mid-stream. */
   readonly error?: string;
-  /** The client left before the answer was complete. */
+  /** Set when the client left before the answer was complete. */
   readonly left?: true;
   readonly model?: string;
   readonly prompt_tokens?: number;
   readonly completion_tokens?: number;
   readonly cached_tokens?: number;
-  /** Of several answers to one request, the longest of each. */
+  /** For several answers, the longest time of each kind. */
   readonly queue_ms?: number;
   readonly prefill_ms?: number;
   readonly decode_ms?: number;
-  /** Why the answers ended, in the order in which they did. */
+  /** Why each answer ended, in the order of their ends. */
   readonly finish?: readonly string[];
 }
 
-/** What is known of one HTTP request; counts its tokens against its caller's limits. */
+/** Collects the facts about one HTTP request, and counts its tokens against the caller's limits. */
 export class RequestRecord implements Account {
   readonly #began = performance.now();
   readonly #time = new Date();
   readonly #prompts = new Set<GenerateRequest["prompt"]>();
   #answers: Answers | undefined;
-  /** Once its key is known. */
+  /** Set once the API key is known. */
   caller: Caller | undefined;
   #error: string | undefined;
 
@@ -72,7 +72,7 @@ export class RequestRecord implements Account {
       event(event) {
         if (event.type === "token") generated(1);
         else if (event.type === "finish") {
-          generated(event.usage.completionTokens - counted); // the one that ended it is no event
+          generated(event.usage.completionTokens - counted); // the token that ended the answer is not an event
           answers.finished(event, prompt);
         }
         metered.event(event);
@@ -94,7 +94,7 @@ export class RequestRecord implements Account {
     return () => take(-tokens);
   }
 
-  /** The line of the log, once the answer has ended. */
+  /** Returns the line of the log, once the answer has ended. */
   entry(request: Pick<LogEntry, "id" | "method" | "route" | "status">, left: boolean): LogEntry {
     const { caller } = this;
     const error = this.#error;
@@ -113,11 +113,11 @@ export class RequestRecord implements Account {
   }
 }
 
-/** The answers to one request. */
+/** Totals of the answers to one request. */
 class Answers {
   promptTokens = 0;
   completionTokens = 0;
-  /** Of each prompt what all its answers found: one may find what another has computed. */
+  /** Cached tokens per prompt, found by all its answers: one answer may find tokens that another has computed. */
   readonly #cachedTokens = new Map<GenerateRequest["prompt"], number>();
   readonly #finish: string[] = [];
   #queueMs = 0;

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { Metrics } from "./metrics.ts";
 import { RequestRecord } from "./request_record.ts";
 
-Deno.test("the log: of a prompt with several answers only what all of them found was cached", () => {
+Deno.test("request log: counts a prompt's tokens as cached only if all its answers found them", () => {
   const record = new RequestRecord(new Metrics());
   const [prompt, other] = [[1, 2, 3, 4], [5, 6]];
   const answers = [[prompt, 3], [prompt, 0], [other, 1]] as const;

@@ -1,6 +1,6 @@
 import { delay } from "@std/async/delay.js";
 
-/** Waits for the promise, at most `ms`, and tells whether it was in time; rejects only with what it rejects with then. */
+/** Waits at most `ms` for the promise. Returns whether it was fulfilled in time; rejects if it rejects in time. */
 export async function settledWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
   const timer = new AbortController();
   try {

@@ -10,8 +10,8 @@ import {
 import type { LogEntry } from "./request_record.ts";
 
 /*
- * One span a request, under OpenTelemetry's names. Deno exports them where OTEL_DENO=true; its own spans are of Deno.serve, which
- * does not serve here. Without it nothing is recorded.
+ * One span per request, under OpenTelemetry's names. Deno exports it if OTEL_DENO=true; otherwise nothing is recorded.
+ * Deno's own spans come from Deno.serve, which is not used here.
  */
 
 const tracer = trace.getTracer("compy");
@@ -21,7 +21,7 @@ const HEADERS = {
   keys: (headers: Headers) => [...headers.keys()],
 };
 
-/** The span of a request that has come; a child of the caller's, where `traceparent` names that. */
+/** Starts the span of a request; a child of the caller's span if `traceparent` names one. */
 export function startSpan(method: string, headers: Headers): Span {
   const attributes = { "http.request.method": method };
   const caller = headers.has("traceparent")
@@ -39,7 +39,7 @@ export function endSpan(span: Span, entry: LogEntry): void {
   span.end();
 }
 
-/** Without those that the request does not have. */
+/** Returns the span's attributes; values that the request lacks are undefined. */
 function attributesOf(entry: LogEntry): Attributes {
   return {
     "http.route": entry.route === "other" ? undefined : entry.route,

@@ -4,18 +4,18 @@ import { settledWithin } from "./settled.ts";
 
 const HEADERS = {
   "content-type": "text/event-stream; charset=utf-8",
-  // No-transform: compression would hold tokens back.
+  // no-transform, because compression would delay tokens.
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no",
 };
 
-/** What tells the streams of one API from those of another. */
+/** Differences between the streams of the APIs. */
 export interface StreamShape {
-  /** Each event has the `type` of its object as its name. */
+  /** Each event is named after the `type` of its object. */
   readonly named: boolean;
   /** `[DONE]` ends the stream. */
   readonly done: boolean;
-  /** The events at the end of a stream that failed. */
+  /** Returns the events that end a failed stream. */
   readonly failure: (error: ApiError) => readonly object[];
 }
 
@@ -26,8 +26,8 @@ const DONE = utf8.encode("data: [DONE]\n\n");
 const KEEP_ALIVE = utf8.encode(": waiting\n\n");
 
 /**
- * The chunks as server-sent events. What fails before the first chunk, within `headersAfterMs`, is thrown, so that it
- * still gets a status of its own; later failures become an error event. `abort` is called when the reader leaves, or
+ * Returns the chunks as server-sent events. A failure before the first chunk, within `headersAfterMs`, is thrown, so
+ * that it still gets its own status; later failures become an error event. Aborts `abort` when the reader leaves, or
  * takes nothing for `stallMs`.
  */
 export async function eventStream(
@@ -57,7 +57,7 @@ function streamBody(
   let drained = () => {};
   abort.signal.addEventListener("abort", () => drained(), { once: true });
 
-  /** Resolves when the reader has caught up; aborts when it does not in time. */
+  /** Resolves when the reader has caught up; aborts when it takes too long. */
   async function room(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
     if (controller.desiredSize! > 0 || abort.signal.aborted) return;
     const timer = setTimeout(() => abort.abort(clientLeft()), stallMs);
@@ -88,7 +88,7 @@ function streamBody(
 
   return new ReadableStream<Uint8Array>({
     start(controller) {
-      // Not returned: a pending start would hold back pull. On an error the connection is reset.
+      // Not returned: a pending start would delay pull. On an error the connection is reset.
       pump(controller).catch((error) => controller.error(error));
     },
     pull: () => drained(),

@@ -18,12 +18,12 @@ function open(limits: Partial<typeof DEFAULT_LIMITS>, most?: number) {
   return { abort, chunks, response };
 }
 
-Deno.test("every chunk is one event, then comes DONE", async () => {
+Deno.test("eventStream: sends one event per chunk, then DONE", async () => {
   const text = await (await open({}, 2).response).text();
   assertEquals(text, 'data: {"i":0}\n\ndata: {"i":1}\n\ndata: [DONE]\n\n');
 });
 
-Deno.test("chunks wait for their reader; one who takes nothing is cut and the source is closed", async () => {
+Deno.test("eventStream: chunks wait for the reader, and a stalled reader is cut off", async () => {
   const { abort, chunks, response } = open({ unreadBytes: 1000, stallMs: 20 });
   const reader = (await response).body!.getReader();
   await reader.read();
@@ -38,7 +38,7 @@ Deno.test("chunks wait for their reader; one who takes nothing is cut and the so
   assertEquals(await chunks.next(), { value: undefined, done: true });
 });
 
-Deno.test("a reader who comes back in time misses nothing", async () => {
+Deno.test("eventStream: a reader that returns in time misses nothing", async () => {
   const { response } = open({ unreadBytes: 100, stallMs: 5000 }, 200);
   const body = (await response).body!;
   await new Promise((resolve) => setTimeout(resolve, 10));
@@ -47,14 +47,14 @@ Deno.test("a reader who comes back in time misses nothing", async () => {
   assert(text.endsWith("data: [DONE]\n\n"));
 });
 
-Deno.test("a reader who leaves aborts the work", async () => {
+Deno.test("eventStream: a reader that leaves aborts the work", async () => {
   const { abort, chunks, response } = open({ unreadBytes: 100 });
   await (await response).body!.cancel();
   assert(abort.signal.aborted);
   assertEquals(await chunks.next(), { value: undefined, done: true });
 });
 
-Deno.test("what fails at once is thrown, what fails later is an event", async () => {
+Deno.test("eventStream: throws early failures and sends later ones as events", async () => {
   async function* fail(first: number): AsyncGenerator<number> {
     yield* Array.from({ length: first }, (_, i) => i);
     throw new ApiError(400, "some_code", "some reason");
@@ -71,7 +71,7 @@ Deno.test("what fails at once is thrown, what fails later is an event", async ()
   });
 });
 
-Deno.test("named events carry their type, no DONE ends them, and a failure looks as its API has it", async () => {
+Deno.test("eventStream: named events carry their type, end without DONE, and fail in the API's format", async () => {
   async function* events(fails: boolean): AsyncGenerator<{ type: string }> {
     yield { type: "begin" };
     await Promise.resolve();

@@ -4,8 +4,8 @@ import type { EngineStats } from "../../engine/types.ts";
 const NAME = "compy_step_rows";
 
 /**
- * Adds a histogram of the rows that steps have. The engine counts them itself, a step costs nothing more; prom-client's own
- * histograms cannot be filled with counts.
+ * Adds a histogram of rows per step. The engine keeps the counts, so a step costs nothing more; prom-client's own
+ * histograms cannot be set from counts.
  */
 export function registerStepRows(
   registry: Registry,
@@ -30,7 +30,7 @@ export function registerStepRows(
   registry.registerMetric(metric as unknown as Metric);
 }
 
-/** Cumulative counts up to each bound, as Prometheus wants them. */
+/** Returns the cumulative counts up to each bound, as Prometheus expects. */
 function series(labels: Record<string, string>, { steps, rows, stepRows }: EngineStats) {
   const buckets: (MetricValue<string> & { metricName: string })[] = [];
   let below = 0;

@@ -3,7 +3,7 @@ import { Registry } from "prom-client";
 import { FakeEngine } from "../testing.ts";
 import { registerStepRows } from "./step_rows.ts";
 
-Deno.test("the rows of steps become a histogram whose buckets add up", async () => {
+Deno.test("registerStepRows: exports a histogram with cumulative buckets", async () => {
   const registry = new Registry();
   const stats = { ...new FakeEngine().stats(), steps: 10, rows: 40, stepRows: [4, 1, 3, 2] };
   registerStepRows(registry, () => [[{ model: "a" }, stats]]);

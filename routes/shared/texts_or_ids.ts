@@ -1,10 +1,10 @@
 import { z } from "@hono/zod-openapi";
 import { checkTokenIds, documented, PROMPT_TEXT, TOKEN_ID } from "./fields.ts";
 
-/** One text or several, each as text or as token ids. */
+/** One or several texts, each as text or as token ids. */
 export type TextsOrIds = string | string[] | number[] | number[][];
 
-/** Of at most so many texts. Checked by hand, as `tokenIds` are. */
+/** Schema of up to `most` texts. Checked by hand, like `tokenIds`. */
 export function textsOrIds(most: number) {
   const error = `must be a text, an array of token ids, or an array of up to ${most} of either`;
   const shape = z.custom<TextsOrIds>((value) => hasShape(value, most), { error, abort: true });
@@ -24,13 +24,13 @@ export function textsOrIds(most: number) {
   });
 }
 
-/** Each of them by itself. */
+/** Returns the texts one by one. */
 export function each(texts: TextsOrIds): readonly (string | number[])[] {
   if (typeof texts === "string") return [texts];
   return typeof texts[0] === "number" ? [texts as number[]] : texts as (string | number[])[];
 }
 
-/** Whether it may be one of them, as far as its first entry tells. */
+/** Returns whether the first entry fits one of the allowed forms. */
 function hasShape(value: unknown, most: number): boolean {
   if (typeof value === "string") return true;
   if (!Array.isArray(value) || value.length === 0) return false;
@@ -39,7 +39,7 @@ function hasShape(value: unknown, most: number): boolean {
     value.length <= most && (typeof first === "string" || Array.isArray(first));
 }
 
-/** Names the first entry that is not of the kind of those before it. */
+/** Reports the first entry of another kind than the first one. */
 function checkEntries(texts: TextsOrIds, ctx: z.RefinementCtx): void {
   if (typeof texts === "string") return;
   if (typeof texts[0] === "number") return checkTokenIds(texts, ctx);

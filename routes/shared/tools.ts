@@ -13,7 +13,7 @@ export const functionBody = z.object({
   strict: z.boolean().nullish().openapi({ description: "Arguments follow their schema in any case" }),
 });
 
-/** What is no function is said to be unsupported before anything else of it is looked at. */
+/** Other kinds of tools are refused as unsupported before any other field is checked. */
 const tool = z.object({
   type: documented(z.string(), { type: "string", enum: ["function"] }),
   function: functionBody.optional(),
@@ -54,16 +54,16 @@ export const toolFields = {
 
 type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
 
-/** What a request says of tools, in whichever of the two shapes. */
+/** The tools of a request, from either of the two formats. */
 export interface AskedTools {
   readonly tools: readonly Tool[];
   readonly choice: ToolChoice;
   readonly parallel: boolean;
-  /** `functions` were given: calls are answered as `function_call`. */
+  /** true if the request gave `functions`: calls are then returned as `function_call`. */
   readonly older: boolean;
 }
 
-/** undefined where there are none. */
+/** Returns the request's tools, or undefined when it has none. */
 export function toolsOf(body: Fields): AskedTools | undefined {
   const { tools, functions } = body;
   if (tools?.length) {
@@ -85,7 +85,7 @@ export function toolsOf(body: Fields): AskedTools | undefined {
   }
 }
 
-/** The schemas that calls follow. */
+/** Returns the schemas that the arguments of tool calls must follow. */
 export function toolForms(body: Fields): AskedForm[] {
   const asked = toolsOf(body);
   return asked?.tools.flatMap(({ parameters: schema }, i) => {
@@ -98,13 +98,13 @@ export function toolOf({ name, description, parameters }: z.output<typeof functi
   return { name, description: description?.toWellFormed(), parameters: parameters ?? undefined };
 }
 
-/** What one schema alone cannot say: names are there once, choices name what there is, and all of it is bounded. */
+/** Checks rules across fields: unique names, choices that name existing tools, and bounded total size. */
 export function checkTools(body: Fields, ctx: z.RefinementCtx): void {
   if (body.tools?.length && body.functions?.length) {
     const message = '"tools" and "functions" are two shapes of the same; send one of them';
     return refuse(ctx, ["functions"], "conflicting_parameters", message);
   }
-  // What has no name here has its own refusal.
+  // Tools without a name are refused elsewhere.
   const names = body.tools?.flatMap((tool) => tool.function?.name ?? []) ?? [];
   const olderNames = body.functions?.map(({ name }) => name) ?? [];
   checkNames(names, (i) => ["tools", i, "function", "name"], ctx);

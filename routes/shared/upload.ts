@@ -4,19 +4,19 @@ import type { Readable } from "node:stream";
 import type { ConnectionLimits } from "./context.ts";
 import { ApiError, incompleteBody } from "./errors.ts";
 
-/** Where the content of a file goes while it is received. */
+/** Receives the content of a file while it is uploaded. */
 export interface Sink {
   readonly bytes: number;
-  /** Aborted where the sink takes no more, with the reason. */
+  /** Aborts, with the reason, when the sink accepts no more. */
   readonly signal: AbortSignal;
   write(bytes: Uint8Array): Promise<void>;
   discard(): Promise<void>;
 }
 
 export interface ReceivedForm<S extends Sink> {
-  /** The first value of each. */
+  /** The first value of each field. */
   readonly fields: Record<string, string>;
-  /** Names of fields that came more than once. */
+  /** Names of fields that occurred more than once. */
   readonly repeated: ReadonlySet<string>;
   readonly file: { readonly filename: string; readonly sink: S };
 }
@@ -27,14 +27,14 @@ type Part = Readable & { readonly truncated: boolean };
 const MAX_FIELDS = 16;
 const MAX_FIELD_BYTES = 1024;
 const MAX_NAME_BYTES = 200;
-/** Of the file's content, received while the sink still writes what came before. */
+/** Content that may be received while the sink writes earlier content. */
 const AHEAD_BYTES = 512 * 1024;
-/** The form around the file. */
+/** Maximum size of the form around the file. */
 const MAX_FORM_BYTES = 64 * 1024;
 
 /**
- * Reads a form with one file, whose content goes to a sink as it comes: nothing of it stays in memory. Throws ApiError
- * where the form is none, is cut short or is too large; the sink is discarded then.
+ * Reads a form with one file and passes its content to a sink as it arrives, without holding it in memory. Throws
+ * ApiError, and discards the sink, if the form is invalid, incomplete or too large.
  */
 export async function readUpload<S extends Sink>(
   request: Request,
@@ -61,7 +61,7 @@ class Form<S extends Sink> {
   #failure: Error | undefined;
   readonly #began = performance.now();
   #received = 0;
-  /** Ends the wait that is under way. */
+  /** Ends the current wait. */
   #interrupt: (failure: Error) => void = () => {};
 
   constructor(
@@ -95,7 +95,7 @@ class Form<S extends Sink> {
     this.#listen();
   }
 
-  /** Feeds the parser no faster than the sink takes what comes out. */
+  /** Feeds the parser no faster than the sink accepts its output. */
   async read(body: ReadableStream<Uint8Array> | null): Promise<void> {
     const finished = new Promise<void>((resolve) => this.#parser.once("finish", resolve));
     if (body !== null) {
@@ -112,7 +112,7 @@ class Form<S extends Sink> {
       } catch (error) {
         throw this.#failure ?? (error instanceof ApiError ? error : incompleteBody());
       } finally {
-        // What still comes is thrown away.
+        // Discard the rest of the body.
         reader.cancel().catch(() => {});
       }
     }
@@ -131,7 +131,7 @@ class Form<S extends Sink> {
   }
 
   async discard(): Promise<void> {
-    // A file that was cut short would be waited for.
+    // Without this, an incomplete file would never end.
     this.#part?.destroy();
     await this.#writing?.catch(() => {});
     await this.#file?.sink.discard();
@@ -156,7 +156,7 @@ class Form<S extends Sink> {
     });
     this.#parser.on("file", (name, part, filename) => {
       this.#part = part as Part;
-      // An error that comes before or after the content is read would otherwise end the process.
+      // Without a listener, an error before or after reading the content would end the process.
       part.on("error", (error) => fail(badForm(error.message)));
       this.#writing = this.#receive(name, this.#part, filename);
       this.#writing.catch((error) => {
@@ -183,8 +183,8 @@ class Form<S extends Sink> {
   }
 
   /**
-   * A failure of the form or of the disk ends the wait. Not `Promise.race` against a promise that lasts as long as the
-   * upload: that would hold every chunk that was ever waited for.
+   * Rejects early when the form or the disk fails. It does not use `Promise.race` with one promise for the whole
+   * upload: that promise would keep every awaited chunk in memory.
    */
   #orFailure<T>(work: Promise<T>): Promise<T> {
     if (this.#failure) return Promise.reject(this.#failure);
@@ -194,7 +194,7 @@ class Form<S extends Sink> {
     });
   }
 
-  /** Some of the body must come within `bodyMs`, and all of it at a bearable rate. */
+  /** Some of the body must arrive within `bodyMs`, and all of it at the minimum rate. */
   async #soon<T>(work: Promise<T>): Promise<T> {
     const { bodyMs, bodyBytesPerSecond } = this.limits;
     const allowedMs = bodyMs + this.#received / bodyBytesPerSecond * 1000;
@@ -208,7 +208,7 @@ class Form<S extends Sink> {
   }
 }
 
-/** The last part of a path, without what a terminal or a header could stumble on. */
+/** Returns the last part of a path, without characters that could harm a terminal or a header. */
 function cleanName(filename: string | undefined): string {
   const name = (filename ?? "").toWellFormed().split(/[\\/]/).at(-1)!;
   // deno-lint-ignore no-control-regex

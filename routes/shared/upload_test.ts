@@ -4,7 +4,7 @@ import { readUpload } from "./upload.ts";
 const MIB = 1 << 20;
 const encoder = new TextEncoder();
 
-/** A form with one file of that many MiB, made as it is read. */
+/** Returns a form with one file of `mib` MiB, generated while it is read. */
 function formOf(mib: number): Request {
   const head = '--b\r\ncontent-disposition: form-data; name="file"; filename="f.jsonl"\r\n\r\n';
   let sent = 0;
@@ -21,7 +21,7 @@ function formOf(mib: number): Request {
   return new Request("http://localhost/v1/files", { method: "POST", headers, body });
 }
 
-Deno.test("an upload passes through: what was written is not held", async () => {
+Deno.test("readUpload: does not keep written content in memory", async () => {
   const before = Deno.memoryUsage().external;
   let most = 0;
   const sink = {

@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { storedFields } from "../answers.ts";
 
-/** Answers and events in Anthropic's shape; what only their own models have is null. */
+/** Answers and events in Anthropic's format. Fields that only Anthropic's own models have are null. */
 
 const textBlock = z.object({ type: z.literal("text"), text: z.string(), citations: z.null() });
 const thinkingBlock = z.object({ type: z.literal("thinking"), thinking: z.string(), signature: z.string() });

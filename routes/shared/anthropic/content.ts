@@ -2,11 +2,11 @@ import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, text } from "../fields.ts";
 import { jsonObject } from "../constraints.ts";
 
-/** Blocks of content in Anthropic's shape, as far as a model that reads text can honour them. */
+/** Content blocks in Anthropic's format, as far as a text model supports them. */
 
 const textBlock = z.object({ type: z.literal("text"), text: z.string() }).openapi("MessagesTextBlock");
 
-/** A text, or blocks of text. */
+/** A text or an array of text blocks. */
 export const texts = z.union([z.string(), boundedArray(textBlock, 0, LIMITS.contentParts)], {
   error: "must be a text or an array of blocks of text",
 });
@@ -102,7 +102,7 @@ export type Message = z.output<typeof message>;
 export type ToolResult = z.output<typeof toolResultBlock>;
 type TextLike = z.output<typeof textBlock | typeof documentBlock | typeof searchResultBlock>;
 
-/** Blocks one below the other, as the parts of a message in OpenAI's shape are. */
+/** Returns the text of the blocks, joined by line breaks as the parts of an OpenAI message are. */
 export function joined(content: string | readonly TextLike[]): string {
   return typeof content === "string" ? content : content.map(textOf).join("\n");
 }

@@ -5,7 +5,7 @@ import { joined, type Message, textOf, type ToolResult } from "./content.ts";
 
 type Turn = ChatMessageBody & { content: string | null };
 
-/** What a request says, in the shape of OpenAI's messages: a role's neighbouring messages are one turn. */
+/** Returns a request's messages in OpenAI's format; neighbouring messages of one role become one turn. */
 export function conversationOf(
   { system, messages }: { system?: Parameters<typeof joined>[0] | null; messages: readonly Message[] },
 ): Turn[] {
@@ -38,7 +38,7 @@ function turnsOf(message: Message): Turn[] {
   }
 }
 
-/** Whether what follows of the same role can join it. */
+/** Returns true if a following message of the same role can join this turn. */
 function isOpen({ role, tool_calls }: Turn): boolean {
   return role !== "tool" && !tool_calls?.length;
 }
@@ -52,7 +52,7 @@ function together(first: Turn, second: Turn): Turn {
   };
 }
 
-/** Put together so that ten thousand messages of one role cost no more than their length. */
+/** Joins two texts. Plain concatenation keeps ten thousand messages of one role linear in their length. */
 function lines(first: string | null | undefined, second: string | null | undefined): string {
   return first && second ? `${first}\n${second}` : first || second || "";
 }
@@ -74,7 +74,7 @@ function assistantTurn(content: Extract<Message, { role: "assistant" }>["content
   };
 }
 
-/** Templates know results and no errors, so a failed call's result says that it is one. */
+/** Chat templates know results but no errors, so the result of a failed call starts with "Error: ". */
 function toolTurn({ tool_use_id, content, is_error }: ToolResult): Turn {
   const text = joined(content ?? "");
   return { role: "tool", tool_call_id: tool_use_id, content: is_error ? `Error: ${text}` : text };
@@ -82,7 +82,10 @@ function toolTurn({ tool_use_id, content, is_error }: ToolResult): Turn {
 
 const HIDDEN = "hidden:";
 
-/** What comes back with a thought. That of one that is not shown carries it, so that the next turn has it. */
+/**
+ * Returns the signature of a thought. A hidden thought is encoded in its signature, so that the next request returns
+ * it.
+ */
 export function signatureOf(thought: string, shown: boolean): string {
   return shown
     ? createHash("sha256").update(thought).digest("base64")

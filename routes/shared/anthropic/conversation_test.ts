@@ -2,14 +2,14 @@ import { assert, assertEquals } from "@std/assert";
 import { message } from "./content.ts";
 import { conversationOf, signatureOf } from "./conversation.ts";
 
-/** The turns of messages that passed their schema. */
+/** Returns the turns of messages after validating them. */
 function turns(messages: unknown[], system?: Parameters<typeof conversationOf>[0]["system"]) {
   return conversationOf({ system, messages: messages.map((one) => message.parse(one)) });
 }
 
 const text = (text: string) => ({ type: "text" as const, text });
 
-Deno.test("texts and blocks of text are the same conversation; blocks stand one below the other", () => {
+Deno.test("conversationOf: text and text blocks give the same turns, with blocks joined by line breaks", () => {
   const asTexts = turns([{ role: "user", content: "A\nB" }, { role: "assistant", content: "C" }], "S\nT");
   const asBlocks = turns([
     { role: "user", content: [text("A"), { ...text("B"), cache_control: { type: "ephemeral" } }] },
@@ -23,7 +23,7 @@ Deno.test("texts and blocks of text are the same conversation; blocks stand one 
   ]);
 });
 
-Deno.test("calls and their results, failed ones too, in the order in which they were told", () => {
+Deno.test("conversationOf: keeps calls and results in order, including failed ones", () => {
   const input = { city: "Paris", days: [1, 2.5], deep: { yes: true } };
   const conversation = turns([
     { role: "user", content: "Weather?" },
@@ -66,7 +66,7 @@ Deno.test("calls and their results, failed ones too, in the order in which they 
   ]);
 });
 
-Deno.test("neighbours of one role are one turn, but nothing joins an answer that has called", () => {
+Deno.test("conversationOf: merges neighbours of one role, except after tool calls", () => {
   const call = { type: "tool_use", id: "a", name: "f", input: {} };
   const conversation = turns([
     { role: "system", content: [text("T")] },
@@ -86,7 +86,7 @@ Deno.test("neighbours of one role are one turn, but nothing joins an answer that
   assertEquals(conversation[2].reasoning_content, "D");
 });
 
-Deno.test("ten thousand messages of one role are put together in time of their length", () => {
+Deno.test("conversationOf: merges ten thousand messages of one role in linear time", () => {
   const text = "x".repeat(800);
   const messages = Array.from({ length: 10_000 }, () => ({ role: "user" as const, content: text }));
   const started = performance.now();
@@ -95,7 +95,7 @@ Deno.test("ten thousand messages of one role are put together in time of their l
   assert(performance.now() - started < 5000, `${performance.now() - started} ms`);
 });
 
-Deno.test("documents and search results are their texts", () => {
+Deno.test("conversationOf: turns documents and search results into their texts", () => {
   const [turn] = turns([{
     role: "user",
     content: [
@@ -116,7 +116,7 @@ Deno.test("documents and search results are their texts", () => {
   assertEquals(turn.content, "T\nC\nD\nE\nF\nG\nhttps://h\nI");
 });
 
-Deno.test("a thought that was not shown comes back from its signature, and from no other", () => {
+Deno.test("conversationOf: restores a hidden thought from its own signature only", () => {
   const thought = "Paris… 🙂";
   const thoughtOf = (thinking: string, signature: string) =>
     turns([{ role: "assistant", content: [{ type: "thinking", thinking, signature }] }])[0].reasoning_content;

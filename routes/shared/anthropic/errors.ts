@@ -15,7 +15,7 @@ function typeOf(status: number): string {
   return TYPES[status] ?? (status >= 500 ? "api_error" : "invalid_request_error");
 }
 
-/** Anthropic's errors, with the code and the field that are told elsewhere too; its clients read `details.error_code`. */
+/** Anthropic's error format, plus our code and field name. Anthropic's clients read `details.error_code`. */
 export const ANTHROPIC_ERRORS: ErrorShape = {
   name: "MessagesError",
   schema: z.object({

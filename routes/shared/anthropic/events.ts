@@ -4,15 +4,15 @@ import { storedOf } from "../generation.ts";
 import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
 import { signatureOf } from "./conversation.ts";
 
-/** How a request wants to be answered. */
+/** The options of a request that affect its answer. */
 export interface MessageShape {
   readonly promptTokens: number;
   readonly maxTokens: number;
-  /** Of a model that thinks though nobody asked it to, none are told. */
+  /** "none" also hides the thoughts of a model that thinks although the request did not ask for it. */
   readonly thoughts: "none" | "shown" | "omitted";
 }
 
-/** The answer as the events of a stream. */
+/** Yields the answer as the events of a stream. */
 export async function* messageEvents(
   engine: Engine,
   shape: MessageShape,
@@ -36,7 +36,7 @@ export async function* messageEvents(
   yield { type: "message_stop" };
 }
 
-/** The answer whole: what the events of a stream add up to. */
+/** Returns the whole answer, assembled from the events of a stream. */
 export async function wholeMessage(events: AsyncIterable<MessageEvent>): Promise<MessageAnswer> {
   let message: MessageAnswer | undefined;
   const json: string[] = [];
@@ -63,7 +63,7 @@ export async function wholeMessage(events: AsyncIterable<MessageEvent>): Promise
   return message!;
 }
 
-/** A call that the answer ends in has no input yet. */
+/** Returns the input of a tool call, or {} when the answer ended inside the call. */
 function inputOf(json: string): Record<string, unknown> {
   try {
     return JSON.parse(json);
@@ -72,7 +72,7 @@ function inputOf(json: string): Record<string, unknown> {
   }
 }
 
-/** The parts of an answer as blocks, one after the other. */
+/** Turns the parts of an answer into consecutive content blocks. */
 class Blocks {
   #index = -1;
   #open: ContentBlock["type"] | undefined;
@@ -138,7 +138,7 @@ function endingOf(
   return { stop_reason: hasRoom ? "model_context_window_exceeded" : "max_tokens", stop_sequence: null };
 }
 
-/** `first`: what is known when the answer begins; the end of the stream tells the rest. */
+/** Returns the message as it is when the answer begins; `first` is the answer's first piece. */
 function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: ChatPiece): MessageAnswer {
   const cachedTokens = first.type === "progress" ? first.progress.cached : 0;
   return {
@@ -161,7 +161,7 @@ function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: Cha
   };
 }
 
-/** As Anthropic counts: what was read from the cache is no part of the input. */
+/** Returns the usage as Anthropic counts it: input tokens exclude tokens read from the cache. */
 function usageOf(usage: Usage): MessageUsage {
   const { promptTokens, completionTokens, cachedTokens, thinkingTokens = 0 } = usage;
   return {

@@ -28,7 +28,7 @@ const call = (index: number): ChatPart[] => [
   { type: "arguments", index, text: "1}" },
 ];
 
-Deno.test("each change of what is said is a block, opened and closed once, in order", async () => {
+Deno.test("messageEvents: opens and closes one block per kind of part, in order", async () => {
   const parts: ChatPart[] = [
     { type: "reasoning", text: "a" },
     { type: "reasoning", text: "b" },
@@ -62,7 +62,7 @@ Deno.test("each change of what is said is a block, opened and closed once, in or
   ]);
 });
 
-Deno.test("how an answer ended: calls before stop texts, a stop text though the form wants more", async () => {
+Deno.test("messageEvents: a tool call outranks a stop text, and a stop text outranks an unfinished form", async () => {
   const endings: [Ending, Usage, string, string | null][] = [
     [{ reason: "stop" }, usage, "end_turn", null],
     [{ reason: "stop", stop: "x" }, usage, "stop_sequence", "x"],
@@ -77,7 +77,7 @@ Deno.test("how an answer ended: calls before stop texts, a stop text though the 
   }
 });
 
-Deno.test("an answer that ends inside a call has the call without input; what is kept of a prompt is told", async () => {
+Deno.test("wholeMessage: an unfinished call has no input, and stored prompt tokens are reported", async () => {
   const cut = await wholeMessage(events(call(0).slice(0, 2), { reason: "length" }));
   assertEquals(cut.content.map((block) => block.type === "tool_use" && block.input), [{}]);
   const stored = { tokens: 8, cache: "a place" };

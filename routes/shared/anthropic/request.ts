@@ -18,9 +18,9 @@ import { message, texts } from "./content.ts";
 import { conversationOf } from "./conversation.ts";
 import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
 
-/** That of templates which know several, where nobody asks for another. */
+/** Effort when the request gives none: the default of chat templates that know several efforts. */
 const USUAL_EFFORT = "medium";
-/** At this code Anthropic's clients send the whole conversation instead. */
+/** On this error code Anthropic's clients send the whole conversation instead. */
 const NO_THREADS = "thread_unsupported_request";
 const EFFORTS = ["low", "medium", "high", "xhigh", "max"] as const;
 
@@ -49,7 +49,7 @@ const foreign = foreignForms(
   'use "output_config": {"format": …}, or "tools"',
 );
 
-/** What a conversation's prompt is made of. Fields that are not named are accepted and ignored. */
+/** Fields that decide the prompt. Unknown fields are accepted and ignored. */
 const promptFields = {
   model: modelField,
   messages: boundedArray(message, 1, LIMITS.messages),
@@ -118,25 +118,27 @@ function formOf({ output_config, output_format }: PromptBody): AskedForm | undef
   return { param, constraint: { kind: "json_schema", schema } };
 }
 
-/** All forms that parts of the answer are to have. */
+/** Returns all forms that the request demands of parts of the answer. */
 export function formsOf(body: PromptBody): AskedForm[] {
   return [formOf(body) ?? [], toolForms(body)].flat();
 }
 
-/** A last message of the assistant is the beginning of the answer, unless it calls tools. */
+/** Returns true if the answer continues the last message: it is the assistant's and calls no tool. */
 function continuesLast({ messages }: PromptBody): boolean {
   const last = messages.at(-1);
   if (last?.role !== "assistant") return false;
   return typeof last.content === "string" || last.content.every(({ type }) => type !== "tool_use");
 }
 
-/** Whether thoughts are answered: none, as they are, or in signatures only. */
+/** Returns how thoughts are returned: not at all, as text, or in signatures only. */
 export function thoughtsOf({ thinking }: PromptBody): "none" | "shown" | "omitted" {
   if (!thinking || thinking.type === "disabled") return "none";
   return thinking.display === "omitted" ? "omitted" : "shown";
 }
 
-/** What the request asks of the engine. Throws ApiError, or what the engine throws for a template that refuses. */
+/**
+ * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
+ */
 export async function planOf(engine: Engine, body: PromptBody): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const { thinking } = body;

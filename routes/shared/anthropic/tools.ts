@@ -3,7 +3,7 @@ import { argumentsSchema, type AskedForm } from "../constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "../fields.ts";
 import { type AskedTools, checkChoice, checkNames, checkSize, functionName } from "../tools.ts";
 
-/** Tools that Anthropic runs or has trained its models for have no schema here. */
+/** A tool of the client. Tools that Anthropic runs, or trained its models for, have no schema here. */
 const tool = z.object({
   type: documented(z.string().nullish(), { type: ["string", "null"], enum: ["custom", null] }),
   name: functionName.optional(),
@@ -37,7 +37,7 @@ export const toolFields = {
 
 type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
 
-/** undefined where there are none. */
+/** Returns the request's tools, or undefined when it has none. */
 export function toolsOf({ tools, tool_choice: choice }: Fields): Omit<AskedTools, "older"> | undefined {
   if (!tools?.length) return undefined;
   return {
@@ -62,7 +62,7 @@ function choiceOf(choice: Fields["tool_choice"]): AskedTools["choice"] {
   }
 }
 
-/** The schemas that calls follow. */
+/** Returns the schemas that the arguments of tool calls must follow. */
 export function toolForms(body: Fields): AskedForm[] {
   return toolsOf(body)?.tools.map(({ parameters: schema }, i) => {
     return { param: `tools[${i}].input_schema`, constraint: { kind: "json_schema" as const, schema } };
@@ -70,7 +70,7 @@ export function toolForms(body: Fields): AskedForm[] {
 }
 
 export function checkTools({ tools, tool_choice: choice }: Fields, ctx: z.RefinementCtx): void {
-  // What has no name has its own refusal.
+  // Tools without a name are refused elsewhere.
   const names = tools?.flatMap(({ name }) => name ?? []) ?? [];
   checkNames(names, (i) => ["tools", i, "name"], ctx);
   checkSize(tools ?? [], "tools", ctx);

@@ -4,7 +4,7 @@ import { progressBody, promptProgress, storedFields } from "../answers.ts";
 import { storedOf } from "../generation.ts";
 import type { Piece, Timings } from "../../../engine/answers/pieces.ts";
 
-/* Answers in llama-server's own shape, as far as there is something to say. */
+/* Answers in llama-server's format, as far as its fields apply here. */
 
 const count = z.number().int();
 
@@ -20,7 +20,7 @@ const timings = z.object({
   draft_n_accepted: count.optional().openapi({ description: "Of these, those that proved right" }),
 });
 
-/** What steers sampling, in llama-server's names. */
+/** Sampling parameters under llama-server's names. */
 export const samplingSettings = z.object({
   seed: z.number().int().openapi({ description: "-1: another one each time" }),
   temperature: z.number(),
@@ -67,7 +67,7 @@ const ending = {
   ...storedFields,
 };
 
-/** `response_fields` may leave out any of it. */
+/** Any field may be missing, because `response_fields` selects fields. */
 export const llamaServerAnswer = z.object({ ...answer, ...ending }).partial().catchall(z.unknown()).openapi(
   "LlamaServerAnswer",
 );
@@ -84,7 +84,7 @@ export interface LlamaServerShape {
   readonly request: GenerateRequest;
   readonly truncated: boolean;
   readonly withProgress: boolean;
-  /** Fields that the answer has; undefined: all. */
+  /** Fields that the answer has; undefined means all. */
   readonly fields: readonly string[] | undefined;
 }
 
@@ -190,7 +190,7 @@ export function settingsOf(
   };
 }
 
-/** Only the fields that were asked for; those of inner objects stand at the top, under their path. */
+/** Returns only the requested fields. A field of an inner object moves to the top level, named by its path. */
 function chosen(answer: Answer, fields: readonly string[] | undefined): Record<string, unknown> {
   if (!fields?.length) return answer;
   return Object.fromEntries(fields.flatMap((path) => {

@@ -1,14 +1,14 @@
 import { type Engine, EngineError, type InfillTokens, TooManyTokens } from "../../../engine/types.ts";
 import { ApiError } from "../errors.ts";
 
-/** A text with a gap, and what stands in other files. */
+/** A text with a gap, and the contents of other files. */
 export interface Gap {
   readonly prefix: string;
   readonly suffix: string;
-  /** Beginning of what fills the gap. */
+  /** Text at the beginning of the gap, which the answer continues. */
   readonly start: string;
   readonly files: readonly { readonly name: string; readonly text: string }[];
-  /** Tokens that the answer wants. */
+  /** Tokens to reserve for the answer. */
   readonly room: number;
 }
 
@@ -16,9 +16,9 @@ const REPOSITORY = "repository\n";
 const THIS_FILE = "this file\n";
 
 /**
- * The prompt of a model that fills gaps: other files, then what stands before the gap and after it. As many of the files are
- * told of, the last first, as there is room for; `truncated` where that is not all of them. Throws ApiError 400 where the
- * model has no tokens for gaps, EngineError context_length_exceeded where the text alone is too long.
+ * Returns the prompt of an infill model: other files, then the text before and after the gap. It includes as many files
+ * as fit, the last ones first; `truncated` if not all fit. Throws ApiError 400 if the model has no infill tokens, and
+ * EngineError context_length_exceeded if the text alone is too long.
  */
 export function infillPrompt(engine: Engine, gap: Gap): { tokens: number[]; truncated: boolean } {
   const { infill } = engine.tokenizer;
@@ -41,7 +41,7 @@ export function infillPrompt(engine: Engine, gap: Gap): { tokens: number[]; trun
   return { tokens: [...begin, ...tokens, ...text], truncated };
 }
 
-/** As many of the other files as fit. */
+/** Returns the tokens of as many other files as fit. */
 function told(engine: Engine, infill: InfillTokens, { files }: Gap, room: number) {
   const encoded = (text: string) => engine.tokenizer.encode(text);
   const begin = infill.repo === undefined ? [] : [infill.repo, ...encoded(REPOSITORY)];

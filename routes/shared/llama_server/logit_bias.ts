@@ -13,9 +13,11 @@ import {
   tokenBias,
 } from "../fields.ts";
 
-/* llama-server's other shape of `logit_bias`: pairs of a token, or of a text that stands for its tokens, and what is added. */
+/*
+ * llama-server's second format of `logit_bias`: pairs of a token (or a text that stands for its tokens) and its bias.
+ */
 
-/** Added to the logits of tokens that are never to come: no other logit is as low, and an answer's form still outweighs it. */
+/** Bias of forbidden tokens. Lower than any other logit, but masks for the form of the answer are still lower. */
 const NEVER = -1e30;
 
 type Pair = readonly [token: number | string, bias: number | false];
@@ -29,7 +31,7 @@ const bias = z.custom<Pair[1]>(isBias, { error: "must be a number from -100 to 1
 const pairs = boundedArray(z.tuple([token, bias]), 0, LIMITS.logitBiases);
 const byId = samplingFields.logit_bias;
 
-/** A union would not tell which of the two is meant, of whose rules one is broken. */
+/** Not a union: its errors would not tell which alternative is meant and which of its rules is broken. */
 export const logitBiasField = documented(
   z.custom<z.output<typeof byId> | Pair[]>().superRefine((given, ctx) => {
     const { error } = (Array.isArray(given) ? pairs : byId).safeParse(given, { reportInput: true });
@@ -53,7 +55,7 @@ export const logitBiasField = documented(
   },
 );
 
-/** By token id; of several that name a token the last one counts. Throws ApiError. */
+/** Returns the biases by token id; for a repeated token the last one counts. Throws ApiError. */
 export function biasesOf(engine: Engine, given: z.output<typeof logitBiasField>): Record<string, number> {
   if (!Array.isArray(given)) return given ?? {};
   const ids = (token: number | string) =>

@@ -7,7 +7,7 @@ import { checkForm, engineRequest, generate, type Prepared, type RunOptions } fr
 import { llamaServerEvents, wholeLlamaServer } from "./answer.ts";
 import { biasesOf, logitBiasField } from "./logit_bias.ts";
 
-/* Requests in llama-server's own shape. */
+/* Requests in llama-server's format. */
 
 const { seed: _seed, repetition_penalty, ...sampling } = samplingFields;
 
@@ -18,7 +18,7 @@ const foreign = foreignForms(
   'use "grammar" or "json_schema", and /v1/chat/completions for calls',
 );
 
-/** What generations of that shape share. */
+/** Fields that all generations in this format share. */
 export const llamaServerFields = {
   ...sampling,
   n_predict: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
@@ -53,17 +53,17 @@ export function checkLlamaServer(body: Fields, ctx: z.RefinementCtx): void {
   }
 }
 
-/** As the engine takes it. */
+/** Returns the maximum tokens for the engine, or undefined for no limit. */
 export function maxTokensOf({ n_predict }: Fields): number | undefined {
   return n_predict === -1 ? undefined : n_predict ?? undefined;
 }
 
-/** All forms that parts of the answer are to have. */
+/** Returns all forms that the request demands of parts of the answer. */
 export function formsOf(body: Fields): AskedForm[] {
   return [formOf(body) ?? []].flat();
 }
 
-/** `truncated`: not all that the request says is in the prompt. Throws ApiError. */
+/** Prepares the request. `truncated`: the prompt does not include everything from the request. Throws ApiError. */
 export async function prepareLlamaServer(
   engine: Engine,
   body: Fields,

@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { storedFields } from "../answers.ts";
 import { documented } from "../fields.ts";
 
-/* Answers of /v1/responses: the object, its items, and the events that a stream builds it with. */
+/* Answers of /v1/responses: the object, its items, and the events of a stream. */
 
 const itemStatus = z.enum(["in_progress", "completed", "incomplete"]);
 
@@ -61,7 +61,7 @@ const usage = z.object({
 
 const reasonIncomplete = z.object({ reason: z.literal("max_output_tokens") });
 
-/** What the request asked for, with defaults in the place of what it did not say. */
+/** The request's settings, with defaults for missing ones. */
 const settings = {
   instructions: z.string().nullable(),
   max_output_tokens: z.number().int().nullable(),
@@ -112,7 +112,7 @@ const contentPart = z.discriminatedUnion("type", [outputText, reasoningText]);
 
 const errorFields = { message: z.string(), param: z.string().nullable(), code: z.string().nullable() };
 
-/** An event of a stream; the client of OpenAI has a type for each. */
+/** An event of a stream. OpenAI's client has a type for each. */
 export const responseEvent = z.discriminatedUnion("type", [
   ...["created", "in_progress", "completed", "incomplete", "failed"].map((what) =>
     event(`response.${what}`, { response: responseAnswer })

@@ -2,7 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, text } from "../fields.ts";
 import type { ChatMessageBody } from "../messages.ts";
 
-/* What a request of /v1/responses is answered to: its input, as messages of a chat. */
+/* The input of a /v1/responses request, turned into chat messages. */
 
 const part = z.discriminatedUnion("type", [
   z.object({ type: z.literal("input_text"), text: z.string() }),
@@ -57,14 +57,17 @@ export const inputField = z.union([z.string(), boundedArray(item, 1, LIMITS.mess
 
 type Input = z.output<typeof inputField>;
 
-/** What an assistant thinks, says and calls with nobody else in between is one message, as templates know it. */
+/**
+ * Returns the chat messages. Consecutive thoughts, texts and calls of the assistant become one message, as chat
+ * templates expect.
+ */
 export function toChat(input: Input, instructions: string | null | undefined): ChatMessageBody[] {
   const items = typeof input === "string"
     ? [{ type: "message" as const, role: "user" as const, content: input }]
     : input;
   const messages: ChatMessageBody[] = [];
   if (instructions) messages.push({ role: "system", content: instructions });
-  /** The assistant's last message, or another where that one is past what comes now. */
+  /** Returns the assistant's last message, or a new one if the next item no longer fits into it. */
   const turn = (isPast: (message: ChatMessageBody) => boolean) => {
     const last = messages.at(-1);
     if (last?.role === "assistant" && !isPast(last)) return last;
@@ -101,7 +104,7 @@ function textOf(content: Content): string {
   return content.map((part) => part.type === "refusal" ? part.refusal : part.text).join("\n");
 }
 
-/** The thoughts themselves, or where they are not there, what was made of them. */
+/** Returns the reasoning text, or its summary if there is none. */
 function thoughtOf({ content, summary }: z.output<typeof reasoning>): string {
   const texts = content?.length ? content : summary ?? [];
   return texts.map(({ text }) => text).join("\n\n");

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { toChat } from "./items.ts";
 
-Deno.test("a turn of ten thousand calls is one message, and costs a moment", () => {
+Deno.test("toChat: merges a turn of ten thousand calls into one message in under a second", () => {
   const calls = Array.from(
     { length: 10_000 },
     (_, i) => ({ type: "function_call" as const, call_id: `c${i}`, name: "f", arguments: "{}" }),

@@ -12,9 +12,9 @@ import {
   toolOf,
 } from "../tools.ts";
 
-/* Functions in the flat shape of /v1/responses. */
+/* Function tools in the flat format of /v1/responses. */
 
-/** What is no function is said to be unsupported before anything else of it is looked at. */
+/** Other kinds of tools are refused as unsupported before any other field is checked. */
 const tool = functionBody.partial({ name: true }).extend({
   type: documented(z.string(), { type: "string", enum: ["function"] }),
 }).superRefine((tool, ctx) => {
@@ -55,14 +55,14 @@ interface ResponseTools {
   readonly parallelToolCalls: boolean;
 }
 
-/** As a chat form takes them; undefined where there are none. */
+/** Returns the tools for a chat form, or undefined when the request has none. */
 export function responseTools(body: Fields): ResponseTools | undefined {
   if (!body.tools?.length) return undefined;
   const choice = body.tool_choice ?? "auto";
   const only = typeof choice === "object" && choice.type === "allowed_tools" ? choice : undefined;
   const names = only?.tools.map(({ name }) => name);
   return {
-    // Each has a name: others were refused.
+    // Each tool has a name: others were refused.
     tools: body.tools.map((tool) => toolOf({ ...tool, name: tool.name! }))
       .filter(({ name }) => names?.includes(name) ?? true),
     toolChoice: typeof choice === "string"
@@ -74,7 +74,7 @@ export function responseTools(body: Fields): ResponseTools | undefined {
   };
 }
 
-/** The schemas that calls follow. */
+/** Returns the schemas that the arguments of tool calls must follow. */
 export function responseToolForms({ tools }: Fields): AskedForm[] {
   return tools?.flatMap(({ parameters: schema }, i) => {
     const param = `tools[${i}].parameters`;
@@ -82,7 +82,7 @@ export function responseToolForms({ tools }: Fields): AskedForm[] {
   }) ?? [];
 }
 
-/** What one schema alone cannot say: names are there once, choices name what there is, and all of it is bounded. */
+/** Checks rules across fields: unique names, choices that name existing tools, and bounded total size. */
 export function checkResponseTools({ tools, tool_choice: choice }: Fields, ctx: z.RefinementCtx): void {
   const names = tools?.flatMap(({ name }) => name ?? []) ?? [];
   checkNames(names, (i) => ["tools", i, "name"], ctx);

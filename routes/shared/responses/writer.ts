@@ -13,7 +13,7 @@ import type {
   ResponseUsage,
 } from "./answer.ts";
 
-/** An event without its number. */
+/** An event without its sequence number. */
 interface Said {
   readonly type: string;
   readonly [field: string]: unknown;
@@ -25,15 +25,15 @@ export interface ResponseEvent extends Said {
 
 export interface ResponseShape {
   readonly settings: ResponseSettings;
-  /** Log-probabilities of the text were asked for. */
+  /** The request asked for log-probabilities of the text. */
   readonly logprobs: boolean;
-  /** Thoughts are told as the summary of what was thought, and not as its text. */
+  /** Reasoning is returned as a summary instead of as text. */
   readonly summary: boolean;
 }
 
 /**
- * Writes one answer as the events of a stream; the whole answer is what the last of them holds, so that both are the same. Items
- * follow each other as the model writes: one is over when another kind of text begins.
+ * Writes one answer as the events of a stream. The last event holds the whole answer, so that streamed and whole
+ * answers are equal. Items follow each other: an item ends when another kind of text begins.
  */
 export class ResponseWriter {
   readonly #id = idOf("resp");
@@ -51,7 +51,7 @@ export class ResponseWriter {
 
   constructor(private readonly engine: Engine, private readonly shape: ResponseShape) {}
 
-  /** The answer as it is now, with the items that are over. */
+  /** Returns the current answer with its finished items. */
   get response(): ResponseAnswer {
     return {
       id: this.#id,
@@ -68,7 +68,7 @@ export class ResponseWriter {
     };
   }
 
-  /** The next events. The first piece, whatever it is, begins the answer. */
+  /** Yields the next events. The first piece of any kind begins the answer. */
   *write(piece: ChatPiece): Generator<ResponseEvent> {
     if (this.#sequence === 0) {
       yield this.#number({ type: "response.created", response: this.response });
@@ -78,11 +78,11 @@ export class ResponseWriter {
     if (piece.type === "finish") yield* this.#finish(piece);
   }
 
-  /** The events at the end of a stream that failed, before or after it began. */
+  /** Yields the events that end a failed stream, even if the answer has not begun. */
   *fail(error: ApiError): Generator<ResponseEvent> {
     const hasBegun = this.#sequence > 0;
     const { message, param, code } = error;
-    // The client of OpenAI looks for `error`; its types, and other clients, have the fields beside it.
+    // OpenAI's client reads `error`; its types, and other clients, expect the fields beside it.
     yield this.#number({ type: "error", code, message, param, error: error.body().error });
     if (!hasBegun) return;
     yield* this.#close("incomplete");
@@ -101,7 +101,7 @@ export class ResponseWriter {
   *#finish({ reason, usage }: Extract<ChatPiece, { type: "finish" }>): Generator<ResponseEvent> {
     const isCut = reason === "length";
     yield* this.#close(isCut ? "incomplete" : "completed");
-    // Who waits for an answer finds one, though it is empty.
+    // Clients expect a message, so add an empty one.
     if (!isCut && !this.#output.some(({ type }) => type !== "reasoning")) {
       yield* this.#begin(new OpenMessage());
       yield* this.#close("completed");
@@ -165,11 +165,11 @@ export class ResponseWriter {
   }
 }
 
-/** An item that is being written. Events say neither their number nor the item's place. */
+/** An item that is being written. Its events lack the sequence number and the item's position. */
 interface OpenItem {
   readonly id: string;
   takes(part: ChatPart): boolean;
-  /** As the item is before anything of it is there. */
+  /** Returns the new item, before it has any content. */
   begun(): OutputItem;
   begin(): Said[];
   add(part: ChatPart, logprobs: ResponseLogprobs): Said[];
@@ -262,7 +262,7 @@ class OpenThought implements OpenItem {
   }
 }
 
-/** All that was thought, in the place where clients look for a summary of it. */
+/** Writes the full reasoning text as a summary, because clients show that. */
 class OpenSummary implements OpenItem {
   readonly id = idOf("rs");
   #text = "";
@@ -320,7 +320,7 @@ class OpenCall implements OpenItem {
   }
 
   add(part: ChatPart): Said[] {
-    if (part.type !== "arguments") return []; // its name, which the item has
+    if (part.type !== "arguments") return []; // the name, which the item already has
     this.#arguments += part.text;
     return [{ type: "response.function_call_arguments.delta", delta: part.text }];
   }
@@ -344,7 +344,7 @@ function usageOf(usage: Usage): ResponseUsage {
   const { promptTokens, completionTokens, cachedTokens, thinkingTokens } = usage;
   return {
     input_tokens: promptTokens,
-    // What is kept of a prompt costs nothing, so that it is not counted as OpenAI does.
+    // Storing a prompt costs nothing here, so cache writes are not counted as OpenAI does.
     input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0, ...storedOf([usage]) },
     output_tokens: completionTokens,
     output_tokens_details: { reasoning_tokens: thinkingTokens ?? 0 },
@@ -352,7 +352,7 @@ function usageOf(usage: Usage): ResponseUsage {
   };
 }
 
-/** In the words that an answer may have for its error. */
+/** Returns one of the error codes that the API allows in an answer. */
 function codeOf({ status }: ApiError): string {
   if (status === 429) return "rate_limit_exceeded";
   return status >= 500 || status === 422 ? "server_error" : "invalid_prompt";
