@@ -3,10 +3,10 @@
 import { readEvents } from "./sse.js";
 
 /**
- * Why a request did not get what it asked for:
- * - network: no answer came; cut: an answer ended before its end;
- * - key: none or a wrong one; wait: the server says when to come again (`retrySeconds`);
- * - refused: the request is wrong; failed: the server is; stream: it failed in the midst of an answer.
+ * Why a request failed:
+ * - network: no answer came; cut: an answer ended early;
+ * - key: the key is missing or wrong; wait: the server says when to retry (`retrySeconds`);
+ * - refused: the request is wrong; failed: the server failed; stream: it failed in the middle of an answer.
  * @typedef {"network" | "cut" | "key" | "wait" | "refused" | "failed" | "stream"} FailureKind
  * @typedef {{ status?: number, code?: string | null, param?: string | null, retrySeconds?: number }} FailureDetails
  */
@@ -31,7 +31,7 @@ export class Failure extends Error {
 }
 
 /**
- * The failure behind an answer's status and body.
+ * Returns the failure that an answer's status and body describe.
  * @param {number} status
  * @param {unknown} body as JSON.parse gave it
  * @param {string | null} retryAfter seconds, as the header has them
@@ -47,7 +47,7 @@ export function failureOf(status, body, retryAfter) {
 }
 
 /**
- * What to do about a failure, in a sentence.
+ * Returns advice for a failure, as one sentence.
  * @param {Failure} failure
  * @param {number} [again] seconds after which the page tries again by itself
  * @returns {string}
@@ -88,7 +88,7 @@ const ADVICE = {
   constraint_failed: "The model could not complete an answer in this form. Try again, or allow more tokens.",
 };
 
-/** The server's API as the page uses it. All paths are relative to the page, so that it works under any prefix. */
+/** The server's API as the page uses it. All paths are relative to the page, so it works under any path prefix. */
 export class Api {
   /** @type {string} */
   key = "";
@@ -99,7 +99,7 @@ export class Api {
   }
 
   /**
-   * The answer, whose status is fine. Throws Failure, or what an abort throws.
+   * Returns a successful answer. Throws Failure, or the reason of an abort.
    * @param {string} path
    * @param {RequestInit} [init]
    * @returns {Promise<Response>}
@@ -139,7 +139,8 @@ export class Api {
   }
 
   /**
-   * The objects of a stream, up to its `[DONE]`. Throws Failure, also for an error event and for a stream that just ends.
+   * Yields the objects of a stream up to `[DONE]`. Throws Failure for an error event and for a stream that
+   * ends early.
    * @param {string} path
    * @param {{ body?: unknown, signal: AbortSignal }} options with a body it is a POST
    * @returns {AsyncGenerator<any>}
@@ -163,14 +164,14 @@ export class Api {
   }
 
   /**
-   * Sends a file, and tells how much of it is there.
+   * Uploads a file and reports the uploaded share (0 to 1).
    * @param {string} path
    * @param {FormData} form
    * @param {{ signal: AbortSignal, onProgress: (share: number) => void }} options
    * @returns {Promise<any>}
    */
   upload(path, form, { signal, onProgress }) {
-    // fetch() does not say how far it is.
+    // fetch() does not report upload progress.
     const request = new XMLHttpRequest();
     request.open("POST", new URL(path, this.base));
     if (this.key !== "") request.setRequestHeader("authorization", `Bearer ${this.key}`);

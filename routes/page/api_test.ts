@@ -10,7 +10,7 @@ function stream(...parts: (string | Uint8Array)[]): ReadableStream<Uint8Array<Ar
   );
 }
 
-Deno.test("server-sent events are the same however they are cut", async () => {
+Deno.test("readEvents: yields the same events however the stream is split", async () => {
   const text = ': hi\n\ndata: {"a":"ä🙂"}\n\nevent: end\r\ndata: 1\r\ndata: 2\r\n\r\ndata:x\n\ndata: cut';
   const bytes = utf8.encode(text);
   const expected = [
@@ -27,7 +27,7 @@ Deno.test("server-sent events are the same however they are cut", async () => {
   }
 });
 
-Deno.test("whoever stops reading events early lets go of the connection", async () => {
+Deno.test("readEvents: stopping early releases the connection", async () => {
   let cancelled = false;
   const endless = new ReadableStream<Uint8Array<ArrayBuffer>>({
     pull: (controller) => controller.enqueue(utf8.encode("data: 1\n\n")),
@@ -40,7 +40,7 @@ Deno.test("whoever stops reading events early lets go of the connection", async 
   assertEquals(cancelled, true);
 });
 
-Deno.test("a refusal says what it is: a key, a wait, a mistake, a failure", () => {
+Deno.test("failureOf: distinguishes wrong keys, waits, wrong requests and server failures", () => {
   const body = { error: { message: "No", code: "queue_full", param: null } };
   assertEquals(failureOf(429, body, "7").kind, "wait");
   assertEquals(failureOf(429, body, "7").retrySeconds, 7);
@@ -53,7 +53,7 @@ Deno.test("a refusal says what it is: a key, a wait, a mistake, a failure", () =
   assertEquals(failureOf(500, undefined, null).message, "The server answered with status 500");
 });
 
-Deno.test("every failure says what to do", () => {
+Deno.test("adviceFor: has advice for every failure", () => {
   for (const kind of ["network", "cut", "key", "wait", "refused", "failed", "stream"] as const) {
     const advice = adviceFor(new Failure(kind, "x"));
     assertEquals(/^[A-Z].*\.$/.test(advice), true, advice);
@@ -79,7 +79,7 @@ async function withAnswers(
 const read = (api: Api) =>
   Array.fromAsync(api.stream("x", { body: {}, signal: new AbortController().signal }));
 
-Deno.test("requests stay below the page's own path and carry the key", async () => {
+Deno.test("Api: requests stay below the page's own path and carry the key", async () => {
   await withAnswers((request) => {
     return Response.json([new URL(request.url).pathname, request.headers.get("authorization")]);
   }, async (api) => {
@@ -89,7 +89,7 @@ Deno.test("requests stay below the page's own path and carry the key", async () 
   });
 });
 
-Deno.test("a stream is whole with its [DONE], and a failure says how it ended else", async () => {
+Deno.test("Api.stream: ends with [DONE], and otherwise throws a failure that says why it ended", async () => {
   const answers = {
     whole: () => stream('data: {"a":1}\n\n', "data: [DONE]\n\n"),
     cut: () => stream('data: {"a":1}\n\n'),
@@ -111,7 +111,7 @@ Deno.test("a stream is whole with its [DONE], and a failure says how it ended el
   }
 });
 
-Deno.test("a server that is not there is a failure of the network, and a stop is no failure", async () => {
+Deno.test("Api: a missing server is a network failure, and a stop is not a failure", async () => {
   const gone = Deno.listen({ port: 0, hostname: "127.0.0.1" });
   const { port } = gone.addr as Deno.NetAddr;
   gone.close();

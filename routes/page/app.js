@@ -39,7 +39,7 @@ const menu = iconButton("menu", "Menu", () => openMenu(side.dataset.open === und
 });
 main.prepend(menu);
 
-/** On a narrow screen the menu lies over the content. @param {boolean} open */
+/** On a narrow screen the menu covers the content. @param {boolean} open */
 function openMenu(open) {
   menu.setAttribute("aria-expanded", String(open));
   if (open) side.dataset.open = "";
@@ -57,12 +57,15 @@ side.addEventListener("keydown", (event) => {
 main.addEventListener("click", (event) => {
   if (event.target instanceof Node && !menu.contains(event.target)) openMenu(false);
 });
-// A link closes it too where the address stays as it is, because that is shown already.
+// A link to the current address changes nothing, but must also close the menu.
 side.addEventListener("click", (event) => {
   if (event.target instanceof Element && event.target.closest("a") !== null) leaveMenu();
 });
 
-/** The address says what is shown: #chat, #chat/ID, #batches, #server. @returns {(typeof VIEWS)[number][0]} */
+/**
+ * Returns the view that the address names: #chat, #chat/ID, #batches or #server.
+ * @returns {(typeof VIEWS)[number][0]}
+ */
 function shownView() {
   const [name] = location.hash.slice(1).split("/");
   return VIEWS.find(([view]) => view === name)?.[0] ?? "chat";
@@ -123,7 +126,7 @@ function beginChat() {
   views.chat.focus();
 }
 
-/** The address of the open conversation, so that it is there again when the page is loaded anew. */
+/** Puts the open conversation into the address, so that a reload shows it again. */
 function keepAddress() {
   if (shownView() !== "chat") return;
   const saved = chats.list.includes(chats.current);
@@ -181,7 +184,7 @@ addEventListener("hashchange", () => {
   route();
   if (shownView() !== "chat") main.focus();
 });
-// A file that is dropped anywhere is one of requests; the browser would leave the page for it.
+// A file dropped anywhere starts a batch. By default the browser would leave the page and open the file.
 addEventListener("dragover", (event) => {
   if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
 });

@@ -5,7 +5,7 @@ import { h, icon } from "./dom.js";
 import { count, duration, moment, rate } from "./format.js";
 
 /**
- * A batch as `/v1/batches` has it, and how fast it goes where that is known.
+ * A batch as `/v1/batches` returns it, and its speed, if known.
  * @typedef {any} Batch
  * @typedef {{ eta_seconds: number | null, output_tokens_per_second: number | null }} Pace
  * @typedef {{ cancel: (batch: Batch) => void, download: (id: string, name: string) => void }} BatchActions
@@ -25,7 +25,7 @@ const STATUS = {
   cancelled: "cancelled",
 };
 
-/** As many bad lines are shown. */
+/** How many bad lines are shown. */
 const SHOWN = 8;
 
 /** @param {Batch} batch */
@@ -39,7 +39,7 @@ export function nameOf(batch) {
 }
 
 /**
- * How far a batch is, in a line.
+ * Returns a batch's progress as one line of text.
  * @param {Batch} batch
  * @param {Pace | undefined} pace
  */

@@ -4,26 +4,26 @@
  * @typedef {{ line: number, message: string }} Problem
  */
 
-/** As many problems are shown; all are counted. */
+/** How many problems are shown; all are counted. */
 const SHOWN = 8;
-/** Of a larger file the beginning is checked here; the server checks all of it. */
+/** Larger files are checked only up to this size; the server checks the whole file. */
 export const CHECKED_BYTES = 64 * 2 ** 20;
-/** The longest line that is looked into. */
+/** Longer lines are not checked. */
 const LINE_CHARACTERS = 2 ** 23;
 
-/** What is known of a file of batch requests before the server has it: what a look at each line tells. */
+/** Checks each line of a batch file before the upload, and collects counts and problems. */
 export class BatchCheck {
   lines = 0;
   bad = 0;
   /** @type {Problem[]} */
   problems = [];
-  /** Lines by the URL that they name. @type {Map<string, number>} */
+  /** Line counts by URL. @type {Map<string, number>} */
   urls = new Map();
   /** @type {Set<string>} */
   models = new Set();
   #ids = /** @type {Map<string, number>} */ (new Map());
 
-  /** The URL of most lines: what the batch is started with. */
+  /** The URL of most lines, which becomes the batch's endpoint. */
   get endpoint() {
     return [...this.urls].sort(([, a], [, b]) => b - a)[0]?.[0];
   }
@@ -76,7 +76,7 @@ export class BatchCheck {
 }
 
 /**
- * Looks at the lines of a file, or of its first 64 MiB.
+ * Checks the lines of a file, or of its first 64 MiB.
  * @param {Blob} file
  * @returns {Promise<{ check: BatchCheck, whole: boolean }>}
  */

@@ -16,7 +16,7 @@ function problems(...lines: string[]): string[] {
   return check.problems.map(({ line, message }) => `${line} ${message}`);
 }
 
-Deno.test("batch file: lines are counted, and the endpoint is that of most", async () => {
+Deno.test("batch file: counts lines, and takes the endpoint of most lines", async () => {
   const text = [line("a"), line("b"), "", line("c", { url: "/v1/embeddings", body: { model: "e" } })].join(
     "\n",
   );
@@ -27,7 +27,7 @@ Deno.test("batch file: lines are counted, and the endpoint is that of most", asy
   assertEquals([...check.urls], [["/v1/chat/completions", 2], ["/v1/embeddings", 1]]);
 });
 
-Deno.test("batch file: each kind of bad line is named with its number", () => {
+Deno.test("batch file: names each kind of bad line with its number", () => {
   assertEquals(problems(line("a"), line("a"), "{", "[]", line("")), [
     '2 "custom_id" "a" is line 1\'s too',
     "3 is not JSON; a batch file has one JSON object a line",
@@ -50,7 +50,7 @@ Deno.test("batch file: each kind of bad line is named with its number", () => {
   );
 });
 
-Deno.test("batch file: of many bad lines the first are shown and all are counted", async () => {
+Deno.test("batch file: counts all bad lines and shows the first ones", async () => {
   const { check } = await checkFile(new Blob(["x\n".repeat(1000)]));
   assertEquals([check.lines, check.bad, check.problems.length], [1000, 1000, 8]);
   assertEquals(check.endpoint, undefined);

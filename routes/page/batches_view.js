@@ -12,11 +12,11 @@ import { UploadView } from "./upload_view.js";
  * @typedef {import("./batch_card.js").Pace} Pace
  */
 
-/** Batches wait for each other, so the list is asked for anew this often while one has not ended. */
+/** Interval of list updates while a batch is unfinished. Batches wait for each other, so any of them may change. */
 const REFRESH_MS = 3000;
 const LISTED = 100;
 
-/** Files of requests and what became of them. Follows what runs while somebody looks. */
+/** Uploads of request files and the list of batches. It follows running batches only while the view is visible. */
 export class BatchesView {
   /** @type {Batch[]} */
   #batches = [];
@@ -26,7 +26,7 @@ export class BatchesView {
   #upload;
   #shown = false;
   #timer = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
-  /** The batch whose events are read. */
+  /** The batch whose events are being read. */
   #followed = /** @type {{ id: string, abort: AbortController } | undefined} */ (undefined);
 
   /**
@@ -78,7 +78,7 @@ export class BatchesView {
     }
   }
 
-  /** The whole list anew. */
+  /** Loads the whole list again. */
   async refresh() {
     clearTimeout(this.#timer);
     try {
@@ -129,7 +129,7 @@ export class BatchesView {
   }
 
   /**
-   * Says which batches have ended since the last look.
+   * Announces the batches that have ended since the last update.
    * @param {Batch[]} batches
    */
   #tellEnds(batches) {
@@ -148,7 +148,7 @@ export class BatchesView {
       this.#list,
       this.#batches.map((batch) => batchCard(batch, this.#paces.get(batch.id), this.#actions)),
     );
-    // A keyboard stays where it was.
+    // Keep the keyboard focus on the same button.
     if (card && name) {
       const again = [...this.#list.querySelectorAll("button")].find((button) => {
         return button.closest("li")?.id === card && button.dataset.name === name;
@@ -157,7 +157,7 @@ export class BatchesView {
     }
   }
 
-  /** Reads the events of the batch that runs, else of the next one: the server says there how fast it is. */
+  /** Follows the events of the running batch, else of the next one: only they report the speed. */
   async #follow() {
     const open = this.#batches.filter((batch) => !hasEnded(batch));
     const running = open.find(({ status }) => status === "in_progress") ?? open.at(-1);
@@ -175,7 +175,7 @@ export class BatchesView {
         this.#draw();
       }
     } catch {
-      // The list, which is asked for again, says what there is to say.
+      // The next list update reports the problem.
     }
     this.#followed = undefined;
     if (!followed.abort.signal.aborted) this.refresh();
@@ -195,7 +195,7 @@ export class BatchesView {
     download: async (id, name) => {
       const path = `v1/files/${encodeURIComponent(id)}/content`;
       const { api } = this.session;
-      // Without a key the browser writes the file as it comes.
+      // Without a key the browser can save the download directly.
       if (api.key === "") return h("a", { href: new URL(path, api.base).href, download: name }).click();
       try {
         const response = await this.session.call(() => api.send(path));

@@ -8,10 +8,10 @@ import { AnswerView, toolView, userView } from "./message_view.js";
 import { modelLabel } from "./models.js";
 import { toast } from "./toast.js";
 
-/** A reader this near to the end stays there as the answer grows, in CSS pixels. */
+/** If the reader is this near to the end, in CSS pixels, the view follows the growing answer. */
 const NEAR_END = 80;
 
-/** The open conversation: its messages, and where the next is written. */
+/** The open conversation: its messages and the input. */
 export class ChatView {
   #title = h("button", { type: "button", class: "title", id: "chat-title", title: "Rename" });
   #models = h("select", { "aria-label": "Model", class: "models" });
@@ -38,7 +38,7 @@ export class ChatView {
   /** @type {AnswerView | undefined} */
   #growing;
   #drawn = 0;
-  /** How much of the answer has been announced, in characters. */
+  /** How many characters of the answer have been announced. */
   #spoken = 0;
 
   /**
@@ -124,7 +124,7 @@ export class ChatView {
     );
   }
 
-  /** The input is as high as its text, up to what CSS allows. */
+  /** Fits the input's height to its text, up to the limit in CSS. */
   #fit() {
     this.#input.style.height = "auto";
     this.#input.style.height = `${this.#input.scrollHeight}px`;
@@ -141,7 +141,7 @@ export class ChatView {
     this.#toEnd();
   }
 
-  /** All messages anew. */
+  /** Draws all messages again. */
   #show() {
     const { current, run } = this.chats;
     const stay = this.#nearEnd();
@@ -199,7 +199,7 @@ export class ChatView {
     this.#log.scrollTop = this.#log.scrollHeight;
   }
 
-  /** Says the answer to who hears the page, a paragraph at a time and the rest at its end. */
+  /** Announces the answer to screen readers, one paragraph at a time, and the rest at the end. */
   #speak() {
     const { run, current } = this.chats;
     const answer = current.messages.at(-1);
@@ -208,7 +208,7 @@ export class ChatView {
         const rest = answer.content.slice(this.#spoken).trim();
         if (rest !== "") announce(rest);
       }
-      this.#spoken = -1; // nothing that stood there before is said
+      this.#spoken = -1; // earlier answers are not announced
       return;
     }
     this.#spoken = Math.max(this.#spoken, 0);

@@ -10,18 +10,18 @@ import { recall, remember } from "./store.js";
  * @typedef {{ abort: AbortController, note: string, rate: number | undefined, ended: Promise<void> }} Run
  */
 
-/** A busy server is asked so often before the page gives up. */
+/** How often the page tries a request to a busy server before it gives up. */
 const ATTEMPTS = 5;
 const SAVE_MS = 1000;
 
 /**
- * All conversations, and the answers that are being written.
- * Events: "list" (titles, order), "conversation" (what is shown of the open one changes), "answer" (its last answer grew).
+ * All conversations, and the answers that are being written. Events: "list" (titles, order), "conversation" (the open
+ * one changes), "answer" (its last answer grew).
  */
 export class Chats extends EventTarget {
   /** @type {Conversation[]} */
   list = [];
-  /** Answers that are being written, by conversation. @type {Map<string, Run>} */
+  /** Running answers by conversation id. @type {Map<string, Run>} */
   runs = new Map();
   #timers = /** @type {Map<string, ReturnType<typeof setTimeout>>} */ (new Map());
 
@@ -40,7 +40,7 @@ export class Chats extends EventTarget {
     this.list = await this.store.all();
   }
 
-  /** Takes over what another tab has changed meanwhile. */
+  /** Loads changes that another tab has saved. */
   async refresh() {
     if (this.runs.size > 0 || this.#timers.size > 0) return;
     this.list = await this.store.all();
@@ -63,7 +63,7 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Shows another conversation; a new one where there is none with this id.
+   * Opens another conversation, or a new one if the id does not exist.
    * @param {string} id
    */
   open(id) {
@@ -75,7 +75,7 @@ export class Chats extends EventTarget {
     this.#tell("conversation");
   }
 
-  /** The answer that is being written in the open conversation. */
+  /** The answer that is being written in the open conversation, if any. */
   get run() {
     return this.runs.get(this.current.id);
   }
@@ -90,7 +90,7 @@ export class Chats extends EventTarget {
   /** @param {import("./settings.js").Settings} settings */
   changeSettings(settings) {
     this.current.settings = settings;
-    // A system prompt belongs to its conversation.
+    // A system prompt belongs to its own conversation only.
     remember("settings", JSON.stringify({ ...settings, system: "" }));
     this.#keep(this.current);
   }
@@ -104,7 +104,7 @@ export class Chats extends EventTarget {
     this.#tell("conversation");
   }
 
-  /** Takes the open conversation away; gives what brings it back. */
+  /** Removes the open conversation. Returns a function that restores it. */
   remove() {
     const removed = this.current;
     this.stop();
@@ -122,7 +122,7 @@ export class Chats extends EventTarget {
     };
   }
 
-  /** Stops the answer of the open conversation; resolves when nothing is written to it any more. */
+  /** Stops the open conversation's answer. Resolves when nothing is written to it any more. */
   async stop() {
     const { run } = this;
     run?.abort.abort(new DOMException("Stopped", "AbortError"));
@@ -130,7 +130,7 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Asks for the next answer of a conversation, or for more of the last one where that is its end.
+   * Requests the next answer of a conversation, or the continuation of its last answer.
    * @param {Conversation} [conversation] default: the open one
    */
   async answer(conversation = this.current) {
@@ -157,7 +157,7 @@ export class Chats extends EventTarget {
     await this.#save(conversation);
     this.#tell("list");
     if (conversation === this.current) this.#tell("conversation");
-    // Its first answer may have loaded the model.
+    // This request may have loaded the model.
     const { models } = this.session;
     if (models.find(({ id }) => id === conversation.model)?.state !== "ready") {
       this.session.loadModels().catch(() => {});
@@ -165,7 +165,8 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Reads an answer to its end, or says in it what went wrong. Waits and asks again where the server wants that.
+   * Reads an answer to its end, or records in it what went wrong. Waits and retries if the server asks for
+   * that.
    * @param {Conversation} conversation
    * @param {Answer} answer
    * @param {object} body
@@ -174,7 +175,7 @@ export class Chats extends EventTarget {
   async #write(conversation, answer, body, run) {
     for (let attempt = 1;; attempt++) {
       try {
-        // A wrong key is asked for, and the same sent again.
+        // After a wrong key, the session asks for another and sends the request again.
         return await this.session.call(() => this.#read(conversation, answer, body, run));
       } catch (error) {
         if (run.abort.signal.aborted) {
@@ -236,7 +237,7 @@ export class Chats extends EventTarget {
   }
 
   /**
-   * Saves a conversation soon: an answer that is being written changes often.
+   * Saves a conversation after a delay: an answer changes often while it is written.
    * @param {Conversation} conversation
    */
   #keep(conversation) {
@@ -251,7 +252,7 @@ export class Chats extends EventTarget {
     if (this.list.includes(conversation)) await this.store.put(conversation).catch(() => {});
   }
 
-  /** Saves what waits to be saved. */
+  /** Saves at once all conversations that wait for their delayed save. */
   flush() {
     for (const conversation of this.list) if (this.#timers.has(conversation.id)) this.#save(conversation);
   }

@@ -1,9 +1,7 @@
 // @ts-check
 import { requestFields } from "./settings.js";
 
-/*
- * A conversation and what can be done with it. Nothing here knows of the page or the network.
- */
+/* Conversations and the operations on them. This module uses neither the page nor the network. */
 
 /**
  * @typedef {{ id: string, name: string, arguments: string }} Call
@@ -63,7 +61,7 @@ export function newAnswer(model) {
 }
 
 /**
- * Adds what the user says; the first words name the conversation.
+ * Adds a user message. The conversation is named after its first words.
  * @param {Conversation} conversation
  * @param {string} content
  */
@@ -73,7 +71,7 @@ export function say(conversation, content) {
 }
 
 /**
- * Takes another text for a message of the user. What came after it is gone.
+ * Replaces the text of a user message and removes all later messages.
  * @param {Conversation} conversation
  * @param {number} index of the message
  * @param {string} content
@@ -92,7 +90,7 @@ function nameByFirstWords(conversation) {
 }
 
 /**
- * The calls of the last answer that have no result yet.
+ * Returns the calls of the last answer that have no result yet.
  * @param {Conversation} conversation
  * @returns {Call[]}
  */
@@ -117,7 +115,7 @@ export function answerCall(conversation, call, content) {
 }
 
 /**
- * Whether an answer ended early and can go on where it stopped: the server takes it up from its last character.
+ * Returns true if an answer ended early and can be continued; the server continues after its last character.
  * @param {Answer} answer
  */
 export function canContinue({ content, calls, finish, trouble }) {
@@ -126,14 +124,14 @@ export function canContinue({ content, calls, finish, trouble }) {
 }
 
 /**
- * The body of a request for the conversation's next answer, or for more of the last one where the last message is the
- * assistant's.
+ * Returns the body of a request for the next answer, or for the continuation of the last answer if the last
+ * message is the assistant's.
  * @param {Conversation} conversation
  */
 export function requestBody({ model, settings, messages }) {
   const system = (settings.system ?? "").trim();
   return {
-    // A server with one model takes it for what names none.
+    // A server with one model uses it when the request names none.
     ...(model === "" ? {} : { model }),
     messages: [
       ...(system === "" ? [] : [{ role: "system", content: system }]),
@@ -147,7 +145,7 @@ export function requestBody({ model, settings, messages }) {
 }
 
 /**
- * An answer that failed before its first word is no part of the conversation.
+ * Returns false for an answer that failed before its first word: it is not part of the conversation.
  * @param {Message} message
  */
 function saysSomething(message) {
@@ -179,14 +177,12 @@ function onTheWire(message) {
   }
 }
 
-/**
- * Reads the chunks of a stream into an answer, and measures. Times are in milliseconds, of any one clock.
- */
+/** Reads the chunks of a stream into an answer and measures speeds. Times are in milliseconds of any one clock. */
 export class AnswerReader {
-  /** When the first token came, and the thinking's end. */
+  /** Time of the first token. */
   #first = /** @type {number | undefined} */ (undefined);
   #last = 0;
-  /** Chunks with text; as good as tokens until the usage says how many there were. */
+  /** Chunks with text; they count as tokens until the usage reports the real number. */
   #chunks = 0;
   #callOffset;
 
@@ -229,7 +225,7 @@ export class AnswerReader {
     return progress && { processed: progress.processed, total: progress.total };
   }
 
-  /** Tokens a second so far; undefined before there are two. */
+  /** Tokens per second so far; undefined before the second token. */
   get rate() {
     if (this.#first === undefined || this.#chunks < 2) return undefined;
     return 1000 * (this.#chunks - 1) / Math.max(this.#last - this.#first, 1);
@@ -269,7 +265,7 @@ export class AnswerReader {
 }
 
 /**
- * The conversation as other programs read it: the body of a request, and when it was.
+ * Returns the conversation for other programs: the body of a request, plus its title and times.
  * @param {Conversation} conversation
  */
 export function exported(conversation) {

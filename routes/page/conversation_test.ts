@@ -18,12 +18,12 @@ function begun(...said: string[]) {
   return conversation;
 }
 
-/** A chunk of a chat completion. */
+/** Returns a chunk of a chat completion. */
 const chunk = (delta: Record<string, unknown>, finish: string | null = null) => ({
   choices: [{ index: 0, delta, finish_reason: finish }],
 });
 
-Deno.test("a conversation is named by its first words, unless somebody named it", () => {
+Deno.test("conversation: is named by its first words unless the user named it", () => {
   assertEquals(begun("  What\n is  it? ").title, "What is it?");
   assertEquals(begun("word ".repeat(40)).title.length, 60);
   const named = { ...begun(), title: "Mine", named: true };
@@ -31,7 +31,7 @@ Deno.test("a conversation is named by its first words, unless somebody named it"
   assertEquals(named.title, "Mine");
 });
 
-Deno.test("an edited message replaces what came after it", () => {
+Deno.test("replaceFrom: an edited message replaces all later messages", () => {
   const conversation = begun("One");
   conversation.messages.push({ ...newAnswer("demo"), content: "A" });
   say(conversation, "Two");
@@ -40,7 +40,7 @@ Deno.test("an edited message replaces what came after it", () => {
   assertEquals(conversation.title, "Three");
 });
 
-Deno.test("a request has the system prompt first, thinking and calls, and no answer that failed before its first word", () => {
+Deno.test("requestBody: has system prompt, thinking and calls, but no answer that failed before its first word", () => {
   const conversation = begun("One");
   conversation.settings = { system: " Be brief. ", temperature: "0", seed: "" };
   const answer = { ...newAnswer("demo"), reasoning: "Hm", calls: [{ id: "c1", name: "f", arguments: "{}" }] };
@@ -70,7 +70,7 @@ Deno.test("a request has the system prompt first, thinking and calls, and no ans
   });
 });
 
-Deno.test("calls are open until each has its result, or the user goes on", () => {
+Deno.test("openCalls: calls stay open until they have results or the user writes again", () => {
   const conversation = begun("One");
   const calls = ["c1", "c2"].map((id) => ({ id, name: "f", arguments: "{}" }));
   conversation.messages.push({ ...newAnswer("demo"), calls });
@@ -81,7 +81,7 @@ Deno.test("calls are open until each has its result, or the user goes on", () =>
   assertEquals(openCalls(conversation), []);
 });
 
-Deno.test("an answer that was cut can go on; one with calls, or without a word, cannot", () => {
+Deno.test("canContinue: a cut answer can continue, but not one with calls or without text", () => {
   const answer = newAnswer("demo");
   assertEquals(canContinue({ ...answer, finish: "length" }), false);
   assertEquals(canContinue({ ...answer, content: "a", finish: "length" }), true);
@@ -91,7 +91,7 @@ Deno.test("an answer that was cut can go on; one with calls, or without a word, 
   assertEquals(canContinue({ ...answer, content: "a", calls, finish: "length" }), false);
 });
 
-Deno.test("chunks make an answer: thinking, text, calls in fragments, figures", () => {
+Deno.test("AnswerReader: assembles thinking, text, call fragments and figures from chunks", () => {
   const answer = newAnswer("demo");
   const reader = new AnswerReader(answer, 1000);
   const progress = { total: 9, cache: 0, processed: 4, time_ms: 1 };
@@ -127,7 +127,7 @@ Deno.test("chunks make an answer: thinking, text, calls in fragments, figures", 
   });
 });
 
-Deno.test("the server's own figures go before the page's", () => {
+Deno.test("AnswerReader: the server's figures override the page's own", () => {
   const answer = newAnswer("demo");
   const reader = new AnswerReader(answer, 0);
   reader.read({ ...chunk({ content: "a" }), timings: undefined }, 5);
@@ -139,7 +139,7 @@ Deno.test("the server's own figures go before the page's", () => {
   assertEquals(answer.tokensPerSecond, 77);
 });
 
-Deno.test("an exported conversation is a request's body with a title and times", () => {
+Deno.test("exported: is a request body with a title and times", () => {
   const conversation = begun("One");
   conversation.messages.push({ ...newAnswer("demo"), content: "A" });
   assertEquals(JSON.parse(exported(conversation)), {

@@ -7,7 +7,7 @@ import { FIELDS, problemOf } from "./settings.js";
 /** @typedef {import("./settings.js").Field} Field */
 
 /**
- * Asks for the server's key; undefined where none is given.
+ * Asks the user for the server's key. Returns undefined if none is given.
  * @param {string} reason
  * @returns {Promise<{ key: string, keep: boolean } | undefined>}
  */
@@ -62,7 +62,7 @@ export function promptForKey(reason) {
 }
 
 /**
- * The settings of a conversation, in a drawer; each change counts at once.
+ * Opens the settings of a conversation in a drawer. Each change takes effect at once.
  * @param {import("./settings.js").Settings} settings
  * @param {(settings: import("./settings.js").Settings) => void} onChange
  */
@@ -94,7 +94,7 @@ export function openSettings(settings, onChange) {
   );
   show();
   dialog.addEventListener("close", () => dialog.remove());
-  // A click beside the drawer closes it.
+  // A click outside the drawer closes it.
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   document.body.append(dialog);
   dialog.showModal();

@@ -8,8 +8,8 @@
  */
 
 /**
- * An element. Attributes that begin with "on" are listeners; `true` sets an attribute, `false`, null and undefined leave
- * it out. Texts become text nodes: nothing is ever read as HTML.
+ * Creates an element. Attributes that begin with "on" are listeners; `true` sets an attribute, and `false`,
+ * null and undefined omit it. Strings become text nodes: nothing is parsed as HTML.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Attributes} [attributes]
@@ -26,7 +26,7 @@ export function h(tag, attributes = {}, ...children) {
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * The same for a drawing.
+ * Creates an SVG element, like `h`.
  * @template {keyof SVGElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Attributes} [attributes]
@@ -65,7 +65,7 @@ function append(element, children) {
 }
 
 /**
- * Puts other children into an element.
+ * Replaces the children of an element.
  * @param {Element} element
  * @param {...(Child | Child[])} children
  */
@@ -75,7 +75,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * The element with this id, which the page has.
+ * Returns the page's element with this id. Throws if it is missing or has another type.
  * @template {HTMLElement} T
  * @param {string} id
  * @param {new () => T} type
@@ -87,7 +87,7 @@ export function byId(id, type) {
   return element;
 }
 
-/** Drawings of the buttons, on a square of 20. */
+/** Paths of the icons, in a 20 by 20 view box. */
 const ICONS = {
   send: "M10 16V4.500M5 9l5-5 5 5",
   stop: "M6 6h8v8H6z",
@@ -115,7 +115,7 @@ export function icon(name) {
 }
 
 /**
- * A button with a drawing; its name is read aloud, and shown where `text` is given.
+ * Creates a button with an icon. Its label is read by screen readers and shown as a tooltip.
  * @param {keyof typeof ICONS} name
  * @param {string} label
  * @param {(event: MouseEvent) => void} onclick
@@ -127,8 +127,8 @@ export function iconButton(name, label, onclick, more = {}) {
 }
 
 /**
- * Puts a text on the clipboard, also where the page did not come over TLS or from this machine. False where the browser
- * refuses.
+ * Copies a text to the clipboard, also on pages from another machine without TLS. Returns false if the
+ * browser refuses.
  * @param {string} text
  * @returns {Promise<boolean>}
  */
@@ -150,7 +150,7 @@ export async function copyText(text) {
 }
 
 /**
- * A button that copies, and says for a moment that it did.
+ * Creates a button that copies a text and shows for a moment whether that worked.
  * @param {string} label
  * @param {() => string} text
  * @returns {HTMLButtonElement}
@@ -166,19 +166,19 @@ export function copyButton(label, text) {
 }
 
 /**
- * Lets the browser keep what the page made.
+ * Saves generated content as a file.
  * @param {string} name of the file
  * @param {Blob} blob
  */
 export function saveBlob(name, blob) {
   const href = URL.createObjectURL(blob);
   h("a", { href, download: name }).click();
-  // The browser has begun to read by then.
+  // By then the browser has started to read the content.
   setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }
 
 /**
- * Says something to who hears the page, after what is being said.
+ * Announces a text to screen readers, after earlier announcements.
  * @param {string} text
  */
 export function announce(text) {

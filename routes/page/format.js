@@ -35,7 +35,7 @@ export function moment(seconds) {
 }
 
 /**
- * A name of a file that every system takes.
+ * Returns a file name that every operating system accepts.
  * @param {string} title
  * @param {string} extension
  */

@@ -1,8 +1,8 @@
 // @ts-check
 
 /*
- * What stands within a paragraph of Markdown. It takes time in proportion to the text's length: a mark that nothing closes
- * is looked for once.
+ * Parses the text, marks and links within a Markdown paragraph, in linear time: an unclosed mark is searched for only
+ * once.
  */
 
 /**
@@ -13,13 +13,13 @@
  *   | { type: "link", href: string, children: Inline[] }} Inline
  */
 
-/** Marks within marks deeper than this are text. */
+/** Marks nested deeper than this stay plain text. */
 const MAX_DEPTH = 8;
-/** A longer paragraph is shown as it is. */
+/** Longer paragraphs are shown as plain text. */
 const MAX_INLINE = 50_000;
 
 /**
- * The texts, marks and links of a paragraph.
+ * Returns the texts, marks and links of a paragraph.
  * @param {string} text
  * @returns {Inline[]}
  */
@@ -27,13 +27,16 @@ export function parseInline(text) {
   return text.length > MAX_INLINE ? [{ type: "text", text }] : new InlineReader(text, 0).read();
 }
 
-/** Few blanks: two runs of them with nothing between would be divided in every way. */
+/**
+ * Blanks are limited: two unbounded runs of blanks side by side could be divided in many ways, which takes quadratic
+ * time.
+ */
 const LINK =
   /\[((?:[^\[\]\\]|\\.|\[[^\[\]]*\])*)\]\(\s{0,9}<?([^\s<>()]*(?:\([^\s<>()]*\)[^\s<>()]*)*)>?(?:\s{1,9}"[^"]*")?\s{0,9}\)/y;
-/** A longer address is text. */
+/** Longer addresses stay plain text. */
 const MAX_ADDRESS = 2000;
 const ADDRESS = new RegExp(`https?://[^\\s<>"\`*]{1,${MAX_ADDRESS}}`, "y");
-/** What follows an address in a sentence. */
+/** Punctuation at the end of an address belongs to the sentence. */
 const PUNCTUATION = ".,:;!?'\")]";
 
 /** @type {["**" | "__" | "~~" | "*" | "_", "strong" | "em" | "del"][]} */
@@ -44,7 +47,7 @@ class InlineReader {
   #out = [];
   #at = 0;
   #plain = "";
-  /** Marks that nothing further on closes. */
+  /** Marks that have no closing mark in the rest of the text. */
   #open = new Set();
 
   /**
@@ -100,7 +103,7 @@ class InlineReader {
     return true;
   }
 
-  /** Between two runs of as many backticks everything is text. */
+  /** Text between two runs with the same number of backticks is code. */
   #code() {
     const [run] = /** @type {RegExpExecArray} */ (/^`+/.exec(this.text.slice(this.#at, this.#at + 100)));
     const end = this.#open.has(run) ? -1 : this.#endOfCode(run);
@@ -125,7 +128,7 @@ class InlineReader {
     return end;
   }
 
-  /** Pictures are links too: the page shows none from elsewhere. */
+  /** Images become links: the page loads none from other sites. */
   #link() {
     const start = this.#at + (this.text[this.#at] === "!" ? 1 : 0);
     if (this.depth >= MAX_DEPTH || this.text[start] !== "[") return false;
@@ -168,7 +171,8 @@ class InlineReader {
   }
 
   /**
-   * Where a mark closes: after a character that is no blank, and not within a code span; -1 if nowhere.
+   * Returns the position where a mark closes: not after a blank, and not within a code span. Returns -1 if
+   * nowhere.
    * @param {string} run
    * @param {number} from
    */
@@ -185,7 +189,7 @@ class InlineReader {
         const double = run.length === 1 && text[at + 1] === run;
         if (double) at++;
         else if (run[0] !== "_" || !/\w/.test(text[at + run.length] ?? "")) {
-          // Of three in a row the inner mark closes first.
+          // In a run of three, the inner mark closes first.
           return run.length === 2 && text[at + 2] === run[0] ? at + 1 : at;
         }
       }
@@ -195,7 +199,7 @@ class InlineReader {
 }
 
 /**
- * An address that a link may lead to; undefined for all others, such as javascript:.
+ * Returns an address that is safe to link to; undefined for others, such as javascript: addresses.
  * @param {string} address
  */
 function safeAddress(address) {

@@ -2,8 +2,8 @@
 import { parseInline } from "./inline.js";
 
 /*
- * Markdown as models write it, read into a tree. It takes time in proportion to the text's length, whatever the text: it
- * is read again with every few tokens, and strangers may have written it. Raw HTML is text like any other.
+ * Parses the Markdown that models write into a tree, in linear time for any text: it is parsed again after every few
+ * tokens, and strangers may have written it. Raw HTML stays text.
  */
 
 /**
@@ -18,10 +18,10 @@ import { parseInline } from "./inline.js";
  * @typedef {{ source: string, block: Block }} TopBlock
  */
 
-/** Lists and quotes deeper than this are text. */
+/** Lists and quotes nested deeper than this stay text. */
 const MAX_DEPTH = 8;
 
-/* None of these can divide a run of equal characters in more than one way: a long one would take the square of its length. */
+/* Each of these matches a run of equal characters in only one way; otherwise a long run would take quadratic time. */
 const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))([^`]*)$/;
 const HEADING = /^ {0,3}(#{1,6})(?:\s([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
@@ -30,8 +30,8 @@ const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:( +)([^]*)|)$/;
 const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$/;
 
 /**
- * The blocks of a text, each with the lines that it was read from: who shows a growing text keeps the blocks whose
- * source has not changed.
+ * Returns the blocks of a text, each with its source lines. A view of a growing text keeps the blocks whose
+ * source is unchanged.
  * @param {string} text
  * @returns {TopBlock[]}
  */
@@ -141,7 +141,8 @@ class BlockReader {
   }
 
   /**
-   * The lines of one item, without their indentation. Two blanks are enough for what belongs to it, also below a number.
+   * Returns the lines of one list item, without their indentation. Two blanks of indentation are enough, also
+   * for numbers.
    * @param {RegExpExecArray} marker
    */
   #item([, before, mark, , content = ""]) {
@@ -207,7 +208,7 @@ class BlockReader {
 }
 
 /**
- * Whether a line ends the paragraph before it.
+ * Returns true if a line ends the paragraph before it.
  * @param {string} line
  */
 function startsBlock(line) {
@@ -215,7 +216,7 @@ function startsBlock(line) {
 }
 
 /**
- * The text of a heading without the marks that may stand behind it.
+ * Returns the text of a heading without closing marks.
  * @param {string} text
  */
 function withoutClosing(text) {

@@ -5,7 +5,7 @@ import { type Block, parseMarkdown } from "./markdown.js";
 const blocks = (text: string): Block[] => parseMarkdown(text).map(({ block }) => block);
 const text = (text: string) => ({ type: "text" as const, text });
 
-Deno.test("markdown: blocks are read as models write them", () => {
+Deno.test("markdown: parses headings, paragraphs, rules, code and quotes", () => {
   assertEquals(blocks("# Title\n\nOne\ntwo\n\n---\n```ts\nlet a;\n\n# b\n```\n> said\n> so"), [
     { type: "heading", level: 1, children: [text("Title")] },
     { type: "paragraph", children: [text("One"), { type: "break" }, text("two")] },
@@ -18,7 +18,7 @@ Deno.test("markdown: blocks are read as models write them", () => {
   ]);
 });
 
-Deno.test("markdown: lists nest, go on after an empty line, and keep their first number", () => {
+Deno.test("markdown: lists nest, continue after an empty line, and keep their first number", () => {
   const item = (words: string): Block => ({ type: "paragraph", children: [text(words)] });
   assertEquals(blocks("3. three\n  - a\n  - b\n\n4. four\n\nafter"), [
     {
@@ -35,7 +35,7 @@ Deno.test("markdown: lists nest, go on after an empty line, and keep their first
   ]);
 });
 
-Deno.test("markdown: a table needs a line of dashes with as many cells", () => {
+Deno.test("markdown: a table needs a line of dashes with the same number of cells", () => {
   assertEquals(blocks("a | b\n--- | --:\n1 | 2 | 3\n4 |"), [{
     type: "table",
     head: [[text("a")], [text("b")]],
@@ -45,14 +45,14 @@ Deno.test("markdown: a table needs a line of dashes with as many cells", () => {
   assertEquals(blocks("a | b\n---")[0].type, "paragraph");
 });
 
-Deno.test("markdown: code that is still being written is code", () => {
+Deno.test("markdown: unfinished code is code", () => {
   assertEquals(blocks("Look:\n```js\nlet a = `"), [
     { type: "paragraph", children: [text("Look:")] },
     { type: "code", language: "js", text: "let a = `" },
   ]);
 });
 
-Deno.test("markdown: marks within a paragraph", () => {
+Deno.test("markdown: parses marks within a paragraph", () => {
   assertEquals(parseInline("a **b *c*** `d*` ~~e~~ snake_case_name 2 * 3 * 4 \\*f\\*"), [
     text("a "),
     { type: "strong", children: [text("b "), { type: "em", children: [text("c")] }] },
@@ -65,7 +65,7 @@ Deno.test("markdown: marks within a paragraph", () => {
   assertEquals(parseInline("``a ` b`` and `c"), [{ type: "code", text: "a ` b" }, text(" and `c")]);
 });
 
-Deno.test("markdown: links lead to the web and to mail alone", () => {
+Deno.test("markdown: links lead to web and mail addresses only", () => {
   const link = (href: string, words: string) => ({ type: "link" as const, href, children: [text(words)] });
   assertEquals(parseInline("[a](https://example.org/x_(y)) https://example.org/z."), [
     link("https://example.org/x_(y)", "a"),
@@ -90,25 +90,25 @@ Deno.test("markdown: links lead to the web and to mail alone", () => {
   ]);
 });
 
-Deno.test("markdown: HTML is text", () => {
+Deno.test("markdown: HTML stays text", () => {
   assertEquals(blocks("<img src=x onerror=alert(1)>"), [
     { type: "paragraph", children: [text("<img src=x onerror=alert(1)>")] },
   ]);
 });
 
-Deno.test("markdown: a block's source is its own lines, so that a growing text changes the last block only", () => {
+Deno.test("markdown: a growing text changes only its last blocks", () => {
   const whole = "# A\n\npara\n\n- x\n- y\n\n```\ncode\n```\n\nend **of** it";
   let before: string[] = [];
   for (let end = 1; end <= whole.length; end++) {
     const sources = parseMarkdown(whole.slice(0, end)).map(({ source }) => source);
-    // All but the last two stay: a paragraph may become a table when its second line comes.
+    // All but the last two stay: a paragraph may become a table when its next line arrives.
     for (let i = 0; i < before.length - 2; i++) assertEquals(sources[i], before[i]);
     before = sources;
   }
   assertEquals(before, ["# A", "para", "- x\n- y", "```\ncode\n```", "end **of** it"]);
 });
 
-Deno.test("markdown: hostile texts take no longer than their length", () => {
+Deno.test("markdown: hostile texts take linear time", () => {
   const hostile = [
     "*",
     "**a ",
@@ -133,7 +133,7 @@ Deno.test("markdown: hostile texts take no longer than their length", () => {
     "***a",
     "[[]",
   ];
-  /** A longer paragraph is not looked into. */
+  /** Longer paragraphs are not parsed. */
   const most = 49_000;
   const whole = [`[](${" ".repeat(most)}x`, `http://${"!".repeat(most)}x`, "http://[".repeat(most / 8)];
   const blanks = " ".repeat(most);
@@ -158,7 +158,7 @@ Deno.test("markdown: hostile texts take no longer than their length", () => {
   }
 });
 
-Deno.test("markdown: an address ends before the punctuation of its sentence; one without end is text", () => {
+Deno.test("markdown: an address ends before punctuation, and an overlong one stays text", () => {
   const links = (text: string) => JSON.stringify(parseMarkdown(text)).match(/"href":"[^"]*"/g);
   assertEquals(
     links("See https://a.example/b?c=(d). [x](  https://e.example  ) [y](https://f.example 'no')"),
@@ -171,7 +171,7 @@ Deno.test("markdown: an address ends before the punctuation of its sentence; one
   assertEquals(links(`https://a.example/${"b".repeat(2000)}`), null);
 });
 
-Deno.test("markdown: headings may be closed as they are opened", () => {
+Deno.test("markdown: headings may have closing marks", () => {
   for (
     const [line, text] of [["# a", "a"], ["## a b ##  ", "a b"], ["#  a#", "a#"], ["### #", ""], ["#", ""]]
   ) {

@@ -13,7 +13,7 @@ import { GrowingText, renderCode } from "./render.js";
  */
 
 /**
- * What can be done with messages.
+ * Actions on messages.
  * @typedef {object} MessageActions
  * @property {(message: Message, content: string) => void} edit a message of the user, and what comes after it
  * @property {(message: Message) => void} regenerate an answer
@@ -22,7 +22,7 @@ import { GrowingText, renderCode } from "./render.js";
  */
 
 /**
- * What the user said; it can be edited and sent again.
+ * Shows a user message, which can be edited and sent again.
  * @param {import("./conversation.js").UserMessage} message
  * @param {MessageActions} actions
  */
@@ -99,7 +99,7 @@ export function toolView({ name, content }) {
   );
 }
 
-/** An answer, which grows while it is written. */
+/** Shows an answer, and updates it while it is written. */
 export class AnswerView {
   #text = new GrowingText();
   #thoughts = new GrowingText();
@@ -107,10 +107,10 @@ export class AnswerView {
   #summary = h("summary");
   #calls = h("div", { class: "calls" });
   #note = h("span");
-  /** One element as long as the answer is written: what moves in it does not begin anew with each token. */
+  /** This element stays while the answer is written, so that its animation does not restart with each token. */
   #progress = h("p", { class: "progress" }, h("span", { class: "pulse", "aria-hidden": "true" }), this.#note);
   #end = h("div", { class: "end" });
-  /** The calls that are shown, in a word each, so that typing into one is not disturbed. */
+  /** Key of the calls that are shown. Unchanged calls are not drawn again, so that typing into one is not disturbed. */
   #shownCalls = "";
 
   /**
@@ -192,7 +192,7 @@ function progressText({ note, rate: speed }) {
 }
 
 /**
- * What an answer took, in a line.
+ * Returns an answer's figures as one line of text.
  * @param {Answer} answer
  */
 function figures({ usage, tokensPerSecond, firstTokenMs, finish }) {
@@ -208,7 +208,7 @@ function figures({ usage, tokensPerSecond, firstTokenMs, finish }) {
 }
 
 /**
- * A call with its arguments; where it waits for a result, with a place for that.
+ * Shows a call with its arguments, and an input for its result if that is missing.
  * @param {Call} call
  * @param {boolean} open
  * @param {MessageActions} actions
@@ -239,6 +239,6 @@ function pretty(json) {
   try {
     return JSON.stringify(JSON.parse(json), null, 2);
   } catch {
-    return json; // not whole yet
+    return json; // the JSON is still incomplete
   }
 }

@@ -8,7 +8,7 @@ const LINE = /^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$/;
 const LABEL = /([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 
 /**
- * The samples of an answer in Prometheus' text format. Lines that are none are passed over.
+ * Returns the samples of a text in Prometheus' format. Skips lines that are not samples.
  * @param {string} text
  * @returns {Sample[]}
  */
@@ -26,7 +26,7 @@ export function parseMetrics(text) {
 }
 
 /**
- * One series over all its labels, such as all models; undefined where there is none.
+ * Returns the sum of a metric over all labels, such as all models; undefined if it is missing.
  * @param {readonly Sample[]} samples
  * @param {string} name
  */
@@ -36,11 +36,11 @@ export function total(samples, name) {
 }
 
 /**
- * What the plots show of one moment.
+ * The plotted values at one time.
  * @typedef {{ generated: number, read: number, running: number, waiting: number, kv: number }} Point
  */
 
-/** The last moments of a server, from its counters. */
+/** The recent values of a server, computed from its counters. */
 export class History {
   /** @type {Point[]} */
   points = [];
@@ -62,7 +62,7 @@ export class History {
     const before = this.#before;
     this.#before = { time, generated, read };
     const seconds = before ? (time - before.time) / 1000 : 0;
-    // A counter that goes back is a server that began anew; a gap is a page that nobody saw.
+    // A counter that falls means a restarted server; a long gap means a hidden page.
     const rate = (/** @type {number} */ now, /** @type {number} */ then) => {
       return seconds > 0 && seconds < 5 && now >= then ? (now - then) / seconds : 0;
     };
@@ -79,7 +79,7 @@ export class History {
 }
 
 /**
- * The top of an axis that shows `most`: 1, 2 or 5 times a power of ten.
+ * Returns the upper end of an axis that shows `most`: 1, 2 or 5 times a power of ten.
  * @param {number} most
  * @param {number} least the smallest top
  */
@@ -90,7 +90,7 @@ export function axisTop(most, least) {
 }
 
 /**
- * A line through values, the last of them at the right edge, as an SVG path.
+ * Returns an SVG path through the values; the last value is at the right edge.
  * @param {readonly number[]} values
  * @param {{ width: number, height: number, slots: number, top: number }} frame `slots`: values from edge to edge
  */

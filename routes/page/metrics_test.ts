@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { axisTop, History, linePath, parseMetrics, total } from "./metrics.js";
 
-Deno.test("metrics: Prometheus' text format is read, with and without labels", () => {
+Deno.test("metrics: parses Prometheus' text format with and without labels", () => {
   const samples = parseMetrics([
     "# HELP compy_x {not a sample} 3",
     "compy_generated_tokens_total 12",
@@ -29,7 +29,7 @@ const sample = (tokens: number, running = 0) =>
       'compy_kv_blocks_used{model="a"} 1\ncompy_kv_blocks{model="a"} 4',
   );
 
-Deno.test("metrics: counters become rates; a restart or a pause is no burst", () => {
+Deno.test("metrics: turns counters into rates, without bursts after a restart or pause", () => {
   const history = new History(3);
   history.add(sample(100), 0);
   history.add(sample(150, 2), 2000);

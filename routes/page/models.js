@@ -5,7 +5,7 @@
  * @typedef {{ id: string, state: string, context: number | undefined }} Model
  */
 
-/** States in which a first request loads the model, as they are shown. */
+/** Labels of the states in which a model is not ready. */
 const SHOWN = /** @type {Record<string, string>} */ ({
   unloaded: "not loaded yet",
   loading: "being loaded",
@@ -14,7 +14,7 @@ const SHOWN = /** @type {Record<string, string>} */ ({
 });
 
 /**
- * The models of a list as `/v1/models` gives it.
+ * Returns the models of a `/v1/models` list.
  * @param {any} list
  * @returns {Model[]}
  */

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { bytes, duration, fileName, rate } from "./format.js";
 import { modelLabel, modelsOf } from "./models.js";
 
-Deno.test("models: a list is read with states and contexts, and without them", () => {
+Deno.test("models: reads a list with or without states and context lengths", () => {
   const list = modelsOf({
     data: [
       { id: "a", status: { value: "unloaded" } },
@@ -19,7 +19,7 @@ Deno.test("models: a list is read with states and contexts, and without them", (
   assertEquals(modelsOf(undefined), []);
 });
 
-Deno.test("figures are short, and names of files safe", () => {
+Deno.test("format: figures are short, and file names are safe", () => {
   assertEquals([0.043, 3.21, 42.4, 600, 7300, 200_000].map(duration), [
     "43 ms",
     "3.2 s",

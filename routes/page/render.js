@@ -9,7 +9,9 @@ import { parseMarkdown } from "./markdown.js";
  * @typedef {import("./markdown.js").Block} Block
  */
 
-/** A text that grows, as blocks. What has not changed stays as it is: selections and scrolled code do not jump. */
+/**
+ * Shows a growing text as blocks. Unchanged blocks keep their elements, so that selections and scroll positions stay.
+ */
 export class GrowingText {
   /** The source of each child of the element. */
   #sources = /** @type {string[]} */ ([]);
@@ -43,7 +45,7 @@ function renderBlock(block) {
     case "paragraph":
       return h("p", {}, block.children.map(renderInline));
     case "heading":
-      // The page has the first level.
+      // The page itself uses the first heading level.
       return h(headingTag(block.level), { class: `level-${block.level}` }, block.children.map(renderInline));
     case "code":
       return renderCode(block.language, block.text);
@@ -66,7 +68,7 @@ function headingTag(level) {
 }
 
 /**
- * The first paragraph of an item stands beside its mark.
+ * Returns the content of a list item. Its first paragraph stays on the line of the bullet.
  * @param {Block[]} blocks
  * @returns {Node[]}
  */
@@ -87,7 +89,7 @@ export function renderCode(language, text) {
     "figure",
     { class: "code" },
     h("figcaption", {}, h("span", {}, language || "code"), copyButton("Copy the code", () => text)),
-    // A keyboard scrolls only what it can reach.
+    // The keyboard can scroll only focusable elements.
     h("pre", { tabindex: 0, role: "region", "aria-label": label }, code),
   );
 }

@@ -8,7 +8,7 @@ import { toast } from "./toast.js";
 /** @typedef {import("./metrics.js").Point} Point */
 
 const EVERY_MS = 1000;
-/** Two minutes. */
+/** Two minutes of values. */
 const MOMENTS = 120;
 const FRAME = { width: 600, height: 120, slots: MOMENTS };
 
@@ -32,7 +32,7 @@ const PLOTS = [
   { title: "KV cache", unit: "%", least: 100, fixed: true, lines: [{ name: "kv", label: "in use" }] },
 ];
 
-/** What the server does, live: asked once a second while somebody looks, and never else. */
+/** Shows live metrics of the server: polled once a second, only while the view is visible. */
 export class ServerView {
   #history = new History(MOMENTS);
   #timer = /** @type {ReturnType<typeof setInterval> | undefined} */ (undefined);
@@ -78,7 +78,7 @@ export class ServerView {
   }
 
   async #ask() {
-    // A server that is slow to answer is not asked twice at once.
+    // Skip a poll while the last one is unanswered.
     if (this.#busy) return;
     this.#busy = true;
     try {
@@ -109,7 +109,7 @@ export class ServerView {
   }
 
   /**
-   * Loads a model or unloads it; a server with one model keeps that.
+   * Returns the button that loads or unloads a model; null for a server with one model.
    * @param {import("./models.js").Model} model
    */
   #switch({ id, state }) {
@@ -117,7 +117,7 @@ export class ServerView {
     const [verb, path] = state === "ready" ? ["Unload", "models/unload"] : ["Load", "models/load"];
     const act = async () => {
       const asked = this.session.call(() => this.session.api.post(path, { model: id }));
-      // Loading takes a while, and the list says so meanwhile.
+      // Loading takes a while, so update the list now to show that state.
       await Promise.race([asked.catch(() => {}), new Promise((resolve) => setTimeout(resolve, 100))]);
       this.session.loadModels().catch(() => {});
       try {

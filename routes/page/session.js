@@ -4,12 +4,12 @@ import { Failure } from "./api.js";
 import { modelsOf } from "./models.js";
 import { recall, remember } from "./store.js";
 
-/** How long a server that does not answer is left alone, in ms. */
+/** Pauses in milliseconds between attempts to reach a lost server. */
 const PAUSES = [1000, 2000, 4000, 8000];
 
 /**
- * What all views share of the server: its key, its models, and whether it answers.
- * Events: "models" and "connection".
+ * The server state that all views share: the key, the models, and whether the server answers. Events: "models" and
+ * "connection".
  */
 export class Session extends EventTarget {
   /** @type {import("./models.js").Model[]} */
@@ -29,7 +29,7 @@ export class Session extends EventTarget {
   }
 
   /**
-   * Does what asks the server; where a key is missing, asks for it first. Throws Failure.
+   * Runs a request to the server; asks for the key first if it is missing or wrong. Throws Failure.
    * @template T
    * @param {() => Promise<T>} action
    * @returns {Promise<T>}
@@ -46,14 +46,14 @@ export class Session extends EventTarget {
         if (error.kind === "network") this.lost();
         else this.#reached();
         if (error.kind !== "key") throw error;
-        // Another call may have asked meanwhile.
+        // Another call may have asked for the key meanwhile.
         if (key === this.api.key && !(await this.askForKey(error.message))) throw error;
       }
     }
   }
 
   /**
-   * Asks who sits here for a key. False where none was given.
+   * Asks the user for a key. Returns false if none is given.
    * @param {string} reason
    */
   askForKey(reason) {
@@ -70,7 +70,7 @@ export class Session extends EventTarget {
     return true;
   }
 
-  /** Throws Failure. */
+  /** Loads the list of models. Throws Failure. */
   async loadModels() {
     this.models = modelsOf(await this.call(() => this.api.json("v1/models")));
     this.dispatchEvent(new Event("models"));
@@ -82,7 +82,7 @@ export class Session extends EventTarget {
     this.dispatchEvent(new Event("connection"));
   }
 
-  /** Says that the server is gone, and looks for it until it is back. */
+  /** Marks the server as lost, and polls it until it answers. */
   async lost() {
     if (!this.connected) return;
     this.connected = false;
@@ -93,7 +93,7 @@ export class Session extends EventTarget {
     }
   }
 
-  /** Whatever it answers, it is there. */
+  /** Any answer, also an error, shows that the server is there. */
   async look() {
     try {
       await this.api.send("health");

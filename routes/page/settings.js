@@ -1,7 +1,7 @@
 // @ts-check
 
 /**
- * What a conversation asks of its answers, as it was typed.
+ * A conversation's settings, as the user typed them.
  * @typedef {Record<string, string>} Settings
  * @typedef {{ name: string, label: string, hint: string, kind: "number" | "text" | "lines" | "json" | "choice",
  *   min?: number, max?: number, whole?: boolean, choices?: readonly (readonly [string, string])[],
@@ -108,7 +108,7 @@ export const FIELDS = [
 ];
 
 /**
- * What is wrong with what was typed; undefined where nothing is.
+ * Returns what is wrong with the typed text, or undefined if it is valid.
  * @param {Field} field
  * @param {string} typed
  * @returns {string | undefined}
@@ -141,7 +141,7 @@ function toolProblem(value) {
 }
 
 /**
- * The fields of a request. What is wrong is left out: the settings say so where it was typed.
+ * Returns the request fields. Invalid settings are omitted; the settings dialog shows what is wrong.
  * @param {Settings} settings
  * @returns {Record<string, unknown>}
  */
@@ -179,7 +179,7 @@ function valueOf(field, typed) {
 }
 
 /**
- * A function as it stands in a list of tools: alone, or wrapped as the API wants it.
+ * Returns the function of an entry in the tools list, which may be wrapped as the API expects.
  * @param {any} tool
  * @returns {{ name?: unknown } | undefined}
  */

@@ -4,7 +4,7 @@ import { FIELDS, problemOf, requestFields } from "./settings.js";
 const problem = (name: string, typed: string) =>
   problemOf(FIELDS.find((field) => field.name === name)!, typed);
 
-Deno.test("settings: what was typed becomes the fields of a request", () => {
+Deno.test("settings: typed text becomes request fields", () => {
   const schema = { type: "object", properties: { city: { type: "string" } } };
   const weather = { name: "weather", parameters: { type: "object" } };
   assertEquals(
@@ -31,7 +31,7 @@ Deno.test("settings: what was typed becomes the fields of a request", () => {
   );
 });
 
-Deno.test("settings: what is wrong is named, and not sent", () => {
+Deno.test("settings: reports invalid text and does not send it", () => {
   assertEquals(problem("temperature", "warm"), "must be a number");
   assertEquals(problem("temperature", "3"), "must be 0 to 2");
   assertEquals(problem("top_k", "1.5"), "must be a whole number");

@@ -6,8 +6,8 @@
  */
 
 /**
- * The server-sent events of an answer, in their order. A last event that no empty line ends is left out, as it may be
- * cut. Throws what reading throws; cancels the stream where the reader stops early.
+ * Yields the server-sent events of an answer in order. Skips a last event without an empty line, because it
+ * may be cut. Throws read errors; cancels the stream when the reader stops early.
  * @param {ReadableStream<Uint8Array<ArrayBuffer>>} stream
  * @returns {AsyncGenerator<ServerSentEvent>}
  */
@@ -20,7 +20,7 @@ export async function* readEvents(stream) {
   try {
     for (let next = await reader.read(); !next.done; next = await reader.read()) {
       const text = rest + next.value;
-      // A carriage return at the end may be the first half of a line's end.
+      // A carriage return at the end may be the first half of CRLF.
       const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
       const lines = whole.split(/\r\n|\n|\r/);
       rest = lines.pop() + text.slice(whole.length);

@@ -8,7 +8,7 @@
 const NAME = "compy";
 const TABLE = "conversations";
 
-/** Conversations in this browser, and nowhere else. Where the browser keeps none, they last as long as the page. */
+/** Stores conversations in this browser only. If the browser has no storage, they last as long as the page. */
 export class ConversationStore {
   /** @type {Promise<IDBDatabase | undefined>} */
   #database;
@@ -17,13 +17,13 @@ export class ConversationStore {
     this.#database = openDatabase().catch(() => undefined);
   }
 
-  /** Whether they will still be there when the page is opened again. */
+  /** Returns true if conversations survive closing the page. */
   async lasts() {
     return (await this.#database) !== undefined;
   }
 
   /**
-   * All, the one changed last first.
+   * Returns all conversations, the last changed one first.
    * @returns {Promise<Conversation[]>}
    */
   async all() {
@@ -66,7 +66,7 @@ function done(request) {
 }
 
 /**
- * A small text that outlives the page; "" where there is none or the browser keeps none.
+ * Returns a stored text; "" if there is none or the browser has no storage.
  * @param {string} name
  * @param {Storage} [storage]
  */
@@ -88,6 +88,6 @@ export function remember(name, value, storage = globalThis.localStorage) {
     if (value === "") storage.removeItem(`compy.${name}`);
     else storage.setItem(`compy.${name}`, value);
   } catch {
-    // It lasts as long as the page, then.
+    // Without storage, the page just forgets the value when it closes.
   }
 }

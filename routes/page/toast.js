@@ -5,7 +5,7 @@ import { announce, byId, h } from "./dom.js";
 const SHOWN_MS = 8000;
 
 /**
- * Says for a while what was done, with a way back.
+ * Shows a message for a while, with an optional button such as "Undo".
  * @param {string} text
  * @param {{ label: string, action: () => void }} [way]
  */

@@ -8,7 +8,7 @@ import { bytes, count } from "./format.js";
 
 const WINDOWS = [["24h", "a day"], ["72h", "three days"], ["7d", "a week"], ["30d", "30 days"]];
 
-/** Where a file of requests is dropped, looked at, and started as a batch. */
+/** The area where a request file is dropped, checked, and started as a batch. */
 export class UploadView {
   #chosen = h("div", { class: "chosen" });
 
@@ -31,7 +31,7 @@ export class UploadView {
     });
     input.addEventListener("change", () => {
       const file = input.files?.[0];
-      input.value = ""; // the same file may be chosen again, after a change
+      input.value = ""; // allows choosing the same file again after a change
       if (file) this.choose(file);
     });
     const zone = h(
