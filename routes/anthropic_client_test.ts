@@ -10,7 +10,7 @@ import { createBatch, inDataFolder, linesOf, upload, waitFor, withBatches } from
 import { bodyOf, clientOf, messages, PARIS, tools, usual } from "./testing_anthropic.ts";
 import { type TestServer, withServer } from "./testing_server.ts";
 
-/* Messages, asked by the unmodified client of its own API; the fake model writes thoughts and calls in channels. */
+/* Messages through Anthropic's unmodified client; the fake model writes thoughts and calls in channels. */
 
 const TEXT = "Hello, wörld 🙂!";
 const THINK = "<|start|>think\nParis… and wörld 🙂";
@@ -20,7 +20,7 @@ const SAID = "<|start|>text\nHere you are";
 const replying = (text: string) => ({ reply: () => text });
 const thinking = { type: "enabled" as const, budget_tokens: 1024 };
 
-/** The answer, after the same was put together from a stream by the client's own helper. */
+/** Returns the whole answer, after checking that the client assembles the same one from a stream. */
 async function both(
   server: TestServer,
   body: Partial<Anthropic.MessageCreateParams> & Record<string, unknown> = {},
@@ -38,7 +38,7 @@ async function both(
   return { whole, events };
 }
 
-Deno.test("an answer in Anthropic's shape, and the engine asked for what the body says", async () => {
+Deno.test("Messages: answers in Anthropic's format and passes the body's fields to the engine", async () => {
   await withServer({}, async (server) => {
     const { whole, events } = await both(server, { system: [{ type: "text", text: "Be brief" }], top_k: 5 });
     assert(whole.id.startsWith("msg_"));
@@ -71,7 +71,7 @@ Deno.test("an answer in Anthropic's shape, and the engine asked for what the bod
   });
 });
 
-Deno.test("events are named on the wire, and no [DONE] ends them", async () => {
+Deno.test("Messages: names its events on the wire and ends without [DONE]", async () => {
   await withServer({ ...replying("ab"), chunk: 16 }, async ({ post }) => {
     const text = await (await post("/v1/messages", { ...usual, stream: true })).text();
     const events = text.trimEnd().split("\n\n").map((event) => {
@@ -88,7 +88,7 @@ Deno.test("events are named on the wire, and no [DONE] ends them", async () => {
   });
 });
 
-Deno.test("thinking is asked for, budgeted, shown, left out and given back", async () => {
+Deno.test("Messages: thinking is requested, limited, shown, omitted and passed back", async () => {
   await withServer(replying(THINK + SAID), async (server) => {
     const { whole } = await both(server, { thinking });
     const [thought, said] = whole.content as [Anthropic.ThinkingBlock, Anthropic.TextBlock];
@@ -109,7 +109,7 @@ Deno.test("thinking is asked for, budgeted, shown, left out and given back", asy
       assertEquals(planned[1].content, "Here you are");
     }
 
-    // Who does not ask for thoughts gets none, and the model is told so.
+    // A request without thinking gets no thoughts, and the model is told not to think.
     for (const none of [{}, { thinking: { type: "disabled" as const } }]) {
       const { whole } = await both(server, none);
       assertEquals(whole.content, [{ type: "text", text: "Here you are", citations: null }]);
@@ -120,7 +120,7 @@ Deno.test("thinking is asked for, budgeted, shown, left out and given back", asy
   });
 });
 
-Deno.test("thinking, text and several calls, whole and streamed alike", async () => {
+Deno.test("Messages: thinking, text and several calls are the same whole and streamed", async () => {
   await withServer(replying(THINK + SAID + PARIS + ROME), async (server) => {
     const { whole } = await both(server, { tools, thinking });
     assertEquals(whole.stop_reason, "tool_use");
@@ -145,7 +145,7 @@ Deno.test("thinking, text and several calls, whole and streamed alike", async ()
   });
 });
 
-Deno.test("choices of tools are those of the chat form", async () => {
+Deno.test("Messages: tool choices reach the chat form", async () => {
   await withServer(replying(PARIS), async (server) => {
     const cases: [Anthropic.ToolChoice, unknown, boolean][] = [
       [{ type: "auto" }, "auto", true],
@@ -161,7 +161,7 @@ Deno.test("choices of tools are those of the chat form", async () => {
   });
 });
 
-Deno.test("stop sequences: which of them ended the answer is told", async () => {
+Deno.test("Messages: reports which stop sequence ended the answer", async () => {
   await withServer(replying("Here you are"), async (server) => {
     const cases: [string[], string | null, string][] = [
       [["zzz", "you"], "you", "Here "],
@@ -176,7 +176,7 @@ Deno.test("stop sequences: which of them ended the answer is told", async () => 
   });
 });
 
-Deno.test("what ended an answer that is too long: its own bound, or the context", async () => {
+Deno.test("Messages: reports whether max_tokens or the context ended an answer", async () => {
   await withServer({ contextLength: 128 }, async (server) => {
     const { whole } = await both(server, { max_tokens: 3 });
     assertEquals([whole.stop_reason, whole.usage.output_tokens], ["max_tokens", 3]);
@@ -187,7 +187,7 @@ Deno.test("what ended an answer that is too long: its own bound, or the context"
   });
 });
 
-Deno.test("an answer that ends inside a call: its tokens are told, its input is not made up", async () => {
+Deno.test("Messages: an answer cut inside a call reports its tokens and has an empty input", async () => {
   await withServer(replying(PARIS), async (server) => {
     const whole = await clientOf(server).messages.create({ ...usual, tools, max_tokens: 26 });
     assertEquals(whole.stop_reason, "max_tokens");
@@ -195,7 +195,7 @@ Deno.test("an answer that ends inside a call: its tokens are told, its input is 
   });
 });
 
-Deno.test("the last message of the assistant is the beginning of the answer", async () => {
+Deno.test("Messages: the answer continues a last message of the assistant", async () => {
   await withServer({}, async (server) => {
     const prefilled: Anthropic.MessageParam[] = [...messages, {
       role: "assistant",
@@ -220,7 +220,7 @@ Deno.test("the last message of the assistant is the beginning of the answer", as
   });
 });
 
-Deno.test("a schema for the answer, in its place, its older place and from zod", async () => {
+Deno.test("Messages: accepts an answer schema in its current field, its older field and from zod", async () => {
   await withServer(replying('<|start|>text\n{"city":"Rome"}'), async (server) => {
     const schema = { type: "object", properties: { city: { type: "string" } } };
     const format = { type: "json_schema" as const, schema };
@@ -244,7 +244,7 @@ Deno.test("a schema for the answer, in its place, its older place and from zod",
   });
 });
 
-Deno.test("the client's tool runner calls, sends results and failures, and ends with the answer", async () => {
+Deno.test("Messages: the client's tool runner sends results and failures, then gets the answer", async () => {
   const reply = (prompt: string) => prompt.includes("sunny") ? "<|start|>text\nIt is sunny" : PARIS + ROME;
   await withServer({ reply }, async (server) => {
     const inputSchema = z.object({ city: z.string() });
@@ -292,7 +292,7 @@ Deno.test("the client's tool runner calls, sends results and failures, and ends 
   });
 });
 
-Deno.test("models are listed, page by page, and described", async () => {
+Deno.test("Messages client: lists models page by page and retrieves one", async () => {
   await withServer({}, async (server) => {
     const client = clientOf(server);
     const listed = await Array.fromAsync(client.models.list());
@@ -308,7 +308,7 @@ Deno.test("models are listed, page by page, and described", async () => {
   });
 });
 
-Deno.test("counted tokens are those that the same request uses", async () => {
+Deno.test("count_tokens: returns the input tokens that the same request uses", async () => {
   await withServer({}, async (server) => {
     const client = clientOf(server);
     const bodies: Partial<Anthropic.MessageCountTokensParams>[] = [
@@ -330,7 +330,7 @@ Deno.test("counted tokens are those that the same request uses", async () => {
   });
 });
 
-Deno.test("lines of a batch are answered as the server answers them, refusals in their shape too", async () => {
+Deno.test("Messages: batch lines get the same answers and refusals as over HTTP", async () => {
   const bodies = [
     { ...usual, tools },
     { ...usual, max_tokens: -1 },

@@ -4,11 +4,11 @@ import { EngineError } from "../engine/types.ts";
 import { bodyOf, clientOf, type ErrorBody, messages, tools, usual } from "./testing_anthropic.ts";
 import { until, withServer } from "./testing_server.ts";
 
-/* Messages that are refused, fail or are left, as the unmodified client of Anthropic's API meets it. */
+/* Refusals, failures and cancelled requests of Messages, as Anthropic's unmodified client receives them. */
 
 const replying = (text: string) => ({ reply: () => text });
 
-Deno.test("refusals have Anthropic's shape, whoever refuses", async () => {
+Deno.test("Messages: every refusal has Anthropic's format", async () => {
   await withServer({ apiKeys: ["secret"] }, async (server) => {
     const client = clientOf(server, { apiKey: null, authToken: "secret" });
     const wrong = clientOf(server, { apiKey: null, authToken: "wrong" });
@@ -64,7 +64,7 @@ Deno.test("refusals have Anthropic's shape, whoever refuses", async () => {
   });
 });
 
-Deno.test("what a text model cannot read, or this server cannot do, is refused with its place", async () => {
+Deno.test("Messages: refuses content and fields that a text model cannot handle, and names them", async () => {
   const image = { type: "image", source: { type: "url", url: "https://a.example/b.png" } };
   const pdf = { type: "document", source: { type: "url", url: "https://a.example/b.pdf" } };
   const user = (...content: unknown[]) => ({ messages: [{ role: "user", content }] });
@@ -105,7 +105,7 @@ Deno.test("what a text model cannot read, or this server cannot do, is refused w
   });
 });
 
-Deno.test("a failure in mid-stream is an event, and one before the first is a refusal that is not repeated", async () => {
+Deno.test("Messages: a failure in mid-stream is an event, and an early one is a refusal without retry", async () => {
   const failure = new EngineError("engine_failed", "It broke");
   await withServer({ failure, chunk: 16 }, async (server) => {
     const stream = clientOf(server).messages.stream(usual);
@@ -126,7 +126,7 @@ Deno.test("a failure in mid-stream is an event, and one before the first is a re
   });
 });
 
-Deno.test("a full queue is a limit that the client waits for", async () => {
+Deno.test("Messages: a full queue is a rate limit with retry-after", async () => {
   await withServer({ slots: 1, queue: 0, tokenMs: 10, ...replying("abc") }, async (server) => {
     const patient = clientOf(server, { maxRetries: 5 });
     const first = patient.messages.create(usual);
@@ -143,7 +143,7 @@ Deno.test("a full queue is a limit that the client waits for", async () => {
   });
 });
 
-Deno.test("who leaves a stream cancels it", async () => {
+Deno.test("Messages: a client that leaves a stream cancels it", async () => {
   await withServer({ tokenMs: 5, reply: () => "a".repeat(500) }, async (server) => {
     const stream = clientOf(server).messages.stream(usual);
     stream.on("text", () => stream.abort());
@@ -152,7 +152,7 @@ Deno.test("who leaves a stream cancels it", async () => {
   });
 });
 
-Deno.test("keys come as x-api-key, and what several keys send shares no cached prompts", async () => {
+Deno.test("Messages: accepts x-api-key, and different keys share no cached prompts", async () => {
   await withServer({ apiKeys: ["one", "two"] }, async (server) => {
     for (const apiKey of ["one", "two", "one"]) {
       await clientOf(server, { apiKey }).messages.create(usual);

@@ -32,32 +32,32 @@ import {
 } from "./shared/errors.ts";
 
 export interface AppOptions {
-  /** With any, every route wants one of them. */
+  /** With any keys, every route needs one of them. */
   readonly apiKeys?: readonly string[] | KeyRing;
   /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
   readonly allowedHosts?: readonly string[] | "any";
   /** Origins, such as `https://app.example`, whose pages may use the API from a browser. Default none. */
   readonly corsOrigins?: readonly string[];
-  /** `/health` wants no key. */
+  /** `/health` needs no key. */
   readonly openHealth?: boolean;
-  /** Begins every path, such as `/llm`; see PATH_PREFIX. */
+  /** Prefix of every path, such as `/llm`; see PATH_PREFIX. */
   readonly pathPrefix?: string;
   readonly limits?: Partial<ConnectionLimits>;
-  /** Told of every failure that nobody foresaw; clients learn nothing of it. */
+  /** Receives every unexpected failure; clients see no details of it. */
   readonly onError?: (error: unknown) => void;
-  /** Say `draining` there to refuse new work. */
+  /** Set its `draining` to refuse new work. */
   readonly lifecycle?: Lifecycle;
-  /** How many connections are open; without it none. */
+  /** Returns the number of open connections; without it 0 is reported. */
   readonly connections?: () => number;
-  /** Default: figures of this app alone. */
+  /** By default the metrics of this app alone. */
   readonly metrics?: Metrics;
-  /** Told of every request once it is answered. */
+  /** Receives a log entry for every answered request. */
   readonly log?: (entry: LogEntry) => void;
-  /** Keeps files and batches; without it there are no such routes. */
+  /** Stores files and batches; without it their routes do not exist. */
   readonly batches?: BatchService;
 }
 
-/** The whole HTTP API, over several models or one engine. Throws where a key cannot be one. */
+/** Builds the whole HTTP API over several models or one engine. Throws for an invalid key. */
 export function createApp(served: Models | Engine, options: AppOptions = {}): OpenAPIHono<Env> {
   const context: AppContext = {
     models: modelsOf(served),
@@ -92,12 +92,12 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   return app;
 }
 
-/** Throws where a key cannot be one. */
+/** Returns the keys as a ring. Throws for an invalid key. */
 export function ringOf(keys: AppOptions["apiKeys"] = []): KeyRing {
   return keys instanceof KeyRing ? keys : new KeyRing(keys);
 }
 
-/** What every request goes through before it reaches its endpoint. */
+/** Adds the checks that every request passes before its endpoint. */
 function guard(
   app: OpenAPIHono<Env>,
   { lifecycle, metrics }: AppContext,
@@ -114,14 +114,14 @@ function guard(
     const { method, path } = c.req;
     const changes = READS.has(method) ? loading.has(path) : method !== "OPTIONS";
     if (changes) checkSite(c.req.raw.headers, host, { allowedHosts, corsOrigins });
-    // The page's own paths begin where it is.
+    // The page uses relative paths, so it must be opened with a trailing slash.
     if (pathPrefix !== undefined && new URL(c.req.url).pathname === pathPrefix) {
       return c.redirect(`${pathPrefix}/`, 308);
     }
     await next();
   });
   if (corsOrigins.length > 0) app.use(allowOrigins(corsOrigins));
-  // Before the key: the page asks for one.
+  // Before the key check, because the page itself asks for the key.
   mountPage(app);
   app.use(API_HEADERS);
   app.use(keyGuard(ring, (c) => options.openHealth === true && c.req.path === "/health"));
@@ -134,7 +134,7 @@ function guard(
 
 const READS = new Set(["GET", "HEAD"]);
 
-/** Browsers are to take answers for what they say they are, and to put them into no page. */
+/** Browsers must not guess an answer's type, and must not embed it in a page. */
 const API_HEADERS = secureHeaders({
   contentSecurityPolicy: { defaultSrc: ["'none'"], frameAncestors: ["'none'"] },
   crossOriginResourcePolicy: false,
@@ -147,7 +147,7 @@ const API_HEADERS = secureHeaders({
   originAgentCluster: false,
 });
 
-/** As the client wrote it, with the prefix, for messages. */
+/** Returns the path as the client wrote it, with the prefix, for messages. */
 function askedPath(c: Context<Env>): string {
   return JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
 }

@@ -19,7 +19,7 @@ function open(options?: Parameters<typeof createApp>[1]) {
   return { app, engine, get, post };
 }
 
-Deno.test("the tokenizer's endpoints speak llama-server's shapes", async () => {
+Deno.test("tokenizer endpoints: use llama-server's formats", async () => {
   const { post } = open();
   assertEquals(await post("/tokenize", { content: "hé" }), { tokens: [104, 195, 169] });
   assertEquals(await post("/tokenize", { content: "a", add_special: true }), { tokens: [256, 97] });
@@ -42,7 +42,7 @@ Deno.test("the tokenizer's endpoints speak llama-server's shapes", async () => {
   assertEquals(await post("/apply-template", { messages }), { prompt });
 });
 
-Deno.test("lm-eval's remote tokenizer finds vLLM's shapes", async () => {
+Deno.test("tokenizer endpoints: support vLLM's formats for lm-eval's remote tokenizer", async () => {
   const { get, post } = open();
   assertEquals(await get("/tokenizer_info"), {
     eos_token: "<|end|>",
@@ -60,7 +60,7 @@ Deno.test("lm-eval's remote tokenizer finds vLLM's shapes", async () => {
   assertEquals((await post("/tokenize", { prompt: "a", content: "a" })).error.param, "prompt");
 });
 
-Deno.test("the document names every route, its schemas, and the key where one is wanted", async () => {
+Deno.test("document: lists every route, its schemas, and the key if one is needed", async () => {
   const { app, get } = open();
   const document = await get("/doc");
   assertEquals(document.openapi, "3.1.0");
@@ -92,7 +92,7 @@ Deno.test("the document names every route, its schemas, and the key where one is
   assertEquals((await response.json()).security, [{ bearer: [] }, { header: [] }]);
 });
 
-Deno.test("the document says of every operation what it is called, and which statuses it has", async () => {
+Deno.test("document: gives every operation an id and its statuses", async () => {
   const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
   const app = createApp(new FakeEngine({ infill }), { apiKeys: ["k"], batches: {} as never });
   const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }), { apiKeys: ["k"] });
@@ -144,7 +144,7 @@ Deno.test("the document says of every operation what it is called, and which sta
   for (const text of ["", "00", "01", "-1", "1.0", "1e2", "258\n"]) assert(!id.test(text), text);
 });
 
-Deno.test("metrics count answers by route and status, never by a stranger's path", async () => {
+Deno.test("metrics: count answers by route pattern and status, never by the client's path", async () => {
   const { app, post } = open();
   await post("/v1/completions", { model: "demo", prompt: "a" });
   await post("/v1/completions", {});
@@ -171,7 +171,7 @@ Deno.test("metrics count answers by route and status, never by a stranger's path
   }
 });
 
-Deno.test("ready while it takes work, 503 while it drains; health always", async () => {
+Deno.test("ready: 200 while the server takes work and 503 while it drains; health is always 200", async () => {
   const lifecycle = { draining: false };
   const { app } = open({ lifecycle });
   const status = async (path: string, method = "GET") => (await app.request(path, { method })).status;
@@ -182,7 +182,7 @@ Deno.test("ready while it takes work, 503 while it drains; health always", async
   assertEquals(await status("/v1/models"), 200);
 });
 
-Deno.test("not ready while the engine is loaded, has failed or drains; says which, and nothing of the inside", async () => {
+Deno.test("ready: reports a loading, failed or draining engine without internals", async () => {
   const { app, engine } = open();
   const seen: unknown[] = [];
   const look = async () => {
@@ -212,7 +212,7 @@ Deno.test("not ready while the engine is loaded, has failed or drains; says whic
   ]);
 });
 
-Deno.test("an engine that is being loaded refuses with 503 and says when to come back", async () => {
+Deno.test("loading engine: refuses with 503 and retry-after", async () => {
   const { app, engine } = open();
   engine.become("loading");
   const response = await app.request("/v1/completions", {
@@ -224,7 +224,7 @@ Deno.test("an engine that is being loaded refuses with 503 and says when to come
   assertEquals((await response.json()).error.code, "engine_unavailable");
 });
 
-Deno.test("every answer has a request id of its own", async () => {
+Deno.test("request id: every answer has its own", async () => {
   const { app } = open({ apiKeys: ["k"] });
   const ids = new Set<string>();
   const bad = { authorization: "Bearer x" };

@@ -13,7 +13,7 @@ import {
 } from "./testing_bad.ts";
 import { withServer } from "./testing_server.ts";
 
-/* What strangers may send to Anthropic's and llama-server's endpoints. */
+/* Invalid requests to Anthropic's and llama-server's endpoints. */
 
 const MESSAGES = "/v1/messages";
 const COUNT = "/v1/messages/count_tokens";
@@ -133,7 +133,7 @@ const older: Record<string, string[]> = {
   grammar: notTexts,
   json_schema: ["1", "[]", '"{}"'],
   n_probs: ["1", '"1"', "true"],
-  // Pairs are right here.
+  // Pairs are valid for this endpoint.
   logit_bias: [
     ...badSampling.logit_bias.filter((value) => !value.startsWith("[")),
     "[1]",
@@ -154,7 +154,7 @@ const older: Record<string, string[]> = {
   ],
   response_fields: ["1", '"content"', "[1]", '[""]', many(101, '"a"')],
 };
-// It has another name there.
+// The field has another name in this endpoint.
 delete older.repetition_penalty;
 
 const fields: Record<string, Record<string, string[]>> = {
@@ -189,14 +189,14 @@ const fields: Record<string, Record<string, string[]>> = {
 
 const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
 
-Deno.test("every wrong value of every field of messages, completion and infill is a 4xx that names the field", async () => {
+Deno.test("messages, completion and infill: every wrong field value is a 4xx that names the field", async () => {
   await withServer({ infill }, async (server) => {
     const count = await refuseFields(server, required, fields);
     assert(count >= 500, `${count}`);
   });
 });
 
-Deno.test("every body that is no request is a 4xx there too, in the shape of the path", async () => {
+Deno.test("messages, completion and infill: malformed bodies are a 4xx in the path's error format", async () => {
   await withServer({ infill }, async (server) => {
     for (const path of Object.keys(required)) {
       for (const [name, body] of Object.entries(hostileBodies(required[path]))) {

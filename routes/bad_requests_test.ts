@@ -109,7 +109,7 @@ const fields: Record<string, Record<string, string[]>> = {
     ...generation,
     max_completion_tokens: notInt(0, 2 ** 31 - 1),
     logprobs: notBooleans,
-    top_logprobs: [...notInt(0, 20), "1"], // 1 without logprobs
+    top_logprobs: [...notInt(0, 20), "1"], // 1 without logprobs is wrong too
     tools: [
       "{}",
       '"x"',
@@ -296,14 +296,14 @@ const required: Record<string, Record<string, string>> = {
   "/apply-template": { messages: `[${message}]` },
 };
 
-Deno.test("every wrong value of every field is a 4xx that names the field, and the next request is served", async () => {
+Deno.test("requests: every wrong field value is a 4xx that names the field, and the server keeps serving", async () => {
   await withServer({}, async (server) => {
     const count = await refuseFields(server, required, fields);
     assert(count >= 500, `${count}`);
   });
 });
 
-Deno.test("every body that is no request is a 4xx, and the next request is served", async () => {
+Deno.test("requests: malformed bodies are a 4xx, and the server keeps serving", async () => {
   await withServer({}, async (server) => {
     for (const path of Object.keys(required)) {
       for (const [name, body] of Object.entries(hostileBodies(good[CHAT]))) {
@@ -314,7 +314,7 @@ Deno.test("every body that is no request is a 4xx, and the next request is serve
   });
 });
 
-Deno.test("a wrong media type or encoding is 415, a wrong method 405, a wrong path 404", async () => {
+Deno.test("requests: wrong media type or encoding is 415, wrong method 405, wrong path 404", async () => {
   await withServer({}, async (server) => {
     const body = json(good[CHAT]);
     for (
@@ -373,7 +373,7 @@ Deno.test("a wrong media type or encoding is 415, a wrong method 405, a wrong pa
   });
 });
 
-Deno.test("a body over the limit is 413, with a length, chunked, or a false length", async () => {
+Deno.test("requests: a body over the limit is 413, with a correct, missing or false length", async () => {
   await withServer({ limits: { bodyBytes: 10_000 } }, async (server) => {
     const large = json({ ...good[CHAT], metadata: `"${"x".repeat(20_000)}"` });
     assertEquals((await send(server, CHAT, large)).status, 413);
@@ -392,7 +392,7 @@ Deno.test("a body over the limit is 413, with a length, chunked, or a false leng
   });
 });
 
-/** Sends bytes as they are; gives what comes back within 200 ms, a little longer than the server waits for a body. */
+/** Sends raw bytes; returns the data received within 200 ms, a little longer than the server waits for a body. */
 async function raw(base: string, bytes: string, end: boolean): Promise<string> {
   const { hostname, port } = new URL(base);
   const connection = await Deno.connect({ hostname, port: Number(port) });
@@ -403,13 +403,13 @@ async function raw(base: string, bytes: string, end: boolean): Promise<string> {
     if (end) await connection.closeWrite();
     for await (const part of connection.readable) answer += new TextDecoder().decode(part);
   } catch {
-    // Reset, or closed by the timer.
+    // The connection was reset, or closed by the timer.
   }
   clearTimeout(timer);
   return answer;
 }
 
-Deno.test("broken HTTP never gets a 5xx, nor an answer to a body that was not complete", async () => {
+Deno.test("requests: broken HTTP gets no 5xx, and an incomplete body gets no answer to its request", async () => {
   await withServer({ limits: { bodyMs: 50 } }, async (server) => {
     const head =
       `POST ${CHAT} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n`;
@@ -441,7 +441,7 @@ Deno.test("broken HTTP never gets a 5xx, nor an answer to a body that was not co
   });
 });
 
-Deno.test("TRACE, which fetch does not know, is a 405 like any other method", async () => {
+Deno.test("requests: TRACE, which fetch does not know, is a 405 like other wrong methods", async () => {
   await withServer({}, async ({ base }) => {
     for (const [path, status] of [[CHAT, 405], ["/health", 405], ["/nowhere", 404]] as const) {
       const answer = await raw(

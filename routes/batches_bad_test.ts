@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { chatLine, createBatch, inDataFolder, upload, waitFor, withBatches } from "./testing_batches.ts";
 
-/* What strangers send to files and batches: each a 4xx in OpenAI's shape, and nothing left behind. */
+/* Invalid requests for files and batches: each is a 4xx in OpenAI's format and leaves no files. */
 
 interface Case {
   readonly what: string;
@@ -211,7 +211,7 @@ const REQUESTS: Case[] = [
   { what: "", method: "PUT", path: "/v1/files/file-none", status: 405, code: "method_not_allowed" },
 ];
 
-Deno.test(`files and batches: ${UPLOADS.length + BATCHES.length + REQUESTS.length} bad requests`, async () => {
+Deno.test(`files and batches: refuse ${UPLOADS.length + BATCHES.length + REQUESTS.length} bad requests`, async () => {
   await inDataFolder((path) =>
     withBatches(path, { limits: { uploadBytes: 4096 } }, async ({ base, client, reports }) => {
       const input = await upload(client, [chatLine("a")]);
@@ -252,7 +252,7 @@ const BAD_FILES: [what: string, content: string | Uint8Array, code: string][] = 
   ["blank lines only", "\n\n \n", "input_unreadable"],
 ];
 
-Deno.test("files and batches: a file that is no batch fails it, with a reason and nothing left behind", async () => {
+Deno.test("batches: an invalid input file fails the batch with a reason and leaves no files", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, reports }) => {
       for (const [what, content, code] of BAD_FILES) {
@@ -272,7 +272,7 @@ Deno.test("files and batches: a file that is no batch fails it, with a reason an
   );
 });
 
-Deno.test("files: an upload that its client gives up, or that stalls, leaves nothing", async () => {
+Deno.test("files: an aborted or stalled upload leaves no files", async () => {
   await inDataFolder((path) =>
     withBatches(path, { limits: { bodyMs: 100 } }, async ({ base }) => {
       const uploads = () => [...Deno.readDirSync(`${path}/uploads`)].length;
@@ -298,7 +298,7 @@ Deno.test("files: an upload that its client gives up, or that stalls, leaves not
   );
 });
 
-Deno.test("files: an expiry is honoured in JSON as it is in fields", async () => {
+Deno.test("files: accepts the expiry as JSON and as form fields", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ base }) => {
       const json = part('name="expires_after"', '{"anchor":"created_at","seconds":3600}');
@@ -312,7 +312,7 @@ Deno.test("files: an expiry is honoured in JSON as it is in fields", async () =>
   );
 });
 
-Deno.test("files: an upload that is no form is told what one is", async () => {
+Deno.test("files: an invalid form gets an error that describes a valid one", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ base }) => {
       const messages: string[] = [];

@@ -13,7 +13,7 @@ import {
   withBatches,
 } from "./testing_batches.ts";
 
-/** Runs `test` against a server with batches that several stand-ins answer. */
+/** Runs `test` against a server whose batches are answered by several fake models. */
 async function withModels(
   path: string,
   options: TestPoolOptions,
@@ -21,7 +21,7 @@ async function withModels(
     server: Parameters<Parameters<typeof withBatches>[2]>[0] & ReturnType<typeof testPool>,
   ) => Promise<void>,
 ) {
-  // A busy machine may take a while between two lines.
+  // A busy machine may need some time between two lines.
   const turns = { patienceMs: 20, turnMs: 20, batchTurnMs: 3000, pauseMs: 500, quietMs: 100 };
   const models = testPool({ budget: 10, turns, ...options });
   const answer = answerLines(models.pool);
@@ -40,7 +40,7 @@ async function withModels(
 const lineOf = (model: string, n: number) => chatLine(`${model}-${n}`, { model, max_tokens: 20 });
 const loadsOf = (log: readonly string[]) => log.filter((what) => what.startsWith("load")).length;
 
-Deno.test("batches: each line is answered by the model that it names, model by model", async () => {
+Deno.test("batches: the named model answers each line, one model after the other", async () => {
   await inDataFolder((path) =>
     withModels(path, {}, async ({ client, log }) => {
       const lines = Array.from({ length: 60 }, (_, n) => lineOf("abc"[n % 3], n));
@@ -61,7 +61,7 @@ Deno.test("batches: each line is answered by the model that it names, model by m
   );
 });
 
-Deno.test("batches of two models in room for one: both end, in few loads", async () => {
+Deno.test("batches: two models with room for one both finish, with few loads", async () => {
   await inDataFolder((path) =>
     withModels(path, {}, async ({ client, log }) => {
       const batches = await Promise.all(["a", "b"].map(async (model) => {
@@ -77,7 +77,7 @@ Deno.test("batches of two models in room for one: both end, in few loads", async
   );
 });
 
-Deno.test("batches: one whose model is gone at a restart waits for it, and holds up no other", async () => {
+Deno.test("batches: a batch whose model is missing after a restart waits, and delays no other", async () => {
   await inDataFolder(async (path) => {
     let id = "";
     await withModels(path, { tokenMs: 10 }, async ({ client }) => {
@@ -100,7 +100,7 @@ Deno.test("batches: one whose model is gone at a restart waits for it, and holds
   });
 });
 
-Deno.test("batches: a model that can never be loaded costs its own lines an error, and no other line its answer", async () => {
+Deno.test("batches: a model that cannot be loaded fails its own lines only", async () => {
   const opening = (id: string) => {
     if (id === "b") throw new ModelRefused(new Error("its data are cut short"));
     if (id === "c") throw new ModelRefused(new Error("it needs 99 bytes"), 99);
@@ -109,7 +109,7 @@ Deno.test("batches: a model that can never be loaded costs its own lines an erro
   const answer = answerLines(models.pool);
   const settings = identities(models.pool, ({ id }) => {
     return Promise.try(() => {
-      if (id !== "c") opening(id); // what is identified needs no room
+      if (id !== "c") opening(id); // reading a model's identity needs no room
       return { model: id };
     });
   });
@@ -140,7 +140,7 @@ Deno.test("batches: a model that can never be loaded costs its own lines an erro
   await models.pool.close();
 });
 
-Deno.test("batches: one whose model changes while it is answered keeps no answer of another, and waits for its own", async () => {
+Deno.test("batches: a batch whose model changes keeps no answer of the new one, and waits for its own", async () => {
   let version = 1;
   let asked = 0;
   const options = {
@@ -171,7 +171,7 @@ Deno.test("batches: one whose model changes while it is answered keeps no answer
   );
 });
 
-Deno.test("batches: a model that comes under a name that had none is no change of a batch that began without it", async () => {
+Deno.test("batches: a model added later under a missing name does not change a running batch", async () => {
   const there = ["a"];
   let asked = 0;
   const options = {
@@ -195,7 +195,7 @@ Deno.test("batches: a model that comes under a name that had none is no change o
   );
 });
 
-Deno.test("batches: requests have a model at once that a batch uses, and its room when its lines end", async () => {
+Deno.test("batches: requests can use a batch's model at once, and get its room when the lines end", async () => {
   await inDataFolder((path) =>
     withModels(path, {}, async ({ client, log }) => {
       const batch = await createBatch(

@@ -16,11 +16,11 @@ import {
   withBatches,
 } from "./testing_batches.ts";
 
-/* Batches of the server on a disk without room, and without file descriptors, at any call. */
+/* Server batches when any call fails because the disk is full or file descriptors run out. */
 
 type Shortage = "ENOSPC" | "EMFILE";
 
-/** The file system, of whose calls some fail. Faults are as long as `lasting` says, from the call with that number on. */
+/** A file system whose calls fail from call number `from`, for `lasting` calls. */
 class ShortDisk implements Storage {
   calls = 0;
   /** The operation that failed first. */
@@ -36,7 +36,7 @@ class ShortDisk implements Storage {
     this.#call("open");
     const file = await diskStorage.open(path, mode);
     const { write, sync } = file;
-    // The system needs no descriptor for a file that is open.
+    // Operations on an open file need no new descriptor.
     if (this.shortage === "EMFILE") return file;
     return Object.assign(file, {
       write: (bytes: Uint8Array, offset: number) => {
@@ -79,7 +79,7 @@ class ShortDisk implements Storage {
 const LINES = 5;
 const lines = Array.from({ length: LINES }, (_, n) => chatLine(`q${n}`, n === 2 ? { max_tokens: -1 } : {}));
 
-/** How the batch ends; each line has its answer where it does not fail. */
+/** Runs a batch and returns how it ends. Checks each line's answer unless the batch fails. */
 async function answered(storage: ShortDisk): Promise<string> {
   let end = "";
   await inDataFolder((path) =>
@@ -111,14 +111,14 @@ async function answered(storage: ShortDisk): Promise<string> {
 }
 
 for (const shortage of ["ENOSPC", "EMFILE"] as const) {
-  Deno.test(`batches: ${shortage} at any call makes a batch pause, and it resumes; nothing is lost or doubled`, async () => {
+  Deno.test(`batches: ${shortage} at any call pauses the batch, and it resumes without loss or duplicates`, async () => {
     const unharmed = new ShortDisk(shortage, Infinity, 0);
     assertEquals(await answered(unharmed), "completed");
     let paused = 0;
     for (let from = 0; from < unharmed.calls; from++) {
       const storage = new ShortDisk(shortage, from, 1 + 2 * (from % 2));
       const end = await answered(storage);
-      // A sync that fails may have lost something: such a job ends.
+      // A failed sync may have lost data, so this job must fail.
       if (storage.failed === "sync" && end === "failed") continue;
       assertEquals(end, "completed", `${from}: ${storage.failed}`);
       if (storage.failed !== undefined) paused += 1;
@@ -127,7 +127,7 @@ for (const shortage of ["ENOSPC", "EMFILE"] as const) {
   });
 }
 
-/** Bounds the databases that are opened while it runs; `test` may lift that. */
+/** Limits the size of databases opened during `test`, which may lift the limit. */
 async function withSmallDatabases(pages: number, test: (lift: () => void) => Promise<void>): Promise<void> {
   const { exec } = DatabaseSync.prototype;
   const opened = new Set<DatabaseSync>();
@@ -147,7 +147,7 @@ async function withSmallDatabases(pages: number, test: (lift: () => void) => Pro
   }
 }
 
-Deno.test("batches: a database without room is a 507; batches that are there wait for room and resume", () =>
+Deno.test("batches: a full database is a 507, and existing batches wait for room and resume", () =>
   inDataFolder((path) =>
     withSmallDatabases(24, (lift) =>
       withBatches(path, { pauseMs: 1 }, async ({ client }) => {
@@ -165,7 +165,7 @@ Deno.test("batches: a database without room is a 507; batches that are there wai
       }))
   ));
 
-/** A database in which nothing can be deleted while `isFull` says so, as on a disk without a free page. */
+/** Runs `test` while databases refuse deletes whenever `isFull` returns true, as on a disk without a free page. */
 async function whileFull(isFull: (file: string) => boolean, test: () => Promise<void>): Promise<void> {
   const { removeFile } = BatchStore.prototype;
   BatchStore.prototype.removeFile = function (id) {
@@ -179,7 +179,7 @@ async function whileFull(isFull: (file: string) => boolean, test: () => Promise<
   }
 }
 
-Deno.test("files: one can be deleted although the disk is so full that not even that can be written", () =>
+Deno.test("files: can be deleted on a disk too full to record the deletion", () =>
   inDataFolder((path) =>
     withBatches(path, {}, async ({ client }) => {
       const ids = [await upload(client, lines), await upload(client, lines)];
@@ -191,7 +191,7 @@ Deno.test("files: one can be deleted although the disk is so full that not even 
       await whileFull(() => isFull, async () => {
         const full = await assertRejects(() => client.files.delete(ids[1]), OpenAI.APIError);
         assertEquals(full.status, 507);
-        // What it made room for has taken it. It was to go, and is gone.
+        // The file's content was removed to make room, so it is gone although its record stays.
         const gone = await assertRejects(() => client.files.content(ids[1]), OpenAI.APIError);
         assertEquals([gone.status, gone.code], [404, "file_not_found"]);
         isFull = false;

@@ -12,7 +12,7 @@ import {
   withBatches,
 } from "./testing_batches.ts";
 
-Deno.test("files: the official client uploads, lists page by page, reads and deletes", async () => {
+Deno.test("files: the official client uploads, lists pages, reads and deletes", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, base }) => {
       const content = "line\n".repeat(3) + "ü";
@@ -55,7 +55,7 @@ Deno.test("files: the official client uploads, lists page by page, reads and del
   );
 });
 
-Deno.test("batches: from the upload to the answers, in the order of the input", async () => {
+Deno.test("batches: run from upload to answers in input order", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, reports }) => {
       const lines = Array.from({ length: 30 }, (_, n) => chatLine(`q${n}`));
@@ -84,7 +84,7 @@ Deno.test("batches: from the upload to the answers, in the order of the input", 
       const output = await client.files.retrieve(batch.output_file_id!);
       assertEquals([output.purpose, output.filename], ["batch_output", `${batch.id}_output.jsonl`]);
       assertEquals(reports, []);
-      // No journal is left, and the input can go now.
+      // The journal is removed, and the input may be deleted now.
       const left = await Array.fromAsync(Deno.readDir(`${path}/jobs/${batch.id}`));
       assertEquals(left.map(({ name }) => name).sort(), ["errors.jsonl", "output.jsonl"]);
       await client.files.delete(input);
@@ -93,7 +93,7 @@ Deno.test("batches: from the upload to the answers, in the order of the input", 
   );
 });
 
-Deno.test("batches: what was thought is counted as the answers themselves count it, by every endpoint", async () => {
+Deno.test("batches: count reasoning tokens as the answers of each endpoint do", async () => {
   const reply = () => "<|start|>think\nParis…<|start|>text\nHere";
   const asked: [string, string, Record<string, unknown>][] = [
     ["/v1/chat/completions", "completion_tokens_details", {}],
@@ -121,7 +121,7 @@ Deno.test("batches: what was thought is counted as the answers themselves count 
   );
 });
 
-Deno.test("batches: a bad line fails the batch, with its number; strict: false answers it instead", async () => {
+Deno.test("batches: a bad line fails the batch and names its number, or gets an error with strict: false", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ client, engine }) => {
       const lines = [chatLine("a"), "{", chatLine("a"), chatLine("b", { stream: true })];
@@ -151,7 +151,7 @@ Deno.test("batches: a bad line fails the batch, with its number; strict: false a
   );
 });
 
-Deno.test("batches: cancelled, what is answered is kept and the rest is told; lists go page by page", async () => {
+Deno.test("batches: a cancelled batch keeps its answers and reports the rest; lists have pages", async () => {
   await inDataFolder((path) =>
     withBatches(path, { tokenMs: 3, slots: 2, parallel: 2 }, async ({ client, engine }) => {
       const lines = Array.from({ length: 40 }, (_, n) => chatLine(`q${n}`));
@@ -177,7 +177,7 @@ Deno.test("batches: cancelled, what is answered is kept and the rest is told; li
       assertEquals(errors[0].response, null);
       await assertRejects(() => client.batches.cancel(id), Error, "nothing to cancel");
 
-      // One that waits for its turn is cancelled without it.
+      // A waiting batch is cancelled without running.
       await client.batches.cancel(waiting.id);
       const never = await waitFor(client, waiting.id, "cancelled");
       assertEquals(never.request_counts!.failed + never.request_counts!.completed, 40);
@@ -193,7 +193,7 @@ Deno.test("batches: cancelled, what is answered is kept and the rest is told; li
   );
 });
 
-Deno.test("batches: their progress comes as events, until the end", async () => {
+Deno.test("batches: send progress events until the end", async () => {
   await inDataFolder((path) =>
     withBatches(path, { tokenMs: 2, slots: 2, parallel: 2 }, async ({ client, base }) => {
       const input = await upload(client, Array.from({ length: 60 }, (_, n) => chatLine(`q${n}`)));
@@ -219,7 +219,7 @@ Deno.test("batches: their progress comes as events, until the end", async () => 
   );
 });
 
-Deno.test("batches: when their time is over, the rest expires; files expire too", async () => {
+Deno.test("batches: expire with their remaining lines, and files expire too", async () => {
   await inDataFolder(async (path) => {
     let now = 1_000_000;
     const options = { tokenMs: 3, slots: 1, parallel: 1, sweepMs: 10, now: () => now };
@@ -250,7 +250,7 @@ Deno.test("batches: when their time is over, the rest expires; files expire too"
   });
 });
 
-Deno.test("batches: each key sees its own files and batches only, and every route wants a key", async () => {
+Deno.test("batches: each key sees only its own files and batches, and every route needs a key", async () => {
   await inDataFolder((path) =>
     withBatches(path, { apiKeys: ["first", "second"] }, async ({ client, base }) => {
       const input = await upload(client, [chatLine("a")]);
@@ -283,7 +283,7 @@ Deno.test("batches: each key sees its own files and batches only, and every rout
   );
 });
 
-Deno.test("batches: another model waits for its own; one server at a time uses a data folder", async () => {
+Deno.test("batches: wait for their own model, and only one server uses a data folder", async () => {
   await inDataFolder(async (path) => {
     let id = "";
     await withBatches(path, { tokenMs: 5, slots: 1, parallel: 1 }, async ({ client }) => {
@@ -312,7 +312,7 @@ Deno.test("batches: another model waits for its own; one server at a time uses a
   });
 });
 
-Deno.test("metrics: count the batches that ended, those that have not, and the bytes of stored files", async () => {
+Deno.test("metrics: count ended batches, unfinished batches and bytes of stored files", async () => {
   await inDataFolder(async (path) => {
     await withBatches(path, { storageBytes: 10_000 }, async ({ base, client }) => {
       const figures = async () => {

@@ -7,7 +7,7 @@ import { ConstraintError, EngineError } from "../engine/types.ts";
 import { saidInStream, saidWhole } from "../tests/tool_calls.ts";
 import { type TestServer, withServer } from "./testing_server.ts";
 
-/* Thinking and calls in answers; the fake model writes them in channels (testing_chat.ts). */
+/* Thinking and tool calls in chat answers; the fake model writes them in channels (testing_chat.ts). */
 
 const messages = [{ role: "user" as const, content: "Weather in Paris and Rome?" }];
 
@@ -46,7 +46,7 @@ async function both(
   return { answer, chunks };
 }
 
-Deno.test("thinking, text and several calls, whole and streamed alike", async () => {
+Deno.test("chat calls: thinking, text and several calls are the same whole and streamed", async () => {
   await withServer(replying(THINK + TEXT + PARIS + ROME), async ({ client, engine }) => {
     const { answer, chunks } = await both(client, { tools, n: 2 });
     for (const choice of answer.choices) {
@@ -74,7 +74,7 @@ Deno.test("thinking, text and several calls, whole and streamed alike", async ()
   });
 });
 
-Deno.test("an answer of calls only has no content, and one without calls has no key for them", async () => {
+Deno.test("chat calls: an answer of calls has no content, and one without calls has no tool_calls key", async () => {
   await withServer(replying(PARIS), async ({ client }) => {
     const { answer } = await both(client, { tools, tool_choice: "required" });
     assertEquals(answer.choices[0].message.content, null);
@@ -87,7 +87,7 @@ Deno.test("an answer of calls only has no content, and one without calls has no 
   });
 });
 
-Deno.test("calls in the older shape are asked for and told in it", async () => {
+Deno.test("chat calls: requests in the older format get calls in the older format", async () => {
   await withServer(replying(PARIS), async ({ client, engine }) => {
     const functions = tools.map((tool) => tool.function);
     const request = { model: "demo", messages, functions, function_call: { name: "weather" } };
@@ -108,7 +108,7 @@ Deno.test("calls in the older shape are asked for and told in it", async () => {
   });
 });
 
-Deno.test("what is cut by max_tokens says length, also within a call or a thought", async () => {
+Deno.test("chat calls: an answer cut by max_tokens reports length, also within a call or thought", async () => {
   for (const reply of [THINK, TEXT + PARIS, PARIS + ROME]) {
     const length = reply.replaceAll("<|start|>", "_").length - 4;
     await withServer(replying(reply), async ({ client }) => {
@@ -118,7 +118,7 @@ Deno.test("what is cut by max_tokens says length, also within a call or a though
   }
 });
 
-Deno.test("half a call that ends as if it were whole is an error, whole and streamed", async () => {
+Deno.test("chat calls: an incomplete call that ends as finished is an error, whole and streamed", async () => {
   await withServer(replying(PARIS), async ({ client, errors }) => {
     const request = { model: "demo", messages, tools, stop: "Paris" };
     const error = await assertRejects(() => client.chat.completions.create(request), OpenAI.APIError);
@@ -134,7 +134,7 @@ Deno.test("half a call that ends as if it were whole is an error, whole and stre
   });
 });
 
-Deno.test("log-probabilities are those of the content's tokens, and of all of them", async () => {
+Deno.test("chat calls: log-probabilities cover exactly the tokens of the content", async () => {
   await withServer(replying(THINK + TEXT + PARIS), async ({ client }) => {
     const { answer, chunks } = await both(client, { tools, logprobs: true, top_logprobs: 1 });
     const bytes = (choices: { logprobs?: OpenAI.ChatCompletion.Choice["logprobs"] }[]) =>
@@ -150,7 +150,7 @@ Deno.test("log-probabilities are those of the content's tokens, and of all of th
   });
 });
 
-Deno.test("histories with calls, results and thoughts reach the model, in both shapes", async () => {
+Deno.test("chat calls: histories with calls, results and thoughts reach the model in both formats", async () => {
   await withServer({}, async ({ client, engine }) => {
     const call = {
       id: "call_1",
@@ -187,7 +187,7 @@ Deno.test("histories with calls, results and thoughts reach the model, in both s
   });
 });
 
-Deno.test("a last message of the assistant is continued, unless the request says otherwise", async () => {
+Deno.test("chat calls: a last message of the assistant is continued unless the request disables it", async () => {
   const text = [...messages, { role: "assistant" as const, content: "In Paris" }];
   const withCall = [
     ...messages,
@@ -229,7 +229,7 @@ Deno.test("a last message of the assistant is continued, unless the request says
   });
 });
 
-Deno.test("how much is thought comes in the shapes that clients send", async () => {
+Deno.test("chat calls: accepts the thinking effort and budget in all formats that clients send", async () => {
   const cases: [Record<string, unknown>, { effort?: unknown; thinkingBudget?: number }][] = [
     [{}, {}],
     [{ reasoning_effort: "low" }, { effort: "low" }],
@@ -261,7 +261,7 @@ Deno.test("how much is thought comes in the shapes that clients send", async () 
   });
 });
 
-Deno.test("the client's helpers: zodResponseFormat with parse and stream, zodFunction, runTools", async () => {
+Deno.test("chat calls: the client's helpers work: zodResponseFormat with parse and stream, zodFunction, runTools", async () => {
   const City = z.object({ city: z.string(), population: z.number() });
   const format = zodResponseFormat(City, "city");
   const json = '{"city": "Rome", "population": 2.8}';
@@ -308,7 +308,7 @@ Deno.test("the client's helpers: zodResponseFormat with parse and stream, zodFun
   });
 });
 
-/** Each way to ask for a form, what comes of it, and which parameter a refusal names. */
+/** Each way to ask for a form, the constraint that results, and the parameter that a refusal names. */
 const schema = { type: "object", properties: { a: { type: "integer" } } };
 const json: Constraint = { kind: "json_schema", schema };
 const anyObject: Constraint = { kind: "json_schema", schema: { type: "object" } };
@@ -361,7 +361,7 @@ const BODIES: [string, Record<string, unknown>][] = [
   ["/v1/completions", { prompt: "Hi" }],
 ];
 
-Deno.test("every way to ask for a form reaches the engine, for each answer; two at once are a 400 that names both", async () => {
+Deno.test("forms: each way reaches the engine for every answer, and two at once are a 400 that names both", async () => {
   await withServer({}, async ({ post, engine }) => {
     for (const [path, body] of BODIES) {
       for (const [form, constraint] of FORMS) {
@@ -395,7 +395,7 @@ async function refusal(server: TestServer, path: string, body: Record<string, un
   return { status: response.status, isJson: type.startsWith("application/json"), ...error };
 }
 
-Deno.test("a form that is refused is a 400 that names its parameter, also of a stream, before anything is streamed", async () => {
+Deno.test("forms: a refused form is a 400 that names its parameter, also for a stream before its first chunk", async () => {
   const refuses = ({ kind }: Constraint) => `No ${kind} today`;
   await withServer({ refuses }, async (server) => {
     for (const [path, body] of BODIES) {
@@ -426,7 +426,7 @@ Deno.test("a form that is refused is a 400 that names its parameter, also of a s
   });
 });
 
-Deno.test("an answer that cannot be completed in its form is an error, streamed or not: no finish, no retry, no report", async () => {
+Deno.test("forms: an answer that cannot complete its form is an error without finish, retry or report", async () => {
   const failure = new EngineError("constraint_failed", "Nothing can follow token 3 of the answer");
   const late = { failure, tokenMs: 5, chunk: 4, limits: { headersAfterMs: 1 } };
   await withServer(late, async ({ client, errors }) => {
@@ -442,7 +442,7 @@ Deno.test("an answer that cannot be completed in its form is an error, streamed 
   });
 });
 
-Deno.test("a schema holds beside tools, thinking, n and streaming: the engine is asked for it each time", async () => {
+Deno.test("forms: a schema also applies with tools, thinking, n and streaming", async () => {
   const reply = (_: string, { constraint }: GenerateRequest) => constraint ? '{"a": 1}' : "free";
   await withServer({ reply }, async ({ client, engine }) => {
     const response_format = { type: "json_schema" as const, json_schema: { name: "a", schema } };
@@ -455,7 +455,7 @@ Deno.test("a schema holds beside tools, thinking, n and streaming: the engine is
   });
 });
 
-Deno.test("parameters that the model's calls cannot have are a 400 before anything runs", async () => {
+Deno.test("chat calls: tool parameters that the model cannot use are a 400 before anything runs", async () => {
   await withServer({}, async ({ client, engine, errors }) => {
     const plan = () => {
       throw new ConstraintError('Cannot use the tool "weather": no allOf');

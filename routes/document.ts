@@ -14,12 +14,12 @@ const DESCRIPTION =
 
 export interface DocumentOptions {
   readonly withKeys: boolean;
-  /** `/health` wants no key all the same. */
+  /** `/health` needs no key even if others do. */
   readonly openHealth?: boolean;
   readonly pathPrefix?: string;
 }
 
-/** Serves the OpenAPI document: what the endpoints say of themselves, and what only the models can say. */
+/** Serves the OpenAPI document: the endpoints' schemas plus facts that only the models know. */
 export function document(
   app: OpenAPIHono<Env>,
   models: Models,
@@ -37,7 +37,7 @@ export function document(
     ...(pathPrefix === undefined ? {} : { servers: [{ url: pathPrefix }] }),
     ...(withKeys ? { security: EITHER_HEADER } : {}),
   };
-  // Making it takes a tenth of a second, in which nobody else is answered.
+  // Cached: generating it blocks all other requests for a tenth of a second.
   let made: { readonly facts: string; readonly text: string } | undefined;
   app.get("/doc", (c) => {
     const facts = factsOf(models);
@@ -57,7 +57,7 @@ export function document(
           operation.security = [];
           continue;
         }
-        // A wrong key is refused in the shape of all refusals there.
+        // A wrong key is refused in the same error format as other refusals there.
         responses![401] = { ...responses![400], description: "Missing or wrong API key" };
         if (operationId === "getMetrics") continue;
         const refusal = responses![403] as { description: string };
@@ -75,7 +75,10 @@ interface Facts {
   readonly isModelRequired: boolean;
 }
 
-/** What only the models know. Bounds of token ids are given where there is one model, which stays the same. */
+/**
+ * Returns the facts that only the models know. Token ids are bounded only if there is one model, because it stays the
+ * same.
+ */
 function factsOf(models: Models): Facts {
   const offered = models.list();
   const names = offered.flatMap(({ id, aliases }) => [id, ...aliases]);
@@ -111,7 +114,7 @@ function tokenSchemas(engine: Engine | undefined): Record<string, SchemaObject> 
   };
 }
 
-/** Where there are several models, whoever needs one names it. */
+/** Makes the model a required field. Used when there are several models. */
 function requireModel(document: Document): void {
   for (const schema of Object.values(document.components?.schemas ?? {})) {
     if (!("properties" in schema)) continue;
@@ -120,7 +123,7 @@ function requireModel(document: Document): void {
     schema.required = ["model", ...(schema.required ?? []).filter((name) => name !== "model")];
   }
   for (const { parameters, operationId } of operationsOf(document)) {
-    // The slots of all models can be listed at once.
+    // Without a model, /slots lists the slots of all models.
     if (operationId === "listSlots") continue;
     for (const parameter of parameters ?? []) {
       if ("name" in parameter && parameter.name === "model") parameter.required = true;
@@ -134,7 +137,7 @@ function operationsOf({ paths }: Document) {
   });
 }
 
-/** A pattern of the whole numbers from 0 to `last`, in digits. */
+/** Returns a pattern for the whole numbers from 0 to `last`, in decimal digits. */
 export function upTo(last: number): RegExp {
   const digits = String(last);
   const ranges = Array.from(digits, (digit, i) => {

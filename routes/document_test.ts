@@ -15,7 +15,7 @@ const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefin
 const generating = createApp(new FakeEngine({ infill }));
 const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }));
 
-Deno.test("the document says of every field of a body whether it may be null", async () => {
+Deno.test("document: states for every body field whether it may be null", async () => {
   const { paths, components } = await (await generating.request("/doc")).json();
   const schemaOf = ({ $ref, ...own }: Schema): Schema => {
     return $ref ? { ...components.schemas[$ref.split("/").at(-1)!], ...own } : own;

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { withServer } from "./testing_server.ts";
 
-/* A model that gives rows of whole texts and generates nothing. */
+/* An encoder model: it pools texts into rows and generates nothing. */
 
 const encoder = (kind: "mean" | "rank") => ({ pooled: { kind, size: 8, encoder: true } });
 const messages = [{ role: "user", content: "hi" }];
@@ -16,7 +16,7 @@ const REQUESTS: readonly (readonly [path: string, body: Record<string, unknown>]
 
 for (const kind of ["mean", "rank"] as const) {
   const path = kind === "rank" ? "/v1/rerank" : "/v1/embeddings";
-  Deno.test(`an encoder that pools by ${kind} refuses to generate, names ${path}, and answers there`, async () => {
+  Deno.test(`encoders: pooling by ${kind} refuses to generate, names ${path}, and answers there`, async () => {
     await withServer(encoder(kind), async ({ post, base }) => {
       for (const [url, body] of REQUESTS) {
         const response = await post(url, body);

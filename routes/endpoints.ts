@@ -14,7 +14,7 @@ import { tokenizerInfo } from "./endpoints/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
 import type { Endpoint } from "./shared/endpoint.ts";
 
-/** All that is served, in the order of the OpenAPI document. */
+/** All endpoints, in the order of the OpenAPI document. */
 export const ENDPOINTS: readonly Endpoint[] = [
   ...GENERATIONS.map(({ endpoint }) => endpoint),
   responseTokens,
@@ -30,5 +30,5 @@ export const ENDPOINTS: readonly Endpoint[] = [
   metrics,
 ];
 
-/** What is served beside them where files and batches are kept. */
+/** Endpoints that are served only with storage for files and batches. */
 export const BATCH_ENDPOINTS: readonly Endpoint[] = [...files, ...batches];

@@ -5,30 +5,30 @@ import type { RunOptions } from "./shared/generation.ts";
 import { checkDepth } from "./shared/json.ts";
 
 export interface ExecuteRequest extends RunOptions {
-  /** The path of the endpoint, one of GENERATION_URLS. */
+  /** Path of the endpoint, one of GENERATION_URLS. */
   readonly url: string;
   readonly body: unknown;
   readonly signal?: AbortSignal;
-  /** Told of every failure that nobody foresaw; the result says nothing of it. */
+  /** Receives every unexpected failure; the result has no details of it. */
   readonly onError?: (error: unknown) => void;
 }
 
 export interface ExecuteResult {
   readonly status: number;
-  /** The answer, or the error as HTTP clients get it. */
+  /** The answer, or the error as HTTP clients receive it. */
   readonly body: Record<string, unknown>;
 }
 
-/** Why a line of a batch file is refused before its request is read. */
+/** Why a batch line is refused before its request is read. */
 interface Refusal {
   readonly code: string;
   readonly message: string;
   readonly param: string | null;
-  /** Its number in the file. */
+  /** Line number in the file. */
   readonly line: number;
 }
 
-/** The body of the 400 that such a line gets, in the shape of the endpoint that it is for. */
+/** Returns the 400 body for a refused line, in the error format of its endpoint. */
 export function refusalBody(url: string | undefined, { code, message, param, line }: Refusal) {
   const error = new ApiError(400, code, message, { param: param ?? undefined, details: { line } });
   return { ...errorsOf(url).body(error) };
@@ -39,8 +39,8 @@ function errorsOf(url: string | undefined): ErrorShape {
 }
 
 /**
- * Answers one request as the server would, without HTTP. Refusals and failures are results; only an aborted `signal`
- * rejects, with its reason. A stream cannot be had this way: `stream: true` is refused.
+ * Answers one request as the server would, without HTTP. Refusals and failures are returned as results; it rejects only
+ * when `signal` aborts, with the signal's reason. Streams are not supported: `stream: true` is refused.
  */
 export async function execute(
   served: ModelUser | Engine,

@@ -7,12 +7,12 @@ import { until } from "./testing_server.ts";
 const chat = { model: "demo", messages: [{ role: "user", content: "Hi" }] };
 const completion = { model: "demo", prompt: ["a", "b"], logprobs: 1, echo: true };
 
-/** The answer without what differs from call to call. */
+/** Returns the answer without the fields that differ from call to call. */
 function lasting(body: Record<string, unknown>): Record<string, unknown> {
   return { ...body, id: undefined, created: undefined, request_id: undefined };
 }
 
-Deno.test("status and body are those of the server, for answers and refusals", async () => {
+Deno.test("execute: returns the server's status and body for answers and refusals", async () => {
   const options: FakeEngineOptions = { contextLength: 200 };
   const app = createApp(new FakeEngine(options));
   const requests: [string, unknown][] = [
@@ -39,7 +39,7 @@ Deno.test("status and body are those of the server, for answers and refusals", a
   }
 });
 
-Deno.test("priority and salt reach the engine", async () => {
+Deno.test("execute: passes priority and salt to the engine", async () => {
   const engine = new FakeEngine();
   const url = "/v1/chat/completions";
   await execute(engine, { url, body: chat, priority: "batch", cacheSalt: "salt" });
@@ -48,7 +48,7 @@ Deno.test("priority and salt reach the engine", async () => {
   assertEquals(engine.requests.map(({ cacheSalt }) => cacheSalt), ["salt", undefined]);
 });
 
-Deno.test("a stream, another url and deep values are refused", async () => {
+Deno.test("execute: refuses streams, unknown urls and deep values", async () => {
   const engine = new FakeEngine();
   const refuse = async (url: string, body: unknown) => {
     const { status, body: answer } = await execute(engine, { url, body });
@@ -63,7 +63,7 @@ Deno.test("a stream, another url and deep values are refused", async () => {
   assertEquals(engine.requests, []);
 });
 
-Deno.test("failures are results that say nothing of the inside; the operator is told", async () => {
+Deno.test("execute: failures are results without internals, and are reported to the operator", async () => {
   const failure = new Error("secret");
   const engine = new FakeEngine({ failure });
   const errors: unknown[] = [];
@@ -74,7 +74,7 @@ Deno.test("failures are results that say nothing of the inside; the operator is 
   assertEquals(errors, [failure]);
 });
 
-Deno.test("an abort rejects with its reason and frees the slots", async () => {
+Deno.test("execute: an abort rejects with its reason and frees the slots", async () => {
   const engine = new FakeEngine({ contextLength: 1_000_000, tokenMs: 1, slots: 1 });
   const abort = new AbortController();
   const body = { ...chat, ignore_eos: true, n: 3 };
@@ -89,7 +89,7 @@ Deno.test("an abort rejects with its reason and frees the slots", async () => {
   );
 });
 
-Deno.test("a full queue and a closing engine are results that can be retried", async () => {
+Deno.test("execute: a full queue and a closing engine are results that can be retried", async () => {
   const full = new FakeEngine({ slots: 1, queue: 0 });
   const body = { ...chat, n: 2 };
   assertEquals((await execute(full, { url: "/v1/chat/completions", body })).status, 429);
@@ -99,7 +99,7 @@ Deno.test("a full queue and a closing engine are results that can be retried", a
   assertEquals((await execute(closed, { url: "/v1/chat/completions", body: chat })).status, 503);
 });
 
-Deno.test("embeddings and rankings are answered whole, with the priority and salt of their lines", async () => {
+Deno.test("execute: answers embeddings and rankings whole, with the line's priority and salt", async () => {
   const engine = new FakeEngine();
 
   const options = { priority: "batch", cacheSalt: "a" } as const;

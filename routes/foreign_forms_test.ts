@@ -3,13 +3,13 @@ import { execute } from "./execute.ts";
 import { FakeEngine } from "./testing.ts";
 import { withServer } from "./testing_server.ts";
 
-/* A form or a call that a request asks for in the words of another endpoint or server is refused, and never left out. */
+/* A form or call that is requested in another endpoint's or server's field is refused, never ignored. */
 
 const schema = { type: "object" };
 const messages = [{ role: "user", content: "Hi" }];
 const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
 
-/** Each way to ask, and a value in the same place that asks for nothing. */
+/** Each field, with a value that asks for a form and a value that asks for nothing. */
 const WAYS: Record<string, [asks: unknown, nothing: unknown]> = {
   ebnf: ["root ::= [a-z]", null],
   functions: [[{ name: "f" }], []],
@@ -35,10 +35,10 @@ const OPENAI = [
   ...["guided_grammar", "structured_outputs"],
 ];
 
-/** It is no endpoint of batches. */
+/** Batches cannot use this endpoint. */
 const COUNT = "/v1/messages/count_tokens";
 
-/** Endpoints with a body for each, and the ways that each knows. */
+/** Each endpoint with a valid body and the fields that it supports. */
 const ENDPOINTS: Record<string, [body: object, own: string[]]> = {
   "/v1/chat/completions": [{ messages }, [...OPENAI, "tools", "functions"]],
   "/v1/completions": [{ prompt: "Hi" }, OPENAI],
@@ -49,7 +49,7 @@ const ENDPOINTS: Record<string, [body: object, own: string[]]> = {
   "/infill": [{ input_prefix: "a", input_suffix: "b" }, ["grammar", "json_schema"]],
 };
 
-Deno.test("a form in another endpoint's words is a 400 that names its field, whole, streamed and in batches", async () => {
+Deno.test("foreign forms: an unsupported form field is a 400 that names it, whole, streamed and in batches", async () => {
   await withServer({ infill }, async ({ engine, post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       for (const [field, [asks]] of Object.entries(WAYS)) {
@@ -69,7 +69,7 @@ Deno.test("a form in another endpoint's words is a 400 that names its field, who
   });
 });
 
-Deno.test("what asks for no form there is no matter", async () => {
+Deno.test("foreign forms: accepts values that ask for no form", async () => {
   await withServer({ infill }, async ({ post }) => {
     for (const [path, [least, own]] of Object.entries(ENDPOINTS)) {
       const entries = Object.entries(WAYS).filter(([field]) => !own.includes(field));

@@ -6,7 +6,7 @@ const ORIGIN = "https://app.example";
 
 function open(options: AppOptions) {
   const app = createApp(new FakeEngine(), options);
-  /** Status and headers of a request by `headers`; bodies are JSON of a text to tokenize. */
+  /** Returns status and headers of a request; the body is JSON with a text to tokenize. */
   const ask = async (method: string, path: string, headers: Record<string, string> = {}) => {
     const body = method === "POST" ? JSON.stringify({ content: "a" }) : undefined;
     const all: Record<string, string> = body === undefined
@@ -25,7 +25,7 @@ const preflight = (origin: string) => ({
   "access-control-request-headers": "authorization,content-type",
 });
 
-Deno.test("cors: pages of an allowed origin get through preflight, key and site check, and may read what they are refused", async () => {
+Deno.test("cors: pages of an allowed origin pass preflight, key and site check, and can read refusals", async () => {
   const { ask } = open({ apiKeys: ["secret"], corsOrigins: [ORIGIN] });
   const before = await ask("OPTIONS", "/tokenize", preflight(ORIGIN));
   assertEquals(before.status, 204);
@@ -48,7 +48,7 @@ Deno.test("cors: pages of an allowed origin get through preflight, key and site 
   }
 });
 
-Deno.test("cors: other origins are as before: no header, no preflight, no change", async () => {
+Deno.test("cors: other origins get no header, no preflight and no change", async () => {
   for (const options of [{ corsOrigins: [ORIGIN] }, {}]) {
     const { ask } = open(options);
     for (const origin of ["https://evil.example", "http://app.example", "https://app.example:444", "null"]) {
@@ -64,7 +64,7 @@ Deno.test("cors: other origins are as before: no header, no preflight, no change
   }
 });
 
-Deno.test("cors: without a key an allowed origin is let in, and a page of this server too", async () => {
+Deno.test("cors: without keys, an allowed origin and this server's pages pass", async () => {
   const { ask } = open({ corsOrigins: [ORIGIN] });
   assertEquals(
     (await ask("POST", "/tokenize", { origin: ORIGIN, "sec-fetch-site": "cross-site" })).status,
@@ -76,7 +76,7 @@ Deno.test("cors: without a key an allowed origin is let in, and a page of this s
   );
 });
 
-Deno.test("open health: it alone wants no key, and the document says so", async () => {
+Deno.test("open health: only /health needs no key, and the document says so", async () => {
   const { ask } = open({ apiKeys: ["secret"], openHealth: true });
   assertEquals((await ask("GET", "/health")).status, 200);
   assertEquals((await ask("GET", "/health", { authorization: "Bearer secret" })).status, 200);
@@ -89,7 +89,7 @@ Deno.test("open health: it alone wants no key, and the document says so", async 
   assertEquals([paths["/ready"].get.security, "401" in paths["/ready"].get.responses], [undefined, true]);
 });
 
-Deno.test("answers are taken by browsers for what they say they are", async () => {
+Deno.test("security headers: stop browsers from guessing an answer's type or embedding it", async () => {
   const { ask } = open({ apiKeys: ["secret"] });
   for (const key of ["secret", "wrong"]) {
     const { headers } = await ask("GET", "/v1/models", { "x-api-key": key });
@@ -98,7 +98,7 @@ Deno.test("answers are taken by browsers for what they say they are", async () =
   }
 });
 
-Deno.test("path prefix: every path begins with it, the document and the page too, and nothing is outside", async () => {
+Deno.test("path prefix: applies to every path, the document and the page, and nothing is served outside", async () => {
   const { ask } = open({
     pathPrefix: "/a/llm",
     apiKeys: ["secret"],
@@ -121,13 +121,13 @@ Deno.test("path prefix: every path begins with it, the document and the page too
   for (const path of ["/a/llmx/health", "/a/health", "//a/llm/health", "/A/llm/health"]) {
     assertEquals((await ask("GET", path, key)).status, 404, path);
   }
-  // The page, whose own paths are relative, begins after a slash.
+  // The page uses relative paths, so it is redirected to a trailing slash.
   const page = await ask("GET", "/a/llm");
   assertEquals([page.status, page.headers.get("location")], [308, "/a/llm/"]);
   const home = await ask("GET", "/a/llm/");
   assert(home.headers.get("content-type")!.startsWith("text/html"));
   assertEquals((await ask("GET", "/a/llm/page/app.js")).status, 200);
-  // What guards the server guards it here too.
+  // The other guards still apply below the prefix.
   assertEquals((await ask("GET", "/a/llm/health")).status, 200);
   assertEquals((await ask("GET", "/a/llm/ready")).status, 401);
   assertEquals((await ask("GET", "/a/llm/ready", { ...key, host: "evil.example" })).status, 403);
@@ -137,7 +137,7 @@ Deno.test("path prefix: every path begins with it, the document and the page too
   );
   assertEquals((await ask("POST", "/a/llm/tokenize", { ...key, origin: ORIGIN })).status, 200);
   assertEquals((await ask("OPTIONS", "/a/llm/tokenize", preflight(ORIGIN))).status, 204);
-  // Refusals name the path that was asked for.
+  // Refusals name the full path of the request.
   const messages = {
     "/a/llm/tokenize": [405, 'Method GET is not allowed at "/a/llm/tokenize"; use POST'],
     "/a/llm/none": [404, 'Unknown path "/a/llm/none"; GET /a/llm/doc lists the known ones'],
@@ -146,11 +146,11 @@ Deno.test("path prefix: every path begins with it, the document and the page too
     const { status, text } = await ask("GET", path, key);
     assertEquals([status, JSON.parse(text).error.message], wanted);
   }
-  // Figures name routes as they are without it.
+  // Metrics name routes without the prefix.
   assert((await ask("GET", "/a/llm/metrics", key)).text.includes('route="/v1/models",status="200"'));
 });
 
-Deno.test("pages of other sites may not have models loaded, not even by reading", async () => {
+Deno.test("site check: pages of other sites cannot load models, not even with a GET", async () => {
   const { ask } = open({ corsOrigins: [ORIGIN], pathPrefix: "/llm" });
   for (const path of ["/llm/props", "/llm/tokenizer_info?model=demo"]) {
     for (const method of ["GET", "HEAD"]) {

@@ -8,7 +8,7 @@ import { RERANKS } from "./endpoints/rerank.ts";
 import { responses } from "./endpoints/responses.ts";
 import type { Generation } from "./shared/generation_endpoint.ts";
 
-/** The endpoints that HTTP, batches and workers answer alike. */
+/** The endpoints that HTTP, batches and workers all answer. */
 export const GENERATIONS: readonly Generation[] = [
   chatCompletions,
   completions,
@@ -20,5 +20,5 @@ export const GENERATIONS: readonly Generation[] = [
   ...RERANKS,
 ];
 
-/** What a batch line may name as its `url`. */
+/** The allowed values of a batch line's `url`. */
 export const GENERATION_URLS: readonly string[] = GENERATIONS.map(({ url }) => url);

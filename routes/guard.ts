@@ -8,8 +8,9 @@ import type { Env } from "./shared/context.ts";
 import { ApiError } from "./shared/errors.ts";
 
 /**
- * Refuses a Host header that names another machine: a web page whose name was rebound to this address must not
- * reach the server. `allowed`: further names without port, or "any". This machine's own names always pass.
+ * Throws ApiError for a Host header that names another machine: a web page whose name was rebound to this address must
+ * not reach the server (DNS rebinding). `allowed`: further names without port, or "any". This machine's own names
+ * always pass.
  */
 export function checkHost(host: string, allowed: readonly string[] | "any"): void {
   if (allowed === "any") return;
@@ -22,11 +23,13 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
 }
 
 /**
- * Refuses a request that changes something where a page of another site made a browser send it: forms, plain text and
- * pictures need no preflight. What browsers alone send decides, `Origin` and `Sec-Fetch-Site`; requests without them come
- * from programs and pass. A page of this server passes, also through a proxy that changes the Host header where
- * `allowedHosts` has the page's host name, and one of an origin that is in `corsOrigins`. hono's csrf looks at forms
- * only, and refuses programs that send no Origin.
+ * Throws ApiError for a changing request that a page of another site made a browser send: forms, plain text and images
+ * need no preflight. The headers `Origin` and `Sec-Fetch-Site`, which only browsers send, decide; requests without them
+ * come from programs and pass.
+ *
+ * Pages of this server pass, and pages of an origin in `corsOrigins`. Behind a proxy that changes the Host header, a
+ * page passes if `allowedHosts` has its host name. Hono's csrf is not used: it checks forms only, and refuses programs
+ * without an Origin.
  */
 export function checkSite(headers: Headers, host: string, { allowedHosts, corsOrigins }: Sites): void {
   const origin = headers.get("origin");
@@ -41,13 +44,16 @@ export function checkSite(headers: Headers, host: string, { allowedHosts, corsOr
   throw new ApiError(403, "cross_site_request", message);
 }
 
-/** Where pages may come from. */
+/** The sites whose pages may send requests. */
 interface Sites {
   readonly allowedHosts: readonly string[] | "any";
   readonly corsOrigins: readonly string[];
 }
 
-/** Lets pages of these origins read answers. Their preflights, which carry no key, are answered here; others are as good as unknown. */
+/**
+ * Lets pages of these origins read answers, and answers their preflights, which carry no key. Other origins get no CORS
+ * headers.
+ */
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env> {
   const allow = cors({
     origin: [...origins],
@@ -61,7 +67,7 @@ export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env>
   };
 }
 
-/** Another port of this machine is another program, so the port counts. */
+/** Returns true if the origin is this server's. The port counts: another port is another program. */
 function isOwnOrigin(origin: string, host: string, allowed: readonly string[]): boolean {
   if (!URL.canParse(origin)) return false; // "null": a sandboxed page, or a file
   const page = new URL(origin);
@@ -70,15 +76,15 @@ function isOwnOrigin(origin: string, host: string, allowed: readonly string[]): 
     allowed.some((name) => name.toLowerCase() === page.hostname);
 }
 
-/** Whether a host name or address can only mean this machine. */
+/** Returns true if a host name or address can only mean this machine. */
 export function isLoopback(name: string): boolean {
   return name === "localhost" || name.endsWith(".localhost") || name === "::1" || name === "[::1]" ||
     /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(name);
 }
 
 /**
- * Wants one of the keys, if there are any, as `Authorization: Bearer KEY` or `x-api-key: KEY`, and says whose request it is. What is
- * open needs none.
+ * Requires one of the keys, if there are any, as `Authorization: Bearer KEY` or `x-api-key: KEY`, and sets the
+ * request's caller. Paths that are open need no key.
  */
 export function keyGuard(ring: KeyRing, isOpen: (c: Context<Env>) => boolean): MiddlewareHandler<Env> {
   const everyone = anyone();
@@ -101,7 +107,7 @@ export function keyGuard(ring: KeyRing, isOpen: (c: Context<Env>) => boolean): M
   return (c, next) => isOpen(c) ? letIn(c, next) : keyed(c, () => (checkScope(c), next()));
 }
 
-/** Refuses what the key does not open, whether there is such a path or not. */
+/** Refuses paths that the key may not use, whether they exist or not. */
 function checkScope(c: Context<Env>): void {
   const { name, onlyPath } = c.get("caller");
   if (onlyPath === undefined || onlyPath === c.req.path) return;

@@ -5,7 +5,7 @@ import { chatLine, createBatch, inDataFolder, upload, withBatches } from "./test
 
 type HeadersOf = { host?: string; origin?: string; "sec-fetch-site"?: string };
 
-/** What a browser sends for a page elsewhere, with each kind of body that needs no preflight, and with JSON. */
+/** Headers that a browser sends for another site's page: each kind of body without preflight, and JSON. */
 const FOREIGN: Record<string, string>[] = [
   { origin: "http://evil.example", "sec-fetch-site": "cross-site" },
   { origin: "http://evil.example" },
@@ -19,7 +19,7 @@ const FOREIGN: Record<string, string>[] = [
   { origin: "http://127.0.0.1.evil.example" },
 ];
 
-Deno.test("a page of another site changes nothing: no upload, no batch, no cancellation, no answer", async () => {
+Deno.test("site check: a page of another site cannot upload, start or cancel a batch, or get an answer", async () => {
   await inDataFolder((path) =>
     withBatches(path, { tokenMs: 50 }, async ({ base, client, engine }) => {
       const input = await upload(client, [chatLine("a")]);
@@ -52,7 +52,7 @@ Deno.test("a page of another site changes nothing: no upload, no batch, no cance
             [path, foreign, 403, "cross_site_request"],
           );
         }
-        // Reading is for the browser to forbid: no answer of ours says that another site may.
+        // The browser itself forbids reading: no answer allows another site.
         const read = await fetch(`${base}/v1/models`, { headers: foreign });
         assertEquals([read.status, read.headers.get("access-control-allow-origin")], [200, null]);
         await read.body?.cancel();
@@ -65,7 +65,7 @@ Deno.test("a page of another site changes nothing: no upload, no batch, no cance
   );
 });
 
-Deno.test("programs, pages of this server, and those under an allowed name pass", async () => {
+Deno.test("site check: programs, pages of this server, and pages under an allowed name pass", async () => {
   const app = createApp(new FakeEngine(), { allowedHosts: ["compy.example"] });
   const status = async (headers: HeadersOf) => {
     const all = { "content-type": "application/json", ...headers };
@@ -81,7 +81,7 @@ Deno.test("programs, pages of this server, and those under an allowed name pass"
       { host: "LOCALHOST:80", origin: "http://localhost" },
       { host: "[::1]:8080", origin: "http://[::1]:8080" },
       { host: "compy.example", origin: "https://compy.example", "sec-fetch-site": "same-origin" },
-      // A proxy in between that names the machine behind it.
+      // A proxy in between sets the Host header of the machine behind it.
       { host: "127.0.0.1:8080", origin: "https://compy.example", "sec-fetch-site": "same-origin" },
       { "sec-fetch-site": "none" },
     ]

@@ -1,13 +1,13 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { Allowance, type Caller, type KeyLimits } from "./shared/caller.ts";
 
-/** What a key may do: everything, or nothing but read `/metrics`. */
+/** Scopes of a key: everything, or only reading `/metrics`. */
 export const KEY_SCOPES = ["all", "metrics"] as const;
 export type KeyScope = typeof KEY_SCOPES[number];
 
-/** A key that clients may send. */
+/** An API key with a name. */
 export interface NamedKey extends KeyLimits {
-  /** Names the owner of files and batches too: a new key under an old name finds them. */
+  /** Also names the owner of files and batches: a new key under an old name finds them. */
   readonly name: string;
   /** SHA-256 of the key, 32 bytes. */
   readonly digest: Uint8Array;
@@ -15,19 +15,19 @@ export interface NamedKey extends KeyLimits {
   readonly scope?: KeyScope;
 }
 
-/** What a bearer header can carry. */
+/** Keys that a Bearer header can carry. */
 const KEY = /^[A-Za-z0-9._~+/-]{1,512}=*$/;
-/** The name of a key that was given without one. */
+/** Name of a key that was given without one. */
 const UNNAMED = "api-key";
 
-/** The keys of a server, kept as digests of equal length so that comparing takes the same time for any key. */
+/** The server's keys, kept as digests of equal length, so that comparing takes the same time for any key. */
 export class KeyRing {
   readonly #plain: readonly Entry[];
   #entries: readonly Entry[];
 
   /**
-   * `plain`: keys without a name. A single one owns what is stored without an owner, so that a server may begin without keys or
-   * get named ones later; several are told apart by their digests. Throws where a key could not be sent.
+   * `plain`: keys without a name. A single one owns data stored without an owner, so a server can start without keys or
+   * add named ones later. Several are distinguished by their digests. Throws for a key that no header can carry.
    */
   constructor(plain: readonly string[], named: readonly NamedKey[] = []) {
     this.#plain = plain.map((key, i) => {
@@ -39,12 +39,14 @@ export class KeyRing {
     this.named = named;
   }
 
-  /** Whether the server is open to all. */
+  /** Returns true when the server needs no key. */
   get isEmpty(): boolean {
     return this.#entries.length === 0;
   }
 
-  /** Takes the place of all named keys; what keys that stay have running and have used still counts. Throws for keys or names given twice. */
+  /**
+   * Replaces all named keys. Kept names keep their running requests and used tokens. Throws for repeated keys or names.
+   */
   set named(keys: readonly NamedKey[]) {
     const before = new Map(this.#entries.map((entry) => [entry.caller.name, entry]));
     const entries = [...this.#plain];
@@ -61,12 +63,12 @@ export class KeyRing {
       if (known) changed.push(() => known.limits = key);
       entries.push(entryOf(key.name, key.digest, ownerOf(key.name), key, known));
     }
-    // Only now that all are good: keys that cannot be used change nothing.
+    // Apply changes only after all keys are checked, so that an invalid list changes nothing.
     for (const change of changed) change();
     this.#entries = entries;
   }
 
-  /** Who sends a key; undefined for a wrong one. */
+  /** Returns the caller that a key belongs to, or undefined for a wrong key. */
   admit(key: string): Caller | undefined {
     const given = sha256(key);
     let found: Caller | undefined;
@@ -80,7 +82,7 @@ interface Entry {
   readonly caller: Caller;
 }
 
-/** Keys of different owners share no cached prompts, so that no one learns from timing what another sent. */
+/** Keys of different owners share no cached prompts, so that timing reveals nothing about another owner's prompts. */
 function entryOf(
   name: string,
   digest: Uint8Array,
@@ -92,12 +94,12 @@ function entryOf(
   return { digest, caller: { name, owner, cacheSalt: owner || undefined, onlyPath, allowance } };
 }
 
-/** Stored with files and batches; must stay as it is. */
+/** Stored with files and batches, so it must never change. */
 function ownerOf(name: string): string {
   return sha256(`compy key ${name}`).toString("hex").slice(0, 16);
 }
 
-/** Throws for what no client could send. */
+/** Returns the SHA-256 of a key. Throws for a key that no header can carry. */
 export function digestOf(key: unknown): Buffer {
   if (typeof key === "string" && KEY.test(key)) return sha256(key);
   throw new Error(

@@ -39,7 +39,7 @@ async function sees(client: OpenAI) {
   ];
 }
 
-Deno.test("files and batches belong to a key's name: other keys find nothing, a new key after a restart finds all", async () => {
+Deno.test("keys: files and batches belong to a key's name, so a new key under it finds them after a restart", async () => {
   await inDataFolder(async (path) => {
     let ids = { file: "", batch: "" };
     const before = new KeyRing([], [named("alice", "a1"), named("bob", "b1")]);
@@ -51,7 +51,7 @@ Deno.test("files and batches belong to a key's name: other keys find nothing, a 
       await assertRejects(() => bob.files.content(ids.file), OpenAI.NotFoundError);
       await assertRejects(() => bob.batches.cancel(ids.batch), OpenAI.NotFoundError);
     });
-    // Restarted with another key under the name, and one without a name beside it: the batch continues for its owner.
+    // Restarted with a new key under the name, beside a plain key: the batch continues for its owner.
     const after = new KeyRing(["plain"], [named("bob", "b1"), named("alice", "a2")]);
     await withBatches(path, { apiKeys: after }, async (server) => {
       const alice = clientOf(server, "a2");
@@ -73,7 +73,7 @@ Deno.test("files and batches belong to a key's name: other keys find nothing, a 
   });
 });
 
-Deno.test("what was stored without keys is the unnamed key's, also beside named ones", async () => {
+Deno.test("keys: data stored without keys belongs to the unnamed key, also beside named ones", async () => {
   await inDataFolder(async (path) => {
     await withBatches(path, {}, async ({ client }) => void await startBatch(client, 2));
     for (const ring of [new KeyRing(["plain"]), new KeyRing(["plain"], [named("alice", "a1")])]) {
@@ -85,7 +85,7 @@ Deno.test("what was stored without keys is the unnamed key's, also beside named 
   });
 });
 
-Deno.test("limits do not count batches, and batches do not use them up", async () => {
+Deno.test("keys: limits do not count batches, and batches do not use up limits", async () => {
   await inDataFolder(async (path) => {
     const ring = new KeyRing([], [named("alice", "a1", { requestsAtOnce: 1, tokensPerMinute: 10 })]);
     await withBatches(path, { apiKeys: ring }, async (server) => {
@@ -98,7 +98,7 @@ Deno.test("limits do not count batches, and batches do not use them up", async (
         () => alice.completions.create({ model: "demo", prompt: "a" }),
         OpenAI.RateLimitError,
       );
-      // Files and batches are free all the same.
+      // Files and batches stay available when the limit is reached.
       assertEquals(await sees(alice), [1, 1]);
     });
   });

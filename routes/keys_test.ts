@@ -8,7 +8,7 @@ import { until } from "./testing_server.ts";
 
 const named = (name: string, key: string, limits = {}) => ({ name, digest: digestOf(key), ...limits });
 
-Deno.test("keys: a single one without a name owns what was stored without keys, several are apart", () => {
+Deno.test("keys: a single unnamed key owns data stored without keys, and several have separate owners", () => {
   const { name, owner, cacheSalt } = new KeyRing(["one"]).admit("one")!;
   assertEquals([name, owner, cacheSalt], ["api-key", "", undefined]);
   const two = new KeyRing(["one", "two"]);
@@ -17,15 +17,15 @@ Deno.test("keys: a single one without a name owns what was stored without keys, 
   assertEquals(two.admit("on"), undefined);
 });
 
-Deno.test("keys: owner and salt follow from the name, whatever the key and the other keys are", () => {
+Deno.test("keys: owner and salt depend on the name only", () => {
   const before = new KeyRing([], [named("alice", "a1"), named("bob", "b1")]).admit("a1")!;
   const after = new KeyRing(["plain"], [named("alice", "a2")]).admit("a2")!;
   assertEquals([after.owner, after.cacheSalt], [before.owner, before.cacheSalt]);
-  assertEquals(before.owner, "67db8dd4a2654b20"); // stored by servers that have run
+  assertEquals(before.owner, "67db8dd4a2654b20"); // stored by existing servers, so it must not change
   assertEquals(new KeyRing(["plain"], [named("alice", "a2")]).admit("plain")!.owner, "");
 });
 
-Deno.test("keys: names and keys are given once", () => {
+Deno.test("keys: refuse repeated names and repeated keys", () => {
   assertThrows(
     () => new KeyRing([], [named("a", "1"), named("a", "2")]),
     Error,
@@ -35,7 +35,7 @@ Deno.test("keys: names and keys are given once", () => {
   assertThrows(() => new KeyRing(["white space"]), Error, "must be 1 to 512 letters");
 });
 
-Deno.test("keys: others take their place while requests run; what is used up stays so", () => {
+Deno.test("keys: can be replaced while requests run, and used tokens still count", () => {
   const ring = new KeyRing([], [named("a", "1", { requestsAtOnce: 1, tokensPerMinute: 100 })]);
   const { allowance } = ring.admit("1")!;
   const leave = allowance.enter(0);
@@ -56,11 +56,11 @@ Deno.test("keys: others take their place while requests run; what is used up sta
   again.enter(60_000);
 });
 
-Deno.test("keys: tokens come back evenly, and the wait is as long as it takes", () => {
+Deno.test("keys: tokens refill evenly, and retry-after is the time until some are left", () => {
   const allowance = new Allowance("It", { tokensPerMinute: 600 });
   const refusal = (now: number) => assertThrows(() => allowance.enter(now), ApiError);
   allowance.enter(0)();
-  allowance.take(700); // one request may take more than there is
+  allowance.take(700); // a request may take more than is left
   const error = refusal(0);
   assertEquals([error.status, error.code, error.type], [429, "rate_limit_exceeded", "rate_limit_error"]);
   assertEquals(error.headers["retry-after"], "11");
@@ -69,11 +69,11 @@ Deno.test("keys: tokens come back evenly, and the wait is as long as it takes", 
   allowance.take(10_000);
   assertEquals(refusal(11_000).headers["retry-after"], "1000");
   allowance.enter(10 * 3_600_000)();
-  allowance.take(600); // no more than a minute's were saved up
+  allowance.take(600); // at most one minute's tokens are saved up
   refusal(10 * 3_600_000);
 });
 
-Deno.test("keys: Authorization and x-api-key are as good as each other on every route", async () => {
+Deno.test("keys: every route accepts both Authorization and x-api-key", async () => {
   const engine = new FakeEngine();
   const app = createApp(engine, { apiKeys: ["secret"] });
   const status = async (headers: Record<string, string>) => {
@@ -90,7 +90,7 @@ Deno.test("keys: Authorization and x-api-key are as good as each other on every 
   assertEquals(await status({ "x-api-key": "wrong", authorization: "Bearer wrong" }), 401);
 });
 
-Deno.test("keys: requests at once are bounded by key; a stream counts until it ends or its reader leaves", async () => {
+Deno.test("keys: limit requests at once per key; a stream counts until it ends or its reader leaves", async () => {
   const engine = new FakeEngine();
   const keys = new KeyRing([], [named("a", "1", { requestsAtOnce: 1 }), named("b", "2")]);
   const app = createApp(engine, { apiKeys: keys });
@@ -112,7 +112,7 @@ Deno.test("keys: requests at once are bounded by key; a stream counts until it e
   assertEquals((await ask("2", { max_tokens: 1 })).status, 200);
   await open.body!.cancel();
   await until(async () => (await ask("1", { max_tokens: 1 })).status === 200);
-  // Refusals, whole answers and whole streams give their places back.
+  // Refusals, whole answers and whole streams free their places.
   assertEquals((await ask("1", { model: "other" })).status, 404);
   assert((await (await ask("1", { stream: true, max_tokens: 1 })).text()).includes("[DONE]"));
   assertEquals((await ask("1", { max_tokens: 1 })).status, 200);

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { InfillTokens } from "../engine/types.ts";
 import { type TestServer, until, withServer } from "./testing_server.ts";
 
-/* What clients of llama-server ask for in its own shapes. */
+/* Requests of llama-server's clients in its own format. */
 
 const TEXT = "Hello, wörld 🙂!";
 const [PREFIX, SUFFIX, MIDDLE, REPO, FILE] = [1, 2, 3, 4, 5];
@@ -29,7 +29,7 @@ async function streamed({ post }: TestServer, path: string, body: Record<string,
   return text.trimEnd().split("\n\n").map((event) => JSON.parse(event.replace(/^data: /, "")));
 }
 
-Deno.test("a completion in llama-server's shape, whole and streamed alike, and no [DONE]", async () => {
+Deno.test("llama-server: completions have its format, are the same whole and streamed, and have no [DONE]", async () => {
   await withServer({}, async (server) => {
     const body = { prompt: "Once", n_predict: 30, seed: 7, repeat_penalty: 1.5, temperature: 0.5 };
     const { timings, generation_settings, ...answer } = await answered(server, "/completion", body);
@@ -68,7 +68,7 @@ Deno.test("a completion in llama-server's shape, whole and streamed alike, and n
   });
 });
 
-Deno.test("how an answer ended, and what was asked for in other words", async () => {
+Deno.test("llama-server: reports how an answer ended, and accepts the server's own field names", async () => {
   await withServer({}, async (server) => {
     const ended = async (body: Record<string, unknown>) => {
       const { content, stop_type, stopping_word } = await answered(server, "/completion", {
@@ -96,7 +96,7 @@ Deno.test("how an answer ended, and what was asked for in other words", async ()
   });
 });
 
-Deno.test("biases by id, and in pairs of an id or a text and a number or false", async () => {
+Deno.test("llama-server: accepts biases by id, and as pairs of id or text with a number or false", async () => {
   await withServer({}, async (server) => {
     const taken = async (logit_bias: unknown) => {
       await answered(server, "/completion", { prompt: "a", logit_bias });
@@ -114,7 +114,7 @@ Deno.test("biases by id, and in pairs of an id or a text and a number or false",
   });
 });
 
-Deno.test("progress, failures and refusals of the older shape", async () => {
+Deno.test("llama-server: sends progress, failures and refusals in its format", async () => {
   await withServer({ chunk: 16 }, async (server) => {
     const events = await streamed(server, "/completion", { prompt: "x".repeat(40), return_progress: true });
     assertEquals(events.filter((event) => event.prompt_progress).length, 2);
@@ -146,7 +146,7 @@ Deno.test("progress, failures and refusals of the older shape", async () => {
   });
 });
 
-Deno.test("a gap: what stands before it, after it, and how its filling begins", async () => {
+Deno.test("infill: the prompt has the text before and after the gap and the start of the filling", async () => {
   await withServer({ infill, reply: () => "x + y" }, async (server) => {
     const answer = await answered(server, "/infill", { ...gap, prompt: "x", n_predict: 9 });
     assertEquals([answer.content, answer.truncated], ["x + y", false]);
@@ -159,7 +159,7 @@ Deno.test("a gap: what stands before it, after it, and how its filling begins", 
       ...bytes(")b"),
       MIDDLE,
     ]);
-    // What looks like a token of the model is text.
+    // Text that looks like a control token stays text.
     await answered(server, "/infill", { input_prefix: "<|end|>", input_suffix: "" });
     assertEquals(server.engine.requests[1].prompt, [begin, PREFIX, ...bytes("<|end|>"), SUFFIX, MIDDLE]);
     const events = await streamed(server, "/infill", gap);
@@ -167,7 +167,7 @@ Deno.test("a gap: what stands before it, after it, and how its filling begins", 
   });
 });
 
-Deno.test("other files come before the gap, the last as long as there is room", async () => {
+Deno.test("infill: other files come before the gap, the last ones first while there is room", async () => {
   const files = [{ filename: "one", text: "1".repeat(60) }, { text: "22" }, {
     filename: "three",
     text: "33",
@@ -200,7 +200,7 @@ Deno.test("other files come before the gap, the last as long as there is room", 
   });
 });
 
-Deno.test("props say what the model is, and nothing of where it lies", async () => {
+Deno.test("props: describe the model without revealing its location", async () => {
   await withServer({ slots: 3 }, async ({ base, engine }) => {
     const props = await (await fetch(`${base}/props`)).json();
     const { default_generation_settings: settings, ...rest } = props;
@@ -219,7 +219,7 @@ Deno.test("props say what the model is, and nothing of where it lies", async () 
   });
 });
 
-Deno.test("slots say how far requests are, of whichever key, and nothing of what anybody wrote", async () => {
+Deno.test("slots: show the progress of all keys' requests, without any text", async () => {
   const secret = "the secret of another key";
   await withServer({ slots: 2, tokenMs: 5, reply: () => secret, apiKeys: ["one", "two"] }, async (server) => {
     const { base, engine } = server;

@@ -8,7 +8,7 @@ import { until } from "./testing_server.ts";
 
 const chat = { messages: [{ role: "user", content: "Hi" }] };
 
-/** An app, and requests as clients send them. */
+/** Returns functions that send requests to an app as clients do. */
 function clientOf(served: Parameters<typeof createApp>[0], options: Parameters<typeof createApp>[1] = {}) {
   const app = createApp(served, options);
   const send = (path: string, body?: unknown, init: RequestInit = {}) =>
@@ -38,7 +38,7 @@ async function states(get: (path: string) => Promise<unknown>) {
 
 const textOf = (body: { choices: { message: { content: string } }[] }) => body.choices[0].message.content;
 
-Deno.test("one model: a request need not name it, and one that names another is a 404", async () => {
+Deno.test("one model: requests may omit its name, and another name is a 404", async () => {
   const { post } = clientOf(new FakeEngine());
   const bodies = {
     "/v1/chat/completions": chat,
@@ -59,7 +59,7 @@ Deno.test("one model: a request need not name it, and one that names another is 
   }
 });
 
-Deno.test("one model: it is loaded already, and stays", async () => {
+Deno.test("one model: is already loaded and cannot be unloaded", async () => {
   const { post, get } = clientOf(new FakeEngine());
   assertEquals(await states(get), "demo ready");
   assertEquals((await post("/models/load", { model: "demo" })).body, { success: true });
@@ -71,7 +71,7 @@ Deno.test("one model: it is loaded already, and stays", async () => {
   }
 });
 
-Deno.test("several models: requests name one by id or alias, and each answers as itself", async () => {
+Deno.test("several models: requests name one by id or alias, and that model answers", async () => {
   const { post, get, pool } = open();
   assertEquals(await states(get), "a unloaded, b unloaded, c unloaded");
   for (const model of ["a", "b-alias", "c", "a"]) {
@@ -94,7 +94,7 @@ Deno.test("several models: requests name one by id or alias, and each answers as
   await pool.close();
 });
 
-Deno.test("several models: messages, props and slots are of the model that is named, slots of all that are loaded", async () => {
+Deno.test("several models: messages and props use the named model, and slots list all loaded ones", async () => {
   const { post, get, send, pool } = open();
   assertEquals(await get("/slots"), []);
   assertEquals((await send("/slots?fail_on_no_slot=1")).status, 200);
@@ -121,7 +121,7 @@ Deno.test("several models: messages, props and slots are of the model that is na
   await pool.close();
 });
 
-Deno.test("several models: the document wants a model, and metrics have one as a label", async () => {
+Deno.test("several models: the document requires a model, and metrics have it as a label", async () => {
   const { post, get, send, pool } = open();
   const { components: { schemas }, paths } = await get("/doc");
   assertEquals(schemas.ModelId.enum, ["a", "a-alias", "b", "b-alias", "c", "c-alias"]);
@@ -136,7 +136,7 @@ Deno.test("several models: the document wants a model, and metrics have one as a
   await pool.close();
 });
 
-Deno.test("several models: the server is ready although none is loaded, and not when all have failed", async () => {
+Deno.test("several models: ready while none is loaded, but not when all have failed", async () => {
   const { send, post, pool } = open({ loading: () => Promise.reject(new Error("a cut file")) });
   assertEquals((await send("/ready")).status, 200);
   for (const model of ["a", "b", "c"]) {
@@ -149,7 +149,7 @@ Deno.test("several models: the server is ready although none is loaded, and not 
   await pool.close();
 });
 
-Deno.test("several models: no room is a 503 with the figures", async () => {
+Deno.test("several models: no room is a 503 with the sizes in bytes", async () => {
   const { post, pool } = open({ roomMs: 30, turns: { turnMs: 60_000 } });
   const held = [await pool.use("a"), await pool.use("b")];
   const { status, body: { error }, headers } = await post("/v1/completions", { model: "c", prompt: "Hi" });
@@ -166,7 +166,7 @@ Deno.test("several models: no room is a 503 with the figures", async () => {
   await pool.close();
 });
 
-Deno.test("a stream keeps its model until it ends, also where its reader leaves or it fails", async () => {
+Deno.test("streams: keep their model until they end, also when the reader leaves or they fail", async () => {
   const { send, pool, engines, get } = open({ tokenMs: 5 });
   const stream = { ...chat, model: "a", stream: true };
   const whole = await send("/v1/chat/completions", stream);
@@ -197,7 +197,7 @@ Deno.test("a stream keeps its model until it ends, also where its reader leaves 
   await pool.close();
 });
 
-Deno.test("a client that leaves while its model is loaded waits no more, and others have it", async () => {
+Deno.test("loading: a client that leaves stops waiting, and others still get the model", async () => {
   const gate = Promise.withResolvers<void>();
   const { send, post, pool, log } = open({ loading: () => gate.promise });
   const abort = new AbortController();
@@ -217,7 +217,7 @@ Deno.test("a client that leaves while its model is loaded waits no more, and oth
   await pool.close();
 });
 
-Deno.test("each key's cached prompts are its own with each model", async () => {
+Deno.test("several models: keys share no cached prompts with any model", async () => {
   const { pool, engines } = testPool();
   const { send } = clientOf(pool, { apiKeys: new KeyRing(["k1", "k2"]) });
   const ask = (key: string, model: string) =>
@@ -235,7 +235,7 @@ Deno.test("each key's cached prompts are its own with each model", async () => {
   await pool.close();
 });
 
-Deno.test("/models/load and /models/unload wait until it is done", async () => {
+Deno.test("models/load and models/unload: answer when the model is loaded or unloaded", async () => {
   const { post, get, pool } = open({ loading: () => delay(30) });
   const loading = post("/models/load", { model: "a-alias" });
   await delay(10);

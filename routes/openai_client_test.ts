@@ -5,7 +5,7 @@ import { until, withServer } from "./testing_server.ts";
 const messages = [{ role: "user" as const, content: "Hi" }];
 const TEXT = "Hello, wörld 🙂!";
 
-Deno.test("a chat is answered whole, in OpenAI's shape", async () => {
+Deno.test("chat: answers in OpenAI's format", async () => {
   await withServer({}, async ({ client, engine }) => {
     const answer = await client.chat.completions.create({ model: "demo", messages });
     assert(answer.id.startsWith("chatcmpl-"));
@@ -26,7 +26,7 @@ Deno.test("a chat is answered whole, in OpenAI's shape", async () => {
   });
 });
 
-Deno.test("a streamed chat: role first, finish last, the same text as unstreamed, usage only when asked", async () => {
+Deno.test("chat: a stream starts with the role, ends with the finish, and has usage only on request", async () => {
   await withServer({}, async ({ client }) => {
     for (const include_usage of [false, true]) {
       const stream = await client.chat.completions.create({
@@ -47,7 +47,7 @@ Deno.test("a streamed chat: role first, finish last, the same text as unstreamed
   });
 });
 
-Deno.test("the client's own stream helper assembles several choices", async () => {
+Deno.test("chat: the client's stream helper assembles several choices", async () => {
   await withServer({ reply: (_, { sampling }) => `seed ${sampling?.seed}` }, async ({ client }) => {
     const stream = client.chat.completions.stream({ model: "demo", messages, n: 3, seed: 7 });
     const { choices } = await stream.finalChatCompletion();
@@ -59,7 +59,7 @@ Deno.test("the client's own stream helper assembles several choices", async () =
   });
 });
 
-Deno.test("log-probabilities of a chat cover exactly its text, streamed or not", async () => {
+Deno.test("chat: log-probabilities cover exactly its text, whole and streamed", async () => {
   await withServer({}, async ({ client }) => {
     const body = { model: "demo", messages, logprobs: true, top_logprobs: 2, stop: "rld" };
     const whole = await client.chat.completions.create(body);
@@ -86,7 +86,7 @@ Deno.test("log-probabilities of a chat cover exactly its text, streamed or not",
   });
 });
 
-Deno.test("every honoured field reaches the engine", async () => {
+Deno.test("chat: every supported field reaches the engine", async () => {
   await withServer({}, async ({ client, engine }) => {
     const own = {
       top_k: 5,
@@ -159,7 +159,7 @@ Deno.test("every honoured field reaches the engine", async () => {
   });
 });
 
-Deno.test("null is as good as absent in every optional field", async () => {
+Deno.test("requests: null equals a missing value in every optional field", async () => {
   await withServer({}, async ({ client }) => {
     const fields = [
       "n",
@@ -188,7 +188,7 @@ Deno.test("null is as good as absent in every optional field", async () => {
   });
 });
 
-Deno.test("a completion is answered whole and streamed, 16 tokens by default", async () => {
+Deno.test("completions: answer whole and streamed, with 16 tokens by default", async () => {
   await withServer({}, async ({ client, engine }) => {
     const whole = await client.completions.create({ model: "demo", prompt: "Say" });
     assertEquals(whole.object, "text_completion");
@@ -207,7 +207,7 @@ Deno.test("a completion is answered whole and streamed, 16 tokens by default", a
   });
 });
 
-Deno.test("completions take texts, ids, and several of either, n answers each", async () => {
+Deno.test("completions: accept texts, ids, and several of either, with n answers each", async () => {
   await withServer({ reply: (prompt) => `<${prompt}>` }, async ({ client }) => {
     const texts = async (prompt: OpenAI.CompletionCreateParams["prompt"], n = 1) => {
       const { choices } = await client.completions.create({ model: "demo", prompt, n });
@@ -221,7 +221,7 @@ Deno.test("completions take texts, ids, and several of either, n answers each", 
   });
 });
 
-Deno.test("echo gives the prompt back, with its log-probabilities when asked", async () => {
+Deno.test("completions: echo returns the prompt, with its log-probabilities on request", async () => {
   await withServer({}, async ({ client }) => {
     const body = { model: "demo", prompt: "aé", echo: true, logprobs: 1, max_tokens: 2 };
     const whole = await client.completions.create(body);
@@ -247,7 +247,7 @@ Deno.test("echo gives the prompt back, with its log-probabilities when asked", a
   });
 });
 
-Deno.test("models are listed and found; another is 404 model_not_found", async () => {
+Deno.test("models: are listed and retrieved, and an unknown one is 404 model_not_found", async () => {
   await withServer({}, async ({ client }) => {
     assertEquals((await Array.fromAsync(client.models.list())).map(({ id }) => id), ["demo"]);
     assertEquals((await client.models.retrieve("demo")).object, "model");
@@ -266,7 +266,7 @@ Deno.test("models are listed and found; another is 404 model_not_found", async (
   });
 });
 
-Deno.test("a refused request is not sent again", async () => {
+Deno.test("client: does not retry a refused request", async () => {
   await withServer({ contextLength: 64 }, async ({ client, engine }) => {
     const retrying = client.withOptions({ maxRetries: 2 });
     let asked = 0;
@@ -287,7 +287,7 @@ Deno.test("a refused request is not sent again", async () => {
   });
 });
 
-Deno.test("a full queue is 429 with retry-after, and the client's retry is served", async () => {
+Deno.test("queue: a full queue is 429 with retry-after, and the client's retry succeeds", async () => {
   await withServer({ slots: 1, queue: 0, tokenMs: 10 }, async ({ client, engine }) => {
     const first = client.chat.completions.create({ model: "demo", messages });
     await until(() => engine.stats().running === 1);
@@ -302,7 +302,7 @@ Deno.test("a full queue is 429 with retry-after, and the client's retry is serve
   });
 });
 
-Deno.test("an engine's failure is a 500 that is not retried and says nothing of the inside", async () => {
+Deno.test("engine failure: is a 500 without retry or internals", async () => {
   const failure = new Error("secret path /home/x");
   await withServer({ failure }, async ({ client, errors }) => {
     for (const stream of [false, true]) {
@@ -320,7 +320,7 @@ Deno.test("an engine's failure is a 500 that is not retried and says nothing of 
   });
 });
 
-Deno.test("a failure that comes late is an error event in a stream, else a 500 that is not retried", async () => {
+Deno.test("engine failure: a late one is an error event in a stream, else a 500 without retry", async () => {
   const late = { failure: new Error("late"), limits: { headersAfterMs: 1 }, tokenMs: 5, chunk: 4 };
   await withServer(late, async ({ client, errors }) => {
     const stream = await client.chat.completions.create({ model: "demo", messages, stream: true });
@@ -332,7 +332,7 @@ Deno.test("a failure that comes late is an error event in a stream, else a 500 t
   });
 });
 
-Deno.test("progress of a long prompt is streamed when asked for", async () => {
+Deno.test("chat: streams the progress of a long prompt on request", async () => {
   await withServer({}, async ({ client }) => {
     const long = [{ role: "user" as const, content: "x".repeat(200) }];
     const body = { model: "demo", messages: long, stream: true as const, return_progress: true };

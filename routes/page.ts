@@ -5,7 +5,7 @@ import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
 import { shipped } from "../package.ts";
 
-/** What stands in this folder is served as it is: plain HTML, CSS and JavaScript, nothing is built. */
+/** The files of this folder are served unchanged: plain HTML, CSS and JavaScript without a build step. */
 const FOLDER = shipped("routes/page/");
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -15,7 +15,7 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
-/** The page asks this server and no other, runs its own scripts alone, and stands in no other page. */
+/** The page connects only to this server, runs only its own scripts, and cannot be embedded. */
 const headers = secureHeaders({
   contentSecurityPolicy: {
     defaultSrc: ["'none'"],
@@ -30,13 +30,13 @@ const headers = secureHeaders({
     trustedTypes: ["'none'"],
   },
   xFrameOptions: "DENY",
-  // Whether names are served over TLS alone is for the proxy that has the certificate to say.
+  // The proxy that has the certificate decides whether names are served over TLS only.
   strictTransportSecurity: false,
 });
 
 /**
- * Serves the page at `/` and its parts under `/page/`. They hold nothing secret and need no key; what the page asks of
- * the API does. None of it is part of the API's document. Throws where the folder is missing.
+ * Serves the page at `/` and its files under `/page/`. They contain nothing secret and need no key; the API requests of
+ * the page do. They are not in the API's document. Throws if the folder is missing.
  */
 export function mountPage<E extends HonoEnv, S extends Schema, P extends string>(app: Hono<E, S, P>): void {
   for (const name of readdirSync(FOLDER)) {
@@ -46,10 +46,10 @@ export function mountPage<E extends HonoEnv, S extends Schema, P extends string>
     let content: Promise<Uint8Array<ArrayBuffer>> | undefined;
     app.get(path, headers, etag(), async (c) => {
       content ??= readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch((error) => {
-        content = undefined; // such as too many open files, which passes
+        content = undefined; // a temporary failure, such as too many open files
         throw error;
       });
-      // Asked for again each time, and answered by 304: a newer server has a newer page.
+      // Browsers revalidate each time and get a 304: a newer server has a newer page.
       return c.body(await content, 200, { "content-type": type, "cache-control": "no-cache" });
     });
   }

@@ -5,12 +5,12 @@ import { FakeEngine } from "./testing.ts";
 const FOLDER = new URL("./page/", import.meta.url);
 const app = createApp(new FakeEngine(), { apiKeys: ["secret"] });
 
-/** What a browser would be served of the folder. */
+/** Paths of all files that a browser gets from the folder. */
 const PATHS = Array.from(Deno.readDirSync(FOLDER), ({ name }) => name)
   .filter((name) => !name.endsWith(".ts"))
   .map((name) => name === "index.html" ? "/" : `/page/${name}`);
 
-Deno.test("page: all its parts are served without a key, each as what it is", async () => {
+Deno.test("page: serves all its files without a key, with the right media types", async () => {
   assert(PATHS.length > 10);
   for (const path of PATHS) {
     const answer = await app.request(path);
@@ -29,7 +29,7 @@ Deno.test("page: all its parts are served without a key, each as what it is", as
   }
 });
 
-Deno.test("page: the API behind it wants the key as before, and so does every other path", async () => {
+Deno.test("page: the API behind it and all other paths still need the key", async () => {
   for (
     const path of [
       "/v1/models",
@@ -46,7 +46,7 @@ Deno.test("page: the API behind it wants the key as before, and so does every ot
   assertEquals((await app.request("/", { headers: { host: "evil.example" } })).status, 403);
 });
 
-Deno.test("page: its policy lets nothing in but its own files", async () => {
+Deno.test("page: its policy allows its own files only", async () => {
   const { headers } = await app.request("/");
   const policy = new Map(
     headers.get("content-security-policy")!.split("; ").map((rule) => {
@@ -71,7 +71,7 @@ Deno.test("page: its policy lets nothing in but its own files", async () => {
   assertEquals(headers.get("strict-transport-security"), null);
 });
 
-Deno.test("page: a browser that has a part asks whether it changed, and gets it once", async () => {
+Deno.test("page: browsers revalidate a file and get it once", async () => {
   const first = await app.request("/page/app.js");
   await first.body?.cancel();
   const tag = first.headers.get("etag")!;
@@ -82,7 +82,7 @@ Deno.test("page: a browser that has a part asks whether it changed, and gets it 
   assertEquals([head.status, await head.text()], [200, ""]);
 });
 
-Deno.test("page: it is no part of the API's document, and other methods are refused", async () => {
+Deno.test("page: is not in the API's document, and refuses other methods", async () => {
   const open = createApp(new FakeEngine());
   const { paths } = await (await open.request("/doc")).json();
   assertEquals(Object.keys(paths).filter((path) => path === "/" || path.startsWith("/page")), []);
@@ -91,7 +91,7 @@ Deno.test("page: it is no part of the API's document, and other methods are refu
   await answer.body?.cancel();
 });
 
-Deno.test("page: its parts name each other by relative paths, and no other place", async () => {
+Deno.test("page: its files use relative paths and no other site", async () => {
   for (const path of PATHS) {
     const text = await Deno.readTextFile(
       new URL(path === "/" ? "index.html" : path.slice("/page/".length), FOLDER),
@@ -109,7 +109,7 @@ Deno.test("page: its parts name each other by relative paths, and no other place
   }
 });
 
-Deno.test("page: a part that could not be read is read again", async () => {
+Deno.test("page: a file that could not be read is read again", async () => {
   const errors: unknown[] = [];
   const app = createApp(new FakeEngine(), { onError: (error) => errors.push(error) });
   const { readFile } = Deno;

@@ -1,11 +1,11 @@
 import { getPath } from "hono/utils/url";
 
-/** What a prefix of all paths looks like; it has no slash at its end. */
+/** Format of a path prefix, which has no trailing slash. */
 export const PATH_PREFIX = /^(?:\/[A-Za-z0-9._~-]+)+$/;
-/** Where nothing is. */
+/** A path that no route matches. */
 const NOWHERE = "//";
 
-/** The path that an app without the prefix would get; one outside it leads nowhere. */
+/** Returns a function from a request to its path below the prefix. Paths outside the prefix match no route. */
 export function pathBelow(prefix: string): (request: Request) => string {
   return (request) => {
     const path = getPath(request);

@@ -5,7 +5,7 @@ import { endSpan, startSpan } from "./shared/spans.ts";
 import type { Metrics } from "./shared/metrics.ts";
 import { type LogEntry, RequestRecord } from "./shared/request_record.ts";
 
-/** Counts every request; when its last byte was sent, the log hears of it, and its span ends. */
+/** Records every request. After its last byte is sent, writes the log entry and ends the span. */
 export function recording(
   metrics: Metrics,
   log: ((entry: LogEntry) => void) | undefined,
@@ -30,7 +30,7 @@ export function recording(
   };
 }
 
-/** The pattern that answered, or "other". */
+/** Returns the pattern of the matched route, or "other". */
 function routeOf(c: Context<Env>): string {
   const pattern = matchedRoutes(c).map(({ path }) => path).find((path) => !path.endsWith("*"));
   return pattern?.replace(/\{.*\}$/, "") ?? "other";

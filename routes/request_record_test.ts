@@ -8,7 +8,7 @@ import { until, withServer } from "./testing_server.ts";
 
 const PROMPT = "Nobody else's business";
 
-/** An app whose log is read; `ask` posts JSON with a key. */
+/** Returns an app and its log; `ask` posts JSON with a key. */
 function logged(limits: { requestsAtOnce?: number; tokensPerMinute?: number } = {}) {
   const entries: LogEntry[] = [];
   const keys = new KeyRing([], [{ name: "alice", digest: digestOf("1"), ...limits }]);
@@ -23,7 +23,7 @@ function logged(limits: { requestsAtOnce?: number; tokensPerMinute?: number } = 
   return { app, engine, entries, ask };
 }
 
-Deno.test("the log says what a request was and took, and none of its texts", async () => {
+Deno.test("request log: has a request's facts and costs, and none of its texts", async () => {
   const { ask, app, entries } = logged();
   const answer = await ask("/v1/completions", { model: "demo", prompt: PROMPT, max_tokens: 5 });
   const { usage, choices } = await answer.json();
@@ -59,7 +59,7 @@ Deno.test("the log says what a request was and took, and none of its texts", asy
   assert(!text.includes("Nobody") && !text.includes(choices[0].text));
 });
 
-Deno.test("several answers to one prompt count it once", async () => {
+Deno.test("request log: several answers to one prompt count it once", async () => {
   const { ask, entries } = logged();
   const { usage } =
     await (await ask("/v1/completions", { model: "demo", prompt: PROMPT, n: 3, max_tokens: 4 }))
@@ -69,7 +69,7 @@ Deno.test("several answers to one prompt count it once", async () => {
   assertEquals(finish, ["length", "length", "length"]);
 });
 
-Deno.test("a limit of tokens counts prompts and answers, of streams too, and refuses the next request", async () => {
+Deno.test("token limit: counts prompts and answers, also of streams, and refuses the next request", async () => {
   for (const stream of [false, true]) {
     const { ask, entries } = logged({ tokensPerMinute: 30 });
     const body = { model: "demo", prompt: [1, 2, 3, 4, 5], max_tokens: 30, ignore_eos: true, stream };
@@ -77,15 +77,15 @@ Deno.test("a limit of tokens counts prompts and answers, of streams too, and ref
     const refused = await ask("/v1/completions", body);
     assertEquals(refused.status, 429);
     const wait = Number(refused.headers.get("retry-after"));
-    assert(wait === 10 || wait === 11, `${wait}`); // 5 tokens too many at 30 a minute
+    assert(wait === 10 || wait === 11, `${wait}`); // 5 tokens over, at 30 a minute
     assertMatch((await refused.json()).error.message, /"alice" has a limit of 30 tokens a minute/);
     assertEquals(entries.at(-1)!.error, "rate_limit_exceeded");
-    // What does not generate is no business of the limit.
+    // Endpoints that do not generate are not limited.
     assertEquals((await ask("/tokenize", { content: "a" })).status, 200);
   }
 });
 
-Deno.test("a stream whose reader leaves pays for the tokens that it got", async () => {
+Deno.test("token limit: a stream whose reader leaves counts the tokens that were sent", async () => {
   const { ask, engine } = logged({ tokensPerMinute: 1000 });
   const stream = await ask("/v1/completions", {
     model: "demo",
@@ -100,11 +100,11 @@ Deno.test("a stream whose reader leaves pays for the tokens that it got", async 
   await until(() => engine.stats().running === 0);
   const { generatedTokens } = engine.stats();
   assert(generatedTokens > 0 && generatedTokens < 900, `${generatedTokens}`);
-  // Most are left: a request that needs them is let in.
+  // Most tokens are left, so another request is admitted.
   assertEquals((await ask("/v1/completions", { model: "demo", prompt: [1], max_tokens: 1 })).status, 200);
 });
 
-Deno.test("over a connection the log hears of a request when its last byte was sent, or its client left", async () => {
+Deno.test("request log: over HTTP an entry is written after the last byte, or when the client leaves", async () => {
   const entries: LogEntry[] = [];
   const log = (entry: LogEntry) => entries.push(entry);
   await withServer({ log, tokenMs: 5 }, async ({ base, post }) => {
@@ -130,7 +130,7 @@ Deno.test("over a connection the log hears of a request when its last byte was s
   });
 });
 
-Deno.test("texts that are embedded count as tokens; what the engine refuses does not", async () => {
+Deno.test("token limit: embedded texts count, and texts that the engine refuses do not", async () => {
   const { ask, entries } = logged({ tokensPerMinute: 30 });
   const tooLong = { input: Array(1025).fill(1) };
   assertEquals((await ask("/v1/embeddings", tooLong)).status, 400);
@@ -141,7 +141,7 @@ Deno.test("texts that are embedded count as tokens; what the engine refuses does
   assertEquals((await ask("/v1/embeddings", body)).status, 429);
 });
 
-Deno.test("whatever endpoint generates, the log has its model and tokens", async () => {
+Deno.test("request log: has model and tokens for every generating endpoint", async () => {
   for (const { url, endpoint } of GENERATIONS) {
     const { ask, entries } = logged();
     const content = endpoint.route.request.body!.content as Record<string, { example?: object }>;
@@ -149,7 +149,7 @@ Deno.test("whatever endpoint generates, the log has its model and tokens", async
     const { status } = await ask(url, { ...example, model: "demo" });
     const [entry] = entries;
     if (status !== 200) {
-      assert(entry.error, url); // what the fake model cannot
+      assert(entry.error, url); // not supported by the fake model
       continue;
     }
     assertEquals([entry.model, entry.route], ["demo", url]);

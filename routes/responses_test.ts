@@ -16,7 +16,7 @@ import {
 } from "./testing_batches.ts";
 import { type TestServer, until, withServer } from "./testing_server.ts";
 
-/* /v1/responses with the unmodified client; the fake model thinks and calls in channels (testing_chat.ts). */
+/* /v1/responses through OpenAI's unmodified client; the fake model thinks and calls in channels (testing_chat.ts). */
 
 const TEXT = "Hello, wörld 🙂!";
 const THINK = "<|start|>think\nParis… and wörld 🙂";
@@ -38,12 +38,12 @@ type Request = OpenAI.Responses.ResponseCreateParamsNonStreaming & { stream?: un
 type Response = OpenAI.Responses.Response;
 type Item = OpenAI.Responses.ResponseOutputItem;
 
-/** The first item of a type. */
+/** Returns the first item of a type. */
 function itemOf<Type extends Item["type"]>({ output }: { output: Item[] }, type: Type) {
   return output.find((item) => item.type === type) as Extract<Item, { type: Type }>;
 }
 
-/** An answer without what differs from request to request. */
+/** Returns the answer without the fields that differ between requests. */
 function lasting(response: Response) {
   const { id: _, created_at: _created, completed_at: _completed, ...rest } = response;
   return {
@@ -53,7 +53,7 @@ function lasting(response: Response) {
   };
 }
 
-/** The answer whole, and the events of its stream, which say the same. */
+/** Returns the whole answer and its stream's events, after checking that they agree. */
 async function both({ client, post }: TestServer, body: Body = {}) {
   const request = { model: "demo", input: "Hi", ...body } as Request;
   const whole = await client.responses.create(request);
@@ -69,20 +69,20 @@ async function both({ client, post }: TestServer, body: Body = {}) {
   assertEquals(lasting(last.response), lasting(whole), "streamed and whole differ");
   const done = events.flatMap((event) => event.type === "response.output_item.done" ? event.item : []);
   assertEquals(done, last.response.output);
-  // What the client makes of the events is what it gets whole.
+  // The client must assemble the whole answer from the events.
   const { output_parsed: _, ...assembled } = await client.responses.stream(request).finalResponse();
   assertEquals(plain(lasting(assembled as Response)), plain(lasting(whole)));
   return { whole, events };
 }
 
-/** Without what the client's parser adds. */
+/** Returns the value without the fields that the client's parser adds. */
 function plain(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value, (key, value) => key.startsWith("parsed") ? undefined : value));
 }
 
 const typesOf = ({ output }: Response) => output.map(({ type }) => type);
 
-Deno.test("an input is answered in OpenAI's shape, with the request's settings", async () => {
+Deno.test("Responses: answers in OpenAI's format with the request's settings", async () => {
   await withServer({}, async (server) => {
     const { whole } = await both(server, {
       instructions: "Be kind",
@@ -116,7 +116,7 @@ Deno.test("an input is answered in OpenAI's shape, with the request's settings",
   });
 });
 
-Deno.test("thinking, text and calls are items, whole and streamed alike", async () => {
+Deno.test("Responses: thinking, text and calls are items, the same whole and streamed", async () => {
   await withServer(replying(THINK + SAY + PARIS + ROME), async (server) => {
     const { whole, events } = await both(server, { tools });
     assertEquals(typesOf(whole), ["reasoning", "message", "function_call", "function_call"]);
@@ -163,7 +163,7 @@ Deno.test("thinking, text and calls are items, whole and streamed alike", async 
   });
 });
 
-Deno.test("with reasoning.summary thoughts are told as the summary", async () => {
+Deno.test("Responses: reasoning.summary returns thoughts as the summary", async () => {
   await withServer(replying(THINK + SAY), async (server) => {
     const { whole, events } = await both(server, { reasoning: { summary: "auto", effort: "high" } });
     const thought = itemOf(whole, "reasoning");
@@ -178,7 +178,7 @@ Deno.test("with reasoning.summary thoughts are told as the summary", async () =>
   });
 });
 
-Deno.test("tools: an answer goes back as input with what its calls gave, and is one message of the assistant's", async () => {
+Deno.test("Responses: an answer sent back as input becomes one message of the assistant", async () => {
   await withServer(replying(THINK + SAY + PARIS + ROME), async ({ client, engine }) => {
     const input: OpenAI.Responses.ResponseInput = [{ role: "user", content: "Weather?" }];
     const first = await client.responses.create({ model: "demo", input, tools });
@@ -214,7 +214,7 @@ Deno.test("tools: an answer goes back as input with what its calls gave, and is 
   });
 });
 
-Deno.test("every kind of input becomes the messages that a template knows", async () => {
+Deno.test("Responses: every kind of input item becomes chat messages for the template", async () => {
   await withServer({}, async ({ client, engine }) => {
     await client.responses.create({
       model: "demo",
@@ -258,7 +258,7 @@ Deno.test("every kind of input becomes the messages that a template knows", asyn
   });
 });
 
-Deno.test("the client's parsers: a schema in text.format, and strict functions", async () => {
+Deno.test("Responses: the client's parsers accept text.format schemas and strict functions", async () => {
   const Event = z.object({ name: z.string(), day: z.number() });
   const constraints: (Constraint | undefined)[] = [];
   const reply = (_: string, { constraint }: { constraint?: Constraint }) => {
@@ -289,7 +289,7 @@ Deno.test("the client's parsers: a schema in text.format, and strict functions",
   });
 });
 
-Deno.test("allowed_tools leaves the others out", async () => {
+Deno.test("Responses: allowed_tools removes the other tools", async () => {
   await withServer(replying(PARIS), async ({ client, engine }) => {
     const tool_choice = {
       type: "allowed_tools" as const,
@@ -309,7 +309,7 @@ Deno.test("allowed_tools leaves the others out", async () => {
   });
 });
 
-Deno.test("what max_output_tokens cuts is incomplete, wherever that is", async () => {
+Deno.test("Responses: an answer cut by max_output_tokens is incomplete, wherever it is cut", async () => {
   for (const [reply, type] of [[THINK, "reasoning"], [SAY, "message"], [PARIS, "function_call"]]) {
     await withServer(replying(reply), async (server) => {
       const length = reply.length - "<|start|>".length - 4;
@@ -328,7 +328,7 @@ Deno.test("what max_output_tokens cuts is incomplete, wherever that is", async (
   });
 });
 
-Deno.test("an answer without a word has an empty message", async () => {
+Deno.test("Responses: an answer without text has an empty message", async () => {
   for (const reply of ["", THINK]) {
     await withServer(replying(reply), async (server) => {
       const { whole } = await both(server);
@@ -338,7 +338,7 @@ Deno.test("an answer without a word has an empty message", async () => {
   }
 });
 
-Deno.test("log-probabilities come where they are included, and cover exactly the text", async () => {
+Deno.test("Responses: log-probabilities come on request and cover exactly the text", async () => {
   await withServer(replying(THINK + SAY + PARIS), async (server) => {
     const include = ["message.output_text.logprobs"] as OpenAI.Responses.ResponseIncludable[];
     const { whole, events } = await both(server, { tools, include, top_logprobs: 2 });
@@ -356,7 +356,7 @@ Deno.test("log-probabilities come where they are included, and cover exactly the
   });
 });
 
-Deno.test("every honoured field reaches the engine, and what means nothing here is ignored", async () => {
+Deno.test("Responses: every supported field reaches the engine, and meaningless ones are ignored", async () => {
   await withServer({}, async ({ client, engine }) => {
     const own = {
       top_k: 5,
@@ -448,7 +448,7 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   [{ model: "other" }, "model_not_found", "model"],
 ];
 
-Deno.test("what cannot be honoured is refused by name, over HTTP and in batches alike", async () => {
+Deno.test("Responses: unsupported fields are refused by name, over HTTP and in batches", async () => {
   await withServer({}, async ({ engine, post }) => {
     for (const [fields, code, param] of REFUSED) {
       const body = { model: "demo", input: "Hi", ...fields };
@@ -463,7 +463,7 @@ Deno.test("what cannot be honoured is refused by name, over HTTP and in batches 
   });
 });
 
-Deno.test("a schema that no answer can follow is blamed on the field that has it", async () => {
+Deno.test("Responses: a schema that no answer can follow is blamed on its field", async () => {
   const refuses = (constraint: Constraint) => constraint.kind === "json_schema" ? "too odd" : undefined;
   await withServer({ refuses }, async ({ post }) => {
     const format = { type: "json_schema", name: "a", schema: { type: "object" } };
@@ -476,7 +476,7 @@ Deno.test("a schema that no answer can follow is blamed on the field that has it
   });
 });
 
-Deno.test("what fails before the answer begins has its status, whole or streamed", async () => {
+Deno.test("Responses: a failure before the answer has its own status, whole or streamed", async () => {
   await withServer({ contextLength: 30 }, async ({ client }) => {
     for (const stream of [false, true]) {
       const error = await assertRejects(
@@ -488,7 +488,7 @@ Deno.test("what fails before the answer begins has its status, whole or streamed
   });
 });
 
-Deno.test("a failure in mid-stream is an error, and the answer so far has failed", async () => {
+Deno.test("Responses: a failure in mid-stream is an error event and a failed answer", async () => {
   const failure = new EngineError("engine_failed", "It broke");
   await withServer({ failure }, async ({ client, post }) => {
     const request = { model: "demo", input: "x".repeat(200) };
@@ -513,7 +513,7 @@ Deno.test("a failure in mid-stream is an error, and the answer so far has failed
   });
 });
 
-Deno.test("arguments that are no whole JSON fail the answer in mid-stream", async () => {
+Deno.test("Responses: incomplete JSON arguments fail the answer in mid-stream", async () => {
   await withServer(replying('<|start|>call weather\n{"city": '), async ({ client, post }) => {
     const request = { model: "demo", input: "Hi", tools };
     await assertRejects(() => client.responses.create(request), OpenAI.UnprocessableEntityError);
@@ -523,7 +523,7 @@ Deno.test("arguments that are no whole JSON fail the answer in mid-stream", asyn
   });
 });
 
-Deno.test("a client that leaves a stream cancels its work", async () => {
+Deno.test("Responses: a client that leaves a stream cancels its work", async () => {
   const reply = () => "a".repeat(500);
   await withServer({ reply, tokenMs: 5 }, async ({ client, engine, errors }) => {
     const stream = await client.responses.create({ model: "demo", input: "Hi", stream: true });
@@ -536,7 +536,7 @@ Deno.test("a client that leaves a stream cancels its work", async () => {
   });
 });
 
-Deno.test("with several keys, prompts of different keys share no cache", async () => {
+Deno.test("Responses: prompts of different keys share no cache", async () => {
   const apiKeys = ["one", "two"];
   await withServer({ apiKeys }, async ({ base, engine, post }) => {
     for (const apiKey of apiKeys) {
@@ -550,7 +550,7 @@ Deno.test("with several keys, prompts of different keys share no cache", async (
   });
 });
 
-Deno.test("input_tokens counts what an answer's usage will say", async () => {
+Deno.test("Responses: input_tokens equals the usage of an answer", async () => {
   await withServer({}, async ({ client }) => {
     for (
       const body of [
@@ -567,7 +567,7 @@ Deno.test("input_tokens counts what an answer's usage will say", async () => {
   });
 });
 
-Deno.test("lines of a batch are answered as over HTTP, and their tokens are counted", async () => {
+Deno.test("Responses: batch lines are answered as over HTTP, and their tokens are counted", async () => {
   await inDataFolder((path) =>
     withBatches(path, replying(THINK + SAY), async ({ client }) => {
       const url = "/v1/responses";
@@ -584,7 +584,7 @@ Deno.test("lines of a batch are answered as over HTTP, and their tokens are coun
       assertEquals([bad.response.status_code, bad.response.body.error.param], [400, "input"]);
       assertEquals(batch.usage?.input_tokens, whole.usage?.input_tokens);
       assertEquals(batch.usage?.output_tokens, whole.usage?.output_tokens);
-      // A chat is none of its lines.
+      // The chat line has another endpoint than the batch, so it is refused.
       const other = await upload(client, [chatLine("chat")]);
       const mixed = await createBatch(client, other, { endpoint: url });
       assertEquals((await waitFor(client, mixed.id, "failed")).errors?.data?.[0].code, "endpoint_mismatch");

@@ -9,23 +9,23 @@ import { settledWithin } from "./shared/settled.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connections">, ListenOptions {}
 
-/** Where an app listens, and how it stops. */
+/** Options for the address of an app and for its shutdown. */
 export interface ListenOptions {
-  /** Default 127.0.0.1. Another machine's reach needs a key. */
+  /** Default 127.0.0.1. An address that other machines can reach requires a key. */
   readonly host?: string;
   /** Default 0: any free port. */
   readonly port?: number;
-  /** The path of a socket to listen at instead, for this user alone. */
+  /** Path of a Unix socket to listen at instead; only this user may use it. */
   readonly unix?: string;
-  /** Connections that may be open at once; default: what affordableConnections() says. */
+  /** Maximum open connections; default: the result of affordableConnections(). */
   readonly maxConnections?: number;
-  /** How long live requests may go on after the stop; default 10,000 ms. */
+  /** How long, in milliseconds, running requests may continue after a stop; default 10,000. */
   readonly drainMs?: number;
-  /** Stop on SIGTERM and SIGINT; a second signal cancels what still runs. Default true. */
+  /** Stop on SIGTERM and SIGINT; a second signal cancels running requests. Default true. */
   readonly signals?: boolean;
 }
 
-/** An app that is to listen, with what it was made of. */
+/** An app that is about to listen, and the options that it was built from. */
 export interface ListeningApp extends Pick<AppOptions, "apiKeys" | "limits" | "onError" | "batches"> {
   readonly app: ReturnType<typeof createApp>;
   readonly models: Models;
@@ -33,36 +33,39 @@ export interface ListeningApp extends Pick<AppOptions, "apiKeys" | "limits" | "o
 }
 
 export interface HttpServer {
-  /** Empty and 0 at a socket. */
+  /** Empty and 0 for a Unix socket. */
   readonly hostname: string;
   readonly port: number;
-  /** How many are open. */
+  /** Number of open connections. */
   readonly connections: number;
-  /** Resolves when the server has stopped; the models are drained then, not closed. */
+  /** Resolves when the server has stopped. The models are then drained but not closed. */
   readonly finished: Promise<void>;
-  /** Takes no new work, lets live requests end within `drainMs`, then cancels them. Stops once, however often called. */
+  /**
+   * Stops the server: takes no new work, lets running requests end within `drainMs`, then cancels them. Repeated calls
+   * have no further effect.
+   */
   shutdown(drainMs?: number): Promise<void>;
 }
 
-/** After their cancellation, requests have this long to say goodbye. */
+/** How long, in milliseconds, cancelled requests have to send their last events. */
 const GOODBYE_MS = 1000;
 /**
- * One Ctrl-C can reach the process twice, from the terminal and through the task runner, within a millisecond on an idle
- * machine. No person is so fast.
+ * One Ctrl-C can reach the process twice, from the terminal and through the task runner, within a millisecond on an
+ * idle machine. No person presses twice that fast.
  */
 const SAME_PRESS_MS = 50;
-/** File descriptors that connections leave free: for uploads, downloads, batches, their database and the model's file. */
+/** File descriptors reserved for uploads, downloads, batches, their database and the model's file. */
 const RESERVED_DESCRIPTORS = 64;
 const MIN_CONNECTIONS = 16;
 export const DEFAULT_CONNECTIONS = 1024;
 export const MAX_CONNECTIONS = 65_536;
 
-/** Listens and answers. Throws where the address would be open to others without a key. */
+/** Starts the server. Throws if other machines could reach the address without a key. */
 export function serveHttp(served: Models | Engine, options: ServeOptions = {}): HttpServer {
   const { host = "127.0.0.1", unix } = options;
   const apiKeys = ringOf(options.apiKeys);
   const lifecycle = { draining: false };
-  // No web page reaches a socket, whatever name it gives it.
+  // Web pages cannot reach a Unix socket, whatever Host header they send.
   const allowedHosts = options.allowedHosts ?? (unix === undefined && isLoopback(host) ? [] : "any");
   const models = modelsOf(served);
   const connections = () => http.connections;
@@ -71,7 +74,7 @@ export function serveHttp(served: Models | Engine, options: ServeOptions = {}): 
   return http;
 }
 
-/** Has an app listen. Throws where the address would be open to others without a key. */
+/** Makes an app listen. Throws if other machines could reach the address without a key. */
 export function listenHttp(
   { app, models, lifecycle, ...made }: ListeningApp,
   options: ListenOptions,
@@ -122,8 +125,8 @@ export function listenHttp(
 }
 
 /**
- * Tells of each signal whether it is the first one again: one press of Ctrl-C that arrives twice at once. Whatever comes
- * after that is a press of its own, whenever it comes.
+ * Returns a function that reports whether a signal repeats the first one, because a single Ctrl-C arrived twice. Every
+ * later signal counts as a new press.
  */
 export function repeatedPress(): (name: string, now: number) => boolean {
   let first: { readonly name: string; readonly at: number } | undefined;
@@ -137,8 +140,8 @@ export function repeatedPress(): (name: string, now: number) => boolean {
 }
 
 /**
- * At most `wanted` connections, so many that file descriptors are left for all else. Throws where there are hardly any.
- * Call it while nothing else opens files.
+ * Returns how many connections are affordable, at most `wanted`, with enough file descriptors left for everything else.
+ * Throws if too few remain. Call it while nothing else opens files.
  */
 export function affordableConnections(wanted: number = DEFAULT_CONNECTIONS): number {
   const free = freeDescriptors(Deno.execPath(), wanted + RESERVED_DESCRIPTORS);
@@ -150,7 +153,7 @@ export function affordableConnections(wanted: number = DEFAULT_CONNECTIONS): num
   );
 }
 
-/** Throws where an address that other machines reach would be open to them without a key. */
+/** Throws if other machines could reach the address without a key. */
 export function checkReach(host: string, apiKeys: KeyRing): void {
   if (isLoopback(host) || !apiKeys.isEmpty) return;
   throw new Error(

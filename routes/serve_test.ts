@@ -8,7 +8,7 @@ const messages = [{ role: "user" as const, content: "Hi" }];
 const chat = { model: "demo", messages, ignore_eos: true };
 const endless = { contextLength: 1_000_000, tokenMs: 2 };
 
-Deno.test("a client that leaves frees its slot: streaming, waiting for the whole, in the queue, in prefill", async () => {
+Deno.test("serve: a client that leaves frees its slot in every phase: queue, prefill, streaming and waiting", async () => {
   await withServer({ ...endless, slots: 1 }, async ({ client, engine, post }) => {
     const idle = () => engine.stats().running === 0 && engine.stats().waiting === 0;
     const stream = await client.chat.completions.create({ ...chat, stream: true });
@@ -41,7 +41,7 @@ Deno.test("a client that leaves frees its slot: streaming, waiting for the whole
   });
 });
 
-Deno.test("a reader that takes nothing is cut after a bound, and its slot is free", async () => {
+Deno.test("serve: a reader that takes nothing is cut off, and its slot is freed", async () => {
   const limits = { unreadBytes: 4096, stallMs: 50 };
   const options = { contextLength: 1_000_000, slots: 1, limits };
   await withServer(options, async ({ engine, base, client }) => {
@@ -60,7 +60,7 @@ Deno.test("a reader that takes nothing is cut after a bound, and its slot is fre
   });
 });
 
-Deno.test("one slow request does not hold up another, and streams are sent token by token", async () => {
+Deno.test("serve: a slow request does not delay another, and streams are sent token by token", async () => {
   await withServer(endless, async ({ client, base }) => {
     const headers = { "content-type": "application/json", "accept-encoding": "gzip, br" };
     const body = JSON.stringify({ ...chat, stream: true });
@@ -76,7 +76,7 @@ Deno.test("one slow request does not hold up another, and streams are sent token
   });
 });
 
-Deno.test("a silent stream gets its status line and comments", async () => {
+Deno.test("serve: a silent stream gets its status line and comments", async () => {
   const limits = { headersAfterMs: 5, keepAliveMs: 5 };
   await withServer({ tokenMs: 60, limits }, async ({ client, post }) => {
     const response = await post("/v1/chat/completions", {
@@ -97,7 +97,7 @@ Deno.test("a silent stream gets its status line and comments", async () => {
   });
 });
 
-Deno.test("shutdown: not ready, no new work, live requests end with a finish or an error event", async () => {
+Deno.test("shutdown: not ready, refuses new work, and ends running requests with a finish or error event", async () => {
   const engine = new FakeEngine({ ...endless, slots: 16 });
   const server = serveHttp(engine, { signals: false });
   const base = `http://127.0.0.1:${server.port}`;
@@ -135,7 +135,7 @@ Deno.test("shutdown: not ready, no new work, live requests end with a finish or 
   assert(performance.now() - started < 1500);
 });
 
-Deno.test("SIGTERM stops the server within its drain time", async () => {
+Deno.test("shutdown: SIGTERM stops the server within its drain time", async () => {
   const engine = new FakeEngine(endless);
   const server = serveHttp(engine, { drainMs: 30 });
   const client = new OpenAI({
@@ -149,7 +149,7 @@ Deno.test("SIGTERM stops the server within its drain time", async () => {
   await server.finished;
 });
 
-Deno.test("one press of Ctrl-C may arrive twice; every other press counts, however soon it comes", () => {
+Deno.test("repeatedPress: one Ctrl-C may arrive twice, and every later press counts", () => {
   const presses = (...times: number[]) => {
     const isRepeated = repeatedPress();
     return times.map((time) => !isRepeated("SIGINT", time)).reduce((sum, counts) => sum + Number(counts), 0);
@@ -164,7 +164,7 @@ Deno.test("one press of Ctrl-C may arrive twice; every other press counts, howev
   assertEquals([isRepeated("SIGTERM", 0), isRepeated("SIGINT", 1)], [false, false]);
 });
 
-Deno.test("a second signal cuts the drain, 100 ms after the first", async () => {
+Deno.test("shutdown: a second signal, 100 ms after the first, ends the drain", async () => {
   const engine = new FakeEngine(endless);
   const server = serveHttp(engine, { drainMs: 60_000 });
   const client = new OpenAI({
@@ -181,7 +181,7 @@ Deno.test("a second signal cuts the drain, 100 ms after the first", async () => 
   assert(performance.now() - started < 10_000);
 });
 
-Deno.test("connections leave file descriptors for files, and too few are refused with the sums", async () => {
+Deno.test("affordableConnections: reserves file descriptors and refuses too few with the numbers", async () => {
   assertEquals(affordableConnections(10), 10);
   const served = async (descriptors: number) => {
     const code =
@@ -197,7 +197,7 @@ Deno.test("connections leave file descriptors for files, and too few are refused
   assertStringIncludes(await served(90), "free file descriptors: 64 are kept for files");
 });
 
-Deno.test("an address that others reach needs a key", () => {
+Deno.test("serve: an address that other machines can reach needs a key", () => {
   const engine = new FakeEngine();
   for (const host of ["0.0.0.0", "::", "192.168.0.1", "example.com"]) {
     assertThrows(() => serveHttp(engine, { host, signals: false }), Error, "needs an API key");
@@ -205,7 +205,7 @@ Deno.test("an address that others reach needs a key", () => {
   }
 });
 
-Deno.test("with keys every route wants one; several keys share no cached prompts", async () => {
+Deno.test("keys: with keys every route needs one, and different keys share no cached prompts", async () => {
   const paths = ["/health", "/ready", "/metrics", "/doc", "/v1/models", "/v1/models/demo", "/nothing"];
   await withServer({ apiKeys: ["first-key", "second-key"] }, async ({ engine, base, client, post }) => {
     for (const path of paths) {
@@ -241,7 +241,7 @@ Deno.test("with keys every route wants one; several keys share no cached prompts
   });
 });
 
-Deno.test("metrics say how many connections are open", async () => {
+Deno.test("metrics: report the number of open connections", async () => {
   await withServer({}, async ({ base }) => {
     const { hostname, port } = new URL(base);
     const connections = async () => {
@@ -256,7 +256,7 @@ Deno.test("metrics say how many connections are open", async () => {
   });
 });
 
-Deno.test("a Host header of another machine is refused, and no origin is allowed", async () => {
+Deno.test("serve: refuses a Host header of another machine and allows no origin", async () => {
   await withServer({ allowedHosts: ["models.lan"] }, async ({ base }) => {
     const { hostname, port } = new URL(base);
     const status = async (host: string) => {

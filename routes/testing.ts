@@ -26,7 +26,7 @@ const SPECIAL = new Map([[BOS, "<s>"], [END, "<|end|>"], [START, "<|start|>"]]);
 
 const utf8 = new TextEncoder();
 
-/** One token a byte, and three control tokens. */
+/** A tokenizer with one token per byte, plus three control tokens. */
 export const byteTokenizer: Tokenizer = {
   vocabSize: 259,
   bosToken: BOS,
@@ -63,27 +63,27 @@ export const byteTokenizer: Tokenizer = {
 export interface FakeEngineOptions {
   /** Default 1024. */
   contextLength?: number;
-  /** Requests that run at once; default 4. */
+  /** Requests that run at the same time; default 4. */
   slots?: number;
   /** Requests that may wait; default 128. */
   queue?: number;
-  /** Time of each token; default 0: none. */
+  /** Milliseconds per token; default 0. */
   tokenMs?: number;
   /** Prompt tokens per progress event; default 64. */
   chunk?: number;
-  /** The answer; control tokens in it are tokens. Default "Hello, wörld 🙂!". */
+  /** Returns the answer; control tokens in its text become tokens. Default "Hello, wörld 🙂!". */
   reply?: (prompt: string, request: GenerateRequest) => string;
   /** Thrown when the answer begins. */
   failure?: Error;
-  /** Of the vocabulary; default none. */
+  /** Infill tokens of the vocabulary; default none. */
   infill?: InfillTokens;
-  /** Why a constraint is refused; undefined where it is taken. */
+  /** Returns why a constraint is refused, or undefined to accept it. */
   refuses?: (constraint: Constraint) => string | undefined;
-  /** What texts become; default rows of 8 by the last token. */
+  /** Pooling of embeddings; default rows of 8 by the last token. */
   pooled?: PooledInfo;
 }
 
-/** An Engine that keeps the event contract and says what it is told to: deterministic, one byte a token. */
+/** An Engine that follows the event contract and returns configured answers: deterministic, one byte per token. */
 export class FakeEngine implements Engine {
   readonly model = {
     id: "demo",
@@ -106,7 +106,7 @@ export class FakeEngine implements Engine {
   readonly #options:
     & Required<Omit<FakeEngineOptions, "failure" | "infill" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
-  /** Every request for rows, in order. */
+  /** Every embedding request, in order. */
   readonly embeds: EmbedRequest[] = [];
   readonly #cancelAll = new AbortController();
   readonly #waiting: (() => void)[] = [];
@@ -138,7 +138,7 @@ export class FakeEngine implements Engine {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Moves to a state as a real engine would; with a failure to "failed". */
+  /** Moves to a state as a real engine would. Pass a failure with "failed". */
   become(state: EngineState, failure?: EngineError): void {
     this.#state = state;
     this.#failure = failure;
@@ -157,7 +157,7 @@ export class FakeEngine implements Engine {
     return byteTokenizer.encode(`${query}\n${document}`);
   }
 
-  /** Rows that depend on all tokens of a text. */
+  /** Returns rows that depend on all tokens of a text. */
   embed(request: EmbedRequest): Promise<EmbedResult> {
     this.embeds.push(request);
     const { contextLength, pooled } = this.model;
@@ -371,7 +371,7 @@ function score(token: number, logprobs: number | undefined) {
   return logprobs === undefined ? {} : { logprob: -token / 256, top: topOf(token, logprobs) };
 }
 
-/** Those of the channel `think`, its name not counted. */
+/** Counts the tokens in the channel `think`, without the channel's name. */
 function thinkingTokens(answer: readonly number[]): number {
   const thought = byteTokenizer.decode(answer, { special: true }).matchAll(/<\|start\|>think\n([^<]*)/g);
   return [...thought].reduce((sum, [, text]) => sum + utf8.encode(text).length, 0);
@@ -390,7 +390,7 @@ function firstStop(text: string, stop: readonly string[]): { word: string; place
   return found.sort((a, b) => a.place - b.place)[0];
 }
 
-/** Characters at the end of `text` that a stop text may begin with. */
+/** Returns how many characters at the end of `text` may begin a stop text. */
 function longestPrefix(text: string, stop: readonly string[]): number {
   const lengths = stop.flatMap((word) =>
     Array.from({ length: word.length }, (_, i) => i).filter((i) => text.endsWith(word.slice(0, i)))

@@ -16,7 +16,7 @@ function toolOf(name: string): Anthropic.Tool {
   };
 }
 
-/** The unmodified client of Anthropic's own API. */
+/** Returns the unmodified official Anthropic client. */
 export function clientOf({ base }: TestServer, options: ConstructorParameters<typeof Anthropic>[0] = {}) {
   return new Anthropic({ baseURL: base, apiKey: "unused", maxRetries: 0, logLevel: "off", ...options });
 }

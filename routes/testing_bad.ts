@@ -1,13 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import type { TestServer } from "./testing_server.ts";
 
-/* Requests that are refused: values that no field takes, and what is expected of the answers. */
+/* Invalid requests: wrong values of each field, and checks of the refusals. */
 
 export function json(fields: Record<string, string>): string {
   return `{${Object.entries(fields).map(([name, value]) => `"${name}":${value}`).join(",")}}`;
 }
 
-// Values as JSON text: JSON.stringify could not write 1e999.
+// Values as JSON text, because JSON.stringify cannot write 1e999.
 export const notNumbers = ['"1"', '"NaN"', '""', "true", "[]", "[1]", "{}", '{"a":1}', "1e999", "-1e999"];
 export const notBooleans = ['"true"', '""', "0", "1", "[]", "{}", "[true]"];
 export const notTexts = ["1", "true", "[]", "{}", '[""]'];
@@ -31,7 +31,7 @@ export function notBetween(min: number, max: number): string[] {
 
 export const many = (count: number, item: string) => `[${new Array(count).fill(item).join(",")}]`;
 
-/** Of the fields that steer sampling in every generation. */
+/** Wrong values of the sampling fields that every generation has. */
 export const badSampling: Record<string, string[]> = {
   temperature: notBetween(0, 2),
   top_p: notBetween(0, 1),
@@ -106,8 +106,8 @@ export function send(
 }
 
 /**
- * Sends bodies that are whole but for one field, by path and field; each must be a 4xx that names the field. Gives how many
- * there were.
+ * Sends bodies with one wrong field, by path and field. Each answer must be a 4xx that names the field. Returns the
+ * number of requests.
  */
 export async function refuseFields(
   server: TestServer,
@@ -141,7 +141,7 @@ export async function refuseFields(
 
 const nested = (open: string, close: string, depth: number) => `${open.repeat(depth)}1${close.repeat(depth)}`;
 
-/** Bodies that are no request, made from the fields of one that is. */
+/** Returns invalid bodies, derived from the fields of a valid request. */
 export const hostileBodies = (good: Record<string, string>): Record<string, BodyInit> => ({
   empty: "",
   space: "  ",

@@ -11,16 +11,16 @@ export interface BatchServer {
   readonly client: OpenAI;
   readonly engine: FakeEngine;
   readonly service: BatchService;
-  /** What an operator would have been told. */
+  /** Reports that an operator would have received. */
   readonly reports: unknown[];
 }
 
 type Options = FakeEngineOptions & ServeOptions & Partial<ServiceOptions> & {
-  /** In the place of the engine. */
+  /** Models to serve instead of the fake engine. */
   readonly served?: Models;
 };
 
-/** A data folder of its own, removed afterwards. */
+/** Runs a test with its own data folder, which is removed afterwards. */
 export async function inDataFolder(test: (path: string) => Promise<void>): Promise<void> {
   const path = await Deno.makeTempDir({ prefix: "batches-" });
   try {
@@ -67,7 +67,7 @@ export async function withBatches(
   }
 }
 
-/** A line that asks for a chat; `body` says otherwise. */
+/** Returns a batch line with a chat request; `body` overrides its fields. */
 export function chatLine(id: string, body: Record<string, unknown> = {}): string {
   return JSON.stringify({
     custom_id: id,
@@ -91,7 +91,7 @@ export function createBatch(client: OpenAI, input: string, more: Record<string, 
   });
 }
 
-/** Asks until the batch has one of the states; throws after ten seconds. */
+/** Polls until the batch has one of the states; throws after ten seconds. */
 export async function waitFor(client: OpenAI, id: string, ...states: string[]) {
   for (const end = performance.now() + 10_000;;) {
     const batch = await client.batches.retrieve(id);

@@ -1,14 +1,14 @@
-/** A chat form for tests, which thinks and calls: after each START token stands a channel's name, then its text. */
+/** A chat form for tests with thinking and calls. Each START token is followed by a channel's name, then its text. */
 import type { ChatForm, ChatPart, ChatReader, ChatRequest } from "../engine/types.ts";
 
 export interface ChannelForm extends ChatForm {
-  /** Every conversation that was planned, in order. */
+  /** Every planned conversation, in order. */
   readonly conversations: ChatRequest[];
 }
 
 /**
- * Reads `text`, or channels: START `think` LF text, START `call NAME` LF arguments, START `text` LF text. The prompt is
- * `encode`'s, and so that it shows, the tools' names come before it and what is continued has no end.
+ * Reads plain text, or channels: START `think` LF text, START `call NAME` LF arguments, START `text` LF text. The
+ * prompt comes from `encode`: tool names come first, and a continued message has no end, so that tests can see both.
  */
 export function channelForm(
   start: number,
@@ -38,7 +38,7 @@ export function channelForm(
 
 class ChannelReader implements ChatReader {
   #channel = "text";
-  /** The name that is being read. */
+  /** The channel name that is being read. */
   #name: string | undefined;
   #calls = 0;
 

@@ -1,9 +1,9 @@
 const encoder = new TextEncoder();
 
-/** A client that sends what it is told to, and reads what comes. */
+/** A raw TCP client: sends given bytes and collects the answer. */
 export class RawClient {
   answer = "";
-  /** When the server closed; undefined while it has not. */
+  /** Time at which the server closed the connection; undefined while it is open. */
   closedAt: number | undefined;
   readonly closed: Promise<void>;
 
@@ -28,7 +28,7 @@ export class RawClient {
     try {
       this.tcp.close();
     } catch {
-      // The server was first.
+      // The server closed first.
     }
   }
 
@@ -47,7 +47,7 @@ export class RawClient {
   }
 }
 
-/** Of the first answer; 0 where none came. */
+/** Returns the status of the first answer, or 0 without an answer. */
 export function statusOf({ answer }: RawClient): number {
   return Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0);
 }

@@ -11,14 +11,14 @@ const FILE = '--b\r\ncontent-disposition: form-data; name="file"; filename="f.js
 
 const sleep = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** What is on the disk of files and uploads. */
+/** Returns the paths of files and uploads on disk. */
 function contents(path: string): string[] {
   return ["uploads", "files"].flatMap((folder) =>
     [...Deno.readDirSync(`${path}/${folder}`)].map(({ name }) => name)
   );
 }
 
-/** Uploads a file of so many KiB with fetch, at once. */
+/** Uploads a file of `kib` KiB in one request. */
 async function send(base: string, kib: number): Promise<{ status: number; code?: string; id?: string }> {
   const form = new FormData();
   form.set("purpose", "batch");
@@ -28,7 +28,7 @@ async function send(base: string, kib: number): Promise<{ status: number; code?:
   return { status: response.status, code: answer.error?.code, id: answer.id };
 }
 
-/** An upload that sends a byte now and then, until it is stopped. */
+/** Starts an upload that sends a byte from time to time until it is stopped. */
 async function drip(base: string): Promise<{ client: RawClient; stop: () => void }> {
   const client = await RawClient.connect(base);
   await client.send(`${HEAD}content-length: 1000000\r\n\r\n${PURPOSE}${FILE}`);
@@ -36,7 +36,7 @@ async function drip(base: string): Promise<{ client: RawClient; stop: () => void
   return { client, stop: () => (clearInterval(timer), client.close()) };
 }
 
-Deno.test("an upload that is cut is a 400, and leaves nothing: no file, no report", async () => {
+Deno.test("uploads: a cut upload is a 400 and leaves no file and no report", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ base, client, reports }) => {
       const starts = [
@@ -71,7 +71,7 @@ Deno.test("an upload that is cut is a 400, and leaves nothing: no file, no repor
   );
 });
 
-Deno.test("an upload that drips is cut after a bound, however often a byte comes", async () => {
+Deno.test("uploads: a slow upload is cut after a time limit, however often a byte arrives", async () => {
   const limits = { bodyMs: 200, bodyBytesPerSecond: 1000 };
   await inDataFolder((path) =>
     withBatches(path, { limits }, async ({ base, reports }) => {
@@ -88,7 +88,7 @@ Deno.test("an upload that drips is cut after a bound, however often a byte comes
   );
 });
 
-Deno.test("uploads that drip give their places to others; no more than a few are received at once", async () => {
+Deno.test("uploads: slow ones give their places to others, and only a few run at once", async () => {
   await inDataFolder((path) =>
     withBatches(path, {}, async ({ base, reports }) => {
       const early = await Promise.all(Array.from({ length: 16 }, () => drip(base)));
@@ -104,7 +104,7 @@ Deno.test("uploads that drip give their places to others; no more than a few are
   );
 });
 
-Deno.test("all files together take no more than the quota, also while many are uploaded at once", async () => {
+Deno.test("uploads: all files stay within the quota, also with parallel uploads", async () => {
   const quota = { storageBytes: 1000 * KIB };
   const refused = { status: 413, code: "quota_exceeded", id: undefined };
   const stored = async ({ client }: BatchServer) => {
@@ -125,12 +125,12 @@ Deno.test("all files together take no more than the quota, also while many are u
       assertEquals(server.reports, []);
       assertEquals(contents(path).length, kept + 1);
     });
-    // What is there already counts at the next start.
+    // Existing files count after a restart.
     await withBatches(path, quota, async (server) => assertEquals(await send(server.base, 401), refused));
   });
 });
 
-Deno.test("a few files are fetched at once; whoever stops reading gives the place back", async () => {
+Deno.test("downloads: only a few run at once, and a stopped reader frees its place", async () => {
   const limits = { stallMs: 3000 };
   await inDataFolder((path) =>
     withBatches(path, { limits }, async ({ base, client, reports }) => {
