@@ -268,7 +268,7 @@ function engineOf(answer: unknown): string {
   return typeof engine === "string" ? engine : ONLY;
 }
 
-/** Prompt tokens are computed in batches, so each costs less than a generated token. Cached ones cost nothing. */
+/** A prompt token is computed beside others, so it costs less than a generated token. Cached tokens cost nothing. */
 const PROMPT_TOKEN_WORK = 0.25;
 
 /** Estimates the work of an answer from the token counts in its body, in units of one generated token. */

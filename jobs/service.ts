@@ -111,7 +111,7 @@ export class BatchService {
     this.folder.close();
   }
 
-  /** Starts an upload. Throws ServiceError too_many_transfers or quota_exceeded. */
+  /** Starts an upload. Throws ServiceError too_many_transfers when all upload places are taken. */
   beginUpload(): Promise<Upload> {
     return this.folder.beginUpload(this.options.storageBytes ?? Infinity, () => this.#store.storedBytes());
   }

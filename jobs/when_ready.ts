@@ -3,11 +3,11 @@ import type { Answer } from "./answers.ts";
 import { BatchError } from "./errors.ts";
 
 /**
- * Wraps `execute` for lines that an engine of this process answers. Lines wait while the engine loads.
+ * Returns `execute` wrapped for lines that an engine of this process answers. Lines wait while the engine loads.
  *
  * Lines in the engine when it fails are retried together. Lines that were in it at two failures are retried one at a
- * time. If the engine fails on such a line, and then answers another line before it fails again, that line caused the
- * failure: its failure is `final`. So a line that crashes the engine takes no other line with it, and no line is blamed
+ * time. If the engine fails on such a lone line, but answers another line before its next failure, the lone line is
+ * blamed: its failure is `final`. So a line that crashes the engine takes no other line with it, and no line is blamed
  * for an engine that answers nothing. Throws a resumable BatchError once the engine has failed for good.
  */
 export function whenReady<Request extends { readonly signal: AbortSignal }>(
