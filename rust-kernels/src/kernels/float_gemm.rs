@@ -80,8 +80,12 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
                             thin::<S, F, THIN_PANELS>(s, args, x, p, &rows)
                         }
                         (_, true) => thin::<S, F, 1>(s, args, x, p, &rows),
-                        (4.., _) if S::FLOAT_PANELS == 4 => panels_of::<S, F, 4>(s, args, x, p, &rows, unit, sums),
-                        (2.., _) if S::FLOAT_PANELS > 1 => panels_of::<S, F, 2>(s, args, x, p, &rows, unit, sums),
+                        (4.., _) if const { S::FLOAT_PANELS == 4 } => {
+                            panels_of::<S, F, 4>(s, args, x, p, &rows, unit, sums)
+                        }
+                        (2.., _) if const { S::FLOAT_PANELS > 1 } => {
+                            panels_of::<S, F, 2>(s, args, x, p, &rows, unit, sums)
+                        }
                         _ => panels_of::<S, F, 1>(s, args, x, p, &rows, unit, sums),
                     }
                 };
@@ -179,7 +183,7 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
                 }
                 let sums = sums.add((t - rows.start) * P * S::LANES);
                 let done = match rows.end - t {
-                    6.. if S::FLOAT_PANELS == 4 => tile::<S, P, 6>(s, &w, columns, x, t, start, sums),
+                    6.. if const { S::FLOAT_PANELS == 4 } => tile::<S, P, 6>(s, &w, columns, x, t, start, sums),
                     4.. => tile::<S, P, 4>(s, &w, columns, x, t, start, sums),
                     2.. => tile::<S, P, 2>(s, &w, columns, x, t, start, sums),
                     _ => tile::<S, P, 1>(s, &w, columns, x, t, start, sums),
@@ -210,7 +214,7 @@ unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     columns: usize,
     unit: *mut Unit,
 ) -> Floats {
-    if F::BLOCK_BYTES == 4 {
+    if const { F::BLOCK_BYTES == 4 } {
         return Floats { base: from.cast(), column: S::LANES, panel: panel_bytes / 4 };
     }
     let unit = unit.cast::<f32>();

@@ -205,7 +205,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     }
     #[cfg(target_arch = "x86_64")]
     if let Isa::Avx512Amx(amx) = isa
-        && F::SUB == BLOCK
+        && const { F::SUB == BLOCK }
         && amx_gemm::pays(rows)
         && x.tile == isa.tile()
     {
@@ -214,7 +214,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     }
     #[cfg(target_arch = "x86_64")]
     if let Isa::Avx512Vnni(vectors) = isa
-        && Decoding::of::<F>() == Decoding::None
+        && const { matches!(Decoding::of::<F>(), Decoding::None) }
         && rows >= wide_tokens(isa, Decoding::None)
         && x.tile == isa.tile()
     {

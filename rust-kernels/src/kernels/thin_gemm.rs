@@ -28,9 +28,11 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
             // SAFETY: the register tile lies within one tile of x, as `run` wants.
             t += unsafe {
                 match left {
-                    13.. if !FAR && S::TILE >= 16 => run::<S, F, 2, 8, false>(s, args, x, corrections, p, rows),
-                    5.. if !FAR && S::TILE >= 8 => run::<S, F, 1, 8, false>(s, args, x, corrections, p, rows),
-                    3.. if !FAR => run::<S, F, 1, 4, false>(s, args, x, corrections, p, rows),
+                    13.. if const { !FAR && S::TILE >= 16 } => {
+                        run::<S, F, 2, 8, false>(s, args, x, corrections, p, rows)
+                    }
+                    5.. if const { !FAR && S::TILE >= 8 } => run::<S, F, 1, 8, false>(s, args, x, corrections, p, rows),
+                    3.. if const { !FAR } => run::<S, F, 1, 4, false>(s, args, x, corrections, p, rows),
                     2.. => run::<S, F, 1, 2, FAR>(s, args, x, corrections, p, rows),
                     _ => run::<S, F, 1, 1, FAR>(s, args, x, corrections, p, rows),
                 }
@@ -123,7 +125,7 @@ unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 ) {
     unsafe {
         add_part::<S, F, G, N>(s, unit, place, 0, tokens, ahead, acc);
-        if F::SUB == 16 {
+        if const { F::SUB == 16 } {
             add_part::<S, F, G, N>(s, unit, place, 1, tokens, ahead, acc);
         }
     }
@@ -143,7 +145,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
 ) {
     unsafe {
         let ahead = |group| ahead.part(G * part + group, G * parts::<F>());
-        if G == 1 {
+        if const { G == 1 } {
             let codes = F::codes(s, unit, blocks, b);
             let w = Factors::new::<F>(s, unit, blocks, b, part);
             add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, ahead(0), &mut acc[0]);
@@ -158,7 +160,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         compiler_fence(Ordering::SeqCst);
         ahead(1).ask::<S, 1>(s, 0, 1);
         add_group::<S, F, N>(s, &codes, &w, [part, N], tokens, Ahead::NOTHING, &mut acc[1]);
-        if F::SUB == 16 {
+        if const { F::SUB == 16 } {
             compiler_fence(Ordering::SeqCst);
         }
     }
@@ -182,7 +184,7 @@ unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
         for i in 0..N {
             sums[i] = tokens.first::<S, F>(s, part, from + i);
         }
-        if F::SUB == 32 {
+        if const { F::SUB == 32 } {
             s.dot32_rows_bits::<F, N>(&mut sums, *codes, x, ahead);
         } else if part == 0 {
             s.dot16_rows_bits::<F, N>(&mut sums, [a, b, c, d], x, ahead);

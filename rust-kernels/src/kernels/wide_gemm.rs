@@ -78,12 +78,14 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
             // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
-                    3.. => panels_of::<S, F, 3, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
-                    2 if S::PANELS == 2 => {
+                    3.. if const { S::PANELS > 2 } => {
+                        panels_of::<S, F, 3, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
+                    }
+                    2 if const { S::PANELS == 2 } => {
                         panels_of::<S, F, 2, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }
                     // Four chains of sums would not hide the products' latency.
-                    _ if S::PANELS > 2 => {
+                    _ if const { S::PANELS > 2 } => {
                         panels_of::<S, F, 1, 8>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr())
                     }
                     _ => panels_of::<S, F, 1, 4>(s, args, &x, p, from..to, unit.as_mut_ptr(), sums.as_mut_ptr()),
@@ -116,7 +118,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
             let packed = Packed { unit: panels.add(at), panel_bytes: args.panel_bytes, blocks };
-            if decoding::<S, F>() == Decoding::Slow {
+            if const { matches!(decoding::<S, F>(), Decoding::Slow) } {
                 for b in 0..blocks {
                     packed.decode::<S, F, P>(s, b, unit);
                 }
@@ -135,7 +137,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                 let decode = i == 0 && decoding::<S, F>() != Decoding::Slow;
                 let flags = [decode, start == 0];
                 // A tile of four costs as much for one token as for four.
-                if S::PANELS == 2 && rows.end - t <= 2 {
+                if const { S::PANELS == 2 } && rows.end - t <= 2 {
                     tile::<S, F, P, 2>(s, &packed, unit, tokens, sums, flags, &mut next);
                 } else {
                     tile::<S, F, P, N>(s, &packed, unit, tokens, sums, flags, &mut next);
@@ -177,7 +179,7 @@ impl Packed {
     /// The panels are F's.
     #[inline(always)]
     unsafe fn codes<S: Simd, F: BlockFormat>(&self, unit: *const Unit) -> Codes {
-        if decoding::<S, F>() != Decoding::None {
+        if const { !matches!(decoding::<S, F>(), Decoding::None) } {
             return Codes::of_unit(unit);
         }
         let base = unsafe { self.unit.add(F::unit_layout(self.blocks, S::LANES).0) };
@@ -194,7 +196,7 @@ impl Packed {
             unsafe {
                 let unit = self.unit.add(j * self.panel_bytes);
                 decode_factors::<S, F>(s, unit, [self.blocks, b], &raw mut (*to).factors[j][b]);
-                if decoding::<S, F>() != Decoding::None {
+                if const { !matches!(decoding::<S, F>(), Decoding::None) } {
                     let (w, codes) = (F::codes(s, unit, self.blocks, b), Codes::decoded(to, j, b));
                     for g in 0..8 {
                         s.put_codes_bits::<F>(codes.add(half_bytes::<S, F>() * (g / 4)), g % 4, w[g]);
@@ -255,7 +257,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
                         dots[j][i] = first;
                     }
                 }
-                if F::SUB == BLOCK {
+                if const { F::SUB == BLOCK } {
                     s.dot32_unit_bits::<F, P, N>(&mut dots, base, panel, x.codes, next);
                 } else {
                     next.step::<S, P>(s);

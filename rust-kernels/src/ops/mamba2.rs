@@ -189,7 +189,7 @@ unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: us
             }
             // Only the first of several tokens may follow a fold.
             let together = (1..4).find(|i| t + i >= n || steps.fold[t + i] != 1.0).unwrap_or(4);
-            if together == 4 && S::FLOAT_PANELS == 4 {
+            if const { S::FLOAT_PANELS == 4 } && together == 4 {
                 tokens::<S, W, 4>(s, a, start, t, steps, column);
                 t += 4;
             } else if together >= 2 {

@@ -29,12 +29,15 @@ macro_rules! has {
 }
 
 macro_rules! tokens {
-    ($($(#[$cfg:meta])* $token:ty, needs [$($feature:tt),*];)*) => {
+    ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
         $($(#[$cfg])*
         impl $token {
-            /// None where the CPU lacks an instruction.
+            /// Whether this library has the set's code: a build for this CPU has the best set's and scalar code (build.rs).
+            const COMPILED: bool = cfg!(any(not(feature = "this-cpu"), isa = $name));
+
+            /// None where the CPU lacks an instruction, or the library lacks the set's code.
             pub fn new() -> Option<Self> {
-                let has_all = true $(&& has!($feature))*;
+                let has_all = Self::COMPILED $(&& has!($feature))*;
                 has_all.then_some(Self(Default::default()))
             }
 
@@ -44,6 +47,11 @@ macro_rules! tokens {
             /// As the kernel says of its operands.
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+                // Not `COMPILED`: only a literal keeps the compiler from compiling the kernel.
+                if cfg!(not(any(not(feature = "this-cpu"), isa = $name))) {
+                    // SAFETY: `new` makes no token of a set that is not compiled.
+                    unsafe { std::hint::unreachable_unchecked() }
+                }
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
                     // SAFETY: the token's; the operands are the caller's.
@@ -144,28 +152,7 @@ macro_rules! instruction_sets {
     };
 }
 
-tokens! {
-    #[cfg(target_arch = "x86_64")]
-    Avx512<true>, needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c"];
-    #[cfg(all(target_arch = "x86_64", not(vnni_evex)))]
-    Avx2<true>, needs ["avx2", "fma", "f16c", "avxvnni"];
-    #[cfg(all(target_arch = "x86_64", vnni_evex))]
-    Avx2<true>, needs ["avx2", "fma", "f16c", "avx512vl", "avx512vnni"];
-    #[cfg(target_arch = "x86_64")]
-    Avx512<false>, needs ["avx512f", "avx512bw", "avx512vl", "avx512dq", "avx2", "fma", "f16c"];
-    #[cfg(target_arch = "x86_64")]
-    Avx2<false>, needs ["avx2", "fma", "f16c"];
-    #[cfg(target_arch = "aarch64")]
-    Neon<{ MATRIX }>, needs ["neon", "dotprod", "i8mm"];
-    #[cfg(target_arch = "aarch64")]
-    Neon<{ SDOT }>, needs ["neon", "dotprod"];
-    #[cfg(target_arch = "aarch64")]
-    Neon<{ WIDENING }>, needs ["neon"];
-    #[cfg(target_arch = "wasm32")]
-    Wasm, needs ["simd128", "relaxed-simd"];
-    #[cfg(not(target_arch = "wasm32"))]
-    Scalar, needs [];
-}
+for_each_token!(tokens);
 
 // In the order in which they are chosen.
 instruction_sets! {

@@ -16,6 +16,8 @@ pub mod avx2;
 mod avx2_bytes;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[macro_use]
+mod tokens;
 mod isa;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;

@@ -20,6 +20,21 @@ fn integers(a: [u8; 4 * N], f: impl Fn(u32) -> u32) -> [u8; 4 * N] {
     std::array::from_fn(|i| f(u32::from_le_bytes(lanes[i / 4])).to_le_bytes()[i % 4])
 }
 
+/// acc + sums over 16 columns of (code - bias) * x. One copy of this code serves all kernels, or they would take as long to compile
+/// as those of AVX2 twice.
+#[inline(never)]
+unsafe fn products(mut acc: [i32; N], w: &[[u8; 4 * N]; 4], bias: i32, x: *const i8) -> [i32; N] {
+    for (g, codes) in w.iter().enumerate() {
+        for c in 0..4 {
+            let x = i32::from(unsafe { *x.add(4 * g + c) });
+            for lane in 0..N {
+                acc[lane] += (i32::from(codes[4 * lane + c]) - bias) * x;
+            }
+        }
+    }
+    acc
+}
+
 impl Simd for Scalar {
     const LANES: usize = N;
     const TILE: usize = 4;
@@ -90,7 +105,7 @@ impl Simd for Scalar {
     fn abs(self, a: Self::F) -> Self::F {
         map(|i| a[i].abs())
     }
-    #[inline(always)]
+    #[inline(never)]
     fn round(self, a: Self::F) -> Self::F {
         map(|i| a[i].round_ties_even())
     }
@@ -111,11 +126,11 @@ impl Simd for Scalar {
         a.iter().copied().fold(f32::NEG_INFINITY, f32::max)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_f16(self, p: *const u16) -> Self::F {
         map(|i| f16_to_f32(unsafe { p.add(i).read_unaligned() }))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         for (i, x) in v.into_iter().enumerate() {
             unsafe { p.add(i).write_unaligned(f32_to_f16(x)) }
@@ -133,15 +148,15 @@ impl Simd for Scalar {
     unsafe fn load_i8(self, p: *const i8) -> Self::F {
         map(|i| f32::from(unsafe { *p.add(i) }))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         map(|i| crate::half::e8m0_half(unsafe { *p.add(i) }))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         map(|i| crate::half::e4m3_half(unsafe { *p.add(i) }))
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         std::array::from_fn(|i| {
             let q = v[i].round_ties_even() as i32;
@@ -150,7 +165,7 @@ impl Simd for Scalar {
         })
     }
 
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
         for (i, v) in v.iter().enumerate() {
             unsafe { p.add(i).write_unaligned(v.round_ties_even() as i16) };
@@ -184,20 +199,10 @@ impl Simd for Scalar {
     }
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
-        let bias = if BITS == 8 { 128 } else { 0 };
-        let mut out = acc;
-        for (g, codes) in w.iter().enumerate() {
-            for c in 0..4 {
-                let x = i32::from(unsafe { *x.add(4 * g + c) });
-                for lane in 0..N {
-                    out[lane] += (i32::from(codes[4 * lane + c]) - bias) * x;
-                }
-            }
-        }
-        out
+        unsafe { products(acc, &w, if BITS == 8 { 128 } else { 0 }, x) }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_pair(self, acc: Self::I, w: Self::B, x: *const i16) -> Self::I {
         let x = unsafe { [x.read_unaligned(), x.add(1).read_unaligned()] };
         std::array::from_fn(|lane| {
@@ -210,16 +215,8 @@ impl Simd for Scalar {
 
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
-        let mut out = acc;
-        for (g, codes) in w.iter().enumerate() {
-            for c in 0..4 {
-                let x = i32::from(unsafe { *x.add(4 * g + c) });
-                for lane in 0..N {
-                    out[lane] += i32::from(codes[4 * lane + c].cast_signed()) * x;
-                }
-            }
-        }
-        out
+        let flipped = w.map(|codes| codes.map(|code| code ^ 128));
+        unsafe { products(acc, &flipped, 128, x) }
     }
 
     #[inline(always)]
@@ -246,11 +243,11 @@ impl Simd for Scalar {
     fn b_shl(self, a: Self::B, n: u32) -> Self::B {
         a.map(|x| x << n)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
         index.map(|i| table[usize::from(i & 15)])
     }
-    #[inline(always)]
+    #[inline(never)]
     fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
         std::array::from_fn(|i| if signs[i] & bit != 0 { c.wrapping_sub(a[i]) } else { a[i] })
     }
@@ -258,11 +255,11 @@ impl Simd for Scalar {
     fn b_triple(self, a: Self::B) -> Self::B {
         a.map(|x| x.wrapping_mul(3))
     }
-    #[inline(always)]
+    #[inline(never)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         a.map(|x| ((u16::from(x) * 3) >> 8) as u8)
     }
-    #[inline(always)]
+    #[inline(never)]
     fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
         std::array::from_fn(|i| a[i / 4 * 4 + i % 4 / 2 + if HIGH { 2 } else { 0 }])
     }

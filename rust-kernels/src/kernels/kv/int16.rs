@@ -163,8 +163,8 @@ unsafe fn score<S: Simd, const V: usize>(s: S, queries: &Queries, rows: Range<us
                     out: FloatMatrix { at: out.row(r).add(slot), ..out },
                 };
                 r += match (rows.end - r).min(GROUP - r % GROUP) {
-                    8.. if S::PAIR_ROWS >= 8 => tile.products::<S, 8, V>(s),
-                    4.. if S::PAIR_ROWS >= 4 => tile.products::<S, 4, V>(s),
+                    8.. if const { S::PAIR_ROWS >= 8 } => tile.products::<S, 8, V>(s),
+                    4.. if const { S::PAIR_ROWS >= 4 } => tile.products::<S, 4, V>(s),
                     2.. => tile.products::<S, 2, V>(s),
                     _ => tile.products::<S, 1, V>(s),
                 };
@@ -371,12 +371,12 @@ impl ValueTiles<'_> {
                 // SAFETY: the caller's promise.
                 r += unsafe {
                     match (rows.end - r, two) {
-                        (8.., true) if S::PAIR_ROWS >= 8 => self.tile::<S, 8, 2, CARRIED>(s, r, d, ahead),
-                        (4.., true) if S::PAIR_ROWS >= 4 => self.tile::<S, 4, 2, CARRIED>(s, r, d, ahead),
+                        (8.., true) if const { S::PAIR_ROWS >= 8 } => self.tile::<S, 8, 2, CARRIED>(s, r, d, ahead),
+                        (4.., true) if const { S::PAIR_ROWS >= 4 } => self.tile::<S, 4, 2, CARRIED>(s, r, d, ahead),
                         (2.., true) => self.tile::<S, 2, 2, CARRIED>(s, r, d, ahead),
                         (_, true) => self.tile::<S, 1, 2, CARRIED>(s, r, d, ahead),
-                        (8.., false) if S::PAIR_ROWS >= 8 => self.tile::<S, 8, 1, CARRIED>(s, r, d, ahead),
-                        (4.., false) if S::PAIR_ROWS >= 4 => self.tile::<S, 4, 1, CARRIED>(s, r, d, ahead),
+                        (8.., false) if const { S::PAIR_ROWS >= 8 } => self.tile::<S, 8, 1, CARRIED>(s, r, d, ahead),
+                        (4.., false) if const { S::PAIR_ROWS >= 4 } => self.tile::<S, 4, 1, CARRIED>(s, r, d, ahead),
                         (2.., false) => self.tile::<S, 2, 1, CARRIED>(s, r, d, ahead),
                         (_, false) => self.tile::<S, 1, 1, CARRIED>(s, r, d, ahead),
                     }

@@ -90,7 +90,7 @@ impl KvFormat for Q8_0 {
     #[inline(always)]
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
         unsafe {
-            if S::PANELS >= 2 {
+            if const { S::PANELS >= 2 } {
                 scores_by::<S, 2>(s, queries, rows, keys, out);
             } else {
                 scores_by::<S, 1>(s, queries, rows, keys, out);

@@ -90,8 +90,8 @@ impl Products for Int16 {
         while i < n {
             i += unsafe {
                 match n - i {
-                    8.. if S::PAIR_ROWS >= 8 => scores::<S, 8, V>(s, p, rows, first, i),
-                    4.. if S::PAIR_ROWS >= 4 => scores::<S, 4, V>(s, p, rows, first, i),
+                    8.. if const { S::PAIR_ROWS >= 8 } => scores::<S, 8, V>(s, p, rows, first, i),
+                    4.. if const { S::PAIR_ROWS >= 4 } => scores::<S, 4, V>(s, p, rows, first, i),
                     2.. => scores::<S, 2, V>(s, p, rows, first, i),
                     _ => scores::<S, 1, V>(s, p, rows, first, i),
                 }
