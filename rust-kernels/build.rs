@@ -1,4 +1,4 @@
-//! With the feature `this-cpu`, says for which instruction set the library is built beside the scalar one: the best that this
+//! With the feature `this-cpu`, chooses the instruction set that is compiled beside the scalar one: the best that this
 //! machine has, or the one that COMPY_BUILD_ISA names.
 include!("src/simd/tokens.rs");
 

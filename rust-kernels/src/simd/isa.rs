@@ -32,7 +32,7 @@ macro_rules! tokens {
     ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
         $($(#[$cfg])*
         impl $token {
-            /// Whether this library has the set's code: a build for this CPU has the best set's and scalar code (build.rs).
+            /// Whether the library has code for this set. With `this-cpu` it has the set that build.rs chose, and scalar.
             const COMPILED: bool = cfg!(any(not(feature = "this-cpu"), isa = $name));
 
             /// None where the CPU lacks an instruction, or the library lacks the set's code.

@@ -1,5 +1,7 @@
 //! Plain Rust over arrays of eight: what the other instruction sets are tested against, and what runs
 //! where none of them is present.
+//!
+//! Long functions are never inlined: copies in every kernel would take longer to compile than a whole instruction set.
 use super::{BIAS, Simd};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
@@ -20,8 +22,7 @@ fn integers(a: [u8; 4 * N], f: impl Fn(u32) -> u32) -> [u8; 4 * N] {
     std::array::from_fn(|i| f(u32::from_le_bytes(lanes[i / 4])).to_le_bytes()[i % 4])
 }
 
-/// acc + sums over 16 columns of (code - bias) * x. One copy of this code serves all kernels, or they would take as long to compile
-/// as those of AVX2 twice.
+/// acc + sums over 16 columns of (code - bias) * x.
 #[inline(never)]
 unsafe fn products(mut acc: [i32; N], w: &[[u8; 4 * N]; 4], bias: i32, x: *const i8) -> [i32; N] {
     for (g, codes) in w.iter().enumerate() {
