@@ -4,7 +4,7 @@
 //! 4g..4g+4) stands in vector g % WIDTH at bit g / WIDTH * WIDTH; in a vector, byte 4 * lane + c is column 4g + c
 //! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on. Planes follow each other from the high
 //! bits to the low, so that a plane starts after as many vectors as it has bits ABOVE it: every code begins with a high
-//! bit, and a core that meets lines in another order than memory's fetches them later (docs/BENCHMARKS.md).
+//! bit, and a core that meets lines in another order than memory's fetches them later (docs/lab/2026-11.md).
 use super::BLOCK;
 use crate::simd::Simd;
 

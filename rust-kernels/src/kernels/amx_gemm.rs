@@ -3,7 +3,7 @@
 //! so that they are the same bits.
 //!
 //! All of it runs side by side: while a block's sums are scaled, those of the next are stored, and products of the third after it
-//! begin. A store that has to wait for its products holds up all that follows it (docs/BENCHMARKS.md, A Xeon with AMX).
+//! begin. A store that has to wait for its products holds up all that follows it (docs/lab/2026-11.md, A Xeon with AMX).
 use super::gemm::{BlockGemm, Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::row_bytes;
 use super::scaling::{FACTORS, Factors, Tokens};
@@ -39,7 +39,7 @@ struct Call<'a> {
 }
 
 /// Whether AVX-512 would take longer by itself. It takes as long for 16 rows as AMX for a tile of x, for 24 as for two, and for 32
-/// as for three (docs/BENCHMARKS.md, A Xeon with AMX).
+/// as for three (docs/lab/2026-11.md, A Xeon with AMX).
 pub fn pays(rows: usize) -> bool {
     2 * rows >= (rows.div_ceil(ROWS) + 1) * ROWS
 }

@@ -178,7 +178,7 @@ impl<F: BlockFormat> Kernel for WideGemm<'_, F> {
 }
 
 /// The vectors of a core that, for one token or two, has to ask 4 KB ahead, not 1. Formats of 4 bits are read up to a fifth faster
-/// there; on Zen 4 slower (docs/BENCHMARKS.md, T6).
+/// there; on Zen 4 slower (docs/lab/2026-11.md, T6).
 #[cfg(target_arch = "x86_64")]
 fn far_from_memory(isa: Isa) -> Option<Vectors> {
     match isa {

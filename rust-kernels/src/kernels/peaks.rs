@@ -5,7 +5,7 @@ use crate::simd::{Ahead, Kernel, Simd};
 const CHAINS: usize = 12;
 
 /// Multiply-adds of so many rounds of int8 dot products: a register tile as the kernels have it, and nothing else. With AMX
-/// they are the vectors' too, so that shares compare (docs/BENCHMARKS.md).
+/// they are the vectors' too, so that shares compare (docs/lab/2026-11.md).
 pub struct Int8Peak(pub u64);
 
 impl Kernel for Int8Peak {

@@ -99,7 +99,7 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FA
     }
 }
 
-/// What block b of a unit asks for: as many codes as it has, so far ahead of their use (docs/BENCHMARKS.md, T6). With few tokens
+/// What block b of a unit asks for: as many codes as it has, so far ahead of their use (docs/lab/2026-11.md, T6). With few tokens
 /// the core's own loads are ahead, and would wait for the first level's few buffers of misses if those were full of lines
 /// that are wanted later; sums of several take so long that the core itself does not look as far.
 #[inline(always)]

@@ -6,7 +6,7 @@
 //! with token t + 1's key and query along, and o = a (S q) + d (k . q) needs no pass of its own: one pass a token.
 //!
 //! The chunked form, which trades these passes for products of small matrices, is for machines whose matrix units
-//! outrun their vectors. Here chunks of 16 save little and longer ones less (docs/BENCHMARKS.md), and its sums would
+//! outrun their vectors. Here chunks of 16 save little and longer ones less (docs/lab/2026-11.md), and its sums would
 //! depend on where a prompt is cut; these do not.
 //! Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
 use super::{Decode, Op};

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Cache lines of some panels that are read next, a line of each panel after the other. They are asked for one by one, evenly
 /// over what is computed until then: a burst of them fills the few buffers that the first-level cache has for misses, and
-/// everything waits (docs/BENCHMARKS.md, T6).
+/// everything waits (docs/lab/2026-11.md, T6).
 #[derive(Clone, Copy)]
 pub struct Ahead {
     base: *const u8,

@@ -25,7 +25,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const BYTES_AS_STORED: bool = VNNI;
     const PAIRS_TOGETHER: bool = true;
     const PAIR_ROWS: usize = 4;
-    // A line is two vectors: two streams of half a line each leave a Zen 3 waiting for both (docs/BENCHMARKS.md, "AVX2 without VNNI").
+    // A line is two vectors: two streams of half a line each leave a Zen 3 waiting for both (docs/lab/2026-11.md, "AVX2 without VNNI").
     const PAIRS_IN_ORDER: usize = 4;
     type F = __m256;
     type I = __m256i;
