@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
+import { fullTier } from "./tier.ts";
 
 /* The batch command as users run it, on the demo model: kernels, engine, runner, files. */
 
@@ -94,7 +95,7 @@ function lasting({ custom_id, response: { status_code, body } }: Answer) {
   return { custom_id, status_code, ...rest, prompt_tokens, completion_tokens };
 }
 
-Deno.test("batch on the demo model: 195 answers, 5 errors; killed 20 times, the same", async () => {
+fullTier.test("batch on the demo model: 195 answers, 5 errors; killed 20 times, the same", async () => {
   const [whole, killed] = [await newJob(), await newJob()];
   assertEquals(await run(whole), 0);
   const answers = await read(`${whole}/out.jsonl`);

@@ -1,10 +1,11 @@
 import { assert } from "@std/assert";
 import { KillJob, pointsOf } from "./batch_kill_job.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { fullTier } from "./tier.ts";
 
 /* Kills processes that run a batch job, and compares with a run that nobody killed. More: deno task batch:torture. */
 
-Deno.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
+fullTier.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
   const random = seeded(Date.now());
   const job = await KillJob.make(200);
   while (!await job.run({ delay: 15, killAfter: job.kills < 12 ? 80 * random() : undefined }));
@@ -12,7 +13,7 @@ Deno.test("batch: kill -9 at random moments until done, the output is that of an
   await job.end();
 });
 
-Deno.test("batch: kill -9 at named points, the output is that of an unkilled run", async () => {
+fullTier.test("batch: kill -9 at named points, the output is that of an unkilled run", async () => {
   const points = await pointsOf(12);
   const outcome = [
     "journal 1 after",

@@ -1,10 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { KillJob, read, runChild } from "./batch_kill_job.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { fullTier } from "./tier.ts";
 
 /* Kills processes that answer the rows of a Parquet file. More: deno task batch:torture --table-kills. */
 
-Deno.test("batch of a table: kill -9 at random moments and at points, the output is that of an unkilled run", async () => {
+fullTier.test("batch of a table: kill -9 at random moments and at points, the output is that of an unkilled run", async () => {
   const random = seeded(Date.now());
   const job = await KillJob.make(200, "table");
   const points = [
@@ -19,7 +20,7 @@ Deno.test("batch of a table: kill -9 at random moments and at points, the output
   await job.end();
 });
 
-Deno.test("batch of a table: a retry of its errors that is killed changes no other row", async () => {
+fullTier.test("batch of a table: a retry of its errors that is killed changes no other row", async () => {
   const run = async (points: readonly string[]) => {
     const job = await KillJob.make(80, "table");
     assert(await job.run({ delay: 0 }));

@@ -3,6 +3,7 @@
 import { assertEquals } from "@std/assert";
 import axe from "axe-core";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { fullTier } from "./tier.ts";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const WAIT_MS = 20_000;
@@ -100,5 +101,5 @@ async function barriers(page: Page): Promise<string[]> {
 export function browserTest(name: string, test: () => Promise<void>): void {
   const ignore = browserPath() === undefined;
   // What playwright-core keeps for its next browser is none of a test's.
-  Deno.test({ name, ignore, fn: test, sanitizeOps: false, sanitizeResources: false });
+  fullTier.test({ name, ignore, fn: test, sanitizeOps: false, sanitizeResources: false });
 }

@@ -2,6 +2,7 @@ import { assert, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { buildBrowserExample } from "../tools/browser_example.ts";
 import { browserPath, withPage } from "./browser.ts";
+import { fullTier } from "./tier.ts";
 
 /* The page of examples/browser/: a model that answers in Chromium, from a static server. */
 
@@ -36,7 +37,7 @@ function serveFiles(
 }
 
 for (const isolated of [true, false]) {
-  Deno.test({
+  fullTier.test({
     name: `examples/browser: the demo model answers on a page, ${
       isolated ? "with threads" : "alone on a page that is not isolated"
     }`,

@@ -1,4 +1,5 @@
 import { findAdapter } from "../engine/backend/webgpu/device.ts";
+import { fullTier } from "./tier.ts";
 
 /**
  * Whether tests on WebGPU run: where there is an adapter, or where COMPY_WEBGPU_REQUIRED says that there has to be one.
@@ -7,9 +8,9 @@ import { findAdapter } from "../engine/backend/webgpu/device.ts";
 const adapter = await findAdapter();
 const required = Deno.env.get("COMPY_WEBGPU_REQUIRED") === "1";
 
-/** A test that is skipped, with the reason in its name, where there is no adapter. */
+/** A test of the second tier that is skipped, with the reason in its name, where there is no adapter. */
 export function gpuTest(name: string, test: () => Promise<void>): void {
   const ignore = !adapter && !required;
   const why = ignore ? " (skipped: no WebGPU adapter; install mesa-vulkan-drivers for a software one)" : "";
-  Deno.test({ name: `webgpu: ${name}${why}`, ignore, fn: test });
+  fullTier.test({ name: `webgpu: ${name}${why}`, ignore, fn: test });
 }

@@ -5,10 +5,11 @@ import { prepareBackend } from "../engine/backend/choose.ts";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 const SIZE = { kvBlocks: 2, stateSlots: 1, maxRows: 8, maxLogitRows: 1 };
 
-Deno.test("a model that leaves the accuracy gates in f16 is refused in it on the GPU, and auto says so", async () => {
+fullTier.test("a model that leaves the accuracy gates in f16 is refused in it on the GPU, and auto says so", async () => {
   const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     const types = ["Q8_0"] as const;

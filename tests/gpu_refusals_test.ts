@@ -10,6 +10,7 @@ import { openPool } from "../lib/pool.ts";
 import { gpuTest } from "./gpu.ts";
 import { FAMILIES } from "./synth/registry.ts";
 import { type Architecture, synthesize, type SynthTexts } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 /* What the GPU does not do is refused when a model is loaded, before a device is opened: most of this needs none. */
 
@@ -33,7 +34,7 @@ async function withModel(
   }
 }
 
-Deno.test("models made for vectors or ranks are refused on the GPU when they are loaded, and what to do is said", async () => {
+fullTier.test("models made for vectors or ranks are refused on the GPU when they are loaded, and what to do is said", async () => {
   const cases: [Architecture, SynthTexts | undefined][] = [
     ["qwen3", { pooling: 3 }],
     ["qwen3", { pooling: 4, labels: 1 }],
@@ -50,7 +51,7 @@ Deno.test("models made for vectors or ranks are refused on the GPU when they are
   });
 });
 
-Deno.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all others are refused by what they have", async () => {
+fullTier.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all others are refused by what they have", async () => {
   const runs: string[] = [];
   for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
     const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
@@ -65,7 +66,7 @@ Deno.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all 
   assertEquals(runs.sort(), ["deci", "llama", "nanbeige", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);
 });
 
-Deno.test("auto takes the CPU for a model made for vectors, and says why", () =>
+fullTier.test("auto takes the CPU for a model made for vectors, and says why", () =>
   withModel("qwen3", { pooling: 3 }, async (model) => {
     const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto" });
     try {
@@ -77,7 +78,7 @@ Deno.test("auto takes the CPU for a model made for vectors, and says why", () =>
     }
   }));
 
-Deno.test("several models with a disk cache on the GPU: refused before a server listens, a folder's too", () =>
+fullTier.test("several models with a disk cache on the GPU: refused before a server listens, a folder's too", () =>
   withModel("qwen3", undefined, async (_, folder) => {
     const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
     const load = { ...SIZE, backend: "webgpu", promptCache } as const;
@@ -85,7 +86,7 @@ Deno.test("several models with a disk cache on the GPU: refused before a server 
     await assertRejects(() => openPool({ ...quiet, files: [], folder, load }), Error, NO_PROMPTS);
   }));
 
-Deno.test("auto takes the CPU where prompts are to be kept on a disk, and says why", () =>
+fullTier.test("auto takes the CPU where prompts are to be kept on a disk, and says why", () =>
   withModel("qwen3", undefined, async (model, folder) => {
     const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
     const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", promptCache });
@@ -94,7 +95,7 @@ Deno.test("auto takes the CPU where prompts are to be kept on a disk, and says w
     assertStringIncludes(choice, NO_PROMPTS);
   }));
 
-Deno.test("auto takes the CPU where drafts are asked for, and says why", () =>
+fullTier.test("auto takes the CPU where drafts are asked for, and says why", () =>
   withModel("qwen3", undefined, async (model) => {
     for (
       const [asked, option] of [[{ speculate: "lookup" }, "--speculate lookup"], [

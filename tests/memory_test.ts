@@ -2,11 +2,12 @@ import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
 import { measureMemory } from "./memory_campaign.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 /* `deno task memory FILE` measures any model. */
 
 for (const architecture of ["qwen3", "lfm2"] as const) {
-  Deno.test(`${architecture}: the model takes what its file has, its cache and its states, and little more`, async () => {
+  fullTier.test(`${architecture}: the model takes what its file has, its cache and its states, and little more`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
     try {
       const model = join(folder, "model.gguf");

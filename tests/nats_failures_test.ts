@@ -9,12 +9,13 @@ import { type Execute, runBatch } from "../jobs/runner.ts";
 import { TEST_LIMITS } from "../jobs/testing.ts";
 import { ask, askAll, Bench, GOOD, MODEL, seconds, URL } from "./nats_bench.ts";
 import { natsServerPath } from "./nats_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* What fails: engines, workers, connections, coordinators. Coordinators and workers in this process, on a real nats-server. Its absence is told by nats_test.ts. */
 
 const ignore = natsServerPath() === undefined;
 
-Deno.test({
+fullTier.test({
   name: "workers: a connection that is closed for good is a BatchError on both sides, and nothing else",
   ignore,
   fn: async () => {
@@ -39,7 +40,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: credentials that are withdrawn end the run with a BatchError that says so",
   ignore,
   fn: async () => {
@@ -53,7 +54,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name:
     "workers: one whose engine gives only server errors hands its lines back and leaves; no line is burned",
   ignore,
@@ -91,7 +92,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: when the engine fails for good the lines in hand go to others at once",
   ignore,
   fn: async () => {
@@ -114,7 +115,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "batch worker: an engine that fails for good ends it with exit code 1, and its lines go to others",
   ignore,
   fn: async () => {
@@ -161,7 +162,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name:
     "workers: what a killed coordinator left in the queue is answered by nobody, and the next one is not disturbed",
   ignore,
@@ -181,7 +182,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "openConnection: a server whose messages are too small is refused",
   ignore,
   fn: async () => {
@@ -196,7 +197,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: the permissions that the documents name are enough, and less is told",
   ignore,
   fn: async () => {
@@ -243,7 +244,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: what a killed coordinator left is removed by the next run, and the stream at its end",
   ignore,
   fn: async () => {
@@ -269,7 +270,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: one stays, however many lines in a row fail, as long as it answers another",
   ignore,
   fn: async () => {
@@ -289,7 +290,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: a line that ends every worker which tries it gets an error, and takes no other with it",
   ignore,
   fn: async () => {

@@ -5,6 +5,7 @@ import { openConnection } from "../jobs/nats/connection.ts";
 import { RUNS_SUBJECT, runSubject } from "../jobs/nats/wire.ts";
 import { campaign } from "./nats_campaign.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
+import { fullTier } from "./tier.ts";
 
 /*
  * Batches over NATS with a real nats-server on loopback. Where there is none the tests are left out, and say so;
@@ -21,7 +22,7 @@ if (ignore) {
   Deno.stderr.writeSync(new TextEncoder().encode(`Batches over NATS are not tested: ${why}\n`));
 }
 
-Deno.test({
+fullTier.test({
   name:
     "batch over NATS: queue wiped, workers killed and stalled, server and coordinator killed; nothing lost or doubled",
   ignore,
@@ -127,7 +128,7 @@ async function answers(path: string): Promise<unknown[]> {
   });
 }
 
-Deno.test({
+fullTier.test({
   name:
     "batch run --nats: workers give the answers that one process gives; another model is refused by name; Ctrl-C",
   ignore,
@@ -210,7 +211,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name:
     "batch run --nats: without workers it says so and stops at once on Ctrl-C; without server or JetStream it says what to do",
   ignore,
@@ -244,7 +245,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "batch run --nats: messages that are none are answered with an error, and the run goes on",
   ignore,
   fn: async () => {
@@ -297,7 +298,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "batch cancel: ends a job whose run waits for workers; a worker that comes later finds nothing",
   ignore,
   fn: async () => {

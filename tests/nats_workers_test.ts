@@ -3,12 +3,13 @@ import { delay } from "@std/async/delay.js";
 import type { Execute } from "../jobs/runner.ts";
 import { ask, askAll, Bench, GOOD, never, seconds, URL } from "./nats_bench.ts";
 import { natsServerPath } from "./nats_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* Coordinators and workers in this process, on a real nats-server. Its absence is told by nats_test.ts. */
 
 const ignore = natsServerPath() === undefined;
 
-Deno.test({
+fullTier.test({
   name:
     "workers: lines that nobody wants any more end at once without a worker, and a later one finds nothing",
   ignore,
@@ -29,7 +30,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name:
     "workers: a line that is cancelled in a worker's hands ends at once, and the worker hears when the run ends",
   ignore,
@@ -53,7 +54,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: runs without lines cost a busy run nothing",
   ignore,
   fn: async () => {
@@ -65,7 +66,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: one worker of one line serves two runs by turns",
   ignore,
   fn: async () => {
@@ -91,7 +92,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: one that stops ends its lines, however long they take, and takes no new ones",
   ignore,
   fn: async () => {
@@ -115,7 +116,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: answers and failures name the worker",
   ignore,
   fn: async () => {
@@ -142,7 +143,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name:
     "workers: requests and answers that are larger than a message arrive whole, and nothing stays on the server",
   ignore,
@@ -168,7 +169,7 @@ Deno.test({
   },
 });
 
-Deno.test({
+fullTier.test({
   name: "workers: a run that ends leaves the stream to those that go on",
   ignore,
   fn: async () => {

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import type { Held, Rounds } from "./pool_memory_child.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 const CHILD = fromFileUrl(new URL("pool_memory_child.ts", import.meta.url));
 
@@ -15,7 +16,7 @@ async function loadInTurns(rounds: Rounds): Promise<Held[]> {
   return JSON.parse(decoder.decode(stdout));
 }
 
-Deno.test({
+fullTier.test({
   name: "hundreds of loads and unloads leave nothing behind: no memory, and no open file",
   ignore: Deno.build.os !== "linux",
   async fn() {

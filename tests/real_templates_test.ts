@@ -1,8 +1,9 @@
 import { assertEquals } from "@std/assert";
 import { FORMAT_CASES } from "../engine/chat/formats/testing.ts";
 import { REAL_TEMPLATES } from "./real_templates.ts";
+import { fullTier } from "./tier.ts";
 
-Deno.test("every format of calls is tried with a real template, here or in the campaign", () => {
+fullTier.test("every format of calls is tried with a real template, here or in the campaign", () => {
   const real = new Set([
     ...FORMAT_CASES.filter(({ published }) => published).map(({ title }) => title),
     ...REAL_TEMPLATES.map(({ title }) => title),

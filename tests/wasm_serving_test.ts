@@ -5,6 +5,7 @@ import { join } from "@std/path";
 import { run, task, withFolder } from "./commands.ts";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
 import { text, writeModels } from "./prompt_cache_models.ts";
+import { fullTier } from "./tier.ts";
 
 const WASM = ["--backend", "wasm"];
 const SCHEMA = {
@@ -14,7 +15,7 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
-Deno.test("wasm: a server streams to a crowd the same answers as alone, keeps to schemas and lets clients leave", () =>
+fullTier.test("wasm: a server streams to a crowd the same answers as alone, keeps to schemas and lets clients leave", () =>
   withLiveServer([...WASM, "--threads", "2", "--parallel", "4"], async (server) => {
     const body = (i: number) => ({
       prompt: `The ${i}th dinosaur`,
@@ -49,7 +50,7 @@ async function streamed(server: LiveServer, body: Record<string, unknown>): Prom
 }
 
 for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
-  Deno.test(`wasm: a restarted server answers a prompt that it has seen from the disk (${model})`, () =>
+  fullTier.test(`wasm: a restarted server answers a prompt that it has seen from the disk (${model})`, () =>
     withFolder(async (folder) => {
       await writeModels(folder);
       const prompt = text(333, 5);
@@ -69,7 +70,7 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
     }));
 }
 
-Deno.test("wasm: a batch that is killed resumes, and says what an undisturbed one says; natively it does not resume", () =>
+fullTier.test("wasm: a batch that is killed resumes, and says what an undisturbed one says; natively it does not resume", () =>
   withFolder(async (folder) => {
     const line = (i: number) => ({
       custom_id: `${i}`,

@@ -10,6 +10,7 @@ import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
 import { compare, judge } from "./parity_judge.ts";
 import { PARITY_FILES } from "./parity_cases.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 /* The kernels as WebAssembly. `deno task test:wasm` runs with them what else is tested of the kernels. */
 
@@ -22,7 +23,7 @@ const model = (architecture: "llama" | "qwen35" = "llama") =>
 
 const SLICE = ["Q4_0", "Q8_0", "Q6_K", "IQ2_XS", "IQ4_XS", "TQ1_0", "NVFP4"];
 
-Deno.test("wasm: formats of each kind are as near to the exact answer as llama.cpp, or nearer", async () => {
+fullTier.test("wasm: formats of each kind are as near to the exact answer as llama.cpp, or nearer", async () => {
   for (const format of SLICE) {
     const file = PARITY_FILES.find((file) => file.format === format)!;
     const { ours, llamaCpp } = compare(await judge(file, { kind: "wasm", threads: 1 }));
@@ -39,7 +40,7 @@ function prompt(length: number, cached = 0): StepInput {
   };
 }
 
-Deno.test("wasm: answers are the same to the bit with one thread and with two, in one step and in two", async () => {
+fullTier.test("wasm: answers are the same to the bit with one thread and with two, in one step and in two", async () => {
   const bytes = model();
   using one = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 1 });
   using two = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 2 });
@@ -49,7 +50,7 @@ Deno.test("wasm: answers are the same to the bit with one thread and with two, i
   assertEquals((await two.backend.step(prompt(129, 171))).rows, rows);
 });
 
-Deno.test("wasm: half floats as weights of activations that are too large for the fast way, and infinite ones", async () => {
+fullTier.test("wasm: half floats as weights of activations that are too large for the fast way, and infinite ones", async () => {
   const scaled = (names: RegExp, change: (half: number, i: number) => number) => {
     const bytes = synthesize({ architecture: "llama", seed: 9, types: ["F16"], vocabulary: 500 });
     for (const { name, type, offset, byteLength } of parseGguf(bytes).tensors.values()) {
@@ -74,7 +75,7 @@ Deno.test("wasm: half floats as weights of activations that are too large for th
   }
 });
 
-Deno.test("wasm: a step does not hold up the caller, and can be stopped", async () => {
+fullTier.test("wasm: a step does not hold up the caller, and can be stopped", async () => {
   using kernels = await KernelModel.load(model(), { ...LIMITS, kvBlocks: 64, maxRows: 2048 }, {
     kind: "wasm",
   });
@@ -102,7 +103,7 @@ Deno.test("wasm: a step does not hold up the caller, and can be stopped", async 
   assertEquals((await backend.step(prompt(8))).rows, again);
 });
 
-Deno.test("wasm: blocks of the cache and recurrent states are copied out and in again", async () => {
+fullTier.test("wasm: blocks of the cache and recurrent states are copied out and in again", async () => {
   for (const architecture of ["llama", "qwen35"] as const) {
     const bytes = model(architecture);
     using kernels = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 2 });
@@ -131,7 +132,7 @@ Deno.test("wasm: blocks of the cache and recurrent states are copied out and in 
   }
 });
 
-Deno.test("wasm: what the kernels refuse is an error in their words, and they go on", async () => {
+fullTier.test("wasm: what the kernels refuse is an error in their words, and they go on", async () => {
   using kernels = await KernelModel.load(model(), LIMITS, { kind: "wasm", threads: 2 });
   const wrong = { ...prompt(4), tokens: Int32Array.of(1, 2, 3, 500) };
   const error = await assertRejects(() => kernels.backend.step(wrong), Error);
@@ -141,7 +142,7 @@ Deno.test("wasm: what the kernels refuse is an error in their words, and they go
   await assertRejects(() => kernels.backend.step(prompt(4)), Error, "closed");
 });
 
-Deno.test("wasm: a model is refused with the figures where a 32-bit memory has no room for it", async () => {
+fullTier.test("wasm: a model is refused with the figures where a 32-bit memory has no room for it", async () => {
   const load = () =>
     loadEngine({ model: MODEL, backend: "wasm", parallel: 2, kvBytes: 5e9, freeBytes: 64e9 });
   const { message } = await assertRejects(load, MemoryError);
@@ -149,7 +150,7 @@ Deno.test("wasm: a model is refused with the figures where a 32-bit memory has n
   assertStringIncludes(message, "5,000.0 MB");
 });
 
-Deno.test("wasm: the engine answers as natively, greedily and with a seed, side by side", async () => {
+fullTier.test("wasm: the engine answers as natively, greedily and with a seed, side by side", async () => {
   const answers = async (backend: "cpu" | "wasm") => {
     const { engine, backend: { info } } = await loadEngine({
       model: MODEL,
@@ -188,7 +189,7 @@ async function runWith(
   return { code, out, err };
 }
 
-Deno.test("wasm: where FFI is not allowed a command computes all the same, and says in one line what it costs", async () => {
+fullTier.test("wasm: where FFI is not allowed a command computes all the same, and says in one line what it costs", async () => {
   const generate = [
     "main.ts",
     "generate",
@@ -214,7 +215,7 @@ Deno.test("wasm: where FFI is not allowed a command computes all the same, and s
   assert(!native.err.includes("WebAssembly"), native.err);
 });
 
-Deno.test("wasm: where FFI is not allowed a server of several models says so once", async () => {
+fullTier.test("wasm: where FFI is not allowed a server of several models says so once", async () => {
   const folder = await Deno.makeTempDir();
   const models = ["one", "two"].map((name) => `${folder}/${name}.gguf`);
   for (const path of models) await Deno.copyFile(MODEL, path);
@@ -241,12 +242,12 @@ Deno.test("wasm: where FFI is not allowed a server of several models says so onc
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("wasm: where FFI is not allowed an answer in a form is refused, and a plain one is given", async () => {
+fullTier.test("wasm: where FFI is not allowed an answer in a form is refused, and a plain one is given", async () => {
   const { out, err } = await runWith(["--allow-read"], ["tests/wasm_child.ts"]);
   assertEquals(JSON.parse(out || "null"), { name: "wasm", tokens: 4, code: "not_supported" }, err);
 });
 
-Deno.test("wasm: two backends have memories of their own", async () => {
+fullTier.test("wasm: two backends have memories of their own", async () => {
   const [one, two] = await Promise.all([WasmBackend.open({ threads: 1 }), WasmBackend.open({ threads: 2 })]);
   assertEquals([one.info.threads, two.info.threads], [1, 2]);
   one.close();
@@ -254,7 +255,7 @@ Deno.test("wasm: two backends have memories of their own", async () => {
   two.close();
 });
 
-Deno.test("wasm: a backend that is closed gives its memory back at once, also to who still holds it", async () => {
+fullTier.test("wasm: a backend that is closed gives its memory back at once, also to who still holds it", async () => {
   const { Memory } = WebAssembly;
   const made: WeakRef<WebAssembly.Memory>[] = [];
   WebAssembly.Memory = class extends Memory {

@@ -13,6 +13,7 @@ import { gpuTest } from "./gpu.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import { mixedFile, type MixedLayer, mixedPlan } from "./mixed_model.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 const VOCABULARY = 80;
 const WANTED = [{ candidates: 3, probe: Array.from({ length: VOCABULARY }, (_, i) => i) }];
@@ -127,7 +128,7 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
   );
 }
 
-Deno.test("buffers of a KV cache are as few as hold it, with as many heads each", () => {
+fullTier.test("buffers of a KV cache are as few as hold it, with as many heads each", () => {
   assertEquals(kvParts(8, 100, 800), 1);
   assertEquals(kvParts(8, 100, 799), 2);
   assertEquals(kvParts(8, 100, 100), 8);

@@ -22,6 +22,7 @@ import { gpuTest } from "./gpu.ts";
 import { withLiveServer } from "./live_server.ts";
 import { KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 /* Whole models on the GPU beside the same on the CPU. Models are tiny: a software driver computes some of these. */
 
@@ -315,7 +316,7 @@ async function withoutAdapter(test: () => Promise<void>): Promise<void> {
   }
 }
 
-Deno.test("without an adapter, auto computes on the CPU and says why; webgpu is refused", () =>
+fullTier.test("without an adapter, auto computes on the CPU and says why; webgpu is refused", () =>
   withoutAdapter(async () => {
     const { backend, choice } = await prepare("auto");
     assertEquals(backend.info.name, "cpu");

@@ -1,0 +1,10 @@
+/**
+ * Which tier of the tests runs: docs/TESTING.md explains them. The second tier runs every test file that names what this
+ * module exports, with all of its cases. The first tier runs the files that call `Deno.test`.
+ */
+
+/** True in the second tier: `deno task test:full`, or COMPY_TEST_TIER=full. */
+export const isFullTier = Deno.env.get("COMPY_TEST_TIER") === "full";
+
+/** `fullTier.test` is `Deno.test` in the second tier. In the first one it registers nothing. */
+export const fullTier = { test: (isFullTier ? Deno.test : () => {}) as typeof Deno.test };

@@ -1,0 +1,128 @@
+/** What the test runner runs: test files of Deno and the crates' tests, each measured as one process with its children. */
+
+export interface Job {
+  /** The test file's path, or the crate. */
+  readonly name: string;
+  readonly kind: "deno" | "cargo";
+  readonly command: readonly string[];
+}
+
+export interface TestTime {
+  readonly name: string;
+  /** CPU seconds, with those of commands that the test started. */
+  readonly cpu: number;
+}
+
+export interface Result {
+  readonly job: Job;
+  readonly code: number;
+  readonly passed: number;
+  readonly failed: number;
+  readonly ignored: number;
+  /** CPU seconds of the process and of all that it started and waited for. */
+  readonly cpu: number;
+  readonly output: string;
+  readonly tests: readonly TestTime[];
+}
+
+/** What stands in a test file that has cases of the second tier; gpuTest and browserTest register with fullTier. */
+const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest)\b/;
+const SKIPPED = new Set(["node_modules", "target", "dist"]);
+/** Each compiles and runs for minutes, so they start first and other files run beside them. */
+const CRATES = ["rust-kernels", "rust-grammar"];
+
+async function* testFiles(root: string, folder = ""): AsyncGenerator<string> {
+  for await (const { name, isDirectory } of Deno.readDir(root + folder)) {
+    if (isDirectory && !name.startsWith(".") && !SKIPPED.has(name)) {
+      yield* testFiles(root, `${folder}${name}/`);
+    } else if (name.endsWith("_test.ts")) yield folder + name;
+  }
+}
+
+/** Files in `tests/` come first: those beside the sources are short, so that no core waits long at the end. */
+const order = (name: string) => (name.startsWith("tests/") ? "0" : "1") + name;
+
+/** The test files of a tier whose path contains one of `parts`. */
+export async function denoTests(root: string, full: boolean, parts: readonly string[]): Promise<Job[]> {
+  const names: string[] = [];
+  for await (const name of testFiles(root)) {
+    if (parts.length > 0 && !parts.some((part) => name.includes(part))) continue;
+    const text = await Deno.readTextFile(root + name);
+    const inSecond = SECOND_TIER.test(text);
+    const inFirst = !inSecond || text.includes("Deno.test(");
+    if (full ? inSecond : inFirst) names.push(name);
+  }
+  names.sort((a, b) => order(a) < order(b) ? -1 : 1);
+  const preload = `--preload=${import.meta.dirname}/cpu.ts`;
+  return names.map((name) => ({
+    name,
+    kind: "deno",
+    command: [Deno.execPath(), "test", "--no-check", "-P=test", preload, name],
+  }));
+}
+
+/** The crates' tests. The first tier runs a quarter of the kernels' cases, the second one all of them. */
+export function cargoTests(full: boolean): Job[] {
+  const crates = full ? CRATES.slice(0, 1) : CRATES;
+  const tests = full ? ["--test", "kernels"] : [];
+  return crates.map((crate) => ({
+    name: crate,
+    kind: "cargo",
+    command: [
+      "cargo",
+      "test",
+      "--release",
+      "--locked",
+      "--quiet",
+      "--manifest-path",
+      `${crate}/Cargo.toml`,
+      ...tests,
+    ],
+  }));
+}
+
+/** Bash's `time` also counts the processes that tests started. */
+const TIMED = 'TIMEFORMAT="%U %S"; { time "$@" 2>&3; } 3>&2 2>"$COMPY_TEST_CLOCK"';
+
+/** Deno says "ok | 12 passed | 0 failed", cargo for each binary "test result: ok. 12 passed; 0 failed; …". */
+function count(output: string, what: string): number {
+  const lines = output.split("\n").filter((line) => /^(?:ok|FAILED) \||^test result:/.test(line));
+  return lines.reduce((sum, line) => sum + Number(line.match(new RegExp(`(\\d+) ${what}`))?.[1] ?? 0), 0);
+}
+
+async function readTimes(path: string): Promise<TestTime[]> {
+  const text = await Deno.readTextFile(path).catch(() => "");
+  return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+}
+
+/** Runs a job to its end and measures it. Its output comes with the result. */
+export async function runJob(job: Job, root: string, full: boolean): Promise<Result> {
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  const [clock, times] = [`${folder}/clock`, `${folder}/times`];
+  try {
+    const env = {
+      NO_COLOR: "1",
+      COMPY_TEST_CLOCK: clock,
+      COMPY_TEST_TIMES: times,
+      ...(full && { COMPY_TEST_TIER: "full", KERNEL_CASES: "100" }),
+    };
+    const args = ["-c", TIMED, "bash", ...job.command];
+    const command = new Deno.Command("bash", { args, cwd: root, env, stdin: "null" });
+    const { code, stdout, stderr } = await command.output();
+    const decoder = new TextDecoder();
+    const output = decoder.decode(stdout) + decoder.decode(stderr);
+    const [user, system] = (await Deno.readTextFile(clock)).trim().split("\n").at(-1)!.split(" ").map(Number);
+    return {
+      job,
+      code,
+      passed: count(output, "passed"),
+      failed: count(output, "failed"),
+      ignored: count(output, "ignored"),
+      cpu: user + system,
+      output,
+      tests: await readTimes(times),
+    };
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
