@@ -2,6 +2,7 @@ import { assert, assertAlmostEquals, assertEquals, assertMatch, assertStringIncl
 import { join } from "@std/path";
 import { run, runJson, task, withFolder } from "./commands.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 const MODEL = { architecture: "qwen3", types: ["Q8_0"], layers: 1, seed: 3, texts: { pooling: 3 } } as const;
 const TEXTS = [
@@ -66,7 +67,7 @@ Deno.test("cli: embed writes vectors in the order of the texts, as JSON lines an
   });
 });
 
-Deno.test("cli: embed names the lines that are no texts before it computes anything", async () => {
+fullTier.test("cli: embed names the lines that are no texts before it computes anything", async () => {
   await withTexts(
     ["good", { id: 1 }, "", "long ".repeat(60), 7, { text: "x", id: {} }],
     async (at, folder) => {
@@ -100,7 +101,7 @@ Deno.test("cli: embed names the lines that are no texts before it computes anyth
   );
 });
 
-Deno.test("cli: embed never writes over a file, and says what it cannot read or write", async () => {
+fullTier.test("cli: embed never writes over a file, and says what it cannot read or write", async () => {
   await withTexts(TEXTS, async (at) => {
     const model = ["--model", at("model.gguf")];
     await Deno.writeTextFile(at("mine.npy"), "mine");
@@ -128,7 +129,7 @@ Deno.test("cli: embed never writes over a file, and says what it cannot read or 
   });
 });
 
-Deno.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", async () => {
+fullTier.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", async () => {
   const texts = Array.from({ length: 20_000 }, (_, i) => `text ${i} ${"about foxes ".repeat(20)}`);
   await withTexts(texts, async (at, folder) => {
     const child = task(["embed", at("texts.jsonl"), "--out", at("a.npy"), "--model", at("model.gguf")]);
@@ -143,7 +144,7 @@ Deno.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", async 
   });
 });
 
-Deno.test("cli: generate with an encoder says what to use instead", async () => {
+fullTier.test("cli: generate with an encoder says what to use instead", async () => {
   await withFolder(async (folder) => {
     const model = join(folder, "encoder.gguf");
     await Deno.writeFile(model, synthesize({ architecture: "bert", types: ["Q8_0"], layers: 1, seed: 3 }));

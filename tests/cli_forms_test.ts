@@ -1,6 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { run, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 
 /* `generate` with a form for its answer, and with tools, on the demo model. */
 
@@ -37,7 +38,7 @@ Deno.test("cli: generate --schema and --grammar give an answer in its form, from
   });
 });
 
-Deno.test("cli: generate says what is wrong with a form, and when an answer was cut before it had it: exit code 1", async () => {
+fullTier.test("cli: generate says what is wrong with a form, and when an answer was cut before it had it: exit code 1", async () => {
   await withFolder(async (folder) => {
     const [good, bad, text] = ["good.json", "bad.json", "text.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(good, JSON.stringify(schema));
@@ -57,7 +58,7 @@ Deno.test("cli: generate says what is wrong with a form, and when an answer was 
   });
 });
 
-Deno.test("cli: generate --prefill continues a text as the server does, with tools too, and keeps no form", async () => {
+fullTier.test("cli: generate --prefill continues a text as the server does, with tools too, and keeps no form", async () => {
   await withFolder(async (folder) => {
     const [form, tools] = ["s.json", "t.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(form, JSON.stringify(schema));
@@ -91,7 +92,7 @@ Deno.test("cli: generate --prefill continues a text as the server does, with too
   });
 });
 
-Deno.test("cli: generate --tools shows calls that follow their schemas, or what is wrong with the tools", async () => {
+fullTier.test("cli: generate --tools shows calls that follow their schemas, or what is wrong with the tools", async () => {
   await withFolder(async (folder) => {
     const [tools, bare, twice, text] = ["t.json", "bare.json", "twice.json", "text.json"]
       .map((name) => join(folder, name));

@@ -3,6 +3,7 @@ import { join } from "@std/path";
 import { TestHub } from "../hub/testing_hub.ts";
 import { sha256, testModel } from "../hub/testing_models.ts";
 import { root, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 
 /* The command as users run it, with the permissions of its task and a folder of models of its own. */
 
@@ -76,7 +77,7 @@ Deno.test("cli: a model is pulled by its quantisation, used by its name, listed 
   });
 });
 
-Deno.test("cli: a pull that is killed, stopped or disturbed resumes, and a second one keeps off", async () => {
+fullTier.test("cli: a pull that is killed, stopped or disturbed resumes, and a second one keeps off", async () => {
   await using hub = new TestHub({ repositories: { [REPO]: { "Tiny-F16.gguf": MODEL } } });
   const command = ["pull", `hf:${REPO}`, "--json", "--mirror", hub.endpoint];
   await withFolder(async (folder) => {
@@ -117,7 +118,7 @@ Deno.test("cli: a pull that is killed, stopped or disturbed resumes, and a secon
   });
 });
 
-Deno.test("cli: a name of one's own list, and what may not be written, are told", async () => {
+fullTier.test("cli: a name of one's own list, and what may not be written, are told", async () => {
   await using hub = new TestHub({ repositories: { [REPO]: { "Tiny-F16.gguf": MODEL } } });
   await withFolder(async (folder) => {
     const list = join(folder, "list.json");

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { root, run, task, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 
 interface Served {
   readonly url: string;
@@ -56,7 +57,7 @@ Deno.test("cli: serve answers on the port that it prints, until SIGTERM", async 
   assertMatch(stderr, /^demo: llama, 256 tokens of context, loaded in [^\n]*\n$/);
 });
 
-Deno.test("cli: on Ctrl-C serve ends the streams that run, then stops", async () => {
+fullTier.test("cli: on Ctrl-C serve ends the streams that run, then stops", async () => {
   const { url, stop } = await serve();
   const response = await chat(url, { max_tokens: 64, stream: true, ignore_eos: true });
   const [stopped, text] = await Promise.all([stop("SIGINT"), response.text()]);
@@ -65,13 +66,13 @@ Deno.test("cli: on Ctrl-C serve ends the streams that run, then stops", async ()
   assertEquals(text.split(`"finish_reason":"length"`).length, 2, text);
 });
 
-Deno.test("cli: serve refuses an address that others reach without a key", async () => {
+fullTier.test("cli: serve refuses an address that others reach without a key", async () => {
   const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0", "--data", "none"]);
   assertEquals(code, 1);
   assertStringIncludes(stderr, "needs an API key");
 });
 
-Deno.test("cli: serve reads its config file and shows what holds", async () => {
+fullTier.test("cli: serve reads its config file and shows what holds", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "compy.json");
     await Deno.writeTextFile(file, '{ "ctx": 128, "parallel": 2, "model": "/no/such.gguf" }');
@@ -90,7 +91,7 @@ Deno.test("cli: serve reads its config file and shows what holds", async () => {
   });
 });
 
-Deno.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
+fullTier.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "file");
     await Deno.writeTextFile(file, "");

@@ -3,6 +3,7 @@ import { join } from "@std/path";
 import { libraryFile } from "../ffi/find.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import { root, run, runJson, runWith, task, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 const COMMANDS = [
   "serve",
   "chat",
@@ -18,7 +19,7 @@ const COMMANDS = [
 ];
 
 for (const command of COMMANDS) {
-  Deno.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
+  fullTier.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
     const help = await run([command, "--help"]);
     assertEquals([help.code, help.stderr], [0, ""]);
     assertStringIncludes(help.stdout, `Usage: deno task ${command}`);
@@ -42,7 +43,7 @@ Deno.test("cli: without words compy says what to do next; --help lists the comma
   for (const command of COMMANDS) assertStringIncludes(all, `\n  ${command} `);
 });
 
-Deno.test("cli: --log-level says what is told on standard error", async () => {
+fullTier.test("cli: --log-level says what is told on standard error", async () => {
   const keys = await Deno.makeTempFile({ suffix: ".json" });
   await Deno.writeTextFile(keys, '{"keys":[{"name":"one","key":"a-key-that-others-may-read"}]}');
   await Deno.chmod(keys, 0o644);
@@ -73,7 +74,7 @@ Deno.test("cli: --log-level says what is told on standard error", async () => {
   assertStringIncludes(wrong.stderr, '--log-level must be one of error, warning, info, debug (got "loud")');
 });
 
-Deno.test("cli: --library is the only place where the libraries are looked for, and needs FFI there", async () => {
+fullTier.test("cli: --library is the only place where the libraries are looked for, and needs FFI there", async () => {
   await withFolder(async (folder) => {
     const missing = await run(["generate", "--prompt", "a", "--library", folder]);
     assertEquals([missing.code, missing.stdout], [1, ""]);
@@ -161,7 +162,7 @@ Deno.test("cli: chat --lines answers the lines of a pipe, without anything else;
   assertMatch(bad.stderr, /^Error: .*\/clear begins anew/);
 });
 
-Deno.test("cli: chat and generate answer what a pipe holds as one message, on standard output alone", async () => {
+fullTier.test("cli: chat and generate answer what a pipe holds as one message, on standard output alone", async () => {
   const answers = await Promise.all(["chat", "generate"].map(async (command) => {
     const { code, stdout, stderr } = await runWith("Who are\r\nyou?\r\n", [command, "--temperature", "0"]);
     assertEquals([code, stderr], [0, ""]);
@@ -171,7 +172,7 @@ Deno.test("cli: chat and generate answer what a pipe holds as one message, on st
   assertEquals(answers[0], answers[1]);
 });
 
-Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => {
+fullTier.test("cli: wrong usage is exit code 2 and says what is right", async () => {
   for (const [args, message] of WRONG_USAGE) {
     const { code, stdout, stderr } = await run(args.split(" "));
     assertEquals([code, stdout], [2, ""], `${args}: ${stderr}`);
@@ -179,7 +180,7 @@ Deno.test("cli: wrong usage is exit code 2 and says what is right", async () => 
   }
 });
 
-Deno.test("cli: main.ts --help lists the commands, and so does a command that there is not", async () => {
+fullTier.test("cli: main.ts --help lists the commands, and so does a command that there is not", async () => {
   const main = async (...args: string[]) => {
     const command = ["run", "-q", "-P=compute", "main.ts", ...args];
     const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args: command, cwd: root })
@@ -194,7 +195,7 @@ Deno.test("cli: main.ts --help lists the commands, and so does a command that th
   assertStringIncludes(message, `There is no command "sevre"; the commands are serve, chat, generate`);
 });
 
-Deno.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
+fullTier.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
   await withFolder(async (folder) => {
     const broken = join(folder, "broken.gguf");
     await Deno.writeTextFile(broken, "GGUF and then nothing of use");
@@ -237,7 +238,7 @@ Deno.test("cli: files that cannot be used are told in a line, exit code 1", asyn
   });
 });
 
-Deno.test("cli: generate --chat answers to the end, and no further than the context", async () => {
+fullTier.test("cli: generate --chat answers to the end, and no further than the context", async () => {
   const chat = ["generate", "--chat", "Tell me a story about a small dinosaur.", "--temperature", "0"];
   const whole = await runJson(...chat);
   assert(whole.steps.length > 32, `${whole.steps.length}`);
@@ -247,7 +248,7 @@ Deno.test("cli: generate --chat answers to the end, and no further than the cont
   assert(whole.text.startsWith(cut.text));
 });
 
-Deno.test("cli: memory that is not there is refused with the sums, before anything is loaded", async () => {
+fullTier.test("cli: memory that is not there is refused with the sums, before anything is loaded", async () => {
   const start = performance.now();
   const { code, stdout, stderr } = await run(["serve", "--kv-mb", "10000000", "--data", "none"]);
   const seconds = (performance.now() - start) / 1000;
@@ -267,14 +268,14 @@ Deno.test("cli: memory that is not there is refused with the sums, before anythi
   assertStringIncludes(workers.stderr, "--kv-mb is the workers' own; leave it out with --nats");
 });
 
-Deno.test("cli: inspect says what is free; a context beyond the model's own is cut and says so", async () => {
+fullTier.test("cli: inspect says what is free; a context beyond the model's own is cut and says so", async () => {
   const { memory_free } = await runJson("inspect");
   assert(memory_free > 10 * 2 ** 20, `${memory_free}`);
   const { code, stderr } = await run(["generate", "--prompt", "Once", "-n", "1", "--ctx", "8192"]);
   assertEquals([code, stderr], [0, "A context of 8192 tokens is cut to 512, the model's own\n"]);
 });
 
-Deno.test("cli: generate --tokens --json gives greedy tokens with their likeliest rivals", async () => {
+fullTier.test("cli: generate --tokens --json gives greedy tokens with their likeliest rivals", async () => {
   const args = ["generate", "--tokens", "65,66,67", "-n", "5"];
   const result = await runJson(...args);
   assertEquals(Object.keys(result), ["tokens", "text", "steps", "timings"]);
@@ -298,7 +299,7 @@ Deno.test("cli: generate --tokens --json gives greedy tokens with their likelies
   );
 });
 
-Deno.test("cli: a KV cache in 8 bits takes half of the memory; generate answers with it, auto then takes the CPU", async () => {
+fullTier.test("cli: a KV cache in 8 bits takes half of the memory; generate answers with it, auto then takes the CPU", async () => {
   const memory = async (type: string) => (await runJson("inspect", "--kv-type", type)).memory.kv;
   assertEquals(await memory("q8_0") / await memory("f16"), 34 / 66); // a head of 32 dimensions, with its scales
   const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--temperature", "0"];
@@ -314,7 +315,7 @@ Deno.test("cli: a KV cache in 8 bits takes half of the memory; generate answers 
   assert(apart > 0 && apart < 0.05, `the second token's log-probability is ${apart} from that with halves`);
 });
 
-Deno.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {
+fullTier.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {
   const { metadata } = await runJson("inspect");
   const end = metadata["tokenizer.ggml.eot_token_id"];
   const biased = await runJson("generate", "--tokens", String(end), "-n", "60");
@@ -333,7 +334,7 @@ Deno.test("cli: generate streams text; a seed gives the same again", async () =>
   assertMatch(lines.stdout, /^(-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\n){3}$/);
 });
 
-Deno.test("cli: Ctrl-C stops generate, which says so: exit code 1", async () => {
+fullTier.test("cli: Ctrl-C stops generate, which says so: exit code 1", async () => {
   const child = task(["generate", "--tokens", "65", "-n", "500"]);
   const reader = child.stdout.getReader();
   await reader.read();
@@ -393,7 +394,7 @@ Deno.test("cli: inspect describes the file, the memory and the plan", async () =
   assertStringIncludes(text.stdout, `layers: ${layers} of attention\n`);
 });
 
-Deno.test("cli: bench gives rates and shares of the limits", async () => {
+fullTier.test("cli: bench gives rates and shares of the limits", async () => {
   const report = await runJson("bench", "--pp", "16", "--tg", "4", "--npl", "1,3");
   assertEquals(Object.keys(report.limits), ["read_gbps", "int8_gops", "f32_gflops"]);
   const rows = report.rows.map((row: Record<string, unknown>) => [row.work, row.sequences, row.context]);

@@ -9,6 +9,7 @@ import { ANTHROPIC_CALLS } from "./clients/anthropic.ts";
 import type { Call, Served } from "./clients/calls.ts";
 import { OPENAI_CALLS } from "./clients/openai.ts";
 import { CLIENT_PROGRAMS, runProgram } from "./clients/programs.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /*
  * Unmodified clients over every endpoint: one table of calls, all of them to one server with a model of random weights, which
@@ -21,7 +22,8 @@ const TABLE: Record<string, readonly Call[]> = {
 };
 
 for (const [client, calls] of Object.entries(TABLE)) {
-  Deno.test(`clients: ${client}`, async (t) => {
+  const tier = client.startsWith("ai with") ? fullTier : firstTier;
+  tier.test(`clients: ${client}`, async (t) => {
     await served(async (server) => {
       for (const call of calls) await t.step(call.name, () => call.run(server));
     });

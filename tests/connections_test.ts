@@ -1,10 +1,11 @@
 import { assert } from "@std/assert";
 import { storm } from "./connection_storm.ts";
 import { withLiveServer } from "./live_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* The campaign is `deno task serve:torture`. */
 
-Deno.test({
+fullTier.test({
   name: "server: with 256 file descriptors, storms of bad clients cost good ones nothing",
   ignore: Deno.build.os !== "linux",
   async fn() {

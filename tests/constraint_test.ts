@@ -4,6 +4,7 @@ import { openGguf } from "../engine/gguf/reader.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { answerSchemas, compileHostiles } from "./constraint_campaign.ts";
 import { SCHEMAS } from "./constraint_schemas.ts";
+import { fullTier } from "./tier.ts";
 
 const demo = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));
 const tokenizer = createTokenizer((await openGguf(demo)).metadata);
@@ -24,7 +25,7 @@ Deno.test("whole answers of random tokens are valid by ajv, for every keyword", 
   );
 });
 
-Deno.test("hostile constraints are refused or compiled soon and in little memory, and others are served", async () => {
+fullTier.test("hostile constraints are refused or compiled soon and in little memory, and others are served", async () => {
   // The campaign holds them to a second and to 64 MiB, where nothing else runs and garbage is collected.
   const figures = await compileHostiles(tokenizer, 10_000, { most: 2 });
   assertEquals(figures.late, []);

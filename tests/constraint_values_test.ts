@@ -3,6 +3,7 @@ import { createGrammars } from "../engine/grammar/grammars.ts";
 import { byteTokenizer, takes } from "../engine/grammar/testing.ts";
 import type { Grammar } from "../engine/grammar/types.ts";
 import { judgeOf } from "./constraint_campaign.ts";
+import { fullTier } from "./tier.ts";
 
 /* Values at the edges of what schemas allow: none that a grammar takes is invalid to ajv. */
 
@@ -334,7 +335,7 @@ const SCHEMAS: readonly object[] = [
   { anyOf: [{ $ref: "#/$defs/a" }, { type: "null" }], $defs: { a: { type: "number", multipleOf: 7 } } },
 ];
 
-Deno.test("values at the edges of formats, patterns, lengths and bounds: what a grammar takes, ajv accepts", async () => {
+fullTier.test("values at the edges of formats, patterns, lengths and bounds: what a grammar takes, ajv accepts", async () => {
   const grammars = createGrammars(byteTokenizer);
   const values = [
     ...NUMBERS,

@@ -5,6 +5,7 @@ import { convertCheckpoint, ConvertError } from "../engine/convert/convert.ts";
 import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "./checkpoints.ts";
 import { KernelModel, shuffledBlocks } from "./kernel_model.ts";
 import { plainDraft, plainLogProbs } from "./plain_forward.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /*
  * From the checkpoint to the answer: what the kernels compute from the converted file, beside a plain forward pass over
@@ -22,7 +23,8 @@ const PROMPT = [65, 66, 67, 104, 101, 32, 110, 97, 46];
 
 for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
   for (const weights of ["BF16", "MXFP4", "affine"] as const) {
-    Deno.test(`convert: ${model} in ${weights} answers as the checkpoint's own values do`, async () => {
+    const tier = weights === "BF16" ? firstTier : fullTier;
+    tier.test(`convert: ${model} in ${weights} answers as the checkpoint's own values do`, async () => {
       const options = { model, weights, layout: weights === "BF16" ? "hf" : "mlx", seed: 3 } as const;
       const expected = plain(options, PROMPT);
       const found = await converted(options, PROMPT, expected.length);
@@ -36,7 +38,7 @@ for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
 }
 
 for (const layout of ["hf", "mlx"] as const) {
-  Deno.test(`convert: the layer that drafts, named as in ${layout}, drafts as the checkpoint's own values do`, async () => {
+  fullTier.test(`convert: the layer that drafts, named as in ${layout}, drafts as the checkpoint's own values do`, async () => {
     const options = { model: "qwen3_5", weights: "BF16", layout, seed: 3, drafts: true } as const;
     const expected = plainDraft(tinyCheckpoint(options), PROMPT);
     const found = await convertedDraft(options, PROMPT, expected.length);
@@ -50,7 +52,7 @@ for (const layout of ["hf", "mlx"] as const) {
   });
 }
 
-Deno.test("convert: a layer that drafts of which parts are missing is refused, and what is left of one is left out", async () => {
+fullTier.test("convert: a layer that drafts of which parts are missing is refused, and what is left of one is left out", async () => {
   const options = { model: "qwen3_5", weights: "BF16", layout: "hf", seed: 3, drafts: true } as const;
   const without = async (name: string) => {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });

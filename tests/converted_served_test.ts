@@ -5,6 +5,7 @@ import { runJson, withFolder } from "./commands.ts";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
 import { writePublished } from "./published/write.ts";
 import { PUBLISHED } from "./published/registry.ts";
+import { fullTier } from "./tier.ts";
 
 /** What a server answers with the converted model. */
 async function servedFrom(name: string, ask: (server: LiveServer) => Promise<void>): Promise<void> {
@@ -18,7 +19,7 @@ async function servedFrom(name: string, ask: (server: LiveServer) => Promise<voi
 }
 
 for (const name of ["Gemma 4 with experts", "Ministral 3"]) {
-  Deno.test(`${name}, converted to Q8_0, answers a prompt the same way twice`, () =>
+  fullTier.test(`${name}, converted to Q8_0, answers a prompt the same way twice`, () =>
     servedFrom(name, async (server) => {
       const ask = () =>
         server.post("/v1/completions", { prompt: "a", max_tokens: 6, temperature: 0, ignore_eos: true });
@@ -29,7 +30,7 @@ for (const name of ["Gemma 4 with experts", "Ministral 3"]) {
 }
 
 for (const name of ["XLM-RoBERTa", "ModernBERT", "Nomic's", "EmbeddingGemma", "EuroBERT"]) {
-  Deno.test(`${name}, converted to Q8_0, gives texts vectors of length 1, the same for the same text`, () =>
+  fullTier.test(`${name}, converted to Q8_0, gives texts vectors of length 1, the same for the same text`, () =>
     servedFrom(name, async (server) => {
       const { data } = await server.post("/v1/embeddings", { input: ["ab c", "abc", "ab c"] });
       const [first, other, again] = data.map(({ embedding }: { embedding: number[] }) => embedding);

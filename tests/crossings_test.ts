@@ -10,6 +10,7 @@ import { compareCrowd } from "./preemption.ts";
 import { bytesOfContext } from "./preemption_campaign.ts";
 import { answer, open, text } from "./prompt_cache_models.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 const CONTEXT = 256;
 const BYTES = 1e8;
@@ -33,7 +34,8 @@ const CASES: readonly (readonly [Architecture, KvType])[] = [
   ["phi3-long", "f16"],
 ];
 for (const [architecture, kvType] of CASES) {
-  Deno.test(`${architecture} in ${kvType}: short of memory, with drafts and a disk, restarted: the answers are those alone`, () =>
+  const tier = architecture === "phi3-long" ? firstTier : fullTier;
+  tier.test(`${architecture} in ${kvType}: short of memory, with drafts and a disk, restarted: the answers are those alone`, () =>
     inFolder(architecture, async (model, folder) => {
       const size = { model, kvType, contextLength: CONTEXT, parallel: 12, threads: 1, queue: CROWD.company };
       const kvBytes = await bytesOfContext(model, kvType, CONTEXT);

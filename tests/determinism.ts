@@ -21,6 +21,8 @@ export function mixedModel(
 
 /** How the same sequence is computed. */
 export interface Way {
+  /** Tokens of the prompt (default PROMPT, which is also the most). */
+  readonly prompt?: number;
   /** Most tokens of the prompt in one step. */
   readonly chunk: number;
   /** Sequences beside it. */
@@ -32,15 +34,15 @@ export interface Way {
 
 /** The bits of every logit, of the log-sum-exp and of the candidates: after the prompt and after each token that follows. */
 export async function bits(model: KernelModel, way: Way): Promise<Uint32Array[]> {
-  const { chunk, others = 0, range = 0, ordered } = way;
+  const { prompt: promptTokens = PROMPT, chunk, others = 0, range = 0, ordered } = way;
   const blockTable = ordered
     ? Int32Array.from({ length: BLOCKS }, (_, i) => range * BLOCKS + i)
     : shuffledBlocks(range * BLOCKS, BLOCKS);
-  const tokens = [...prompt(PROMPT), 7, 7, 300, 499];
+  const tokens = [...prompt(promptTokens), 7, 7, 300, 499];
   const out: Uint32Array[] = [];
-  for (let cached = 0, step = 0; cached < PROMPT + ANSWER; step++) {
-    const length = cached < PROMPT ? Math.min(chunk, PROMPT - cached) : 1;
-    const wanted = cached + length >= PROMPT ? [EVERYTHING] : [];
+  for (let cached = 0, step = 0; cached < promptTokens + ANSWER; step++) {
+    const length = cached < promptTokens ? Math.min(chunk, promptTokens - cached) : 1;
+    const wanted = cached + length >= promptTokens ? [EVERYTHING] : [];
     const run: Run = {
       tokens: tokens.slice(cached, cached + length),
       cached,

@@ -17,6 +17,7 @@ import {
 import { instructionSets, KernelModel, type Run, shuffledBlocks } from "./kernel_model.ts";
 import { prompt } from "./parity_cases.ts";
 import { type Architecture, synthesize } from "./synth/synth.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /*
  * What a sequence is answered depends on its own tokens and on nothing else, to the last bit: not on how its prompt is
@@ -38,7 +39,8 @@ const WAYS: readonly Way[] = [
 ];
 
 for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "lfm2", "lfm2moe"] as const) {
-  Deno.test(`${architecture}: chunks, neighbours, KV blocks and threads change no bit of the logits`, async () => {
+  const tier = architecture === "llama" ? firstTier : fullTier;
+  tier.test(`${architecture}: chunks, neighbours, KV blocks and threads change no bit of the logits`, async () => {
     const bytes = model(architecture);
     let first: Uint32Array[] | undefined;
     for (const threads of [1, 2, 3]) {
@@ -54,7 +56,8 @@ for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "lf
 }
 
 for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
-  Deno.test(`${architecture}, activations in two planes: chunks, neighbours and threads change no bit`, async () => {
+  const tier = architecture === "qwen3" ? firstTier : fullTier;
+  tier.test(`${architecture}, activations in two planes: chunks, neighbours and threads change no bit`, async () => {
     const plan = async (file: GgufFile) =>
       buildPlan(file, await readRopeFactors(file), undefined, { activations: "fine" });
     let whole: Uint32Array[] | undefined;
@@ -73,7 +76,8 @@ for (const [i, isa] of instructionSets().entries()) {
     // The best set's halves are looked at above.
     for (const kvType of i === 0 ? ["q8_0"] as const : KV_TYPES) {
       const name = `${architecture} on ${isa}, cache in ${kvType}`;
-      Deno.test(`${name}: chunks and neighbours change no bit of the logits`, async () => {
+      const tier = i === 0 && architecture === "qwen3" ? firstTier : fullTier;
+      tier.test(`${name}: chunks and neighbours change no bit of the logits`, async () => {
         using loaded = await KernelModel.load(model(architecture), LIMITS, { isa, kvType });
         const whole = await bits(loaded, { chunk: PROMPT });
         assertEquals(await bits(loaded, { chunk: 27, others: 7, range: 4 }), whole);

@@ -3,6 +3,7 @@ import { createBatch, linesOf, upload, waitFor } from "../routes/testing_batches
 import { batch, inFolder, readLines } from "./batch_commands.ts";
 import { withLiveServer } from "./live_server.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* Lines of batches that ask for vectors, beside others, on the demo model: by the command, over NATS and by the server. */
 
@@ -48,7 +49,7 @@ const lasting = (lines: readonly AnsweredLine[]) =>
 const refusals = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response }) => [custom_id, response.body.error?.code]).sort();
 
-Deno.test("batches: vectors beside a chat, by the command, over NATS and pooled otherwise", async () => {
+fullTier.test("batches: vectors beside a chat, by the command, over NATS and pooled otherwise", async () => {
   await inFolder(MIXED, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));

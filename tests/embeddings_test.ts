@@ -12,6 +12,7 @@ import { type EmbedResult, type Engine, EngineError } from "../engine/types.ts";
 import { serveHttp } from "../routes/serve.ts";
 import { Random, seedOf } from "./random.ts";
 import { RANK_TEMPLATE, withTextModel } from "./text_model.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 const WORDS = "a fox in the snow sees how quietly some hare under that old birch waits for spring".split(" ");
 
@@ -47,7 +48,8 @@ async function withClient(
 }
 
 for (const [name, code] of Object.entries({ mean: 1, cls: 2, last: 3 })) {
-  Deno.test(`embeddings: ${name}'s rows are the same alone, in a crowd, beside answers and at a second time`, async () => {
+  const tier = name === "mean" ? firstTier : fullTier;
+  tier.test(`embeddings: ${name}'s rows are the same alone, in a crowd, beside answers and at a second time`, async () => {
     await withTextModel({ pooling: code }, { parallel: 3 }, async (engine) => {
       const inputs = tokensOf(engine, texts(40));
       const alone = await aloneOf(engine, inputs);
@@ -190,7 +192,7 @@ Deno.test("rerank: documents come best first, under both paths, and a text's con
   });
 });
 
-Deno.test("embeddings: 2,048 texts neither meet a full queue nor keep an answer waiting", async () => {
+fullTier.test("embeddings: 2,048 texts neither meet a full queue nor keep an answer waiting", async () => {
   await withTextModel({}, { parallel: 2, queue: 2, layers: 2 }, async (engine) => {
     const inputs = tokensOf(engine, texts(2048, "many").map((text) => text.slice(0, 24)));
     let embedded: EmbedResult | undefined;
@@ -224,7 +226,7 @@ Deno.test("embeddings: who leaves frees everything; a drained engine ends what r
   });
 });
 
-Deno.test("embeddings: with little memory texts give way to each other and come out the same", async () => {
+fullTier.test("embeddings: with little memory texts give way to each other and come out the same", async () => {
   const kvBytes = 9_000_000; // of 36 blocks, 33 are one sequence's
   await withTextModel({}, { kvBytes }, async (engine) => {
     const inputs = tokensOf(engine, texts(60, "small").map((text) => text.repeat(3)));
@@ -238,7 +240,7 @@ Deno.test("embeddings: with little memory texts give way to each other and come 
   });
 });
 
-Deno.test("embeddings: hybrids' rows are the same alone and in a crowd", async () => {
+fullTier.test("embeddings: hybrids' rows are the same alone and in a crowd", async () => {
   await withTextModel({}, { architecture: "qwen35" }, async (engine) => {
     const inputs = tokensOf(engine, texts(20, "hybrid"));
     assertEquals((await engine.embed({ inputs })).rows, await aloneOf(engine, inputs));

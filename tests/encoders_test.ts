@@ -6,6 +6,7 @@ import { GREEDY } from "../engine/testing.ts";
 import { instructionSets } from "./kernel_model.ts";
 import type { Architecture } from "./synth/synth.ts";
 import { withTextModel } from "./text_model.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /*
  * Encoders: models that read a text in both directions and give a row of it. Each row is the same to the bit whatever else is
@@ -23,6 +24,8 @@ const ARCHITECTURES = [
   "eurobert",
   "llama-embed",
 ] as const;
+/** Encoders of the first tier: with plain layers, experts, and windows. */
+const FIRST_TIER: readonly Architecture[] = ["bert", "nomic-bert-moe", "modern-bert"];
 /** Around the edges of tiles of 64 rows; the last as long as a step that is shared. */
 const LENGTHS = [1, 2, 9, 63, 64, 65, 70, 127, 200, 500, 512];
 
@@ -46,7 +49,8 @@ const CASES = instructionSets().flatMap((isa, i): Case[] =>
     : [{ isa, architecture: "gemma-embedding", lengths: LENGTHS.filter((length) => length <= 127) }]
 );
 for (const { isa, architecture, lengths } of CASES) {
-  Deno.test(`${isa}: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
+  const tier = isa === instructionSets()[0] && FIRST_TIER.includes(architecture) ? firstTier : fullTier;
+  tier.test(`${isa}: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
     const inputs = lengths.map((length) => text(length, length));
     const crowd = [...inputs, ...inputs.toReversed(), text(40, 3)];
     const types = ["Q8_0", "F16", "Q4_K"] as const;
@@ -75,7 +79,7 @@ function breakToken(bytes: Uint8Array<ArrayBuffer>): void {
   new DataView(bytes.buffer).setUint16(offset + BROKEN * byteLength / shape[1], 0x7e00, true);
 }
 
-Deno.test("encoders: what is no number in one text reaches no other", async () => {
+fullTier.test("encoders: what is no number in one text reaches no other", async () => {
   const inputs = LENGTHS.map((length) => text(length, length).map((token) => token % BROKEN));
   const broken = (input: number[]) => [...input.slice(0, 300), BROKEN, ...input.slice(0, 50)];
   for (const architecture of ARCHITECTURES) {

@@ -4,12 +4,14 @@ import { KV_TYPES } from "../engine/types.ts";
 import { answersOf } from "./engine_crowd.ts";
 import { instructionSets } from "./kernel_model.ts";
 import { synthesize } from "./synth/synth.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /* The whole engine on small models: who else is computed, and what is cached, changes no bit of an answer. */
 
 const DEMO_MODEL = fromFileUrl(new URL("../models/demo.gguf", import.meta.url));
-for (const isa of instructionSets()) {
-  Deno.test(`${isa}: alone, in a crowd, cached, on 1, 2 or 3 threads: the same answers to the bit`, async () => {
+for (const [i, isa] of instructionSets().entries()) {
+  const tier = i === 0 ? firstTier : fullTier;
+  tier.test(`${isa}: alone, in a crowd, cached, on 1, 2 or 3 threads: the same answers to the bit`, async () => {
     const one = await answersOf(DEMO_MODEL, { isa, threads: 1 });
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2 }), one);
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 3 }), one);
@@ -17,7 +19,7 @@ for (const isa of instructionSets()) {
 }
 
 // So much in common that sequences go through it together when they decode.
-Deno.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 threads: the same answers to the bit", async () => {
+fullTier.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 threads: the same answers to the bit", async () => {
   for (const isa of instructionSets()) {
     const one = await answersOf(DEMO_MODEL, { isa, threads: 1, kvType: "q8_0", common: 140 });
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, kvType: "q8_0", common: 140 }), one);

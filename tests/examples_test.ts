@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { root, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 
 /* The programs of examples/, as people run them: with the permissions that their first lines name, on the demo model. */
 
@@ -50,7 +51,7 @@ Deno.test("example chat: a conversation goes on, and finds its beginning in the 
   assert(usages[1][0] > usages[0][0] + usages[0][1] && usages[1][2] > 0, output);
 });
 
-Deno.test("example batch: stopped by Ctrl-C, the same command resumes it", async () => {
+fullTier.test("example batch: stopped by Ctrl-C, the same command resumes it", async () => {
   await withFolder(async (folder) => {
     const [questions, answers] = [`${folder}/questions.txt`, `${folder}/answers.jsonl`];
     await Deno.writeTextFile(questions, Array.from({ length: 60 }, (_, i) => `Count to ${i}\n`).join(""));
@@ -76,7 +77,7 @@ Deno.test("example batch: stopped by Ctrl-C, the same command resumes it", async
   });
 });
 
-Deno.test("example server: its own routes, and compy's below /llm", async () => {
+fullTier.test("example server: its own routes, and compy's below /llm", async () => {
   const port = String(freePort());
   const child = start("server", ["models/demo.gguf", port]);
   const base = `http://127.0.0.1:${port}`;
@@ -115,7 +116,7 @@ function freePort(): number {
   return (listener.addr as Deno.NetAddr).port;
 }
 
-Deno.test("examples search and extract: the nearest lines, and data in its form", async () => {
+fullTier.test("examples search and extract: the nearest lines, and data in its form", async () => {
   await withFolder(async (folder) => {
     const texts = `${folder}/texts.txt`;
     await Deno.writeTextFile(

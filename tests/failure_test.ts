@@ -6,6 +6,7 @@ import { loadReloadingEngine } from "../engine/load_reloading.ts";
 import { chatLine, createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
 import { gpuTest } from "./gpu.ts";
 import { type LiveServer, runLiveServer, type ServerEnd } from "./live_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* What the server does when its engine fails, in a process of its own, on the demo model. */
 
@@ -98,7 +99,7 @@ Deno.test("server: an engine that fails is loaded again; streams end with an err
   assertEquals(withoutStacks(complaints), told(1) + told(2));
 });
 
-Deno.test("server: --on-failure exit stops it with exit code 1 and says why", async () => {
+fullTier.test("server: --on-failure exit stops it with exit code 1 and says why", async () => {
   const { code, complaints } = await failing(["--on-failure", "exit"], async (server, fail) => {
     fail(1);
     const { error } = await server.post("/v1/chat/completions", request);
@@ -112,7 +113,7 @@ Deno.test("server: --on-failure exit stops it with exit code 1 and says why", as
   );
 });
 
-Deno.test("server: an engine that fails again and again is given up, and the server stops", async () => {
+fullTier.test("server: an engine that fails again and again is given up, and the server stops", async () => {
   const { code, complaints } = await failing([], async (server, fail) => {
     fail(4);
     for (let failures = 0; failures < 4; failures++) {
@@ -159,7 +160,7 @@ async function batchRun(folder: string, count: number, at: number[]) {
   };
 }
 
-Deno.test("batch run: an engine that fails is loaded again, and the answers are those of a run without failures", async () => {
+fullTier.test("batch run: an engine that fails is loaded again, and the answers are those of a run without failures", async () => {
   const whole = await inFolder((folder) => batchRun(folder, 40, []));
   assertEquals([whole.code, whole.answers.length, whole.errors], [0, 40, ""]);
   const run = await inFolder((folder) => batchRun(folder, 40, [5, 60]));
@@ -168,7 +169,7 @@ Deno.test("batch run: an engine that fails is loaded again, and the answers are 
   assertEquals(run.stderr.match(/loading it again/g)?.length, 2);
 });
 
-Deno.test("batch run: an engine that is given up stops the job, which resumes where it was", async () => {
+fullTier.test("batch run: an engine that is given up stops the job, which resumes where it was", async () => {
   await inFolder(async (folder) => {
     const stopped = await batchRun(folder, 40, [20, 40, 42, 44]);
     assertEquals(stopped.code, 1);

@@ -2,6 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import OpenAI from "openai";
 import { execute } from "../routes/execute.ts";
 import { type ChatModel, type Thinks, withChatModel } from "./chat_model.ts";
+import { fullTier } from "./tier.ts";
 import { askBothWays, judgeCalls, judgeJson, type Said, saidWhole, type Tool } from "./tool_calls.ts";
 
 /*
@@ -89,7 +90,7 @@ Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-Deno.test("formed answers: required calls are calls, with and without thinking, n and one at a time", async () => {
+fullTier.test("formed answers: required calls are calls, with and without thinking, n and one at a time", async () => {
   const extras: Record<string, unknown>[] = [
     {},
     { n: 3 },
@@ -131,7 +132,7 @@ Deno.test("formed answers: required calls are calls, with and without thinking, 
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-Deno.test("formed answers: text before a call breaks nothing, and what looks like a mark in a text is text", async () => {
+fullTier.test("formed answers: text before a call breaks nothing, and what looks like a mark in a text is text", async () => {
   let calls = 0;
   let texts = 0;
   await eachModel(async ({ client }) => {
@@ -167,7 +168,7 @@ Deno.test("formed answers: thinking is free, is not the form's, and ends when it
   });
 });
 
-Deno.test("formed answers: what max_tokens cuts says length, wherever that is", async () => {
+fullTier.test("formed answers: what max_tokens cuts says length, wherever that is", async () => {
   await eachModel(async ({ client }) => {
     const counts = Array.from({ length: 8 }, (_, i) => 1 + 5 * i);
     await Promise.all(counts.map(async (max_tokens) => {
@@ -255,7 +256,7 @@ Deno.test("formed answers: completions follow every kind of form, also several p
   });
 });
 
-Deno.test("formed answers: one that passes a limit of the grammar library is an error, whole, streamed and in batches; others go on", async () => {
+fullTier.test("formed answers: one that passes a limit of the grammar library is an error, whole, streamed and in batches; others go on", async () => {
   const names = Array.from({ length: 30 }, (_, i) => `a${i}`);
   // The longer an answer, the more ways there are to read it.
   const guided_grammar = [

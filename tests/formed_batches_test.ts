@@ -4,6 +4,7 @@ import { createBatch, linesOf, upload, waitFor } from "../routes/testing_batches
 import { batch, inFolder, readLines } from "./batch_commands.ts";
 import { withLiveServer } from "./live_server.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
+import { fullTier } from "./tier.ts";
 import { judgeCalls, judgeJson, saidWhole, type Tool } from "./tool_calls.ts";
 
 /* Lines of batches that ask for forms and calls, on the demo model: by the command, over NATS and by the server. */
@@ -100,7 +101,7 @@ function lasting(lines: readonly AnsweredLine[]) {
   });
 }
 
-Deno.test("batches: lines with forms and calls, by the command and over NATS alike; a bad one is its own 400", async () => {
+fullTier.test("batches: lines with forms and calls, by the command and over NATS alike; a bad one is its own 400", async () => {
   await inFolder(lines, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));

@@ -12,6 +12,7 @@ import { loadEngine } from "../engine/load.ts";
 import { normalized } from "../engine/answers/rows.ts";
 import { digest, prompt } from "./parity_cases.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 interface Answers {
   readonly sha256: string;
@@ -79,7 +80,7 @@ Deno.test("gemma-embedding: vectors in F32 are the exact ones and llama.cpp's", 
  * Which of both is nearer in one seed is chance: a number that is rounded the other way turns others after it, so that a change in the last
  * bits moves a seed's distance by a tenth up or down, llama.cpp's between two processors too. In 48 that evens out to a fiftieth.
  */
-Deno.test("gemma-embedding: vectors in Q8_0 are nearer to the exact ones than llama.cpp's", async () => {
+fullTier.test("gemma-embedding: vectors in Q8_0 are nearer to the exact ones than llama.cpp's", async () => {
   let [us, them] = [0, 0];
   for (const [i, { exact, llamaCpp }] of TABLE.Q8_0.entries()) {
     us += sum(angles(await judged("Q8_0", i + 1), exact.map(floatsOf)));

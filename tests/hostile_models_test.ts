@@ -18,9 +18,11 @@ import {
 } from "../engine/tokenizer/testing.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { KernelError } from "../ffi/library.ts";
+import { kindsOfTier } from "./decoders/kinds.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { type Architecture, FAMILIES } from "./synth/registry.ts";
 import { synthesize } from "./synth/synth.ts";
+import { isFullTier } from "./tier.ts";
 
 /*
  * Files from strangers: of each family's model every key and every tensor is spoiled in every way that the format allows, keys that
@@ -163,7 +165,13 @@ async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promi
   return performance.now() - start;
 }
 
-for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
+const ALL = Object.keys(FAMILIES) as Architecture[];
+/** The first tier takes one decoder of each kind, and an encoder. */
+const TAKEN = isFullTier
+  ? ALL
+  : [...(await kindsOfTier()).map(({ architecture }) => architecture), "bert" as const];
+
+for (const architecture of TAKEN) {
   Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
     const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
     try {

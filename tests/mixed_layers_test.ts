@@ -18,6 +18,7 @@ import {
 } from "./mixed_model.ts";
 import { EXACT } from "./kv_rounding.ts";
 import { Random, seedOf } from "./random.ts";
+import { fullTier } from "./tier.ts";
 
 const { bytes, values } = mixedFile();
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 16 };
@@ -90,7 +91,7 @@ async function distanceOf(change: Change): Promise<number> {
   return distance(found, exactLogits(values, tokens, layers).at(-1)!);
 }
 
-Deno.test("mixed layers: a window that is off by one, or another table, would show", async () => {
+fullTier.test("mixed layers: a window that is off by one, or another table, would show", async () => {
   const off = [
     await changed(({ window }) => ({ window: window && window + 1 })),
     await changed(({ window }) => ({ window: window === 140 ? 139 : window })),

@@ -14,6 +14,7 @@ import type { Engine, GenerateRequest, KvType } from "../engine/types.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { compareCrowd } from "./preemption.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 const VOCABULARY = 500;
 const CONTEXT = 256;
@@ -58,7 +59,7 @@ async function engineOf(drafts: boolean, kvType: KvType, kvBlocks: number): Prom
 }
 
 for (const kvType of ["f16", "q8_0"] as const) {
-  Deno.test(`mtp: a crowd short of memory, KV cache in ${kvType}: each answer is that without drafts, to the bit`, async () => {
+  fullTier.test(`mtp: a crowd short of memory, KV cache in ${kvType}: each answer is that without drafts, to the bit`, async () => {
     const kvBlocks = blocksOfSequence({ windows: [], maxRows: 64 }, CONTEXT) + 3;
     const plain = await engineOf(false, kvType, kvBlocks);
     const drafting = await engineOf(true, kvType, kvBlocks);

@@ -87,6 +87,12 @@ export function compare(judged: readonly Judged[]): { ours: Distance; llamaCpp: 
   };
 }
 
+/** Both distances in words, for messages. */
+export function describeDistances(what: string, { ours, llamaCpp }: ReturnType<typeof compare>): string {
+  const words = ({ mean, max }: Distance) => `mean ${mean.toFixed(4)}, max ${max.toFixed(4)}`;
+  return `${what}: ${words(ours)}; llama.cpp: ${words(llamaCpp)}`;
+}
+
 function average(values: readonly number[]): number {
   return values.reduce((a, b) => a + b, 0) / values.length;
 }

@@ -11,6 +11,7 @@ import {
   STAND_INS,
 } from "./preemption_campaign.ts";
 import { synthesize } from "./synth/synth.ts";
+import { fullTier } from "./tier.ts";
 
 /* `deno task preemption` asks thousands. */
 
@@ -22,7 +23,7 @@ for (const standIn of STAND_INS) {
 }
 
 for (const architecture of KERNEL_MODELS) {
-  Deno.test(`${architecture} with the kernels: preempted requests are answered as alone, to the bit`, async () => {
+  fullTier.test(`${architecture} with the kernels: preempted requests are answered as alone, to the bit`, async () => {
     const preemptions = await onKernels(architecture, "f16", { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
@@ -36,7 +37,7 @@ gpuTest(
 );
 
 for (const [kvType, maxRows] of [["f16", 40], ["q8_0", 12]] as const) {
-  Deno.test(`windows, shared caches and two kinds of states in ${kvType}, ${maxRows} rows a step: preempted requests are answered as alone, to the bit`, async () => {
+  fullTier.test(`windows, shared caches and two kinds of states in ${kvType}, ${maxRows} rows a step: preempted requests are answered as alone, to the bit`, async () => {
     const preemptions = await onMixedKernels(kvType, maxRows, { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });

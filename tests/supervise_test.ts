@@ -3,6 +3,7 @@ import { delay } from "@std/async/delay.js";
 import { join } from "@std/path";
 import { root, run, withFolder } from "./commands.ts";
 import { startSupervised } from "./supervised_server.ts";
+import { fullTier } from "./tier.ts";
 
 const SMALL = ["--parallel", "2", "--ctx", "256", "--data", "none"];
 
@@ -30,7 +31,7 @@ async function gone(pid: number): Promise<void> {
   throw new Error(`${pid} is still there`);
 }
 
-Deno.test("supervise: a killed server is back at its port, and SIGTERM lets live streams end", async () => {
+fullTier.test("supervise: a killed server is back at its port, and SIGTERM lets live streams end", async () => {
   const server = await startSupervised(SMALL);
   for (let i = 0; i < 2; i++) {
     assert(await server.killChild() < 10_000);
@@ -44,7 +45,7 @@ Deno.test("supervise: a killed server is back at its port, and SIGTERM lets live
   assertEquals(stderr.match(/The server was killed by SIGKILL; starting it again/g)?.length, 2, stderr);
 });
 
-Deno.test("supervise: a second Ctrl-C cancels what still runs", async () => {
+fullTier.test("supervise: a second Ctrl-C cancels what still runs", async () => {
   const server = await startSupervised([...SMALL, "--speculate", "off"]);
   const open = await stream(server.url, 200, 100); // seconds, two at a time
   const reader = open.body!.pipeThrough(new TextDecoderStream()).getReader();
@@ -61,7 +62,7 @@ Deno.test("supervise: a second Ctrl-C cancels what still runs", async () => {
   assertStringIncludes(last, "shutting_down");
 });
 
-Deno.test("supervise: what was never ready is not started again, and its exit code is the supervisor's", async () => {
+fullTier.test("supervise: what was never ready is not started again, and its exit code is the supervisor's", async () => {
   const { code, stderr, stdout } = await run(["serve", "--supervise", "--model", "/no/such.gguf", ...SMALL]);
   assertEquals([code, stdout], [1, ""]);
   assertMatch(stderr, /^Error: Cannot load a model from "\/no\/such.gguf"[^\n]*\n$/);
@@ -69,14 +70,14 @@ Deno.test("supervise: what was never ready is not started again, and its exit co
   assertEquals(wrong.code, 2);
 });
 
-Deno.test("supervise: a server whose supervisor was killed stops", async () => {
+fullTier.test("supervise: a server whose supervisor was killed stops", async () => {
   const server = await startSupervised(SMALL);
   const child = (await server.child())!;
   await server.end("SIGKILL");
   await gone(child);
 });
 
-Deno.test("supervise: at a socket, which is this user's alone, a killed server takes its place again", async () => {
+fullTier.test("supervise: at a socket, which is this user's alone, a killed server takes its place again", async () => {
   await withFolder(async (folder) => {
     const path = join(folder, "compy.sock");
     const permissions = [`--allow-net=127.0.0.1,unix:${path}`, `--allow-write=${folder}`];

@@ -4,6 +4,7 @@
  * quantiser is involved and a block may hold every code and every scale that its format allows.
  */
 
+import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { SynthFile } from "./file.ts";
@@ -27,6 +28,8 @@ export interface SynthOptions {
   readonly drafts?: number;
   /** NVFP4 comes with what its values are multiplied by: the same model. */
   readonly factors?: boolean;
+  /** Leaves all matrices zero, for tests that only compile the model's plan. */
+  readonly hollow?: boolean;
   /** What the file says of whole texts. */
   readonly texts?: SynthTexts;
   /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
@@ -47,7 +50,7 @@ export interface SynthTexts {
 
 /** The bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
-  const { architecture: name, seed, types, dequantized, factors, texts = {} } = options;
+  const { architecture: name, seed, types, dequantized, factors, hollow, texts = {} } = options;
   const family = FAMILIES[name];
   const shape = {
     ...family.tiny,
@@ -60,7 +63,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     set: builder.set.bind(builder),
     array: builder.array.bind(builder),
     tensor: (name: string, type: TensorType, shape: readonly number[], make: () => ArrayBufferView) =>
-      void builder.tensor(name, type, shape, make()),
+      void builder.tensor(name, type, shape, hollow && shape.length > 1 ? zeros(type, shape) : make()),
   };
   const typeOf = (index: number) => types[index % types.length];
   const file = new SynthFile(sink, family.architecture ?? name, {
@@ -76,6 +79,10 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   if (texts.labels) family.writeHead?.(file, shape);
   if (texts.labels) file.matrix("cls.output", shape.embedding, texts.labels);
   return builder.build().bytes;
+}
+
+function zeros(type: TensorType, shape: readonly number[]): Uint8Array {
+  return new Uint8Array(byteLengthOf(type, shape.reduce((product, n) => product * n)));
 }
 
 function describeTexts(file: SynthFile, { pooling, labels = 0, addEos, template }: SynthTexts): void {

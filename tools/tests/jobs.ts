@@ -26,7 +26,9 @@ export interface Result {
 }
 
 /** What stands in a test file that has cases of the second tier; gpuTest and browserTest register with fullTier. */
-const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest)\b/;
+const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest|testDecoders)\b/;
+/** What stands in one that has cases of both. */
+const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|testDecoders\()/;
 const SKIPPED = new Set(["node_modules", "target", "dist"]);
 /** Each compiles and runs for minutes, so they start first and other files run beside them. */
 const CRATES = ["rust-kernels", "rust-grammar"];
@@ -49,7 +51,7 @@ export async function denoTests(root: string, full: boolean, parts: readonly str
     if (parts.length > 0 && !parts.some((part) => name.includes(part))) continue;
     const text = await Deno.readTextFile(root + name);
     const inSecond = SECOND_TIER.test(text);
-    const inFirst = !inSecond || text.includes("Deno.test(");
+    const inFirst = !inSecond || FIRST_TIER.test(text);
     if (full ? inSecond : inFirst) names.push(name);
   }
   names.sort((a, b) => order(a) < order(b) ? -1 : 1);

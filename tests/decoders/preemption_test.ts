@@ -1,7 +1,8 @@
 /** Every decoder that has no test of its own for it, where KV memory runs out: preemption changes no bit. */
 import { assert } from "@std/assert";
-import { DECODERS } from "./parity_cases.ts";
-import { onKernels } from "./preemption_campaign.ts";
+import { onKernels } from "../preemption_campaign.ts";
+import { isFullTier } from "../tier.ts";
+import { kindsOfTier } from "./kinds.ts";
 
 /** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
 const REQUESTS: { readonly [architecture: string]: number } = {
@@ -13,16 +14,17 @@ const REQUESTS: { readonly [architecture: string]: number } = {
   mellum: 90,
   "exaone4-windows": 90,
   afmoe: 90,
+  cohere2: 90,
   cohere2moe: 90,
   "cohere2moe-shared": 90,
   granite_swa: 90,
   granite_swa_moe: 90,
 };
 
-for (const architecture of DECODERS) {
+for (const { architecture } of await kindsOfTier()) {
   Deno.test(`${architecture}: preempted requests are answered as alone, to the bit`, async () => {
     const preemptions = await onKernels(architecture, "f16", {
-      requests: REQUESTS[architecture] ?? 60,
+      requests: isFullTier ? REQUESTS[architecture] ?? 60 : 30,
       company: 24,
       seed: 1,
     });

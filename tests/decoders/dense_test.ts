@@ -1,0 +1,3 @@
+import { testDecoders } from "./checks.ts";
+
+await testDecoders("dense");
