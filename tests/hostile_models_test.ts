@@ -4,21 +4,14 @@ import { GgufError } from "../engine/gguf/errors.ts";
 import { MetadataMap } from "../engine/gguf/metadata.ts";
 import { readPooling } from "../engine/gguf/pooling.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import type { GgufFile, Metadata, MetadataValue, TensorInfo } from "../engine/gguf/types.ts";
+import type { GgufFile, MetadataValue, TensorInfo } from "../engine/gguf/types.ts";
 import { encodePlan } from "../engine/plan/encode.ts";
 import type { Plan } from "../engine/plan/plan.ts";
 import { engineSize } from "../engine/size.ts";
-import {
-  bpeMetadata,
-  characterMap,
-  spmMetadata,
-  tokenizerMetadata,
-  unigramMetadata,
-  wordPieceMetadata,
-} from "../engine/tokenizer/testing.ts";
 import { createTokenizer } from "../engine/tokenizer/tokenizer.ts";
 import { KernelError } from "../ffi/library.ts";
 import { kindsOfTier } from "./decoders/kinds.ts";
+import { VALUES, Watched } from "./hostile.ts";
 import { KernelModel } from "./kernel_model.ts";
 import { type Architecture, FAMILIES } from "./synth/registry.ts";
 import { synthesize } from "./synth/synth.ts";
@@ -29,34 +22,7 @@ import { isFullTier } from "./tier.ts";
  * it lacks but is asked for among them. Each is refused by GgufError, or loads; nothing else is thrown, and nothing takes long.
  */
 
-const VALUES: readonly MetadataValue[] = [
-  ...[0, 1, 2, 3, 7, 16, 31, 64, 1000, 4096, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1],
-  ...[-1, 0.5, 1e-30, 1e30, NaN, Infinity, -Infinity],
-  ...[2n ** 63n, -(2n ** 63n), "", "none", "yarn", true, false, [] as string[], ["x"], [true, false]],
-  ...[Int32Array.of(), Int32Array.of(0), Int32Array.of(-1, 3, 5, 2), new Int32Array(70_000).fill(1)],
-  ...[Float32Array.of(NaN, 0, -1, 2), new Uint32Array(3).fill(2 ** 31)],
-];
 const SLOWEST_MS = 2000;
-
-/** Tells which keys are asked for. */
-class Watched implements Metadata {
-  readonly asked = new Set<string>();
-  constructor(private readonly metadata: Metadata) {}
-  get entries() {
-    return this.metadata.entries;
-  }
-  #note<T>(key: string, value: T): T {
-    this.asked.add(key);
-    return value;
-  }
-  has = (key: string) => this.#note(key, this.metadata.has(key));
-  getNumber = (key: string, fallback?: number) => this.#note(key, this.metadata.getNumber(key, fallback));
-  getCount = (key: string, fallback?: number) => this.#note(key, this.metadata.getCount(key, fallback));
-  getString = (key: string, fallback?: string) => this.#note(key, this.metadata.getString(key, fallback));
-  getBoolean = (key: string, fallback?: boolean) => this.#note(key, this.metadata.getBoolean(key, fallback));
-  getStrings = (key: string) => this.#note(key, this.metadata.getStrings(key));
-  getNumbers = (key: string) => this.#note(key, this.metadata.getNumbers(key));
-}
 
 async function load(file: GgufFile) {
   const plan = buildPlan(file, await readRopeFactors(file), readPooling(file));
@@ -166,10 +132,10 @@ async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promi
 }
 
 const ALL = Object.keys(FAMILIES) as Architecture[];
-/** The first tier takes one decoder of each kind, and an encoder. */
+/** The first tier takes one small decoder each of four kinds, and an encoder. */
 const TAKEN = isFullTier
   ? ALL
-  : [...(await kindsOfTier()).map(({ architecture }) => architecture), "bert" as const];
+  : [...(await kindsOfTier()).slice(0, 4).map(({ architecture }) => architecture), "bert" as const];
 
 for (const architecture of TAKEN) {
   Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
@@ -195,45 +161,6 @@ for (const architecture of TAKEN) {
       }
     } finally {
       await Deno.remove(path);
-    }
-  });
-}
-
-const PIECES = { "▁": -1, a: -2, "▁a": -3, b: -4, ab: -5 };
-const VOCABULARIES: Readonly<Record<string, Metadata>> = {
-  gpt2: bpeMetadata({ merges: ["a b"], extra: [["<x>", 3]] }),
-  llama: spmMetadata(PIECES),
-  bert: wordPieceMetadata(Object.keys(PIECES)),
-  t5: unigramMetadata(PIECES, { "ggml.precompiled_charsmap": characterMap({ A: "a", "\u3000": " " }) }),
-  plamo2: spmMetadata(PIECES, [], { "ggml.model": "plamo2" }),
-  gemma4: tokenizerMetadata({
-    "ggml.model": "gemma4",
-    "ggml.tokens": ["<bos>", ...Object.keys(PIECES)],
-    "ggml.merges": ["▁ a", "a b"],
-    "ggml.bos_token_id": 0,
-  }),
-};
-
-for (const [kind, metadata] of Object.entries(VOCABULARIES)) {
-  Deno.test(`${kind}: a vocabulary with any key spoiled is refused in words, or encodes`, () => {
-    const watched = new Watched(metadata);
-    createTokenizer(watched);
-    for (const key of new Set([...metadata.entries.keys(), ...watched.asked])) {
-      for (const value of [undefined, ...VALUES, new Uint8Array(300).fill(255), new Uint8Array(300)]) {
-        const entries = new Map(metadata.entries);
-        if (value === undefined) entries.delete(key);
-        else entries.set(key, value);
-        try {
-          const tokenizer = createTokenizer(new MetadataMap(entries));
-          const tokens = tokenizer.encode("A ab\u3000\n<x>é", { addSpecial: true, parseSpecial: true });
-          tokenizer.decode(tokens, { special: true });
-        } catch (error) {
-          assert(
-            error instanceof GgufError,
-            `${key} = ${value}: ${error instanceof Error ? error.stack : error}`,
-          );
-        }
-      }
     }
   });
 }

@@ -4,10 +4,11 @@ import { bits, LIMITS, mixedModel, PROMPT } from "../determinism.ts";
 import { answersOf } from "../engine_crowd.ts";
 import { instructionSets, KernelModel } from "../kernel_model.ts";
 import { maxOfTopFive, wrongChoices } from "../parity_judge.ts";
+import { onKernels } from "../preemption_campaign.ts";
 import type { Architecture } from "../synth/synth.ts";
 import { isFullTier } from "../tier.ts";
 import { judgeFormat } from "./judge.ts";
-import { decodersOfTier, type Kind } from "./kinds.ts";
+import { type Decoder, decodersOfTier, type Kind, kindsOfTier } from "./kinds.ts";
 
 const [isa] = instructionSets();
 /** Tokens of the prompt that is cut. The short one fills several KV blocks and a window, too. */
@@ -51,15 +52,59 @@ async function checkCrowd(architecture: Architecture): Promise<void> {
   }
 }
 
-/** Registers the tests of all decoders of a kind that this tier takes. */
-export async function testDecoders(kind: Kind): Promise<void> {
-  const decoders = (await decodersOfTier()).filter((decoder) => decoder.kind === kind);
-  for (const { architecture } of decoders) {
-    Deno.test(`${architecture}: exact in F32`, () => checkFloats(architecture));
-    Deno.test(`${architecture}: cuts and company change no bit of the logits`, () => checkCuts(architecture));
-    Deno.test(
-      `${architecture}: alone, in a crowd, with a cached prefix: the same answers to the bit`,
-      () => checkCrowd(architecture),
-    );
+/** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
+const REQUESTS: { readonly [architecture: string]: number } = {
+  gemma2: 90,
+  gemma3n: 90,
+  gemma4_moe: 90,
+  "gpt-oss": 90,
+  olmo3: 90,
+  mellum: 90,
+  "exaone4-windows": 90,
+  afmoe: 90,
+  cohere2: 90,
+  cohere2moe: 90,
+  "cohere2moe-shared": 90,
+  granite_swa: 90,
+  granite_swa_moe: 90,
+};
+
+async function checkPreemption(architecture: Architecture): Promise<void> {
+  const requests = isFullTier ? REQUESTS[architecture] ?? 60 : architecture in REQUESTS ? 45 : 30;
+  const crowd = { requests, company: 24, seed: 1 };
+  const preemptions = await onKernels(architecture, "f16", crowd, { layers: isFullTier ? 4 : 2 });
+  assert(preemptions > (isFullTier ? 3 : 0), `only ${preemptions} preemptions`);
+}
+
+type Check = (architecture: Architecture) => Promise<void>;
+
+function register(decoders: readonly Decoder[], kinds: readonly Kind[], what: string, check: Check): void {
+  for (const { architecture, kind } of decoders) {
+    if (kinds.includes(kind)) Deno.test(`${architecture}: ${what}`, () => check(architecture));
   }
+}
+
+/** Registers these tests of the decoders of some kinds, as many as this tier takes. */
+export async function testFloats(...kinds: readonly Kind[]): Promise<void> {
+  register(await decodersOfTier(), kinds, "exact in F32", checkFloats);
+}
+
+export async function testCompany(...kinds: readonly Kind[]): Promise<void> {
+  const decoders = await decodersOfTier();
+  register(decoders, kinds, "cuts and company change no bit of the logits", checkCuts);
+  register(
+    decoders,
+    kinds,
+    "alone, in a crowd, with a cached prefix: the same answers to the bit",
+    checkCrowd,
+  );
+}
+
+export async function testPreemption(...kinds: readonly Kind[]): Promise<void> {
+  register(
+    await kindsOfTier(),
+    kinds,
+    "preempted requests are answered as alone, to the bit",
+    checkPreemption,
+  );
 }

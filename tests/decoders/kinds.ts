@@ -15,7 +15,7 @@ export type Kind =
   | "hybrid"
   | "hybrid mixture";
 
-interface Decoder {
+export interface Decoder {
   readonly architecture: Architecture;
   readonly kind: Kind;
   /** Equal for models with the same ops and the same kinds of cache. */

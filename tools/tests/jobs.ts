@@ -25,10 +25,10 @@ export interface Result {
   readonly tests: readonly TestTime[];
 }
 
-/** What stands in a test file that has cases of the second tier; gpuTest and browserTest register with fullTier. */
-const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest|testDecoders)\b/;
+/** What stands in a test file that has cases of the second tier; its helpers register with fullTier. */
+const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest)\b|from "\.\/checks\.ts"/;
 /** What stands in one that has cases of both. */
-const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|testDecoders\()/;
+const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|from "\.\/checks\.ts")/;
 const SKIPPED = new Set(["node_modules", "target", "dist"]);
 /** Each compiles and runs for minutes, so they start first and other files run beside them. */
 const CRATES = ["rust-kernels", "rust-grammar"];

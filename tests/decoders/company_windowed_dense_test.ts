@@ -1,0 +1,3 @@
+import { testCompany } from "./checks.ts";
+
+await testCompany("windowed dense");

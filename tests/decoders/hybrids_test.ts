@@ -1,3 +1,0 @@
-import { testDecoders } from "./checks.ts";
-
-await testDecoders("hybrid");

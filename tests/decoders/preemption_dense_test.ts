@@ -1,0 +1,3 @@
+import { testPreemption } from "./checks.ts";
+
+await testPreemption("dense", "windowed dense", "hybrid");
