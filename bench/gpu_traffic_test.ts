@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { KvType } from "../engine/backend/backend.ts";
 import { GPU_TYPES } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { withKvType } from "../engine/plan/plan.ts";
+import { fullTier } from "../tests/tier.ts";
 import { inType, planOf, SHAPES } from "./gpu_shapes.ts";
 import { type CountedStep, countStep } from "./gpu_traffic.ts";
 
@@ -33,7 +34,7 @@ const CEILINGS: readonly Ceilings[] = [
 ];
 
 for (const { name, step, kv = "f16", most } of CEILINGS) {
-  Deno.test(`${name} at 4B's shape: kernels load no more than they did`, async () => {
+  fullTier.test(`${name} at 4B's shape: kernels load no more than they did`, async () => {
     const only = Object.keys(most);
     const plan = withKvType(planOf(SHAPE), kv);
     const rows = await countStep(plan, step, { f16: true, dot4: true }, "f32", { only, samples: 1 });
@@ -56,7 +57,7 @@ const WHOLE = [
   ...GPU_TYPES.filter((type) => SHAPES.every((shape) => shape.type !== type)).map(inType),
 ];
 for (const shape of WHOLE) {
-  Deno.test(`a token of the whole ${shape.name} in ${shape.type} moves at most 1.15 times what it must`, async () => {
+  fullTier.test(`a token of the whole ${shape.name} in ${shape.type} moves at most 1.15 times what it must`, async () => {
     const rows = await countStep(planOf(shape), TOKEN, { f16: true, dot4: true }, "f32", { samples: 1 });
     const { loaded, stored, floor } = rows.at(-1)!;
     const times = (loaded + stored) / floor!;

@@ -6,6 +6,7 @@ import OpenAI from "openai";
 import { diskStorage, type Storage } from "../jobs/storage.ts";
 import { BatchStore } from "../jobs/store.ts";
 import { ServiceError } from "../jobs/types.ts";
+import { firstTier, fullTier } from "../tests/tier.ts";
 import {
   chatLine,
   createBatch,
@@ -111,7 +112,8 @@ async function answered(storage: ShortDisk): Promise<string> {
 }
 
 for (const shortage of ["ENOSPC", "EMFILE"] as const) {
-  Deno.test(`batches: ${shortage} at any call pauses the batch, and it resumes without loss or duplicates`, async () => {
+  const tier = shortage === "ENOSPC" ? fullTier : firstTier;
+  tier.test(`batches: ${shortage} at any call pauses the batch, and it resumes without loss or duplicates`, async () => {
     const unharmed = new ShortDisk(shortage, Infinity, 0);
     assertEquals(await answered(unharmed), "completed");
     let paused = 0;

@@ -5,7 +5,7 @@ import { fullTier } from "./tier.ts";
 
 /* Kills processes that run a batch job, and compares with a run that nobody killed. More: deno task batch:torture. */
 
-fullTier.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
+Deno.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
   const random = seeded(Date.now());
   const job = await KillJob.make(200);
   while (!await job.run({ delay: 15, killAfter: job.kills < 12 ? 80 * random() : undefined }));

@@ -9,7 +9,7 @@ import { ANTHROPIC_CALLS } from "./clients/anthropic.ts";
 import type { Call, Served } from "./clients/calls.ts";
 import { OPENAI_CALLS } from "./clients/openai.ts";
 import { CLIENT_PROGRAMS, runProgram } from "./clients/programs.ts";
-import { firstTier, fullTier } from "./tier.ts";
+import { fullTier } from "./tier.ts";
 
 /*
  * Unmodified clients over every endpoint: one table of calls, all of them to one server with a model of random weights, which
@@ -22,8 +22,7 @@ const TABLE: Record<string, readonly Call[]> = {
 };
 
 for (const [client, calls] of Object.entries(TABLE)) {
-  const tier = client.startsWith("ai with") ? fullTier : firstTier;
-  tier.test(`clients: ${client}`, async (t) => {
+  Deno.test(`clients: ${client}`, async (t) => {
     await served(async (server) => {
       for (const call of calls) await t.step(call.name, () => call.run(server));
     });
@@ -31,7 +30,7 @@ for (const [client, calls] of Object.entries(TABLE)) {
 }
 
 for (const program of CLIENT_PROGRAMS) {
-  Deno.test({
+  fullTier.test({
     name: `clients: ${program.clients}`,
     ignore: !program.isThere(),
     fn: async (t) => {

@@ -4,6 +4,7 @@ import { join } from "@std/path";
 import { root, run, runJson, task, withFolder } from "./commands.ts";
 import { type LiveServer, runLiveServer, withLiveServer } from "./live_server.ts";
 import { answer, open, text, writeModels } from "./prompt_cache_models.ts";
+import { fullTier } from "./tier.ts";
 
 const full = (tokens: number) => Math.floor((tokens - 1) / 32) * 32;
 
@@ -29,7 +30,7 @@ function served(
 }
 
 for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
-  Deno.test(`serve --cache-disk with ${model}: a restarted server answers a prompt that it has seen from the disk`, () =>
+  fullTier.test(`serve --cache-disk with ${model}: a restarted server answers a prompt that it has seen from the disk`, () =>
     withFolder(async (folder) => {
       await writeModels(folder);
       const prompt = text(333, 5);
@@ -62,7 +63,7 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
     }));
 }
 
-Deno.test("serve --cache-disk with several models: one that was unloaded answers from the disk when it is loaded again", () =>
+fullTier.test("serve --cache-disk with several models: one that was unloaded answers from the disk when it is loaded again", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const prompt = text(250, 6);
@@ -85,7 +86,7 @@ Deno.test("serve --cache-disk with several models: one that was unloaded answers
     for (const line of complaints.trimEnd().split("\n")) assertStringIncludes(line, "loaded in");
   }));
 
-Deno.test("batch prefill, killed again and again: afterwards questions about each document are answered from the disk", () =>
+fullTier.test("batch prefill, killed again and again: afterwards questions about each document are answered from the disk", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const documents = Array.from({ length: 12 }, (_, i) => text(300 + i, 20 + i));
@@ -143,7 +144,7 @@ Deno.test("batch prefill, killed again and again: afterwards questions about eac
     }
   }));
 
-Deno.test("a server's batch with max_tokens 0 says how many tokens are kept; without --cache-disk it only reads", () =>
+fullTier.test("a server's batch with max_tokens 0 says how many tokens are kept; without --cache-disk it only reads", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const body = { model: "qwen35", prompt: text(200, 1), max_tokens: 0 };
@@ -170,7 +171,7 @@ Deno.test("a server's batch with max_tokens 0 says how many tokens are kept; wit
     }, folder);
   }));
 
-Deno.test("--cache-disk: folders that cannot be had are refused with what to do; wrong usage is exit code 2", () =>
+fullTier.test("--cache-disk: folders that cannot be had are refused with what to do; wrong usage is exit code 2", () =>
   withFolder(async (folder) => {
     const cases: [string[], number, string][] = [
       [["serve", "--cache-disk", join(folder, "x")], 1, "this task may write to .compy only"],
@@ -197,7 +198,7 @@ Deno.test("--cache-disk: folders that cannot be had are refused with what to do;
     }
   }));
 
-Deno.test("batch prefill is refused while a server uses the folder", () =>
+fullTier.test("batch prefill is refused while a server uses the folder", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     await Deno.writeTextFile(join(folder, "in.jsonl"), "");

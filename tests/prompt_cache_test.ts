@@ -5,6 +5,7 @@ import { loadEngine } from "../engine/load.ts";
 import { instructionSets } from "./kernel_model.ts";
 import { killOften } from "./prompt_cache_campaign.ts";
 import { answer, open, openAll, PROMPTS, text, writeModels } from "./prompt_cache_models.ts";
+import { everyNth, fullTier } from "./tier.ts";
 
 const BYTES = 1e9;
 
@@ -18,7 +19,7 @@ async function withModels(test: (models: string, folder: string) => Promise<void
   }
 }
 
-for (const kvType of ["f16", "q8_0"] as const) {
+for (const kvType of everyNth(2, ["f16", "q8_0"] as const)) {
   Deno.test(`two models over one folder, in ${kvType}: restarted, they answer from the disk, to the bit`, () =>
     withModels(async (models, folder) => {
       const prompts = PROMPTS.slice(0, 6);
@@ -70,7 +71,7 @@ Deno.test("a backend whose cache cannot be copied is refused before anything is 
     );
   }));
 
-Deno.test("killed -9 while it writes: no wrong answer, no refused start, never more than its bound", async () => {
+fullTier.test("killed -9 while it writes: no wrong answer, no refused start, never more than its bound", async () => {
   const { answers, hits } = await killOften(6, Date.now() % 1e6, 900);
   assert(answers > 0 && hits > 0, `${answers} answers, ${hits} from the disk`);
 });

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type OpenAI from "openai";
 import { chatLine, createBatch, linesOf, upload, waitFor } from "../routes/testing_batches.ts";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
+import { fullTier } from "./tier.ts";
 
 /* Files and batches of the server as it is started, on the demo model. */
 
@@ -39,7 +40,7 @@ async function texts(client: OpenAI, id: string): Promise<[string, string][]> {
   return answers.map(({ custom_id, response }) => [custom_id, response.body.choices[0].message.content]);
 }
 
-Deno.test("server: killed in the middle of batches, it goes on with them, and the answers are the same", () =>
+fullTier.test("server: killed in the middle of batches, it goes on with them, and the answers are the same", () =>
   inFolder(async (path) => {
     let ids: string[] = [];
     let seen = 0;
@@ -64,7 +65,7 @@ Deno.test("server: killed in the middle of batches, it goes on with them, and th
     }, path);
   }));
 
-Deno.test("server: stopped in the middle of a batch, it ends in time and the batch goes on later", () =>
+fullTier.test("server: stopped in the middle of a batch, it ends in time and the batch goes on later", () =>
   inFolder(async (path) => {
     let id = "";
     await withLiveServer([], async ({ client }) => {

@@ -1,6 +1,7 @@
 import { assert, assertAlmostEquals, assertEquals, assertNotEquals, assertRejects } from "@std/assert";
 import OpenAI from "openai";
 import { type LiveServer, withLiveServer } from "./live_server.ts";
+import { firstTier, fullTier } from "./tier.ts";
 
 /* OpenAI's own client against the whole program: kernels, engine, HTTP, in a process of their own, on the demo model. */
 
@@ -35,8 +36,12 @@ async function errorOf(call: Promise<unknown>): Promise<InstanceType<typeof Open
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
+/** Each of these tests starts a server, so the first tier takes a few. */
+const FIRST_TIER = ["streamed text is", "eight at once", "/health answers"];
+
 function live(name: string, args: readonly string[], test: (server: LiveServer) => Promise<void>): void {
-  Deno.test(`server: ${name}`, () => withLiveServer(args, test));
+  const tier = FIRST_TIER.some((begin) => name.startsWith(begin)) ? firstTier : fullTier;
+  tier.test(`server: ${name}`, () => withLiveServer(args, test));
 }
 
 live("streamed text is the unstreamed text, of chats and of completions", [], async ({ client }) => {

@@ -13,6 +13,7 @@ import {
   tokensOf,
 } from "./text_parity_cases.ts";
 import { withTextModel } from "./text_model.ts";
+import { everyNth, fullTier } from "./tier.ts";
 
 /*
  * Vectors and scores beside llama.cpp's and the exact ones. Where weights are floats, they are llama.cpp's to within its own
@@ -54,7 +55,7 @@ async function answersOf(model: TextModel): Promise<(Float32Array | number)[]> {
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
-Deno.test("text parity: the table is of the models that the test makes", async () => {
+fullTier.test("text parity: the table is of the models that the test makes", async () => {
   for (const { name, options } of TEXT_MODELS) {
     assertEquals(
       await digest(synthesize(options)),
@@ -74,7 +75,7 @@ const AS_NEAR = 1;
 /** Of scores of theirs from exact ones. */
 const NEAR_ROUNDED_SCORE = 5e-3;
 
-Deno.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp", async () => {
+fullTier.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp", async () => {
   const ratios: number[] = [];
   for (const model of ROUNDED_ENCODERS) {
     const { exact, llamaCpp } = TABLE[model.name];
@@ -90,7 +91,7 @@ Deno.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp", as
   assert(mean <= AS_NEAR, `${mean} times as far as llama.cpp`);
 });
 
-for (const model of TEXT_MODELS.filter(({ options }) => options.types[0] === "F32")) {
+for (const model of everyNth(3, TEXT_MODELS.filter(({ options }) => options.types[0] === "F32"))) {
   Deno.test(`text parity: ${model.name} is what llama.cpp gives`, async () => {
     const { exact, llamaCpp } = TABLE[model.name];
     const ours = await answersOf(model);
@@ -102,7 +103,7 @@ for (const model of TEXT_MODELS.filter(({ options }) => options.types[0] === "F3
 
 for (const kind of POOLING_KINDS) {
   const models = ROUNDED_DECODERS.filter((model) => model.kind === kind);
-  Deno.test(`text parity: decoders in Q8_0 by ${kind} are nearer to exact than llama.cpp`, async () => {
+  fullTier.test(`text parity: decoders in Q8_0 by ${kind} are nearer to exact than llama.cpp`, async () => {
     let [us, them] = [0, 0];
     for (const model of models) {
       const { exact, llamaCpp } = TABLE[model.name];

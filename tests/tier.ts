@@ -11,3 +11,8 @@ export const firstTier = { test: Deno.test };
 
 /** `fullTier.test` is `Deno.test` in the second tier. In the first one it registers nothing. */
 export const fullTier = { test: (isFullTier ? Deno.test : () => {}) as typeof Deno.test };
+
+/** Every `n`th case of a table in the first tier, all of them in the second one. */
+export function everyNth<T>(n: number, cases: readonly T[]): readonly T[] {
+  return isFullTier ? cases : cases.filter((_, i) => i % n === 0);
+}

@@ -5,6 +5,7 @@ import type { PaperDispatch } from "../gpu_paper.ts";
 import { dispatchesOf } from "../gpu_paper.ts";
 import { planOf } from "../gpu_shapes.ts";
 import { type CountedStep, countPaper, inputOf } from "../gpu_traffic.ts";
+import { fullTier } from "../../tests/tier.ts";
 import { countDispatch } from "./count.ts";
 import { accessesOf, instrument } from "./testing_instrument.ts";
 
@@ -92,7 +93,7 @@ for (
 ) {
   // The one that is left: attention and products of few rows.
   const left = name === "a token" || ALL;
-  Deno.test({
+  fullTier.test({
     name: `${name}: the count over the text is what instrumented shaders count on a device`,
     ignore: !gpu || !left,
     sanitizeResources: false,

@@ -6,6 +6,7 @@ import { writePublished } from "../../tests/published/write.ts";
 import { ERNIE45, ERNIE45_MOE, SEED_OSS } from "../../tests/published/ernie45.ts";
 import type { Config, Published } from "../../tests/published/model.ts";
 import { buildPlan } from "../architectures/registry.ts";
+import { everyNth } from "../../tests/tier.ts";
 import { convertCheckpoint, ConvertError, type ConvertReport } from "./convert.ts";
 import { Written } from "./testing.ts";
 
@@ -89,7 +90,7 @@ const KEYS: readonly (readonly [what: string, of: Published, key: string, value:
   ["ERNIE's mixture", ERNIE45_MOE, "moe_num_shared_experts", 1],
   ["Seed-OSS", SEED_OSS, "mlp_bias", true],
 ];
-for (const [what, of, key, value] of KEYS) {
+for (const [what, of, key, value] of everyNth(4, KEYS)) {
   Deno.test(`convert: ${what} with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
     const named = key === "moe_num_shared_experts" ? "model.layers.1.mlp.shared_experts.gate_proj" : key;
     const error = await assertRejects(() => converted(of, { [key]: value }), ConvertError);
@@ -102,7 +103,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string, sh
   ["Seed-OSS without a bias of queries", SEED_OSS, "model.layers.0.self_attn.q_proj.bias"],
   ["Seed-OSS with a bias behind attention", SEED_OSS, "model.layers.0.self_attn.o_proj.bias", [256]],
 ];
-for (const [what, of, name, shape] of TENSORS) {
+for (const [what, of, name, shape] of everyNth(4, TENSORS)) {
   Deno.test(`convert: ${what} is refused by the tensor's name`, async () => {
     const change: Published["change"] = (tensors) => {
       if (shape) tensors.set(name, storeFloats("F32", shape, new Float32Array(shape[0])));

@@ -3,6 +3,7 @@ import { join } from "@std/path";
 import { type StoredTensor, storeFloats, tinyCheckpoint, writeCheckpoint } from "../../tests/checkpoints.ts";
 import { Random } from "../../tests/random.ts";
 import { buildPlan } from "../architectures/registry.ts";
+import { fullTier } from "../../tests/tier.ts";
 import { convertCheckpoint, ConvertError } from "./convert.ts";
 import { Written } from "./testing.ts";
 
@@ -314,7 +315,7 @@ function listed(types: readonly string[], config: Record<string, unknown>): Reco
   return { ...others, mamba_n_groups: n_groups, mamba_d_conv: conv_kernel, layers_block_type: types };
 }
 
-Deno.test("convert: hybrids' newer keys, and tensors in transformers' own names, give the same file", async () => {
+fullTier.test("convert: hybrids' newer keys, and tensors in transformers' own names, give the same file", async () => {
   const kept = (written: Written) =>
     [...written.gguf.tensors.keys()].map((name) => [name, written.values(name)]);
   const plain = await nemotron().convert(NEMOTRON, kept);
@@ -359,7 +360,7 @@ function together(c: Checkpoint): Checkpoint {
   return c;
 }
 
-Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
+fullTier.test("convert: what is not computed of these hybrids is refused by its key", async () => {
   const bad = [
     [granite(3), { ...GRANITE, ...EXPERTS }, { num_experts_per_tok: 4 }],
     [granite(), GRANITE, { layer_types: ["mamba"] }],

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
+import { fullTier } from "../../tests/tier.ts";
 import { commandsOf, type DenoJson, installedConfig, OLD_DENO } from "./commands.ts";
 import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
@@ -205,7 +206,7 @@ Deno.test("release: the npm package has the program, its declarations, the kerne
   }
 });
 
-Deno.test("release: the library's declarations are whole, and name no backend and no package but Hono", async () => {
+fullTier.test("release: the library's declarations are whole, and name no backend and no package but Hono", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const packages = await writeDeclarations(

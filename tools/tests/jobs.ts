@@ -26,7 +26,7 @@ export interface Result {
 }
 
 /** What stands in a test file that has cases of the second tier; its helpers register with fullTier. */
-const SECOND_TIER = /\b(?:fullTier|isFullTier|gpuTest|browserTest)\b|from "\.\/checks\.ts"/;
+const SECOND_TIER = /\b(?:fullTier|isFullTier|everyNth|gpuTest|browserTest)\b|from "\.\/checks\.ts"/;
 /** What stands in one that has cases of both. */
 const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|from "\.\/checks\.ts")/;
 const SKIPPED = new Set(["node_modules", "target", "dist"]);

@@ -5,6 +5,7 @@ import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { put, readEveryWay, type TestModel, USER } from "../testing.ts";
 import type { ChatPlan, ChatRequest } from "../types.ts";
+import { everyNth } from "../../../tests/tier.ts";
 import { FORMAT_CASES, TOOLS } from "./testing.ts";
 import { accepts, checkTaken } from "./testing_answers.ts";
 
@@ -80,7 +81,7 @@ function read({ tokenizer }: TestModel, plan: ChatPlan, tokens: readonly number[
   return put([...parts, ...reader.text(decoder.end()), ...reader.end()]);
 }
 
-for (const [index, { title, model, write, ...form }] of FORMAT_CASES.entries()) {
+for (const [index, { title, model, write, ...form }] of everyNth(6, [...FORMAT_CASES.entries()])) {
   const plans: Record<string, Partial<ChatRequest>> = {
     auto: {},
     required: { toolChoice: "required" },

@@ -1,5 +1,6 @@
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
+import { fullTier } from "../../../../tests/tier.ts";
 import { GPU_TYPES } from "./formats/registry.ts";
 import { defaultTuning, embedKernel, matMulKernels, neededFor } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";
@@ -22,7 +23,7 @@ import type { KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
-  Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
+  fullTier.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
 
 async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuning?: Tuning): Promise<void> {
   const errors = await productErrors(gpu!, of, kernel, x, tuning);

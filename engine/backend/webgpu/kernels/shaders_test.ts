@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
+import { fullTier } from "../../../../tests/tier.ts";
 import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { countedFrom } from "../pipelines.ts";
@@ -30,7 +31,7 @@ function kernels(): Kernel[] {
 /** Variables whose values are accumulated: block_dot's chains. */
 const ACCUMULATORS = /metal::(half|float)4 c\d_\w* = /g;
 
-Deno.test("every shader is valid to Dawn, becomes Metal, and accumulates in what its arithmetic says", async () => {
+fullTier.test("every shader is valid to Dawn, becomes Metal, and accumulates in what its arithmetic says", async () => {
   const all = kernels();
   const texts = await translate(new Map(all.map((kernel) => [kernel.key, countedFrom(kernel)])));
   for (const { key } of all) {

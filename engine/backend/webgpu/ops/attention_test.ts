@@ -4,6 +4,7 @@ import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
 import { nmse } from "../kernels/testing_products.ts";
+import { fullTier } from "../../../../tests/tier.ts";
 import { mergeKernel } from "./attention_merge.ts";
 import {
   type AttentionShape,
@@ -21,7 +22,7 @@ import { ropeKernel } from "./rope_append.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
-  Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
+  fullTier.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
 
 const { STORAGE, COPY_SRC, UNIFORM } = GPUBufferUsage;
 const SCALE = 0.25;

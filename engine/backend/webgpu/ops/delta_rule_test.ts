@@ -3,11 +3,12 @@ import { Random, seedOf } from "../../../../tests/random.ts";
 import type { StepSequence } from "../../backend.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
 import { encodeCarries } from "../step_data.ts";
+import { fullTier } from "../../../../tests/tier.ts";
 import { DELTA_RULE, deltaRuleKernel, headStateFloats } from "./delta_rule.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
-  Deno.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
+  fullTier.test({ name, ignore: !gpu, sanitizeResources: false, sanitizeOps: false, fn });
 
 const { STORAGE, COPY_SRC, UNIFORM } = GPUBufferUsage;
 const EPS = 1e-6;
