@@ -1,12 +1,13 @@
 import { assert } from "@std/assert";
 import { KillJob, pointsOf } from "./batch_kill_job.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { testSeed } from "./random.ts";
 import { fullTier } from "./tier.ts";
 
 /* Kills processes that run a batch job, and compares with a run that nobody killed. More: deno task batch:torture. */
 
 Deno.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
-  const random = seeded(Date.now());
+  const random = seeded(testSeed());
   const job = await KillJob.make(200);
   while (!await job.run({ delay: 15, killAfter: job.kills < 12 ? 80 * random() : undefined }));
   assert(job.kills >= 3, `only ${job.kills} kills`);

@@ -2,6 +2,7 @@ import { assert } from "@std/assert";
 import { brokenRetry, RETRY_CALLS } from "./batch_crash_retry.ts";
 import { KillRetry } from "./batch_kill_retry.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { testSeed } from "./random.ts";
 import { fullTier } from "./tier.ts";
 
 /* Retries of failed lines are broken at every call to the file system. More: deno task batch:torture --retry-seeds. */
@@ -19,7 +20,7 @@ Deno.test("batch retry: any faults at any call keep the good answers, ask no oth
 });
 
 fullTier.test("batch retry: kill -9 at points and at random moments, the good answers stay and no line is lost", async () => {
-  const random = seeded(Date.now());
+  const random = seeded(testSeed());
   const job = await KillRetry.make(80, "completed");
   const points = [
     "rename out.jsonl.retry-in 1 after",

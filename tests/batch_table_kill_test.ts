@@ -1,12 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { KillJob, read, runChild } from "./batch_kill_job.ts";
 import { seeded } from "./batch_sim_storage.ts";
+import { testSeed } from "./random.ts";
 import { fullTier } from "./tier.ts";
 
 /* Kills processes that answer the rows of a Parquet file. More: deno task batch:torture --table-kills. */
 
 fullTier.test("batch of a table: kill -9 at random moments and at points, the output is that of an unkilled run", async () => {
-  const random = seeded(Date.now());
+  const random = seeded(testSeed());
   const job = await KillJob.make(200, "table");
   const points = [
     "write out.parquet.partial 1 before",

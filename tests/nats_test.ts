@@ -5,6 +5,7 @@ import { openConnection } from "../jobs/nats/connection.ts";
 import { RUNS_SUBJECT, runSubject } from "../jobs/nats/wire.ts";
 import { campaign } from "./nats_campaign.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
+import { testSeed } from "./random.ts";
 import { fullTier } from "./tier.ts";
 
 /*
@@ -27,7 +28,7 @@ fullTier.test({
     "batch over NATS: queue wiped, workers killed and stalled, server and coordinator killed; nothing lost or doubled",
   ignore,
   fn: async () => {
-    const report = await campaign({ disturbances: 14, lines: 280, lineMs: 150, seed: Date.now() % 2 ** 31 });
+    const report = await campaign({ disturbances: 14, lines: 280, lineMs: 150, seed: testSeed() });
     assertEquals([report.lost, report.doubled, report.same], [0, 0, true]);
     assertEquals(Object.values(report.kinds).reduce((sum, n) => sum + n), 14);
   },

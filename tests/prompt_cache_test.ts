@@ -5,6 +5,7 @@ import { loadEngine } from "../engine/load.ts";
 import { instructionSets } from "./kernel_model.ts";
 import { killOften } from "./prompt_cache_campaign.ts";
 import { answer, open, openAll, PROMPTS, text, writeModels } from "./prompt_cache_models.ts";
+import { testSeed } from "./random.ts";
 import { everyNth, fullTier } from "./tier.ts";
 
 const BYTES = 1e9;
@@ -72,6 +73,6 @@ Deno.test("a backend whose cache cannot be copied is refused before anything is 
   }));
 
 fullTier.test("killed -9 while it writes: no wrong answer, no refused start, never more than its bound", async () => {
-  const { answers, hits } = await killOften(6, Date.now() % 1e6, 900);
+  const { answers, hits } = await killOften(6, testSeed(), 900);
   assert(answers > 0 && hits > 0, `${answers} answers, ${hits} from the disk`);
 });

@@ -7,6 +7,13 @@ export function seedOf(text: string): number {
   return hash >>> 0;
 }
 
+/** The seed of a test that takes another one in every run. Prints it, so that SEED can repeat the run. */
+export function testSeed(): number {
+  const seed = Number(Deno.env.get("SEED") ?? Date.now() % 2 ** 31);
+  Deno.stderr.writeSync(new TextEncoder().encode(`SEED=${seed}\n`));
+  return seed;
+}
+
 /** Numbers whose words are drawn together. */
 const NORMALS = 4096;
 

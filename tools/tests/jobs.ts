@@ -59,7 +59,7 @@ export async function denoTests(root: string, full: boolean, parts: readonly str
   return names.map((name) => ({
     name,
     kind: "deno",
-    command: [Deno.execPath(), "test", "--no-check", "-P=test", preload, name],
+    command: [Deno.execPath(), "test", "--lock=tests/deno.lock", "--no-check", "-P=test", preload, name],
   }));
 }
 

@@ -35,44 +35,46 @@ function failureOf({ job, code, failed, cpu }: Result, full: boolean): string | 
   } CPU seconds, allowed in the first tier are ${LIMIT_S}; docs/TESTING.md says what to do`;
 }
 
-async function runAll(
-  jobs: readonly Job[],
-  full: boolean,
-): Promise<{ results: Result[]; failures: string[] }> {
-  const results: Result[] = [];
-  const failures: string[] = [];
+/** A job's result, and why it counts as failed. */
+interface Outcome extends Result {
+  readonly failure?: string;
+}
+
+function tell({ job, cpu, passed, code, output, failure }: Outcome): void {
+  say(
+    `${failure ? "FAILED" : "ok    "} ${seconds(cpu)} CPU ${String(passed).padStart(4)} passed  ${job.name}`,
+  );
+  if (code !== 0) say(output);
+}
+
+async function runAll(jobs: readonly Job[], full: boolean): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
   const waiting = [...jobs];
   const lane = async () => {
     for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) {
       const result = await runJob(job, ROOT, full);
-      results.push(result);
-      const failure = failureOf(result, full);
-      const counts = `${String(result.passed).padStart(4)} passed`;
-      say(`${failure ? "FAILED" : "ok    "} ${seconds(result.cpu)} CPU ${counts}  ${job.name}`);
-      if (failure === undefined) continue;
-      failures.push(`${job.name}: ${failure}`);
-      if (result.code !== 0) say(result.output);
+      const outcome = { ...result, failure: failureOf(result, full) };
+      outcomes.push(outcome);
+      tell(outcome);
     }
   };
   await Promise.all(Array.from({ length: Number(Deno.env.get("DENO_JOBS")) || 2 }, lane));
-  return { results, failures };
+  return outcomes;
 }
 
-function report(results: readonly Result[], failures: readonly string[], wall: number): void {
-  const tests = results.flatMap(({ job, tests }) => tests.map((test) => ({ ...test, file: job.name })));
+function report(outcomes: readonly Outcome[], wall: number): void {
+  const tests = outcomes.flatMap(({ job, tests }) => tests.map((test) => ({ ...test, file: job.name })));
   tests.sort((a, b) => b.cpu - a.cpu);
   say(`\nThe ${SLOWEST} slowest tests by CPU seconds:`);
   for (const { name, cpu, file } of tests.slice(0, SLOWEST)) say(`${seconds(cpu)}  ${file}: ${name}`);
-  if (failures.length > 0) say(`\nFailed:\n${failures.join("\n")}`);
-  const sum = (pick: (r: Result) => number) => results.reduce((total, r) => total + pick(r), 0);
-  const [passed, failed, ignored] = [
-    sum((r) => r.passed),
-    sum((r) => r.failed) +
-    results.filter((r) => r.failed === 0 && failures.some((f) => f.startsWith(`${r.job.name}: `))).length,
-    sum((r) => r.ignored),
-  ];
-  say(`\n${sum((r) => r.cpu).toFixed(0)} CPU seconds in ${wall.toFixed(0)} seconds, ${results.length} files`);
-  say(`tests: ${passed} passed, ${failed} failed, ${ignored} ignored`);
+  for (const { job, failure } of outcomes) if (failure) say(`\nFailed: ${job.name}: ${failure}`);
+  const sum = (pick: (outcome: Outcome) => number) => outcomes.reduce((total, o) => total + pick(o), 0);
+  say(
+    `\n${sum((o) => o.cpu).toFixed(0)} CPU seconds in ${wall.toFixed(0)} seconds, ${outcomes.length} files`,
+  );
+  // A file that fails without a failed test counts as one.
+  const failed = sum((o) => o.failed || (o.failure ? 1 : 0));
+  say(`tests: ${sum((o) => o.passed)} passed, ${failed} failed, ${sum((o) => o.ignored)} ignored`);
 }
 
 if (import.meta.main) {
@@ -80,10 +82,9 @@ if (import.meta.main) {
   if (help) say(HELP);
   else {
     const start = performance.now();
-    const rust = parts.length === 0 ? await cargoTests(full) : [];
-    const jobs = [...rust, ...await denoTests(ROOT, full, parts.map(String))];
-    const { results, failures } = await runAll(jobs, full);
-    report(results, failures, (performance.now() - start) / 1000);
-    Deno.exit(failures.length > 0 ? 1 : 0);
+    const rust = parts.length === 0 ? cargoTests(full) : [];
+    const outcomes = await runAll([...rust, ...await denoTests(ROOT, full, parts.map(String))], full);
+    report(outcomes, (performance.now() - start) / 1000);
+    Deno.exit(outcomes.some(({ failure }) => failure) ? 1 : 0);
   }
 }
