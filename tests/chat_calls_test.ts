@@ -5,7 +5,7 @@ import { FORMAT_CASES } from "../engine/chat/formats/testing.ts";
 import { loadEngine } from "../engine/load.ts";
 import type { ChatPart, ChatRequest, Engine } from "../engine/types.ts";
 import { synthesize } from "./synth/synth.ts";
-import { isFullTier } from "./tier.ts";
+import { everyNth } from "./tier.ts";
 
 /*
  * Chats with the kernels, the grammar library and random weights, which are the hardest model: every token that a mask allows
@@ -80,12 +80,7 @@ function check({ content, calls, reason, thinkingTokens }: Answer, request: Part
   if (request.constraint && calls.length === 0) assert(isContent(JSON.parse(content)), content);
 }
 
-/** The first tier takes one template of each format. */
-const CASES = FORMAT_CASES.filter(({ format }, i) =>
-  isFullTier || FORMAT_CASES.findIndex((other) => other.format === format) === i
-);
-
-for (const { title, parts: { template, control = [], userDefined = [] } } of CASES) {
+for (const { title, parts: { template, control = [], userDefined = [] } } of everyNth(3, FORMAT_CASES)) {
   const marks = [...control, ...userDefined].filter((text) => text !== "<|endoftext|>");
   if (marks.length > 100) continue; // Gemma 3 and Llama 3.2 have hundreds of tokens without a use here
   Deno.test(`${title}: with random weights every call names a tool and has valid arguments`, async () => {

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertNotMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
+import { fullTier } from "./tier.ts";
 
 /* Commands on a machine that has no npm package yet. Needs the npm registry. */
 
@@ -63,7 +64,7 @@ async function serveOnce(cwd: string, cache: string): Promise<string> {
   return await stderr;
 }
 
-Deno.test("fresh cache: serve downloads at most 40 MB without a warning, the other commands nothing more", async (t) => {
+fullTier.test("fresh cache: serve downloads at most 40 MB without a warning, the other commands nothing more", async (t) => {
   const folder = await Deno.makeTempDir({ prefix: "compy-fresh-" });
   const [checkout, cache] = [join(folder, "checkout"), join(folder, "cache")];
   try {

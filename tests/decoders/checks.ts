@@ -35,7 +35,8 @@ async function checkCuts(architecture: Architecture): Promise<void> {
   using one = await KernelModel.load(bytes, LIMITS, { threads: 1 });
   const prompt = CUT_PROMPT;
   const whole = await bits(one, { prompt, chunk: prompt });
-  assertEquals(await bits(one, { prompt, chunk: 1 }), whole);
+  // The tokens after the prompt come one by one in either tier.
+  assertEquals(await bits(one, { prompt, chunk: isFullTier ? 1 : 5 }), whole);
   assertEquals(await bits(one, { prompt, chunk: 27, others: 7, range: 4 }), whole);
   if (!isFullTier) return;
   using several = await KernelModel.load(bytes, LIMITS, { threads: 3 });

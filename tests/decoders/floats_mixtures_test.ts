@@ -1,3 +1,3 @@
 import { testFloats } from "./checks.ts";
 
-await testFloats("mixture", "windowed mixture");
+await testFloats("mixture");

@@ -1,3 +1,3 @@
 import { testPreemption } from "./checks.ts";
 
-await testPreemption("dense", "windowed dense", "hybrid");
+await testPreemption("dense", "windowed dense");

@@ -1,0 +1,3 @@
+import { testFloats } from "./checks.ts";
+
+await testFloats("windowed mixture");
