@@ -12,7 +12,7 @@ import { type EmbedResult, type Engine, EngineError } from "../engine/types.ts";
 import { serveHttp } from "../routes/serve.ts";
 import { Random, seedOf } from "./random.ts";
 import { RANK_TEMPLATE, withTextModel } from "./text_model.ts";
-import { firstTier, fullTier } from "./tier.ts";
+import { firstTier, fullTier, isFullTier } from "./tier.ts";
 
 const WORDS = "a fox in the snow sees how quietly some hare under that old birch waits for spring".split(" ");
 
@@ -51,7 +51,7 @@ for (const [name, code] of Object.entries({ mean: 1, cls: 2, last: 3 })) {
   const tier = name === "mean" ? firstTier : fullTier;
   tier.test(`embeddings: ${name}'s rows are the same alone, in a crowd, beside answers and at a second time`, async () => {
     await withTextModel({ pooling: code }, { parallel: 3 }, async (engine) => {
-      const inputs = tokensOf(engine, texts(40));
+      const inputs = tokensOf(engine, texts(isFullTier ? 40 : 15));
       const alone = await aloneOf(engine, inputs);
       const answers = Promise.all([1, 2, 3, 4].map(async (seed) => {
         const request = {

@@ -1,3 +1,3 @@
 import { testPreemption } from "./checks.ts";
 
-await testPreemption("mixture", "windowed mixture");
+await testPreemption("mixture");

@@ -2,6 +2,7 @@ import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import { countedFrom } from "../pipelines.ts";
 import type { Kernel } from "../kernels/types.ts";
+import { fullTier } from "../../../../tests/tier.ts";
 import { mergeKernel } from "./attention_merge.ts";
 import { type AttentionShape, contextParts } from "./attention_shape.ts";
 import { singleKernel } from "./attention_single.ts";
@@ -50,7 +51,7 @@ function kernels(): Kernel[] {
   ];
 }
 
-Deno.test("every shader beside the products is valid to Dawn, becomes Metal, and computes in f32", async () => {
+fullTier.test("every shader beside the products is valid to Dawn, becomes Metal, and computes in f32", async () => {
   const all = kernels();
   const texts = await translate(new Map(all.map((kernel) => [kernel.key, countedFrom(kernel)])));
   for (const { key } of all) {

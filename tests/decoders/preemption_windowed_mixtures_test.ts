@@ -1,0 +1,3 @@
+import { testPreemption } from "./checks.ts";
+
+await testPreemption("windowed mixture");
