@@ -70,7 +70,7 @@ async function truth(prompt: number[], maxTokens = 6): Promise<number[]> {
 
 const full = (tokens: number) => Math.floor((tokens - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
 
-for (const [kind, limits] of everyNth(3, Object.entries(KINDS))) {
+for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
   Deno.test(`${kind}: a restarted engine continues from the disk, with the same answer`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(333);
@@ -558,7 +558,7 @@ async function crowd(limits: Partial<EngineLimits>, seed: number): Promise<numbe
   return hits;
 }
 
-for (const [kind, limits] of Object.entries(KINDS)) {
+for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
   Deno.test({
     name: `${kind}: a crowd over a disk that fails and is damaged, by engines that are killed`,
     sanitizeOps: false, // those that are killed

@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
+import { fullTier } from "../tests/tier.ts";
 import { KernelLibrary } from "./library.ts";
 
 const root = fromFileUrl(new URL("..", import.meta.url));
@@ -15,7 +16,7 @@ async function output(command: string, args: string[], input = ""): Promise<stri
 }
 
 for (const [what, file] of [["bindings", "ffi/bindings.ts"], ["formats", "engine/gguf/formats.ts"]]) {
-  Deno.test(`${file} is what the kernels say (else: deno task bindings)`, async () => {
+  fullTier.test(`${file} is what the kernels say (else: deno task bindings)`, async () => {
     const run =
       `run --release --locked --quiet --manifest-path rust-kernels/Cargo.toml --bin bindings ${what}`;
     const generated = await output("cargo", run.split(" "));
@@ -24,7 +25,7 @@ for (const [what, file] of [["bindings", "ffi/bindings.ts"], ["formats", "engine
   });
 }
 
-Deno.test("the library's ABI version is that of the bindings, and it names instruction sets", () => {
+fullTier.test("the library's ABI version is that of the bindings, and it names instruction sets", () => {
   const names = new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
   assert(names.includes("scalar"), names.join());
 });

@@ -21,7 +21,7 @@ import {
 import type { Config, Published } from "../../tests/published/model.ts";
 import { writePublished } from "../../tests/published/write.ts";
 import { buildPlan } from "../architectures/registry.ts";
-import { everyNth } from "../../tests/tier.ts";
+import { everyNth, fullTier } from "../../tests/tier.ts";
 import { convertCheckpoint, ConvertError, type ConvertReport } from "./convert.ts";
 import { Written } from "./testing.ts";
 
@@ -50,7 +50,7 @@ async function converted(
   }
 }
 
-Deno.test("convert: GLM-4.5's layers behind the last are left out, as many as the file says", async () => {
+fullTier.test("convert: GLM-4.5's layers behind the last are left out, as many as the file says", async () => {
   const behind: Published["change"] = (tensors) => {
     for (const name of ["eh_proj", "enorm", "mlp.experts.0.up_proj", "shared_head.norm"]) {
       tensors.set(`model.layers.4.${name}.weight`, storeFloats("F32", [4], new Float32Array(4)));
@@ -81,7 +81,7 @@ Deno.test("convert: Granite's experts come without one that all rows go through 
   assertEquals(buildPlan(written.gguf).architecture, "granitemoe");
 });
 
-Deno.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's multiplier is a tenth in the file", async () => {
+fullTier.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's multiplier is a tenth in the file", async () => {
   const { written: { gguf } } = await converted(GLM47_FLASH, {
     model_type: "deepseek_v3",
     n_group: 4,
@@ -185,7 +185,7 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
     route_scale: -1,
   }],
 ];
-for (const [what, of, changes] of everyNth(5, KEYS)) {
+for (const [what, of, changes] of everyNth(8, KEYS)) {
   Deno.test(`convert: what ${what} cannot be is refused by name`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
@@ -206,7 +206,7 @@ for (const [what, of, changes] of everyNth(5, KEYS)) {
   });
 }
 
-Deno.test("convert: Mellum 2's layers with a window turn as the others but for YaRN", async () => {
+fullTier.test("convert: Mellum 2's layers with a window turn as the others but for YaRN", async () => {
   const ropes = MELLUM2.config.rope_parameters as Record<string, Config>;
   for (const change of [{ rope_theta: 1e4 }, { rope_type: "yarn" }]) {
     const sliding_attention = { ...ropes.sliding_attention, ...change };
@@ -239,7 +239,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string])[]
     "model.language_model.layers.2.mlp.experts.down_proj",
   ],
 ];
-for (const [what, of, name] of everyNth(5, TENSORS)) {
+for (const [what, of, name] of everyNth(8, TENSORS)) {
   Deno.test(`convert: ${what} is refused by the tensor's name`, async () => {
     const change: Published["change"] = (tensors) => void tensors.delete(name);
     const error = await assertRejects(() => converted(of, {}, change), ConvertError);
