@@ -36,15 +36,15 @@ async function errorOf(call: Promise<unknown>): Promise<InstanceType<typeof Open
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
-/** Each of these tests starts a server, so the first tier takes a few. */
-const FIRST_TIER = ["streamed text is", "eight at once", "/health answers"];
+type LiveTest = (name: string, args: readonly string[], test: (server: LiveServer) => Promise<void>) => void;
 
-function live(name: string, args: readonly string[], test: (server: LiveServer) => Promise<void>): void {
-  const tier = FIRST_TIER.some((begin) => name.startsWith(begin)) ? firstTier : fullTier;
+const liveIn = (tier: typeof firstTier): LiveTest => (name, args, test) =>
   tier.test(`server: ${name}`, () => withLiveServer(args, test));
-}
+/** Each of these tests starts a server, so the first tier takes a few. */
+const live = liveIn(fullTier);
+const liveFirst = liveIn(firstTier);
 
-live("streamed text is the unstreamed text, of chats and of completions", [], async ({ client }) => {
+liveFirst("streamed text is the unstreamed text, of chats and of completions", [], async ({ client }) => {
   for (const question of QUESTIONS.slice(0, 4)) {
     const messages = asked(question);
     const whole = await client.chat.completions.create({ ...GREEDY, messages });
@@ -243,7 +243,7 @@ live("odd prompts are answered like others, the same each time", [], async ({ cl
   await idle();
 });
 
-live("eight at once get exactly what each gets alone", ["--parallel", "8"], async (server) => {
+liveFirst("eight at once get exactly what each gets alone", ["--parallel", "8"], async (server) => {
   const alone: string[] = [];
   for (let n = 0; n < 8; n++) alone.push(await chatText(server, n));
   assert(new Set(alone).size > 4, "the answers should differ");
@@ -291,7 +291,7 @@ live(
   },
 );
 
-live("/health answers while long prompts are read", ["--parallel", "4"], async ({ client, url }) => {
+liveFirst("/health answers while long prompts are read", ["--parallel", "4"], async ({ client, url }) => {
   let busy = true;
   const reading = Promise.all(
     Array.from(
