@@ -4,6 +4,7 @@ import { join } from "@std/path";
 import { linesOf } from "../ffi/cargo.ts";
 import { GRAMMARS, KERNELS } from "../ffi/names.ts";
 import { type FreshCheckout, freshCheckout } from "./fresh_checkout.ts";
+import { fullTier } from "./tier.ts";
 
 /* Commands in a checkout in which nothing was built: they start in WebAssembly, and `serve` builds beside its requests. */
 
@@ -92,7 +93,7 @@ async function running(processes: readonly number[]): Promise<number[]> {
   return states.flat();
 }
 
-Deno.test("fresh checkout: serve answers in WebAssembly, builds, and goes over; forms and batches wait", async () => {
+fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and goes over; forms and batches wait", async () => {
   await using checkout = await freshCheckout();
   const said = await serve(checkout, ["--data", join(checkout.path, ".compy")], async (url, server) => {
     await server.said(/wasm: wasm-simd128/);
@@ -131,7 +132,7 @@ Deno.test("fresh checkout: serve answers in WebAssembly, builds, and goes over; 
   assertMatch(said, /Building the kernels/);
 });
 
-Deno.test("fresh checkout: models of a pool go over, later ones load natively; a stop ends the build", async () => {
+fullTier.test("fresh checkout: models of a pool go over, later ones load natively; a stop ends the build", async () => {
   await using checkout = await freshCheckout();
   const other = join(checkout.path, "other.gguf");
   await Deno.copyFile(join(checkout.path, "models/demo.gguf"), other);
@@ -152,7 +153,7 @@ Deno.test("fresh checkout: models of a pool go over, later ones load natively; a
   assertEquals(await running(processes), []);
 });
 
-Deno.test("fresh checkout: a build that fails is told with its last lines, and the server goes on", async () => {
+fullTier.test("fresh checkout: a build that fails is told with its last lines, and the server goes on", async () => {
   await using checkout = await freshCheckout();
   await serve(checkout, ["--data", "none"], async (url, server) => {
     await checkout.finish(KERNELS, "error: linker `cc` not found\n");
@@ -166,7 +167,7 @@ Deno.test("fresh checkout: a build that fails is told with its last lines, and t
   });
 });
 
-Deno.test("fresh checkout: batch run builds first, and computes in WebAssembly where there is no cargo", async () => {
+fullTier.test("fresh checkout: batch run builds first, and computes in WebAssembly where there is no cargo", async () => {
   await using checkout = await freshCheckout({ cargo: false });
   const input = join(checkout.path, "in.jsonl");
   const body = { messages: [{ role: "user", content: "Who are you?" }], temperature: 0 };
@@ -181,7 +182,7 @@ Deno.test("fresh checkout: batch run builds first, and computes in WebAssembly w
   assertMatch(await Deno.readTextFile(output), new RegExp(ANSWER));
 });
 
-Deno.test("fresh checkout: a batch run that is interrupted in its build stops, and answers nothing", async () => {
+fullTier.test("fresh checkout: a batch run that is interrupted in its build stops, and answers nothing", async () => {
   await using checkout = await freshCheckout();
   const input = join(checkout.path, "in.txt");
   await Deno.writeTextFile(input, "Hello\n");
@@ -196,7 +197,7 @@ Deno.test("fresh checkout: a batch run that is interrupted in its build stops, a
   Deno.kill(compiler, "SIGKILL"); // a terminal's Ctrl-C would have reached it
 });
 
-Deno.test("fresh checkout: generate computes in WebAssembly and says how to get native kernels", async () => {
+fullTier.test("fresh checkout: generate computes in WebAssembly and says how to get native kernels", async () => {
   await using checkout = await freshCheckout();
   const generate = start(checkout, "compute", ["generate", "--chat", "Who are you?", "--temperature", "0"]);
   assertEquals((await generate.child.status).code, 0, generate.text());

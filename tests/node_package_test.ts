@@ -7,6 +7,7 @@ import { loadModel } from "../mod.ts";
 import { LIBRARIES } from "../tools/release/libraries.ts";
 import { packNpm } from "../tools/release/npm.ts";
 import { run } from "../tools/release/run.ts";
+import { fullTier } from "./tier.ts";
 
 const root = fromFileUrl(new URL("..", import.meta.url));
 const NODES = ["22.23.3", "24.21.0"];
@@ -84,7 +85,7 @@ async function act(version: string, action: string, setting?: Setting) {
 
 for (const version of NODES) {
   const test = (behaviour: string, fn: () => Promise<void>) =>
-    Deno.test({ name: `Node ${version}: ${behaviour}`, fn });
+    fullTier.test({ name: `Node ${version}: ${behaviour}`, fn });
 
   test("chats, embeds, and answers in schemas and tool calls natively, as Deno does", async () => {
     const { warnings, backend, text, vectors, json, toolCalls } = await act(version, "answers");
@@ -164,7 +165,7 @@ for (const version of NODES) {
   });
 }
 
-Deno.test(`Node ${OLD_NODE}: the import fails with a sentence that names the version it needs`, async () => {
+fullTier.test(`Node ${OLD_NODE}: the import fails with a sentence that names the version it needs`, async () => {
   const { code, stderr } = await start(OLD_NODE, ["program.js", "answers"]).output();
   assertEquals(code, 1);
   assertMatch(

@@ -90,15 +90,13 @@ export async function testFloats(...kinds: readonly Kind[]): Promise<void> {
   register(await decodersOfTier(), kinds, "exact in F32", checkFloats);
 }
 
-export async function testCompany(...kinds: readonly Kind[]): Promise<void> {
-  const decoders = await decodersOfTier();
-  register(decoders, kinds, "cuts and company change no bit of the logits", checkCuts);
-  register(
-    decoders,
-    kinds,
-    "alone, in a crowd, with a cached prefix: the same answers to the bit",
-    checkCrowd,
-  );
+export async function testCuts(...kinds: readonly Kind[]): Promise<void> {
+  register(await decodersOfTier(), kinds, "cuts and company change no bit of the logits", checkCuts);
+}
+
+export async function testCrowds(...kinds: readonly Kind[]): Promise<void> {
+  const what = "alone, in a crowd, with a cached prefix: the same answers to the bit";
+  register(await decodersOfTier(), kinds, what, checkCrowd);
 }
 
 export async function testPreemption(...kinds: readonly Kind[]): Promise<void> {

@@ -1,3 +1,0 @@
-import { testCompany } from "./checks.ts";
-
-await testCompany("hybrid");

@@ -1,0 +1,3 @@
+import { testCrowds } from "./checks.ts";
+
+await testCrowds("hybrid mixture");

@@ -1,0 +1,3 @@
+import { testCuts } from "./checks.ts";
+
+await testCuts("mixture", "windowed mixture");
