@@ -1,7 +1,8 @@
 /** The packed npm package in the Node versions that it is for, natively, on a PATH without cargo and Deno. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname, fromFileUrl, join } from "@std/path";
-import { builtLibrary, thisPlatform } from "../ffi/find.ts";
+import { builtLibrary } from "../ffi/built.ts";
+import { thisPlatform } from "../ffi/find.ts";
 import { thisRuntime } from "../ffi/runtime.ts";
 import { loadModel } from "../mod.ts";
 import { LIBRARIES } from "../tools/release/libraries.ts";

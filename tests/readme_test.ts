@@ -2,6 +2,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { dirname, join } from "@std/path";
 import { TestHub } from "../hub/testing_hub.ts";
 import { root, withFolder } from "./commands.ts";
+import { fullTier } from "./tier.ts";
 
 /* The README's shell commands as a reader pastes them, one after the other, in the root of a checkout. */
 
@@ -20,7 +21,7 @@ Deno.test("README: within 15 lines it shows an installation, one command and its
   assert(readme.trimEnd().split("\n").length <= 120, "the README has at most 120 lines");
 });
 
-Deno.test("README: every shell command works", async (t) => {
+fullTier.test("README: every shell command works", async (t) => {
   const demo = await Deno.readFile(join(root, "models/demo.gguf"));
   await using hub = new TestHub({ repositories: { "OWNER/REPO": { [`${MODEL}.gguf`]: demo } } });
   await withFolder(async (folder) => {
