@@ -291,7 +291,7 @@ const TEMPLATE =
   "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 /** Byte-level BPE with two merges; fewer tokens than the embedding has rows, as in published checkpoints. */
-function tokenizerOf(model: ModelType): Pick<TinyCheckpoint, "tokenizer" | "tokenizerConfig"> {
+export function tokenizerOf(model: ModelType): Pick<TinyCheckpoint, "tokenizer" | "tokenizerConfig"> {
   const tokens = [...Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code)), "th", "the"];
   const added = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"].map((content, i) => {
     return { id: tokens.length + i, content, special: content !== "<think>", normalized: false };
@@ -356,7 +356,10 @@ export function withHeader(header: string, data: readonly Uint8Array[]): Uint8Ar
 }
 
 /** Writes the folder's files; with several shards an index too. */
-export async function writeCheckpoint(folder: string, checkpoint: TinyCheckpoint): Promise<void> {
+export async function writeCheckpoint(
+  folder: string,
+  checkpoint: Omit<TinyCheckpoint, "values">,
+): Promise<void> {
   const { config, tokenizer, tokenizerConfig, tensors, shards } = checkpoint;
   const json = (name: string, value: unknown) =>
     Deno.writeTextFile(join(folder, name), JSON.stringify(value));

@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
-import { type StoredTensor, storeFloats, tinyCheckpoint, writeCheckpoint } from "../../tests/checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf, writeCheckpoint } from "../../tests/checkpoints.ts";
 import { Random } from "../../tests/random.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { convertCheckpoint, ConvertError } from "./convert.ts";
@@ -52,8 +52,7 @@ async function convert<T>(
 ): Promise<T> {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
-    const tiny = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
-    await writeCheckpoint(folder, { ...tiny, config, tensors });
+    await writeCheckpoint(folder, { ...tokenizerOf("qwen3"), shards: 1, config, tensors });
     const out = join(folder, "out.gguf");
     const { refusal } = await convertCheckpoint({ folder, out });
     assertEquals(refusal, undefined);

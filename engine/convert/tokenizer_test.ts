@@ -1,5 +1,5 @@
 import { assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
-import { tinyCheckpoint, WORDS } from "../../tests/checkpoints.ts";
+import { tokenizerOf, WORDS } from "../../tests/checkpoints.ts";
 import { GgufBuilder } from "../gguf/testing.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
@@ -10,12 +10,7 @@ import type { Entry } from "./metadata.ts";
 import { endEntries } from "./special_tokens.ts";
 import { tokenizerEntries } from "./tokenizer.ts";
 
-const { tokenizer: BPE, tokenizerConfig: CONFIG } = tinyCheckpoint({
-  model: "qwen3",
-  weights: "BF16",
-  layout: "hf",
-  seed: 1,
-});
+const { tokenizer: BPE, tokenizerConfig: CONFIG } = tokenizerOf("qwen3");
 const MODEL = BPE.model as Record<string, unknown>;
 
 function entriesOf(tokenizer: object, config: object = CONFIG, rows = 320): Map<string, Entry["value"]> {

@@ -1,5 +1,5 @@
 /** Seeded models of Cohere's as they would be published. */
-import { tinyCheckpoint } from "../checkpoints.ts";
+import { tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, type Config, layered, moduleEach, type Published } from "./model.ts";
 
 const COHERE = layered({
@@ -18,7 +18,7 @@ function cohere(architecture: Cohere, config: Config): Published {
     architecture,
     config: { ...COHERE, ...config },
     names: attentionNames("model."),
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   };
 }

@@ -1,5 +1,5 @@
 /** Seeded decoders of Llama's kind as their makers would publish them. */
-import { tinyCheckpoint } from "../checkpoints.ts";
+import { tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, type Config, context, layered, type Published } from "./model.ts";
 
 /** Of Qwen's decoders, dense. */
@@ -22,7 +22,7 @@ function qwen(architecture: "qwen2" | "qwen3", prefix: string, config: Config): 
       ...attentionNames(prefix),
       [/^blk\.(\d+)\.ffn_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   };
 }
@@ -48,7 +48,7 @@ function postNormed(architecture: "olmo2" | "olmo3" | "exaone4", config: Config)
       [/^blk\.(\d+)\.post_attention_norm$/, "model.layers.$1.post_attention_layernorm"],
       [/^blk\.(\d+)\.post_ffw_norm$/, "model.layers.$1.post_feedforward_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   };
 }
@@ -91,7 +91,7 @@ export const DECODERS = {
         tensors.delete(`${mlp}up_proj.weight`);
       }
     },
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   },
   // The rotary base is that of the seeded model: 10,000, stretched by alpha to the power of 64/62.
@@ -116,7 +116,7 @@ export const DECODERS = {
       ...attentionNames("model."),
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   },
   "Llama Nemotron": {
@@ -154,7 +154,7 @@ export const DECODERS = {
       [/^output$/, "lm_head"],
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     halves: { headDim: 32 },
     ownFactors: true,
@@ -191,7 +191,7 @@ export const DECODERS = {
       [/^output$/, "language_model.lm_head"],
       [/^blk\.(\d+)\.ffn_norm$/, "language_model.model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     halves: { headDim: 32 },
   },
@@ -231,7 +231,7 @@ export const DECODERS = {
       ...attentionNames("model."),
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   },
   "Nemotron-Mini": {
@@ -255,7 +255,7 @@ export const DECODERS = {
       [/^output$/, "lm_head"],
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     shiftedNorms: true,
   },
@@ -279,7 +279,7 @@ export const DECODERS = {
       ...attentionNames("model."),
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   },
   "Nanbeige 4.2": {
@@ -304,7 +304,7 @@ export const DECODERS = {
       [/^output$/, "lm_head"],
       [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
     ],
-    tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+    tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
     halves: { headDim: 64 },
   },

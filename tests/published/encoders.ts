@@ -1,6 +1,6 @@
 /** Seeded encoders as their makers would publish them. */
 import { MODERN, UNIGRAM, WORD_PIECE } from "../checkpoint_tokenizers.ts";
-import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf } from "../checkpoints.ts";
 import {
   attentionNames,
   type Config,
@@ -83,7 +83,7 @@ const llamaNames = (prefix: string): Names => [
   [/^blk\.(\d+)\.ffn_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
 ];
 const LLAMAS = layered({ intermediate_size: 768, rms_norm_eps: 1e-6, hidden_act: "silu" });
-const LLAMAS_TOKENS = tinyCheckpoint({ model: "llama", weights: "BF16", layout: "hf", seed: 1 });
+const LLAMAS_TOKENS = tokenizerOf("llama");
 
 export const ENCODERS = {
   "EuroBERT": {

@@ -1,5 +1,5 @@
 /** Seeded models of ERNIE 4.5 and Seed-OSS as their makers would publish them. */
-import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, type Floats, layered, moduleEach, type Published } from "./model.ts";
 
 const COMMON = {
@@ -8,7 +8,7 @@ const COMMON = {
   hidden_act: "silu",
 };
 const REST = {
-  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("qwen3"),
   ids: ["the", [257]],
 } as const;
 const NORM = "model.layers.$1.post_attention_layernorm";

@@ -1,9 +1,9 @@
 /** Seeded models of GPT-NeoX's kind as they would be published. */
-import { tinyCheckpoint } from "../checkpoints.ts";
+import { tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, layered, type Published } from "./model.ts";
 
 const TOKENIZER = {
-  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("qwen3"),
   ids: ["the", [257]],
 } as const;
 

@@ -1,5 +1,5 @@
 /** Seeded hybrids of Mamba2 and attention as their makers would publish them. */
-import { storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { storeFloats, tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, layered, type Published } from "./model.ts";
 
 const LAYER = "model.layers.$1.";
@@ -96,6 +96,6 @@ export const FALCON_H1: Published = {
       put(`${layer}mamba.A_log`, floats(`${block}ssm_a`).values.map((decay) => Math.log(-decay)));
     }
   },
-  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("qwen3"),
   ids: ["the", [257]],
 };

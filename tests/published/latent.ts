@@ -1,5 +1,5 @@
 /** Seeded models with latent attention as their makers would publish them. */
-import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, type Floats, layered, moduleEach, type Names, type Published } from "./model.ts";
 
 const COMMON = {
@@ -19,7 +19,7 @@ const COMMON = {
   tie_word_embeddings: false,
 };
 const REST = {
-  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("qwen3"),
   ids: ["the", [257]],
 } as const;
 

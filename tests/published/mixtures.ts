@@ -1,10 +1,10 @@
 /** Seeded mixtures of experts as their makers would publish them. */
-import { type StoredTensor, storeFloats, tinyCheckpoint } from "../checkpoints.ts";
+import { type StoredTensor, storeFloats, tokenizerOf } from "../checkpoints.ts";
 import { attentionNames, context, type Floats, layered, moduleEach, type Published } from "./model.ts";
 
 const COMMON = { rms_norm_eps: 1e-6, hidden_act: "silu" };
 const REST = {
-  tokenizer: tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("qwen3"),
   ids: ["the", [257]],
 } as const;
 
@@ -75,7 +75,7 @@ export const GLM45: Published = {
   }),
   names: namesOf("model."),
   change: sigmoidExperts("gate.e_score_correction_bias"),
-  tokenizer: tinyCheckpoint({ model: "llama", weights: "BF16", layout: "hf", seed: 1 }),
+  tokenizer: tokenizerOf("llama"),
   ids: ["the", [257]],
 };
 

@@ -83,7 +83,6 @@ export async function writePublished(folder: string, of: Published): Promise<Wri
     ...of.tokenizer,
     config: of.config,
     tensors,
-    values: new Map(),
     shards: 1,
   });
   if (of.dense) await writeDense(folder, from);
