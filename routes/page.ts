@@ -1,5 +1,4 @@
-import { readdirSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { promises as files, readdirSync } from "node:fs";
 import type { Env as HonoEnv, Hono, Schema } from "hono";
 import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
@@ -45,10 +44,12 @@ export function mountPage<E extends HonoEnv, S extends Schema, P extends string>
     const path = name === "index.html" ? "/" : `/page/${name}`;
     let content: Promise<Uint8Array<ArrayBuffer>> | undefined;
     app.get(path, headers, etag(), async (c) => {
-      content ??= readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch((error) => {
-        content = undefined; // a temporary failure, such as too many open files
-        throw error;
-      });
+      content ??= files.readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch(
+        (error) => {
+          content = undefined; // a temporary failure, such as too many open files
+          throw error;
+        },
+      );
       // Browsers revalidate each time and get a 304: a newer server has a newer page.
       return c.body(await content, 200, { "content-type": type, "cache-control": "no-cache" });
     });

@@ -1,3 +1,4 @@
+import { promises as files } from "node:fs";
 import { assert, assertEquals } from "@std/assert";
 import { createApp } from "./app.ts";
 import { FakeEngine } from "./testing.ts";
@@ -112,12 +113,12 @@ Deno.test("page: its files use relative paths and no other site", async () => {
 Deno.test("page: a file that could not be read is read again", async () => {
   const errors: unknown[] = [];
   const app = createApp(new FakeEngine(), { onError: (error) => errors.push(error) });
-  const { readFile } = Deno;
-  Deno.readFile = () => Promise.reject(new Error("Too many open files"));
+  const { readFile } = files;
+  Object.assign(files, { readFile: () => Promise.reject(new Error("Too many open files")) });
   try {
     assertEquals((await app.request("/page/app.js")).status, 500);
   } finally {
-    Deno.readFile = readFile;
+    files.readFile = readFile;
   }
   assertEquals((await app.request("/page/app.js")).status, 200);
   assertEquals(errors.length, 1);
