@@ -3,19 +3,22 @@ import { Heads } from "./message_heads.ts";
 import { Thinking } from "./thinking.ts";
 import type { ThinkingBounds } from "./types.ts";
 
-/** What an answer is bound to: the form that its constraint gives it, and the length of its thinking. It knows what is no content. */
+/**
+ * Applies a request's constraint and thinking bounds to its answer, and tells content from thinking and message
+ * heads.
+ */
 export class AnswerForm {
   readonly thinking: Thinking | undefined;
   readonly #heads: Heads | undefined;
   readonly #grammar: Grammar | undefined;
   readonly #matcher: Matcher | undefined;
-  /** The matcher computes a mask: nobody else may use it, not even to close it. */
+  /** Settles when the running mask computation ends. Until then the matcher must not be used or closed. */
   #computing: Promise<unknown> | undefined;
-  /** Tokens that must come next, not yet taken. */
+  /** Forced tokens that were not taken yet. */
   #run: readonly number[] = [];
   #closed = false;
 
-  /** `spell`: a token's bytes, for marks of thinking that are text. */
+  /** `spell` returns a token's bytes, to recognize thinking marks that are plain text. */
   constructor(
     grammar: Grammar | undefined,
     thinking: ThinkingBounds | undefined,
@@ -31,22 +34,22 @@ export class AnswerForm {
     return this.#matcher !== undefined;
   }
 
-  /** Whether stop texts look into the text of the last token: not in thinking, and not in heads of messages. */
+  /** Whether stop texts apply to the last token's text. They do not apply inside thinking or message heads. */
   get watched(): boolean {
     return !this.thinking?.took && !this.#heads?.inside;
   }
 
-  /** Whether the answer is whole and nothing but its end may follow. */
+  /** Whether the answer is complete, so that only an end token may follow. */
   get complete(): boolean {
     return this.#matcher?.complete ?? false;
   }
 
-  /** Which limit the answer has met, where it can no longer be completed for that. */
+  /** The limit that made it impossible to complete the answer; undefined while completion is possible. */
   get failure(): string | undefined {
     return this.#matcher?.failure;
   }
 
-  /** Whether these tokens, from the answer's first on, are a whole answer. */
+  /** Whether `tokens`, counted from the answer's first token, form a complete answer. */
   isWhole(tokens: Iterable<number>): boolean {
     const matcher = this.#grammar?.matcher();
     if (!matcher) return true;
@@ -58,12 +61,12 @@ export class AnswerForm {
     }
   }
 
-  /** Tokens that may come before one is due that thinking did not choose, at least. */
+  /** Lower bound on the number of tokens before the next token that the model does not choose freely. */
   get ahead(): number {
     return this.#matcher ? 0 : this.thinking?.ahead ?? Infinity;
   }
 
-  /** The answer's next token; false, and nothing is changed, where its constraint refuses it. */
+  /** Takes the answer's next token. Returns false and changes nothing when the constraint refuses it. */
   take(token: number): boolean {
     if (this.#matcher && !this.#matcher.consume(token)) return false;
     this.#run = this.#run[0] === token ? this.#run.slice(1) : [];
@@ -73,8 +76,9 @@ export class AnswerForm {
   }
 
   /**
-   * Takes a token that must come next, and gives it; undefined where there is a choice. The end of a thinking whose budget is
-   * spent comes as soon as the constraint takes it: not inside a character, for one.
+   * Takes the next forced token and returns it; returns undefined when the model has a choice. When the thinking
+   * budget is spent, the token that ends thinking is forced as soon as the constraint accepts it: not inside a
+   * character, for example.
    */
   takeForced(): number | undefined {
     const due = this.thinking?.due;
@@ -84,7 +88,7 @@ export class AnswerForm {
     return forced !== undefined && this.take(forced) ? forced : undefined;
   }
 
-  /** Lends the matcher to who computes its mask, until the promise settles. */
+  /** Gives `compute` exclusive use of the matcher, to compute a mask, until its promise settles. */
   lend(compute: (matcher: Matcher) => Promise<unknown>): void {
     const done = () => {
       this.#computing = undefined;

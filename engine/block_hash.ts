@@ -1,7 +1,9 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import type { Sequence } from "./sequence.ts";
 
-/** Of the block at `position` and all before it, under the salt. Other chains may have the same: who finds one compares. */
+/**
+ * Returns the hash of the salt and all blocks up to `position`. Hashes can collide, so compare tokens after a match.
+ */
 export function hashOf(sequence: Sequence, position: number): number {
   const { hashes, tokens, salt } = sequence;
   while (hashes.length <= position) {
@@ -18,7 +20,7 @@ function hashOfSalt(salt: string): number {
   return hash >>> 0;
 }
 
-/** 53 bits, in two lanes of 32 with different multipliers. */
+/** Returns a hash of 53 bits, computed in two 32-bit lanes with different multipliers. */
 function hashOfBlock(parent: number, tokens: Int32Array, start: number): number {
   let low = parent | 0;
   let high = Math.floor(parent / 2 ** 32) | 0;

@@ -1,15 +1,15 @@
 /** Native kernels that are being built while engines run in WebAssembly. */
 export class ComingKernels {
-  /** Resolves to whether they have come; never rejects. */
+  /** Resolves to true when the kernels are built, and to false when the build fails. Never rejects. */
   readonly arrived: Promise<boolean>;
   #isHere = false;
   #isPending = true;
-  /** Engines that may still go over to them. */
+  /** Number of engines that may still move to the native kernels. */
   #followers = 0;
   #changed = Promise.withResolvers<void>();
   #turn: Promise<void> = Promise.resolve();
 
-  /** `note` is told what an operator should know, a line each. */
+  /** `note` receives messages for the operator, one line each. */
   constructor(arrived: Promise<boolean>, readonly note: (message: string) => void) {
     this.arrived = arrived.then((isHere) => {
       this.#isPending = false;
@@ -25,7 +25,7 @@ export class ComingKernels {
     return this.#isHere;
   }
 
-  /** An engine is loaded that may go over to them; the returned function says that this is done. */
+  /** Registers an engine that may move to the native kernels. Call the returned function when its move has ended. */
   follow(): () => void {
     this.#followers++;
     return () => {
@@ -35,14 +35,14 @@ export class ComingKernels {
     };
   }
 
-  /** Engines go over one after the other: each needs room for two copies of its weights. */
+  /** Runs moves one after another: each needs memory for two copies of the model's weights. */
   inTurn(work: () => Promise<void>): Promise<void> {
     const turn = this.#turn.then(work);
     this.#turn = turn.catch(() => {});
     return turn;
   }
 
-  /** Resolves when it is decided what computes: all have gone over, or the kernels do not come. */
+  /** Resolves when the kernels in use are final: all engines have moved, or the build has failed. */
   async settled(): Promise<void> {
     await this.arrived;
     while (this.#followers > 0) await this.#changed.promise;

@@ -1,18 +1,18 @@
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { SamplingParams } from "./types.ts";
 
-/** Powers beyond this are no numbers of 32 bits any more. */
+/** A larger power overflows a 32-bit float. */
 const LARGEST_LOG = Math.log(3.4e38);
 
 /**
- * DRY ("don't repeat yourself"): a token that would go on repeating what the text has said before loses
- * multiplier * base^(n - allowedLength) of its logit, where n is how many tokens before it are repeated already. A repetition
- * does not reach across a breaker, such as a line's end.
+ * DRY ("don't repeat yourself") sampling. A token that would extend a repetition loses multiplier * base^(n -
+ * allowedLength) from its logit, where n is the number of tokens already repeated before it. A repetition does not
+ * cross a breaker, for example a line break.
  */
 export class Dry {
   readonly #sampling: SamplingParams;
   readonly #breakers: BreakerFinder;
-  /** Tokens after the last breaker. */
+  /** Number of tokens after the last breaker. */
   #run = 0;
 
   constructor(
@@ -26,7 +26,7 @@ export class Dry {
     for (const token of prompt) this.push(token);
   }
 
-  /** As it would be with these tokens behind the text. */
+  /** Returns a copy of this state, advanced by `tokens`. */
   with(tokens: Int32Array): Dry {
     const dry = new Dry(this.#sampling, this.#breakers.tokenizer, [], this.#breakers.copy());
     dry.#run = this.#run;
@@ -34,12 +34,12 @@ export class Dry {
     return dry;
   }
 
-  /** Takes the text's next token. */
+  /** Appends a token to the text. */
   push(token: number): void {
     this.#run = this.#breakers.endsWith(token) ? 0 : this.#run + 1;
   }
 
-  /** What tokens lose after the text so far. */
+  /** Returns the logit penalty of each token that would extend a repetition after `text`. */
   penalties(text: Int32Array): Map<number, number> {
     const { dryMultiplier, dryBase, dryAllowedLength, dryLastN } = this.#sampling;
     const recent = dryLastN < 0 ? text : text.subarray(Math.max(0, text.length - dryLastN));
@@ -58,12 +58,15 @@ export class Dry {
   }
 }
 
-/** For each place how many tokens before it are the same as at the text's end: the Z function of the reversed text. */
+/**
+ * Returns for each position how many tokens before it equal the text's last tokens: the Z function of the reversed
+ * text.
+ */
 function suffixMatches(text: Int32Array): Int32Array {
   const n = text.length;
   const matches = new Int32Array(n);
   const last = n - 1;
-  // [from, to) is the match that begins nearest to the end among those that reach furthest to the front, both reversed.
+  // [from, to) in the reversed text: the match with the largest end, and among equal ends the one that starts first.
   let from = 0;
   let to = 0;
   for (let i = 1; i < n; i++) {
@@ -75,13 +78,13 @@ function suffixMatches(text: Int32Array): Int32Array {
   return matches;
 }
 
-/** Tells for token after token whether a breaker ends in it, also one that began in tokens before. */
+/** Detects breakers that end in the latest token, even when they began in earlier tokens. */
 class BreakerFinder {
   readonly #breakers: readonly string[];
   readonly #longest: number;
   #tail: string;
 
-  /** `breakers` and `tail`, the end of the text so far, have one UTF-16 unit a byte. */
+  /** `breakers` and `tail`, the end of the text so far, store one byte per UTF-16 unit. */
   constructor(breakers: readonly string[], readonly tokenizer: Tokenizer, tail = "") {
     this.#breakers = breakers;
     this.#longest = Math.max(0, ...breakers.map(({ length }) => length));
@@ -106,7 +109,7 @@ function bytesOf(text: string): string {
   return binary(new TextEncoder().encode(text));
 }
 
-/** One UTF-16 unit a byte. */
+/** Returns a string with one byte per UTF-16 unit. */
 function binary(bytes: Uint8Array): string {
   return String.fromCharCode(...bytes);
 }

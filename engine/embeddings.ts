@@ -15,27 +15,27 @@ import {
 export interface EmbeddingsContext {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
-  /** Tokens that one sequence may hold. */
+  /** Maximum number of tokens in one sequence. */
   readonly contextLength: number;
-  /** Most rows in one step, and as many as steps are filled with. */
+  /** Most rows that one step may have; `stepRows` is how many the scheduler fills a step with. */
   readonly maxRows: number;
   readonly stepRows: number;
-  /** Requests that may be under way. */
+  /** Maximum number of embedding requests under way. */
   readonly most: number;
-  /** The next in order of arrival. */
+  /** Returns the next sequence number in order of arrival. */
   nextId(): number;
-  /** Lets a text into the schedule. */
+  /** Queues a text in the scheduler. */
   add(sequence: Sequence): void;
   cancel(sequence: Sequence): void;
 }
 
 /**
- * Requests for rows of whole texts. A request may have thousands of texts: no more of them are in the schedule than the next
- * steps have rows for, so whoever comes meanwhile waits for a step or two only.
+ * Runs embedding requests. A request may have thousands of texts, but only texts for the next two steps are queued at
+ * a time. A request that arrives meanwhile therefore waits for one or two steps only.
  */
 export class Embeddings {
   readonly #context: EmbeddingsContext;
-  /** What all texts have in common; none of it is looked at where no token is sampled. */
+  /** Fields that all texts share. The engine ignores them because embedding samples no token. */
   readonly #common: Common;
   #underWay = 0;
 
@@ -44,7 +44,7 @@ export class Embeddings {
     this.#common = commonFields(context.tokenizer);
   }
 
-  /** Throws EngineError; where `signal` was aborted, its reason. */
+  /** Resolves to one row per text. Throws EngineError, or the reason of `signal` when it is aborted. */
   async run(request: EmbedRequest): Promise<EmbedResult> {
     const { signal } = request;
     signal?.throwIfAborted();
@@ -66,7 +66,7 @@ export class Embeddings {
     }
   }
 
-  /** Whether all rows of a text must be computed in one step. */
+  /** Checks the texts. Returns whether all rows of a text must be computed in one step. Throws EngineError. */
   #check({ inputs }: EmbedRequest): boolean {
     const { model, contextLength, maxRows } = this.#context;
     const { pooled } = model;
@@ -103,14 +103,14 @@ interface TextsContext extends EmbeddingsContext {
   readonly whole: boolean;
 }
 
-/** The texts of one request. */
+/** The texts of one embedding request. */
 class Texts {
   readonly #request: EmbedRequest;
   readonly #context: TextsContext;
   readonly #rows: Float32Array[];
   readonly #live = new Set<Sequence>();
   readonly #done = Promise.withResolvers<EmbedResult>();
-  /** The next text to go into the schedule, and the tokens of those that are in it. */
+  /** Index of the next text to queue. `#scheduled` counts the tokens of the queued texts. */
   #next = 0;
   #scheduled = 0;
   #usage = { promptTokens: 0, cachedTokens: 0 };

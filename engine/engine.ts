@@ -47,13 +47,15 @@ import {
   type TokenEvent,
 } from "./types.ts";
 
-/** Prompts up to that many times the context are told their exact length. */
+/**
+ * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length.
+ */
 const COUNTED_CONTEXTS = 4;
-/** Longer timeouts fire at once. */
+/** setTimeout fires at once for longer delays. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
 export interface LlmEngineOptions {
-  /** Loaded and compiled; the engine closes it. */
+  /** Loaded and compiled. The engine closes it. */
   readonly backend: Backend;
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
@@ -62,15 +64,17 @@ export interface LlmEngineOptions {
   readonly rankTemplate: RankTemplate;
   /** The engine closes them. */
   readonly grammars: Grammars;
-  /** kvBlocks, maxRows and maxLogitRows are those that the backend was compiled with. */
+  /** `kvBlocks`, `maxRows` and `maxLogitRows` must be the values that the backend was compiled with. */
   readonly limits: EngineLimits;
-  /** Keeps prompts on a disk, where the backend's cache can be copied. The engine closes it. */
+  /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
   readonly keeping?: PromptKeeping;
-  /** Drafts for what decodes; the engine closes it. Not for a backend that draws tokens itself. */
+  /**
+   * Proposes draft tokens for decoding sequences. The engine closes it. Not for a backend that samples tokens itself.
+   */
   readonly speculation?: Speculation;
 }
 
-/** Runs requests together on one backend: schedule, compute, publish, over and over. */
+/** Runs requests together on one backend: it schedules a step, computes it and publishes its tokens, in a loop. */
 export class LlmEngine implements Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
@@ -88,15 +92,15 @@ export class LlmEngine implements Engine {
   readonly #speculation: Speculation | undefined;
   readonly #contextLength: number;
   readonly #life = new EngineLife("ready");
-  /** What the backend computes now. */
+  /** The step that the backend is computing. */
   #step: readonly Scheduled[] = [];
-  /** Sequences whose constraint is compiled now. */
+  /** Sequences whose constraint is being compiled. */
   readonly #starting = new Set<Sequence>();
   #looping = false;
-  /** Why new requests are refused. */
+  /** The error that new requests are refused with. */
   #refusal: EngineError | undefined;
   #backendOpen = true;
-  /** The device that computes was lost, and nothing has failed by it yet. */
+  /** The compute device was lost, but no request has failed because of it yet. */
   #lost: DeviceLost | undefined;
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
@@ -176,7 +180,9 @@ export class LlmEngine implements Engine {
     return this.#encode((atMost) => this.#rankTemplate.encode(query, document, atMost));
   }
 
-  /** A prompt that is many times too long is refused before all of it is counted: nothing else runs meanwhile. */
+  /**
+   * Refuses a prompt far beyond the context window before all of it is tokenized: tokenizing blocks everything else.
+   */
   #encode<T>(encode: (atMost: number) => T): T {
     try {
       return encode(COUNTED_CONTEXTS * this.#contextLength);
@@ -212,7 +218,7 @@ export class LlmEngine implements Engine {
 
   stats(): EngineStats {
     const { running, waiting, preemptions, cache } = this.#scheduler;
-    // An encoder keeps nothing: its blocks have no bytes.
+    // An encoder keeps no KV cache: its blocks have no bytes.
     const kv = this.model.pooled?.encoder
       ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
       : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
@@ -242,16 +248,16 @@ export class LlmEngine implements Engine {
     clearTimeout(cutOff);
   }
 
-  /** Cancels what runs and closes the backend. */
+  /** Cancels all requests and closes the backend. */
   async close(): Promise<void> {
     this.#refusal ??= new EngineError("engine_closed", "The engine is closed");
     this.#life.become("draining");
     this.#cancelAll();
     await this.#idle();
     if (!this.#backendOpen) return;
-    this.#backendOpen = false; // from here on nothing wakes
-    await this.#idle(); // what was woken just before
-    await this.#stored?.flush(this.#scheduler).catch(() => {}); // what is not kept is computed again
+    this.#backendOpen = false; // from here on #wake() does nothing
+    await this.#idle(); // a loop that was woken just before
+    await this.#stored?.flush(this.#scheduler).catch(() => {}); // prompts that are not stored are computed again later
     await this.#stored?.close();
     this.#speculation?.close();
     this.#backend.close();
@@ -273,7 +279,7 @@ export class LlmEngine implements Engine {
     });
   }
 
-  /** Queues the sequence: at once, or when its constraint is compiled. */
+  /** Queues the sequence: at once, or after its constraint is compiled. */
   #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
     if (signal?.aborted) return finish(sequence, "cancelled");
     if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
@@ -310,7 +316,7 @@ export class LlmEngine implements Engine {
       return await this.#grammars.compile(constraint);
     } catch (error) {
       if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", error.message);
-      // Grammars that were closed meanwhile have no say of their own.
+      // An error from grammars that were closed meanwhile is reported as the engine's refusal.
       if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
       throw new EngineError("invalid_constraint", error.message);
     }
@@ -330,10 +336,13 @@ export class LlmEngine implements Engine {
   #wake(): void {
     if (this.#looping || !this.#backendOpen) return;
     this.#looping = true;
-    queueMicrotask(() => this.#loop()); // so that requests of the same turn share the first step
+    queueMicrotask(() => this.#loop()); // delayed, so that requests of the same turn share the first step
   }
 
-  /** Between finding that nothing can run and `#looping = false` nothing may be awaited: who comes in that gap would wake nobody. */
+  /**
+   * Do not await between finding that nothing can run and `#looping = false`: a request that arrives in that gap
+   * would not wake the loop.
+   */
   async #loop(): Promise<void> {
     try {
       const stored = this.#stored;
@@ -352,13 +361,13 @@ export class LlmEngine implements Engine {
     this.#noteIdle();
   }
 
-  /** Computes the step, or several like it, and publishes what comes of it. */
+  /** Computes the step, or several similar steps, and publishes the results. */
   async #run(): Promise<void> {
     let start = performance.now();
     const drafting = this.#speculation?.draft(this.#step, this.#scheduler);
     if (drafting instanceof Promise) {
       this.#step = await drafting;
-      start = performance.now(); // what drafters take that are not free is measured apart
+      start = performance.now(); // the time of drafters that are not free is measured separately
       if (this.#step.every(({ sequence }) => sequence.done)) return this.#removeDone();
     } else if (drafting) {
       this.#step = drafting;
@@ -383,7 +392,10 @@ export class LlmEngine implements Engine {
     this.#removeDone();
   }
 
-  /** What was computed: the step's output, or that of several like it; none when it was stopped: all its sequences were cancelled. */
+  /**
+   * Returns the output of the step, or of several similar steps. Returns no output when the step was stopped because
+   * all its sequences were cancelled.
+   */
   async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
     const backend = this.#backend;
     const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
@@ -404,7 +416,7 @@ export class LlmEngine implements Engine {
     }
   }
 
-  /** Ends the sequence when its prompt is on the disk. It holds its memory until then. */
+  /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
   async #keep(sequence: Sequence): Promise<void> {
     const stored = this.#stored!;
     const attempt = sequence.keeping = {};
@@ -423,7 +435,7 @@ export class LlmEngine implements Engine {
     this.#wake();
   }
 
-  /** Frees the sequence's place at once, or at the end of the step that computes it now. */
+  /** Frees the sequence's place at once, or at the end of the step that is computing it. */
   #cancel(sequence: Sequence): void {
     if (sequence.done) return;
     finish(sequence, "cancelled");
@@ -439,13 +451,13 @@ export class LlmEngine implements Engine {
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
   }
 
-  /** The step is over: what is cancelled from now on leaves at once, also while parts of prompts are copied. */
+  /** Ends the step. From now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
   #removeDone(): void {
     for (const { sequence } of this.#step) if (sequence.done) this.#scheduler.remove(sequence);
     this.#step = [];
   }
 
-  /** Whoever asks next is not to find it out. */
+  /** Fails at once when the device is lost, so that the next request does not have to discover it. */
   #failIfLost(): void {
     if (this.#lost && this.#backendOpen && this.state !== "failed") this.#fail(this.#lost);
   }
@@ -468,7 +480,7 @@ export class LlmEngine implements Engine {
     this.#life.fail(error);
   }
 
-  /** Resolves when nothing runs or waits. */
+  /** Resolves when no request runs or waits. */
   #idle(): Promise<void> {
     return new Promise((resolve) => {
       this.#idleCallbacks.push(resolve);

@@ -1,6 +1,6 @@
 import type { EngineError, EngineState } from "./types.ts";
 
-/** The state of an engine, why it failed, and who wants to hear of it. */
+/** Holds an engine's state, its failure and its state listeners. */
 export class EngineLife {
   #state: EngineState;
   #failure: EngineError | undefined;
@@ -18,7 +18,7 @@ export class EngineLife {
     return this.#failure;
   }
 
-  /** Moves on and tells all listeners; nothing happens where the state is the same or the engine drains. */
+  /** Changes the state and calls all listeners. Does nothing when the state is the same or the engine is draining. */
   become(state: Exclude<EngineState, "failed">): void {
     this.#change(state, undefined);
   }
@@ -29,7 +29,7 @@ export class EngineLife {
 
   /** See Engine.onState. */
   onState(listener: (state: EngineState) => void): () => void {
-    const own = (state: EngineState) => listener(state); // given twice, a listener is called twice
+    const own = (state: EngineState) => listener(state); // a listener registered twice is called twice
     this.#listeners.add(own);
     return () => this.#listeners.delete(own);
   }

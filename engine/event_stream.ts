@@ -1,18 +1,20 @@
 import type { TokenEvent } from "./types.ts";
 
-/** What the engine does when the consumer acts. */
+/** Callbacks to the engine for the consumer's actions. */
 export interface StreamHooks {
-  /** First `next()`. What it throws is thrown from there, and so is what its promise is rejected with. */
+  /** Called at the first `next()`, which rejects with any error that this throws or rejects with. */
   start(): void | Promise<void>;
-  /** The consumer left before the end. */
+  /** The consumer left before the end of the stream. */
   leave(): void;
   /** The consumer has read half of a full queue. */
   resume(): void;
 }
 
-/** The events of one request between the engine, which pushes, and its consumer, who pulls. */
+/** Carries the events of one request from the engine, which pushes, to the consumer, which pulls. */
 export class EventStream implements AsyncIterableIterator<TokenEvent> {
-  /** Events that may lie unread; the engine does not schedule a sequence whose stream is full, until half is read. */
+  /**
+   * Maximum number of unread events. The engine does not schedule a sequence whose stream is full until half is read.
+   */
   static readonly CAPACITY = 1024;
 
   readonly #hooks: StreamHooks;
@@ -36,7 +38,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
     return this.#events.length - this.#read;
   }
 
-  /** Ends the stream with a finish event; ignored after the end. */
+  /** Queues an event. A finish event ends the stream; events after the end are ignored. */
   push(event: TokenEvent): void {
     if (this.#ended) return;
     this.#ended = event.type === "finish";
@@ -47,7 +49,7 @@ export class EventStream implements AsyncIterableIterator<TokenEvent> {
     if (this.#ended) this.#dismissReaders();
   }
 
-  /** Ends the stream with an error, thrown after the events that lie unread. */
+  /** Ends the stream with an error, which is thrown after the unread events. */
   fail(error: Error): void {
     if (this.#ended) return;
     this.#ended = true;

@@ -3,11 +3,11 @@ import { type ByteSource, type OpenSource, withSources } from "./gguf/byte_sourc
 import { openGguf } from "./gguf/reader.ts";
 import type { GgufFile, TensorInfo } from "./gguf/types.ts";
 
-/** What tells a model's content from another's: SHA-256 in hex. */
+/** Identifies a model's content by SHA-256 digests in hex. */
 export interface ModelFingerprint {
-  /** Of the tensors and of all metadata but the chat templates. */
+  /** Digest of the tensors and of all metadata except the chat templates. */
   readonly weights: string;
-  /** Of the chat templates; of nothing where the file has none. */
+  /** Digest of the chat templates; of no bytes when the file has none. */
   readonly chatTemplate: string;
 }
 
@@ -16,17 +16,19 @@ const PAGE_BYTES = 4096;
 const PAGES = 8;
 
 /**
- * Fingerprints a model file by its content. Of each tensor it reads 8 pages of 4 KiB spread from its first to its last
- * byte, of one of up to 32 KiB every byte: training, merging or quantising anew changes them all, and 27 billion weights
- * take less than a second. It is no protection from a file made to deceive: one that differs between those pages only
- * has the same fingerprint. Throws GgufError, and where the file became shorter meanwhile.
+ * Returns a model file's fingerprint by content. It reads tensors of up to 32 KiB in full and, of a larger one, 8
+ * pages of 4 KiB spread from the first to the last byte. Training, merging or quantizing again changes all these
+ * pages, and 27 billion weights take less than a second.
+ *
+ * It does not detect a file made to deceive: a change between those pages keeps the fingerprint. Throws GgufError, or
+ * Error when the file became shorter meanwhile.
  */
 export async function fingerprintModel(path: string, open?: OpenSource): Promise<ModelFingerprint> {
   const gguf = await openGguf(path, open);
-  const { createHash } = process.getBuiltinModule("node:crypto"); // a browser reads this file too, and has no such module
+  const { createHash } = process.getBuiltinModule("node:crypto"); // browsers load this file too
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {
-    // The same model in one file or in several.
+    // Skipped, so that a model has one fingerprint whether it is one file or split.
     if (key.startsWith("split.")) continue;
     const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
     hash.update(`${JSON.stringify(key)} `);
@@ -46,7 +48,7 @@ async function sampleTensors(
   const update = async (path: string, offset: number, length: number) => {
     const bytes = buffer.subarray(0, length);
     const source = files.get(path)!;
-    // Without a wait where that can be had: there are thousands of pages.
+    // Synchronous where possible: there are thousands of pages.
     const got = source.readSync?.(offset, bytes) ?? await source.read(offset, bytes);
     if (got < length) throw new Error(`"${path}" became shorter while it was read`);
     hash.update(bytes);
@@ -59,7 +61,7 @@ async function sampleTensors(
   }
 }
 
-/** Offsets in the file of the pages that are read of a large tensor. */
+/** Returns the file offsets of the pages to read from a large tensor. */
 function pagesOf({ offset, byteLength }: TensorInfo): number[] {
   const last = byteLength - PAGE_BYTES;
   return Array.from({ length: PAGES }, (_, n) => offset + Math.floor(last * n / (PAGES - 1)));

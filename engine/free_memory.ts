@@ -1,18 +1,18 @@
-/** What the system says about memory, in bytes. */
+/** Memory figures from the operating system, in bytes. */
 export interface MemoryFigures {
-  /** Of the whole machine: what programs can still get, the file cache included. */
+  /** Memory of the whole machine that programs can still get, including the file cache. */
   readonly available: number;
-  /** The most that this process's control group may hold; huge where there is no limit, 0 where it cannot be read. */
+  /** Memory limit of this process's control group: huge when there is no limit, 0 when it cannot be read. */
   readonly limit: number;
-  /** What this process holds. */
+  /** Resident memory of this process. */
   readonly resident: number;
 }
 
-/** The share of the free memory that is left to the rest of the program and of the machine, and its upper bound. */
+/** The share of free memory that is left to the rest of the program and machine, and its upper bound in bytes. */
 const KEPT_SHARE = 0.1;
 const MOST_KEPT = 2 ** 30;
 
-/** Bytes that a model may take here: the free memory but for a reserve; undefined where nobody can say. */
+/** Returns the bytes that a model may take: free memory minus a reserve. Undefined when unknown. */
 export function freeMemory(figures: MemoryFigures | undefined = systemFigures()): number | undefined {
   if (figures === undefined) return undefined;
   const { available, limit, resident } = figures;
@@ -21,8 +21,8 @@ export function freeMemory(figures: MemoryFigures | undefined = systemFigures())
 }
 
 /**
- * Linux only: elsewhere the figures leave out what the system would compress or give up. Undefined without the permission
- * too, which is not asked for.
+ * Linux only: figures of other systems omit memory that the system could compress or release. Returns undefined
+ * without the permission too, and does not prompt for it.
  */
 function systemFigures(): MemoryFigures | undefined {
   if (globalThis.process?.platform !== "linux") return undefined; // a browser has no process
@@ -31,7 +31,7 @@ function systemFigures(): MemoryFigures | undefined {
   if (!permitted) return undefined;
   return {
     available: process.getBuiltinModule("node:os").freemem(), // MemAvailable
-    limit: process.constrainedMemory(), // of version 1 and 2; Deno lets nobody read these files without all permissions
+    limit: process.constrainedMemory(), // control groups v1 and v2; Deno reads these files only with all permissions
     resident: process.memoryUsage().rss,
   };
 }

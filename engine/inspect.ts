@@ -19,18 +19,18 @@ export type InspectOptions = Pick<
   "model" | "contextLength" | "parallel" | "kvType" | "activations"
 >;
 
-/** What a model file holds, and what running it takes. */
+/** A model file's content, and the resources that running it needs. */
 export interface ModelReport {
   readonly path: string;
-  /** In how many files the model is, and their bytes. */
+  /** Number of the model's files, and their total bytes. */
   readonly files: number;
   readonly fileBytes: number;
   readonly version: number;
-  /** In the file's order; of an array its element count only. */
+  /** In file order. An array is replaced by its element count if it is long. */
   readonly metadata: ReadonlyMap<string, MetadataValue | { readonly elements: number }>;
-  /** Largest share of the file first. */
+  /** Sorted by bytes, largest first. */
   readonly formats: readonly FormatReport[];
-  /** What computing the model takes; the reason where compy cannot. */
+  /** The resources that the model needs, or the reason why compy cannot compute it. */
   readonly plan: PlanReport | { readonly refusal: string };
 }
 
@@ -46,30 +46,30 @@ export interface PlanReport {
   readonly parallel: number;
   readonly kvType: KvType;
   readonly layers: readonly LayerKind[];
-  /** Bytes, resident: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
   readonly memory: {
     readonly weights: number;
     readonly kv: number;
     readonly states: number;
     readonly scratch: number;
   };
-  /** Of the weights' bytes, those that a token is computed from: all but the embedding, and few of many experts. */
+  /** Bytes of the weights that one token reads: without the embedding, and only the experts that it chooses. */
   readonly tokenWeights: number;
-  /** Bytes that may be taken here now; undefined where nobody can say. */
+  /** Free bytes for a model now; undefined when unknown. */
   readonly free: number | undefined;
-  /** Parts of the file that texts are computed without, largest first. */
+  /** Parts of the file that text generation does not use, largest first. */
   readonly leftOut: readonly LeftOutPart[];
   readonly text: string;
-  /** Dispatches of one token's step on a GPU: of each layer, and of all layers and the rest; the reason where it cannot. */
+  /** GPU dispatches of a one-token step: per layer, and in total. The reason when the GPU cannot compute it. */
   readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
 }
 
-/** Elements above which an array is given by its length. */
+/** Longer arrays are reported by their length. */
 const MAX_ELEMENTS = 8;
 
 /**
- * Describes a model file without loading its weights. Throws GgufError for a broken file; one that is sound but
- * cannot be run (another architecture, no weights) is described all the same.
+ * Describes a model file without loading its weights. A valid file that cannot run (unknown architecture, no weights)
+ * is described too. Throws GgufError for a broken file.
  */
 export async function inspectModel(
   options: InspectOptions,
@@ -115,7 +115,7 @@ async function describePlan(
     const plan = planOf(wantsDraftLayer(file, {}));
     const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
       ...options,
-      drafts: true, // as a model is loaded by default
+      drafts: true, // as by default when a model is loaded
     });
     const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
     return {
@@ -128,7 +128,7 @@ async function describePlan(
       free: freeMemory(),
       leftOut: leftOutParts(file, plan),
       text: printPlan(plan),
-      gpu: gpuDispatches(planOf(false)), // it does not draft
+      gpu: gpuDispatches(planOf(false)), // the GPU does not draft
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;

@@ -7,30 +7,32 @@ import type { StoredPrefixes } from "./stored_prefixes.ts";
 
 const NO_BLOCK = -1;
 /**
- * Blocks of each group that stay free for each running sequence when another is admitted. Without them, those just
- * admitted would soon be preempted again; with more, fewer would run.
+ * Blocks of each group that stay free per running sequence when another sequence is admitted. With fewer, sequences
+ * just admitted would soon be preempted; with more, fewer sequences would run.
  */
 const GROWTH_BLOCKS = 2;
 const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
 
 /**
- * The pool of KV blocks: who holds which, and which full blocks later requests can share.
+ * The pool of KV blocks. It knows which sequences hold each block, and which full blocks later requests can share.
  *
- * A sequence holds blocks for the tokens that it has, prompt and answer so far, and takes another when the last is full.
- * Layers are in groups, and a block holds tokens of one group. In a group whose layers see a window, a sequence holds what
- * the rows of its next step see, and gives back the rest as it goes on.
+ * A sequence holds blocks for its tokens, prompt and answer so far, and takes another block when the last is full.
+ * Layers form groups, and a block holds tokens of one group. In a group with a sliding window, a sequence holds the
+ * blocks that the rows of its next step see, and frees earlier ones.
  *
- * Full blocks form chains: a block is found by the hash of its predecessor's hash, the salt and its tokens, and taken
- * only if its predecessor, salt and tokens are really the same. Blocks that nobody holds stay in the index, and are
- * given up least recently used first. Whoever holds a block holds all before it in the chain, and blocks are let go
- * from the last to the first: so a block never leaves the index before its successors, and a chain is never broken.
+ * Full blocks form chains. A block is found by the hash of its predecessor's hash, the salt and its tokens. It is
+ * used only if its predecessor, salt and tokens are really equal.
  *
- * These chains are of the first group's blocks, which are kept for all tokens. Blocks of the other groups are found as
- * companions of the block that holds the same tokens, as long as they are there. A prefix can be shared as far as
- * every group has what the next row sees of it.
+ * Blocks without a holder stay in the index and are evicted least recently used first. A sequence that holds a block
+ * holds all blocks before it in the chain, and releases them from last to first. So a block never leaves the index
+ * before its successors, and a chain is never broken.
  *
- * Where prompts are kept on a disk (`stored`), a sequence is admitted with blocks for what is there beyond memory, too; they
- * are in the index once they have been read.
+ * Chains consist of the first group's blocks, which are kept for all tokens. A block of another group is found as the
+ * companion of the first group's block with the same tokens, while it exists. A prefix can be shared up to a point
+ * where every group still has the blocks that the next row sees.
+ *
+ * With prompts on a disk (`stored`), admission also takes blocks for the prefix that only the disk has. These blocks
+ * enter the index once they are read.
  */
 export class KvCache {
   readonly #total: number;
@@ -40,16 +42,16 @@ export class KvCache {
   readonly #salts: string[]; // [blocks], of indexed blocks
   readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
   readonly #index = new Map<number, number>();
-  /** Of each group after the first, by indexed blocks of the first: the block that holds the same tokens. */
+  /** For each group after the first, by indexed block of the first: the block with the same tokens. */
   readonly #companions: Int32Array[]; // [groups - 1][blocks]
-  /** The other way round: whose companion a block is. */
+  /** The inverse of `#companions`: the first group's block that a block is the companion of. */
   readonly #leaders: Int32Array; // [blocks]
   /** Blocks without content worth keeping. */
   readonly #free: number[] = [];
-  /** Indexed blocks that nobody holds, least recently used first. */
+  /** Indexed blocks without a holder, least recently used first. */
   readonly #idle = new Set<number>();
 
-  /** `states` go along with the blocks, of models with recurrent layers. */
+  /** `states` holds snapshots that belong to blocks, for models with recurrent layers. */
   constructor(
     blocks: number,
     private readonly states?: RecurrentStates,
@@ -71,7 +73,7 @@ export class KvCache {
     return this.#total;
   }
 
-  /** Tokens that rows see in the layers of each group but the first. */
+  /** Window sizes in tokens of each layer group except the first. */
   get windows(): readonly number[] {
     return this.demand.windows;
   }
@@ -86,8 +88,8 @@ export class KvCache {
   }
 
   /**
-   * Where the tokens of an indexed block are now: the block of a group of layers, or the slot of the state after them.
-   * Undefined where they are gone, or `block` is not in the index under that hash.
+   * Returns the current place of an indexed block's tokens: the block in a layer group, or the slot of the state
+   * after them. Undefined when they are evicted or `block` is not indexed under `hash`.
    */
   locate(block: number, hash: number, kind: number | "state"): number | undefined {
     if (this.#hashes[block] !== hash) return undefined;
@@ -96,17 +98,17 @@ export class KvCache {
     return place === NO_BLOCK ? undefined : place;
   }
 
-  /** Blocks that sequences hold. */
+  /** Number of blocks that sequences hold. */
   get used(): number {
     return this.#total - this.available;
   }
 
-  /** Blocks that nobody holds; what they keep for later requests is given up when they are taken. */
+  /** Number of blocks without a holder. Taking one evicts the prefix content that it keeps. */
   get available(): number {
     return this.#free.length + this.#idle.size;
   }
 
-  /** How many blocks are wanting to admit the sequence and still have `spare` left; it fits when that is 0 or less. */
+  /** Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. It fits at 0 or less. */
   missing(sequence: Sequence, spare: number): number {
     const shared = this.#usable(this.#findPrefix(sequence));
     let held = 0;
@@ -116,7 +118,10 @@ export class KvCache {
     return needed - held + spare - this.available;
   }
 
-  /** Blocks that the sequence, which runs or waits, will soon want besides those that it has, or would have at first. */
+  /**
+   * Returns how many more blocks the running or waiting sequence will soon need, beyond those it has or gets at
+   * admission.
+   */
   growth({ length, maxLength, cached, blockCount, windows }: Sequence): number {
     const now = blocksFor(length);
     const blocks = Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - now);
@@ -128,14 +133,14 @@ export class KvCache {
     return blocks + Math.max(0, most((now + blocks) * KV_BLOCK_TOKENS) - held);
   }
 
-  /** Blocks that the sequence holds. */
+  /** Returns how many blocks the sequence holds. */
   held({ blockCount, windows }: Sequence): number {
     return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
   }
 
   /**
-   * Gives the sequence blocks for all its tokens, those of its prefix that are there already included. They must fit. What it
-   * has to wait for is returned: parts of its prefix that are on a disk.
+   * Gives the sequence blocks for all its tokens, sharing the blocks of its prefix that exist. They must fit. Returns
+   * the parts of its prefix that must be read from the disk first.
    */
   admit(sequence: Sequence): Restore | undefined {
     const known = this.#findPrefix(sequence);
@@ -163,7 +168,9 @@ export class KvCache {
     return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
   }
 
-  /** Blocks that the sequence can go on after with what is on the disk; `usable` where that is no more. */
+  /**
+   * Returns after how many blocks the sequence can continue with help of the disk; `usable` if the disk adds nothing.
+   */
   #restorable(sequence: Sequence, known: readonly number[], usable: number): number {
     const { stored, states, demand: { windows } } = this;
     if (!stored) return usable;
@@ -187,7 +194,7 @@ export class KvCache {
     return usable;
   }
 
-  /** What an admitted sequence has blocks for, but no content yet. */
+  /** Returns the blocks of an admitted sequence that have no content yet. */
   #restoreOf(sequence: Sequence, end: number, usable: number): Restore {
     const { blocks, indexed, windows } = sequence;
     const parts: { position: number; kind: number; place: number }[] = [];
@@ -207,14 +214,16 @@ export class KvCache {
     return { end, tokens: (end - usable) * KV_BLOCK_TOKENS, parts, slot };
   }
 
-  /** The blocks before `end` of a sequence that waits for its prefix are there: others find them. */
+  /** Indexes the blocks before `end` of a sequence that waits for its prefix, so that other sequences find them. */
   restored(sequence: Sequence, end: number): void {
     this.#indexFull(sequence, end * KV_BLOCK_TOKENS);
     const known = Math.min(end, sequence.indexed);
     for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
   }
 
-  /** Takes blocks until the sequence has room for `tokens`. False, and nothing done, when there are not enough. */
+  /**
+   * Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few.
+   */
   extend(sequence: Sequence, tokens: number): boolean {
     if (this.lacking(sequence, tokens) > this.available) return false;
     const [wanted, most] = [blocksFor(tokens), blocksFor(sequence.maxLength)];
@@ -233,7 +242,7 @@ export class KvCache {
     return true;
   }
 
-  /** How many blocks the sequence lacks to have room for `tokens`. */
+  /** Returns how many blocks the sequence lacks to have room for `tokens`. */
   lacking(sequence: Sequence, tokens: number): number {
     const lacking = Math.max(0, blocksFor(tokens) - sequence.blockCount);
     if (sequence.windows.length === 0) return lacking;
@@ -241,18 +250,23 @@ export class KvCache {
     return sequence.windows.reduce((sum, window) => sum + Math.max(0, end - window.end), lacking);
   }
 
-  /** Where windows end so that a sequence has room for `tokens`: of a long prompt for the rows of its next step. */
+  /**
+   * Returns the block where windows end when a sequence has room for `tokens`. A long prompt needs room only for the
+   * rows of its next step.
+   */
   #windowEnd({ length, cached }: Sequence, tokens: number): number {
     return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
   }
 
-  /** Blocks of the groups with windows that so many tokens take at most, `pending` of which are yet to be computed. */
+  /**
+   * Returns the most blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute.
+   */
   #mostInWindows(tokens: number, pending: number): number {
     const rows = Math.max(1, Math.min(pending, this.demand.maxRows));
     return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
   }
 
-  /** `cached` has moved: makes the blocks that have become full findable for others, and gives back those out of sight. */
+  /** Call after `cached` has moved: indexes blocks that became full and frees blocks that left their window. */
   share(sequence: Sequence): void {
     this.#indexFull(sequence);
     for (const [group, window] of sequence.windows.entries()) {
@@ -268,12 +282,12 @@ export class KvCache {
       const parent = position === 0 ? NO_BLOCK : sequence.blocks[position - 1];
       const known = this.#find(sequence, position, parent);
       if (known !== NO_BLOCK) {
-        // Someone else was first: hold that one, so that each chain is in the pool once.
+        // Another sequence indexed the same tokens first: hold its block, so each chain is in the pool once.
         this.#hold(known);
         this.#letGo(block);
         sequence.blocks[position] = known;
       } else if (this.#index.has(hashOf(sequence, position))) {
-        return; // Other tokens have the same hash: this chain cannot be indexed.
+        return; // Other tokens have the same hash, so this chain cannot be indexed.
       } else {
         this.#insert(sequence, position, block, parent);
         this.stored?.computed(sequence, position);
@@ -283,7 +297,7 @@ export class KvCache {
     }
   }
 
-  /** Makes the other groups' blocks companions of an indexed block, or takes those that are. */
+  /** Makes the other groups' blocks companions of an indexed block, or switches to its existing companions. */
   #shareWindows({ blocks, windows }: Sequence, position: number): void {
     const leader = blocks[position];
     for (const [group, window] of windows.entries()) {
@@ -301,7 +315,7 @@ export class KvCache {
     }
   }
 
-  /** Gives back all that the sequence holds; what is indexed stays findable while there is room. */
+  /** Releases all blocks of the sequence. Indexed blocks stay findable until they are evicted. */
   release(sequence: Sequence): void {
     this.states?.release(sequence);
     for (let i = sequence.blockCount - 1; i >= 0; i--) {
@@ -319,7 +333,7 @@ export class KvCache {
     sequence.keeping = undefined;
   }
 
-  /** Whether `running` computes what `waiting` could share once it is there. */
+  /** Whether `running` is computing a block that `waiting` could share afterwards. */
   isComputing(running: Sequence, waiting: Sequence): boolean {
     if (this.states) return this.#willSave(running, waiting, this.states);
     const position = running.restoring ? running.indexed : Math.floor(running.cached / KV_BLOCK_TOKENS);
@@ -329,7 +343,10 @@ export class KvCache {
     return hash === hashOf(waiting, position) && !this.#index.has(hash);
   }
 
-  /** With recurrent states: whether the edge where the two part is still ahead. It is then where a snapshot is taken. */
+  /**
+   * With recurrent states: whether the block edge where the two sequences diverge is still ahead. If so, marks it for
+   * a snapshot.
+   */
   #willSave(running: Sequence, waiting: Sequence, states: RecurrentStates): boolean {
     const limit = Math.floor(Math.min(running.length, reusableTokens(waiting)) / KV_BLOCK_TOKENS);
     let common = 0;
@@ -344,11 +361,13 @@ export class KvCache {
     return true;
   }
 
-  /** Those of a chain's leading blocks that a sequence can continue from: all windows and the state before it are there. */
+  /**
+   * Returns the leading blocks of a chain after which a sequence can continue: their windows and state are in memory.
+   */
   #usable(known: number[]): number[] {
     const { states, demand: { windows } } = this;
     if (!states && windows.length === 0) return known;
-    const since = windows.map(() => 0); // of each group, from where on no companion is missing
+    const since = windows.map(() => 0); // per group: the position from which on no companion is missing
     let usable = 0;
     for (let end = 1; end <= known.length; end++) {
       const block = known[end - 1];
@@ -361,7 +380,7 @@ export class KvCache {
     return known.slice(0, usable);
   }
 
-  /** Those of a sequence's blocks, of all groups, that are in the index, where it continues after `end` blocks. */
+  /** Yields the indexed blocks, of all groups, that a sequence shares when it continues after `end` blocks. */
   *#sharedBlocks(shared: readonly number[], end = shared.length): Iterable<number> {
     yield* shared;
     for (const [group, window] of this.demand.windows.entries()) {
@@ -385,7 +404,7 @@ export class KvCache {
     return shared;
   }
 
-  /** The indexed block with the sequence's tokens at `position` and the given predecessor. */
+  /** Returns the indexed block with the sequence's tokens at `position` and predecessor `parent`, or NO_BLOCK. */
   #find(sequence: Sequence, position: number, parent: number): number {
     const block = this.#index.get(hashOf(sequence, position));
     if (block === undefined || this.#parents[block] !== parent) return NO_BLOCK;
@@ -418,7 +437,7 @@ export class KvCache {
     else this.#idle.add(block);
   }
 
-  /** A block that is held from now on. */
+  /** Takes a block and marks it as held. */
   #take(): number {
     const block = this.#free.pop() ?? this.#giveUpOldest();
     this.#holders[block] = 1;
@@ -438,7 +457,9 @@ export class KvCache {
     return oldest;
   }
 
-  /** Takes a block out of the index. Nobody holds its companions: they would hold it too. */
+  /**
+   * Removes a block from the index. Its companions have no holder, because their holders would hold this block too.
+   */
   #forget(block: number): void {
     this.#index.delete(this.#hashes[block]!);
     this.#hashes[block] = undefined;
@@ -454,7 +475,10 @@ export class KvCache {
   }
 }
 
-/** The last token is always computed: its logits are wanted. So are those of every token yet to be scored. */
+/**
+ * Returns how many leading tokens can come from the cache. The last token and every unscored token need logits, so
+ * they are computed.
+ */
 function reusableTokens(sequence: Sequence): number {
   if (sequence.pooled?.whole) return 0;
   return (unscored(sequence)?.first ?? sequence.length) - 1;
