@@ -64,86 +64,86 @@ export { checkConstraint } from "./grammar/check.ts";
 
 export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   readonly model: string;
-  /** Opens the model's files; by default as files of this machine. */
+  /** Opens the model's files; by default from this machine's file system. */
   readonly open?: OpenSource;
-  /** What requests name it; by default the file's base name without `.gguf`. */
+  /** The name that requests use; by default the file's base name without `.gguf`. */
   readonly id?: string;
-  /** Threads that compute; by default one a physical core. */
+  /** Number of compute threads; by default one per physical core. */
   readonly threads?: number;
-  /** Instruction set by name; by default the best that the CPU has. */
+  /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
-  /** Where to compute; by default on the CPU. */
+  /** The backend that computes; by default the CPU. */
   readonly backend?: BackendName;
-  /** How the GPU computes matrix products; by default in f32. */
+  /** Arithmetic of the GPU's matrix products; by default f32. */
   readonly arithmetic?: Arithmetic;
-  /** Whether a GPU may compute in an arithmetic in which the model leaves its gates of accuracy; by default "gated": it may not. */
+  /** Whether a GPU may use an arithmetic that fails the model's accuracy gates; by default "gated": it may not. */
   readonly accuracy?: Accuracy;
-  /** What keys and values are kept as; by default f16. */
+  /** Storage type of keys and values in the KV cache; by default f16. */
   readonly kvType?: KvType;
-  /** Where drafts come from; by default "auto". Not on a GPU. */
+  /** How draft tokens are proposed; by default "auto". Not on a GPU. */
   readonly speculate?: Speculate;
-  /** The file of a smaller model of the same vocabulary that drafts. */
+  /** File of a smaller model with the same vocabulary that proposes drafts. */
   readonly draft?: string;
-  /** What activations are rounded to before products with blocks of weights; by default `fast`. */
+  /** The precision that activations are rounded to before products with blocks of weights; by default `fast`. */
   readonly activations?: ActivationPrecision;
-  /** How a text's rows become one; by default what the file says, or else the last. */
+  /** How a text's rows are pooled into one; by default as the file says, or else the last row. */
   readonly pooling?: PoolingKind;
-  /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
+  /** Bytes that the model may take; by default the free memory, if known. Not for GPU memory. */
   readonly freeBytes?: number;
-  /** What bounds those, in words, where it is not the machine. */
+  /** Names the bound behind `freeBytes` in messages, if it is not this machine's memory. */
   readonly freeRoom?: MemoryRoom;
   readonly progress?: (done: number, total: number) => void;
-  /** Told what went wrong without stopping anything. */
+  /** Receives warnings about problems that do not stop the load. */
   readonly warn?: (message: string) => void;
-  /** Keeps prompts on a disk, on the CPU only. */
+  /** Stores prompts on a disk. CPU only. */
   readonly promptCache?: PromptCacheOptions;
-  /** Ends the loading, between two tensors, with its reason. */
+  /** Aborts the load between two tensors, with the signal's reason. */
   readonly signal?: AbortSignal;
-  /** Native kernels that an engine goes over to; see loadReloadingEngine. */
+  /** Native kernels that the engine will move to; see loadReloadingEngine. */
   readonly coming?: ComingKernels;
 }
 
-/** Where prompts are kept that a later process can go on from. */
+/** Where prompts are stored so that a later process can reuse them. */
 export interface PromptCacheOptions {
   readonly folder: string;
-  /** Most bytes on the disk. */
+  /** Maximum bytes on the disk. */
   readonly bytes: number;
-  /** Write what is computed at once, and not only when it is used a second time. */
+  /** Write each prompt at once, not only when it is used a second time. */
   readonly eager?: boolean;
-  /** Give up nothing that was written or used so recently. */
+  /** Never evict a prompt that was written or used within this many milliseconds. */
   readonly keepMs?: number;
 }
 
-/** A loaded engine, and what loading it took. */
+/** A loaded engine, and the resources that it takes. */
 export interface LoadedEngine {
   readonly engine: Engine;
   readonly backend: AnyBackend;
-  /** Why "auto" chose this backend; empty where there was no choice. */
+  /** Why "auto" chose this backend; empty if there was no choice. */
   readonly choice: string;
   readonly loadMs: number;
-  /** Bytes: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
   readonly memory: EngineSize["memory"] & { readonly weights: number };
-  /** Tokens that the KV cache holds, of all sequences together. */
+  /** Tokens that the KV cache holds, summed over all sequences. */
   readonly kvTokens: number;
 }
 
 export const DEFAULT_KV_TYPE: KvType = "f16";
 
-/** A model whose header was read and checked: what it will take is known, and nothing large was read or made. */
+/** A model whose header was read and checked. Its memory needs are known, but nothing large was read or allocated. */
 export interface MeasuredModel {
-  /** As LoadedEngine. */
+  /** As in LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
   readonly contextLength: number;
   readonly backend: BackendName;
-  /** Bytes of its packed weights that one token reads. Throws KernelError and WasmError. */
+  /** Returns the bytes of packed weights that one token reads. Throws KernelError and WasmError. */
   tokenBytes(): Promise<number>;
-  /** Packs its weights and compiles its plan. Throws KernelError and GpuError, or where the file has changed meanwhile. */
+  /** Packs the weights and compiles the plan. Throws KernelError or GpuError, or Error when the file has changed. */
   load(signal?: AbortSignal): Promise<LoadedEngine>;
 }
 
 /**
- * Opens a model file: checks it, packs its weights, compiles its plan. Throws GgufError for a file that is broken or
- * not supported, MemoryError for what does not fit, KernelError where the kernels refuse, GpuError where the GPU does.
+ * Loads a model file: checks it, packs its weights and compiles its plan. Throws GgufError for a broken or
+ * unsupported file, MemoryError when it does not fit, KernelError or GpuError when the kernels or the GPU refuse it.
  */
 export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   const start = performance.now();
@@ -151,7 +151,7 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
   return { ...loaded, loadMs: performance.now() - start };
 }
 
-/** Reads a model file's header, checks it and says what its engine will take. Throws GgufError and MemoryError. */
+/** Reads a model file's header, checks it and returns what its engine will need. Throws GgufError and MemoryError. */
 export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   checkTogether(given);
   const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
@@ -192,7 +192,7 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   };
 }
 
-/** Throws where options contradict each other, whatever the model. */
+/** Throws an Error for options that contradict each other with every model. */
 export function checkTogether(
   { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
 ) {
@@ -209,7 +209,7 @@ export function checkTogether(
   if (promptCache && backend === "webgpu") throw new Error(NO_PROMPTS_ON_GPU);
 }
 
-/** Why what asks for drafts keeps a model from a GPU; undefined where nothing does. */
+/** Returns why the drafting options rule out a GPU; undefined if none does. */
 function reasonAgainstDrafts(
   { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
 ): string | undefined {
@@ -223,7 +223,7 @@ const NO_PROMPTS_ON_GPU =
   "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute " +
   "with --backend cpu";
 
-/** What is asked for that the GPU does not do, whatever its plan; undefined where there is nothing. */
+/** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
 function reasonAgainstGpu(
   file: GgufFile,
   plan: Plan,
@@ -235,12 +235,12 @@ function reasonAgainstGpu(
   return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
 }
 
-/** Whether steps may carry drafts: of a backend that is not chosen yet too. */
+/** Whether steps may carry drafts. True also for a backend that is not chosen yet. */
 function speculates({ backend, speculate }: LoadOptions): boolean {
   return speculate !== "off" && backend !== "webgpu";
 }
 
-/** The memory of a model, and of one that drafts for it. */
+/** Returns the memory of a model and its draft model together. */
 function together(
   memory: LoadedEngine["memory"],
   drafting: MeasuredDraft | undefined,
@@ -260,7 +260,7 @@ const WASM_ROOM: MemoryRoom = {
   advice: "use native kernels",
 };
 
-/** What the model has to keep to; undefined where that is unknown. */
+/** Returns the memory bounds of the model; undefined if they are unknown. */
 function boundsOf(
   { backend, freeBytes, freeRoom }: LoadOptions,
   weights: number,
@@ -275,9 +275,9 @@ function boundsOf(
   return free === undefined ? undefined : { free, weights, room: freeRoom };
 }
 
-/** Opens the store of prompts before anything large is read. */
+/** Opens the prompt store first, so that errors appear before anything large is read. */
 async function withPrompts(measured: Measured, options: LoadOptions): Promise<LoadedEngine> {
-  const keeps = options.promptCache && !isEncoder(measured.plan); // of an encoder's texts nothing is used again
+  const keeps = options.promptCache && !isEncoder(measured.plan); // an encoder never reuses a text
   const opened = keeps ? await openPromptStore(options.promptCache!, options) : undefined;
   try {
     return await loadMeasured(measured, options, opened);
@@ -354,7 +354,7 @@ async function loadMeasured(
   };
 }
 
-/** What drafts; undefined where nothing does. */
+/** Returns the draft proposer; undefined if nothing drafts. */
 async function openSpeculation(
   plan: Plan,
   backend: AnyBackend,
@@ -362,14 +362,14 @@ async function openSpeculation(
   { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
-  // A backend that takes several steps at once draws their tokens itself.
+  // A backend that computes several steps per call samples their tokens itself.
   if ("decode" in backend) return undefined;
   return new Speculation(
     chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
   );
 }
 
-/** Opens the folder. Throws where it cannot be had. */
+/** Opens the prompt store. Rejects if its folder cannot be opened. */
 function openPromptStore(
   { folder, bytes, keepMs }: PromptCacheOptions,
   { warn }: LoadOptions,
@@ -377,7 +377,7 @@ function openPromptStore(
   return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
 }
 
-/** How an engine keeps its prompts: under names of all that their bytes depend on. */
+/** Returns how the engine stores prompts. Their names cover everything that their bytes depend on. */
 async function promptKeeping(
   { model, open, promptCache }: LoadOptions,
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
@@ -403,7 +403,7 @@ async function promptKeeping(
   };
 }
 
-/** Tokens that the KV cache holds: of sequences as long as can be, where layers see windows. */
+/** Returns how many tokens the KV cache holds. With window layers, this assumes sequences of full context length. */
 function tokensOf(
   { kvBlocks, kvWindows: windows = [], maxRows }: EngineLimits,
   contextLength: number,
@@ -412,17 +412,17 @@ function tokensOf(
   return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }
 
-/** Throws where the file is another than that of which the version was taken. */
+/** Throws an Error if the file is no longer the version that `version` was taken of. */
 export function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
   if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
 }
 
-/** What is not a file of this machine is taken not to change. */
+/** Returns the file's version; always "" for a file that is not on this machine, which is assumed not to change. */
 export function versionOf({ model, open }: LoadOptions): string {
   return open ? "" : fileVersion(model);
 }
 
-/** Another after every change of a model's file, or of any of those that it was split into. */
+/** Returns a version that changes whenever the model's file, or any of its shards, changes. */
 export function fileVersion(path: string): string {
   const versions = shardPaths(path).map((file) => {
     try {
@@ -435,7 +435,7 @@ export function fileVersion(path: string): string {
   return versions.join(", ");
 }
 
-/** Bytes of the weights as the backend holds them; on a GPU about as in the file. */
+/** Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. */
 export async function weightBytes(
   plan: Plan,
   options: Pick<LoadOptions, "backend" | "isa">,
@@ -446,13 +446,16 @@ export async function weightBytes(
   return bytes.reduce((sum, bytes) => sum + bytes, 0);
 }
 
-/** Bytes of the CPU's packed weights that a step of one token reads for its logits: of experts, those that it chooses. */
+/**
+ * Returns the bytes of CPU-packed weights that a one-token step reads for its logits. Of experts it counts only the
+ * chosen ones.
+ */
 export async function tokenWeightBytes(plan: Plan): Promise<number> {
   const bytes = await packedBytes(plan, {});
   return activeBytes(planCost(plan, (tensor) => bytes[plan.tensors.indexOf(tensor)]));
 }
 
-/** The tokenizer of a model file, which may have a vocabulary and nothing else. Throws GgufError. */
+/** Returns the tokenizer of a model file, which may contain only a vocabulary. Throws GgufError. */
 export async function loadTokenizer(model: string): Promise<Tokenizer> {
   return createTokenizer((await openGguf(model)).metadata);
 }

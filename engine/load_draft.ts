@@ -12,14 +12,14 @@ import { DraftModel } from "./speculation/draft_model.ts";
 import { createTokenizer } from "./tokenizer/tokenizer.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 
-/** Sequences that a drafting model follows at once. */
+/** Maximum number of sequences that a draft model follows at once. */
 const MOST_PLACES = 16;
-/** Tokens that one of two vocabularies may have beyond the other: files are filled up to round numbers. */
+/** How many tokens one vocabulary may have beyond the other: some files pad theirs to a round number. */
 const MOST_BEYOND = 1024;
 
-/** A drafting model whose header was read and checked. */
+/** A draft model whose header was read and checked. */
 export interface MeasuredDraft {
-  /** In bytes. */
+  /** Bytes. */
   readonly memory: {
     readonly weights: number;
     readonly activations: number;
@@ -29,12 +29,12 @@ export interface MeasuredDraft {
   load(signal?: AbortSignal): Promise<DraftModel>;
 }
 
-/** How the model is run that the drafts are for. */
+/** Options of the model that the drafts are for. */
 type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
 
 /**
- * Reads the header of a model that is to draft for another, of which `drafted` is the file. Throws where their vocabularies are not
- * the same, and where it gives no tokens.
+ * Reads the header of a draft model; `drafted` is the file of the model that it drafts for. Throws an Error if their
+ * vocabularies differ, or if the draft model generates no tokens.
  */
 export async function measureDraft(
   path: string,
@@ -65,7 +65,7 @@ export async function measureDraft(
     },
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
-      // On a GPU nothing drafts.
+      // Nothing drafts on a GPU.
       const kernels = {
         ...options,
         backend: options.backend === "auto" ? undefined : options.backend,
@@ -86,7 +86,7 @@ export async function measureDraft(
   };
 }
 
-/** How many tokens both vocabularies have. Throws where one of these is another. */
+/** Returns how many tokens the vocabularies share. Throws an Error if a shared token differs. */
 function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
   const common = Math.min(drafting.vocabSize, drafted.vocabSize);
   const refuse = (reason: string) => {
@@ -114,7 +114,9 @@ function spelled(token: number, tokenizer: Tokenizer): string {
   return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
 }
 
-/** Whether the model is loaded with its layer that drafts. Throws GgufError where that is asked for and the file has none. */
+/**
+ * Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none.
+ */
 export function wantsDraftLayer(
   file: GgufFile,
   { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,

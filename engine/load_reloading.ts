@@ -15,21 +15,21 @@ import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "./reloading.ts";
 import { EngineError } from "./types.ts";
 
-/** How an engine lives on. */
+/** Options for an engine that may be reloaded or moved. */
 export interface LivingOptions {
-  /** Told of failures after which the engine is loaded again; without it none is. */
+  /** Receives the failures after which the engine is reloaded. Without it, the engine is never reloaded. */
   readonly note?: (message: string) => void;
-  /** Told of the engine that has gone over to native kernels. */
+  /** Called with the engine after it has moved to native kernels. */
   readonly moved?: (loaded: LoadedEngine) => void;
-  /** Of the options that startOptions() gives, where the header was read before. */
+  /** The model measured with the options of startOptions(), if its header was already read. */
   readonly measured?: MeasuredModel;
-  /** Bytes that a second copy of the model may take; by default what is free. */
+  /** Returns the bytes that a second copy of the model may take; by default the free memory. */
   readonly room?: () => number | undefined;
 }
 
 /**
- * The options with which an engine starts. Where native kernels are still to come it starts in WebAssembly, and keeps no prompts on a
- * disk: the native engine does, under another name.
+ * Returns the options that an engine starts with. While native kernels are still being built, it starts in
+ * WebAssembly and stores no prompts: the native engine stores them later, under other names.
  */
 export function startOptions(options: LoadOptions): LoadOptions {
   if (options.coming === undefined || options.backend !== undefined) return options;
@@ -38,9 +38,10 @@ export function startOptions(options: LoadOptions): LoadOptions {
 }
 
 /**
- * As loadEngine, for a process that lives on: when the engine fails it is loaded again, from the same file and on the same
- * backend, and `note` is told. But what was "auto" goes on without a GPU that was lost. See ReloadingEngine. With
- * `options.coming` the engine goes over to native kernels when they have come.
+ * Loads an engine as loadEngine does, for a long-running process. When the engine fails, it is reloaded from the same
+ * file on the same backend, and `note` is told; with "auto", a lost GPU is replaced by the CPU. See ReloadingEngine.
+ *
+ * With `options.coming` the engine moves to the native kernels when they are built.
  */
 export async function loadReloadingEngine(
   options: LoadOptions,
@@ -59,11 +60,11 @@ export async function loadReloadingEngine(
   }
 }
 
-/** Loads the engines of one model, one after the other. */
+/** Loads the successive engines of one model. */
 class EngineLoader {
   readonly #version: string;
   readonly #note: (message: string) => void;
-  /** With what the next one is loaded. */
+  /** Options for the next load. */
   #options: LoadOptions;
   #current!: LoadedEngine;
   #engine!: ReloadingEngine;
@@ -92,11 +93,11 @@ class EngineLoader {
     return this.#facade();
   }
 
-  /** Resolves when the engine computes natively, or will not. Never rejects. */
+  /** Resolves when the engine computes natively, or it is certain that it will not. Never rejects. */
   async goOver(coming: ComingKernels): Promise<void> {
     if (this.given.backend !== undefined || this.#options.backend !== "wasm") return;
     const isHere = await coming.arrived;
-    // Without native kernels it is WebAssembly that keeps prompts.
+    // If the native kernels fail to build, WebAssembly stores the prompts.
     const backend = isHere ? "cpu" : this.given.promptCache ? "wasm" : undefined;
     if (backend === undefined) return;
     try {
@@ -130,7 +131,7 @@ class EngineLoader {
     }
   }
 
-  /** From here on engines are loaded on this backend: not on "auto" again, since answers must stay the same. */
+  /** Fixes the backend of later loads. "auto" is not chosen again, because answers must stay the same. */
   #keep(backend: BackendName): void {
     const { contextLength } = this.#current.engine.model;
     this.#options = { ...this.#options, backend, contextLength, progress: undefined };
@@ -139,7 +140,7 @@ class EngineLoader {
   async #replace(backend: BackendName): Promise<void> {
     checkUnchanged(this.given, this.#version, "again: the file has changed since it was loaded first");
     const free = this.living.room ? this.living.room() : freeMemory();
-    // What it takes once the first engine is gone.
+    // Free memory after the first engine is closed.
     const later = free === undefined ? undefined : free + this.#current.memory.weights;
     const options = { ...this.given, backend, progress: undefined, signal: undefined };
     const measured = await measureModel({ ...options, freeBytes: this.given.freeBytes ?? later });
@@ -152,7 +153,7 @@ class EngineLoader {
     if (backend === "cpu") this.living.moved?.(this.#facade());
   }
 
-  /** What is said of the engine is true of the one that computes now. */
+  /** Returns an engine record whose figures always describe the current engine. */
   #facade(): LoadedEngine {
     const now = () => this.#current;
     return {
@@ -176,7 +177,7 @@ class EngineLoader {
   }
 }
 
-/** Whether it is for the loss of a device that an engine failed, or could not be loaded. */
+/** Whether the failure, in an engine or in a load, is the loss of a device. */
 function isLoss(failure: unknown): boolean {
   return failure instanceof DeviceLost || (failure instanceof EngineError && failure.code === "device_lost");
 }

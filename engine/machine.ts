@@ -8,9 +8,9 @@ import type { MachineLimits } from "./plan/cost.ts";
 
 export type { MachineLimits } from "./plan/cost.ts";
 
-/** What this machine computes with, asked and measured without a model. */
+/** Measures the compute hardware of this machine, without a model. */
 
-/** Opens the kernels that compute where this backend, or none, is asked for. Throws KernelError and WasmError. */
+/** Opens the kernels that compute for `backend`, or for the default backend. Throws KernelError and WasmError. */
 async function openKernels(
   threads: number,
   backend: BackendName | undefined,
@@ -20,8 +20,8 @@ async function openKernels(
 }
 
 /**
- * Names of the instruction sets that the CPU has and there are native kernels for, best first; the one of WebAssembly where that
- * computes. Throws KernelError and WasmError.
+ * Returns the names of the CPU's instruction sets that have native kernels, best first. With WebAssembly, returns its
+ * one name. Throws KernelError and WasmError.
  */
 export async function instructionSets(backend?: BackendName): Promise<string[]> {
   const kernels = await openKernels(1, backend);
@@ -32,7 +32,10 @@ export async function instructionSets(backend?: BackendName): Promise<string[]> 
   }
 }
 
-/** Takes about a second, all of those threads' cores, and 512 MiB for its time. Throws KernelError and WasmError. */
+/**
+ * Measures the limits with `threads` threads. Takes about a second, fully loads their cores and uses 512 MiB. Throws
+ * KernelError and WasmError.
+ */
 export async function measureLimits(threads: number, backend?: BackendName): Promise<MachineLimits> {
   const kernels = await openKernels(threads, backend);
   try {
@@ -42,21 +45,26 @@ export async function measureLimits(threads: number, backend?: BackendName): Pro
   }
 }
 
-/** A GPU's adapter, as far as it was tried. */
+/** A GPU adapter, and the results of trying it. */
 export interface GpuReport {
   readonly name: string;
-  /** It computes on the CPU. */
+  /** Whether it computes on the CPU. */
   readonly software: boolean;
-  /** 16-bit floats, and they work. */
+  /** Whether it supports 16-bit floats and they work. */
   readonly f16: boolean;
-  /** Largest error of products in f32, relative to the sum of their magnitudes; NaN or Infinity where nothing is right. */
+  /**
+   * Largest error of f32 products, relative to the sum of their magnitudes; NaN or Infinity if no result is right.
+   */
   readonly error: number;
 }
 
-/** Drivers that compute on the CPU, as their adapters are called. */
+/** Adapter names of drivers that compute on the CPU. */
 const SOFTWARE = /llvmpipe|lavapipe|softpipe|swiftshader|basic render/i;
 
-/** Opens the GPU and has it compute a little. Undefined where there is no adapter; throws GpuError where it cannot be opened. */
+/**
+ * Opens the GPU and runs small tests on it. Returns undefined without an adapter; throws GpuError if it cannot be
+ * opened.
+ */
 export async function examineGpu(): Promise<GpuReport | undefined> {
   if (await findAdapter() === undefined) return undefined;
   const { device, name, kernels } = await openGpu();

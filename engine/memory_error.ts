@@ -1,23 +1,23 @@
 import type { MemoryBounds } from "./size.ts";
 
-/** Settings that need more memory than is free; the message has the sums, and settings that fit. */
+/** Settings need more memory than is free. The message lists the sums and settings that fit. */
 export class MemoryError extends Error {
   override name = "MemoryError";
 
-  /** `needed`: bytes of the whole model, where more of them than there are is what is wrong. */
+  /** `needed`: bytes that the whole model needs, if that exceeds the free memory. */
   constructor(message: string, readonly needed?: number) {
     super(message);
   }
 }
 
-/** What a model takes with some settings, in bytes. */
+/** The bytes that a model takes with given settings. */
 export interface MemoryNeeds {
   readonly weights: number;
   readonly activations: number;
-  /** Of recurrent state; 0 where the model has none. */
+  /** Bytes of recurrent state; 0 for models without it. */
   readonly states: number;
   readonly kv: number;
-  /** What the KV cache is for; absent where the model has none. */
+  /** What the KV cache holds, in words; absent for models without one. */
   readonly kvNote?: string;
 }
 
@@ -25,7 +25,7 @@ export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, 
   return weights + activations + states + kv;
 }
 
-/** Why it cannot be: the sums, a line each, and what could be asked for instead. */
+/** Returns the error for a model that does not fit: one line per sum, then settings that fit. */
 export function shortage(
   needs: MemoryNeeds,
   { free, room }: Pick<MemoryBounds, "free" | "room">,
@@ -55,13 +55,13 @@ export function shortage(
   return new MemoryError(message, totalOf(needs));
 }
 
-/** `1,234.5 MB`. */
+/** Returns the bytes as megabytes, for example `1,234.5 MB`. */
 export function megabytes(bytes: number): string {
   const digits = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
   return `${(bytes / 1e6).toLocaleString("en-US", digits)} MB`;
 }
 
-/** The largest whole number from 1 to `most` that fits, where all below one that fits do too; 0 where none does. */
+/** Returns the largest whole number from 1 to `most` that fits, or 0. If a number fits, all smaller ones must fit. */
 export function largest(most: number, fits: (n: number) => boolean): number {
   let [low, high] = [0, most];
   while (low < high) {

@@ -2,14 +2,14 @@ import type { MessageHeads } from "./types.ts";
 
 const BLANK = 0x20;
 
-/** Follows an answer that is divided into messages, and says which of its tokens stand in their heads. */
+/** Follows an answer that consists of messages, and tells which of its tokens belong to message heads. */
 export class Heads {
   readonly #begin: ReadonlySet<number>;
   readonly #end: number;
   #inside: boolean;
   #isFirst = true;
 
-  /** `spell`: a token's bytes; none where it is no text. */
+  /** `spell` returns a token's bytes; none for a token without text. */
   constructor({ open, begin, end }: MessageHeads, private readonly spell: (token: number) => Uint8Array) {
     this.#begin = new Set(begin);
     this.#end = end;
@@ -27,7 +27,7 @@ export class Heads {
     this.#isFirst = false;
   }
 
-  /** An answer that begins with a text has no head; a tool's name stands behind a blank. */
+  /** An answer that begins with text has no head. A tool's name in a head begins with a blank. */
   #isHead(token: number): boolean {
     const [first = BLANK] = this.spell(token);
     return first === BLANK;

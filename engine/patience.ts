@@ -1,21 +1,21 @@
-/** Parts that the time is counted in. */
+/** Number of ticks that the time limit is divided into. */
 const TICKS = 30;
 
 /**
- * Rejects what takes too long. One timer serves all who wait, and keeps running from one to the next: each step waits for its masks,
- * and a timer costs as much as taking a token.
+ * Rejects promises that take too long. One timer serves all promises and keeps running between them: every step waits
+ * for its masks, and starting a timer costs as much as taking a token.
  */
 export class Patience {
-  /** How to give up each, and after how many ticks. */
+  /** Callbacks that reject a promise, with the ticks left until they are called. */
   readonly #waiting = new Map<() => void, number>();
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  /** `ms`: how long each may take, to within a thirtieth. */
+  /** `ms`: time limit of each promise, accurate to a thirtieth. */
   constructor(private readonly ms: number) {}
 
   /**
-   * As the promise settles; rejected with an error of that text where it does not in time. Counts the time in which the process
-   * runs: one that was stopped, or whose machine slept, has computed nothing meanwhile.
+   * Settles as `promise` does, or rejects with the text of `failure` after the time limit. Only time in which the
+   * process runs counts: a stopped process or a sleeping machine has computed nothing.
    */
   within<T>(promise: Promise<T>, failure: (seconds: number) => string): Promise<T> {
     const late = Promise.withResolvers<T>();
@@ -26,7 +26,7 @@ export class Patience {
     return late.promise;
   }
 
-  /** Stops the timer; who still waits is not given up any more. */
+  /** Stops the timer. Pending promises are no longer rejected. */
   close(): void {
     clearInterval(this.#timer);
     this.#timer = undefined;

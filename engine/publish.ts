@@ -4,7 +4,7 @@ import { grown, publishedLength, type Sequence, unscored } from "./sequence.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import { EngineError, type FinishReason, type TokenEvent, type TokenLogprob } from "./types.ts";
 
-/** Keeps the scores of the next tokens that want one, one for each of `rows`. */
+/** Stores one score per row of `rows`, for the next tokens that need one. */
 export function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
   let position = unscored(sequence)?.first ?? 0;
   const waiting = sequence.held.filter((event) => event.type === "token");
@@ -21,7 +21,7 @@ export function keepScores(sequence: Sequence, rows: readonly Candidates[]): voi
   }
 }
 
-/** Tells how far the prompt is, when it takes more than one step. */
+/** Publishes the progress of a prompt that takes more than one step. */
 export function publishProgress(sequence: Sequence): void {
   const { reported, promptLength, reused, admittedAt } = sequence;
   const cached = Math.min(sequence.cached, promptLength);
@@ -33,8 +33,8 @@ export function publishProgress(sequence: Sequence): void {
 }
 
 /**
- * Chooses the sequence's next token and publishes it, and adds those that must come after it. Returns why the answer ends
- * with them, where it does.
+ * Chooses the sequence's next token, publishes it, and adds the forced tokens after it. Returns why the answer ends
+ * there; undefined if it continues.
  */
 export function publishToken(
   sequence: Sequence,
@@ -70,8 +70,8 @@ export function publishToken(
 }
 
 /**
- * Adds the tokens that must come next; their events are held. Returns why the answer ends with the last of its tokens, where
- * it does.
+ * Adds the forced tokens and holds their events. Returns why the answer ends with its last token; undefined if it
+ * continues.
  */
 export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   for (;;) {
@@ -83,7 +83,7 @@ export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReaso
   }
 }
 
-/** Publishes the events that nothing stands in the way of. */
+/** Publishes the held events up to the first that still waits for its score. */
 export function publishHeld(sequence: Sequence): void {
   const { held, logprobs, stream } = sequence;
   if (!sequence.prefilled || held.length === 0) return;
@@ -100,13 +100,13 @@ export function finish(sequence: Sequence, reason: FinishReason): void {
   sequence.pooled?.cancel();
 }
 
-/** Ends one sequence with an error; the others go on. */
+/** Ends one sequence with an error; the others continue. */
 export function failOne(sequence: Sequence, error: EngineError): void {
   end(sequence);
   sequence.stream.fail(error);
 }
 
-/** From now on nothing comes of it. It holds its place until the schedule removes it. */
+/** Marks the sequence as done, so nothing more is published. It keeps its place until the scheduler removes it. */
 export function end(sequence: Sequence): void {
   sequence.done = true;
   sequence.unlisten();
@@ -145,7 +145,7 @@ export function constraintFailed(reason: string): EngineError {
   );
 }
 
-/** Adds a token to the sequence. */
+/** Appends a token to the sequence. */
 export function append(sequence: Sequence, token: number): void {
   if (sequence.length === sequence.tokens.length) {
     sequence.tokens = grown(sequence.tokens, sequence.maxLength);
@@ -155,7 +155,7 @@ export function append(sequence: Sequence, token: number): void {
   sequence.dry?.push(token);
 }
 
-/** Makes the event of the token that was added last. */
+/** Holds the event of the last appended token. */
 function hold(sequence: Sequence, token: number, score: { logprob?: number; top?: TokenLogprob[] }): void {
   const { output, held, form } = sequence;
   const event: TokenEvent = { type: "token", token, text: "", ...score };
@@ -169,7 +169,7 @@ function hold(sequence: Sequence, token: number, score: { logprob?: number; top?
   held.push(event);
 }
 
-/** Why the answer ends with the last of its tokens, where it does. */
+/** Returns why the answer ends with its last token; undefined if it continues. */
 function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   const { output, form } = sequence;
   if (output.stopped) {
@@ -179,11 +179,11 @@ function endingOf(sequence: Sequence, tokenizer: Tokenizer): FinishReason | unde
   return sequence.length < sequence.maxLength ? undefined : "length";
 }
 
-/** The answer's tokens up to a stop text, which may begin inside a token. */
+/** Returns the answer's tokens before the stop text, which may begin inside a token. */
 function keptTokens({ tokens, length, promptLength, output }: Sequence, tokenizer: Tokenizer): number[] {
   let end = length;
   let text = "";
-  // From inside a character on, the text of tokens is another.
+  // Decoding from the middle of a character gives other text, so go back to its start.
   while (end > promptLength && (text.length < output.dropped || text.startsWith("\ufffd"))) {
     text = tokenizer.decode(tokens.subarray(--end, length), { continuation: true });
   }

@@ -1,11 +1,11 @@
-/** xoshiro128** (Blackman and Vigna), seeded by splitmix32: 128 bits of state, one sequence's own. */
+/** xoshiro128** (Blackman and Vigna), seeded by splitmix32. Each sequence has its own 128 bits of state. */
 export class Random {
   #a: number;
   #b: number;
   #c: number;
   #d: number;
 
-  /** Any safe integer; all its bits count. */
+  /** `seed`: any safe integer; all its bits count. */
   constructor(seed: number) {
     const low = splitmix(seed | 0, 0x9e3779b9);
     const high = splitmix(Math.floor(seed / 2 ** 32) | 0, 0x85ebca6b);
@@ -20,7 +20,7 @@ export class Random {
     return new Random((high & 0xfffff) * 2 ** 32 + low);
   }
 
-  /** Uniform in [0, 1), in steps of 2^-32. */
+  /** Returns a uniform number in [0, 1), in steps of 2^-32. */
   next(): number {
     const product = Math.imul(this.#b, 5);
     const result = Math.imul((product << 7) | (product >>> 25), 9);
@@ -35,7 +35,7 @@ export class Random {
   }
 }
 
-/** splitmix32: well mixed numbers from a counter. */
+/** splitmix32: returns a generator of well-mixed numbers from a counter. */
 function splitmix(state: number, increment: number): () => number {
   return () => {
     state = (state + increment) | 0;

@@ -2,27 +2,31 @@ import { KV_BLOCK_TOKENS, type StepState } from "./backend/backend.ts";
 import type { RunningState, Sequence } from "./sequence.ts";
 
 /**
- * Slots of recurrent state: one for each sequence that runs, and snapshots at block edges that others resume from.
+ * Slots of recurrent state: one per running sequence, and snapshots at block edges that later sequences resume from.
  *
- * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So a snapshot is taken where one is likely
- * to be wanted: at the last block edge of a prompt, where two prompts part, and at each block edge of an answer, whose
- * earlier ones are given up as it goes on. It belongs to the KV block that ends there, and goes when that leaves the
- * prefix index, or when a newer one needs the slot, least recently used first.
- * There are as many slots for running sequences as can run, so whoever is admitted finds one.
+ * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So snapshots are taken where they will
+ * likely be needed:
+ * - at the last block edge of a prompt;
+ * - where two prompts diverge;
+ * - at each block edge of an answer, replacing the answer's earlier snapshot.
+ *
+ * A snapshot belongs to the KV block that ends there. It is dropped when that block leaves the prefix index, or when
+ * a newer snapshot needs the slot, least recently used first. There is a slot for every sequence that can run, so an
+ * admitted sequence always finds one.
  */
 export class RecurrentStates {
   readonly #mostSnapshots: number;
-  /** Slots that sequences with drafts may still take. */
+  /** Slots still available to sequences with drafts. */
   #forDrafts: number;
   readonly #free: number[];
-  /** Slot of the snapshot after a KV block; least recently used first. */
+  /** Slot of the snapshot after a KV block, least recently used first. */
   readonly #snapshots = new Map<number, number>();
-  /** Slots that steps under way save to. */
+  /** Number of slots that the current step saves to. */
   #saving = 0;
-  /** How many sequences have yet to resume from a slot. */
+  /** Number of sequences, per slot, that have yet to resume from it. */
   readonly #readers = new Map<number, number>();
 
-  /** More slots than sequences can run at once, and `drafts` of them can have drafts. */
+  /** `slots` must exceed `parallel` + `drafts`; `drafts` sequences can have drafts at a time. */
   constructor(slots: number, parallel: number, drafts = 0) {
     this.#mostSnapshots = slots - parallel - drafts;
     this.#forDrafts = drafts;
@@ -38,14 +42,14 @@ export class RecurrentStates {
     return this.#snapshots.has(block);
   }
 
-  /** The slot of the snapshot after this KV block. */
+  /** Returns the slot of the snapshot after this KV block. */
   slotOf(block: number): number | undefined {
     return this.#snapshots.get(block);
   }
 
   /**
-   * Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`, if there is one; `known` are
-   * in the index.
+   * Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`, if there is one.
+   * `known` is the number of its leading blocks in the index.
    */
   start(sequence: Sequence, shared: readonly number[], known: number): void {
     const last = shared.at(-1);
@@ -61,15 +65,15 @@ export class RecurrentStates {
     };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
-    // What came without being sampled belongs to the answer.
+    // After a preemption, the tokens generated so far count like a prompt.
     const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
     const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     this.mark(sequence, edge);
-    // What a template adds behind the last message may reach across an edge: the next prompt parts before it.
+    // The template's text after the last message may cross an edge, so the next prompt diverges before that edge.
     if (sequence.keeps) this.mark(sequence, edge - KV_BLOCK_TOKENS);
   }
 
-  /** A slot for the state at the sequence's end, which it waits for: a snapshot's, or else its own. */
+  /** Returns a slot for the state that the sequence waits for: a snapshot's if possible, or else its own. */
   reserve(sequence: Sequence): number {
     const state = sequence.state!;
     const slot = this.#takeForSnapshot();
@@ -77,20 +81,20 @@ export class RecurrentStates {
     return slot ?? state.slot;
   }
 
-  /** What `reserve` gave has been written. The sequence's blocks are in the index. */
+  /** Call after the state was written to the slot of `reserve` and the sequence's blocks are indexed. */
   restored(sequence: Sequence): void {
     const state = sequence.state!;
-    if (state.saves.length === 0) return; // it resumes from its own slot
+    if (state.saves.length === 0) return; // the sequence resumes from its own slot
     this.#keepSaves(sequence);
     state.source = this.#use(sequence.blocks[sequence.cached / KV_BLOCK_TOKENS - 1]);
   }
 
-  /** Wants a snapshot of the sequence at this block edge, if it is still ahead. */
+  /** Requests a snapshot at this block edge, if the sequence has not passed it. */
   mark(sequence: Sequence, position: number): void {
     if (position > sequence.cached) sequence.state!.marks.add(position);
   }
 
-  /** What the sequence's next `rows` rows do with its state. */
+  /** Returns what the sequence's next `rows` rows read, write and save. */
   step(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
     const end = sequence.cached + rows;
@@ -107,7 +111,10 @@ export class RecurrentStates {
     };
   }
 
-  /** Rows of drafts that the sequence can have behind its next `rows`: the rows at a mark are computed without any. */
+  /**
+   * Returns how many draft rows may follow the sequence's next `rows` rows. Rows at a mark are computed without
+   * drafts.
+   */
   draftRoom(sequence: Sequence, rows: number): number {
     const { marks, saves } = sequence.state!;
     if (this.#forDrafts === 0 || saves.length > 0) return 0;
@@ -116,19 +123,22 @@ export class RecurrentStates {
   }
 
   /**
-   * What the sequence's next rows do with its state where drafts are among them: it stays as it is until they are known to be
-   * right, and what comes of them is put into another slot.
+   * Returns the state access of the next rows when they include drafts. The current state stays unchanged until the
+   * drafts are verified; the new state goes to another slot.
    */
   draft(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
-    this.#dropDraft(state); // of a step that was stopped
+    this.#dropDraft(state); // left over from a step that was stopped
     const { read } = this.step(sequence, rows);
     state.draft = this.#free.pop()!;
     this.#forDrafts--;
     return { read, write: state.draft, saves: [] };
   }
 
-  /** The rows have been computed: the state after them is the sequence's where all its drafts were right. Else false. */
+  /**
+   * Call after the rows were computed. If all drafts were right, the new state becomes the sequence's state. Returns
+   * `right`.
+   */
   drafted(sequence: Sequence, right: boolean): boolean {
     const state = sequence.state!;
     if (right) [state.slot, state.draft] = [state.draft!, state.slot];
@@ -143,7 +153,7 @@ export class RecurrentStates {
     state.draft = undefined;
   }
 
-  /** A step has been computed, and `cached` and `indexed` have moved. */
+  /** Call after a step was computed and `cached` and `indexed` have moved. */
   advance(sequence: Sequence): void {
     this.#dropSource(sequence.state!);
     this.#keepSaves(sequence);
@@ -165,18 +175,19 @@ export class RecurrentStates {
   }
 
   /**
-   * Whether another snapshot of the answer is taken. It takes the place of the one before, unless somebody is about to resume
-   * from that; where that is gone already, others need the slots more. So an answer, however long, displaces one snapshot at most.
+   * Whether to take another snapshot of the answer. It replaces the answer's previous one, unless a sequence is about
+   * to resume from that. If the previous one was evicted, others need the slots more, so none is taken. An answer of
+   * any length thus displaces at most one snapshot.
    */
   #followsAnswer(state: RunningState): boolean {
-    if (this.#mostSnapshots === 1) return false; // it is the prompt's
+    if (this.#mostSnapshots === 1) return false; // the only snapshot is the prompt's
     if (state.answer === undefined) return true;
     const slot = this.#snapshots.get(state.answer);
     if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer);
     return slot !== undefined;
   }
 
-  /** Takes back a sequence's slot; what it has saved stays. */
+  /** Frees a sequence's slot. Its snapshots stay. */
   release(sequence: Sequence): void {
     const state = sequence.state!;
     this.#dropSource(state);
@@ -186,7 +197,9 @@ export class RecurrentStates {
     sequence.state = undefined;
   }
 
-  /** A KV block has left the prefix index. Nobody resumes from its snapshot: they would hold the block. */
+  /**
+   * Drops the snapshot of a KV block that left the index. No sequence resumes from it, since it would hold the block.
+   */
   forget(block: number): void {
     const slot = this.#snapshots.get(block);
     if (slot === undefined) return;
@@ -210,7 +223,7 @@ export class RecurrentStates {
     state.source = undefined;
   }
 
-  /** Undefined where all snapshots are still to be resumed from. */
+  /** Takes a slot for a snapshot. Returns undefined if sequences have yet to resume from all snapshots. */
   #takeForSnapshot(): number | undefined {
     if (this.#snapshots.size + this.#saving >= this.#mostSnapshots) {
       const oldest = [...this.#snapshots].find(([, slot]) => !this.#readers.has(slot));

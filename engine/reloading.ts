@@ -16,53 +16,61 @@ import {
 } from "./types.ts";
 
 export interface ReloadOptions {
-  /** Loads the engine again, after that failure; the failed one is closed by then. Ends early where the signal says so. */
+  /**
+   * Loads the engine again after `failure`. The failed engine is closed by then. Stops early when `signal` is
+   * aborted.
+   */
   readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;
-  /** Told what an operator should know, a line each. */
+  /** Receives messages for the operator, one line each. */
   readonly note: (message: string) => void;
-  /** Most loads within `withinMs`; a failure after them is final. With 0 the first failure is. */
+  /** Most reloads within `withinMs`; the next failure is final. With 0 the first failure is final. */
   readonly times?: number;
   readonly withinMs?: number;
-  /** Before each load but the first of those: what broke the engine may need time to pass. */
+  /** Pause before each reload except the first within `withinMs`: the cause may need time to pass. */
   readonly pauseMs?: number;
-  /** Of `moveTo` without room for two engines: how long it waits for an idle moment, and then holds new requests for one. */
+  /**
+   * For `moveTo` without memory for two engines: how long it waits for an idle engine, and then how long it holds new
+   * requests to get one.
+   */
   readonly patienceMs?: number;
   readonly holdMs?: number;
 }
 
 const DEFAULTS = { times: 3, withinMs: 10 * 60_000, pauseMs: 5000, patienceMs: 60_000, holdMs: 30_000 };
-/** Requests that may be held. */
+/** Maximum number of held requests. */
 const MOST_HELD = 256;
 const LOOK_MS = 20;
-/** Longer timeouts fire at once. */
+/** setTimeout fires at once for longer delays. */
 const NO_END_MS = 2 ** 31 - 1;
 
 /**
- * An engine that is loaded again when it fails. What ran in it ends with its error; until the new one is there, this one
- * is `loading` and refuses requests with `engine_unavailable`. It is `failed` only when it is not loaded again.
- * `moveTo` replaces an engine that is well: requests that run end in it.
+ * An engine that is reloaded when it fails. Its running requests end with the error. Until the new engine is ready,
+ * this one is `loading` and refuses requests with `engine_unavailable`. It is `failed` only when it will not be
+ * reloaded.
+ *
+ * `moveTo` replaces a working engine: running requests end in the old one.
  */
 export class ReloadingEngine implements Engine {
   #inner: Engine;
   readonly #options: Required<ReloadOptions>;
   readonly #life = new EngineLife("ready");
   readonly #stop = new AbortController();
-  /** When it was loaded again, in milliseconds, ascending; none older than `withinMs`. */
+  /** Times of the reloads within `withinMs`, in milliseconds, ascending. */
   #loads: number[] = [];
-  /** The engine, once it has failed: `#totals` have its figures. */
+  /** The current engine if it has stopped and `#totals` already include its figures. */
   #counted: Engine | undefined;
   #reloading: Promise<void> = Promise.resolve();
-  /** The engine that was replaced, while requests still run in it. */
+  /** The replaced engine, while requests still run in it. */
   #leaving: Engine | undefined;
   #left: Promise<void> = Promise.resolve();
   #moving: Promise<void> = Promise.resolve();
-  /** Resolves when new requests need not wait any more. */
+  /** Resolves when held requests may continue. */
   #hold: PromiseWithResolvers<void> | undefined;
   #held = 0;
-  /** Of the engines that failed. */
+  /** Figures of the engines that have stopped. */
   #totals: Summed = { ...new Totals().stats(), preemptions: 0 };
 
-  /** `engine` is ready; this one closes it. */
+  /** `engine` must be ready. This one closes it. */
   constructor(engine: Engine, options: ReloadOptions) {
     this.#options = { ...DEFAULTS, ...options };
     this.#inner = engine;
@@ -114,7 +122,7 @@ export class ReloadingEngine implements Engine {
     try {
       await engine.checkConstraint(constraint);
     } catch (error) {
-      // It was replaced meanwhile, and nothing but a check does not keep it.
+      // The engine was replaced during the check, so check again with the new one.
       if (engine === this.#inner || this.state !== "ready") throw error;
       await this.checkConstraint(constraint);
     }
@@ -123,7 +131,7 @@ export class ReloadingEngine implements Engine {
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
     let stream: AsyncIterator<TokenEvent> | Promise<AsyncIterator<TokenEvent>> | undefined;
     const begin = (engine: Engine) => stream = engine.submit(request)[Symbol.asyncIterator]();
-    // As late as the engine itself: until then it may be replaced.
+    // Opened at the first `next()`, as the engine does: until then the engine may be replaced.
     const open = () => {
       const engine = this.#open(request.signal);
       return stream = engine instanceof Promise ? engine.then(begin) : begin(engine);
@@ -172,9 +180,11 @@ export class ReloadingEngine implements Engine {
   }
 
   /**
-   * Replaces the engine by another one of the same model, and closes it when what runs in it has ended. `alongside`: both have room,
-   * so new requests have the new one as soon as it is loaded. Otherwise the old one is closed first, in an idle moment, and new requests
-   * wait meanwhile. Throws what `load` does: the old engine goes on then, or one that `options.load` has brought.
+   * Replaces the engine by another one of the same model, and closes the old one when its requests have ended.
+   *
+   * With `alongside` there is memory for both, so new requests use the new engine as soon as it is loaded. Otherwise
+   * the old engine is closed first, when it is idle, and new requests wait. Rejects as `load` does; then the old
+   * engine, or one from `options.load`, continues.
    */
   moveTo(load: (signal: AbortSignal) => Promise<Engine>, alongside: boolean): Promise<void> {
     const moved = alongside ? this.#moveAlongside(load) : this.#moveApart(load);
@@ -197,7 +207,7 @@ export class ReloadingEngine implements Engine {
     this.#left = this.#leave(old);
   }
 
-  /** Ends what runs in an engine that takes no more, and counts it. */
+  /** Waits until the requests of the replaced engine have ended, adds its figures, and closes it. */
   async #leave(old: Engine): Promise<void> {
     await old.drain(NO_END_MS);
     this.#totals = plus(this.#totals, old.stats());
@@ -220,7 +230,7 @@ export class ReloadingEngine implements Engine {
         throw error;
       }
     } catch (error) {
-      // Nothing computes: the next failure, or load, decides.
+      // No engine computes now: try to reload as after a failure.
       if (this.#counted === this.#inner && !signal.aborted && this.#mayLoad(error)) {
         this.#reloading = this.#reload(this.#inner);
       }
@@ -230,14 +240,14 @@ export class ReloadingEngine implements Engine {
     }
   }
 
-  /** Resolves when nothing runs, and new requests are held. */
+  /** Resolves when no request runs and new requests are held. */
   async #holdWhenIdle(): Promise<void> {
     const { patienceMs, holdMs } = this.#options;
     for (;;) {
       await this.#idleWithin(patienceMs);
       this.#hold = Promise.withResolvers();
       if (await this.#idleWithin(holdMs)) return;
-      this.#release(); // what runs takes long: nobody waits for it
+      this.#release(); // the running requests take too long, so new ones must not wait
     }
   }
 
@@ -256,7 +266,9 @@ export class ReloadingEngine implements Engine {
     this.#hold = undefined;
   }
 
-  /** The engine for a new request: a promise where it has to wait. Throws where it is refused. */
+  /**
+   * Returns the engine for a new request, or a promise if the request must wait. Rejects if the request is refused.
+   */
   #open(signal?: AbortSignal): Engine | Promise<Engine> {
     if (this.state === "loading") return Promise.reject(reloading());
     if (this.#hold === undefined) return this.#inner;
@@ -270,7 +282,7 @@ export class ReloadingEngine implements Engine {
 
   async #wait(held: Promise<void>, signal?: AbortSignal): Promise<Engine> {
     const left = Promise.withResolvers<void>();
-    const leave = () => left.resolve(); // the engine knows what to do of requests that are cancelled
+    const leave = () => left.resolve(); // the engine itself handles cancelled requests
     signal?.addEventListener("abort", leave);
     this.#held++;
     try {
@@ -283,7 +295,7 @@ export class ReloadingEngine implements Engine {
     return this.#inner;
   }
 
-  /** Nothing is loaded or replaced from here on. */
+  /** Stops all reloads and moves for good. */
   async #settle(): Promise<void> {
     this.#life.become("draining");
     this.#stop.abort();
@@ -315,7 +327,7 @@ export class ReloadingEngine implements Engine {
   async #reload(failed: Engine): Promise<void> {
     const { load, note, pauseMs } = this.#options;
     const { signal } = this.#stop;
-    let failure: unknown = failed.failure; // closed, it has none
+    let failure: unknown = failed.failure; // read now: a closed engine has no failure
     try {
       await failed.close();
     } catch (error) {
@@ -337,7 +349,7 @@ export class ReloadingEngine implements Engine {
     }
   }
 
-  /** Whether the engine is to be loaded once more after this failure; says so, and moves to that state. */
+  /** Returns whether to reload the engine after this failure. Notes the decision and changes the state. */
   #mayLoad(cause: unknown): boolean {
     const { note, times, withinMs } = this.#options;
     const now = performance.now();
