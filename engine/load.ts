@@ -429,7 +429,7 @@ export function fileVersion(path: string): string {
       const { size, mtimeMs, ino } = process.getBuiltinModule("node:fs").statSync(file);
       return `${size} ${mtimeMs} ${ino}`;
     } catch {
-      return "missing"; // as the reader will say, in more words
+      return "missing"; // the reader reports this with more detail
     }
   });
   return versions.join(", ");

@@ -8,7 +8,7 @@ import { OutputText } from "./stop.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import { DEFAULT_SAMPLING, EngineError, type GenerateRequest, type SamplingParams } from "./types.ts";
 
-/** Alternatives that a request can have reported for each token (the OpenAI API's limit). */
+/** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
 const NO_MARKERS: ReadonlySet<number> = new Set();
 
@@ -17,15 +17,15 @@ export interface SequenceContext {
   readonly stream: EventStream;
   readonly tokenizer: Tokenizer;
   readonly vocabSize: number;
-  /** Tokens that one sequence may hold: the model's context length, or what the KV pool can hold. */
+  /** Maximum tokens of one sequence: the model's context length, or what the KV pool can hold. */
   readonly contextLength: number;
-  /** Whether the backend takes several steps at once, and draws their tokens. */
+  /** Whether the backend computes several steps per call and samples their tokens. */
   readonly draws: boolean;
-  /** Whether prompts are kept on a disk. */
+  /** Whether prompts are stored on a disk. */
   readonly stores: boolean;
 }
 
-/** Checks a request and makes a sequence of it. Throws EngineError invalid_request or context_length_exceeded. */
+/** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
 export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
   const sampling = withDefaults(request.sampling ?? {});
   checkOptions(request);
@@ -106,7 +106,7 @@ function lengthLimit(promptLength: number, maxTokens: number | undefined, contex
   return promptLength + Math.min(room, maxTokens ?? room);
 }
 
-/** The refusal of a prompt that does not fit; `about` says that it was not counted to the end. */
+/** Returns the error for a prompt that does not fit. Pass "at least " as `about` if it was not counted to the end. */
 export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
   return new EngineError(
     "context_length_exceeded",
@@ -116,7 +116,7 @@ export function contextOverflow(promptLength: number, contextLength: number, abo
   );
 }
 
-/** The refusal of a text that is far too long for an encoder: it was not counted to the end. */
+/** Returns the error for a text that is far too long for an encoder and was not counted to the end. */
 export function textOverflow(atLeast: number, contextLength: number): EngineError {
   return new EngineError(
     "context_length_exceeded",
@@ -141,10 +141,10 @@ function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Dra
   };
 }
 
-/** Throws EngineError invalid_request, which names the field, for a prompt that is empty or has a token that there is not. */
+/** Throws EngineError invalid_request, naming the field, if the prompt is empty or has an unknown token. */
 export function checkPrompt(field: string, prompt: readonly number[], vocabSize: number): void {
   check(field, prompt.length > 0, "must have at least one token", "none");
-  // A prompt may have a million tokens: what to say of one is put together only where it is wrong.
+  // A prompt may have a million tokens, so the message is built only for a wrong one.
   const wrong = prompt.findIndex((token) => !isToken(token, vocabSize));
   if (wrong >= 0) checkToken(field, prompt[wrong], vocabSize);
 }

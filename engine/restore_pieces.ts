@@ -3,20 +3,20 @@ import type { CacheParts } from "./backend/backend.ts";
 import type { PartKind } from "./prompt_cache/types.ts";
 import type { Restore } from "./sequence.ts";
 
-/** Bytes that are copied into or out of the model between two steps. */
+/** Bytes that are copied into or out of the KV cache between two steps. */
 export const MOST_COPIED = 16 * 2 ** 20;
-/** A part of a prompt that is not there after so long is computed. */
+/** A prefix part that is not read after this time is computed instead. */
 const READ_LIMIT_MS = 2000;
 
-/** What is read, and then copied into the model, at once. */
+/** Parts of a prefix that are read, and then copied into the KV cache, together. */
 export interface Piece extends CacheParts {
   readonly parts: readonly { readonly position: number; readonly kind: PartKind }[];
-  /** With it all blocks before this one are there. */
+  /** After this piece, all blocks before `end` are in the cache. */
   readonly end: number;
   readonly last: boolean;
 }
 
-/** Cuts up what a sequence waits for: parts in the order of their positions, the state at last. */
+/** Splits the parts that a sequence waits for into pieces, ordered by position, with the state last. */
 export function* piecesOf(
   { parts, end, slot }: Restore,
   bytesOf: (kind: PartKind) => number,
@@ -28,7 +28,7 @@ export function* piecesOf(
     do {
       bytes += bytesOf(all[next].kind);
       next++;
-      // Parts of one position stay together: what is before it is whole then.
+      // Parts of one position stay together, so that all earlier positions are complete.
     } while (next < all.length && (bytes < MOST_COPIED / 2 || all[next].position === all[next - 1].position));
     const piece = all.slice(first, next);
     yield {
@@ -41,7 +41,7 @@ export function* piecesOf(
   }
 }
 
-/** Undefined where it takes too long. */
+/** Resolves as `result` does, or to undefined when the read takes too long. */
 export async function inTime<T>(result: Promise<T>): Promise<T | undefined> {
   const ended = new AbortController();
   const late = delay(READ_LIMIT_MS, { signal: ended.signal }).then(() => undefined, () => undefined);

@@ -4,16 +4,21 @@ import { keepsAll, truncate } from "./truncation.ts";
 import type { SamplingParams, TokenLogprob } from "./types.ts";
 
 /**
- * From candidates to a token.
+ * Chooses a token from candidates.
  *
- * The backend has applied penalties, bias and mask already. Where nothing else cuts the distribution, it draws from the whole
- * vocabulary itself (`Draw.whole`). Else the MAX_CANDIDATES best tokens are considered, truncation.ts cuts them by the model's
- * own probabilities, in llama.cpp's order, and the temperature is applied to what is left. So a high temperature makes the
- * choice among the kept tokens bolder, but never lets more of the tail in. (At temperature 1, the default, this is the same
- * as vLLM's order, which scales first.)
+ * The backend has already applied penalties, bias and mask. If nothing else truncates the distribution, it draws from
+ * the whole vocabulary itself (`Draw.whole`).
+ *
+ * Otherwise the MAX_CANDIDATES best tokens are considered. truncation.ts cuts them by the model's own probabilities,
+ * in llama.cpp's order, and then the temperature applies to the rest. A high temperature thus flattens the choice
+ * among the kept tokens, but never adds tokens of the tail. At temperature 1, the default, this equals vLLM's order,
+ * which scales first.
  */
 
-/** How many candidates the backend must return so that `sample`, or the backend where it `draws`, and `alternatives` can work. */
+/**
+ * Returns how many candidates the backend must return for `alternatives` and for `sample`, or for itself if it
+ * `draws`.
+ */
 export function candidatesWanted(sampling: SamplingParams, logprobs: number, draws = false): number {
   if (logprobs > 0 && adjustsLogits(sampling)) return MAX_CANDIDATES;
   if (sampling.temperature === 0 || draws) return Math.max(1, logprobs);
@@ -31,8 +36,9 @@ function adjustsLogits(sampling: SamplingParams): boolean {
 }
 
 /**
- * How the backend is to draw the tokens; undefined where `sample` does. Every backend draws from the whole vocabulary. Those
- * that take several steps at once draw from the candidates too, where nothing depends on what was drawn before.
+ * Returns how the backend draws the tokens; undefined if `sample` draws them. Every backend can draw from the whole
+ * vocabulary. A backend that computes several steps per call also draws from candidates, if earlier draws do not
+ * affect later ones.
  */
 export function drawOf(
   sampling: SamplingParams,
@@ -53,8 +59,8 @@ export function drawOf(
 const weights = new Float64Array(MAX_CANDIDATES);
 
 /**
- * The index of the chosen candidate, the best at temperature 0. `masked`: a mask has left tokens out. Draws the same count of
- * random numbers for each token of a request.
+ * Returns the index of the chosen candidate; at temperature 0 the best. `masked`: a mask has excluded tokens. Every
+ * token of a request consumes the same number of random numbers.
  */
 export function sample(
   candidates: Candidates,
@@ -64,7 +70,7 @@ export function sample(
 ): number {
   if (sampling.temperature === 0) return 0;
   const { logits, logSumExp } = candidates;
-  // logSumExp is of the raw logits: the right total only where they were not changed.
+  // logSumExp is of the raw logits, so it is the right total only if they were not changed.
   const all = masked || adjustsLogits(sampling) ? undefined : Math.exp(logSumExp - logits[0]);
   const kept = truncate(candidates, sampling, random, all);
   let total = 0;
@@ -82,8 +88,8 @@ export function sample(
 }
 
 /**
- * The `count` most probable tokens by the model's own (raw) logits. Where penalties or bias reorder the tokens,
- * they are the most probable of the MAX_CANDIDATES best after that.
+ * Returns the `count` most probable tokens by the model's own (raw) logits. If penalties or bias reorder the tokens,
+ * these are the most probable of the MAX_CANDIDATES best after that.
  */
 export function alternatives(candidates: Candidates, count: number): TokenLogprob[] {
   const { ids, rawLogits, logSumExp } = candidates;
@@ -97,33 +103,33 @@ export function alternatives(candidates: Candidates, count: number): TokenLogpro
   return best.map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
 }
 
-/** The tokens that penalties look at, counted as they come: no step ever walks the whole text again. */
+/** Counts the tokens that penalties apply to as they come, so that no step scans the whole text again. */
 export class TokenCounts {
   readonly #slots = new Map<number, number>();
   #tokens = new Int32Array(64);
   #counts = new Int32Array(64);
 
-  /** A prompt's token is listed with count 0: only the repetition penalty sees it. */
+  /** Adds a prompt token with count 0: only the repetition penalty sees it. */
   addPrompt(token: number): void {
     this.#slot(token);
   }
 
   addGenerated(token: number): void {
-    const slot = this.#slot(token); // which may replace the arrays
+    const slot = this.#slot(token); // may replace the arrays
     this.#counts[slot]++;
   }
 
-  /** Distinct tokens, in order of their first occurrence. */
+  /** Distinct tokens, in order of first occurrence. */
   get tokens(): Int32Array {
     return this.#tokens.subarray(0, this.#slots.size);
   }
 
-  /** How often each was generated. */
+  /** Number of times each token was generated. */
   get counts(): Int32Array {
     return this.#counts.subarray(0, this.#slots.size);
   }
 
-  /** What they would be if these tokens had been generated too. */
+  /** Returns the tokens and counts as if `generated` had been generated too. */
   with(generated: Int32Array): { tokens: Int32Array; counts: Int32Array } {
     const known = this.#slots.size;
     const tokens = new Int32Array(known + generated.length);

@@ -5,38 +5,38 @@ import { grown, type Sequence, unscored, wantsToken } from "./sequence.ts";
 import type { Restorer, StoredPrefixes } from "./stored_prefixes.ts";
 import { EngineError } from "./types.ts";
 
-/** Sequences that answer side by side while steps are bound by reading the weights, whatever computes them. */
+/** Up to this many decoding sequences, a step is bound by reading the weights on every backend. */
 const FEW_ANSWERS = 8;
-/** `wholeRows` by default: a multiple of every kernel's register tile. */
+/** Default of `wholeRows`: a multiple of every kernel's register tile. */
 const WHOLE_ROWS = 16;
 const NO_TOKENS = new Int32Array(0);
 
 export interface EngineLimits {
-  /** Sequences that run at once. */
+  /** Maximum number of running sequences. */
   readonly parallel: number;
-  /** KV blocks in the pool. */
+  /** Number of KV blocks in the pool. */
   readonly kvBlocks: number;
-  /** Tokens that rows see in the layers of each group of the KV cache but the first; 0 is all. None by default. */
+  /** Window sizes in tokens of each KV cache group except the first; 0 means all tokens. Empty by default. */
   readonly kvWindows?: readonly number[];
-  /** Most rows (tokens) in one step. */
+  /** Maximum rows (tokens) in one step. */
   readonly maxRows: number;
   /**
-   * Rows that a step is filled with, where that is less: only a text that must be computed whole may take more, in a step of its
-   * own. By default maxRows.
+   * Rows that a step is normally filled with; by default maxRows. Only a text that must be computed whole may take
+   * more, in a step of its own.
    */
   readonly stepRows?: number;
   /**
-   * Rows of which a step's products take a multiple as fast as some fewer: just beyond it a row costs more than in a step of its
-   * own (docs/lab/2026-11.md, "Kernels").
+   * A step computes a multiple of this many rows as fast as slightly fewer rows. One row beyond a multiple costs more
+   * than in a step of its own (docs/lab/2026-11.md, "Kernels").
    */
   readonly wholeRows?: number;
-  /** Most rows in one step whose logits are wanted. */
+  /** Maximum rows in one step that need logits. */
   readonly maxLogitRows: number;
-  /** Most requests that wait for a place. */
+  /** Maximum number of waiting requests. */
   readonly queue: number;
-  /** Slots of recurrent state: more than `parallel` and `draftSlots`. Only of models with recurrent layers. */
+  /** Slots of recurrent state: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
   readonly stateSlots?: number;
-  /** Of these, slots for sequences with drafts: as many sequences can have one. None by default. */
+  /** How many of these slots are for sequences with drafts, one each. 0 by default. */
   readonly draftSlots?: number;
 }
 
@@ -44,55 +44,55 @@ export interface EngineLimits {
 export interface Scheduled {
   readonly sequence: Sequence;
   readonly rows: number;
-  /** Rows whose next token is to be scored (`unscored`). They end `rows` or stand just before the last row. */
+  /** Rows whose next token is scored (`unscored`). They end `rows` or directly precede the last row. */
   readonly scores: number;
   /** Whether the last row's logits choose a new token. */
   readonly samples: boolean;
   /**
-   * Tokens that may come next, by guess: a row each behind the sequence's own. They stand behind its tokens, beyond `length`, until
-   * others take their place.
+   * Draft tokens, each with a row after the sequence's own rows. They are stored after the sequence's tokens, beyond
+   * `length`, until later tokens overwrite them.
    */
   readonly drafts: Int32Array; // [rows of drafts]
-  /** Whether the sequence is a text, all computed with these rows, and its pooled row is wanted. */
+  /** Whether the sequence is a text that ends with these rows and needs its pooled row. */
   readonly pools: boolean;
   readonly state?: StepState;
 }
 
 /**
- * Who runs in the next step: all policy is here.
+ * Chooses the sequences of each step. All scheduling policy is here.
  *
- * Sequences run continuously: each step takes the next token of the running ones and fills up with chunks of prompts. Tokens
- * that came without being sampled are rows to compute too: many of a sequence at a time where that costs little.
- * Interactive sequences come before batch ones in everything, earlier before later, decodes before prefills. Waiting
- * ones are admitted in that order too, and one that finds no place stops all behind it.
+ * Batching is continuous: each step takes the next token of the running sequences and fills up with chunks of
+ * prompts. Forced tokens need rows too; a step takes many of a sequence where that costs little. Interactive
+ * sequences precede batch ones, earlier ones precede later ones, and decodes precede prefills. Waiting sequences are
+ * admitted in the same order, and one that does not fit blocks those behind it.
  *
- * A running sequence takes KV blocks as it grows. Where none is left, the latest batch sequence is preempted, then the
- * latest interactive one: it waits again, in its order of arrival, and computes its tokens again when it comes back. An
- * interactive sequence that waits preempts batch ones too, for their place as for their memory. Sequences whose reader
- * is slow do not run, and are preempted before others, by anyone.
+ * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then
+ * the latest interactive one. A preempted sequence waits in its order of arrival and computes its tokens again when
+ * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory. Sequences
+ * with a slow reader do not run, and any sequence may preempt them first.
  *
- * Texts that are pooled need no place but memory: as many run as the next step has rows for. (With recurrent states, of which
- * there is one a place, they take places too.) One that must be computed whole, and found too few rows left, comes first in the
+ * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
+ * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the
  * next step.
  *
- * What a preemption frees is in part taken at once: who was preempted fits again only when others have ended or given way
- * in turn. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never preempted
- * for memory, and one always fits. So all come to their end.
+ * Part of what a preemption frees is taken at once, so a preempted sequence fits again only when others end or are
+ * preempted. The earliest interactive sequence whose reader keeps up, or else the earliest batch one, is never
+ * preempted for memory. One sequence always fits, so every sequence finishes.
  */
 export class Scheduler implements Restorer {
   readonly cache: KvCache;
   readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
-  /** Each in order of arrival. */
+  /** Both lists in order of arrival. */
   readonly #waiting: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
   readonly #running: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
   /** In order of urgency. */
   readonly #runningLists = [this.#running.interactive, this.#running.batch];
   #preemptions = 0;
-  /** A text that must be computed whole and did not fit the step. */
+  /** A text that must be computed whole and did not fit the last step. */
   #leftOut: Sequence | undefined;
 
-  /** `stored` has the prompts that are kept on a disk; `released` is told of sequences that no longer hold memory. */
+  /** `stored` finds prompts on a disk. `released` is called with each sequence that no longer holds memory. */
   constructor(
     limits: EngineLimits,
     private readonly stored?: StoredPrefixes,
@@ -123,12 +123,12 @@ export class Scheduler implements Restorer {
     return this.#waiting.interactive.length + this.#waiting.batch.length;
   }
 
-  /** How often a sequence that ran had to give way. */
+  /** Number of times that a running sequence was preempted. */
   get preemptions(): number {
     return this.#preemptions;
   }
 
-  /** A place for each sequence that can run, those that run first. */
+  /** Returns one place per sequence that can run; running sequences come first. */
   slots(): (Sequence | undefined)[] {
     const { interactive, batch } = this.#running;
     return Array.from(
@@ -137,15 +137,15 @@ export class Scheduler implements Restorer {
     );
   }
 
-  /** All sequences, running and waiting. */
+  /** All running and waiting sequences. */
   sequences(): Sequence[] {
     const { interactive, batch } = this.#running;
     return [...interactive, ...batch, ...this.#waiting.interactive, ...this.#waiting.batch];
   }
 
   /**
-   * Throws EngineError queue_full. Preempted sequences have as many places of their own as sequences can run. Texts to be pooled
-   * do not count: whoever adds them sees to it that they are not too many.
+   * Queues a sequence. Throws EngineError queue_full. Up to `parallel` preempted sequences do not count towards the
+   * queue. Pooled texts never count: their caller limits them.
    */
   add(sequence: Sequence): void {
     const { parallel, queue } = this.#limits;
@@ -162,7 +162,7 @@ export class Scheduler implements Restorer {
     insert(this.#waiting[classOf(sequence)], sequence);
   }
 
-  /** Takes the sequence out, wherever it is, and gives back its memory. */
+  /** Removes the sequence, running or waiting, and frees its memory. */
   remove(sequence: Sequence): void {
     take(this.#waiting[classOf(sequence)], sequence);
     if (!take(this.#running[classOf(sequence)], sequence)) return;
@@ -170,7 +170,7 @@ export class Scheduler implements Restorer {
     this.#release(sequence);
   }
 
-  /** The next turn of a chat begins with this answer. */
+  /** Offers the sequence's last edges to the disk, because the next turn of a chat begins with this answer. */
   #offerEnd(sequence: Sequence): void {
     const { blocks, indexed, promptLength, state } = sequence;
     if (!this.stored) return;
@@ -180,21 +180,24 @@ export class Scheduler implements Restorer {
     this.stored.edge(sequence, state ? answer : indexed);
   }
 
-  /** Its prefix has been read: it runs. */
+  /** Lets the sequence run after its prefix was read. */
   restored(sequence: Sequence): void {
     sequence.restoring = undefined;
     this.#states?.restored(sequence);
     this.#begin(sequence);
   }
 
-  /** Its prefix could not be read: it waits for admission again. */
+  /** Queues the sequence again after its prefix could not be read. */
   giveBack(sequence: Sequence): void {
     this.cache.release(sequence);
     take(this.#running[classOf(sequence)], sequence);
     insert(this.#waiting[classOf(sequence)], sequence);
   }
 
-  /** The next step; empty when nothing can run. It is filled with `rows` at most, or with one of each sequence that runs. */
+  /**
+   * Returns the next step; empty when nothing can run. It has at most `rows` rows, or one row per running sequence if
+   * that is more.
+   */
   schedule(rows = Infinity): Scheduled[] {
     this.#grow();
     this.#admit();
@@ -223,8 +226,8 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * Gives a step's sequences, which all decode, room for the rows of up to `further` steps like it. Returns for how many:
-   * nobody is preempted for them.
+   * Gives a step's sequences, which all decode, room for up to `further` similar steps. Returns for how many steps:
+   * no sequence is preempted for them.
    */
   makeRoom(step: readonly Scheduled[], further: number): number {
     const lacking = (blocks: number, { sequence }: Scheduled) =>
@@ -238,7 +241,7 @@ export class Scheduler implements Restorer {
     return further;
   }
 
-  /** Rows of drafts that the step can carry. */
+  /** Returns how many draft rows the step can carry. */
   draftRows(step: readonly Scheduled[]): number {
     let rows = this.#stepRows;
     let logits = this.#limits.maxLogitRows;
@@ -249,19 +252,22 @@ export class Scheduler implements Restorer {
     return Math.min(rows, logits);
   }
 
-  /** Rows of drafts that the sequence can have in a step: its last token needs none, and nobody is preempted for them. */
+  /**
+   * Returns how many draft rows the sequence can have in a step. Its last token needs none, and no sequence is
+   * preempted for them.
+   */
   draftRoom({ sequence, rows, samples }: Scheduled): number {
     if (!samples) return 0;
     const most = sequence.maxLength - sequence.length - 1;
     return Math.min(most, this.#states?.draftRoom(sequence, rows) ?? most);
   }
 
-  /** The part with as much of the draft as there is memory for. The part is given back where there is none. */
+  /** Returns the part with as much of the draft as there is memory for; the part itself if there is none. */
   withDraft(part: Scheduled, draft: Int32Array): Scheduled {
     const { sequence, rows } = part;
     const { length, blockCount } = sequence;
     let most = Math.min(draft.length, this.draftRoom(part));
-    // Beyond the blocks that the sequence holds, only what the others do not need next.
+    // Beyond its own blocks, the sequence takes only blocks that the others do not need next.
     const spare = this.cache.available - this.running;
     if (this.cache.lacking(sequence, length + most) > Math.max(0, spare)) {
       most = Math.min(most, blockCount * KV_BLOCK_TOKENS - length);
@@ -276,7 +282,7 @@ export class Scheduler implements Restorer {
     return { ...part, drafts, state };
   }
 
-  /** A part of a step has been computed; so many of its drafts were right. */
+  /** Updates a sequence after its part of a step was computed. `right` is the number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
     if (drafts.length > 0 && this.#states?.drafted(sequence, right === drafts.length) === false) return;
     sequence.cached += rows + right;
@@ -285,8 +291,9 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * How many rows forced tokens may take in the next step beside one of each sequence that answers: all, while those are few and
-   * the step is bound by reading the weights; else what fills it to whole rows. The rest comes in steps that are computed anyway.
+   * Returns how many rows forced tokens may take in the next step, beside one row per decoding sequence. With few
+   * decoding sequences the step is bound by reading the weights, so all may run. With more, they only fill the step
+   * to whole rows; the rest waits for later steps.
    */
   #forcedRows(): number {
     let answering = 0;
@@ -307,7 +314,7 @@ export class Scheduler implements Restorer {
     );
   }
 
-  /** Those that run by urgency, with `first` before all others if it runs. */
+  /** Yields the running sequences by urgency, with `first` before all others if it runs. */
   *#inOrder(first: Sequence | undefined): Iterable<Sequence> {
     if (first && this.#runningLists.some((running) => running.includes(first))) yield first;
     for (const sequences of this.#runningLists) {
@@ -320,7 +327,9 @@ export class Scheduler implements Restorer {
     }
   }
 
-  /** Gives each running sequence the block that its next token needs. Who finds none preempts another, or itself. */
+  /**
+   * Gives each running sequence the block for its next token. A sequence that finds none preempts another, or itself.
+   */
   #grow(): void {
     for (const running of this.#runningLists) {
       for (let i = 0; i < running.length; i++) {
@@ -329,7 +338,7 @@ export class Scheduler implements Restorer {
         while (!this.cache.extend(sequence, sequence.length)) {
           const victim = this.#victim(sequence) ?? running.at(-1)!;
           this.#preempt(victim);
-          if (victim === sequence) return; // Nobody is later than itself.
+          if (victim === sequence) return; // No other sequence is later than this one.
           i = running.indexOf(sequence);
         }
       }
@@ -359,7 +368,7 @@ export class Scheduler implements Restorer {
     return this.#limits.stepRows ?? this.#limits.maxRows;
   }
 
-  /** Rows of a step that a text has to itself. */
+  /** Returns how many rows a text may take in a step of its own. */
   #rowsOfText({ length }: Sequence): number {
     return Math.min(length, this.#limits.maxRows);
   }
@@ -383,15 +392,17 @@ export class Scheduler implements Restorer {
   }
 
   /**
-   * Whether the sequence should wait because one that runs now computes what both begin with. The one that runs must be
-   * sure to get there: it is no less urgent, and its reader is not slow.
+   * Whether the sequence should wait because a running sequence is computing their common prefix. That sequence must
+   * be certain to reach it: it is at least as urgent, and its reader is not slow.
    */
   #isHeld(sequence: Sequence): boolean {
     const computes = (other: Sequence) => !other.stream.full && this.cache.isComputing(other, sequence);
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
-  /** Whether the sequence can be admitted now, and if not why. Others are preempted for it, but only if that is of use. */
+  /**
+   * Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit.
+   */
   #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
     let [places, rows] = [this.#limits.parallel, 0];
     let taken = 0;
@@ -415,13 +426,13 @@ export class Scheduler implements Restorer {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
       const victim = this.#victim(sequence, placeless);
-      if (!victim) return placeless ? "no place" : "no memory"; // What others gave up is held by those that stay, too.
+      if (!victim) return placeless ? "no place" : "no memory"; // The blocks that others released are also held by sequences that stay.
       if (this.#takesPlace(victim)) taken--;
       this.#preempt(victim);
     }
   }
 
-  /** Who is preempted first of those that give way to the sequence; `placed`: of those that take a place. */
+  /** Returns the sequence to preempt first in favour of `sequence`. With `placed`, only one that takes a place. */
   #victim(sequence: Sequence, placed = false): Sequence | undefined {
     const { interactive, batch } = this.#running;
     const suits = (other: Sequence) => !placed || this.#takesPlace(other);
@@ -443,7 +454,7 @@ export class Scheduler implements Restorer {
   }
 }
 
-/** The least that a limit may be. */
+/** Returns the smallest valid value of a limit. */
 function leastOf(name: keyof EngineLimits, { parallel, draftSlots = 0 }: EngineLimits): number {
   if (name === "queue" || name === "draftSlots") return 0;
   return name === "stateSlots" ? parallel + draftSlots + 1 : 1;
@@ -453,21 +464,21 @@ function isSlow({ stream }: Sequence): boolean {
   return stream.full;
 }
 
-/** Whether it can do nothing until its prompt is read, or written. */
+/** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
 function awaitsDisk({ restoring, keeping }: Sequence): boolean {
   return restoring !== undefined || keeping !== undefined;
 }
 
-/** Whether a running sequence gives up its place and its memory to another that waits. */
+/** Whether a running sequence is preempted in favour of a waiting one. */
 function givesWay(running: Sequence, waiting: Sequence): boolean {
   return isSlow(running) || (running.batch && !waiting.batch);
 }
 
-/** What the sequence can do in a step with that many rows and logits left. */
+/** Returns a sequence's part of a step with that many rows and logits left. */
 function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
   const pending = sequence.length - sequence.cached;
   const scoring = unscored(sequence);
-  const firstRow = scoring ? scoring.first - 1 : 0; // a row gives the next token's score
+  const firstRow = scoring ? scoring.first - 1 : 0; // a row's logits give the score of the next token
   let rows = Math.min(pending, rowsLeft);
   if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
   else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
@@ -487,7 +498,7 @@ function isDecoding(sequence: Sequence): boolean {
   return sequence.length - sequence.cached === 1;
 }
 
-/** Whether its next rows are an answer's: tokens that came without being sampled, most of the time. */
+/** Whether the next rows belong to the answer. These are mostly forced tokens. */
 function isForced(sequence: Sequence): boolean {
   return !isDecoding(sequence) && sequence.cached >= sequence.promptLength;
 }
@@ -500,7 +511,7 @@ function classOf(sequence: Sequence): "interactive" | "batch" {
   return sequence.batch ? "batch" : "interactive";
 }
 
-/** Keeps the list in order of arrival. */
+/** Inserts the sequence into the list, which stays in order of arrival. */
 function insert(list: Sequence[], sequence: Sequence): void {
   const before = list.findLastIndex((other) => other.id < sequence.id);
   list.splice(before + 1, 0, sequence);

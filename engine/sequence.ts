@@ -13,146 +13,146 @@ import type {
   TokenLogprob,
 } from "./types.ts";
 
-/** A sequence's recurrent state while it runs. */
+/** The recurrent state of a running sequence. */
 export interface RunningState {
-  /** Its own slot. */
+  /** The sequence's own slot. */
   slot: number;
-  /** The slot that the step under way puts the state after drafts into. */
+  /** The slot that receives the state after drafts in the current step. */
   draft: number | undefined;
-  /** The snapshot that it resumes from, until its first step is done. */
+  /** The snapshot's slot that the sequence resumes from, until its first step is done. */
   source: number | undefined;
-  /** Block edges ahead, in tokens, at which a snapshot is wanted. */
+  /** Block edges ahead, in tokens, where a snapshot is wanted. */
   readonly marks: Set<number>;
-  /** Snapshots that the step under way makes. */
+  /** Snapshots that the current step takes. */
   saves: { readonly position: number; readonly slot: number }[];
-  /** The KV block after which the last snapshot of the answer was taken. */
+  /** The KV block after which the answer's last snapshot was taken. */
   answer: number | undefined;
 }
 
-/** Parts of a prefix that a sequence waits for: they are read from a disk into what it holds. */
+/** The parts of a prefix that a sequence waits for. They are read from a disk into its blocks and slot. */
 export interface Restore {
-  /** Blocks of the prefix, those in memory included. */
+  /** Number of the prefix's blocks, including those in memory. */
   readonly end: number;
-  /** Tokens that are not computed because of it. */
+  /** Number of tokens that need not be computed because of the read. */
   readonly tokens: number;
-  /** In the order of positions: the group of layers, and the KV block that is to hold them. */
+  /** Ordered by position: the layer group (`kind`) and the KV block (`place`) to read into. */
   readonly parts: readonly { readonly position: number; readonly kind: number; readonly place: number }[];
-  /** Slot for the state after the prefix; undefined where that is in memory, or the model has none. */
+  /** Slot for the state after the prefix; undefined if it is in memory or the model has none. */
   readonly slot: number | undefined;
 }
 
-/** A sequence's KV blocks in a group of layers that see a window. */
+/** A sequence's KV blocks in a layer group with a window. */
 export interface WindowBlocks {
-  /** By their places in the sequence; those from `first` to before `end` are held. */
+  /** Indexed by position in the sequence. The sequence holds the blocks from `first` to before `end`. */
   blocks: Int32Array; // [capacity]
   first: number;
   end: number;
 }
 
-/** Where a sequence's events go. */
+/** The destination of a sequence's events. */
 export interface EventSink {
-  /** Its reader is slow: the sequence is not scheduled meanwhile. */
+  /** Whether the reader is slow; then the sequence is not scheduled. */
   readonly full: boolean;
   push(event: TokenEvent): void;
   fail(error: Error): void;
 }
 
-/** Who gets the row that a text is pooled to. */
+/** The receiver of a text's pooled row. */
 export interface PooledText {
-  /** All its rows are pooled: they are computed in one step, and none comes from the cache. */
+  /** Whether all rows are pooled. Then they are computed in one step, and none comes from the cache. */
   readonly whole: boolean;
   give(row: Float32Array): void;
   cancel(): void;
 }
 
-/** One request on its way through the engine. Data only: the scheduler, the KV cache and the engine change it. */
+/** One request's state in the engine. Data only: the scheduler, the KV cache and the engine change it. */
 export interface Sequence {
-  /** Order of arrival. */
+  /** Number in order of arrival. */
   readonly id: number;
   readonly batch: boolean;
   readonly stream: EventSink;
-  /** Only of a text that is pooled: it gets no tokens. */
+  /** Set only for pooled texts, which generate no tokens. */
   readonly pooled?: PooledText;
 
-  /** The prompt and what was generated; the first `length` are valid. */
+  /** The prompt and the generated tokens; the first `length` are valid. */
   tokens: Int32Array; // [capacity]
   length: number;
   readonly promptLength: number;
-  /** Most tokens, prompt included. */
+  /** Maximum number of tokens, prompt included. */
   readonly maxLength: number;
 
-  /** Tokens whose KV is computed; the rest, `length - cached`, are rows to run. */
+  /** Number of tokens whose KV is computed. The other `length - cached` tokens are rows to run. */
   cached: number;
-  /** KV blocks of the first group of layers; the first `blockCount` are valid. None while it waits. */
+  /** KV blocks of the first layer group; the first `blockCount` are valid. Empty while the sequence waits. */
   blocks: Int32Array; // [capacity]
   blockCount: number;
-  /** KV blocks of the groups after the first. None while it waits. */
+  /** KV blocks of the other layer groups. Empty while the sequence waits. */
   windows: WindowBlocks[];
-  /** Leading blocks that are in the prefix index. */
+  /** Number of leading blocks in the prefix index. */
   indexed: number;
-  /** Only while it runs, of models with recurrent layers. */
+  /** Set only while the sequence runs, for models with recurrent layers. */
   state: RunningState | undefined;
   readonly salt: string;
-  /** Hashes of the chain of full blocks, as far as they were needed. */
+  /** Hashes of the chain of full blocks, computed on demand. */
   readonly hashes: number[];
-  /** The same for what is on a disk. */
+  /** Names of the same blocks on a disk, computed on demand. */
   readonly links: Uint8Array[];
-  /** While it runs and waits for its prefix: `cached` and `blocks` are as if that were there already. */
+  /** Set while the running sequence waits for its prefix. `cached` and `blocks` already include that prefix. */
   restoring: Restore | undefined;
-  /** Its prompt is to be on the disk before it ends. */
+  /** Whether the prompt must be stored on the disk before the sequence ends. */
   readonly keeps: boolean;
-  /** While that is being done: what stands for this attempt. */
+  /** Identifies the current attempt to store the prompt. */
   keeping: object | undefined;
-  /** What is on the disk could not be read in time, or whole. */
+  /** Whether to ignore the disk, because a read was late or incomplete. */
   skipsDisk: boolean;
-  /** Where its prompt is kept, once it is. */
+  /** Where the prompt is stored, once it is. */
   stored: StoredPrompt | undefined;
 
   readonly sampling: SamplingParams;
   readonly random: Random;
-  /** Only with penalties. */
+  /** Set only with penalties. */
   readonly counts: TokenCounts | undefined;
-  /** Only with a DRY penalty. */
+  /** Set only with a DRY penalty. */
   readonly dry: Dry | undefined;
-  /** What is asked of the backend for each token to sample, but for the row and the counts. */
+  /** Template of the logits request for each sampled token, without row and counts. */
   readonly logits: LogitsRequest;
   readonly ignoreEos: boolean;
   readonly output: OutputText;
-  /** Alternatives to report; undefined when no log-probabilities are wanted. */
+  /** Number of alternatives to report; undefined without log-probabilities. */
   readonly logprobs: number | undefined;
 
-  /** What the answer is bound to; undefined where it is free. */
+  /** The answer's constraint and thinking bounds; undefined without any. */
   form: AnswerForm | undefined;
   readonly markers: ReadonlySet<number>;
-  /** Why the answer ends with the last of its tokens, once that is known. */
+  /** Why the answer ends with its last token, once known. */
   ending: FinishReason | undefined;
 
   readonly promptLogprobs: boolean;
-  /** Only with promptLogprobs: the prompt's tokens that have their score, the first (null) included from the start. */
+  /** Set only with promptLogprobs: the scored prompt tokens. The first (null) is there from the start. */
   readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
 
-  /** Whether the prompt was in the KV cache once, and all about it is published. */
+  /** Whether the prompt was in the KV cache once and its events are published. */
   prefilled: boolean;
-  /** Tokens that were computed by guess: how many of them were right, and how many were not. */
+  /** Counts of correct and wrong draft tokens. */
   readonly drafts: { accepted: number; rejected: number };
-  /** Events of the last tokens, which came without being sampled: they wait for the prompt, or for their scores. */
+  /** Events of the last, forced tokens, held until the prompt is computed or their scores arrive. */
   held: TokenEvent[];
 
-  /** Finished, failed or cancelled: nothing more is published. */
+  /** Whether the sequence has finished, failed or been cancelled; then nothing more is published. */
   done: boolean;
-  /** Stops listening to the request's signal. */
+  /** Stops listening to the request's abort signal. */
   unlisten: () => void;
-  /** Prompt tokens found in the KV cache when first admitted. */
+  /** Number of prompt tokens found in the KV cache at the first admission. */
   reused: number;
-  /** Prompt tokens last reported as processed. */
+  /** Number of prompt tokens last reported as processed. */
   reported: number;
-  /** Milliseconds of performance.now(); undefined until then. */
+  /** Times of performance.now() in milliseconds; undefined until the event. */
   readonly submittedAt: number;
   admittedAt: number | undefined;
   firstTokenAt: number | undefined;
 }
 
-/** A copy with room for twice as many values, `most` at most. */
+/** Returns a copy with twice the capacity, but at most `most`. */
 export function grown(values: Int32Array, most: number): Int32Array {
   const room = new Int32Array(Math.min(most, 2 * values.length));
   room.set(values);
@@ -160,8 +160,8 @@ export function grown(values: Int32Array, most: number): Int32Array {
 }
 
 /**
- * The tokens whose log-probabilities are still to be computed, first and end: the prompt's own, and those that came without
- * being sampled. Undefined where there are none.
+ * Returns the range of tokens that still need log-probabilities: the prompt's own tokens, and forced tokens.
+ * Undefined if there are none.
  */
 export function unscored(sequence: Sequence): { first: number; end: number } | undefined {
   const { scores, promptLength, logprobs, length } = sequence;
@@ -172,7 +172,7 @@ export function unscored(sequence: Sequence): { first: number; end: number } | u
   return first < length ? { first, end: length } : undefined;
 }
 
-/** The prompt's tokens and those of the answer that need no event any more. */
+/** Returns the number of prompt tokens and of answer tokens without a held event. */
 export function publishedLength({ length, held }: Sequence): number {
   let waiting = 0;
   for (const { type } of held) if (type === "token") waiting++;
@@ -189,7 +189,7 @@ export function inNumbers({ id, promptLength, maxLength, length, cached }: Seque
   };
 }
 
-/** Whether a token is to be sampled once all tokens are in the KV cache. */
+/** Whether a token must be sampled once all tokens are in the KV cache. */
 export function wantsToken(sequence: Sequence): boolean {
   return sequence.length < sequence.maxLength && sequence.ending === undefined;
 }

@@ -6,64 +6,64 @@ import { planScratch } from "./plan/scratch.ts";
 import type { EngineLimits } from "./scheduler.ts";
 
 export interface SizeOptions {
-  /** Tokens that one sequence may hold; by default the model's own context, at most 4,096. */
+  /** Maximum tokens of one sequence; by default the model's own context, at most 4,096. */
   readonly contextLength?: number;
-  /** Sequences that run side by side. */
+  /** Maximum number of running sequences. */
   readonly parallel?: number;
-  /** Bytes of the KV cache; by default what all sequences need at once. */
+  /** Bytes of the KV cache; by default enough for all sequences at full length. */
   readonly kvBytes?: number;
-  /** Without `kvBytes`: what all sequences need, but no more than this share of the free memory that the rest leaves. */
+  /** Without `kvBytes`: bounds the KV cache to this share of the free memory that remains after the rest. */
   readonly kvShare?: number;
-  /** Requests that may wait beyond those that run. */
+  /** Maximum number of requests that wait beyond those that run. */
   readonly queue?: number;
   /** Whether steps carry drafts. */
   readonly drafts?: boolean;
 }
 
-/** Memory that an engine has to keep to, in bytes. */
+/** The memory that an engine may take, in bytes. */
 export interface MemoryBounds {
   readonly free: number;
-  /** Of the packed weights. */
+  /** Bytes of the packed weights. */
   readonly weights: number;
-  /** What bounds them, where not what is free on this machine. */
+  /** Names the bound if it is not this machine's free memory. */
   readonly room?: MemoryRoom;
 }
 
-/** A bound that is not the machine's, in words. */
+/** Words for messages about a bound that is not the machine's memory. */
 export interface MemoryRoom {
-  /** Before the bytes: `… memory has room for`. */
+  /** The words before the bytes: `… memory has room for`. */
   readonly allows: string;
-  /** What to do for more: `use …`. */
+  /** How to get more: `use …`. */
   readonly advice: string;
 }
 
-/** How large an engine is: what runs at once, and the memory for it. */
+/** The size of an engine: its limits, and the memory for them. */
 export interface EngineSize {
-  /** Tokens that one sequence may hold. */
+  /** Maximum tokens of one sequence. */
   readonly contextLength: number;
   readonly limits: EngineLimits;
-  /** In bytes: the KV cache and recurrent states once full, and the activations of a step. */
+  /** Bytes of the KV cache and recurrent states when full, and of a step's activations. */
   readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
 }
 
 export const DEFAULT_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
-/** Rows of a step: enough that prefill is bound by arithmetic, few enough that a decode waits under a second. */
+/** Rows of a step: enough that prefill is compute-bound, few enough that a decode waits less than a second. */
 export const MAX_ROWS = 512;
 const MIN_LOGIT_ROWS = 16;
-/** With drafts: rows that want logits of a sequence alone, and of each of many while they are no more than `MOST_DRAFT_ROWS`. */
+/** Logit rows with drafts: for one sequence alone, and per sequence of many, up to `MOST_DRAFT_ROWS` in total. */
 const DRAFT_ROWS = 32;
 const DRAFT_ROWS_EACH = 4;
 const MOST_DRAFT_ROWS = 64;
-/** Slots of recurrent state for sequences with drafts, while they take no more than this. */
+/** Slots of recurrent state for sequences with drafts, limited to this many bytes in total. */
 const DRAFT_SLOTS = 4;
 const DRAFT_BYTES = 256 * 2 ** 20;
-/** Snapshots of recurrent state for later requests: two for each sequence that runs, while they take no more than this. */
+/** Snapshots of recurrent state for later requests: two per running sequence, limited to this many bytes in total. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
 
-/** The size that a model's engine has with these options. Throws MemoryError where it goes beyond the bounds. */
+/** Returns the size of a model's engine with these options. Throws MemoryError if it exceeds the bounds. */
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   if (isEncoder(plan)) return encoderSize(plan, options, bounds);
   const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
@@ -95,8 +95,8 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
 }
 
 /**
- * An encoder keeps nothing from step to step, and a step holds the longest text whole. Where nothing else is asked for, that is
- * as long as the model can read.
+ * Returns the size of an encoder's engine. An encoder keeps nothing between steps, and a step holds the longest text
+ * whole. By default that is the longest text that the model can read.
  */
 function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
@@ -119,7 +119,7 @@ function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): E
     contextLength,
     limits: {
       parallel,
-      // Blocks of no bytes: enough for texts of one token each.
+      // Blocks without bytes: enough for texts of one token each.
       kvBlocks: 2 * maxRows,
       maxRows,
       stepRows: MAX_ROWS,
@@ -130,7 +130,7 @@ function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): E
   };
 }
 
-/** Blocks of the pool; always enough for one sequence. */
+/** Returns the number of KV blocks; always enough for one sequence. Throws MemoryError if `kvBytes` is too small. */
 function countBlocks(
   { contextLength, parallel }: Pick<Wanted, "contextLength" | "parallel">,
   demand: KvDemand,
@@ -141,7 +141,7 @@ function countBlocks(
   const blocks = blocksOfSequence(demand, contextLength);
   if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
   if (kvBytes === undefined) {
-    // A share of what is not known is no bound.
+    // A share of unknown memory bounds nothing.
     const bounded = kvShare !== undefined && room < Infinity;
     const affordable = bounded ? Math.floor(kvShare * room / blockBytes) : Infinity;
     return Math.max(blocks, Math.min(parallel * blocks, affordable));
@@ -157,18 +157,18 @@ function countBlocks(
   );
 }
 
-/** How the plan's sequences take blocks, where so many run at once. */
+/** Returns how the plan's sequences take KV blocks, with `parallel` of them running. */
 function kvDemand(plan: Plan, parallel: number): KvDemand {
   return { windows: plan.kv.windows.slice(1), maxRows: rowsOf({ parallel }).maxRows };
 }
 
-/** Sequences that run at once, and whether they have drafts. */
+/** The number of running sequences, and whether they have drafts. */
 interface Crowd {
   readonly parallel: number;
   readonly drafts?: boolean;
 }
 
-/** What does not depend on the KV cache's size. */
+/** Returns the bytes that do not depend on the KV cache's size. */
 function fixedMemory(plan: Plan, crowd: Crowd) {
   const { maxRows, maxLogitRows } = rowsOf(crowd);
   return {
@@ -186,8 +186,8 @@ function rowsOf({ parallel, drafts }: Crowd) {
 }
 
 /**
- * One for each sequence that runs, those for drafts, and at least one for snapshots; undefined for a model without recurrent
- * layers.
+ * Returns the number of state slots: one per running sequence, those for drafts, and at least one for snapshots.
+ * Undefined for a model without recurrent layers.
  */
 function countStateSlots(plan: Plan, crowd: Crowd): number | undefined {
   if (plan.states.length === 0) return undefined;
@@ -207,7 +207,7 @@ interface Wanted {
   readonly kvBlocks: number;
 }
 
-/** What could be asked for instead stands behind the sums. */
+/** Returns the error with the sums, followed by settings that fit. */
 function describeShortage(
   plan: Plan,
   wanted: Wanted,
@@ -229,7 +229,10 @@ function describeShortage(
   return shortage(needs, bounds, settingsThatFit(plan, wanted, options, bounds));
 }
 
-/** The largest values of single options that fit, where all others stay as they are; of all together where none does. */
+/**
+ * Returns the largest value of each single option that fits with the others unchanged; if there is none, values of
+ * all options that fit together.
+ */
 function settingsThatFit(
   plan: Plan,
   { contextLength, parallel }: Wanted,
@@ -237,7 +240,7 @@ function settingsThatFit(
   { free, weights }: MemoryBounds,
 ): string[] {
   const blockBytes = kvBlockBytes(plan);
-  // Of one sequence, where so many run at once.
+  // Bytes for one sequence, when `sequences` of them run.
   const bytesOf = (sequences: number) =>
     blockBytes * blocksOfSequence(kvDemand(plan, sequences), contextLength);
   const longest = (sequences: number, bytes: number) =>
@@ -249,7 +252,7 @@ function settingsThatFit(
   const kvRoom = Math.floor(room(parallel) / 1e6);
   const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * bytesOf(sequences);
   const most = largest(parallel - 1, (n) => pool(n) <= room(n));
-  const held = kvShare === undefined ? parallel : 1; // sequences that the pool has to hold at once
+  const held = kvShare === undefined ? parallel : 1; // sequences that the pool must hold at once
   const context = longest(parallel, room(parallel) / held);
   const fits = [
     ...(most > 0 ? [`--parallel ${most}`] : []),

@@ -12,7 +12,10 @@ import { type Sequence, unscored } from "./sequence.ts";
 
 const EMPTY = new Int32Array(0);
 
-/** Writes out what a step computes. Each part's logits follow each other: its scores, its new token, what follows each draft. */
+/**
+ * Builds the backend's input for a step. Each part's logits are in order: its scores, its new token, the token after
+ * each draft.
+ */
 export class StepWriter {
   readonly #tokens: Int32Array; // [maxRows]
 
@@ -20,7 +23,10 @@ export class StepWriter {
     this.#tokens = new Int32Array(maxRows);
   }
 
-  /** With room for `further` rows of each sequence; `masks` are of those that sample. Valid until the next call and until the sequences change. */
+  /**
+   * Returns the step's input, with block tables for `further` more rows per sequence. `masks` belong to the sequences
+   * that sample. Valid until the next call or until the sequences change.
+   */
   write(step: readonly Scheduled[], masks?: StepMasks, further = 0): StepInput {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
@@ -53,7 +59,7 @@ export class StepWriter {
   }
 }
 
-/** `drafts` are taken to have come behind the sequence's tokens. */
+/** Returns the logits request of the token that follows the sequence's tokens and `drafts`. */
 function tokenRequest(
   sequence: Sequence,
   row: number,
@@ -72,7 +78,7 @@ function tokenRequest(
   };
 }
 
-/** The request's biases, less what a repetition costs. The drafts stand behind the sequence's tokens. */
+/** Returns the request's biases minus the DRY penalties, as if `drafts` followed the sequence's tokens. */
 function biasesAfter(
   { dry, tokens, length, sampling }: Sequence,
   drafts: Int32Array,
@@ -85,7 +91,10 @@ function biasesAfter(
   return { biasTokens: Int32Array.from(biases.keys()), biasValues: Float32Array.from(biases.values()) };
 }
 
-/** Beside a token of the prompt its alternatives are reported. One of the answer had none: it was not chosen. */
+/**
+ * Returns the request that scores one token. A prompt token is reported with alternatives; an answer token that was
+ * forced has none.
+ */
 function scoreRequest(sequence: Sequence, scored: number, row: number): LogitsRequest {
   return {
     ...greedyRequest(row),

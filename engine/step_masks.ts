@@ -3,23 +3,23 @@ import type { Patience } from "./patience.ts";
 import type { Scheduled } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 
-/** Longer than any limit on a grammar's work; who waits for a mask that does not come waits no longer. */
+/** Longer than any limit on a grammar's work. A step waits no longer than this for a mask. */
 export const MASK_TIMEOUT_MS = 30_000;
 
 const NONE: Promise<Uint32Array[]> = Promise.resolve([]);
 
-/** What came of a sequence's mask. */
+/** The outcome of a sequence's mask. */
 export type MaskResult = "allows" | "nothing follows" | { readonly failure: string };
 
 /**
- * The masks of one step's sequences, computed while the backend computes. Whatever becomes of one, the step gets a mask that
- * lets it end; `resultOf` says then what is to become of the sequence.
+ * Computes the masks of a step's sequences while the backend computes. If a mask fails, the step gets one that lets
+ * it end, and `resultOf` tells how the sequence must end.
  */
 export class StepMasks {
-  /** Of each sequence: of its new token, and of what follows each of its drafts. */
+  /** Per sequence: the mask of its new token, and of the token after each draft. */
   readonly #masks = new Map<Sequence, Promise<Uint32Array>[]>();
   readonly #results = new Map<Sequence, MaskResult>();
-  /** How many of a sequence's drafts may come, as far as that is known. */
+  /** Per sequence: how many of its drafts the constraint allows, as far as known. */
   readonly #possible = new Map<Sequence, number>();
   readonly #ends: ReadonlySet<number>;
 
@@ -53,23 +53,24 @@ export class StepMasks {
   }
 
   /**
-   * Of its new token, or of what follows so many of its drafts. Undefined where the sequence has no constraint or samples nothing.
+   * Returns the mask of the new token, or of the token after `drafts` drafts. Undefined if the sequence has no
+   * constraint or samples nothing.
    */
   get(sequence: Sequence, drafts = 0): Promise<Uint32Array> | undefined {
     return this.#masks.get(sequence)?.[drafts];
   }
 
-  /** Whether what follows so many of the sequence's drafts has a mask of its own. Once the step has been computed. */
+  /** Whether the token after `drafts` drafts has its own mask. Call after the step was computed. */
   follow(sequence: Sequence, drafts: number): boolean {
     return drafts <= (this.#possible.get(sequence) ?? Infinity);
   }
 
-  /** Once the step has been computed. */
+  /** Returns the outcome of the sequence's mask. Call after the step was computed. */
   resultOf(sequence: Sequence): MaskResult {
     return this.#results.get(sequence) ?? "allows";
   }
 
-  /** The masks that allow something: what follows the others does not count. */
+  /** Returns the masks before the first that allows nothing; rows after it do not count. */
   #useDrafts(sequence: Sequence, masks: readonly Uint32Array[]): Uint32Array[] {
     if (sequence.ignoreEos) { for (const mask of masks) leaveOut(mask, this.#ends); }
     const end = masks.findIndex(isEmpty);
@@ -78,7 +79,7 @@ export class StepMasks {
     return masks.slice(0, possible);
   }
 
-  /** The mask for the step; undefined where it allows nothing. */
+  /** Returns the mask for the step; undefined if it allows nothing. */
   #use(sequence: Sequence, mask: Uint32Array): Uint32Array | undefined {
     if (isEmpty(mask)) {
       const failure = sequence.form?.failure ?? "its constraint lets nothing follow";
@@ -95,7 +96,10 @@ interface Lent {
   readonly drafts: readonly Promise<Uint32Array[]>[];
 }
 
-/** Lends the sequences' matchers to the grammars until all their masks are computed. What throws at once is a rejection too. */
+/**
+ * Gives the grammars exclusive use of the sequences' matchers until all masks are computed. Errors thrown at once
+ * become rejections.
+ */
 function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
   const matchers: Matcher[] = [];
   const { promise, resolve } = Promise.withResolvers<unknown>();
@@ -105,7 +109,7 @@ function lendAll(grammars: Grammars, parts: readonly Scheduled[]): Lent {
       return promise;
     });
   }
-  // In a later turn: in this one the step is started, which does not wait for them.
+  // In a later turn, so that the step can start without waiting for the masks.
   const later = Promise.resolve();
   const masks = later.then(() => grammars.masks(matchers));
   const drafts = parts.map(({ drafts }, i) =>

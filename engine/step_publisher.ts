@@ -21,7 +21,7 @@ export interface PublisherContext {
   readonly scheduler: Scheduler;
   readonly tokenizer: Tokenizer;
   readonly totals: Totals;
-  /** Puts a sequence's prompt on the disk, and ends it then. */
+  /** Stores a sequence's prompt on the disk and then ends the sequence. */
   readonly keep: (sequence: Sequence) => void;
 }
 
@@ -30,11 +30,11 @@ export interface ComputedStep {
   readonly step: readonly Scheduled[];
   readonly masks: StepMasks;
   readonly output: StepOutput;
-  /** How many outputs came of the same call before this one. */
+  /** Number of outputs of the same backend call before this one. */
   readonly earlier: number;
 }
 
-/** Gives each sequence of a step what came of its rows: scores, tokens, its end. */
+/** Publishes the results of a step's rows to its sequences: scores, tokens and the end. */
 export class StepPublisher {
   readonly #context: PublisherContext;
 
@@ -42,7 +42,7 @@ export class StepPublisher {
     this.#context = context;
   }
 
-  /** Returns the rows of the sequences that go on. */
+  /** Publishes one output. Returns the rows of the sequences that continue. */
   publish({ step, masks, output, earlier }: ComputedStep): ComputedRows[] {
     const { scheduler, keep } = this.#context;
     const counted: ComputedRows[] = [];
@@ -55,7 +55,7 @@ export class StepPublisher {
       const pooledRow = pools ? output.pooled![pooled++] : undefined;
       const first = start;
       start += rows + drafts.length;
-      if (sequence.done && earlier > 0) continue; // void: it comes after the sequence's end
+      if (sequence.done && earlier > 0) continue; // void: computed after the sequence's end
       if (drafts.length === 0) scheduler.advance(part);
       if (sequence.done) continue;
       if (sequence.pooled) {
@@ -93,20 +93,23 @@ export class StepPublisher {
     if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
   }
 
-  /** Publishes the tokens that come of a part's rows, up to the first that is not what its draft says. Gives how many drafts were right. */
+  /**
+   * Publishes the tokens of a part's rows, up to the first that differs from its draft. Returns how many drafts were
+   * right.
+   */
   #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], masks: StepMasks): number {
     const first = sequence.length;
     sequence.drafts.rejected += drafts.length;
     let right = 0;
     for (const [i, candidates] of sampled.entries()) {
-      // What came without being sampled is there already.
+      // A forced token is already there.
       if (sequence.length === first + i) {
         this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
       }
       const ends = sequence.done || sequence.ending !== undefined;
       // Tokens that wait for their scores need rows of their own.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
-      // Without a mask for what follows the row comes again, and samples then.
+      // The next token has no mask, so a later step computes this row again and samples then.
       if (sequence.length === first + i + 1 && !masks.follow(sequence, i + 1)) break;
       right++;
       sequence.drafts.rejected--;
@@ -132,7 +135,7 @@ export class StepPublisher {
     if (ending && sequence.held.length === 0) finish(sequence, ending);
   }
 
-  /** As publishToken. A matcher that breaks ends its own sequence, and not the engine. */
+  /** Returns as publishToken does. A matcher error ends its own sequence, not the engine. */
   #chooseToken(sequence: Sequence, candidates: Candidates): FinishReason | EngineError | undefined {
     try {
       return publishToken(sequence, candidates, this.#context.tokenizer);

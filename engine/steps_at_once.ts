@@ -1,27 +1,29 @@
 import type { Scheduled } from "./scheduler.ts";
 
 const MOST_STEPS = 16;
-/** Milliseconds that steps may take together: tokens come in bursts of them, and whoever arrives waits for their end. */
+/** Maximum milliseconds of one backend call: its tokens come in one burst, and a new request waits for its end. */
 const BURST_MS = 100;
 
-/** How many steps a backend that draws tokens itself is to take before it is asked again. */
+/** Chooses how many steps a backend that samples tokens itself computes per call. */
 export class StepsAtOnce {
-  /** What the last one took. */
+  /** Milliseconds of the last step. */
   #stepMs = Infinity;
 
-  /** More than one only where all sequences decode, and none will need anything else meanwhile. */
+  /** Returns more than 1 only if all sequences decode and need nothing else meanwhile. */
   choose(step: readonly Scheduled[]): number {
     const fitting = Math.floor(BURST_MS / this.#stepMs);
     return Math.max(1, Math.min(MOST_STEPS, fitting, ...step.map(stepsAlone)));
   }
 
-  /** Learns what steps took. */
+  /** Records the duration of a call. */
   took(ms: number, steps: number): void {
     this.#stepMs = ms / steps;
   }
 }
 
-/** Steps that a sequence can take without the scheduler: up to its last token, or a snapshot of its state. */
+/**
+ * Returns how many steps a sequence can take without the scheduler: up to its last token or the next state snapshot.
+ */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
   const { draw } = sequence.logits;
   if (rows > 1 || scores > 0 || !samples || !draw || sequence.counts || sequence.dry) return 1;
