@@ -426,7 +426,7 @@ export class Scheduler implements Restorer {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
       const victim = this.#victim(sequence, placeless);
-      if (!victim) return placeless ? "no place" : "no memory"; // The blocks that others released are also held by sequences that stay.
+      if (!victim) return placeless ? "no place" : "no memory"; // sequences that stay share the released blocks
       if (this.#takesPlace(victim)) taken--;
       this.#preempt(victim);
     }

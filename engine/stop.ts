@@ -1,40 +1,40 @@
 import type { StreamDecoder } from "./tokenizer/types.ts";
 
 /**
- * Finds stop strings in text that comes in pieces, and gives out only text that can no longer become one.
+ * Finds stop strings in text that comes in pieces, and returns only text that can no longer become part of one.
  *
- * The match that is complete first wins; of several complete at the same character, the longest. That rule does
- * not depend on how the text was cut into pieces, so streamed and unstreamed text are the same.
+ * The match that completes first wins; of several that complete at the same character, the longest. This rule does
+ * not depend on the pieces, so streamed and unstreamed text are equal.
  *
- * Each stop string is followed by the automaton of Knuth, Morris and Pratt: constant work a character.
+ * A Knuth-Morris-Pratt automaton follows each stop string: constant work per character.
  */
 export class StopMatcher {
   readonly #stops: readonly string[];
   readonly #fallbacks: readonly Int32Array[];
-  /** Characters of each stop string that the text so far ends with. */
+  /** Number of characters of each stop string that the text so far ends with. */
   readonly #matched: Int32Array; // [stops]
   #held = "";
   #found: string | undefined;
   #dropped = 0;
 
-  /** `stops`: not empty and well-formed UTF-16 each. */
+  /** `stops`: well-formed UTF-16 texts, none empty. */
   constructor(stops: readonly string[]) {
     this.#stops = stops;
     this.#fallbacks = stops.map(fallbacks);
     this.#matched = new Int32Array(stops.length);
   }
 
-  /** The stop string that was found; what comes after it is ignored. */
+  /** The stop string that was found; text after it is ignored. */
   get found(): string | undefined {
     return this.#found;
   }
 
-  /** UTF-16 units from the stop string's first on, of all that was pushed until it was found. */
+  /** Number of UTF-16 units pushed from the start of the found stop string on. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Takes whole characters; gives the text that is certain now, up to a stop string. */
+  /** Takes whole characters. Returns the text that is now certain, up to a stop string. */
   push(piece: string): string {
     if (this.#found !== undefined) return "";
     if (this.#stops.length === 0) return piece;
@@ -53,14 +53,14 @@ export class StopMatcher {
     return text.slice(0, certain);
   }
 
-  /** No more text comes: what was held back. */
+  /** Ends the text. Returns the text that was held back. */
   end(): string {
     const held = this.#held;
     this.#held = "";
     return held;
   }
 
-  /** The longest stop string that this character completes. */
+  /** Returns the longest stop string that this character completes. */
   #advance(unit: number): string | undefined {
     let longest: string | undefined;
     for (let s = 0; s < this.#stops.length; s++) {
@@ -75,7 +75,7 @@ export class StopMatcher {
   }
 }
 
-/** For each prefix, the length of its longest proper suffix that is a prefix too. */
+/** Returns, for each prefix, the length of its longest proper suffix that is also a prefix. */
 function fallbacks(stop: string): Int32Array {
   const table = new Int32Array(stop.length);
   let length = 0;
@@ -87,7 +87,7 @@ function fallbacks(stop: string): Int32Array {
   return table;
 }
 
-/** A sequence's tokens as text: whole characters, up to a stop string. */
+/** Decodes a sequence's tokens into text: whole characters, up to a stop string. */
 export class OutputText {
   readonly #decoder: StreamDecoder;
   readonly #stops: readonly string[];
@@ -108,7 +108,7 @@ export class OutputText {
     return this.stop !== undefined;
   }
 
-  /** How much of the text's end is no part of the output, since a stop string was found: UTF-16 units. */
+  /** Number of UTF-16 units at the end of the text that are not output, because a stop string was found. */
   get dropped(): number {
     return this.#matcher.dropped;
   }
@@ -117,21 +117,24 @@ export class OutputText {
     return this.#matcher.push(this.#decoder.push(token));
   }
 
-  /** What is held back where text ends that stop strings look into; after it they are looked for anew. */
+  /**
+   * Ends a stretch of text that is searched for stop strings. Returns the text held back; the search starts anew
+   * after it.
+   */
   cut(): string {
     const held = this.#decoder.end() + this.#matcher.end();
     this.#matcher = new StopMatcher(this.#stops);
     return held;
   }
 
-  /** As `push`, but stop strings do not look into the token's text, nor reach across it. */
+  /** Returns text as `push` does, but stop strings neither match in this token's text nor across it. */
   pushUnwatched(token: number): string {
     const held = this.#matcher.end();
     if (held !== "") this.#matcher = new StopMatcher(this.#stops);
     return held + this.#decoder.push(token);
   }
 
-  /** What was still held back; it may end with a stop string (`stopped`). */
+  /** Returns the text that was still held back. It may complete a stop string (`stopped`). */
   end(): string {
     return this.#matcher.push(this.#decoder.end()) + this.#matcher.end();
   }

@@ -7,50 +7,50 @@ import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_pieces.ts";
 import type { Restore, Sequence } from "./sequence.ts";
 import type { DiskStats } from "./types.ts";
 
-/** Parts that wait to be copied out, at most; more are not kept. */
+/** Maximum number of parts that wait to be copied out; further parts are not stored. */
 const MOST_OFFERED = 1 << 16;
-/** Blocks that are remembered to have been computed once. */
+/** Number of blocks that are remembered as computed once. */
 const MOST_SEEN = 1 << 17;
 /**
- * How many tokens' worth of bytes may be copied out after a step for each of its rows, and at least: so that copying takes
- * a small share of the time that computing does.
+ * After a step, bytes of this many tokens may be copied out per row, and of at least LEAST_COPIED_TOKENS. This keeps
+ * copying a small share of the compute time.
  */
 const COPIED_TOKENS_PER_ROW = 2;
 const LEAST_COPIED_TOKENS = 8;
-/** How long an engine that is closed writes what is still to be kept. */
+/** How long a closing engine writes the remaining parts. */
 const FLUSH_MS = 10_000;
 const ROOM_POLL_MS = 10;
 
-/** Something of the model's cache that is to be written, as long as it is there. */
+/** A part of the KV cache to be written while it is still in memory. */
 interface Offer {
-  /** The block of the first group that holds the tokens, and the hash by which it is in the prefix index. */
+  /** The block of the first group with the tokens, and its hash in the prefix index. */
   readonly leader: number;
   readonly hash: number;
   readonly kind: PartKind;
-  /** Told whether it was written. */
+  /** Called with whether the part was written. */
   readonly settle?: (there: boolean) => void;
 }
 
-/** A piece of a prefix that has been read. */
+/** A piece of a prefix that was read from the disk. */
 interface Arrival extends Piece {
   readonly sequence: Sequence;
   readonly restore: Restore;
-  /** Undefined where they could not be read. */
+  /** Undefined if the piece could not be read. */
   readonly bytes: readonly Uint8Array[] | undefined;
   readonly taken: () => void;
 }
 
-/** Whom arrivals concern besides the cache. */
+/** Receives the outcome of reads, beside the cache. */
 export interface Restorer {
-  /** The sequence's prefix is there: it runs on. */
+  /** The sequence's prefix is in memory: the sequence can run. */
   restored(sequence: Sequence): void;
-  /** It could not be read: what is missing is computed. */
+  /** The prefix could not be read: the missing part must be computed. */
   giveBack(sequence: Sequence): void;
 }
 
 /**
- * What an engine keeps of prompts on a disk: offers what is worth keeping, and fetches what a sequence can go on from.
- * Bytes are copied between steps only, into the model and out of it, by `exchange`.
+ * Stores an engine's prompts on a disk: it offers parts worth storing, and reads prefixes that a sequence can
+ * continue from. `exchange` copies bytes into and out of the KV cache, only between steps.
  */
 export class StoredPrefixes {
   readonly #keeping: PromptKeeping;
@@ -59,21 +59,21 @@ export class StoredPrefixes {
   readonly #unlisten: () => void;
   #cache!: KvCache;
   readonly #bytesPerToken: number;
-  /** By their names, in the order in which they are written. */
+  /** Parts to write by name, in writing order. */
   readonly #offers = new Map<string, Offer>();
-  /** Those that somebody waits for; of these, states may soon be gone, and are copied at once. */
+  /** Parts that a request waits for. States may be evicted soon, so they are copied at once. */
   readonly #urgent = new Map<string, Offer>();
   readonly #urgentStates = new Map<string, Offer>();
-  /** What has been copied, and is being written. */
+  /** Parts that were copied and are being written. */
   readonly #writing = new Map<string, Promise<boolean>>();
   readonly #arrivals: Arrival[] = [];
   /** Hashes of blocks that were computed once. */
   readonly #seen = new Set<number>();
-  /** Bytes that may be copied out while others compute. */
+  /** Bytes that may be copied out while sequences run. */
   #credit = 0;
   readonly #totals = { hits: 0, tokens: 0, readBytes: 0, writes: 0, writtenBytes: 0 };
 
-  /** `wake` has the engine call `exchange`. */
+  /** `wake` makes the engine call `exchange`. */
   constructor(keeping: PromptKeeping, backend: Backend, wake: () => void) {
     const { readCache, writeCache } = backend;
     if (!readCache || !writeCache) throw new Error("This backend's KV cache cannot be copied");
@@ -85,7 +85,7 @@ export class StoredPrefixes {
     this.#bytesPerToken = Math.max(4096, tokenBytes);
   }
 
-  /** The cache whose blocks these are. */
+  /** Sets the cache that the blocks belong to. */
   attach(cache: KvCache): void {
     this.#cache = cache;
   }
@@ -95,12 +95,12 @@ export class StoredPrefixes {
     return { ...this.#totals, bytes, limit };
   }
 
-  /** What tells this engine's prompts apart on the disk. */
+  /** Identifies this engine's prompts on the disk. */
   get id(): string {
     return this.#keeping.names.id;
   }
 
-  /** Whether there is something to copy. */
+  /** Whether there are parts to copy. */
   get pending(): boolean {
     if (this.#arrivals.length + this.#urgentStates.size > 0) return true;
     return this.#offers.size + this.#urgent.size > 0 && this.#keeping.store.room > 0;
@@ -112,13 +112,13 @@ export class StoredPrefixes {
       this.#keeping.store.has(this.#nameOf(sequence, position, kind));
   }
 
-  /** A block came into the prefix index. */
+  /** Call when a block enters the prefix index. */
   computed(sequence: Sequence, position: number): void {
-    if (sequence.pooled) return; // texts are many, and seldom come again
+    if (sequence.pooled) return; // embedding texts are many and rarely repeat
     if (this.#keeping.eager || this.#isSecond(sequence.hashes[position])) this.#offer(sequence, position, 0);
   }
 
-  /** A prefix of so many blocks, which is in memory, is used again. */
+  /** Call when a sequence reuses a prefix of `end` blocks from memory. */
   reused(sequence: Sequence, end: number): void {
     if (end === 0 || sequence.pooled) return;
     const names: string[] = [];
@@ -129,24 +129,24 @@ export class StoredPrefixes {
     this.#keeping.store.use(names);
   }
 
-  /** The sequence may be gone on from after so many blocks. */
+  /** Call when a later sequence may continue after the first `end` blocks of this one. */
   edge(sequence: Sequence, end: number): void {
     if (!this.#keeping.eager || sequence.pooled || end === 0 || end > sequence.indexed) return;
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 
-  /** A step of so many rows was computed. */
+  /** Call after a step of `rows` rows was computed. */
   stepped(rows: number): void {
     const tokens = Math.max(LEAST_COPIED_TOKENS, COPIED_TOKENS_PER_ROW * rows);
     this.#credit = Math.min(this.#credit + tokens * this.#bytesPerToken, 4 * MOST_COPIED);
   }
 
-  /** Begins to read what the sequence waits for. */
+  /** Starts to read the parts that the sequence waits for. */
   fetch(sequence: Sequence, restore: Restore): void {
     this.#fetch(sequence, restore);
   }
 
-  /** Between two steps: copies what has been read into the model, and what is to be written out of it. */
+  /** Call between two steps: copies parts that were read into the KV cache, and parts to be written out of it. */
   async exchange(restorer: Restorer, idle: boolean): Promise<void> {
     for (let copied = 0; copied < MOST_COPIED && this.#arrivals.length > 0;) {
       const arrival = this.#arrivals.shift()!;
@@ -157,8 +157,8 @@ export class StoredPrefixes {
   }
 
   /**
-   * Writes the whole of a sequence's prompt, which is held until then. Resolves when it is durable, to the tokens that a
-   * prompt with the same beginning will find. Throws an error that says why that failed.
+   * Writes the whole prompt of a sequence, which is held until then. When it is durable, resolves to the number of
+   * tokens that a prompt with the same prefix can reuse. Throws an Error with the reason of a failure.
    */
   async keep(sequence: Sequence): Promise<number> {
     const { store } = this.#keeping;
@@ -176,7 +176,7 @@ export class StoredPrefixes {
       const urgent = kind === "state" ? this.#urgentStates : this.#urgent;
       return new Promise<boolean>((resolve) => {
         const [leader, hash] = [sequence.blocks[position], sequence.hashes[position]];
-        const earlier = urgent.get(name)?.settle; // prompts that are kept together begin alike
+        const earlier = urgent.get(name)?.settle; // prompts that are stored together share a prefix
         const settle = (there: boolean) => {
           earlier?.(there);
           resolve(there);
@@ -194,7 +194,7 @@ export class StoredPrefixes {
     return end * KV_BLOCK_TOKENS;
   }
 
-  /** Copies out what is still to be kept, for a while. No step runs any more. */
+  /** Copies out the remaining parts, for a limited time. No step may run any more. */
   async flush(restorer: Restorer): Promise<void> {
     const { store } = this.#keeping;
     const end = performance.now() + FLUSH_MS;
@@ -210,7 +210,7 @@ export class StoredPrefixes {
     await this.#keeping.close();
   }
 
-  /** What a sequence continues from at an edge besides the first group's blocks. */
+  /** Returns the parts, beside the first group's blocks, that a sequence needs to continue at a block edge. */
   #edgeParts(sequence: Sequence, end: number): { position: number; kind: PartKind }[] {
     const parts: { position: number; kind: PartKind }[] = [];
     for (const [i, window] of this.#cache.windows.entries()) {
@@ -221,7 +221,9 @@ export class StoredPrefixes {
     return parts;
   }
 
-  /** Of a prompt: its full blocks, and what prompts that part from it near its end go on from. */
+  /**
+   * Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end.
+   */
   #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
     const { promptLength, indexed } = sequence;
     const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
@@ -234,7 +236,7 @@ export class StoredPrefixes {
       if (edge < 1 || edge > indexed) continue;
       for (const part of this.#edgeParts(sequence, edge)) {
         const { position, kind } = part;
-        // Out of the last edge's sight a window's block may be gone.
+        // A sliding window may already have freed a block that the last edge does not see.
         const held = this.#cache.locate(sequence.blocks[position], sequence.hashes[position], kind);
         if (edge === last || held !== undefined) edges.set(`${position} ${kind}`, part);
       }
@@ -243,7 +245,7 @@ export class StoredPrefixes {
     return { parts: [...parts, ...edges.values()], end };
   }
 
-  /** Wants a part to be written, unless it is there. Returns its name. */
+  /** Queues a part to be written, unless it is known. Returns its name. */
   #offer(sequence: Sequence, position: number, kind: PartKind): string {
     const { store } = this.#keeping;
     const name = this.#nameOf(sequence, position, kind);
@@ -254,7 +256,7 @@ export class StoredPrefixes {
     return name;
   }
 
-  /** Whether a block was computed before, and has left memory since. */
+  /** Whether a block was computed before and has since left memory. */
   #isSecond(hash: number): boolean {
     if (this.#seen.delete(hash)) {
       this.#seen.add(hash);
@@ -358,7 +360,7 @@ export class StoredPrefixes {
     }
   }
 
-  /** Forgets what is to be written: it cannot be, or must not. */
+  /** Drops all parts to be written, because they cannot or must not be written. */
   drop(): void {
     const urgent = [...this.#urgentStates.values(), ...this.#urgent.values()];
     for (const offers of [this.#urgentStates, this.#urgent, this.#offers]) offers.clear();

@@ -1,26 +1,27 @@
 import type { ThinkingBounds } from "./types.ts";
 
-/** What may come before thinking that comes first. */
+/** Text that may precede thinking at the start of an answer. */
 const BLANKS = /^[ \n\r\t]+/;
 
 /**
- * Follows an answer into its thinking and out of it, and says when it has to end. Marks that are tokens of their own are found by
- * these; marks that are text in the vocabulary can be written in other tokens than the tokenizer's, and are found by their bytes.
+ * Tracks where an answer starts and ends thinking, and when thinking must end. A mark that is one special token is
+ * matched by token. A mark that is text in the vocabulary can be split into other tokens than the tokenizer's, so it
+ * is matched by its bytes.
  */
 export class Thinking {
   readonly #begin: MarkMatcher;
   readonly #end: MarkMatcher;
   readonly #budget: number;
   readonly #anywhere: boolean;
-  /** The mark that begins it, where that is a token with a text. */
+  /** The token that begins thinking, if it is a single token with text. */
   readonly #beginToken: number | undefined;
-  /** Whether it may begin with a later token. */
+  /** Whether thinking may begin with a later token. */
   #mayBegin: boolean;
   #inside: boolean;
   #took: boolean;
   #spent = 0;
 
-  /** `spell`: a token's bytes; none where it is no text. */
+  /** `spell` returns a token's bytes; none for a token without text. */
   constructor(
     { open, anywhere, begin, end, budget }: ThinkingBounds,
     private readonly spell: (token: number) => Uint8Array,
@@ -37,32 +38,35 @@ export class Thinking {
     this.#budget = budget;
   }
 
-  /** Whether the last token was thinking, or the end of one of its marks. */
+  /** Whether the last token was thinking, or the end of a thinking mark. */
   get took(): boolean {
     return this.#took;
   }
 
-  /** Whether the last token is text like any other, though elsewhere it begins thinking: that comes first, or not at all. */
+  /**
+   * Whether the last token is plain text, although it could begin thinking elsewhere: such thinking comes first or
+   * not at all.
+   */
   isText(token: number): boolean {
     return token === this.#beginToken && !this.#took;
   }
 
-  /** Tokens inside, all told, without those that end it. */
+  /** Total number of tokens inside thinking, without those of the end mark. */
   get tokens(): number {
     return this.#spent - (this.#inside ? this.#end.matched : 0);
   }
 
-  /** How many tokens may come before one is due, at least. */
+  /** Lower bound on the number of tokens before one is due. */
   get ahead(): number {
     return Math.max(0, this.#budget - this.#spent);
   }
 
-  /** The token that must come now, since the budget is spent. */
+  /** The token that must come next, because the budget is spent. */
   get due(): number | undefined {
     return this.#inside && this.#spent >= this.#budget ? this.#end.next : undefined;
   }
 
-  /** The answer's next token. */
+  /** Takes the answer's next token. */
   take(token: number): void {
     if (!this.#inside) {
       this.#took = this.#inside = this.#mayBegin && this.#begin.take(token);
@@ -75,26 +79,26 @@ export class Thinking {
     this.#inside = false;
   }
 
-  /** Whether thinking may still come first after this token: it is blank, or of the mark. */
+  /** Whether thinking may still come first after this token: the token is blank or belongs to the mark. */
   #isBefore(token: number): boolean {
     const spelled = binary(this.spell(token));
     return this.#begin.matched > 0 || BLANKS.exec(spelled)?.[0] === spelled;
   }
 }
 
-/** Finds a mark among the tokens that come. */
+/** Finds a mark in a stream of tokens. */
 interface MarkMatcher {
-  /** How many tokens the mark had that was found last. */
+  /** Number of tokens of the mark that was found last. */
   readonly length: number;
-  /** How many of the last tokens the mark may have begun with. */
+  /** Number of last tokens that may be the beginning of the mark. */
   readonly matched: number;
-  /** The token that would go on with the mark. */
+  /** The token that would continue the mark. */
   readonly next: number | undefined;
-  /** Whether the token completes the mark; begins anew then. */
+  /** Returns whether the token completes the mark. The search then starts anew. */
   take(token: number): boolean;
 }
 
-/** Finds a run of tokens, as StopMatcher finds texts. Finds nothing where the run is empty. */
+/** Finds a run of tokens, as StopMatcher finds texts. An empty run is never found. */
 class TokenMatcher implements MarkMatcher {
   #matched = 0;
 
@@ -115,7 +119,7 @@ class TokenMatcher implements MarkMatcher {
   take(token: number): boolean {
     const { run } = this;
     if (run.length === 0) return false;
-    // Runs are a few tokens: the longest prefix that the text ends with is looked for afresh.
+    // Runs are a few tokens, so the longest matching prefix is searched anew each time.
     const seen = [...run.slice(0, this.#matched), token];
     let length = seen.length;
     while (length > 0 && !run.slice(0, length).every((t, i) => t === seen[seen.length - length + i])) {
@@ -127,14 +131,14 @@ class TokenMatcher implements MarkMatcher {
   }
 }
 
-/** Finds the text of a run of tokens, in whichever tokens it is written, from a token's midst to another's. */
+/** Finds the text of a run of tokens, however it is split into tokens. It may begin and end inside tokens. */
 class TextMatcher implements MarkMatcher {
   protected readonly text: string;
-  /** The last bytes, as many as may belong to the text, and how many of them each token has. */
+  /** The last bytes that may belong to the text, and the number of bytes of each token. */
   #seen = "";
   #sizes: number[] = [];
   #length = 0;
-  /** How many of the run's own tokens the last ones are. */
+  /** How many of the last tokens are the run's own tokens. */
   #forced = 0;
 
   constructor(
@@ -161,7 +165,7 @@ class TextMatcher implements MarkMatcher {
   take(token: number): boolean {
     this.#forced = token === this.run[this.#forced] ? this.#forced + 1 : 0;
     const spelled = binary(this.spell(token));
-    if (spelled === "") [this.#seen, this.#sizes] = ["", []]; // no text has this in its midst
+    if (spelled === "") [this.#seen, this.#sizes] = ["", []]; // a token without bytes never occurs inside a text
     this.#seen += spelled;
     this.#sizes.push(spelled.length);
     const at = this.#seen.indexOf(this.text);
@@ -177,7 +181,7 @@ class TextMatcher implements MarkMatcher {
     return false;
   }
 
-  /** Of how many tokens the last bytes are. */
+  /** Returns how many tokens the last `bytes` bytes cover. */
   #covering(bytes: number): number {
     let tokens = 0;
     for (let i = this.#sizes.length - 1; bytes > 0; i--) {
@@ -188,7 +192,7 @@ class TextMatcher implements MarkMatcher {
   }
 }
 
-/** Finds a text that nothing but blanks comes before: thinking that is marked by text comes first, or not at all. */
+/** Finds a text that only blanks precede: thinking with text marks comes first or not at all. */
 class FirstText extends TextMatcher {
   #answer = "";
   #passed = false;
@@ -201,7 +205,7 @@ class FirstText extends TextMatcher {
   }
 }
 
-/** Bytes as characters, so that texts' methods serve. */
+/** Returns the bytes as characters, so that string methods can search them. */
 function binary(bytes: Uint8Array): string {
   return String.fromCharCode(...bytes);
 }

@@ -1,6 +1,6 @@
 import type { DiskStats, EngineStats } from "./types.ts";
 
-/** Steps are counted by their rows up to 2^12. */
+/** Steps are counted per power of two of their rows, up to 2^12. */
 const STEP_ROWS_ENTRIES = 14;
 
 /** The figures of EngineStats that an engine counts itself. */
@@ -9,7 +9,7 @@ export type Counted = Omit<
   "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "disk"
 >;
 
-/** What an engine has counted since it was loaded. */
+/** Counts an engine's figures since it was loaded. */
 export class Totals {
   readonly #counts = {
     promptTokens: 0,
@@ -25,7 +25,7 @@ export class Totals {
   };
   readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
 
-  /** Steps of so many rows each that were handed over at once. */
+  /** Counts `steps` steps of `rows` rows each that were submitted in one call. */
   submitted(steps: number, rows: number): void {
     this.#counts.submits++;
     this.#counts.steps += steps;
@@ -34,13 +34,13 @@ export class Totals {
     this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
   }
 
-  /** A prompt was read, of which so many tokens were in the cache. */
+  /** Counts a prompt of which `cached` tokens were in the KV cache. */
   read(tokens: number, cached: number): void {
     this.#counts.promptTokens += tokens;
     this.#counts.cachedTokens += cached;
   }
 
-  /** Tokens came, of which so many were sampled. */
+  /** Counts generated tokens, of which `sampled` were sampled. */
   generated(tokens: number, sampled: number): void {
     this.#counts.generatedTokens += tokens;
     this.#counts.forcedTokens += tokens - sampled;
@@ -60,7 +60,7 @@ export class Totals {
   }
 }
 
-/** The figures that go on where another engine takes the place of one. */
+/** The figures that are summed over an engine and its successor. */
 export type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
 
 export function plus(a: Summed, b: Summed): Summed {
@@ -81,7 +81,7 @@ export function plus(a: Summed, b: Summed): Summed {
   };
 }
 
-/** What is on the disk is the later engine's to say. */
+/** Sums the disk figures; the disk's size and limit are the later engine's. */
 function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
   return {
     ...b,

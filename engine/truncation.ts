@@ -3,22 +3,23 @@ import type { Random } from "./random.ts";
 import type { SamplingParams } from "./types.ts";
 
 /**
- * Which of the candidates may be drawn. The samplers cut in this order, each what the one before left, by the probabilities
- * before the temperature: top-n-sigma, top-k, typical-p, top-p, min-p, XTC.
+ * Chooses the candidates that may be drawn. Each sampler truncates the result of the previous one, by the
+ * probabilities before the temperature, in this order: top-n-sigma, top-k, typical-p, top-p, min-p, XTC.
  */
 
 const kept = new Int32Array(MAX_CANDIDATES);
 const probabilities = new Float64Array(MAX_CANDIDATES);
 const surprise = new Float64Array(MAX_CANDIDATES);
 
-/** Whether nothing is cut off: every token of the vocabulary may be drawn. */
+/** Whether nothing is truncated, so that every token of the vocabulary may be drawn. */
 export function keepsAll({ topNSigma, topK, typicalP, topP, minP, xtcProbability }: SamplingParams): boolean {
   return topNSigma === 0 && topK === 0 && typicalP === 1 && topP === 1 && minP === 0 && xtcProbability === 0;
 }
 
 /**
- * Indices of the candidates that are left, best first; at least one. Valid until the next call. Draws a random number where XTC
- * is on. `total` is the sum of e^(logit - best) of all tokens that the candidates were chosen from, where it is known.
+ * Returns the indices of the surviving candidates, best first. Never empty. Valid until the next call. With XTC it
+ * draws one random number. `total` is the sum of e^(logit - best) over all tokens that the candidates were chosen
+ * from, if known.
  */
 export function truncate(
   candidates: Candidates,
@@ -42,13 +43,15 @@ export function truncate(
   return kept.subarray(0, count);
 }
 
-/** Top-n-sigma (arXiv 2411.07641) and min-p (arXiv 2407.01082) keep the logits that are not below a bound. */
+/**
+ * Returns how many candidates are not below a bound, for top-n-sigma (arXiv 2411.07641) and min-p (arXiv 2407.01082).
+ */
 function above(logits: Float32Array, count: number, least: number): number {
   while (count > 1 && logits[kept[count - 1]] < least) count--;
   return count;
 }
 
-/** Top-p (arXiv 1904.09751): the fewest of the best tokens that hold a share `topP` of the probability. */
+/** Top-p (arXiv 1904.09751): returns how many of the best tokens reach a share `topP` of the probability. */
 function nucleus(logits: Float32Array, count: number, topP: number, total?: number): number {
   const best = logits[kept[0]];
   const wanted = topP * (total ?? softmax(logits, count));
@@ -59,8 +62,8 @@ function nucleus(logits: Float32Array, count: number, topP: number, total?: numb
 }
 
 /**
- * Locally typical sampling (arXiv 2202.00666): the tokens whose surprise, -log p, is nearest to the entropy, as many as
- * hold a share `typicalP` of the probability.
+ * Locally typical sampling (arXiv 2202.00666): keeps the tokens whose surprise, -log p, is nearest to the entropy,
+ * until they reach a share `typicalP` of the probability. Returns how many it keeps.
  */
 function typical(logits: Float32Array, count: number, typicalP: number): number {
   const total = softmax(logits, count);
@@ -75,11 +78,13 @@ function typical(logits: Float32Array, count: number, typicalP: number): number 
   let n = 0;
   while (n < count && sum < typicalP) sum += probabilities[order[n++]];
   const chosen = order.subarray(0, Math.max(1, n)).sort();
-  for (let i = 0; i < chosen.length; i++) kept[i] = kept[chosen[i]]; // ascending: none is read after it was written
+  for (let i = 0; i < chosen.length; i++) kept[i] = kept[chosen[i]]; // ascending, so none is read after it is overwritten
   return chosen.length;
 }
 
-/** XTC, "exclude top choices": by chance all tokens above the threshold are left out but the least probable of them. */
+/**
+ * XTC, "exclude top choices": at random, removes all tokens above the threshold except the least probable of them.
+ */
 function excludeTop(
   logits: Float32Array,
   count: number,
@@ -95,7 +100,7 @@ function excludeTop(
   return count - (top - 1);
 }
 
-/** Fills `probabilities` with e^(logit - best) of what is kept; returns their sum. */
+/** Fills `probabilities` with e^(logit - best) of the kept candidates. Returns their sum. */
 function softmax(logits: Float32Array, count: number): number {
   let total = 0;
   for (let i = 0; i < count; i++) {

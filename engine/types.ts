@@ -47,41 +47,43 @@ export { isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "./tokenizer/typ
  * ```
  */
 export interface SamplingParams {
-  /** 0 is greedy. */
+  /** 0 is greedy: the most probable token. */
   temperature: number;
-  /** 0 is off. */
+  /** Keeps this many of the most probable tokens; 0 is off. */
   topK: number;
-  /** Only the likeliest tokens that have this share of the probability together; 1 is off. */
+  /** Keeps the fewest of the most probable tokens that reach this share of the probability; 1 is off. */
   topP: number;
-  /** Only tokens with this share of the likeliest one's probability; 0 is off. */
+  /** Keeps tokens with at least this share of the most probable token's probability; 0 is off. */
   minP: number;
-  /** Keeps the tokens whose surprise is nearest to what is expected, up to this share of the probability; 1 is off. */
+  /** Keeps the tokens whose surprise is nearest to the entropy, up to this share of the probability; 1 is off. */
   typicalP: number;
-  /** Keeps logits that are at most so many standard deviations (of all raw logits) below the best; 0 is off. */
+  /** Keeps logits at most this many standard deviations (of all raw logits) below the best; 0 is off. */
   topNSigma: number;
-  /** How often all tokens of at least `xtcThreshold` are left out but the least probable of them; 0 is off. */
+  /**
+   * Probability that all tokens of at least `xtcThreshold` are removed except the least probable of them; 0 is off.
+   */
   xtcProbability: number;
   /** See xtcProbability; more than 0.5 is off. */
   xtcThreshold: number;
-  /** What a token loses that would repeat what follows an earlier match (dry.ts); 0 is off. */
+  /** Scale of the penalty on a token that would extend a repetition (dry.ts); 0 is off. */
   dryMultiplier: number;
-  /** By how much more a repetition costs that is longer by a token. */
+  /** Factor by which the penalty grows per repeated token. */
   dryBase: number;
-  /** Repetitions of up to so many tokens cost nothing. */
+  /** Repetitions of up to this many tokens are not penalized. */
   dryAllowedLength: number;
-  /** The last tokens that are looked at; -1 is all. */
+  /** Number of last tokens that are searched for repetitions; -1 means all. */
   dryLastN: number;
-  /** Texts that repetitions do not reach across. */
+  /** Texts that a repetition does not cross. */
   dryBreakers: readonly string[];
-  /** What logits of tokens that are there already, in the prompt too, are divided by, or multiplied below 0; 1 is off. */
+  /** Logits of tokens that the prompt or answer contains are divided by this, or multiplied if negative; 1 is off. */
   repetitionPenalty: number;
-  /** What logits of tokens lose that the answer has already. */
+  /** Subtracted from the logits of tokens that the answer already contains. */
   presencePenalty: number;
-  /** The same for each time that the answer has them. */
+  /** Subtracted from a token's logit once per occurrence in the answer. */
   frequencyPenalty: number;
-  /** What is added to the logits of these tokens. */
+  /** Added to the logits of these tokens. */
   logitBias: ReadonlyMap<number, number>;
-  /** The same seed draws the same tokens; without one they differ each time. */
+  /** The same seed draws the same tokens. Without a seed, they differ each time. */
   seed: number | undefined;
 }
 
@@ -110,28 +112,28 @@ export interface GenerateRequest {
   /** Token ids of the prompt, at least one. */
   readonly prompt: readonly number[];
   /**
-   * Most tokens to generate; without it, what the context has room for. 0 only prefills; a batch request's prompt is then on
-   * the disk when it ends, where prompts are kept there.
+   * Maximum tokens to generate; by default as many as fit the context. 0 only prefills the prompt. For a batch
+   * request, the prompt is then on the disk when the request ends, if prompts are stored there.
    */
   readonly maxTokens?: number;
   readonly sampling?: Partial<SamplingParams>;
-  /** Texts that end the generation; they are not part of the output. */
+  /** Texts that end the generation. They are not part of the output. */
   readonly stop?: readonly string[];
-  /** Go on past end-of-generation tokens (benchmarks); with a constraint as long as it lets anything else follow. */
+  /** Continue past end-of-generation tokens (for benchmarks); with a constraint, while it allows other tokens. */
   readonly ignoreEos?: boolean;
-  /** The form that the whole answer has, from its first token on. */
+  /** The form of the whole answer, from its first token on. */
   readonly constraint?: Constraint;
-  /** Tokens that are no text here: each comes as an event of its own. */
+  /** Special tokens: each comes as its own event instead of text. */
   readonly markers?: ReadonlySet<number>;
-  /** Where the answer thinks, and how long it may. Stop texts do not look into it. */
+  /** How the answer's thinking is marked and how long it may be. Stop texts do not apply inside thinking. */
   readonly thinking?: ThinkingBounds;
-  /** Give each token's log-probability and that many alternatives (0 to 20). */
+  /** Report each token's log-probability and this many alternatives (0 to 20). */
   readonly logprobs?: number;
-  /** Give the log-probabilities of the prompt's own tokens too (`echo` with logprobs). */
+  /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
   readonly promptLogprobs?: boolean;
-  /** Interactive requests go first. Default "interactive". */
+  /** Interactive requests precede batch requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";
-  /** KV prefixes are shared only between requests of equal salt. */
+  /** KV prefixes are shared only between requests with equal salt. */
   readonly cacheSalt?: string;
   readonly signal?: AbortSignal;
 }
@@ -144,35 +146,35 @@ export interface TokenLogprob {
 export interface Usage {
   readonly promptTokens: number;
   readonly completionTokens: number;
-  /** Prompt tokens that were found in the KV cache. */
+  /** Number of prompt tokens found in the KV cache. */
   readonly cachedTokens: number;
-  /** Only of batch requests with `maxTokens` 0 where prompts are kept on a disk. */
+  /** Only for batch requests with `maxTokens` 0, if prompts are stored on a disk. */
   readonly stored?: StoredPrompt;
-  /** Only of requests with `thinking`: those of the completion tokens that lie inside it, its marks not counted. */
+  /** Only for requests with `thinking`: completion tokens inside thinking, without its marks. */
   readonly thinkingTokens?: number;
-  /** Of requests with drafts: how many of their tokens were right, and how many were computed for nothing. */
+  /** Only for requests with drafts: counts of correct and wrong draft tokens. */
   readonly drafts?: DraftCounts;
 }
 
-/** Tokens that were computed by guess. */
+/** Counts of draft tokens. */
 export interface DraftCounts {
   readonly accepted: number;
   readonly rejected: number;
 }
 
-/** A prompt that is on the disk, durably. */
+/** A prompt that is stored durably on the disk. */
 export interface StoredPrompt {
-  /** Of its tokens those that requests which begin with it need not compute. */
+  /** Number of its tokens that a later request with this prefix need not compute. */
   readonly tokens: number;
-  /** The model and the way to compute that finds it: equal ids find each other's prompts. */
+  /** Identifies the model and its computation: engines with equal ids find each other's prompts. */
   readonly cache: string;
 }
 
 export type FinishReason = "stop" | "length" | "cancelled";
 
 /**
- * What a request yields, in order: progress while a long prompt is prefilled, the prompt's own
- * log-probabilities when asked for, tokens, and exactly one finish.
+ * An event of a request. They come in this order: progress while a long prompt is prefilled, the prompt's own
+ * log-probabilities if asked for, tokens, and exactly one finish.
  */
 export type TokenEvent =
   | { type: "progress"; processed: number; total: number; cached: number; timeMs: number }
@@ -184,65 +186,68 @@ export type TokenEvent =
     text: string;
     logprob?: number;
     top?: TokenLogprob[];
-    /** It is one of the request's markers: its text is empty. */
+    /** The token is one of the request's markers, so its text is empty. */
     marker?: true;
   }
-  /** What tokens before a marker held back; the marker comes next. Stop texts do not reach across it. */
+  /** Text that was held back before a marker, which comes next. Stop texts do not reach across it. */
   | { type: "text"; text: string }
   | {
     type: "finish";
     reason: FinishReason;
-    /** The stop text that the answer ended at; its form may want more (`length`). */
+    /** The stop text that ended the answer. The constraint may still be incomplete (`length`). */
     stop?: string;
-    /** What was still held back. */
+    /** Text that was still held back. */
     text: string;
     usage: Usage;
     timings: { queueMs: number; prefillMs: number; decodeMs: number };
   };
 
-/** Texts that are to become a row each. */
+/** A request for one pooled row per text. */
 export interface EmbedRequest {
   /** Token ids of each text, at least one. */
   readonly inputs: readonly (readonly number[])[];
-  /** As of generations. */
+  /** As in GenerateRequest. */
   readonly priority?: "interactive" | "batch";
   readonly cacheSalt?: string;
   readonly signal?: AbortSignal;
 }
 
 export interface EmbedResult {
-  /** In the order of the inputs: `ModelInfo.pooled.size` floats each, as the model gives them (not normalised). */
+  /** In input order: `ModelInfo.pooled.size` floats each, as the model computes them (not normalized). */
   readonly rows: readonly Float32Array[];
-  /** Over all texts. */
+  /** Summed over all texts. */
   readonly usage: Pick<Usage, "promptTokens" | "cachedTokens">;
 }
 
 export type EngineErrorCode =
   | "context_length_exceeded"
   | "invalid_request"
-  /** The model, or what it is computed on, cannot do what is asked for. */
+  /** The model or its backend does not support the request. */
   | "not_supported"
-  /** The constraint is malformed, not supported, or over a limit. Nothing has run. */
+  /** The constraint is malformed, unsupported or over a limit. Nothing was computed. */
   | "invalid_constraint"
-  /** The answer cannot be completed in the form that its constraint asks for. */
+  /** The answer cannot be completed in the form of its constraint. */
   | "constraint_failed"
-  /** The prompt was to be kept on the disk, and that is full or failing. */
+  /** The prompt could not be stored, because the disk is full or failing. */
   | "prompt_not_stored"
   | "queue_full"
   | "engine_closed"
   | "engine_unavailable"
-  /** What computed it is gone, most likely not by this request. */
+  /** The compute device is gone, most likely not because of this request. */
   | "device_lost"
   | "engine_failed";
 
 /**
- * Where an engine is in its life. `loading`: it will be ready, or failed. `ready`: it takes requests. `draining`: it takes
- * none and ends those it has, for good. `failed`: what ran in it has failed, and it takes no more.
+ * States of an engine:
+ * - `loading`: it will become ready or failed.
+ * - `ready`: it accepts requests.
+ * - `draining`: it finishes its requests and accepts no more, for good.
+ * - `failed`: its requests have failed, and it accepts no more.
  */
 export const ENGINE_STATES = ["loading", "ready", "draining", "failed"] as const;
 export type EngineState = typeof ENGINE_STATES[number];
 
-/** A request that the engine refuses, or that failed in it. `details` go into the API's error body. */
+/** A request that the engine refuses, or that failed in it. `details` are added to the API's error body. */
 export class EngineError extends Error {
   override name = "EngineError";
   constructor(
@@ -255,31 +260,33 @@ export class EngineError extends Error {
 }
 
 export interface ModelInfo {
-  /** The file's base name without `.gguf`: what requests name. */
+  /** The name that requests use: the file's base name without `.gguf`. */
   readonly id: string;
   readonly path: string;
   readonly architecture: string;
-  /** Tokens that one sequence may hold (prompt and answer). */
+  /** Maximum tokens of one sequence (prompt and answer). */
   readonly contextLength: number;
   readonly vocabSize: number;
-  /** Unix seconds, when the model was loaded. */
+  /** When the model was loaded, in Unix seconds. */
   readonly created: number;
-  /** What computes it. */
+  /** The backend that computes the model. */
   readonly backend?: BackendName;
-  /** What it gives for whole texts; undefined where that cannot be computed (on the GPU). */
+  /** The pooled rows that the model computes; undefined if unsupported (on the GPU). */
   readonly pooled?: PooledInfo;
 }
 
-/** The row that a text becomes. */
+/** Describes the row that a text is pooled to. */
 export interface PooledInfo {
   readonly kind: PoolingKind;
-  /** The model is an encoder: it gives nothing else, and reads each text in both directions, so whole in one step. */
+  /**
+   * Whether the model is an encoder: it only pools texts, and reads each in both directions, so whole in one step.
+   */
   readonly encoder?: boolean;
-  /** Floats of a row: of a model that ranks ("rank") a logit for each of its labels, else the model's width. */
+  /** Floats per row: for a ranking model ("rank") one logit per label, otherwise the model's width. */
   readonly size: number;
 }
 
-/** Why an encoder answers no prompt. */
+/** Returns the error for a prompt that is sent to an encoder. */
 export function generatesNothing({ id, pooled }: ModelInfo): EngineError {
   const what = pooled?.kind === "rank" ? "ranks documents" : "gives vectors for texts";
   const path = pooled?.kind === "rank" ? "/v1/rerank" : "/v1/embeddings";
@@ -292,107 +299,115 @@ export function generatesNothing({ id, pooled }: ModelInfo): EngineError {
 export interface EngineStats {
   readonly running: number;
   readonly waiting: number;
-  /** Held by sequences; cached prefixes that nobody uses do not count. */
+  /** Blocks that sequences hold, without unused cached prefixes. */
   readonly kvBlocksUsed: number;
   readonly kvBlocksTotal: number;
-  /** How often a running sequence gave way to another, to be computed again later. */
+  /** Number of times that a running sequence was preempted, to be computed again later. */
   readonly preemptions: number;
   readonly promptTokens: number;
   readonly generatedTokens: number;
-  /** Of these, those that came without being sampled: nothing else could follow. */
+  /** Generated tokens that were forced: no other token could follow. */
   readonly forcedTokens: number;
-  /** Tokens that were computed by guess, and those of them that proved right. */
+  /** Draft tokens that were computed, and how many of them were correct. */
   readonly draftedTokens: number;
   readonly acceptedTokens: number;
   readonly cachedTokens: number;
   readonly steps: number;
-  /** Tokens that went through the model, those of prompts too. */
+  /** Tokens that were computed, including those of prompts. */
   readonly rows: number;
-  /** Steps by their rows: entry i counts those of at most 2^i that no entry before counts; the last all others. */
+  /**
+   * Steps by row count: entry i counts steps of at most 2^i rows that no earlier entry counts; the last entry counts
+   * all others.
+   */
   readonly stepRows: readonly number[];
-  /** Calls of the backend; fewer than steps where it takes several at once. */
+  /** Backend calls; fewer than steps if a call computes several steps. */
   readonly submits: number;
-  /** Times that the device which computed was lost. */
+  /** Number of times that the compute device was lost. */
   readonly deviceLosses: number;
-  /** Only where prompts are kept on a disk. */
+  /** Only if prompts are stored on a disk. */
   readonly disk?: DiskStats;
 }
 
-/** Prompts that are kept on a disk. */
+/** Figures of prompts that are stored on a disk. */
 export interface DiskStats {
-  /** Requests whose prompts were in part read from it, those tokens, and the bytes that were read. */
+  /** Requests that read part of their prompt from the disk, the tokens they read, and the bytes. */
   readonly hits: number;
   readonly tokens: number;
   readonly readBytes: number;
-  /** KV blocks and states that were written to it, and their bytes. */
+  /** KV blocks and states that were written, and their bytes. */
   readonly writes: number;
   readonly writtenBytes: number;
-  /** Bytes that it holds now, and may hold, of all models that share it. */
+  /** Current and maximum bytes on the disk, for all models that share it. */
   readonly bytes: number;
   readonly limit: number;
 }
 
-/** A sequence that runs, in numbers. */
+/** The figures of a running sequence. */
 export interface RunningSequence {
-  /** Counts the engine's requests. */
+  /** Sequence number of the request in this engine. */
   readonly id: number;
   readonly promptTokens: number;
-  /** Tokens of prompt and answer that the KV cache holds; where it gave way to another, as far as it was computed again. */
+  /** Tokens of prompt and answer in the KV cache; after a preemption, those computed again so far. */
   readonly cachedTokens: number;
   readonly generatedTokens: number;
-  /** Most tokens that the answer may have. */
+  /** Maximum tokens of the answer. */
   readonly maxTokens: number;
 }
 
-/** The public face: routes/ and jobs/ know this and nothing behind it. */
+/** The engine's public interface: routes/ and jobs/ use this and nothing behind it. */
 export interface Engine {
   readonly model: ModelInfo;
   readonly tokenizer: Tokenizer;
   readonly chatTemplate: ChatTemplate;
-  /** How conversations become requests, and answers parts of messages. */
+  /** Converts conversations into requests, and answers into parts of messages. */
   readonly chatForm: ChatForm;
   readonly state: EngineState;
-  /** Why it failed; undefined unless it did. */
+  /** The error that the engine failed with; undefined unless it failed. */
   readonly failure: EngineError | undefined;
   /** Calls the listener after each change of `state`, until the returned function is called. */
   onState(listener: (state: EngineState) => void): () => void;
   /**
-   * The prompt of a text that the model continues: BOS first where the file asks for it, control tokens recognised.
-   * Throws EngineError context_length_exceeded for a text that is several times too long.
+   * Returns the prompt tokens of a text that the model continues: BOS first if the file asks for it, control tokens
+   * recognized. Throws EngineError context_length_exceeded for a text that is several times too long.
    */
   encodePrompt(text: string): number[];
   /**
-   * The prompt of a conversation: renders the model's template and encodes the text with its control tokens.
-   * Throws an error named ChatTemplateError, with the template's reason, where the template refuses, and as encodePrompt.
+   * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its control
+   * tokens. Throws an error named ChatTemplateError, with the template's reason, if the template refuses; otherwise
+   * as encodePrompt.
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
-   * The prompt by which a model that ranks judges a document: by the file's template for that, or else query and document with
-   * end tokens between. Control tokens are the template's alone. Throws as encodePrompt.
+   * Returns the prompt tokens with which a ranking model judges a document: by the file's template for it, or else
+   * query and document separated by end tokens. Only the template can add control tokens. Throws as encodePrompt.
    */
   encodePair(query: string, document: string): number[];
   /**
-   * Compiles a constraint, so that requests with it begin at once. Throws EngineError invalid_constraint for one that no answer
-   * can follow.
+   * Compiles a constraint, so that requests with it start at once. Throws EngineError invalid_constraint for a
+   * constraint that no answer can meet.
    */
   checkConstraint(constraint: Constraint): Promise<void>;
   /**
-   * Queues a request at the first `next()`. A refusal (too long, bad constraint, queue full) throws EngineError from there; leaving the
-   * iteration early, or `request.signal`, cancels it and frees its slot within one step. A sequence whose events are
-   * not read pauses after about a thousand of them, and its slot goes to whoever waits. Where the KV cache is full the
-   * latest sequences pause too, and resume with the same answer.
+   * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
+   * queue full) throws EngineError there.
+   *
+   * Leaving the iteration early, or aborting `request.signal`, cancels the request and frees its slot within one
+   * step. A sequence pauses after about a thousand unread events, and a waiting sequence gets its slot. When the KV
+   * cache is full, the latest sequences pause too, and resume with the same answer.
    */
   submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
   /**
-   * A row for each text, computed beside whatever else runs: texts share steps with each other and with answers. Rejects with
-   * EngineError where a text is too long or has no tokens, the queue is full or the model cannot, and with the reason of
-   * `request.signal`, which frees what the request holds within one step.
+   * Resolves to one row per text. Texts share steps with each other and with answers. Rejects with EngineError if a
+   * text is too long or empty, the queue is full or the model does not support it. Aborting `request.signal` rejects
+   * with its reason and frees the request's resources within one step.
    */
   embed(request: EmbedRequest): Promise<EmbedResult>;
   stats(): EngineStats;
-  /** A place for each sequence that can run at once, those that run first. */
+  /** Returns one place per sequence that can run; running sequences come first. */
   slots(): readonly (RunningSequence | undefined)[];
-  /** Refuses new work; resolves when what runs has ended, or when `graceMs` have passed and it was cancelled. */
+  /**
+   * Refuses new requests. Resolves when all running ones have ended, or after `graceMs`, when the rest is cancelled.
+   */
   drain(graceMs: number): Promise<void>;
   close(): Promise<void>;
 }

@@ -1,21 +1,24 @@
 import { type ChatPart, type ChatReader, EngineError, type Usage } from "../types.ts";
 import { characters, type Piece, type PromptProgress, type ScoredToken } from "./pieces.ts";
 
-/** What an answer of a chat is made of: thinking, content and calls in their order, and one finish. */
+/** A piece of a chat answer: thinking, content and calls in their order, then one finish. */
 export type ChatPiece =
   | { type: "progress"; index: number; progress: PromptProgress }
-  /** `tokens`: those of a part of the content, where log-probabilities were asked for. */
+  /** `tokens`: the tokens of a content part, if log-probabilities were asked for. */
   | { type: "part"; index: number; part: ChatPart; tokens: ScoredToken[] }
   | {
     type: "finish";
     index: number;
     reason: "stop" | "length" | "tool_calls";
-    /** The stop text that the answer ended at. */
+    /** The stop text that ended the answer. */
     stop?: string;
     usage: Usage;
   };
 
-/** Reads the pieces of several answers, each with its own reader. Throws EngineError constraint_failed for calls that are not whole. */
+/**
+ * Reads the pieces of several answers, each with its own reader. Throws EngineError constraint_failed for incomplete
+ * calls.
+ */
 export async function* chatPieces(
   pieces: AsyncIterable<Piece>,
   readers: readonly ChatReader[],
@@ -24,9 +27,9 @@ export async function* chatPieces(
   for await (const piece of pieces) yield* answers[piece.index].read(piece);
 }
 
-/** One answer. */
+/** Reads one answer. */
 class ChatAnswer {
-  /** The arguments of its calls. */
+  /** The arguments of each call so far. */
   readonly #arguments: string[] = [];
   readonly #tokens = new ContentTokens();
 
@@ -64,13 +67,13 @@ class ChatAnswer {
       const tokens = part.type === "content" ? this.#tokens.take(part.text) : [];
       return { type: "part", index: this.index, part, tokens };
     });
-    // What was no content is no part of what follows.
+    // Text before a part that is not content does not belong to later content.
     if (parts.length > 0 && parts.at(-1)!.type !== "content") this.#tokens.clear();
     return pieces;
   }
 }
 
-/** Nothing that merely looks like a whole call is given out as one. */
+/** Throws EngineError constraint_failed if a call's arguments are not complete JSON. */
 function checkArguments(text: string, call: number): void {
   try {
     JSON.parse(text);
@@ -82,15 +85,15 @@ function checkArguments(text: string, call: number): void {
   }
 }
 
-/** Finds the tokens of an answer that its content is made of, among those of thinking, marks and calls. */
+/** Finds the tokens of an answer's content among those of thinking, marks and calls. */
 class ContentTokens {
-  /** Characters that were read so far. */
+  /** Number of characters read so far. */
   #read = 0;
-  /** Text that is no content yet, and its tokens with the places where they begin in it (UTF-16 units). */
+  /** Text that is not content yet, and its tokens with their start in it (UTF-16 units). */
   #text = "";
   #tokens: { token: ScoredToken; start: number }[] = [];
 
-  /** The text a token at a time, where its tokens are known. */
+  /** Returns the text split into tokens, if its tokens are known. */
   slices({ text, tokens }: Extract<Piece, { type: "text" }>): { text: string; token?: ScoredToken }[] {
     if (tokens.length === 0) {
       this.#read += characters(text);
@@ -107,11 +110,11 @@ class ContentTokens {
 
   add(text: string, token: ScoredToken | undefined): void {
     if (token) this.#tokens.push({ token, start: this.#text.length });
-    // Without log-probabilities there is nothing to find.
+    // Without log-probabilities there are no tokens to find.
     if (this.#tokens.length > 0) this.#text += text;
   }
 
-  /** The tokens that a part of the content consists of, the marks and blanks before it left out. */
+  /** Returns the tokens of a content part, without the marks and blanks before it. */
   take(content: string): ScoredToken[] {
     if (this.#tokens.length === 0) return [];
     const found = this.#text.indexOf(content);

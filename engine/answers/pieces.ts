@@ -4,26 +4,28 @@ export interface ScoredToken {
   readonly token: number;
   readonly logprob: number;
   readonly top: readonly TokenLogprob[];
-  /** Unicode characters of the answer before this token. */
+  /** Number of the answer's Unicode characters before this token. */
   readonly offset: number;
 }
 
 export type Timings = Extract<TokenEvent, { type: "finish" }>["timings"];
 
-/** How much of the prompt is read. */
+/** How much of the prompt is processed. */
 export type PromptProgress = Omit<Extract<TokenEvent, { type: "progress" }>, "type">;
 
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 
-/** What an answer is made of, in order: progress, the prompt's own tokens, texts and markers, one finish. */
+/**
+ * A piece of an answer. They come in this order: progress, the prompt's own tokens, texts and markers, one finish.
+ */
 export type Piece =
   | { type: "progress"; index: number; progress: PromptProgress }
   | { type: "prompt"; index: number; tokens: PromptTokens }
-  /** `tokens` are those that `text` was made of, where log-probabilities were asked for. */
+  /** `tokens`: the tokens of `text`, if log-probabilities were asked for. */
   | { type: "text"; index: number; text: string; tokens: ScoredToken[] }
-  /** A token that is no text, such as one that opens a call. */
+  /** A token that is not text, for example one that opens a call. */
   | { type: "marker"; index: number; token: number }
-  /** `stop`: the stop text that the answer ended at. */
+  /** `stop`: the stop text that ended the answer. */
   | {
     type: "finish";
     index: number;
@@ -33,7 +35,7 @@ export type Piece =
     timings: Timings;
   };
 
-/** Unicode characters, as text offsets count them. */
+/** Returns the number of Unicode characters, the unit of text offsets. */
 export function characters(text: string): number {
   let count = 0;
   for (const _ of text) count++;
@@ -41,12 +43,12 @@ export function characters(text: string): number {
 }
 
 /**
- * Turns the engine's events of one answer into pieces. Tokens wait until text of theirs is out; those that only made
- * up a stop text or the end of the answer are dropped, so that log-probabilities cover exactly the text.
+ * Converts the engine's events of one answer into pieces. Tokens wait until their text is published. Tokens that only
+ * form a stop text or the answer's end are dropped, so that log-probabilities cover exactly the text.
  */
 export class PieceReader {
   readonly #index: number;
-  /** Set where log-probabilities were asked for: follows where each token's text begins. */
+  /** Set if log-probabilities were asked for: tracks where each token's text begins. */
   #decoder: StreamDecoder | undefined;
   #decoded = 0;
   #sent = 0;
@@ -85,7 +87,7 @@ export class PieceReader {
     }
   }
 
-  /** The engine has given out all text before it, whether or not its last character was whole. */
+  /** Drops waiting tokens: the engine has published all text before a marker, even an incomplete last character. */
   #marker(token: number): Piece[] {
     this.#waiting = [];
     if (this.#decoder) {

@@ -1,9 +1,9 @@
 import { EngineError } from "../types.ts";
 
-/** Milliseconds that texts may be encoded for without a break: other requests are answered in between. */
+/** Milliseconds that texts are encoded without a break, in which other requests are served. */
 const MOST_MS = 8;
 
-/** The tokens of many texts. `encode` names the text where it throws. */
+/** Returns the tokens of each text. Errors of `encode` about length are rethrown with the text's number. */
 export async function encodeAll<T>(
   texts: readonly T[],
   encode: (text: T, index: number) => readonly number[],
@@ -23,7 +23,10 @@ export async function encodeAll<T>(
   return tokens;
 }
 
-/** Far too long a text is refused while it is encoded, as a prompt is: but it is one of several here, and there is no answer. */
+/**
+ * Returns the error for a text that is far too long. It names the text and, unlike a prompt's error, mentions no
+ * answer.
+ */
 function asText(error: unknown, which: string): unknown {
   if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
   const { n_prompt_tokens: atLeast, n_ctx: most } = error.details;
@@ -31,7 +34,7 @@ function asText(error: unknown, which: string): unknown {
   return new EngineError(error.code, message, error.details);
 }
 
-/** The first floats of a row, with length 1. A row of zeros stays one. */
+/** Returns the first `dimensions` floats of a row, scaled to length 1. A row of zeros stays zero. */
 export function normalized(row: Float32Array, dimensions = row.length): Float32Array {
   const part = row.subarray(0, dimensions);
   let squares = 0;
@@ -41,7 +44,7 @@ export function normalized(row: Float32Array, dimensions = row.length): Float32A
 }
 
 /**
- * How relevant a document is, from 0 to 1: the probability of the first label of several, or of the only one.
+ * Returns a document's relevance from 0 to 1: the probability of the first of several labels, or of the only label.
  */
 export function relevance(logits: Float32Array): number {
   if (logits.length === 1) return 1 / (1 + Math.exp(-logits[0]));

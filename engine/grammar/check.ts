@@ -1,13 +1,13 @@
-/** Constraints checked where no model is loaded. */
+/** Checks constraints without a loaded model. */
 
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { createGrammars } from "./grammars.ts";
 import type { Constraint, Grammars } from "./types.ts";
 
-/** Token ids that a grammar may name are below this. */
+/** Token ids in a grammar must be below this. */
 const TOKENS = 1 << 18;
 
-/** A token for each byte, one that ends, and room for what grammars name by number. */
+/** A vocabulary with one token per byte, an end token, and room for token ids that grammars name. */
 const BYTES: Tokenizer = {
   vocabSize: TOKENS,
   bosToken: undefined,
@@ -28,8 +28,8 @@ const BYTES: Tokenizer = {
 let grammars: Grammars | undefined;
 
 /**
- * Compiles a constraint for a vocabulary of single bytes. Throws ConstraintError where every model would refuse it: a model's own
- * vocabulary can only make it larger, which the limits may still refuse.
+ * Compiles a constraint for a vocabulary of single bytes. Throws ConstraintError if every model would refuse it. A
+ * model's own vocabulary can only make a constraint larger, so its limits may still refuse it.
  */
 export async function checkConstraint(constraint: Constraint): Promise<void> {
   await (grammars ??= createGrammars(BYTES)).compile(constraint);

@@ -1,31 +1,31 @@
-/** Patterns of JSON schema, which are ECMAScript's with the `u` flag, in the syntax of Rust's regex crate. */
+/** Translates patterns of JSON schema (ECMAScript with the `u` flag) into the syntax of Rust's regex crate. */
 
-/** What ECMAScript's \s and . stand for, where Rust's differ. */
+/** ECMAScript's meaning of \s and . where Rust's differs. */
 const WHITE =
   "\\t-\\r \\u{a0}\\u{1680}\\u{2000}-\\u{200a}\\u{2028}\\u{2029}\\u{202f}\\u{205f}\\u{3000}\\u{feff}";
 const ANY = "[^\\n\\r\\u{2028}\\u{2029}]";
 const CLASSES: Readonly<Record<string, string>> = { d: "0-9", w: "A-Za-z0-9_", s: WHITE };
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, r: 13, f: 12, v: 11 };
 
-/** Characters that JSON has no spelling for but \uXXXX, which answers are not written with. */
+/** Characters that JSON can only spell as \uXXXX, which answers never use. */
 // deno-lint-ignore no-control-regex
 const UNWRITABLE = /[\0-\x07\v\x0e-\x1f\x7f]/u;
 const WRITABLE = "[^\\x00-\\x07\\x0b\\x0e-\\x1f\\x7f]";
 /** Matches nothing. */
 const NOTHING = "[^\\x00-\\u{10ffff}]";
 
-/** Whether an answer in JSON can have the text in a string. */
+/** Whether a JSON answer can contain the text in a string. */
 export function isWritable(text: string): boolean {
   return text.isWellFormed() && !UNWRITABLE.test(text);
 }
 
 /**
- * What cannot be written matches nothing: the library would match a text without it. Throws SyntaxError for what is no pattern, and
- * for what only a backtracking engine can do.
+ * Returns the pattern in Rust's syntax. Unwritable characters match nothing, because the library would match a text
+ * without them. Throws SyntaxError for an invalid pattern, and for one that needs a backtracking engine.
  */
 export function rustPattern(source: string): string {
   if (!source.isWellFormed()) throw new SyntaxError("has half a surrogate pair");
-  // Without the flag, more may be escaped, as in "\\-", with no other meaning for what is left of the syntax then.
+  // Without the `u` flag more characters may be escaped, as in "\\-". The remaining syntax then means the same.
   if (!isPattern(source, "u") && (/\\[up]\{/i.test(source) || !isPattern(source, ""))) {
     throw new SyntaxError(`is not a valid regular expression: ${JSON.stringify(source.slice(0, 100))}`);
   }
@@ -48,8 +48,8 @@ function isPattern(source: string, flags: string): boolean {
 }
 
 /**
- * What of a class can be written. From one with all control characters the library makes escaped quotes and backslashes too,
- * whether or not they are in it.
+ * Returns the writable characters of a class. Without this, the library lets a class with all control characters also
+ * match escaped quotes and backslashes, even if they are not in it.
  */
 function writableOf(characters: string): string {
   return `[${characters}&&${WRITABLE}]`;
@@ -62,17 +62,17 @@ function isUnwritable(code: number): boolean {
 interface Read {
   readonly text: string;
   readonly end: number;
-  /** Where it stands for one character. */
+  /** Set if the text stands for one character. */
   readonly code?: number;
 }
 
-/** Something outside a class. */
+/** Reads one unit outside a class. */
 function readUnit(source: string, at: number): Read {
   const character = String.fromCodePoint(source.codePointAt(at)!);
   if (character === ".") return { text: ANY, end: at + 1 };
   if (character === "(" && source[at + 1] === "?") return readGroup(source, at);
   if (character === "\\") return readEscape(source, at, false);
-  // All other syntax is the same; a blank and "#" have a meaning in a verbose pattern alone.
+  // All other syntax is the same; blanks and "#" are special only in verbose patterns.
   return { text: character, end: at + character.length, code: character.codePointAt(0) };
 }
 
@@ -101,7 +101,10 @@ function readClass(source: string, start: number): Read {
   return { text: safe ? text : writableOf(text), end: at + 1 };
 }
 
-/** A character in a class. A dash keeps its place, which says whether it makes a range; the rest has no other meaning there. */
+/**
+ * Reads a character in a class. A dash keeps its place, which decides whether it forms a range; other characters are
+ * literal.
+ */
 function readMember(source: string, at: number): Read {
   const code = source.codePointAt(at)!;
   const character = String.fromCodePoint(code);
@@ -109,7 +112,7 @@ function readMember(source: string, at: number): Read {
   return { text: character === "-" ? dash(source, at) : text, end: at + character.length, code };
 }
 
-/** A dash at either end of a class stands for itself; Rust would take "--" for a difference. */
+/** Returns a dash at either end of a class as a literal: Rust would read "--" as a difference. */
 function dash(source: string, at: number): string {
   const first = source[at - 1] === "[" || (source[at - 1] === "^" && source[at - 2] === "[");
   const afterClass = /\\[dDsSwW]$/.test(source.slice(Math.max(0, at - 2), at));

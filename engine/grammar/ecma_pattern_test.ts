@@ -4,7 +4,9 @@ import { byteTokenizer, takes } from "./testing.ts";
 
 /* Patterns hold in JSON as ECMAScript has them, character by character. */
 
-/** All of ASCII but what JSON spells with \u alone, and others. DEL has a spelling of its own, which answers do not use. */
+/**
+ * ASCII except characters that JSON spells with \u, and others. DEL has its own spelling, which answers do not use.
+ */
 const CHARACTERS = [
   ...Array.from({ length: 127 }, (_, code) => String.fromCharCode(code)),
   ..."é中👍\u2028\xa0",
@@ -55,7 +57,7 @@ const CLASSES = [
   ...["(?:\\x01|a)", '(?:[^"]|\\x02)', '(?:\\t|[^\\t"])', "a\\x02*", "\\x02?b"],
 ];
 
-Deno.test("a class takes what it has of the characters that JSON spells without \\u, and no other", async () => {
+Deno.test("rustPattern: a class matches the same characters as in ECMAScript when JSON spells them without \\u", async () => {
   const grammars = createGrammars(byteTokenizer);
   for (const one of CLASSES) {
     for (const [before, after] of [["", ""], ["x", "y"]]) {
