@@ -1,18 +1,18 @@
-/** Whether the schemas of a `oneOf` plainly exclude each other, so that it says what `anyOf` says. */
+/** Tests whether the schemas of a `oneOf` plainly exclude each other, so that it means the same as `anyOf`. */
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** What is known of every value that a schema accepts. */
+/** Facts that hold for every value a schema accepts. */
 interface Facts {
-  /** Its types, "integer" counted as "number"; absent where any may come. */
+  /** Its types, with "integer" as "number"; absent if any type is possible. */
   readonly types?: ReadonlySet<string>;
-  /** The value, where few are possible, as JSON. */
+  /** The possible values as JSON, if there are few. */
   readonly values?: ReadonlySet<string>;
   /** Of objects: the values of required properties, where few are possible. */
   readonly constants: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-/** References that are followed. */
+/** Maximum depth of references to follow. */
 const MOST_REFERENCES = 8;
 
 export function areExclusive(schemas: readonly unknown[], root: unknown): boolean {
@@ -61,10 +61,10 @@ function typeOf(value: unknown): string {
   return value === null ? "null" : Array.isArray(value) ? "array" : typeof value;
 }
 
-/** What a JSON pointer leads to. */
+/** Returns the value that a JSON pointer refers to; undefined if unknown. */
 function at(root: unknown, reference: string): unknown {
   const fragment = reference.slice(reference.indexOf("#") + 1);
-  // What else a reference may be spelled like is refused where it is read, or nothing is known of where it leads.
+  // Other spellings of a reference are refused where it is read, or yield no facts here.
   if (fragment.includes("%")) return undefined;
   let place = root;
   for (const part of fragment.split("/").slice(1)) {

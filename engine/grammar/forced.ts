@@ -1,28 +1,34 @@
-/** Text that must come next, divided into tokens as the tokenizer divides it. */
+/** Splits forced text into tokens as the tokenizer would split it. */
 
 import type { Tokenizer } from "../tokenizer/types.ts";
 
-/** What the library says of a text that must come next. */
+/** The library's answer about text that must come next. */
 export interface ForcedText {
-  /** UTF-8; 0xFF and `[id]` for a token that is no text. */
+  /** UTF-8; 0xFF and `[id]` stand for a token that is not text. */
   readonly bytes: Uint8Array;
-  /** From the text's end backwards, in bytes: where a token may begin that extends past it. */
+  /** Places where a token that extends past the text may begin, in bytes before the text's end. */
   readonly crossings: Uint32Array;
-  /** A bit for each byte that may follow the text. */
+  /** One bit per byte that may follow the text. */
   readonly next: Uint8Array; // [32]
 }
 
 const MARKER = 0xff;
 const BLANK = 0x20;
-/** Most tokens at once; the rest is forced again after them. */
+/** Maximum tokens per call; the next call returns the rest. */
 const MOST_TOKENS = 256;
-/** A longer text is cut here, in bytes; what ends closer to the cut than a token may reach is not forced yet. */
+/**
+ * Longer texts are cut here, in bytes. Tokens that end within BEYOND bytes of the cut are not forced yet, because a
+ * token may reach across it.
+ */
 const LONGEST = 4096;
 const BEYOND = 1024;
-/** Of how many tokens before it the text is divided; fewer where those are not what the tokenizer makes of their text. */
+/**
+ * Numbers of preceding tokens to split the text with. Smaller ones are tried if the tokenizer would not produce those
+ * tokens.
+ */
 const WINDOWS = [8, 1, 0];
 
-/** What stands for all the characters that pre-tokenizers treat as one class, where one that begins so may follow. */
+/** One representative per class of characters that pre-tokenizers treat alike, used if that class may follow. */
 const PROBES = [
   "a",
   "A",
@@ -46,24 +52,24 @@ const PROBES = [
 
 interface Division {
   readonly tokens: readonly number[];
-  /** Where each token ends, in bytes of the text. */
+  /** End of each token, in bytes of the text. */
   readonly ends: readonly number[];
 }
 
-/** The tokens that a text is divided behind. */
+/** The preceding tokens that a text is split with. */
 interface Window {
   readonly tokens: readonly number[];
   readonly bytes: Uint8Array;
 }
 
-/** Divides forced texts for one vocabulary. */
+/** Splits forced texts for one vocabulary. */
 export class Divider {
   readonly #text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  /** Put before a text, where the tokenizer would else treat it as the beginning of a prompt. */
+  /** Text put before a text that the tokenizer would otherwise treat as the start of a prompt. */
   readonly #anchor: string;
   readonly #anchorTokens: readonly number[];
 
-  /** `isText` says of a token whether it may stand for text. */
+  /** `isText` tells whether a token may stand for text. */
   constructor(private readonly tokenizer: Tokenizer, private readonly isText: (token: number) => boolean) {
     const alone = tokenizer.encode("a");
     const blankFirst = alone.length > 0 && tokenizer.bytes(alone[0])[0] === 0x20;
@@ -72,8 +78,8 @@ export class Divider {
   }
 
   /**
-   * The tokens that the tokenizer makes of the text behind `history` whatever follows it; what could still become part of a
-   * token with later text is left out. A function of the answer's own tokens and of the text.
+   * Returns the tokens that the tokenizer makes of the text after `history`, whatever follows. Text that may still
+   * join a later token is left out. The result depends only on the answer's own tokens and the text.
    */
   divide(forced: ForcedText, history: readonly number[]): number[] {
     const tokens: number[] = [];
@@ -101,7 +107,7 @@ export class Divider {
     return tokens.slice(0, MOST_TOKENS);
   }
 
-  /** Of a text whose end is open, what no later text can change. */
+  /** Returns the tokens of an open-ended text that no later text can change. */
   #open(bytes: Uint8Array, { next, crossings }: ForcedText, context: readonly number[]): readonly number[] {
     if (unfinished(bytes) > 0) return this.#untilLastWord(bytes, context);
     const { window, division } = this.#behind(bytes, context);
@@ -121,7 +127,7 @@ export class Divider {
     return division.tokens.slice(0, count);
   }
 
-  /** Of a text that ends inside a character, all before its last word. */
+  /** Returns the tokens before the last word of a text that ends inside a character. */
   #untilLastWord(bytes: Uint8Array, context: readonly number[]): readonly number[] {
     let cut = bytes.lastIndexOf(BLANK);
     if (cut > 0 && isBlank(bytes[cut - 1])) cut = 0;
@@ -129,7 +135,7 @@ export class Divider {
     return this.#behind(bytes.subarray(0, cut), context).division?.tokens ?? [];
   }
 
-  /** The beginning of a long text: what ends so far before the cut that nothing beyond it is looked at. */
+  /** Returns the first tokens of a long text: those far enough before the cut that text beyond it cannot matter. */
   #beginning(bytes: Uint8Array, context: readonly number[]): readonly number[] {
     const cut = bytes.subarray(0, LONGEST);
     const head = cut.subarray(0, cut.length - unfinished(cut));
@@ -138,7 +144,7 @@ export class Divider {
     return division.tokens.filter((_, i) => division.ends[i] <= head.length - BEYOND);
   }
 
-  /** A text's tokens behind as many of those before it as it can be divided behind. */
+  /** Splits a text after as many preceding tokens as possible. */
   #behind(bytes: Uint8Array, context: readonly number[]): { window: Window; division?: Division } {
     for (const size of WINDOWS) {
       const tokens = context.slice(context.length - Math.min(size, context.length));
@@ -149,7 +155,7 @@ export class Divider {
     return { window: { tokens: [], bytes: new Uint8Array(0) } };
   }
 
-  /** A text's tokens behind others; nothing where the tokenizer would not have made those others. */
+  /** Splits a text after `window`. Returns undefined if the tokenizer would not produce the window's tokens. */
   #after(bytes: Uint8Array, window: Window): Division | undefined {
     const text = this.#decode(join(window.bytes, bytes));
     const all = text === undefined ? undefined : this.#encode(text, window);
@@ -159,7 +165,7 @@ export class Divider {
     let end = 0;
     for (let i = this.#anchorTokens.length + window.tokens.length; i < all.length; i++) {
       const spelled = this.tokenizer.bytes(all[i]);
-      // A token that is not to stand for text, such as a mark that the text spells, is not forced.
+      // A token that must not stand for text, for example a mark that the text spells, is not forced.
       if (!this.isText(all[i]) || !spelled.every((byte, j) => bytes[end + j] === byte)) break;
       end += spelled.length;
       tokens.push(all[i]);
@@ -168,7 +174,7 @@ export class Divider {
     return { tokens, ends };
   }
 
-  /** How many of a division's first `count` tokens another text has behind the same window, which is part of it. */
+  /** Returns how many of the first `count` tokens stay the same in `text`, which begins with the window. */
   #same({ tokens }: Division, count: number, text: string, window: Window): number {
     const all = this.#encode(text, window);
     if (!all) return 0;
@@ -178,7 +184,9 @@ export class Divider {
     return same;
   }
 
-  /** All tokens of a text that begins with a window; nothing where the tokenizer divides the window otherwise. */
+  /**
+   * Returns all tokens of a text that begins with the window; undefined if the tokenizer splits the window otherwise.
+   */
   #encode(text: string, window: Window): number[] | undefined {
     const all = this.tokenizer.encode(this.#anchor + text);
     const anchor = this.#anchorTokens;
@@ -187,7 +195,7 @@ export class Divider {
     return fixed ? all : undefined;
   }
 
-  /** Nothing where the bytes begin or end inside a character. */
+  /** Returns undefined if the bytes begin or end inside a character. */
   #decode(bytes: Uint8Array): string | undefined {
     try {
       return this.#text.decode(bytes);
@@ -213,7 +221,7 @@ function isBlank(byte: number): boolean {
   return byte === BLANK || (byte >= 9 && byte <= 13);
 }
 
-/** Tokens by their number, and texts between them by where they stand. */
+/** Yields tokens by number, and the texts between them by position. */
 function* parts(bytes: Uint8Array): Generator<number | { start: number; end: number }> {
   for (let start = 0; start < bytes.length;) {
     const marker = bytes.indexOf(MARKER, start);
@@ -244,7 +252,7 @@ function probes(next: Uint8Array): string[] {
   });
 }
 
-/** How many bytes at the end are of a character that is not whole. */
+/** Returns how many bytes at the end belong to an incomplete character. */
 function unfinished(bytes: Uint8Array): number {
   for (let count = 1; count <= Math.min(3, bytes.length); count++) {
     const byte = bytes[bytes.length - count];

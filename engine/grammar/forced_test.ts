@@ -24,11 +24,11 @@ function exists(path: string): boolean {
   }
 }
 
-/** The tokens of a text in the midst of a prompt. */
+/** Returns the tokens of a text in the middle of a prompt. */
 function tokensOf(tokenizer: Tokenizer, text: string): number[] {
   const before = tokenizer.encode("\n");
   const all = tokenizer.encode("\n" + text);
-  // A byte-level vocabulary may join a line break with what follows it, and puts nothing before a text's beginning.
+  // A byte-level vocabulary may join a line break with the text after it, and adds nothing before a text.
   return before.every((token, i) => all[i] === token) && tokenizer.bytes(before[0])[0] !== 10
     ? all.slice(before.length)
     : tokenizer.encode(text);
@@ -78,7 +78,7 @@ interface Case {
   readonly text: string;
 }
 
-/** A constraint, and a text that fits it. */
+/** Returns a constraint and a text that meets it. */
 function randomCase(random: () => number): Case {
   const pick = <T>(of: readonly T[]) => of[Math.floor(random() * of.length)];
   const kind = Math.floor(random() * 4);
@@ -98,7 +98,7 @@ function randomCase(random: () => number): Case {
       ["/[a-z]+/", "abc", " end"],
       ["/[0-9]+/", "12345", "x"],
       ["/[ ]*x/", "   x", pick(WORDS)],
-      // A lexer takes the longest text: nothing can come after this one.
+      // A lexer takes the longest text, so nothing can follow this one.
       ["/(.|\\n)*/", "\n  it's", ""],
     ]);
     const grammar = `start: ${head ? literal(head) : ""} ${rule} ${tail ? literal(tail) : ""}`;
@@ -129,7 +129,7 @@ function randomCase(random: () => number): Case {
   return { constraint: { kind: "json_schema", schema }, text: dumps(value) };
 }
 
-/** JSON with a blank after each comma and colon. */
+/** Returns JSON with a blank after each comma and colon. */
 function dumps(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value);

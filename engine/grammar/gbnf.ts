@@ -1,4 +1,4 @@
-/** llama.cpp's grammars (GBNF) read: rules of literals, classes, groups and repetitions, from `root`. */
+/** Parses llama.cpp's grammars (GBNF): rules of literals, classes, groups and repetitions, starting at `root`. */
 
 import { type CharacterSet, complement, setOf } from "./character_set.ts";
 import { LIMITS, over } from "./limits.ts";
@@ -10,7 +10,7 @@ export type Gbnf =
   | { readonly type: "choice"; readonly options: readonly Gbnf[] }
   | { readonly type: "repeat"; readonly item: Gbnf; readonly least: number; readonly most: number }
   | { readonly type: "rule"; readonly name: string }
-  /** A token by its number, or any but it. */
+  /** One token by its number, or any other token. */
   | { readonly type: "token"; readonly token: number; readonly negated: boolean };
 
 const NAME = /[a-zA-Z0-9_-]+/y;
@@ -24,7 +24,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "]": "]",
 };
 
-/** The rules by their names. Throws ConstraintError with the line and the column. */
+/** Returns the rules by name. Throws ConstraintError with line and column. */
 export function parseGbnf(source: string): Map<string, Gbnf> {
   const rules = new Parser(source).rules();
   if (!rules.has("root")) throw new ConstraintError('The grammar has no rule named "root"');
@@ -38,7 +38,7 @@ export function parseGbnf(source: string): Map<string, Gbnf> {
   return rules;
 }
 
-/** The rules that an expression names. */
+/** Returns the names of the rules that an expression uses. */
 export function rulesIn(node: Gbnf): string[] {
   switch (node.type) {
     case "rule":
@@ -89,7 +89,7 @@ class Parser {
     return items.length === 1 ? items[0] : { type: "sequence", items };
   }
 
-  /** The next part of a sequence, and how often it repeats; undefined at its end. */
+  /** Returns the next item of a sequence with its repetitions; undefined at the end. */
   #item(): Gbnf | undefined {
     const node = this.#atom();
     if (!node) return undefined;
@@ -120,7 +120,7 @@ class Parser {
     const afterName = this.#at;
     this.#blanks();
     if (this.source.startsWith("::=", this.#at)) {
-      // The next rule begins.
+      // The next rule begins here.
       this.#at = start;
       return undefined;
     }
@@ -238,7 +238,7 @@ class Parser {
     return true;
   }
 
-  /** Blanks, line breaks and comments. */
+  /** Skips blanks, line breaks and comments. */
   #blanks(): void {
     const blanks = /(?:[ \t\r\n]|#[^\n]*)*/y;
     blanks.lastIndex = this.#at;

@@ -1,16 +1,19 @@
-/** Regular parts of GBNF grammars as automata, to see where a lexer would read on. */
+/** Automata of regular parts of GBNF grammars, to find where a lexer would read past their end. */
 
 import { type CharacterSet, contains, meet, NOTHING, union } from "./character_set.ts";
 import type { Gbnf } from "./gbnf.ts";
 
-/** Larger expressions are not followed character by character: they are held to read on wherever they could. */
+/** Larger expressions are not analyzed; a lexer is assumed to read past them wherever it could. */
 const MAX_POSITIONS = 400;
 const MAX_STATES = 4000;
 
 export interface Automaton {
-  /** What a text may begin with. */
+  /** The characters that a text may begin with. */
   readonly first: CharacterSet;
-  /** Whether a whole text of this one is the beginning of one of the other that continues with a character in `follow`. */
+  /**
+   * Whether a complete text of this automaton is a prefix of one of `other` that continues with a character in
+   * `follow`.
+   */
   readsOnIn(other: Automaton, follow: CharacterSet): boolean;
 }
 
@@ -20,7 +23,9 @@ interface Positions {
   readonly last: readonly number[];
 }
 
-/** By Glushkov: each class of an expression is a position, and each position has those that may come next. */
+/**
+ * Builds a Glushkov automaton: each class of the expression is a position with a set of positions that may follow.
+ */
 export function automatonOf(node: Gbnf, rules: ReadonlyMap<string, Gbnf>): Automaton {
   return new Glushkov(node, rules);
 }
@@ -142,7 +147,7 @@ class Glushkov implements Automaton {
   }
 }
 
-/** One character of each region that the sets divide all characters into. */
+/** Returns one character of each region that the sets divide all characters into. */
 function samples(sets: readonly CharacterSet[]): Set<number> {
   return new Set(
     sets.flatMap((set) => set.flatMap(([first, last]) => [first, last + 1])).filter((code) =>

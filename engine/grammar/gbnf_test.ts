@@ -41,7 +41,7 @@ const GRAMMARS: readonly { grammar: string; good: readonly string[]; bad: readon
   { grammar: 'root ::= x{,2} y{2,}\nx ::= "a"\ny ::= "b"', good: ["bb", "aabbb"], bad: ["aaabb", "ab"] },
   { grammar: 'root ::= "(" root ")" | ""', good: ["", "()", "((()))"], bad: ["(", "())"] },
   { grammar: 'root ::= "a" root "a" | "b"', good: ["b", "aba", "aabaa"], bad: ["aab", "ab"] },
-  // A lexer would take all letters for the name.
+  // A lexer would read all letters as the name.
   {
     grammar: 'root ::= "<" name root? "/" ">"\nname ::= [a-z]+ "x"',
     good: ["<ax/>", "<xxx/>", "<abx<qx/>/>"],
@@ -76,7 +76,7 @@ const GRAMMARS: readonly { grammar: string; good: readonly string[]; bad: readon
   { grammar: 'root ::= (\n"a" |\n"b"\n)\n\n# the end', good: ["a", "b"], bad: ["ab"] },
 ];
 
-Deno.test("GBNF accepts what it says, and nothing else", async () => {
+Deno.test("GBNF: accepts exactly the texts of the grammar", async () => {
   const grammars = createGrammars(tokenizer);
   for (const { grammar, good, bad } of GRAMMARS) {
     const compiled = await grammars.compile({ kind: "gbnf", grammar });
@@ -92,7 +92,7 @@ Deno.test("GBNF accepts what it says, and nothing else", async () => {
   grammars.close();
 });
 
-/** Where reading an expression may end, tried in every way: slow, and plainly what GBNF means. */
+/** Returns all places where an expression may end, by trying every way: slow, but plainly the meaning of GBNF. */
 function ends(
   node: Gbnf,
   rules: ReadonlyMap<string, Gbnf>,
@@ -125,7 +125,7 @@ function ends(
   }
 }
 
-Deno.test("random answers under GBNF are texts of the grammar, read character by character", async () => {
+Deno.test("GBNF: random constrained answers are texts of the grammar", async () => {
   const grammars = createGrammars(tokenizer);
   const random = randomFrom(11);
   for (const { grammar } of GRAMMARS) {
@@ -162,13 +162,13 @@ const REFUSED: readonly [grammar: string, message: string][] = [
 ];
 
 for (const [grammar, message] of REFUSED) {
-  Deno.test(`GBNF is refused: ${message}`, () => {
+  Deno.test(`GBNF: refuses an invalid grammar: ${message}`, () => {
     const error = assertThrows(() => larkOfGbnf(grammar), ConstraintError);
     assert(error.message.includes(message), error.message);
   });
 }
 
-Deno.test("a token in GBNF is taken by its number, an end token as the answer's end", async () => {
+Deno.test("GBNF: a token is matched by its number, an end token as the end of the answer", async () => {
   const [end] = tokenizer.endTokens;
   const marker = tokenizer.encode("e")[0];
   const grammars = createGrammars(tokenizer, [marker]);

@@ -1,7 +1,7 @@
 /**
- * GBNF as llguidance's Lark. GBNF reads character by character and tries every way; a Lark grammar has a lexer, which takes the
- * longest text it can. So whatever becomes a terminal here must not be one that the lexer would read on past its end: what could be is
- * taken apart into smaller terminals, at last into single characters.
+ * Translates GBNF into llguidance's Lark. GBNF reads character by character and tries every way, but a Lark lexer
+ * takes the longest text it can. So a terminal must not be one that the lexer would read past. Such an expression is
+ * split into smaller terminals, in the end into single characters.
  */
 
 import { type CharacterSet, equal, meet, NOTHING, union } from "./character_set.ts";
@@ -10,7 +10,10 @@ import { type Gbnf, parseGbnf, rulesIn } from "./gbnf.ts";
 import { LIMITS, over } from "./limits.ts";
 import { ConstraintError } from "./types.ts";
 
-/** Throws ConstraintError for what is no grammar, and for left recursion, which llama.cpp refuses too. */
+/**
+ * Returns the Lark grammar. Throws ConstraintError for an invalid grammar and for left recursion, which llama.cpp
+ * refuses too.
+ */
 export function larkOfGbnf(source: string): string {
   const rules = parseGbnf(source);
   const nullable = nullableRules(rules);
@@ -20,18 +23,18 @@ export function larkOfGbnf(source: string): string {
   return translation.write();
 }
 
-/** A regular part of the grammar that is one terminal, wherever it stands. */
+/** A regular part of the grammar that becomes one terminal wherever it occurs. */
 interface Terminal {
   readonly node: Gbnf;
   readonly automaton: Automaton;
-  /** What may come after it. */
+  /** Characters that may follow it. */
   follow: CharacterSet;
 }
 
 class Translation {
-  /** Rules that are part of terminals alone: they lead to no recursion and to no token. */
+  /** Rules used inside terminals only: they lead to neither recursion nor a token. */
   readonly #regular: Set<string>;
-  /** By how they are written. Those that were taken apart stay so. */
+  /** Expressions that were split, by their Lark text. They stay split. */
   readonly #apart = new Set<string>();
   #terminals = new Map<string, Terminal>();
   readonly #automata = new Map<string, Automaton>();
@@ -47,7 +50,7 @@ class Translation {
     }
   }
 
-  /** Takes apart what the lexer would read on past its end. Returns whether anything was. */
+  /** Splits terminals that the lexer would read past. Returns whether it split any. */
   takeApart(): boolean {
     this.#collect();
     const terminals = [...this.#terminals];
@@ -67,12 +70,12 @@ class Translation {
       lines.push(`${ruleName(name)}: ${this.#lark(this.rules.get(name)!, names)}`);
     }
     for (const [key, name] of names) lines.push(`${name}: ${key}`);
-    // A regular rule is written once and named wherever it is part of a terminal.
+    // A regular rule is written once and named wherever a terminal uses it.
     for (const name of this.#regular) lines.push(`${partName(name)}: ${regular(this.rules.get(name)!)}`);
     return lines.join("\n");
   }
 
-  /** Rules that are no part of terminals alone, as far as `root` leads to them. */
+  /** Returns the rules that `root` reaches and that are used outside terminals. */
   #live(): Set<string> {
     const live = new Set<string>(["root"]);
     const visit = (node: Gbnf): void => {
@@ -80,12 +83,12 @@ class Translation {
       if (node.type === "rule" && !live.has(node.name)) live.add(node.name);
       for (const inner of children(node)) visit(inner);
     };
-    // A set gives what is added to it while it is gone through.
+    // Iterating a set also visits the names added meanwhile.
     for (const name of live) visit(this.rules.get(name)!);
     return live;
   }
 
-  /** The terminals of all live rules, and what may follow them. */
+  /** Collects the terminals of all live rules, and the characters that may follow them. */
   #collect(): void {
     this.#terminals = new Map();
     this.#first.clear();
@@ -142,7 +145,7 @@ class Translation {
     return automaton;
   }
 
-  /** A regular expression that was not taken apart; one character at least. */
+  /** Whether the node is a regular expression that was not split and has at least one character. */
   #isTerminal(node: Gbnf): boolean {
     if (node.type === "sequence" && node.items.length === 0) return false;
     if (!isRegular(node, this.#regular)) return false;
@@ -199,13 +202,13 @@ class Translation {
   }
 }
 
-/** Whether the lexer, at the end of the one, would read on in the other what may follow the one. */
+/** Whether the lexer, at the end of `one`, would continue in `other` with text that may follow `one`. */
 function readsOn(one: Terminal, other: Terminal): boolean {
   if (one.follow.length === 0 || !meet(one.automaton.first, other.automaton.first)) return false;
   return other.node.type !== "class" && one.automaton.readsOnIn(other.automaton, one.follow);
 }
 
-/** A regular expression in Lark's terminals. */
+/** Returns a regular expression in the syntax of Lark's terminals. */
 function regular(node: Gbnf): string {
   switch (node.type) {
     case "class":
@@ -259,7 +262,7 @@ function partName(name: string): string {
   return `P_${spelled(name).toUpperCase()}`;
 }
 
-/** Distinct for distinct names, in letters of one case, digits and "_". */
+/** Returns distinct texts for distinct names, using lower-case letters, digits and "_". */
 function spelled(name: string): string {
   return name.replace(/[^a-z0-9]/g, (letter) => `_${letter.charCodeAt(0).toString(16)}`);
 }
@@ -298,7 +301,7 @@ function nullableRules(rules: ReadonlyMap<string, Gbnf>): Set<string> {
   return found;
 }
 
-/** Rules that may stand at the very beginning of an expression. */
+/** Returns the rules that may stand at the very start of an expression. */
 function leftmost(node: Gbnf, nullable: ReadonlySet<string>): string[] {
   if (node.type === "rule") return [node.name];
   if (node.type !== "sequence") return children(node).flatMap((inner) => leftmost(inner, nullable));
@@ -314,7 +317,7 @@ function refuseLeftRecursion(rules: ReadonlyMap<string, Gbnf>, nullable: Readonl
   }
 }
 
-/** Rules from which neither a recursive rule nor a token can be reached. */
+/** Returns the rules that reach neither a recursive rule nor a token. */
 function regularRules(rules: ReadonlyMap<string, Gbnf>): Set<string> {
   const uses = new Map([...rules].map(([name, rule]) => [name, rulesIn(rule)]));
   const others = onCircles(uses);
@@ -335,7 +338,7 @@ function isRegular(node: Gbnf, rules: ReadonlySet<string>): boolean {
   return node.type !== "token" && children(node).every((inner) => isRegular(inner, rules));
 }
 
-/** The names that lead back to themselves: those that are left when, again and again, what leads nowhere and what nothing leads to is taken away. */
+/** Returns the names that can reach themselves in the graph. */
 function onCircles(graph: ReadonlyMap<string, readonly string[]>): Set<string> {
   const reach = new Map([...graph].map(([name, to]) => [name, new Set(to)]));
   const found = new Set<string>();
@@ -353,7 +356,7 @@ function onCircles(graph: ReadonlyMap<string, readonly string[]>): Set<string> {
   return found;
 }
 
-/** How many characters an expression has with its regular rules written out; what is repeated counts once. */
+/** Returns the number of characters of an expression with its regular rules written out. A repetition counts once. */
 function size(root: Gbnf, rules: ReadonlyMap<string, Gbnf>, regularNames: ReadonlySet<string>): number {
   const known = new Map<string, number>();
   const of = (node: Gbnf): number => {

@@ -14,14 +14,17 @@ import {
   type Matcher,
 } from "./types.ts";
 
-/** Compiled grammars are kept as long as they take no more bytes than this. */
+/** Compiled grammars are cached up to this many bytes. */
 const CACHE_BYTES = 32 << 20;
-/** Of the answer's last tokens, how many a forced text may be divided behind. */
+/** Number of the answer's last tokens that forced text may be split with. */
 const HISTORY = 16;
 
-/** Of the answer for a token: whether it was taken, whether all is complete or may end, and what follows. */
+/**
+ * Bytes of the state after a token: whether it was taken, whether the answer is complete, whether it may end, and the
+ * kind of data that follows.
+ */
 const STATE_BYTES = 4;
-/** The text that must come next follows, or which limit was passed. */
+/** Kinds of following data: the forced text, or the limit that was exceeded. */
 const LOOKED = 1;
 const FAILED = 2;
 
@@ -30,9 +33,9 @@ const LONGEST_MESSAGE = 500;
 const noTokens: readonly number[] = [];
 
 /**
- * Grammars for one model's vocabulary. `markers` are the tokens that are no text in its answers even where they spell one, such as
- * `<tool_call>`: only a `<[id]>` of a grammar brings them. The library is opened, and the vocabulary handed to it, at the first
- * constraint.
+ * Returns the grammars for one model's vocabulary. `markers` are tokens that never count as text in its answers, even
+ * if they spell one, for example `<tool_call>`: only `<[id]>` in a grammar allows them. The first constraint opens
+ * the library and loads the vocabulary.
  */
 export function createGrammars(
   tokenizer: Tokenizer,
@@ -42,7 +45,10 @@ export function createGrammars(
   return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes);
 }
 
-/** Opens the library. Throws ConstraintsMissing where there is none; one that is there and cannot be opened now is a failure. */
+/**
+ * Opens the library. Throws ConstraintsMissing if there is none; a library that cannot be loaded now is another
+ * error.
+ */
 async function openLibrary(): Promise<GrammarLibrary> {
   try {
     return await openAwaited(() => GrammarLibrary.open());
@@ -63,11 +69,14 @@ class LibraryGrammars implements Grammars {
   readonly #maskWords: number;
   readonly #divider: Divider;
   readonly #isText: (token: number) => boolean;
-  /** In the order of their last use. */
+  /** In order of last use. */
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
   #vocabulary: Promise<bigint> | undefined;
-  /** Masks of the step before. Lent to who computes: fresh memory at each step would keep the garbage collector at work. */
+  /**
+   * Buffer for the masks, reused because new memory at each step would keep the garbage collector busy. Undefined
+   * while it is in use.
+   */
   #room: Uint32Array<ArrayBuffer> | undefined;
   #closed = false;
 
@@ -139,7 +148,7 @@ class LibraryGrammars implements Grammars {
     await openLibrary();
     if (this.#closed) throw new Error("The grammars are closed");
     const vocabulary = await (this.#vocabulary ??= this.#loadVocabulary().catch((error) => {
-      // A file that could not be opened now may be opened at the next constraint.
+      // A file that could not be opened may open at the next constraint.
       this.#vocabulary = undefined;
       throw error;
     }));
@@ -171,7 +180,7 @@ class LibraryGrammars implements Grammars {
     return handles(await GrammarLibrary.open().callAsync("compy_grammar_vocabulary", 0n, input))[0];
   }
 
-  /** Lets the grammars go that were used longest ago, but not this one. */
+  /** Evicts the least recently used grammars, but never `newest`. */
   #trim(newest: string): void {
     for (const [key, { compiled, bytes }] of this.#cache) {
       if (this.#cachedBytes <= this.cacheBytes) break;
@@ -189,7 +198,7 @@ class CompiledGrammar implements Grammar {
   constructor(
     private readonly handle: bigint,
     readonly bytes: number,
-    /** Compiles it again; the caller frees what comes. */
+    /** Compiles the grammar again. The caller frees the result. */
     private readonly compileNow: () => bigint,
     private readonly divider: Divider,
     private readonly isText: (token: number) => boolean,
@@ -197,7 +206,7 @@ class CompiledGrammar implements Grammar {
 
   matcher(): Matcher {
     const library = GrammarLibrary.open();
-    // Pushed out of the cache between its compilation and this call.
+    // The grammar was evicted between its compilation and this call.
     const handle = this.#freed ? this.compileNow() : this.handle;
     const answer = library.call("compy_grammar_matcher", handle);
     if (this.#freed) library.call("compy_grammar_free", handle);
@@ -216,9 +225,9 @@ class LibraryMatcher implements Matcher {
   #mayEnd: boolean;
   #failure: string | undefined;
   #closed = false;
-  /** The last tokens, all of them text: those after the last marker. */
+  /** The last tokens, all text: those after the last marker. */
   #history: number[] = [];
-  /** What the library said of the text that must come next; undefined where that is still to be asked. */
+  /** The library's answer about forced text; undefined if it must be asked. */
   #forced: Uint8Array<ArrayBuffer> | undefined;
 
   constructor(
@@ -286,12 +295,12 @@ function own(matcher: Matcher): LibraryMatcher {
   return matcher;
 }
 
-/** Of calls whose answers are read before the next call. */
+/** For calls whose answers are read before the next call. */
 const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);
 
-/** What the library refuses is a constraint that is refused. */
+/** Rethrows a refusal of the library as ConstraintError. */
 async function refusable<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call();
@@ -301,13 +310,13 @@ async function refusable<T>(call: () => Promise<T>): Promise<T> {
   }
 }
 
-/** What llguidance says, without what only its own users can do about it, and not at any length. */
+/** Returns llguidance's message on one line of limited length, without advice for its own users. */
 function plain(message: string): string {
   if (message.includes("coerce_one_of")) {
     return "The schema's oneOf is supported only where its schemas plainly exclude each other: by their types, or by constants of a " +
       "property that they require. Use anyOf where more than one may be valid";
   }
-  // The library's excerpts are of the grammar that was made of the constraint, which its sender has not seen.
+  // The library's excerpts show the translated grammar, which the sender of the constraint has never seen.
   const regex = /invalid regex ("(?:[^"\\]|\\.)*").*?\berror: ([^\n]+)/s.exec(message);
   const short = regex ? `Invalid regex ${regex[1]}: ${regex[2]}` : message.replace(/\s*<non-verbose\/>/, "")
     .replace(/\n\s*\d+ \| [\s\S]*$/, "").replace(/^at (\d+)\((\d+)\): /, "Line $1, column $2: ")

@@ -19,7 +19,7 @@ const person = {
   additionalProperties: false,
 };
 
-Deno.test("random tokens under a schema's masks make JSON that the schema accepts", async () => {
+Deno.test("grammars: random tokens under a schema's masks form JSON that the schema accepts", async () => {
   const grammars = createGrammars(demo);
   const random = randomFrom(1);
   for (let i = 0; i < 20; i++) {
@@ -33,7 +33,7 @@ Deno.test("random tokens under a schema's masks make JSON that the schema accept
   grammars.close();
 });
 
-Deno.test("characters that JSON spells with \\u alone are not left out of what is asked for", async () => {
+Deno.test("grammars: an answer never drops characters that JSON can only spell with \\u", async () => {
   const grammars = createGrammars(demo);
   const random = randomFrom(4);
   const patterns = [
@@ -63,7 +63,7 @@ Deno.test("characters that JSON spells with \\u alone are not left out of what i
   grammars.close();
 });
 
-Deno.test("a token that the grammar refuses changes nothing, and an end is taken only where the answer may end", async () => {
+Deno.test("matcher: a refused token changes nothing, and an end token is taken only where the answer may end", async () => {
   const grammars = createGrammars(demo);
   const matcher: Matcher = (await grammars.compile({ kind: "choice", choices: ["yes", "no"] })).matcher();
   const [end] = demo.endTokens;
@@ -80,7 +80,7 @@ Deno.test("a token that the grammar refuses changes nothing, and an end is taken
   grammars.close();
 });
 
-Deno.test("masks after drafted tokens are those of an answer that took them, and the answer continues as if nothing had been drafted", async () => {
+Deno.test("grammars: draft masks equal the masks after taking the drafts, and leave the matcher unchanged", async () => {
   const grammars = createGrammars(demo);
   const random = randomFrom(9);
   const schema = { type: "object", properties: { said: { type: "string" }, n: { type: "integer" } } };
@@ -95,7 +95,7 @@ Deno.test("masks after drafted tokens are those of an answer that took them, and
     const taken: number[] = [];
     for (let round = 0; round < 12 && !matcher.complete; round++) {
       const drafted = grammar.matcher();
-      // What a third matcher takes at random, and in the end a token that may not come.
+      // The tokens that a third matcher takes at random, followed by a token that is not allowed.
       const draft: number[] = [];
       const wanted: number[][] = [];
       for (const token of taken) assert(drafted.consume(token));
@@ -122,7 +122,7 @@ Deno.test("masks after drafted tokens are those of an answer that took them, and
   grammars.close();
 });
 
-Deno.test("what cannot be compiled is a ConstraintError", async () => {
+Deno.test("grammars: compile throws ConstraintError for an invalid constraint", async () => {
   const grammars = createGrammars(demo);
   await assertRejects(() => grammars.compile({ kind: "regex", pattern: "(" }), ConstraintError);
   await assertRejects(
@@ -133,7 +133,7 @@ Deno.test("what cannot be compiled is a ConstraintError", async () => {
   grammars.close();
 });
 
-Deno.test("a refusal is one line of plain words, about what was sent", async () => {
+Deno.test("grammars: a refusal is one line about the constraint as it was sent", async () => {
   const grammars = createGrammars(demo);
   const refusals: [Constraint, string][] = [
     [{ kind: "regex", pattern: "[unclosed" }, 'Invalid regex "[unclosed": unclosed character class'],
@@ -152,7 +152,7 @@ Deno.test("a refusal is one line of plain words, about what was sent", async () 
   grammars.close();
 });
 
-Deno.test("a constraint is compiled once, and what the cache has let go still answers", async () => {
+Deno.test("grammars: a constraint is compiled once, and an evicted grammar still gives matchers", async () => {
   const grammars = createGrammars(demo, [], 1);
   const constraint = { kind: "choice", choices: ["one", "two"] } as const;
   const [first, second] = await Promise.all([
@@ -160,7 +160,7 @@ Deno.test("a constraint is compiled once, and what the cache has let go still an
     grammars.compile({ ...constraint }),
   ]);
   assert(first === second);
-  // Pushes the first out.
+  // Evicts the first grammar.
   await grammars.compile({ kind: "choice", choices: ["three"] });
   assert(await grammars.compile(constraint) !== first);
   const matcher = first.matcher();
@@ -171,7 +171,7 @@ Deno.test("a constraint is compiled once, and what the cache has let go still an
   grammars.close();
 });
 
-Deno.test("markers are never text, though their text may be written in pieces", async () => {
+Deno.test("grammars: a marker is never text, but its text may be written with other tokens", async () => {
   const mark = "<mark>";
   const tokenizer = createTokenizer(
     bpeMetadata({ extra: [[mark, TOKEN_TYPE.USER_DEFINED], ["<end>", TOKEN_TYPE.CONTROL]] }),
@@ -195,10 +195,10 @@ Deno.test("markers are never text, though their text may be written in pieces", 
   }
 });
 
-Deno.test("a pattern whose lexer grows without end ends in a matcher to which nothing may follow", async () => {
+Deno.test("matcher: nothing may follow once a pattern's lexer exceeds its limit", async () => {
   const grammars = createGrammars(demo);
   const random = randomFrom(4);
-  // Each of the last 24 characters matters: the states double with each.
+  // Each of the last 24 characters matters: each one doubles the states.
   const grammar = await grammars.compile({ kind: "regex", pattern: "(a|b)*a(a|b){24}" });
   const [a, b] = [demo.encode("a")[0], demo.encode("b")[0]];
   const before = Deno.memoryUsage().rss;
@@ -217,7 +217,7 @@ Deno.test("a pattern whose lexer grows without end ends in a matcher to which no
   grammars.close();
 });
 
-Deno.test("an answer of an ambiguous grammar fails before its tokens stall the thread, and says why", async () => {
+Deno.test("matcher: an ambiguous grammar fails with a reason before its tokens stall the thread", async () => {
   const grammars = createGrammars(demo);
   const grammar = await grammars.compile({ kind: "lark", grammar: "start: s\ns: /[a-z]/ | s s" });
   const [a] = demo.encode("a");
@@ -239,7 +239,7 @@ Deno.test("an answer of an ambiguous grammar fails before its tokens stall the t
   grammars.close();
 });
 
-Deno.test("without file descriptors a constraint fails, and the next one is compiled when there are some again", async () => {
+Deno.test("grammars: compile fails without file descriptors and works once there are some", async () => {
   const code = `
     import { loadTokenizer } from "./engine/load.ts";
     import { createGrammars } from "./engine/grammar/grammars.ts";

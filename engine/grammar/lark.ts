@@ -1,16 +1,16 @@
-/** Lark grammars of strangers, looked over before they are compiled. */
+/** Checks untrusted Lark grammars before they are compiled. */
 
 import { LIMITS, over } from "./limits.ts";
 import { compilableSchema } from "./schema.ts";
 import { ConstraintError } from "./types.ts";
 
-/** What a grammar is made of, as far as it matters here: anything else is one character. */
+/** Lexical parts of a grammar that matter here; anything else is one character. */
 const TOKEN =
   /"(?:\\.|[^"\\\n])*"|(?:#|\/\/)[^\n]*|\/(?:\\[\s\S]|[^/\\])+\/|%(?:json|llguidance|regex)(?![a-z])|<[^<>\s]+>|::|[0-9]+|[\s\S]/gu;
 
 /**
- * The grammar with the schemas that stand in it made compilable. Throws ConstraintError for what would cost too much to read, or would
- * let llguidance pass something over.
+ * Returns the grammar with its embedded schemas made compilable. Throws ConstraintError if it would cost too much to
+ * read, or if llguidance would ignore a part of it.
  */
 export function compilableLark(grammar: string): string {
   const result: string[] = [];
@@ -39,7 +39,7 @@ export function compilableLark(grammar: string): string {
   return result.join("");
 }
 
-/** The JSON text at a place, which ends where its brackets do. */
+/** Returns the JSON text at a position. It ends with its closing bracket. */
 function jsonAt(source: string, from: number): { text: string; end: number } {
   const start = from + /^\s*/.exec(source.slice(from))![0].length;
   const piece = /"(?:\\.|[^"\\])*"|[[{]|[\]}]|[^\s[\]{}"]+|\s+|[\s\S]/guy;

@@ -1,4 +1,4 @@
-/** What a constraint may cost. */
+/** Limits on the cost of a constraint. */
 
 import { type Constraint, ConstraintError } from "./types.ts";
 
@@ -9,41 +9,41 @@ export const LIMITS = {
   values: 20_000,
   /** Properties of one object in a schema. */
   properties: 1000,
-  /** `patternProperties` of one object: each is compared with each. */
+  /** `patternProperties` of one object: each pair is compared. */
   patternProperties: 50,
-  /** How deep schemas, parts and a grammar's parentheses may be nested. */
+  /** Nesting depth of schemas, parts and a grammar's parentheses. */
   depth: 64,
   /** Rules and terminals of a grammar. */
   rules: 2000,
-  /** In a grammar's `{m,n}`. */
+  /** Numbers in a grammar's `{m,n}`. */
   repetitions: 100_000,
-  /** That the compiler computes for, about twice what the largest schemas take; the clock says more where threads share the cores. */
+  /** Compile time: about twice the time of the largest schemas. The clock shows more if threads share cores. */
   milliseconds: 400,
   /** Symbols in all rules of the compiled grammar. */
   grammarSize: 100_000,
-  /** Work to build the lexer and to work out its large expressions, about 50,000 a millisecond. */
+  /** Work to build the lexer and its large expressions; about 50,000 per millisecond. */
   initialLexerFuel: 400_000,
-  /** Work of the lexer for one mask, about 14,000 a millisecond. */
+  /** Work of the lexer for one mask; about 14,000 per millisecond. */
   stepLexerFuel: 200_000,
-  /** States of one answer's lexer, of 1 to 2 kB each. */
+  /** Lexer states of one answer; 1 to 2 kB each. */
   lexerStates: 10_000,
-  /** Ways to read the answer up to one place. */
+  /** Ways to parse the answer up to one place. */
   itemsInRow: 2000,
-  /** Parser's items for one mask, about 20,000 a millisecond. */
+  /** Parser items for one mask; about 20,000 per millisecond. */
   stepItems: 50_000,
 } as const;
 
-/** The refusal of what is over a limit. */
+/** Returns the error for a constraint over a limit. */
 export function over(limit: keyof typeof LIMITS, what: string, value: number): ConstraintError {
   return new ConstraintError(`The constraint's ${what} must be at most ${LIMITS[limit]} (got ${value})`);
 }
 
-/** Throws ConstraintError where a constraint is too large or too deep, before anything else reads it. */
+/** Throws ConstraintError if a constraint is too large or too deep, before other code reads it. */
 export function checkSize(constraint: Constraint): void {
   let characters = 0, values = 0;
-  // By layers: a stranger's depth must not become that of a stack.
+  // Level by level: the depth of an untrusted value must not become stack depth.
   let layer: unknown[] = [constraint];
-  // A part stands two levels below what it is a part of, and a schema one below its constraint.
+  // A part is two levels below its parent, and a schema one level below its constraint.
   for (let depth = 0; layer.length > 0; depth++) {
     if (depth > LIMITS.depth) throw over("depth", "depth", depth);
     const next: unknown[] = [];
@@ -68,7 +68,7 @@ export function checkSize(constraint: Constraint): void {
   }
 }
 
-/** The limits as the library reads them. */
+/** Returns the limits in the order that the library reads. */
 export function limitWords(): Uint32Array<ArrayBuffer> {
   return new Uint32Array([
     LIMITS.milliseconds,

@@ -1,8 +1,8 @@
-/** Bounds of numbers in a schema as the library keeps to them, and as all who read the answer do. */
+/** Rewrites number bounds of a schema so that the library and every reader of the answer agree on them. */
 
-/** So many digits of a number are read exactly by everybody. */
+/** Every reader parses this many digits of a number exactly. */
 const DIGITS = 15;
-/** What an excluded 0 is kept away from by: of fewer digits than the smallest double's 324. */
+/** The bound in place of an excluded 0. It needs fewer digits than the smallest double, which needs 324. */
 const NEAR_ZERO = 1e-20;
 
 const EXCLUDED = [
@@ -11,9 +11,11 @@ const EXCLUDED = [
 ] as const;
 
 /**
- * Changes the numbers' bounds of a schema. What is written with more digits than a double has is read as its neighbour: below an
- * excluded 5 that would be 5 itself. So the bound is the next number inward, and not excluded. The library, too, may read a bound of
- * many digits as its neighbour: such a one becomes the next of fewer digits inward.
+ * Replaces excluded bounds and bounds of many digits in a schema. Readers round a number with more digits than a
+ * double has: a number just below an excluded 5 would be read as 5. So the bound becomes the next number inward,
+ * included.
+ *
+ * The library may also round a bound of many digits, so that bound becomes the next one inward with fewer digits.
  */
 export function keepInward(schema: Record<string, unknown>): void {
   for (const [excluded, bound, sign] of EXCLUDED) {
@@ -38,7 +40,7 @@ function rounded(bound: number, sign: 1 | -1): number {
 const double = new Float64Array(1);
 const bits = new BigInt64Array(double.buffer);
 
-/** The next double. */
+/** Returns the next double in the direction of `sign`. */
 function neighbour(value: number, sign: 1 | -1): number {
   if (value === 0) return sign * NEAR_ZERO;
   double[0] = value;

@@ -1,4 +1,4 @@
-/** JSON schemas as llguidance takes them: checked keyword by keyword, so that nothing in them is passed over. */
+/** Prepares JSON schemas for llguidance. Every keyword is checked, so that none is silently ignored. */
 
 import { FORMATS } from "./formats.ts";
 import { isWritable, rustPattern } from "./ecma_pattern.ts";
@@ -7,24 +7,24 @@ import { LIMITS } from "./limits.ts";
 import { keepInward } from "./number_bounds.ts";
 import { ConstraintError } from "./types.ts";
 
-/** How JSON is written: as Python's json.dumps does, which is what models have seen most of. */
+/** JSON is written as Python's json.dumps does, the form that models have seen most. */
 const WRITING = {
   whitespace_flexible: false,
   item_separator: ", ",
   key_separator: ": ",
-  // Without \uXXXX a text has one spelling: no key can be written so that it looks like another one.
+  // Without \uXXXX a text has one spelling, so two different keys can never look alike.
   json_allowed_escapes: 'nrbtf\\"',
 };
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** Keywords with a schema for each name. */
+/** Keywords with one schema per name. */
 const MAPS = ["properties", "patternProperties", "$defs", "definitions"];
 /** Keywords with a list of schemas. */
 const LISTS = ["anyOf", "oneOf", "allOf", "prefixItems"];
-/** Keywords with a schema. */
+/** Keywords with one schema. */
 const SINGLES = ["items", "additionalProperties", "additionalItems"];
-/** Keywords that are handed on as they are. */
+/** Keywords that are passed on unchanged. */
 const PLAIN = [
   "const",
   "enum",
@@ -42,7 +42,7 @@ const PLAIN = [
   "exclusiveMaximum",
   "multipleOf",
 ];
-/** Keywords that change what is valid and that nothing here keeps to, with what makes them say nothing. */
+/** Keywords that restrict values but are not supported, each with a test for values that restrict nothing. */
 const UNSUPPORTED: Readonly<Record<string, (value: unknown, schema: Schema) => boolean>> = {
   not: () => false,
   if: (_, schema) => !("then" in schema) && !("else" in schema),
@@ -62,13 +62,13 @@ const UNSUPPORTED: Readonly<Record<string, (value: unknown, schema: Schema) => b
   $recursiveRef: () => false,
 };
 const UNWRITTEN = "has a character that answers do not write: they are without \\uXXXX";
-/** The drafts whose `items` may be a list. */
+/** The drafts in which `items` may be a list. */
 const OLD_DRAFTS = /^https?:\/\/json-schema\.org\/draft(-0[67]|\/2019-09)\/schema#?$/;
-/** Bounds beyond this are not kept to exactly. */
+/** Bounds beyond this are not exact. */
 const LARGEST = Number.MAX_SAFE_INTEGER;
 /** The library's expressions count no further. */
 const MOST_CHARACTERS = 2 ** 32 - 1;
-/** Keywords that count, and how far. */
+/** Keywords with counts, and their maximum. */
 const COUNTS = {
   minLength: MOST_CHARACTERS,
   maxLength: MOST_CHARACTERS,
@@ -79,8 +79,8 @@ const COUNTS = {
 };
 
 /**
- * The schema as it is to be compiled. Throws ConstraintError for a keyword that is not supported, with its path, and for references
- * to what is not in the schema: nothing is ever fetched.
+ * Returns the schema to compile. Throws ConstraintError with the path of an unsupported keyword, or of a reference to
+ * a place outside the schema: nothing is ever fetched.
  */
 export function compilableSchema(schema: unknown): unknown {
   const reader = new Reader(schema);
@@ -91,14 +91,14 @@ export function compilableSchema(schema: unknown): unknown {
     : { "x-guidance": WRITING, ...read };
 }
 
-/** Names are texts: a schema that says no more of them says nothing. Generators of schemas write it so for every record. */
+/** Names are always texts, so `type: "string"` restricts nothing. Schema generators write it for every record. */
 function allowsAllTexts(schema: unknown): boolean {
   if (typeof schema !== "object" || schema === null || Array.isArray(schema)) return schema === true;
   return Object.entries(schema).every(([keyword, value]) => keyword === "type" && value === "string");
 }
 
 class Reader {
-  /** Where schemas are, as JSON pointers. */
+  /** JSON pointers of all schemas that were read. */
   readonly #schemas = new Set<string>();
   readonly #anchors = new Map<string, string>();
   readonly #references: { path: readonly string[]; target: string }[] = [];
@@ -142,7 +142,7 @@ class Reader {
     return result;
   }
 
-  /** Each reference must lead to a schema that was read. */
+  /** Throws ConstraintError if a reference does not lead to a schema that was read. */
   checkReferences(): void {
     for (const { path, target } of this.#references) {
       const pointer = target === "" || target.startsWith("/") ? target : this.#anchors.get(target);
@@ -152,7 +152,7 @@ class Reader {
     }
   }
 
-  /** What a keyword becomes; undefined where it says nothing of what is valid. */
+  /** Returns the value to compile for a keyword; undefined if it restricts nothing. */
   #keyword(keyword: string, value: unknown, schema: Schema, path: readonly string[]): unknown {
     const at = [...path, keyword];
     if (MAPS.includes(keyword)) return this.#map(value, at);
@@ -222,12 +222,12 @@ class Reader {
   }
 }
 
-/** No answer can have such a name: it is no text. */
+/** Throws ConstraintError if the name is not well-formed text, because no answer can contain it. */
 function checkName(name: unknown, path: readonly string[]): void {
   if (typeof name === "string" && !name.isWellFormed()) throw refused(path, "has half a surrogate pair");
 }
 
-/** The values of an `enum` that answers can have. The library would leave characters out of the others. */
+/** Returns the values of an `enum` that answers can write. For others, the library would drop characters. */
 function writableOf(values: readonly unknown[], path: readonly string[]): unknown[] {
   const writable = values.filter(canWrite);
   if (writable.length === 0 && values.length > 0) throw refused(path, UNWRITTEN);
@@ -240,7 +240,7 @@ function canWrite(value: unknown): boolean {
   return Object.entries(value).every(([name, inner]) => name.isWellFormed() && canWrite(inner));
 }
 
-/** `pattern` and `format` as patterns. */
+/** Returns `pattern` and `format` as patterns. */
 function patternsOf(schema: Schema, path: readonly string[]): string[] {
   const patterns: string[] = [];
   if ("pattern" in schema) patterns.push(pattern(schema.pattern, [...path, "pattern"]));
@@ -290,7 +290,9 @@ function checkCounts(schema: Schema, path: readonly string[]): void {
   }
 }
 
-/** A number is a multiple to every reader only where doubles are exact: of what has few binary digits, up to where those end. */
+/**
+ * Every reader agrees on multiples only where doubles are exact: for multiples with few binary digits, up to a bound.
+ */
 function boundsOfMultiples(schema: Schema, path: readonly string[]): Record<string, number> {
   const { multipleOf } = schema;
   if (multipleOf === undefined) return {};
@@ -311,7 +313,7 @@ function boundsOfMultiples(schema: Schema, path: readonly string[]): Record<stri
   };
 }
 
-/** Keys that `properties` does not list may come twice, and optional ones not at all, so that they cannot be counted. */
+/** Refuses counts that cannot be enforced: unlisted keys may come twice, and optional keys may be missing. */
 function checkProperties(schema: Schema, path: readonly string[]): void {
   const { minProperties, maxProperties, patternProperties, additionalProperties } = schema;
   const required = new Set(Array.isArray(schema.required) ? schema.required : []);
@@ -337,7 +339,7 @@ function checkProperties(schema: Schema, path: readonly string[]): void {
   }
 }
 
-/** As an own property, whatever its name. */
+/** Sets an own property, even if the name is `__proto__`. */
 function define(object: Record<string, unknown>, name: string, value: unknown): void {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
@@ -355,7 +357,7 @@ function isEmpty(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.keys(value).length === 0;
 }
 
-/** Short, for messages. */
+/** Returns a short text for messages. */
 function show(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 100 ? text.slice(0, 100).toWellFormed() + "…" : text;

@@ -55,13 +55,13 @@ const REFUSED: readonly [unknown, string][] = [
 ];
 
 for (const [schema, message] of REFUSED) {
-  Deno.test(`a schema is refused with the keyword's path: ${message}`, () => {
+  Deno.test(`compilableSchema: refuses a schema with the keyword's path: ${message}`, () => {
     const error = assertThrows(() => compilableSchema(schema), ConstraintError);
     assert(error.message.includes(message), error.message);
   });
 }
 
-Deno.test("what a client says to llguidance in a schema is not handed on", () => {
+Deno.test("compilableSchema: drops a client's options for llguidance", () => {
   const { "x-guidance": options, ...rest } = compilableSchema({
     "x-guidance": { lenient: true, whitespace_flexible: true },
     type: "object",
@@ -71,7 +71,7 @@ Deno.test("what a client says to llguidance in a schema is not handed on", () =>
   assertEquals(rest, { type: "object", properties: { "x-guidance": { type: "null" } } });
 });
 
-Deno.test("bounds of more digits than everybody reads exactly become narrower ones of fewer", () => {
+Deno.test("compilableSchema: narrows bounds with too many digits to fewer digits", () => {
   const read = (bounds: object) => {
     const { "x-guidance": _, ...rest } = compilableSchema(bounds) as Record<string, unknown>;
     return rest;
@@ -84,7 +84,7 @@ Deno.test("bounds of more digits than everybody reads exactly become narrower on
   assertEquals(read(same), same);
 });
 
-Deno.test("an excluded bound becomes the next number inward: what is written between them would be read as the bound", () => {
+Deno.test("compilableSchema: replaces an excluded bound by the next number inward", () => {
   const cases: [bounds: object, minimum: number | undefined, maximum: number | undefined][] = [
     [{ exclusiveMaximum: 5 }, undefined, 4.99999999999999],
     [{ exclusiveMinimum: 5, maximum: 6 }, 5.00000000000001, 6],
@@ -100,7 +100,7 @@ Deno.test("an excluded bound becomes the next number inward: what is written bet
   }
 });
 
-Deno.test("keywords that say nothing here are left out, and properties named like them stay", () => {
+Deno.test("compilableSchema: drops keywords that restrict nothing, but keeps properties with their names", () => {
   const { "x-guidance": _, ...rest } = compilableSchema({
     uniqueItems: false,
     propertyNames: { type: "string" },
@@ -123,7 +123,7 @@ const KINDS = {
   dog: { type: "object", properties: { kind: { enum: ["dog", "puppy"] } }, required: ["kind"] },
 };
 
-Deno.test("a oneOf whose schemas plainly exclude each other is an anyOf, by references too", () => {
+Deno.test("compilableSchema: turns a oneOf into an anyOf when its schemas exclude each other, also by reference", () => {
   const oneOfs: [unknown, boolean][] = [
     [{ oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/dog" }], $defs: KINDS }, true],
     [{ oneOf: [{ type: "integer" }, { type: ["string", "null"] }] }, true],
@@ -131,7 +131,7 @@ Deno.test("a oneOf whose schemas plainly exclude each other is an anyOf, by refe
     [{ oneOf: [{ type: "integer" }, { type: "number" }] }, false],
     [{ oneOf: [{ $ref: "#/$defs/cat" }, { $ref: "#/$defs/cat" }], $defs: KINDS }, false],
     [{ oneOf: [KINDS.cat, { ...KINDS.dog, required: [] }] }, false],
-    // What is no object is valid by both.
+    // A value that is not an object is valid under both.
     [{ oneOf: [{ ...KINDS.cat, type: undefined }, { ...KINDS.dog, type: undefined }] }, false],
     [{ $defs: { a: { oneOf: [{ $ref: "#/$defs/a" }, { type: "null" }] } }, $ref: "#/$defs/a" }, false],
   ];
@@ -141,8 +141,8 @@ Deno.test("a oneOf whose schemas plainly exclude each other is an anyOf, by refe
   }
 });
 
-/** ECMAScript's meaning of a pattern is checked by the campaign's judge; this is its spelling. */
-Deno.test("patterns keep their meaning in Rust's syntax", () => {
+/** The campaign's judge checks a pattern's ECMAScript meaning. This test checks its spelling. */
+Deno.test("rustPattern: patterns keep their meaning in Rust's syntax", () => {
   assertEquals(rustPattern("^[a-z&&[]$"), "^[a-z\\u{26}\\u{26}\\u{5b}]$");
   assertEquals(
     rustPattern("[-a][^-][\\d-x]"),

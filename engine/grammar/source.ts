@@ -1,4 +1,4 @@
-/** Constraints as llguidance takes them: a list of grammars, of which the first is the answer's. */
+/** Converts constraints into llguidance's input: a list of grammars. The first one is the answer's. */
 
 import { larkOfGbnf } from "./gbnf_to_lark.ts";
 import { compilableLark } from "./lark.ts";
@@ -14,7 +14,7 @@ export interface Source {
 
 const ROOT = "answer";
 
-/** Throws ConstraintError for what is refused before it is compiled. */
+/** Returns the grammars of a constraint. Throws ConstraintError if it is refused before compilation. */
 export function grammarsOf(constraint: Constraint): Source[] {
   checkSize(constraint);
   const sources: Source[] = [];
@@ -34,7 +34,7 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
     case "choice":
       if (constraint.choices.length === 0) throw new ConstraintError("choices must have at least one text");
       constraint.choices.forEach(checkText);
-      // One terminal: a lexer finds its way among thousands, where a parser would go through each.
+      // One terminal: a lexer handles thousands of choices, but a parser would try each.
       sources.push({
         name,
         lark_grammar: `start: CHOICE\nCHOICE: ${constraint.choices.map(larkString).join(" | ")}`,
@@ -51,7 +51,7 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
   }
 }
 
-/** A regex between slashes, which Lark wants escaped. */
+/** Returns a regex between slashes, escaped as Lark requires. */
 function larkRegex(pattern: string): string {
   const escaped = pattern.replace(
     /\\[\s\S]|[\s\S]/gu,
@@ -60,14 +60,14 @@ function larkRegex(pattern: string): string {
   return `/${escaped}/`;
 }
 
-/** What is no text can be no answer. */
+/** Throws ConstraintError if the text is not well-formed: no answer can contain it. */
 function checkText(text: string): void {
   if (!text.isWellFormed()) {
     throw new ConstraintError("The constraint has half a surrogate pair, which is no text");
   }
 }
 
-/** Lark's strings are JSON's. */
+/** Returns a Lark string; its syntax is that of JSON strings. */
 function larkString(text: string): string {
   return JSON.stringify(text);
 }

@@ -1,4 +1,4 @@
-/** What tests of constraints share. */
+/** Shared helpers for tests of constraints. */
 
 import { assert } from "@std/assert";
 import { bpeMetadata } from "../tokenizer/testing.ts";
@@ -7,7 +7,7 @@ import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { Constraint, Grammar, Grammars } from "./types.ts";
 
-/** A token a byte, and one that ends an answer. */
+/** A tokenizer with one token per byte, and one end token. */
 export const byteTokenizer = createTokenizer(bpeMetadata({ extra: [["<|end|>", TOKEN_TYPE.CONTROL]] }));
 
 /** The token of each byte. */
@@ -16,7 +16,7 @@ const TOKENS = new Map(
     .filter(([bytes]) => bytes.length === 1).map(([[byte], token]) => [byte, token]),
 );
 
-/** Whether the whole text, byte by byte, is an answer in a grammar of that tokenizer. */
+/** Whether the whole text, byte by byte, is an answer of a grammar for `byteTokenizer`. */
 export function takes(grammar: Grammar, text: string): boolean {
   const matcher = grammar.matcher();
   try {
@@ -27,7 +27,7 @@ export function takes(grammar: Grammar, text: string): boolean {
   }
 }
 
-/** A generator of numbers from 0 to below 1, from a seed. */
+/** Returns a seeded generator of numbers in [0, 1). */
 export function randomFrom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -38,7 +38,7 @@ export function randomFrom(seed: number): () => number {
   };
 }
 
-/** The tokens whose bits are set. */
+/** Returns the tokens whose bits are set. */
 export function allowed(mask: Uint32Array, vocabSize: number): number[] {
   const tokens: number[] = [];
   for (let token = 0; token < vocabSize; token++) {
@@ -50,11 +50,11 @@ export function allowed(mask: Uint32Array, vocabSize: number): number[] {
 export interface RandomAnswer {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** "stop": whole; "length": cut; "failed": nothing could follow. */
+  /** "stop": complete; "length": cut off; "failed": nothing could follow. */
   readonly end: "stop" | "length" | "failed";
 }
 
-/** An answer of random tokens among those that may come: the model that is hardest on a constraint. */
+/** Returns an answer of random allowed tokens: the hardest model for a constraint. */
 export async function randomAnswer(
   grammars: Grammars,
   tokenizer: Tokenizer,
@@ -69,7 +69,7 @@ export async function randomAnswer(
     tokens,
     end,
   });
-  /** A token that was allowed is refused only where a limit was passed, and then nothing can follow. */
+  /** An allowed token is refused only when a limit was exceeded; then nothing can follow. */
   const failed = async (token: number) => {
     const [mask] = await grammars.masks([matcher]);
     assert(mask.every((word) => word === 0), `token ${token} was allowed and is refused`);

@@ -1,76 +1,81 @@
-/** Constraints and what comes of them, as the rest of the engine sees it. */
+/** Constraints, compiled grammars and matchers, as the rest of the engine uses them. */
 
-/** The form that an answer must have, from its first token to its last. */
+/** The form that a whole answer must have. */
 export type Constraint =
   /** JSON text that the schema (2020-12) accepts. */
   | { readonly kind: "json_schema"; readonly schema: unknown }
   | { readonly kind: "regex"; readonly pattern: string }
   /** One of these texts. */
   | { readonly kind: "choice"; readonly choices: readonly string[] }
-  /** llguidance's dialect of Lark; `@name` stands for one of `parts`, `<[id]>` for a token. */
+  /** llguidance's dialect of Lark. `@name` refers to one of `parts`, `<[id]>` to a token. */
   | {
     readonly kind: "lark";
     readonly grammar: string;
     readonly parts?: Readonly<Record<string, Constraint>>;
   }
-  /** llama.cpp's grammars. */
+  /** llama.cpp's grammar format. */
   | { readonly kind: "gbnf"; readonly grammar: string };
 
-/** A grammar in a text: the rules of GBNF are written with ::=, as those of Lark are not. */
+/** Returns the constraint of a grammar text: only GBNF writes its rules with ::=, Lark does not. */
 export function grammarConstraint(grammar: string): Constraint {
   return grammar.includes("::=") ? { kind: "gbnf", grammar } : { kind: "lark", grammar };
 }
 
-/** A constraint that is refused: malformed, not supported, or over a limit. The message says which, and where. */
+/** A refused constraint: malformed, unsupported or over a limit. The message tells which, and where. */
 export class ConstraintError extends Error {
   override name = "ConstraintError";
 }
 
-/** Nothing here can hold answers to a form: the library that does is missing. */
+/** Constraints are not available, because the grammar library is missing. */
 export class ConstraintsMissing extends Error {
   override name = "ConstraintsMissing";
 }
 
 /** Compiles constraints for one model's vocabulary. */
 export interface Grammars {
-  /** On a thread of its own; at once where the constraint was compiled before. Throws ConstraintError and ConstraintsMissing. */
+  /**
+   * Compiles on another thread, or returns a cached grammar at once. Throws ConstraintError and ConstraintsMissing.
+   */
   compile(constraint: Constraint): Promise<Grammar>;
   /**
-   * For each matcher one bit a token, set where the token may come next: end tokens where the answer may end. All at once, on
-   * threads beside the step's. None of the matchers may be used before it resolves. No bit is set where nothing can follow,
-   * and where the matcher has failed (a limit was reached). The caller may change the masks; they are valid until the next call.
+   * Returns one mask per matcher, with a bit for each token that may come next; an end token's bit is set if the
+   * answer may end. All masks are computed together, on threads beside the step's. None of the matchers may be used
+   * before it resolves.
+   *
+   * A mask has no bits if nothing can follow or the matcher has failed (a limit was exceeded). The caller may change
+   * the masks, which are valid until the next call.
    */
   masks(matchers: readonly Matcher[]): Promise<Uint32Array[]>; // [ceil(vocabSize / 32)] each
   /**
-   * The same after each of these tokens, where those before it have come; no bit is set from the first on that may not come. The
-   * matcher stays as it is.
+   * Returns the mask after each of these tokens, given the ones before it. From the first disallowed token on, masks
+   * have no bits. The matcher does not change.
    */
   draftMasks(matcher: Matcher, tokens: Int32Array): Promise<Uint32Array[]>; // [tokens][ceil(vocabSize / 32)]
   close(): void;
 }
 
-/** A compiled constraint; any number of answers may follow it. */
+/** A compiled constraint, for any number of answers. */
 export interface Grammar {
   matcher(): Matcher;
 }
 
-/** How far one answer is. */
+/** The state of one answer in a grammar. */
 export interface Matcher {
   /**
-   * Takes the answer's next token; false, and nothing is changed, where the grammar refuses it. It takes an end token where the
-   * answer may end, and is complete then.
+   * Takes the answer's next token. Returns false and changes nothing if the grammar refuses it. An end token is taken
+   * where the answer may end, and completes it.
    */
   consume(token: number): boolean;
   /**
-   * The tokens that must come next, divided as the tokenizer divides their text; empty where there is a choice. They are not
-   * consumed.
+   * Returns the forced tokens, split as the tokenizer splits their text; empty if there is a choice. It does not
+   * consume them.
    */
   forced(): readonly number[];
-  /** Whether the answer is whole and nothing but its end may follow. */
+  /** Whether the answer is complete, so that only its end may follow. */
   readonly complete: boolean;
   /** Whether the answer may end here, although more may follow. */
   readonly mayEnd: boolean;
-  /** Which limit the answer has met in taking a token, and what to do; nothing can follow then. */
+  /** The limit that the answer exceeded, and what to do; then nothing can follow. */
   readonly failure: string | undefined;
   close(): void;
 }
