@@ -25,17 +25,17 @@ const bytes = (text: string) => [...new TextEncoder().encode(text)];
 const PROMPT = promptOf(40);
 const spell = (token: number) => Uint8Array.of(token);
 
-/** Keys that are given, values that are free. */
+/** An object with forced keys and free values. */
 const OBJECT = form('{"name": "....", "town": "......"}');
 const OBJECT_TEXT = /^\{"name": "[a-z]{4}", "town": "[a-z]{6}"\}$/;
 
-Deno.test("an answer with a constraint has its form, and ends without an end token once it is whole", async () => {
+Deno.test("constraint: an answer has its form and ends without an end token when it is complete", async () => {
   const { engine, backend, grammars } = startEngine();
   const { text, tokens, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT });
   assert(OBJECT_TEXT.test(text), text);
   assertEquals([finish.reason, finish.usage.completionTokens], ["stop", tokens.length]);
   assertEquals(tokens, bytes(text));
-  // Ten letters were sampled, one a step, the first after the prompt; all else came with them.
+  // Ten letters were sampled, one per step, the first after the prompt. All other tokens were forced.
   assertEquals(backend.steps.length, 10);
   const { generatedTokens, forcedTokens } = engine.stats();
   assertEquals([generatedTokens, forcedTokens], [tokens.length, tokens.length - 10]);
@@ -44,7 +44,7 @@ Deno.test("an answer with a constraint has its form, and ends without an end tok
   assert(grammars.closed);
 });
 
-Deno.test("forced tokens are rows of the next step; those at the answer's start come with the prompt", async () => {
+Deno.test("constraint: forced tokens run in the next step, or with the prompt at the answer's start", async () => {
   const { engine, backend } = startEngine();
   await generate(engine, { prompt: PROMPT, constraint: form("<begin>.<middle>.<end>"), sampling: GREEDY });
   assertEquals(backend.steps.flat(), [
@@ -54,8 +54,8 @@ Deno.test("forced tokens are rows of the next step; those at the answer's start 
   await engine.close();
 });
 
-Deno.test("forced tokens fill whole tiles of rows in large steps, and answers are the same", async () => {
-  /** The rows of each step after the prompts', and the answers, of so many requests side by side. */
+Deno.test("constraint: forced tokens fill whole row tiles in large steps without changing answers", async () => {
+  /** Returns the answers of concurrent requests, and the rows of each step after their prompts. */
   const crowd = async (forms: (string | undefined)[], wholeRows?: number) => {
     const { engine, backend } = startEngine({ parallel: 32, maxRows: 1024, kvBlocks: 300, wholeRows });
     const answers = await Promise.all(forms.map((pattern, i) =>
@@ -94,7 +94,7 @@ Deno.test("forced tokens fill whole tiles of rows in large steps, and answers ar
   assertEquals([all.tokens[0], all.forcedTokens], [alone.tokens[0], 16 * 7]);
 });
 
-Deno.test("an answer that is given whole is not sampled at all", async () => {
+Deno.test("constraint: a fully forced answer is not sampled", async () => {
   const { engine, backend } = startEngine();
   const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: form("just this") });
   assertEquals([text, finish.reason, finish.usage.completionTokens], ["just this", "stop", 9]);
@@ -102,7 +102,7 @@ Deno.test("an answer that is given whole is not sampled at all", async () => {
   await engine.close();
 });
 
-Deno.test("a constrained answer that is cut says length", async () => {
+Deno.test("constraint: an answer that is cut off finishes with length", async () => {
   const { engine } = startEngine();
   for (const maxTokens of [0, 1, 8, 10, 14]) {
     const { text, finish } = await generate(engine, { prompt: PROMPT, constraint: OBJECT, maxTokens });
@@ -117,7 +117,7 @@ Deno.test("a constrained answer that is cut says length", async () => {
   await engine.close();
 });
 
-Deno.test("an end token comes only where the answer may end", async () => {
+Deno.test("constraint: an end token comes only where the answer may end", async () => {
   const { engine } = startEngine();
   const answer = (seed: number, more: Partial<GenerateRequest>) =>
     generate(engine, {
@@ -134,12 +134,12 @@ Deno.test("an end token comes only where the answer may end", async () => {
     lengths.add(text.length);
   }
   assert(lengths.size > 1);
-  // Going on past end tokens means here: as long as something else may follow.
+  // With a constraint, ignoreEos continues only while other tokens may follow.
   assertEquals((await answer(0, { ignoreEos: true })).text, "abcd");
   await engine.close();
 });
 
-Deno.test("biases, penalties, top-k and temperatures choose among what the constraint allows", async () => {
+Deno.test("constraint: biases, penalties, top-k and temperature choose among the allowed tokens", async () => {
   const { engine } = startEngine();
   const [a, b, z] = bytes("abz");
   const one = (sampling: GenerateRequest["sampling"]) =>
@@ -158,7 +158,7 @@ Deno.test("biases, penalties, top-k and temperatures choose among what the const
   await engine.close();
 });
 
-Deno.test("a stop text in the midst of a constrained answer cuts it; one where it may end ends it", async () => {
+Deno.test("constraint: a stop text finishes with length, or with stop where the answer may end", async () => {
   const { engine, grammars } = startEngine();
   const ask = (constraint: Constraint, stop: string, logprobs?: number) =>
     generate(engine, { prompt: PROMPT, constraint, stop: [stop], sampling: GREEDY, logprobs });
@@ -181,7 +181,7 @@ Deno.test("a stop text in the midst of a constrained answer cuts it; one where i
   await engine.close();
 });
 
-Deno.test("log-probabilities cover forced tokens, and are those of the same tokens alone", async () => {
+Deno.test("logprobs: forced tokens get the same log-probabilities as when scored as a prompt", async () => {
   const { engine, backend } = startEngine({ maxLogitRows: 3 });
   const request: GenerateRequest = {
     prompt: PROMPT,
@@ -192,7 +192,7 @@ Deno.test("log-probabilities cover forced tokens, and are those of the same toke
   const { events, tokens, text } = await generate(engine, request);
   assert(/^<abc>[a-z]{2}<def>[a-z]$/.test(text), text);
   const given = events.filter((event) => event.type === "token");
-  // The truth: the prompt with the answer, scored as a prompt.
+  // The reference: the prompt with the answer, scored as a prompt.
   const scored = await collect(
     engine.submit({ prompt: [...PROMPT, ...tokens], maxTokens: 0, promptLogprobs: true, logprobs: 2 }),
   );
@@ -210,7 +210,7 @@ Deno.test("log-probabilities cover forced tokens, and are those of the same toke
   await engine.close();
 });
 
-Deno.test("a stop text inside a forced run ends the answer with the same tokens with and without log-probabilities", async () => {
+Deno.test("stop: a stop text inside forced tokens gives the same answer with and without logprobs", async () => {
   const { engine } = startEngine();
   const request = {
     prompt: PROMPT,
@@ -229,7 +229,7 @@ Deno.test("a stop text inside a forced run ends the answer with the same tokens 
   await engine.close();
 });
 
-Deno.test("constrained answers are the same alone, in a crowd, in any chunking, streamed, and after preemption", async () => {
+Deno.test("constraint: answers do not change with concurrency, chunking, streaming or preemption", async () => {
   const requests = Array.from({ length: 12 }, (_, i): GenerateRequest => ({
     prompt: promptOf(20 + 7 * i, i % 5),
     constraint: i % 3 === 2
@@ -272,7 +272,7 @@ Deno.test("constrained answers are the same alone, in a crowd, in any chunking, 
   }
 });
 
-Deno.test("masks are computed while the step runs, all of a step's together, and none where none is wanted", async () => {
+Deno.test("masks: all masks of a step are computed together while it runs, and only if needed", async () => {
   const { engine, backend, grammars } = startEngine();
   const steps = stepByStep(backend);
   const asked = [1, 2, 3].map((i) =>
@@ -289,7 +289,7 @@ Deno.test("masks are computed while the step runs, all of a step's together, and
   await engine.close();
 });
 
-Deno.test("a constraint that cannot be compiled is refused before anything runs", async () => {
+Deno.test("constraint: an invalid constraint is refused before anything runs", async () => {
   const { engine, backend } = startEngine();
   const request: GenerateRequest = { prompt: PROMPT, constraint: { kind: "lark", grammar: "start: x" } };
   const error = await assertRejects(() => collect(engine.submit(request)), EngineError);
@@ -298,7 +298,7 @@ Deno.test("a constraint that cannot be compiled is refused before anything runs"
   await engine.close();
 });
 
-Deno.test("a mask that fails ends its sequences with constraint_failed, and nobody else's", async () => {
+Deno.test("masks: a failing mask ends only its own sequence, with constraint_failed", async () => {
   const { engine, grammars } = startEngine();
   let failing = true;
   grammars.maskGate = () => failing ? Promise.reject(new Error("out of fuel")) : Promise.resolve();
@@ -316,7 +316,7 @@ Deno.test("a mask that fails ends its sequences with constraint_failed, and nobo
   await engine.close();
 });
 
-Deno.test("a mask that never comes ends its sequence, and its step finishes without it", async () => {
+Deno.test("masks: a mask that never comes ends its sequence, and the step finishes without it", async () => {
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;
@@ -335,7 +335,7 @@ Deno.test("a mask that never comes ends its sequence, and its step finishes with
   patience.close();
 });
 
-Deno.test("the time that a stopped process or a sleeping machine loses does not count as a mask's", async () => {
+Deno.test("masks: time in which the process is stopped does not count towards the timeout", async () => {
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;
@@ -345,14 +345,14 @@ Deno.test("the time that a stopped process or a sleeping machine loses does not 
   const patience = new Patience(300);
   const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), patience);
   setTimeout(() => setTimeout(gate.resolve, 20));
-  for (const end = performance.now() + 600; performance.now() < end;); // nothing runs meanwhile
+  for (const end = performance.now() + 600; performance.now() < end;); // blocks the process
   const mask = await masks.get(sequence)!;
   assertEquals([masks.resultOf(sequence), mask[97 >> 5]], ["allows", 1 << (97 & 31)]);
   bound.close();
   patience.close();
 });
 
-Deno.test("a constraint under which nothing can follow is constraint_failed, and no damaged model", async () => {
+Deno.test("constraint: fails with constraint_failed, not engine_failed, when nothing can follow", async () => {
   const { engine, grammars } = startEngine();
   const masks = grammars.masks.bind(grammars);
   grammars.masks = async (matchers) => (await masks(matchers)).map((mask) => mask.fill(0));
@@ -365,10 +365,10 @@ Deno.test("a constraint under which nothing can follow is constraint_failed, and
   await engine.close();
 });
 
-Deno.test("an answer whose tokens are too much work to take is constraint_failed, and says so", async () => {
+Deno.test("constraint: fails with constraint_failed and a reason when its tokens take too much work", async () => {
   const { engine, grammars } = startEngine();
   grammars.mostTokens = 2;
-  // Of the first the third token is chosen, of the second it is forced.
+  // The third token is sampled in the first answer, and forced in the second.
   for (const text of ["a....", "abcdef"]) {
     const error = await assertRejects(
       () => collect(engine.submit({ prompt: PROMPT, constraint: form(text) })),
@@ -383,7 +383,7 @@ Deno.test("an answer whose tokens are too much work to take is constraint_failed
   await engine.close();
 });
 
-Deno.test("who is cancelled while a constraint compiles or a mask is computed leaves nothing behind", async () => {
+Deno.test("cancel: a request leaves nothing behind while its constraint compiles or its mask is computed", async () => {
   const { engine, backend, grammars } = startEngine();
   const gate = Promise.withResolvers<void>();
   grammars.compileGate = () => gate.promise;
@@ -415,7 +415,7 @@ Deno.test("who is cancelled while a constraint compiles or a mask is computed le
   await engine.close();
 });
 
-Deno.test("a request whose constraint compiles while the engine fails ends with that error, also where the engine is closed then", async () => {
+Deno.test("engine: a request whose constraint compiles fails with the engine's error, even after close", async () => {
   const { engine, backend, grammars } = startEngine();
   const gate = Promise.withResolvers<void>();
   grammars.compileGate = () => gate.promise;
@@ -433,7 +433,7 @@ Deno.test("a request whose constraint compiles while the engine fails ends with 
   assertEquals(grammars.open, 0);
 });
 
-Deno.test("an engine that fails or closes closes its matchers", async () => {
+Deno.test("engine: closes its matchers when it fails or closes", async () => {
   const failing = startEngine();
   failing.backend.gate = () => Promise.reject(new Error("broken"));
   const asked = [OBJECT, form("...")].map((constraint) => {
@@ -457,7 +457,7 @@ Deno.test("an engine that fails or closes closes its matchers", async () => {
   assertEquals(closing.grammars.open, 0);
 });
 
-Deno.test("thinking is ended when its budget is spent, and counted", async () => {
+Deno.test("thinking: ends when its budget is spent, and is counted", async () => {
   const { engine } = startEngine();
   const [begin, end] = [[1], [2, 3]];
   const ask = (open: boolean, budget: number, more: Partial<GenerateRequest> = {}) =>
@@ -473,19 +473,19 @@ Deno.test("thinking is ended when its budget is spent, and counted", async () =>
     assertEquals(tokens.slice(budget, budget + 2), end);
     assertEquals([tokens.length, finish.usage.thinkingTokens], [20, budget]);
   }
-  // It never begins, or ends by itself before.
+  // Thinking never begins, or ends before the budget is spent.
   const never = await ask(false, 0);
   assertEquals([never.tokens.includes(2), never.finish.usage.thinkingTokens], [false, 0]);
   const willing = new Map([[EOS, -100], [1, 100], [2, -100]]);
   const begun = await ask(false, 3, { sampling: { temperature: 0, logitBias: willing } });
   assertEquals(begun.tokens.slice(0, 6), [1, 1, 1, 1, 2, 3]);
-  // What it may think is used up: another thought ends at once.
+  // The budget is used up, so another thought ends at once.
   assertEquals(begun.tokens.slice(6, 9), [1, 2, 3]);
   assertEquals(begun.finish.usage.thinkingTokens, 3);
   await engine.close();
 });
 
-Deno.test("a constraint follows the end of a thinking that was cut short", async () => {
+Deno.test("thinking: a constraint continues after the forced end of thinking", async () => {
   const { engine } = startEngine();
   const request = (budget: number): GenerateRequest => ({
     prompt: PROMPT,
@@ -496,12 +496,12 @@ Deno.test("a constraint follows the end of a thinking that was cut short", async
   for (const budget of [1, 3, 4]) {
     assertEquals((await generate(engine, request(budget))).text, `${"t".repeat(budget)}/ok`);
   }
-  // Where the constraint refuses it, it comes as soon as it is taken.
+  // If the constraint refuses the end token, it comes as soon as it is allowed.
   assertEquals((await generate(engine, request(0))).text, "t/ok");
   await engine.close();
 });
 
-Deno.test("markers are events of their own, after what was held back before them", async () => {
+Deno.test("markers: come as their own events, after the text held back before them", async () => {
   const { engine } = startEngine();
   const [mark] = bytes("#");
   const { events } = await generate(engine, {
@@ -537,7 +537,7 @@ Deno.test("markers are events of their own, after what was held back before them
   await engine.close();
 });
 
-Deno.test("stop texts do not look into thinking", async () => {
+Deno.test("stop: stop texts do not apply inside thinking", async () => {
   const { engine } = startEngine();
   const ask = (open: boolean) =>
     generate(engine, {
@@ -551,7 +551,7 @@ Deno.test("stop texts do not look into thinking", async () => {
   await engine.close();
 });
 
-Deno.test("a mark that begins thinking is text in an answer that has begun: stop texts look into it, and it has its score", async () => {
+Deno.test("thinking: a begin mark later in the answer is text, with a score and subject to stop texts", async () => {
   const { engine } = startEngine();
   const [mark] = bytes("@");
   const { events, finish } = await generate(engine, {
@@ -569,7 +569,7 @@ Deno.test("a mark that begins thinking is text in an answer that has begun: stop
   await engine.close();
 });
 
-Deno.test("stop texts do not look into heads of messages", async () => {
+Deno.test("stop: stop texts do not apply inside message heads", async () => {
   const { engine } = startEngine();
   const [begin, end] = [bytes("#"), bytes(":")[0]];
   const ask = (open: boolean) =>
@@ -590,7 +590,7 @@ Deno.test("stop texts do not look into heads of messages", async () => {
   await engine.close();
 });
 
-Deno.test("a matcher is closed once, and not while its mask is computed", async () => {
+Deno.test("AnswerForm: closes its matcher once, and not while its mask is computed", async () => {
   let closed = 0;
   const matcher = {
     consume: () => true,
@@ -611,7 +611,7 @@ Deno.test("a matcher is closed once, and not while its mask is computed", async 
   assertEquals(closed, 1);
 });
 
-Deno.test("forced tokens of a long answer take KV blocks as they come, and others go on beside them", async () => {
+Deno.test("constraint: a long forced run takes KV blocks as it grows, beside other answers", async () => {
   const { engine } = startEngine({ kvBlocks: 14, maxRows: 40, parallel: 3 }, 400);
   const long = "long ".repeat(50);
   const answers = await Promise.all([

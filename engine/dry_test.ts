@@ -5,7 +5,7 @@ import { withSampling } from "./testing_sampling.ts";
 import type { Tokenizer } from "./tokenizer/types.ts";
 import type { SamplingParams } from "./types.ts";
 
-/** A tokenizer whose tokens stand for the texts of `vocabulary`. */
+/** Returns a tokenizer whose tokens stand for the texts of `vocabulary`. */
 function tokenizerOf(vocabulary: readonly string[]): Tokenizer {
   const bytes = (token: number) => new TextEncoder().encode(vocabulary[token] ?? "");
   return { bytes } as Tokenizer;
@@ -25,7 +25,7 @@ function penalties(
   return [...dry.penalties(Int32Array.from(tokens))].map(([token, value]) => [letters[token], value]);
 }
 
-Deno.test("a token that would go on repeating loses multiplier * base^(n - allowed)", () => {
+Deno.test("DRY: a token that extends a repetition loses multiplier * base^(n - allowed)", () => {
   assertEquals(penalties("abcdab"), [["c", 0.8]]); // "ab" again: n = 2
   const [[token, value]] = penalties("abcdabc");
   assertEquals(token, "d");
@@ -34,40 +34,40 @@ Deno.test("a token that would go on repeating loses multiplier * base^(n - allow
   assertEquals(penalties("abcda", { dryAllowedLength: 1 }), [["b", 0.8]]);
 });
 
-Deno.test("of several matches the longest counts, and each continuation has its own", () => {
+Deno.test("DRY: the longest match counts, separately for each continuation", () => {
   const got = new Map(penalties("cabdeabcab"));
   assertEquals([...got.keys()].sort(), ["c", "d"]);
   assertAlmostEquals(got.get("d")!, 0.8 * 1.75); // "cab" was followed by d
   assertAlmostEquals(got.get("c")!, 0.8); // "ab", but not "cab", by c
 });
 
-Deno.test("a repetition does not reach across a breaker", () => {
+Deno.test("DRY: a repetition does not cross a breaker", () => {
   assertEquals(penalties("abcde\nabc\nab"), [["c", 0.8]]); // not "\nab"
   assertEquals(penalties("ab\ncab\n"), []);
   assertEquals(penalties("abcde\nab", { dryBreakers: ["b"] }), []);
 });
 
-Deno.test("a breaker may begin in a token before", () => {
+Deno.test("DRY: a breaker may begin in an earlier token", () => {
   const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
   const tokens = [0, 1, 2, 3, 4, 0, 1, 2, 3];
   const withBreaker = new Dry(withSampling({ ...ON, dryBreakers: ["STOP"] }), tokenizer, tokens);
-  assertEquals([...withBreaker.penalties(Int32Array.from(tokens))], []); // "y" alone since the breaker
+  assertEquals([...withBreaker.penalties(Int32Array.from(tokens))], []); // only "y" follows the breaker
   const without = new Dry(withSampling({ ...ON, dryBreakers: [] }), tokenizer, tokens);
   assertEquals([...without.penalties(Int32Array.from(tokens)).keys()], [4]);
 });
 
-Deno.test("only the last tokens are looked at where it says so", () => {
+Deno.test("DRY: searches only the last tokens with dryLastN", () => {
   assertEquals(penalties("abcdab", { dryLastN: 5 }), []);
   assertEquals(penalties("abcdab", { dryLastN: 6 }), [["c", 0.8]]);
   assertEquals(penalties("abcdab", { dryLastN: 0 }), []);
 });
 
-Deno.test("penalties stay finite however long the repetition", () => {
+Deno.test("DRY: penalties stay finite for long repetitions", () => {
   const [[, value]] = penalties("a".repeat(3000));
   assertEquals(Number.isFinite(value), true);
 });
 
-Deno.test("penalties are those of the definition, on seeded texts", () => {
+Deno.test("DRY: penalties match the definition on random texts", () => {
   const random = new Random(3);
   for (let run = 0; run < 300; run++) {
     const length = 1 + Math.floor(40 * random.next());
@@ -76,7 +76,7 @@ Deno.test("penalties are those of the definition, on seeded texts", () => {
   }
 });
 
-/** Straight from the definition, character by character. */
+/** Returns the penalties straight from the definition, character by character. */
 function defined(text: string): Map<string, number> {
   const run = text.length - 1 - text.lastIndexOf("\n");
   const result = new Map<string, number>();
@@ -89,7 +89,7 @@ function defined(text: string): Map<string, number> {
   return result;
 }
 
-Deno.test("what a draft would change is known without taking it, breakers that begin before it too", () => {
+Deno.test("DRY: with() returns the penalties after a draft without taking it, also for breakers that begin before it", () => {
   const tokenizer = tokenizerOf(["x", "STO", "P", "y", "z"]);
   const text = [0, 1, 2, 3, 4, 0, 1];
   const sampling = withSampling({ ...ON, dryBreakers: ["STOP"] });
@@ -100,5 +100,5 @@ Deno.test("what a draft would change is known without taking it, breakers that b
     assertEquals(dry.with(Int32Array.from(draft)).penalties(Int32Array.from(all)), taken);
   }
   dry.push(2);
-  assertEquals(dry.penalties(Int32Array.of(...text, 2)), new Map()); // nothing was taken
+  assertEquals(dry.penalties(Int32Array.of(...text, 2)), new Map()); // the draft was not taken
 });

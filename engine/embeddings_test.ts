@@ -16,11 +16,11 @@ import { EngineError, type PooledInfo } from "./types.ts";
 const start = (limits: Partial<EngineLimits> = {}, kind: PooledInfo["kind"] = "last", contextLength = 1024) =>
   startEngine(limits, contextLength, FakeBackend, undefined, { kind, size: 4 });
 
-/** Texts of these lengths. */
+/** Returns texts of these lengths. */
 const textsOf = (...lengths: number[]) => lengths.map((length, i) => promptOf(length, 100 + i));
 const rowsOf = (steps: readonly { length: number }[]) => steps.map(({ length }) => length);
 
-Deno.test("texts fill steps beside each other, take no places, and give way to tokens of answers", async () => {
+Deno.test("embeddings: texts share steps, take no places and yield to tokens of answers", async () => {
   const { engine, backend } = start({ parallel: 1, maxRows: 32 });
   const steps = stepByStep(backend);
   const request = { prompt: promptOf(5), maxTokens: 6, ignoreEos: true, sampling: GREEDY };
@@ -32,7 +32,7 @@ Deno.test("texts fill steps beside each other, take no places, and give way to t
   assertEquals(rowsOf(backend.steps.at(-1)!), [1, 10, 10, 10, 1]);
   await steps.next();
   assertEquals(rowsOf(backend.steps.at(-1)!), [1, 9, 10, 3]);
-  // A step without candidates but those of the answer, and one for each text that has ended in it.
+  // Only the answer needs candidates; each text that ended in the step needs a row.
   assertEquals(backend.logitRequests.at(-1)!.length, 1);
   steps.release();
   assertEquals((await embedded).rows, texts.map(fakeRow));
@@ -40,7 +40,7 @@ Deno.test("texts fill steps beside each other, take no places, and give way to t
   await engine.close();
 });
 
-Deno.test("a request has no more texts in the schedule than the next steps have room for, and meets no full queue", async () => {
+Deno.test("embeddings: a request queues only texts for the next steps, and never fills the queue", async () => {
   const { engine, backend } = start({ parallel: 1, queue: 1, maxRows: 16 });
   const steps = stepByStep(backend);
   const texts = textsOf(...Array<number>(300).fill(4));
@@ -65,7 +65,7 @@ Deno.test("a request has no more texts in the schedule than the next steps have 
   await engine.close();
 });
 
-Deno.test("so many requests for rows may be under way; the next is refused", async () => {
+Deno.test("embeddings: refuses a request beyond the maximum under way", async () => {
   const { engine, backend } = start({ parallel: 1, queue: 2 });
   const steps = stepByStep(backend);
   const embedded = [1, 2, 3].map((seed) => engine.embed({ inputs: [promptOf(5, seed)] }));
@@ -77,7 +77,7 @@ Deno.test("so many requests for rows may be under way; the next is refused", asy
   await engine.close();
 });
 
-Deno.test("a text whose rows all count is computed in one step, before tokens of answers where it did not fit", async () => {
+Deno.test("embeddings: a text with whole pooling runs in one step, before tokens if it did not fit", async () => {
   const { engine, backend } = start({ parallel: 2, maxRows: 16 }, "mean");
   const steps = stepByStep(backend);
   const answer = generate(engine, { prompt: promptOf(5), maxTokens: 6, ignoreEos: true, sampling: GREEDY });
@@ -98,7 +98,7 @@ Deno.test("a text whose rows all count is computed in one step, before tokens of
   await engine.close();
 });
 
-Deno.test("texts, answers and leavers of all kinds in a pool that is too small: every row and token is right", async () => {
+Deno.test("embeddings: rows and tokens stay correct with cancellations in a pool that is too small", async () => {
   for (const stateSlots of [undefined, 6]) {
     const { engine } = start({ parallel: 3, kvBlocks: 11, maxRows: 48, queue: 100, stateSlots }, "last", 320);
     const jobs: Promise<unknown>[] = [];
@@ -134,7 +134,7 @@ Deno.test("texts, answers and leavers of all kinds in a pool that is too small: 
   }
 });
 
-Deno.test("what cannot be computed is refused with the text that is to blame, and nothing runs", async () => {
+Deno.test("embeddings: refuses an invalid text by number, before anything runs", async () => {
   const { engine, backend } = start({ maxRows: 16, kvBlocks: 64 }, "cls", 100);
   const refuse = async (inputs: number[][]) => {
     const { code, message, details } = await assertRejects(() => engine.embed({ inputs }), EngineError);
@@ -156,7 +156,7 @@ Deno.test("what cannot be computed is refused with the text that is to blame, an
   );
 });
 
-Deno.test("a backend that fails fails every request for rows, with its reason", async () => {
+Deno.test("embeddings: every request fails with the reason when the backend fails", async () => {
   const { engine, backend } = start();
   backend.gate = () => Promise.reject(new Error("the roof fell in"));
   const embedded = [1, 2].map((seed) => engine.embed({ inputs: textsOf(seed, 3) }));
@@ -167,7 +167,7 @@ Deno.test("a backend that fails fails every request for rows, with its reason", 
   await engine.close();
 });
 
-Deno.test("a row that is no number fails its request and nobody else's", async () => {
+Deno.test("embeddings: a row with NaN fails only its own request", async () => {
   class Broken extends FakeBackend {
     override async step(...args: Parameters<FakeBackend["step"]>) {
       const output = await super.step(...args);

@@ -3,14 +3,14 @@ import { everyNth } from "../tests/tier.ts";
 import { expectedTokens, GREEDY, promptOf, settle, startEngine } from "./testing.ts";
 import type { LlmEngine } from "./engine.ts";
 
-/** Whole numbers below a limit, the same for each seed. */
+/** Returns a generator of whole numbers below a limit, the same for each seed. */
 function dice(seed: number): (below: number) => number {
   return (below) => (seed = (seed * 48271) % 0x7fffffff) % below;
 }
 
 const SHARED = promptOf(100, 99);
 
-/** One request with random length, prefix, priority and moment of leaving; what it gets must be the model's. */
+/** Submits a request with random length, prefix, priority and cancellation. Its tokens must be the model's. */
 async function one(engine: LlmEngine, id: number, roll: (below: number) => number): Promise<void> {
   for (let wait = roll(20); wait > 0; wait--) await settle();
   const prompt = [...SHARED.slice(0, roll(101)), ...promptOf(1 + roll(40), id)];
@@ -75,7 +75,7 @@ for (
     }),
   )
 ) {
-  Deno.test(`${name}, a crowd of random requests changes nobody's text and leaves nothing behind`, async () => {
+  Deno.test(`engine ${name}: many random requests get correct answers and leave nothing behind`, async () => {
     const { engine } = startEngine({ ...limits, queue: 1000 });
     const roll = dice(limits.kvBlocks);
     let next = 0;

@@ -17,7 +17,7 @@ import {
 } from "./testing.ts";
 import { EngineError, type GenerateRequest } from "./types.ts";
 
-/** An answer that goes on until something ends it. */
+/** Returns a request whose answer continues until it is stopped. */
 function endless(length: number, seed = 0): GenerateRequest {
   return { prompt: promptOf(length, seed), maxTokens: 800, ignoreEos: true, sampling: GREEDY };
 }
@@ -26,7 +26,7 @@ async function rejection(promise: Promise<unknown>): Promise<EngineError> {
   return await assertRejects(() => promise, EngineError);
 }
 
-Deno.test("a device that is lost while nothing runs fails the engine at once, and not with the next request", async () => {
+Deno.test("engine: fails at once when the device is lost while nothing runs", async () => {
   const { engine, backend } = startEngine();
   await generate(engine, { ...endless(4), maxTokens: 3 });
   assertEquals([engine.state, engine.stats().deviceLosses], ["ready", 0]);
@@ -37,7 +37,7 @@ Deno.test("a device that is lost while nothing runs fails the engine at once, an
   await engine.close();
 });
 
-Deno.test("a device that is lost in a step ends all streams with that; one that is lost after closing says nothing", async () => {
+Deno.test("engine: a lost device ends all streams with device_lost, but does nothing after close", async () => {
   const { engine, backend } = startEngine();
   const streams = [0, 1, 2].map((seed) => rejection(generate(engine, endless(4, seed))));
   await settle();
@@ -56,7 +56,7 @@ Deno.test("a device that is lost in a step ends all streams with that; one that 
   assertEquals(closed.engine.state, "draining");
 });
 
-Deno.test("nothing is queued before the first next()", async () => {
+Deno.test("submit: queues nothing before the first next()", async () => {
   const { engine } = startEngine();
   const events = engine.submit(endless(4));
   await settle();
@@ -69,7 +69,7 @@ Deno.test("nothing is queued before the first next()", async () => {
 });
 
 for (const way of ["return", "signal"] as const) {
-  /** Begins a request; `leave` ends it in the way of this round. */
+  /** Begins a request. `leave` ends it by return or by signal. */
   const begin = (engine: ReturnType<typeof startEngine>["engine"], request: GenerateRequest) => {
     const abort = new AbortController();
     const iterator = engine.submit({ ...request, signal: abort.signal })[Symbol.asyncIterator]();
@@ -78,7 +78,7 @@ for (const way of ["return", "signal"] as const) {
     return { iterator, first, leave };
   };
 
-  Deno.test(`${way} while queued frees the place in the queue at once`, async () => {
+  Deno.test(`${way}: frees the place in the queue at once when the request is queued`, async () => {
     const { engine, backend } = startEngine({ parallel: 1 });
     const steps = stepByStep(backend);
     const running = begin(engine, endless(10));
@@ -94,7 +94,7 @@ for (const way of ["return", "signal"] as const) {
     await engine.close();
   });
 
-  Deno.test(`${way} in the prefill of a long prompt stops the step and frees the memory`, async () => {
+  Deno.test(`${way}: stops the step and frees the memory during prefill of a long prompt`, async () => {
     const { engine, backend } = startEngine({ maxRows: 16 });
     const steps = stepByStep(backend);
     const request = begin(engine, endless(500));
@@ -113,7 +113,7 @@ for (const way of ["return", "signal"] as const) {
     await engine.close();
   });
 
-  Deno.test(`${way} while decoding in company frees the place at the end of the step`, async () => {
+  Deno.test(`${way}: frees the place at the end of the step when others decode too`, async () => {
     const { engine, backend } = startEngine();
     const steps = stepByStep(backend);
     const stays = generate(engine, { ...endless(20, 3), maxTokens: 30 });
@@ -134,7 +134,7 @@ for (const way of ["return", "signal"] as const) {
   });
 }
 
-Deno.test("when all sequences of a step are cancelled one after the other, the step is stopped", async () => {
+Deno.test("cancel: the step is stopped when all its sequences are cancelled", async () => {
   const { engine, backend } = startEngine();
   const steps = stepByStep(backend);
   const aborts = [new AbortController(), new AbortController()];
@@ -153,14 +153,14 @@ Deno.test("when all sequences of a step are cancelled one after the other, the s
   await engine.close();
 });
 
-Deno.test("a signal that was aborted before ends the request without work", async () => {
+Deno.test("cancel: a request with an aborted signal ends without work", async () => {
   const { engine, backend } = startEngine();
   const { finish } = await generate(engine, { ...endless(20), signal: AbortSignal.abort() });
   assertEquals([finish.reason, finish.usage.completionTokens, backend.rows], ["cancelled", 0, 0]);
   await engine.close();
 });
 
-Deno.test("a cancelled answer gives out the text that was held back", async () => {
+Deno.test("cancel: an answer publishes the text that was held back", async () => {
   const { engine, backend } = startEngine();
   const steps = stepByStep(backend);
   const abort = new AbortController();
@@ -175,7 +175,7 @@ Deno.test("a cancelled answer gives out the text that was held back", async () =
   await engine.close();
 });
 
-Deno.test("listeners on a signal do not pile up", async () => {
+Deno.test("submit: removes its abort listeners from the signal", async () => {
   const { engine } = startEngine();
   const { signal } = new AbortController();
   let listeners = 0;
@@ -189,7 +189,7 @@ Deno.test("listeners on a signal do not pile up", async () => {
   await engine.close();
 });
 
-Deno.test("a full queue refuses, and takes requests again when there is room", async () => {
+Deno.test("queue: refuses requests when full, and accepts them when there is room again", async () => {
   const { engine, backend } = startEngine({ parallel: 2, queue: 3 });
   const steps = stepByStep(backend);
   const accepted = Array.from({ length: 5 }, (_, i) => generate(engine, { ...endless(5, i), maxTokens: 3 }));
@@ -205,7 +205,7 @@ Deno.test("a full queue refuses, and takes requests again when there is room", a
   await engine.close();
 });
 
-Deno.test("a slow reader's sequence pauses while the others go on, and loses nothing", async () => {
+Deno.test("slow reader: its sequence pauses while others run, and loses no event", async () => {
   const { engine } = startEngine({ kvBlocks: 200 }, 3000);
   const request = { ...endless(10), maxTokens: 2000 };
   const slow = engine.submit(request)[Symbol.asyncIterator]();
@@ -225,7 +225,7 @@ Deno.test("a slow reader's sequence pauses while the others go on, and loses not
   await engine.close();
 });
 
-Deno.test("a slow reader's place goes to others, and it comes back where it was", async () => {
+Deno.test("slow reader: loses its place to others, and continues where it stopped", async () => {
   const { engine } = startEngine({ parallel: 1, kvBlocks: 100 }, 3000);
   const request = { ...endless(10), maxTokens: 1300, sampling: { seed: 4 } };
   const slow = engine.submit(request)[Symbol.asyncIterator]();
@@ -239,7 +239,7 @@ Deno.test("a slow reader's place goes to others, and it comes back where it was"
   await engine.close();
 });
 
-Deno.test("nobody waits for a block that a slow reader's sequence would compute next", async () => {
+Deno.test("slow reader: no request waits for a block that its sequence would compute next", async () => {
   const { engine } = startEngine({ kvBlocks: 200 }, 3000);
   const request = {
     ...endless(31),
@@ -278,7 +278,7 @@ Deno.test("when the backend fails, what runs, what waits and what comes later fa
   assert(backend.closed);
 });
 
-Deno.test("an engine is ready until its backend fails, and says why", async () => {
+Deno.test("engine: is ready until its backend fails, and then reports the failure", async () => {
   const { engine, backend } = startEngine();
   const heard: string[] = [];
   const unlisten = engine.onState((state) => heard.push(state));
@@ -292,7 +292,7 @@ Deno.test("an engine is ready until its backend fails, and says why", async () =
   assertEquals([engine.state, heard.join()], ["draining", "failed"]);
 });
 
-Deno.test("an engine that drains says so once, whatever comes then", async () => {
+Deno.test("engine: reports draining once, even if the backend fails afterwards", async () => {
   const { engine, backend } = startEngine();
   const heard: string[] = [];
   engine.onState((state) => heard.push(state));
@@ -309,7 +309,7 @@ Deno.test("an engine that drains says so once, whatever comes then", async () =>
   assertEquals([engine.state, heard.join()], ["draining", "draining"]);
 });
 
-Deno.test("unread events come before the error", async () => {
+Deno.test("EventStream: unread events come before the error", async () => {
   const { engine, backend } = startEngine();
   const steps = stepByStep(backend);
   const iterator = engine.submit(endless(5))[Symbol.asyncIterator]();
@@ -326,7 +326,7 @@ Deno.test("unread events come before the error", async () => {
   await engine.close();
 });
 
-Deno.test("unusable logits fail their request only", async () => {
+Deno.test("engine: unusable logits fail only their request", async () => {
   const { engine, backend } = startEngine();
   const step = backend.step.bind(backend);
   backend.step = async (input) => {
@@ -342,7 +342,7 @@ Deno.test("unusable logits fail their request only", async () => {
   await engine.close();
 });
 
-Deno.test("drain lets everything end and refuses what is new", async () => {
+Deno.test("drain: finishes all requests and refuses new ones", async () => {
   const { engine, backend } = startEngine({ parallel: 1 });
   const results = [1, 2, 3].map((seed) => generate(engine, { ...endless(5, seed), maxTokens: 5 }));
   await settle();
@@ -354,7 +354,7 @@ Deno.test("drain lets everything end and refuses what is new", async () => {
   assert(backend.closed);
 });
 
-Deno.test("after the grace, drain cancels what still runs or waits", async () => {
+Deno.test("drain: cancels the remaining requests after the grace period", async () => {
   const { engine, backend } = startEngine({ parallel: 1 });
   backend.gate = () => new Promise((resolve) => setTimeout(resolve, 1));
   const results = [1, 2].map((seed) => generate(engine, endless(5, seed)));
@@ -364,7 +364,7 @@ Deno.test("after the grace, drain cancels what still runs or waits", async () =>
   await engine.close();
 });
 
-Deno.test("close cancels, waits for the step that runs, and closes the backend once", async () => {
+Deno.test("close: cancels requests, waits for the current step and closes the backend once", async () => {
   const { engine, backend } = startEngine();
   stepByStep(backend);
   const result = generate(engine, endless(5));
@@ -375,7 +375,7 @@ Deno.test("close cancels, waits for the step that runs, and closes the backend o
   assertEquals((await rejection(generate(engine, endless(5)))).code, "engine_closed");
 });
 
-Deno.test("a step that stops for no reason of ours is computed again", async () => {
+Deno.test("engine: a step that stops without being asked to is computed again", async () => {
   const { engine, backend } = startEngine();
   let stops = 3;
   backend.gate = () => stops-- > 0 ? Promise.reject(new StepStopped()) : Promise.resolve();

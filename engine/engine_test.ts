@@ -19,7 +19,7 @@ function logSoftmax(logits: Float32Array): number[] {
   return Array.from(logits, (logit) => logit - Math.log(sum));
 }
 
-Deno.test("a greedy answer is the model's, for prompts of one token, of whole blocks and of many steps", async () => {
+Deno.test("engine: greedy answers match the model for prompts of one token, whole blocks and many steps", async () => {
   const { engine } = startEngine();
   for (const length of [1, 2, 31, 32, 33, 63, 64, 65, 200, 500]) {
     const prompt = promptOf(length, length);
@@ -33,7 +33,7 @@ Deno.test("a greedy answer is the model's, for prompts of one token, of whole bl
   await engine.close();
 });
 
-Deno.test("sampled text depends on the seed, not on the company", async () => {
+Deno.test("engine: sampled text depends on the seed, not on concurrent requests", async () => {
   const { engine } = startEngine();
   const request = { prompt: promptOf(40), maxTokens: 40, sampling: { seed: 11 } };
   const alone = await generate(engine, request);
@@ -49,7 +49,7 @@ Deno.test("sampled text depends on the seed, not on the company", async () => {
   await engine.close();
 });
 
-Deno.test("requests with one prefix compute it once", async () => {
+Deno.test("prefix cache: concurrent requests compute a common prefix once", async () => {
   const { engine, backend } = startEngine({ parallel: 16, maxLogitRows: 16, kvBlocks: 200 });
   const prefix = promptOf(150, 3);
   const prompts = Array.from({ length: 16 }, (_, i) => [...prefix, ...promptOf(5, i)]);
@@ -67,7 +67,7 @@ Deno.test("requests with one prefix compute it once", async () => {
   await engine.close();
 });
 
-Deno.test("a cached prefix never covers the whole prompt, and other salts do not see it", async () => {
+Deno.test("prefix cache: never covers the whole prompt, and separates salts", async () => {
   const { engine, backend } = startEngine();
   const request = { prompt: promptOf(64), maxTokens: 1, sampling: GREEDY };
   const first = await generate(engine, request);
@@ -81,7 +81,7 @@ Deno.test("a cached prefix never covers the whole prompt, and other salts do not
   await engine.close();
 });
 
-Deno.test("the blocks of an answer are shared too: a conversation continues from them", async () => {
+Deno.test("prefix cache: a conversation reuses the blocks of an earlier answer", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(40, 8);
   const { tokens } = await generate(engine, { prompt, maxTokens: 60, ignoreEos: true, sampling: GREEDY });
@@ -96,7 +96,7 @@ Deno.test("the blocks of an answer are shared too: a conversation continues from
   await engine.close();
 });
 
-Deno.test("maxTokens 0 only computes the prompt", async () => {
+Deno.test("maxTokens: 0 only computes the prompt", async () => {
   const { engine, backend } = startEngine();
   const { events, finish } = await generate(engine, { prompt: promptOf(50), maxTokens: 0 });
   assertEquals([events.length, finish.reason, finish.usage.completionTokens], [1, "length", 0]);
@@ -107,7 +107,7 @@ Deno.test("maxTokens 0 only computes the prompt", async () => {
   await engine.close();
 });
 
-Deno.test("without maxTokens the answer ends where the context is full", async () => {
+Deno.test("maxTokens: by default the answer ends when the context is full", async () => {
   const { engine } = startEngine({}, 100);
   const { finish, tokens } = await generate(engine, { prompt: promptOf(60), ignoreEos: true });
   assertEquals([finish.reason, tokens.length], ["length", 40]);
@@ -118,7 +118,7 @@ Deno.test("without maxTokens the answer ends where the context is full", async (
   await engine.close();
 });
 
-Deno.test("a prompt that can never fit is refused, with both lengths", async () => {
+Deno.test("submit: refuses a prompt that can never fit, with both lengths", async () => {
   const { engine, backend } = startEngine({ kvBlocks: 3 }, 1024);
   for (const [length, maxTokens] of [[96, undefined], [97, 0], [5000, 1]]) {
     const refused = await assertRejects(() =>
@@ -133,7 +133,7 @@ Deno.test("a prompt that can never fit is refused, with both lengths", async () 
   await engine.close();
 });
 
-Deno.test("bad requests are refused and say why", async () => {
+Deno.test("submit: refuses invalid requests with a reason", async () => {
   const { engine } = startEngine();
   const bad: [Partial<GenerateRequest>, string][] = [
     [{ prompt: [] }, "Invalid prompt: must have at least one token (got none)"],
@@ -171,7 +171,7 @@ Deno.test("bad requests are refused and say why", async () => {
   await engine.close();
 });
 
-Deno.test("undefined sampling fields mean the defaults", async () => {
+Deno.test("sampling: undefined fields mean the defaults", async () => {
   const { engine } = startEngine();
   const sampling = { seed: 5, topK: undefined, temperature: undefined };
   const { tokens } = await generate(engine, { prompt: promptOf(9), maxTokens: 9, sampling });
@@ -182,7 +182,7 @@ Deno.test("undefined sampling fields mean the defaults", async () => {
   await engine.close();
 });
 
-Deno.test("the end token ends the answer and is counted, but not reported", async () => {
+Deno.test("end token: ends the answer and is counted, but not published", async () => {
   const { engine } = startEngine();
   const { events, finish, tokens } = await generate(engine, { prompt: promptOf(33, 4), sampling: GREEDY });
   const whole = fakeGreedy(promptOf(33, 4), 900);
@@ -201,7 +201,7 @@ Deno.test("the end token ends the answer and is counted, but not reported", asyn
   await engine.close();
 });
 
-Deno.test("a long prompt reports its progress", async () => {
+Deno.test("progress: a prompt of several steps reports its progress", async () => {
   const { engine } = startEngine({ maxRows: 64 });
   const { events } = await generate(engine, { prompt: promptOf(150), maxTokens: 1, ignoreEos: true });
   const progress = events.filter((event) => event.type === "progress");
@@ -219,7 +219,7 @@ Deno.test("a long prompt reports its progress", async () => {
   await engine.close();
 });
 
-Deno.test("stop strings end the answer, and streamed text is the text before them", async () => {
+Deno.test("stop: stop strings end the answer, and the streamed text ends before them", async () => {
   const { engine } = startEngine();
   const request = { prompt: promptOf(20, 2), maxTokens: 80, ignoreEos: true, sampling: GREEDY };
   const { text } = await generate(engine, request);
@@ -235,7 +235,7 @@ Deno.test("stop strings end the answer, and streamed text is the text before the
   await engine.close();
 });
 
-Deno.test("a character that is never completed comes as U+FFFD with the finish, unless that is a stop string", async () => {
+Deno.test("finish: an incomplete character comes as U+FFFD unless that is a stop string", async () => {
   const { engine } = startEngine();
   const sampling = { ...GREEDY, logitBias: new Map([[0xf0, 100]]) };
   const request = { prompt: promptOf(5), maxTokens: 1, sampling };
@@ -246,7 +246,7 @@ Deno.test("a character that is never completed comes as U+FFFD with the finish, 
   await engine.close();
 });
 
-Deno.test("slots tell how far each sequence is, and nothing when all have ended", async () => {
+Deno.test("slots: report each running sequence's progress, and are empty when all have ended", async () => {
   const { engine } = startEngine({ parallel: 3 });
   assertEquals(engine.slots(), [undefined, undefined, undefined]);
   const first = engine.submit({ prompt: promptOf(40), maxTokens: 9, ignoreEos: true })
@@ -263,7 +263,7 @@ Deno.test("slots tell how far each sequence is, and nothing when all have ended"
   await engine.close();
 });
 
-Deno.test("DRY ends a repetition that nothing else would, and counts the prompt", async () => {
+Deno.test("DRY: ends a repetition, and counts the prompt", async () => {
   const { engine } = startEngine();
   const logitBias = new Map([[65, 100]]);
   const request = { prompt: promptOf(5), maxTokens: 12, ignoreEos: true, sampling: { ...GREEDY, logitBias } };
@@ -274,14 +274,14 @@ Deno.test("DRY ends a repetition that nothing else would, and counts the prompt"
     generate(engine, { ...request, prompt: [66, 65, 65, 65, 65], sampling: { ...request.sampling, ...dry } }),
   ]);
   assertEquals(free.tokens, new Array(12).fill(65));
-  // "AAA" repeats "A" after "A": the match grows by one with each further token, and its cost doubles.
+  // "AAA" repeats "A" after "A". Each further token makes the match one longer and doubles the penalty.
   assertEquals(bound.tokens.slice(0, 4), [65, 65, 65, 65]);
   assert(bound.tokens[4] !== 65, bound.tokens.join());
   assert(prompted.tokens[0] !== 65, prompted.tokens.join());
   await engine.close();
 });
 
-Deno.test("log-probabilities are those of the raw logits, whatever the sampling", async () => {
+Deno.test("logprobs: are computed from the raw logits for all sampling options", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(30);
   const logitBias = new Map([[65, 100]]);
@@ -313,7 +313,7 @@ Deno.test("log-probabilities are those of the raw logits, whatever the sampling"
   await engine.close();
 });
 
-Deno.test("the prompt's own log-probabilities come before the first token, however few rows fit a step", async () => {
+Deno.test("logprobs: the prompt's own come before the first token, even with few rows per step", async () => {
   for (const limits of [{}, { maxRows: 7 }, { maxLogitRows: 1 }, { maxLogitRows: 3, maxRows: 5 }]) {
     const { engine } = startEngine(limits);
     for (const length of [1, 2, 33, 70]) {
@@ -347,7 +347,7 @@ Deno.test("the prompt's own log-probabilities come before the first token, howev
   }
 });
 
-Deno.test("penalties and bias act as the API says", async () => {
+Deno.test("sampling: penalties and bias follow the API's definition", async () => {
   const { engine } = startEngine();
   const prompt = promptOf(50, 1);
   const sampling = {
@@ -373,7 +373,7 @@ Deno.test("penalties and bias act as the API says", async () => {
   await engine.close();
 });
 
-Deno.test("a text that is many times too long is refused before it is counted to the end", async () => {
+Deno.test("encode: refuses a text far beyond the context before counting it to the end", async () => {
   const { engine } = startEngine({}, 100);
   assertEquals(engine.encodePrompt("x".repeat(400)).length, 400);
   const long = "x".repeat(1_000_000);
@@ -389,18 +389,18 @@ Deno.test("a text that is many times too long is refused before it is counted to
   await engine.close();
 });
 
-Deno.test("a backend that pools nothing refuses texts, and says what to do", async () => {
+Deno.test("embed: refuses texts with advice when the backend does not support pooling", async () => {
   const { engine } = startEngine();
   const { code, message } = await assertRejects(() => engine.embed({ inputs: [[1]] }), EngineError);
   assertEquals([code, message.includes("--backend cpu")], ["not_supported", true]);
 });
 
-Deno.test("a request that comes just as nothing is left to run is not left waiting", async () => {
+Deno.test("engine: runs a request that arrives just as its loop ends", async () => {
   const { engine } = startEngine();
   const request = (seed: number): GenerateRequest => (
     { prompt: promptOf(3, seed), maxTokens: 1, sampling: GREEDY, ignoreEos: true }
   );
-  // The engine stops some microtasks after an answer's last token: requests come at each of them.
+  // The loop ends a few microtasks after an answer's last token, so a request comes at each of them.
   for (let microtasks = 0; microtasks < 24; microtasks++) {
     await engine.submit(request(microtasks))[Symbol.asyncIterator]().next();
     for (let i = 0; i < microtasks; i++) await Promise.resolve();

@@ -2,7 +2,7 @@ import { assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { fingerprintModel, type ModelFingerprint } from "./fingerprint.ts";
 import { type GgufBuilder, smallModel } from "./gguf/testing.ts";
 
-/** A model with a matrix of 128 KiB, of which a part is read only. */
+/** Returns a model with a matrix of 128 KiB, which is read only in part. */
 function model(): GgufBuilder {
   return smallModel().set("tokenizer.chat_template", "STRING", "{{ messages }}")
     .tensor("large", "F32", [32, 1024]);
@@ -30,7 +30,7 @@ Deno.test("fingerprintModel: equal content has equal fingerprints", async () => 
   });
 });
 
-Deno.test("fingerprintModel: a change of any tensor, of metadata and of the template shows, and shows which", async () => {
+Deno.test("fingerprintModel: shows whether a tensor, metadata or the template changed", async () => {
   await inFile(async (of) => {
     const before = await of(model().build().bytes);
     const built = model().build();

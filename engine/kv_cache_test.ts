@@ -5,7 +5,7 @@ import { KvCache } from "./kv_cache.ts";
 import type { Sequence } from "./sequence.ts";
 import { promptOf } from "./testing.ts";
 
-/** As much of a sequence as the cache looks at. */
+/** Returns the fields of a sequence that the cache uses. */
 function sequenceOf(tokens: number[], maxLength = tokens.length + 1, salt = ""): Sequence {
   const blocks = new Int32Array(0);
   const state = { cached: 0, blocks, blockCount: 0, windows: [], indexed: 0, promptLogprobs: false };
@@ -44,7 +44,7 @@ function held(sequence: Sequence): number[] {
   return [...sequence.blocks.subarray(0, sequence.blockCount)];
 }
 
-Deno.test("a sequence holds blocks for the tokens that it has, takes more as they fill, and gives all back", () => {
+Deno.test("KvCache: a sequence holds blocks for its tokens, takes more as it grows and releases all", () => {
   const cache = new KvCache(10);
   const first = sequenceOf(promptOf(40), 10_000);
   assert(admit(cache, first));
@@ -64,7 +64,7 @@ Deno.test("a sequence holds blocks for the tokens that it has, takes more as the
   assertEquals(cache.used, 0);
 });
 
-Deno.test("full blocks are found again by later and by simultaneous sequences", () => {
+Deno.test("KvCache: later and concurrent sequences share full blocks", () => {
   const cache = new KvCache(20);
   const first = run(cache, sequenceOf(promptOf(100)));
   const second = run(cache, sequenceOf([...promptOf(70), 1, 2, 3]));
@@ -78,7 +78,7 @@ Deno.test("full blocks are found again by later and by simultaneous sequences", 
   assertEquals(third.cached, 96);
 });
 
-Deno.test("the last token is never taken from the cache", () => {
+Deno.test("KvCache: the last token is never taken from the cache", () => {
   const cache = new KvCache(20);
   cache.release(run(cache, sequenceOf(promptOf(64))));
   for (const [length, cached] of [[32, 0], [33, 32], [64, 32], [65, 64]]) {
@@ -89,7 +89,7 @@ Deno.test("the last token is never taken from the cache", () => {
   }
 });
 
-Deno.test("salts keep prefixes apart", () => {
+Deno.test("KvCache: different salts share no prefix", () => {
   const cache = new KvCache(20);
   cache.release(run(cache, sequenceOf(promptOf(64), 65, "alice")));
   for (const [salt, cached] of [["bob", 0], ["", 0], ["alice", 32]] as const) {
@@ -100,7 +100,7 @@ Deno.test("salts keep prefixes apart", () => {
   }
 });
 
-Deno.test("equal hashes of different tokens or salts share nothing and break nothing", () => {
+Deno.test("KvCache: hash collisions of other tokens or salts share nothing and break nothing", () => {
   const cache = new KvCache(20);
   const collide = (sequence: Sequence) => {
     sequence.hashes.push(1, 2);
@@ -113,14 +113,14 @@ Deno.test("equal hashes of different tokens or salts share nothing and break not
     assertEquals(new Set([...held(first), ...held(other)]).size, 6);
     cache.release(other);
   }
-  // The same second block after another first one is another block.
+  // An equal second block after another first block is a different block.
   const late = sequenceOf([...promptOf(32, 5), ...promptOf(70).slice(32)]);
   late.hashes.push(7, 2);
   assertEquals(run(cache, late).indexed, 1);
   assert(held(late)[1] !== held(first)[1]);
 });
 
-Deno.test("two that computed the same block at once end up with one of them", () => {
+Deno.test("KvCache: sequences that computed the same block end up sharing one", () => {
   const cache = new KvCache(20);
   const [first, second] = [sequenceOf(promptOf(40)), sequenceOf(promptOf(40))];
   assert(admit(cache, first) && admit(cache, second));
@@ -134,7 +134,7 @@ Deno.test("two that computed the same block at once end up with one of them", ()
   assertEquals(cache.used, 0);
 });
 
-Deno.test("the least recently used blocks go first, and the end of a chain before its beginning", () => {
+Deno.test("KvCache: evicts least recently used blocks first, and the end of a chain before its start", () => {
   const longest = (seed: number) => {
     const cache = new KvCache(6);
     cache.release(run(cache, sequenceOf(promptOf(96, 1)))); // 3 full blocks
@@ -147,7 +147,7 @@ Deno.test("the least recently used blocks go first, and the end of a chain befor
   assertEquals([1, 2, 3].map(longest), [64, 64, 32]);
 });
 
-Deno.test("a waiting sequence knows whether what it needs next is being computed", () => {
+Deno.test("KvCache: isComputing tells whether the next shareable block is being computed", () => {
   const cache = new KvCache(20);
   const running = sequenceOf(promptOf(100));
   assert(admit(cache, running));
@@ -166,7 +166,7 @@ Deno.test("a waiting sequence knows whether what it needs next is being computed
   );
 });
 
-Deno.test("who finds fewer blocks than it needs takes none, until others give theirs back", () => {
+Deno.test("KvCache: extend takes no block if there are too few, until others release theirs", () => {
   const cache = new KvCache(4);
   const [first, second] = [sequenceOf(promptOf(40), 200), sequenceOf(promptOf(40, 1), 200)];
   assert(admit(cache, first) && admit(cache, second));
@@ -178,7 +178,7 @@ Deno.test("who finds fewer blocks than it needs takes none, until others give th
   assertEquals(cache.missing(second, 0), 2);
 });
 
-Deno.test("a sequence that comes back finds of its blocks what nobody else took", () => {
+Deno.test("KvCache: a preempted sequence reuses those of its blocks that were not evicted", () => {
   const cache = new KvCache(8);
   const preempted = run(cache, sequenceOf(promptOf(150), 300)); // 4 full blocks
   cache.release(preempted);
@@ -189,18 +189,18 @@ Deno.test("a sequence that comes back finds of its blocks what nobody else took"
   assertEquals(preempted.cached, 64);
 });
 
-Deno.test("random lives of sequences that grow: no block is lost, held twice for writing, or shared wrongly", () => {
+Deno.test("KvCache: random growing sequences lose no block and share none wrongly", () => {
   randomLives(new KvCache(40), 40);
 });
 
-Deno.test("random lives with windows: the same in every group, as far as rows see", () => {
+Deno.test("KvCache: random sequences with windows stay correct in every group within their windows", () => {
   const windows = [40, 0, 5];
   const cache = new KvCache(130, undefined, { windows, maxRows: 50 });
   const shared = randomLives(cache, 130, windows);
   assert(shared > 10_000, `only ${shared} tokens were found again`);
 });
 
-/** A sequence's blocks by group and place; "1 5" is the sixth of the second group. */
+/** Returns a sequence's blocks by group and position: "1 5" is the sixth block of the second group. */
 function places(sequence: Sequence): Map<string, number> {
   const all = new Map(held(sequence).map((block, i) => [`0 ${i}`, block]));
   for (const [group, { blocks, first, end }] of sequence.windows.entries()) {
@@ -209,13 +209,13 @@ function places(sequence: Sequence): Map<string, number> {
   return all;
 }
 
-/** Sequences that come, grow and leave; returns how many tokens they found in the cache. */
+/** Runs sequences that come, grow and leave at random. Returns how many tokens they found in the cache. */
 function randomLives(cache: KvCache, total: number, windows: readonly number[] = []): number {
   let seed = 5;
   let shared = 0;
   let preempted = 0;
   const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
-  const contents = new Map<number, string>(); // what was computed into each block, with all before it
+  const contents = new Map<number, string>(); // what was computed into each block, including all earlier tokens
   const alive: Sequence[] = [];
   const enter = (sequence: Sequence) => {
     if (!admit(cache, sequence)) return;
@@ -276,7 +276,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
   return shared;
 }
 
-/** Steps of at most 32 rows until all tokens are computed; returns the most blocks that it held. */
+/** Computes all tokens in steps of at most 32 rows. Returns the most blocks held. */
 function chunks(cache: KvCache, sequence: Sequence): number {
   let most = 0;
   while (sequence.cached < sequence.length) {
@@ -288,12 +288,12 @@ function chunks(cache: KvCache, sequence: Sequence): number {
   return most;
 }
 
-Deno.test("a window's cache costs the window, not the context", () => {
+Deno.test("KvCache: a group with a window holds blocks of the window only", () => {
   const demand = { windows: [64], maxRows: 32 };
   const cache = new KvCache(200, undefined, demand);
   const sequence = sequenceOf(promptOf(3200), 5000);
   assert(admit(cache, sequence));
-  // 95 tokens from the first row's window to the last row: in three blocks here, in four wherever blocks begin.
+  // 95 tokens from the first row's window to the last row take three blocks here, and at most four in general.
   assertEquals(chunks(cache, sequence), 100 + 3);
   assertEquals(blocksOfSequence(demand, 3200), 100 + 4);
   assertEquals([cache.used, cache.held(sequence)], [102, 102]);
@@ -307,7 +307,7 @@ Deno.test("a window's cache costs the window, not the context", () => {
   }
 });
 
-Deno.test("a prefix is shared where the last window before its end is still there", () => {
+Deno.test("KvCache: shares a prefix up to where its last window is still in memory", () => {
   const demand = { windows: [64], maxRows: 32 };
   const shared = (blocks: number, prompt: number[]) => {
     const cache = new KvCache(blocks, undefined, demand);
@@ -322,17 +322,17 @@ Deno.test("a prefix is shared where the last window before its end is still ther
   const half = [...promptOf(200), ...promptOf(121, 1)];
   assertEquals(shared(40, promptOf(330)), 320);
   assertEquals(shared(40, half), 192);
-  // No room to keep windows but the last one: only the whole prefix is of use.
+  // Only the last window fits, so only the whole prefix can be reused.
   assertEquals(shared(15, promptOf(330)), 320);
   assertEquals(shared(15, half), 0);
 });
 
-Deno.test("what is taken of a window's blocks is computed again, and found again", () => {
+Deno.test("KvCache: evicted window blocks are computed again and then found again", () => {
   const cache = new KvCache(30, undefined, { windows: [64], maxRows: 32 });
   const first = sequenceOf(promptOf(321));
   assert(admit(cache, first));
   chunks(cache, first);
-  const other = sequenceOf(promptOf(300, 3)); // takes the first windows' blocks, which are the oldest
+  const other = sequenceOf(promptOf(300, 3)); // evicts the blocks of the first windows, which are the oldest
   assert(admit(cache, other));
   chunks(cache, other);
   const again = sequenceOf([...promptOf(200), ...promptOf(60, 1)]);
@@ -348,7 +348,7 @@ Deno.test("what is taken of a window's blocks is computed again, and found again
   assertEquals([cache.used, cache.available], [0, 30]);
 });
 
-Deno.test("one sequence of the longest context always fits, however its blocks lie", () => {
+Deno.test("longestSequence: one sequence of that length always fits, wherever its blocks begin", () => {
   for (const windows of [[], [33], [1, 0], [64, 500, 7]]) {
     for (const maxRows of [1, 5, 32, 100]) {
       const demand = { windows, maxRows };

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { Heads } from "./message_heads.ts";
 
-/** Marks, which spell nothing, and texts. */
+/** Marks, which have no text, followed by texts. */
 const WORDS = ["<channel>", "<message>", "<end>", " to", "final", "hm"];
 const MARKS = 3;
 const spell = (token: number) => new TextEncoder().encode(token < MARKS ? "" : WORDS[token]);
@@ -15,7 +15,7 @@ function follow(open: boolean, words: string[]): string {
   }).join("");
 }
 
-Deno.test("what stands before a message's text is its head", () => {
+Deno.test("Heads: tokens before a message's text belong to its head", () => {
   assertEquals(follow(true, ["<channel>", "final", "<message>", "final", "hm"]), "hh...");
   assertEquals(follow(true, [" to", "hm", "<channel>", "hm", "<message>", "hm"]), "hhhh..");
   assertEquals(
@@ -24,7 +24,7 @@ Deno.test("what stands before a message's text is its head", () => {
   );
 });
 
-Deno.test("an answer that begins with a text, or continues one, has no head", () => {
+Deno.test("Heads: an answer that begins with, or continues, a text has no head", () => {
   assertEquals(follow(true, ["final", " to", "hm"]), "...");
   assertEquals(follow(false, [" to", "final", "<end>", "final", "<message>", "hm"]), "..hh..");
 });

@@ -4,7 +4,7 @@ import { Patience } from "./patience.ts";
 const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const late = (seconds: number) => `not within ${seconds} s`;
 
-Deno.test("who takes too long is given up, and nobody else", async () => {
+Deno.test("Patience: rejects only the promise that takes too long", async () => {
   const patience = new Patience(60);
   const never = patience.within(new Promise(() => {}), late);
   const quick = patience.within(Promise.resolve(1), late);
@@ -18,7 +18,7 @@ Deno.test("who takes too long is given up, and nobody else", async () => {
   patience.close();
 });
 
-Deno.test("the timer stops when nobody waits, and starts again", async () => {
+Deno.test("Patience: the timer stops when nothing waits, and starts again", async () => {
   const patience = new Patience(60);
   assertEquals(await patience.within(Promise.resolve(1), late), 1);
   await wait(40); // a timer that still ran would be a leak

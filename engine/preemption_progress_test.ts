@@ -9,7 +9,7 @@ import { ByteTokenizer, FAKE_VOCABULARY, promptOf } from "./testing.ts";
 
 /* The scheduler without an engine: nobody starves, whatever runs out when. */
 
-Deno.test("a sequence without a limit has no room beyond what it uses", () => {
+Deno.test("scheduler: a sequence without a token limit allocates only what it uses", () => {
   const sequence = sequenceOf(0, promptOf(20), { contextLength: 1_000_000 });
   const scheduler = new Scheduler({ parallel: 1, kvBlocks: 40_000, maxRows: 512, maxLogitRows: 1, queue: 1 });
   scheduler.add(sequence);
@@ -41,23 +41,23 @@ for (const windowed of [false, true]) {
   });
 }
 
-/** Sequences that come, grow, pause and leave at random in a pool of random size. */
+/** Runs sequences that come, grow, pause and leave at random in a pool of random size. */
 class RandomLife {
   readonly scheduler: Scheduler;
   readonly #roll: (below: number) => number;
   readonly #contextLength: number;
   readonly #readers = new Map<Sequence, { full: boolean }>();
-  /** Tokens yet to come. */
+  /** Tokens yet to be generated. */
   readonly #left = new Map<Sequence, number>();
   readonly #requests: number;
   #arrived = 0;
   rows = 0;
-  /** Rows that would be computed if nobody was ever preempted. */
+  /** Rows that would be computed without any preemption. */
   needed = 0;
 
   constructor(seed: number, windowed: boolean) {
     const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
-    for (let i = 0; i < 9; i++) roll(2); // The first of neighbouring seeds are alike.
+    for (let i = 0; i < 9; i++) roll(2); // The first numbers of neighbouring seeds are alike.
     this.#roll = roll;
     const parallel = 1 + roll(8);
     const kvWindows = windowed ? Array.from({ length: 1 + roll(3) }, () => roll(4) * roll(60)) : [];
@@ -71,7 +71,7 @@ class RandomLife {
     this.#requests = 4 + roll(12);
   }
 
-  /** False when all have ended. */
+  /** Runs one step. Returns false when all sequences have ended. */
   step(): boolean {
     const { scheduler } = this;
     if (this.#arrived < this.#requests && this.#roll(4) === 0) this.#arrive();
@@ -103,7 +103,10 @@ class RandomLife {
     this.scheduler.add(sequence);
   }
 
-  /** Who may not be preempted: the earliest interactive sequence that runs already and is read, or else the earliest batch one. */
+  /**
+   * Returns the sequence that must not be preempted: the earliest running interactive one with a reader that keeps
+   * up, or else the earliest batch one.
+   */
   #earliest(): Sequence | undefined {
     const running = this.scheduler.sequences().filter((sequence) =>
       sequence.blockCount > 0 && !this.#readers.get(sequence)!.full

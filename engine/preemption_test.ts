@@ -18,12 +18,12 @@ import { EngineError, type GenerateRequest } from "./types.ts";
 
 /* Sequences take KV blocks as they grow. Where blocks run out some are preempted, and nobody can tell from the answers. */
 
-/** A request of a context without end, as chats are that set no limit. */
+/** Returns a request without a token limit, as chats often are. */
 function endless(length: number, seed = length): GenerateRequest {
   return { prompt: promptOf(length, seed), ignoreEos: true, sampling: GREEDY };
 }
 
-/** Reads so many tokens of an answer and leaves. */
+/** Reads this many tokens of an answer and leaves. */
 async function leaveAfter(engine: LlmEngine, request: GenerateRequest, tokens: number): Promise<number[]> {
   const read: number[] = [];
   for await (const event of engine.submit(request)) {
@@ -32,7 +32,7 @@ async function leaveAfter(engine: LlmEngine, request: GenerateRequest, tokens: n
   return read;
 }
 
-Deno.test("64 chats without maxTokens run at once in a pool that holds 12 whole contexts", async () => {
+Deno.test("scheduler: 64 chats without maxTokens run together in a pool for 12 whole contexts", async () => {
   // The pool: 6 GB of Qwen3-0.6B's cache, 28 layers of 8 heads of 128, keys and values in f16.
   const kvBlocks = Math.floor(6e9 / (32 * 2 * 2 * 28 * 8 * 128));
   const limits = { parallel: 64, kvBlocks, maxRows: 512, maxLogitRows: 64 };
@@ -58,7 +58,7 @@ async function greedy(length: number, tokens: number): Promise<number[]> {
   return answer;
 }
 
-Deno.test("the latest batch request gives way first, then the latest other one; the earliest never does", async () => {
+Deno.test("preemption: the latest batch request goes first, then the latest other; the earliest never", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 12, maxRows: 200 }, 384);
   const ended: string[] = [];
   const ask = async (name: string, length: number, priority?: "batch") => {
@@ -76,10 +76,10 @@ Deno.test("the latest batch request gives way first, then the latest other one; 
   const left: number[][] = [];
   for (let running = 4; running > 1; running = engine.stats().running) {
     await steps.next();
-    // Who computes: all decode together, so that the lengths tell who is left, those of interactive ones first.
+    // All sequences decode together, so the lengths identify the remaining ones, interactive ones first.
     if (engine.stats().running < running) left.push(lengths());
   }
-  // With 3 blocks each, all 12 are held; who first needs another is the longest, "second".
+  // With 3 blocks each, all 12 are held. The longest sequence, "second", is the first to need another.
   assertEquals(left, [[95, 97, 94], [127, 129], [191]]);
   assertEquals(engine.stats().preemptions, 3);
   steps.release();
@@ -90,7 +90,7 @@ Deno.test("the latest batch request gives way first, then the latest other one; 
   await engine.close();
 });
 
-/** Two requests in a pool for one and a half; the later one has just been preempted. */
+/** Runs two requests in a pool for one and a half, until the later one is preempted. */
 async function withOnePreempted(
   limits: Parameters<typeof startEngine>[0] = {},
   change: Partial<GenerateRequest> = {},
@@ -108,7 +108,7 @@ async function withOnePreempted(
 }
 
 for (const way of ["return", "signal"] as const) {
-  Deno.test(`${way} while preempted frees the place at once, and nothing is held`, async () => {
+  Deno.test(`${way}: frees the place of a preempted request at once`, async () => {
     const { engine, backend, steps, stays, abort, iterator } = await withOnePreempted();
     const held = engine.stats().kvBlocksUsed;
     const { tokens } = await lastStep(iterator, backend.steps.length);
@@ -127,13 +127,13 @@ for (const way of ["return", "signal"] as const) {
   });
 }
 
-/** Reads what lies ready of a sequence that has had a token in each of so many steps but the last. */
+/** Reads the published events of a sequence that got a token in each of `steps` steps but the last. */
 async function lastStep(iterator: AsyncIterator<unknown>, steps: number): Promise<{ tokens: number }> {
   for (let read = 1; read < steps - 1; read++) await iterator.next();
   return { tokens: steps - 1 };
 }
 
-Deno.test("drain lets a preempted request come to its end", async () => {
+Deno.test("drain: a preempted request finishes", async () => {
   const { engine, steps, stays, iterator, first } = await withOnePreempted({}, { maxTokens: 130 });
   const drained = engine.drain(Infinity);
   steps.release();
@@ -145,7 +145,7 @@ Deno.test("drain lets a preempted request come to its end", async () => {
   await engine.close();
 });
 
-Deno.test("close cancels a preempted request", async () => {
+Deno.test("close: cancels a preempted request", async () => {
   const { engine, backend, stays, iterator, first } = await withOnePreempted();
   const closed = engine.close();
   const events = [(await first).value];
@@ -156,7 +156,7 @@ Deno.test("close cancels a preempted request", async () => {
   assert(backend.closed);
 });
 
-Deno.test("when the backend fails, a preempted request fails too, after what was generated", async () => {
+Deno.test("engine: a preempted request fails after its published tokens when the backend fails", async () => {
   const { engine, backend, steps, stays, iterator, first } = await withOnePreempted();
   backend.gate = () => Promise.reject(new Error("lost"));
   const failed = assertRejects(() => stays, EngineError);
@@ -169,7 +169,7 @@ Deno.test("when the backend fails, a preempted request fails too, after what was
   await engine.close();
 });
 
-Deno.test("a preempted request takes no place in the queue, and is not refused", async () => {
+Deno.test("queue: a preempted request takes no place in the queue, and is not refused", async () => {
   const { engine, steps, stays, iterator } = await withOnePreempted({ parallel: 2, queue: 1 });
   const queued = generate(engine, { ...endless(5), maxTokens: 3 });
   await settle();
@@ -183,7 +183,7 @@ Deno.test("a preempted request takes no place in the queue, and is not refused",
   await engine.close();
 });
 
-Deno.test("newcomers do not pass a preempted request", async () => {
+Deno.test("scheduler: a new request does not overtake a preempted one", async () => {
   const { engine, steps, stays, iterator, first } = await withOnePreempted({}, { maxTokens: 130 });
   const ended: string[] = [];
   const newcomer = generate(engine, { ...endless(5), maxTokens: 200 }).then(() => ended.push("newcomer"));
@@ -196,7 +196,7 @@ Deno.test("newcomers do not pass a preempted request", async () => {
   await engine.close();
 });
 
-Deno.test("a slow reader is preempted before others, and comes back when half of its events are read", async () => {
+Deno.test("preemption: a slow reader goes first, and resumes when half of its events are read", async () => {
   const { engine } = startEngine({ parallel: 2, kvBlocks: 70, maxRows: 200 }, 2200);
   const slow = engine.submit({ ...endless(10), maxTokens: 1500 })[Symbol.asyncIterator]();
   const events = [(await slow.next()).value];
@@ -214,7 +214,7 @@ Deno.test("a slow reader is preempted before others, and comes back when half of
   await engine.close();
 });
 
-Deno.test("nobody is preempted for a request that would not fit even then", async () => {
+Deno.test("preemption: no request is preempted for one that would still not fit", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 10, maxRows: 400 }, 320);
   const steps = stepByStep(backend);
   const first = generate(engine, { ...endless(100), maxTokens: 20 }); // 4 blocks
@@ -231,9 +231,9 @@ Deno.test("nobody is preempted for a request that would not fit even then", asyn
   await engine.close();
 });
 
-Deno.test("several steps at once take what memory is left, and preempt nobody", async () => {
+Deno.test("several steps per call: use the free memory, and preempt no sequence", async () => {
   const { engine, backend } = startEngine({ kvBlocks: 6, maxRows: 200 }, 192, DrawingBackend);
-  const limits = [33, 100]; // They end with two blocks, and with four.
+  const limits = [33, 100]; // They end with two and four blocks.
   const results = await Promise.all(
     limits.map((maxTokens, i) => generate(engine, { ...endless(31 - 5 * i), maxTokens })),
   );
@@ -250,7 +250,7 @@ Deno.test("several steps at once take what memory is left, and preempt nobody", 
   await engine.close();
 });
 
-Deno.test("a slow reader's sequence takes no block while it pauses", async () => {
+Deno.test("slow reader: its sequence takes no block while it pauses", async () => {
   const { engine } = startEngine({ kvBlocks: 70, maxRows: 200 }, 2200);
   const slow = engine.submit({ ...endless(32), maxTokens: 1500 })[Symbol.asyncIterator]();
   await slow.next();
@@ -262,7 +262,7 @@ Deno.test("a slow reader's sequence takes no block while it pauses", async () =>
   await engine.close();
 });
 
-Deno.test("scores of a prompt's tokens are the same when it is preempted half-way", async () => {
+Deno.test("logprobs: prompt scores do not change when the prompt is preempted half-way", async () => {
   const request = {
     ...endless(200),
     maxTokens: 5,
@@ -287,13 +287,13 @@ Deno.test("scores of a prompt's tokens are the same when it is preempted half-wa
   await engine.close();
 });
 
-Deno.test("answers to one prompt share its blocks, and who is preempted gives up only its own", async () => {
+Deno.test("preemption: answers to one prompt share its blocks, and a preempted one frees only its own", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 16, maxRows: 400 }, 512);
   const request = { ...endless(320), maxTokens: 100 };
   const steps = stepByStep(backend);
   const seeds = [1, 2, 3, 4];
   const ask = (seed: number) => generate(engine, { ...request, sampling: { seed } });
-  const results = seeds.map(ask); // 10 blocks of prompt, and 4 of each answer
+  const results = seeds.map(ask); // 10 blocks for the prompt, and 4 for each answer
   await settle();
   while (engine.stats().preemptions === 0) await steps.next();
   assert(engine.stats().kvBlocksUsed >= 13);

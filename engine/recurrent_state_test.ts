@@ -9,7 +9,7 @@ import type { LlmEngine } from "./engine.ts";
 
 const LIMITS = { parallel: 4, kvBlocks: 64, stateSlots: 8 };
 
-/** Tokens that a prompt's request found computed already. */
+/** Returns how many tokens of the prompt were found computed. */
 async function reused(engine: LlmEngine, prompt: number[], maxTokens = 4): Promise<number> {
   const before = engine.stats().cachedTokens;
   const { tokens } = await generate(engine, { prompt, maxTokens, sampling: GREEDY });
@@ -17,7 +17,7 @@ async function reused(engine: LlmEngine, prompt: number[], maxTokens = 4): Promi
   return engine.stats().cachedTokens - before;
 }
 
-Deno.test("states: a prompt continues from the last block edge of an earlier one that it begins with", async () => {
+Deno.test("states: a prompt continues from the last block edge of an earlier prompt that it extends", async () => {
   const { engine } = startEngine(LIMITS);
   const prompt = promptOf(100);
   assertEquals(await reused(engine, prompt), 0);
@@ -26,17 +26,17 @@ Deno.test("states: a prompt continues from the last block edge of an earlier one
   await engine.close();
 });
 
-Deno.test("states: where two prompts have parted once, a third goes on", async () => {
+Deno.test("states: a third prompt continues where two earlier prompts diverged", async () => {
   const { engine } = startEngine(LIMITS);
   const begin = promptOf(70);
   const prompt = (seed: number) => [...begin, ...promptOf(60, seed)];
   assertEquals(await reused(engine, prompt(1)), 0);
-  assertEquals(await reused(engine, prompt(2)), 0); // its blocks are there, the state at their edge is not
+  assertEquals(await reused(engine, prompt(2)), 0); // its blocks are in the cache, but not the state at their edge
   assertEquals(await reused(engine, prompt(3)), 64);
   await engine.close();
 });
 
-Deno.test("states: prompts that come together wait for the state where they part", async () => {
+Deno.test("states: concurrent prompts wait for the state where they diverge", async () => {
   const { engine, backend } = startEngine(LIMITS);
   const begin = promptOf(128);
   const prompts = [1, 2, 3].map((seed) => [...begin, ...promptOf(20, seed)]);
@@ -49,7 +49,7 @@ Deno.test("states: prompts that come together wait for the state where they part
   await engine.close();
 });
 
-Deno.test("states: the least recently used snapshot gives way", async () => {
+Deno.test("states: the least recently used snapshot is evicted", async () => {
   const { engine } = startEngine({ ...LIMITS, stateSlots: 6 }); // two snapshots
   const [a, b, c] = [0, 1, 2].map((seed) => promptOf(40, seed));
   for (const prompt of [a, b]) await reused(engine, prompt);
@@ -59,7 +59,7 @@ Deno.test("states: the least recently used snapshot gives way", async () => {
   await engine.close();
 });
 
-Deno.test("states: a snapshot goes with the KV block that it belongs to", async () => {
+Deno.test("states: a snapshot is evicted with its KV block", async () => {
   const { engine } = startEngine({ ...LIMITS, kvBlocks: 4 }, 128);
   const prompt = promptOf(40);
   await reused(engine, prompt);
@@ -69,7 +69,7 @@ Deno.test("states: a snapshot goes with the KV block that it belongs to", async 
   await engine.close();
 });
 
-Deno.test("states: who is cancelled in the middle of a prompt leaves its snapshots and gives back its slot", async () => {
+Deno.test("states: a request cancelled during prefill keeps its snapshots and frees its slot", async () => {
   const { engine, backend } = startEngine({ ...LIMITS, parallel: 1, stateSlots: 2, maxRows: 40 });
   const steps = stepByStep(backend);
   const [first, second] = [promptOf(90), promptOf(90, 1)];
@@ -87,7 +87,7 @@ Deno.test("states: who is cancelled in the middle of a prompt leaves its snapsho
   await engine.close();
 });
 
-Deno.test("states: a batch request that gives up its place starts over from its prompt's snapshot", async () => {
+Deno.test("states: a preempted batch request resumes from its prompt's snapshot", async () => {
   const { engine, backend } = startEngine({ ...LIMITS, parallel: 1, stateSlots: 3 });
   const steps = stepByStep(backend);
   const [long, short] = [promptOf(40), promptOf(40, 1)];
@@ -97,7 +97,7 @@ Deno.test("states: a batch request that gives up its place starts over from its 
   steps.release();
   assertEquals((await interactive).tokens, expectedTokens(short, 4));
   assertEquals((await batch).tokens, expectedTokens(long, 20));
-  // Only the two prompts began at nothing: the batch request did not when it came back.
+  // Only the two prompts started from nothing; the readmitted batch request did not.
   const beginnings = backend.steps.flat().filter(({ cached }) => cached === 0).length;
   assertEquals(beginnings, 2);
   await engine.close();
@@ -108,18 +108,18 @@ Deno.test("states: the next turn of a chat continues from the last block edge of
   const prompt = promptOf(40);
   const { tokens } = await generate(engine, { prompt, maxTokens: 150, ignoreEos: true, sampling: GREEDY });
   assertEquals(await reused(engine, [...prompt, ...tokens, ...promptOf(20, 1)]), 160);
-  // What parts before the answer's end continues from the prompt's.
+  // A prompt that diverges before the answer's end continues from the prompt's edge.
   assertEquals(await reused(engine, [...prompt, ...tokens.slice(0, 70), ...promptOf(20, 2)]), 32);
   await engine.close();
 });
 
-Deno.test("states: an answer, however long, displaces one snapshot at most, and none where there is one only", async () => {
+Deno.test("states: an answer displaces at most one snapshot, and none when there is only one", async () => {
   for (const [snapshots, found] of [[1, [0, 32]], [2, [0, 32]], [3, [32, 32]]] as const) {
     const { engine } = startEngine({ ...LIMITS, stateSlots: LIMITS.parallel + snapshots });
     const [a, b] = [promptOf(40), promptOf(40, 1)];
     await reused(engine, a);
     await generate(engine, { prompt: b, maxTokens: 300, ignoreEos: true, sampling: GREEDY });
-    // The second first: the other takes the place of one when it is computed anew.
+    // Ask for the second prompt first: computing the other anew evicts a snapshot.
     const second = await reused(engine, b);
     assertEquals([await reused(engine, a), second], [...found], `${snapshots} snapshots`);
     await engine.close();

@@ -3,7 +3,7 @@ import { ReloadingEngine, type ReloadOptions } from "./reloading.ts";
 import { FakeBackend, generate, GREEDY, promptOf, startEngine, stepByStep } from "./testing.ts";
 import { type Engine, EngineError } from "./types.ts";
 
-/** Computes so many steps, and fails in the next. */
+/** Returns an engine that computes this many steps and fails in the next. */
 function engineFor(steps: number) {
   const started = startEngine();
   started.backend.gate = () =>
@@ -11,7 +11,7 @@ function engineFor(steps: number) {
   return started;
 }
 
-/** Engines that each live for so many steps, loaded one after the other; -1 is a load that fails. */
+/** Returns a reloading engine. Each entry of `lives` is the number of steps of one engine; -1 is a failing load. */
 function reloading(lives: number[], options: Partial<ReloadOptions> = {}) {
   const notes: string[] = [];
   const states: string[] = [];
@@ -49,7 +49,7 @@ async function became(engine: Engine, wanted: string): Promise<void> {
   assertEquals(engine.state, wanted);
 }
 
-Deno.test("a failed engine is loaded again and answers as before", async () => {
+Deno.test("ReloadingEngine: a failed engine is reloaded and answers as before", async () => {
   const { engine, notes, states, backends } = reloading([8, Infinity]);
   const before = await ask(engine);
   assertEquals(await failureOf(ask(engine)), "engine_failed: The engine has failed: the device was lost");
@@ -71,7 +71,7 @@ Deno.test("a failed engine is loaded again and answers as before", async () => {
   assertEquals(states, ["loading", "ready", "draining"]);
 });
 
-Deno.test("whoever loads an engine again is told why it failed, which decides where it computes from then on", async () => {
+Deno.test("ReloadingEngine: load receives the failure of the engine", async () => {
   const failures: unknown[] = [];
   const { engine } = reloading([3], {
     load: (_, failure) => {
@@ -85,7 +85,7 @@ Deno.test("whoever loads an engine again is told why it failed, which decides wh
   await engine.close();
 });
 
-Deno.test("what runs and what waits in a failed engine fails, each once", async () => {
+Deno.test("ReloadingEngine: running and waiting requests of a failed engine fail once each", async () => {
   const { engine } = reloading([3, Infinity]);
   const failures = await Promise.all(Array.from({ length: 9 }, () => failureOf(ask(engine, 50))));
   assertEquals(new Set(failures), new Set(["engine_failed: The engine has failed: the device was lost"]));
@@ -94,7 +94,7 @@ Deno.test("what runs and what waits in a failed engine fails, each once", async 
   await engine.close();
 });
 
-Deno.test("after so many loads in a time the engine has failed for good", async () => {
+Deno.test("ReloadingEngine: fails for good after the maximum of reloads in a period", async () => {
   const { engine, notes, states } = reloading([0, 0, 0], { times: 2 });
   for (let i = 0; i < 2; i++) {
     await failureOf(ask(engine));
@@ -112,7 +112,7 @@ Deno.test("after so many loads in a time the engine has failed for good", async 
   await engine.close();
 });
 
-Deno.test("loads that are long ago do not count", async () => {
+Deno.test("ReloadingEngine: old reloads do not count", async () => {
   const { engine } = reloading([0, 0, 0, Infinity], { times: 1, withinMs: 20 });
   for (let i = 0; i < 3; i++) {
     await failureOf(ask(engine));
@@ -123,7 +123,7 @@ Deno.test("loads that are long ago do not count", async () => {
   await engine.close();
 });
 
-Deno.test("a load that fails counts, is told, and is tried again after a pause", async () => {
+Deno.test("ReloadingEngine: a failing load counts, is noted and is retried after a pause", async () => {
   const { engine, notes } = reloading([0, -1, -1, Infinity], { pauseMs: 20 });
   const start = performance.now();
   await failureOf(ask(engine));
@@ -146,7 +146,7 @@ Deno.test("a load that fails counts, is told, and is tried again after a pause",
   await broken.engine.close();
 });
 
-Deno.test("figures of the engines before count on", async () => {
+Deno.test("ReloadingEngine: stats include the figures of earlier engines", async () => {
   const { engine } = reloading([6, Infinity]);
   await ask(engine, 5);
   await failureOf(ask(engine, 5));
@@ -158,7 +158,7 @@ Deno.test("figures of the engines before count on", async () => {
   await engine.close();
 });
 
-Deno.test("preemptions of the engines before count on", async () => {
+Deno.test("ReloadingEngine: stats include the preemptions of earlier engines", async () => {
   const { engine } = reloading([30, Infinity]);
   const request = { maxTokens: 10, ignoreEos: true, sampling: GREEDY, priority: "batch" } as const;
   const batch = [1, 2, 3, 4].map((seed) => generate(engine, { ...request, prompt: promptOf(5, seed) }));
@@ -171,7 +171,7 @@ Deno.test("preemptions of the engines before count on", async () => {
   await engine.close();
 });
 
-Deno.test("an engine that drains or closes is not loaded again", async () => {
+Deno.test("ReloadingEngine: does not reload an engine that drains or closes", async () => {
   for (const end of ["drain", "close"] as const) {
     const { engine, notes, states, backends } = reloading([Infinity]);
     const steps = stepByStep(backends[0]);
@@ -189,7 +189,7 @@ Deno.test("an engine that drains or closes is not loaded again", async () => {
   }
 });
 
-Deno.test("closing in the middle of a load ends it", async () => {
+Deno.test("ReloadingEngine: close aborts a load", async () => {
   const heard = Promise.withResolvers<void>();
   const { engine, states } = reloading([0], {
     load: (signal) =>
@@ -204,7 +204,7 @@ Deno.test("closing in the middle of a load ends it", async () => {
   assertEquals(states, ["loading", "draining"]);
 });
 
-/** An engine that is to be replaced by `next`. */
+/** Returns an engine that will be replaced by `next`. */
 function replacing(options: Partial<ReloadOptions> = {}) {
   const first = startEngine();
   const next = startEngine();
@@ -218,7 +218,7 @@ function replacing(options: Partial<ReloadOptions> = {}) {
   return { engine, first: first.backend, next, notes };
 }
 
-Deno.test("moveTo: what runs ends in the old engine with the same answer, new requests run in the next one", async () => {
+Deno.test("moveTo: running requests end in the old engine, and new ones run in the next", async () => {
   const { engine, first, next } = replacing();
   const expected = await ask(engine, 20);
   const steps = stepByStep(first);
@@ -237,7 +237,7 @@ Deno.test("moveTo: what runs ends in the old engine with the same answer, new re
   assert(next.backend.closed);
 });
 
-Deno.test("moveTo: a request that was submitted before and begins after runs in the next engine", async () => {
+Deno.test("moveTo: a request submitted before but started after runs in the next engine", async () => {
   const { engine, next } = replacing();
   const events = engine.submit({ prompt, maxTokens: 5, ignoreEos: true, sampling: GREEDY });
   await engine.moveTo(() => Promise.resolve(next.engine), true);
@@ -246,7 +246,7 @@ Deno.test("moveTo: a request that was submitted before and begins after runs in 
   await engine.close();
 });
 
-Deno.test("moveTo: without room for two the old engine is closed first, and requests wait for the next one", async () => {
+Deno.test("moveTo: without room for two engines, closes the old one first and holds requests", async () => {
   const { engine, first, next } = replacing();
   const steps = stepByStep(first);
   const running = ask(engine, 5);
@@ -259,7 +259,7 @@ Deno.test("moveTo: without room for two the old engine is closed first, and requ
     await loaded.promise;
     return next.engine;
   }, false);
-  await new Promise((resolve) => setTimeout(resolve, 5)); // it waits for an idle moment, and holds
+  await new Promise((resolve) => setTimeout(resolve, 5)); // it waits until idle, then holds requests
   const held = ask(engine, 5);
   const stop = new AbortController();
   const left = ask(engine, 5).catch((error) => error);
@@ -279,7 +279,7 @@ Deno.test("moveTo: without room for two the old engine is closed first, and requ
   await engine.close();
 });
 
-Deno.test("moveTo: a load that fails leaves the old engine, or one loaded as before", async () => {
+Deno.test("moveTo: when the load fails, the old engine or a reloaded one continues", async () => {
   for (const alongside of [true, false]) {
     const { engine } = replacing();
     const before = await ask(engine);
@@ -291,7 +291,7 @@ Deno.test("moveTo: a load that fails leaves the old engine, or one loaded as bef
   }
 });
 
-Deno.test("moveTo: a drain ends the move, and lets what runs in both engines end", async () => {
+Deno.test("moveTo: drain ends the move and finishes the requests of both engines", async () => {
   const { engine, first, next } = replacing();
   const steps = stepByStep(first);
   const running = ask(engine, 5);
@@ -316,7 +316,7 @@ Deno.test("moveTo: a drain ends the move, and lets what runs in both engines end
   assert(other.first.closed);
 });
 
-Deno.test("times 0: the first failure is final, in the engine's own words", async () => {
+Deno.test("times 0: the first failure is final, with the engine's own message", async () => {
   const { engine, notes } = reloading([0], { times: 0 });
   await failureOf(ask(engine));
   assertEquals([engine.state, engine.failure?.message, notes], [

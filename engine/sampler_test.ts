@@ -14,7 +14,7 @@ function frequencies(candidates: Candidates, sampling: SamplingParams, draws: nu
 
 const LOGITS = [3, 2.5, 2, 1, 0.5, 0, -1, -2];
 
-Deno.test("random numbers are uniform, and the next one does not depend on the last", () => {
+Deno.test("Random: numbers are uniform and independent of the previous one", () => {
   const random = new Random(1);
   const pairs = new Array(256).fill(0);
   let last = 0;
@@ -27,7 +27,7 @@ Deno.test("random numbers are uniform, and the next one does not depend on the l
   assert(statistic > 180 && statistic < 340, `chi-square ${statistic} of 255`);
 });
 
-Deno.test("each seed has its own numbers, and always the same", () => {
+Deno.test("Random: equal seeds give equal numbers, different seeds different ones", () => {
   const seeds = [0, 1, -1, 2 ** 32, 2 ** 32 + 1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER];
   const firsts = seeds.map((seed) => new Random(seed).next());
   assertEquals(new Set(firsts).size, seeds.length);
@@ -35,13 +35,13 @@ Deno.test("each seed has its own numbers, and always the same", () => {
   assertNotEquals(Random.unpredictable().next(), Random.unpredictable().next());
 });
 
-Deno.test("temperature 0 takes the best, without a random number", () => {
+Deno.test("sample: temperature 0 takes the best candidate without a random number", () => {
   const random = new Random(3);
   assertEquals(sample(candidatesOf(LOGITS), withSampling({ temperature: 0 }), random), 0);
   assertEquals(random.next(), new Random(3).next());
 });
 
-Deno.test("tokens are drawn with the probabilities of the softmax", () => {
+Deno.test("sample: draws tokens with the softmax probabilities", () => {
   for (const temperature of [0.5, 1, 2]) {
     const counts = frequencies(candidatesOf(LOGITS), withSampling({ temperature }), 50_000);
     const statistic = chiSquare(counts, softmax(LOGITS, temperature));
@@ -49,7 +49,7 @@ Deno.test("tokens are drawn with the probabilities of the softmax", () => {
   }
 });
 
-Deno.test("a temperature near 0 or very high neither overflows nor gets stuck", () => {
+Deno.test("sample: very low and very high temperatures do not overflow", () => {
   assertEquals(frequencies(candidatesOf([1000, 999]), withSampling({ temperature: 1e-9 }), 100), [100, 0]);
   const [first, second] = frequencies(
     candidatesOf([1000, -1000]),
@@ -59,14 +59,14 @@ Deno.test("a temperature near 0 or very high neither overflows nor gets stuck", 
   assert(Math.abs(first - second) < 400);
 });
 
-Deno.test("the temperature does not change which tokens top-p keeps", () => {
+Deno.test("sample: the temperature does not change which tokens top-p keeps", () => {
   for (const temperature of [0.1, 1, 10]) {
     const counts = frequencies(candidatesOf(LOGITS), withSampling({ temperature, topP: 0.5 }), 1000);
     assertEquals(counts.slice(2), [0, 0, 0, 0, 0, 0]);
   }
 });
 
-Deno.test("as few candidates are asked for as will do", () => {
+Deno.test("candidatesWanted: asks for no more candidates than needed", () => {
   assertEquals(candidatesWanted(withSampling({ temperature: 0 }), 0), 1);
   assertEquals(candidatesWanted(withSampling({ temperature: 0 }), 5), 5);
   assertEquals(candidatesWanted(withSampling({ temperature: 0, repetitionPenalty: 1.1 }), 0), 1);
@@ -80,7 +80,7 @@ Deno.test("as few candidates are asked for as will do", () => {
   assertEquals(candidatesWanted(withSampling({ repetitionPenalty: 1.1 }), 5, true), MAX_CANDIDATES);
 });
 
-Deno.test("alternatives are the best by raw logits, as log-probabilities", () => {
+Deno.test("alternatives: returns the best by raw logits, as log-probabilities", () => {
   const candidates = { ...candidatesOf([2, 1, 0]), rawLogits: Float32Array.of(-3, 1, 0) };
   const [first, second] = alternatives(candidates, 2);
   assertEquals([first.token, second.token], [101, 102]);
@@ -88,7 +88,7 @@ Deno.test("alternatives are the best by raw logits, as log-probabilities", () =>
   assertEquals(alternatives(candidates, 0), []);
 });
 
-Deno.test("token counts: the prompt's tokens are listed with 0, generated ones are counted", () => {
+Deno.test("TokenCounts: lists prompt tokens with 0 and counts generated ones", () => {
   const counts = new TokenCounts();
   for (let token = 0; token < 200; token++) counts.addPrompt(token % 100);
   counts.addGenerated(5);
@@ -101,7 +101,7 @@ Deno.test("token counts: the prompt's tokens are listed with 0, generated ones a
   assertEquals(counts.counts[counts.tokens.indexOf(6)], 0);
 });
 
-Deno.test("token counts: each of many tokens is counted, also one for which there was no room", () => {
+Deno.test("TokenCounts: counts every token while its arrays grow", () => {
   const counts = new TokenCounts();
   const tokens = Int32Array.from({ length: 300 }, (_, i) => 7 * i);
   for (const [i, token] of tokens.entries()) {
@@ -112,7 +112,7 @@ Deno.test("token counts: each of many tokens is counted, also one for which ther
   assertEquals(counts.counts, new Int32Array(300).fill(1));
 });
 
-Deno.test("a draw from the whole vocabulary is left to the backend, whatever it can do besides", () => {
+Deno.test("drawOf: every backend draws from the whole vocabulary if nothing is truncated", () => {
   const draw = (changes: Partial<SamplingParams>, severalSteps: boolean, masked = false) =>
     drawOf(withSampling(changes), new Random(1), new Int32Array(0), { severalSteps, masked });
   for (const severalSteps of [false, true]) {
@@ -129,7 +129,7 @@ Deno.test("a draw from the whole vocabulary is left to the backend, whatever it 
   assertEquals(draw({ temperature: 0 }, false), undefined);
 });
 
-Deno.test("counts with a draft are those after it, and stay what they were", () => {
+Deno.test("TokenCounts: with() returns the counts after a draft and changes nothing", () => {
   const counts = new TokenCounts();
   for (const token of [5, 6]) counts.addPrompt(token);
   for (const token of [6, 7]) counts.addGenerated(token);

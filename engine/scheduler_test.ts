@@ -2,7 +2,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { Scheduler } from "./scheduler.ts";
 import { expectedTokens, generate, GREEDY, promptOf, settle, startEngine, stepByStep } from "./testing.ts";
 
-/** A request whose sequence is told by its prompt's length. */
+/** Returns a request whose sequence is identified by its prompt's length. */
 function asked(length: number, maxTokens: number, priority: "interactive" | "batch" = "interactive") {
   return {
     prompt: promptOf(length, length),
@@ -13,12 +13,12 @@ function asked(length: number, maxTokens: number, priority: "interactive" | "bat
   } as const;
 }
 
-/** The rows that a step gave: those of prefills and, in one number, of decodes. */
+/** Returns the rows of each part of a step. */
 function rowsOf(step: { cached: number; length: number }[]): number[] {
   return step.map(({ length }) => length);
 }
 
-Deno.test("a step takes decodes first and fills up with chunks of prompts, in order of arrival", async () => {
+Deno.test("scheduler: a step takes decodes first, then chunks of prompts in order of arrival", async () => {
   const { engine, backend } = startEngine({ maxRows: 32, parallel: 4 });
   const steps = stepByStep(backend);
   const results = [generate(engine, asked(10, 20)), generate(engine, asked(15, 20))];
@@ -36,7 +36,7 @@ Deno.test("a step takes decodes first and fills up with chunks of prompts, in or
   await engine.close();
 });
 
-Deno.test("a step has as many rows as the backend wants it to have now, but one for each that decodes", async () => {
+Deno.test("scheduler: a step has at most the backend's row limit, but one row per decoding sequence", async () => {
   const { engine, backend } = startEngine({ maxRows: 64, parallel: 4 });
   const steps = stepByStep(backend);
   backend.stepRows = 2;
@@ -59,7 +59,7 @@ Deno.test("a step has as many rows as the backend wants it to have now, but one 
   await engine.close();
 });
 
-Deno.test("an interactive request has the rows of the next step before running batch requests", async () => {
+Deno.test("scheduler: an interactive request gets rows before running batch requests", async () => {
   const { engine, backend } = startEngine({ maxRows: 16, parallel: 8 });
   const steps = stepByStep(backend);
   const results = [generate(engine, asked(6, 9, "batch")), generate(engine, asked(40, 9, "batch"))];
@@ -78,7 +78,7 @@ Deno.test("an interactive request has the rows of the next step before running b
   await engine.close();
 });
 
-Deno.test("an interactive request takes the place of the latest batch one, whose text does not change", async () => {
+Deno.test("scheduler: an interactive request preempts the latest batch one without changing its text", async () => {
   const { engine, backend } = startEngine({ parallel: 2, maxRows: 100 });
   const steps = stepByStep(backend);
   const sampling = { seed: 3, frequencyPenalty: 0.5, presencePenalty: 0.2, repetitionPenalty: 1.1 };
@@ -102,12 +102,12 @@ Deno.test("an interactive request takes the place of the latest batch one, whose
   assertEquals((await Promise.all(results)).map(({ tokens }) => tokens), wanted);
   const usages = (await Promise.all(results)).map(({ finish }) => finish.usage);
   assertEquals(usages.map(({ cachedTokens }) => cachedTokens), [0, 0]);
-  // The one that was displaced found its full blocks again.
+  // The preempted request found its full blocks again.
   assert(backend.steps.flat().some(({ cached, length }) => cached === 64 && length > 1 && length < 40));
   await engine.close();
 });
 
-Deno.test("a batch request is displaced for memory too, but not by another batch request", async () => {
+Deno.test("scheduler: a batch request is preempted for memory, but not by another batch request", async () => {
   const { engine, backend } = startEngine({ parallel: 8, kvBlocks: 10 });
   const steps = stepByStep(backend);
   const first = generate(engine, asked(100, 92, "batch")); // 4 blocks, 6 in the end
@@ -128,7 +128,7 @@ Deno.test("a batch request is displaced for memory too, but not by another batch
   await engine.close();
 });
 
-Deno.test("waiting requests are admitted in order: a small one does not pass a large one", async () => {
+Deno.test("scheduler: admits requests in order, so a small one does not pass a large one", async () => {
   const { engine, backend } = startEngine({ parallel: 8, kvBlocks: 10 });
   const steps = stepByStep(backend);
   const ended: string[] = [];
@@ -146,7 +146,7 @@ Deno.test("waiting requests are admitted in order: a small one does not pass a l
   await engine.close();
 });
 
-Deno.test("a request waits for the prefix that another computes, and no longer", async () => {
+Deno.test("scheduler: a request waits while another computes its prefix, and no longer", async () => {
   const { engine, backend } = startEngine({ maxRows: 32, parallel: 8 });
   const steps = stepByStep(backend);
   const prefix = promptOf(64, 1);
@@ -176,7 +176,7 @@ Deno.test("a request waits for the prefix that another computes, and no longer",
   await engine.close();
 });
 
-Deno.test("an interactive request does not wait for a prefix that a batch request computes", async () => {
+Deno.test("scheduler: an interactive request does not wait for a batch request's prefix", async () => {
   const { engine, backend } = startEngine({ maxRows: 32, parallel: 8 });
   const steps = stepByStep(backend);
   const batch = generate(engine, asked(100, 2, "batch"));
@@ -189,7 +189,7 @@ Deno.test("an interactive request does not wait for a prefix that a batch reques
   await engine.close();
 });
 
-Deno.test("when the request that computes a prefix is cancelled, the next one computes it", async () => {
+Deno.test("scheduler: the next request computes a prefix when the first is cancelled", async () => {
   const { engine, backend } = startEngine({ maxRows: 32, parallel: 8 });
   const steps = stepByStep(backend);
   const abort = new AbortController();
@@ -207,7 +207,7 @@ Deno.test("when the request that computes a prefix is cancelled, the next one co
   await engine.close();
 });
 
-Deno.test("impossible limits are refused", () => {
+Deno.test("scheduler: refuses invalid limits", () => {
   const limits = { parallel: 1, kvBlocks: 1, maxRows: 1, maxLogitRows: 1, queue: 0 };
   new Scheduler(limits);
   assertThrows(

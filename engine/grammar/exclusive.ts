@@ -8,7 +8,7 @@ interface Facts {
   readonly types?: ReadonlySet<string>;
   /** The possible values as JSON, if there are few. */
   readonly values?: ReadonlySet<string>;
-  /** Of objects: the values of required properties, where few are possible. */
+  /** For objects: the possible values of required properties, if there are few. */
   readonly constants: ReadonlyMap<string, ReadonlySet<string>>;
 }
 

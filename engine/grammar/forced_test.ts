@@ -142,7 +142,7 @@ for (const path of PATHS) {
   const name = path.slice(path.lastIndexOf("/") + 1);
   const found = exists(path);
   Deno.test({
-    name: `forced tokens are those that ${name} divides the whole text into${
+    name: `forced tokens: match the tokens of ${name} for the whole text${
       found ? "" : " (skipped: no such file)"
     }`,
     ignore: !found,
