@@ -257,7 +257,7 @@ Deno.test("slow reader: no request waits for a block that its sequence would com
   await engine.close();
 });
 
-Deno.test("when the backend fails, what runs, what waits and what comes later fails", async () => {
+Deno.test("engine: running, waiting and later requests fail when the backend fails", async () => {
   const { engine, backend } = startEngine({ parallel: 1 });
   const steps = stepByStep(backend);
   const running = collect(engine.submit(endless(5)));

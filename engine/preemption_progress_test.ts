@@ -7,7 +7,7 @@ import { Scheduler } from "./scheduler.ts";
 import type { Sequence } from "./sequence.ts";
 import { ByteTokenizer, FAKE_VOCABULARY, promptOf } from "./testing.ts";
 
-/* The scheduler without an engine: nobody starves, whatever runs out when. */
+/* Tests the scheduler without an engine: no sequence starves, whichever resource runs out. */
 
 Deno.test("scheduler: a sequence without a token limit allocates only what it uses", () => {
   const sequence = sequenceOf(0, promptOf(20), { contextLength: 1_000_000 });

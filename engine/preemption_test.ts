@@ -16,7 +16,7 @@ import {
 import { DrawingBackend } from "./testing_draws.ts";
 import { EngineError, type GenerateRequest } from "./types.ts";
 
-/* Sequences take KV blocks as they grow. Where blocks run out some are preempted, and nobody can tell from the answers. */
+/* Sequences take KV blocks as they grow. If blocks run out, some are preempted, which must not change any answer. */
 
 /** Returns a request without a token limit, as chats often are. */
 function endless(length: number, seed = length): GenerateRequest {

@@ -3,8 +3,8 @@ import { expectedTokens, generate, GREEDY, promptOf, quiet, startEngine, stepByS
 import type { LlmEngine } from "./engine.ts";
 
 /*
- * On models with recurrent layers a prefix is shared only up to a snapshot of the state. The backend stand-in refuses a
- * state that is not the one of the tokens before, so that each answer here also proves the slots.
+ * With recurrent layers, a prefix is shared only up to a snapshot of the state. The fake backend refuses a state that
+ * does not belong to the preceding tokens, so each answer here also verifies the slots.
  */
 
 const LIMITS = { parallel: 4, kvBlocks: 64, stateSlots: 8 };

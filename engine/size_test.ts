@@ -7,11 +7,11 @@ import type { Plan } from "./plan/plan.ts";
 import { smallModel } from "./plan/testing.ts";
 import { engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
 
-/** 528 bytes of KV a token: eight keys and values of 32 dimensions in 16 bits, with a scale each. */
+/** 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
 const dense = { ...buildPlan(smallModel({ architecture: "llama", type: "Q8_0" })), contextLength: 8192 };
 const hybrid = { ...buildPlan(smallModel({ architecture: "qwen35", type: "Q8_0" })), contextLength: 8192 };
 const BLOCK = 32 * 528;
-/** Two layers as those of `dense`, one of which sees 64 tokens: half of those bytes each. */
+/** The two layers of `dense`, one with a window of 64 tokens: half of those bytes each. */
 const windowed = withWindow(dense, 64);
 
 function withWindow(plan: Plan, window: number): Plan {
@@ -24,14 +24,14 @@ function refusal(options: SizeOptions, within = bounds, plan = dense): string {
   return assertThrows(() => engineSize(plan, options, within), MemoryError).message;
 }
 
-Deno.test("what all sequences need is taken, where it is free or free memory is unknown", () => {
+Deno.test("engineSize: takes memory for all sequences if it is free or free memory is unknown", () => {
   const size = engineSize(dense, { contextLength: 4096, parallel: 8 }, bounds);
   assertEquals([size.limits.kvBlocks, size.memory.kv], [1024, 1024 * BLOCK]);
   assertEquals(engineSize(dense, { contextLength: 4096, parallel: 1024 }).limits.kvBlocks, 131_072);
   assertEquals(engineSize(dense, { parallel: 4, kvShare: 1 }).limits.kvBlocks, 512);
 });
 
-Deno.test("more than is free is refused with the sums", () => {
+Deno.test("engineSize: refuses more than the free memory, with the sums", () => {
   const message = refusal({ contextLength: 8192, parallel: 1024 });
   const lines = message.split("\n");
   assertMatch(
@@ -53,7 +53,7 @@ const OPTIONS: Record<string, (n: number) => SizeOptions> = {
 };
 const STEP: Record<string, number> = { "--parallel": 1, "--ctx": 32, "--kv-mb": 1 };
 
-Deno.test("each setting that is offered fits, and the next larger one does not", () => {
+Deno.test("engineSize: each offered setting fits, and the next larger value does not", () => {
   let offers = 0;
   let combinations = 0;
   for (const plan of [dense, hybrid, windowed]) {
@@ -92,7 +92,7 @@ Deno.test("each setting that is offered fits, and the next larger one does not",
   assert(offers > 30 && combinations > 0, `${offers} and ${combinations}`);
 });
 
-Deno.test("a default shrinks to what is free, down to one sequence", () => {
+Deno.test("engineSize: a default shrinks to the free memory, down to one sequence", () => {
   const size = (free: number, kvShare = 1) =>
     engineSize(dense, { parallel: 64, contextLength: 8192, kvShare }, { free, weights: 200e6 }).limits
       .kvBlocks;
@@ -107,7 +107,7 @@ Deno.test("a default shrinks to what is free, down to one sequence", () => {
   );
 });
 
-Deno.test("a pool of a given size is had to the block, or refused", () => {
+Deno.test("engineSize: a given KV size is used to the block, or refused", () => {
   const size = (kvBytes: number) => engineSize(dense, { parallel: 2, contextLength: 1024, kvBytes }, bounds);
   assertEquals(size(700e6).limits.kvBlocks, Math.floor(700e6 / BLOCK));
   assertEquals(size(32 * BLOCK).limits.kvBlocks, 32);
@@ -121,14 +121,14 @@ Deno.test("a pool of a given size is had to the block, or refused", () => {
   );
 });
 
-Deno.test("no share of the free memory is room for one sequence, and bounds nothing where free memory is unknown", () => {
+Deno.test("engineSize: a share of 0 leaves room for one sequence, and bounds nothing if free memory is unknown", () => {
   const blocks = (kvShare: number, within?: MemoryBounds) =>
     engineSize(dense, { parallel: 4, contextLength: 1024, kvShare }, within).limits.kvBlocks;
   assertEquals([blocks(0, bounds), blocks(0), blocks(1)], [32, 128, 128]);
 });
 
-Deno.test("layers with a window take the window and the rows of a step, whatever the context", () => {
-  // 63 tokens before 512 rows, in 19 blocks wherever they begin.
+Deno.test("engineSize: window layers take blocks for the window and a step's rows, whatever the context", () => {
+  // 63 tokens before 512 rows take at most 19 blocks, wherever these begin.
   const size = engineSize(windowed, { parallel: 2, contextLength: 4096 }, bounds);
   assertEquals([size.limits.kvBlocks, size.limits.kvWindows], [2 * (128 + 19), [64]]);
   assertEquals(size.memory.kv, 2 * (128 + 19) * BLOCK / 2);
@@ -143,28 +143,28 @@ Deno.test("layers with a window take the window and the rows of a step, whatever
   engineSize(windowed, { contextLength: 3200, kvBytes: (100 + 19) * BLOCK / 2 }, bounds);
 });
 
-Deno.test("weights that do not fit are refused whatever the settings", () => {
+Deno.test("engineSize: refuses weights that do not fit with any setting", () => {
   const message = refusal({}, { free: 1e9, weights: 2e9 });
   assertMatch(message, /\nNo setting fits: free some memory, or use a smaller model or one in fewer bits$/);
 });
 
-Deno.test("recurrent states count", () => {
+Deno.test("engineSize: recurrent states count towards the memory", () => {
   const message = refusal({ parallel: 1024 }, { free: 300e6, weights: 200e6 }, hybrid);
   assertMatch(message, /\n {2}recurrent states +[\d,.]+ MB\n {2}KV cache /);
 });
 
-Deno.test("free is what the machine has, or what the control group may still hold, but for a reserve", () => {
+Deno.test("freeMemory: returns the free memory of the machine or control group, minus a reserve", () => {
   const GB = 2 ** 30;
   const of = (available: number, limit: number, resident: number) =>
     freeMemory({ available, limit, resident })! / GB;
-  assertEquals(of(24 * GB, 2 ** 63, GB / 8), 23); // no limit: a reserve of a GB
-  assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // of a tenth
+  assertEquals(of(24 * GB, 2 ** 63, GB / 8), 23); // no limit: the reserve is 1 GB
+  assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // the reserve is a tenth
   assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
   assertEquals(of(24 * GB, GB, 2 * GB), 0);
   assertEquals(of(24 * GB, 0, GB / 8), 23); // a sandbox without /sys: the limit cannot be read
 });
 
-Deno.test("a model none of whose layers keep keys and values has what its sequences run with, whatever the cache may take", () => {
+Deno.test("engineSize: a model without KV layers gets blocks for its sequences, whatever the KV size", () => {
   const none = { ...hybrid, kv: { ...hybrid.kv, layers: [], windows: [0] } };
   const options: SizeOptions[] = [{}, { kvBytes: 1e9 }, { kvShare: 0.25 }];
   for (const more of options) {

@@ -12,11 +12,11 @@ import {
 } from "./testing.ts";
 import { DrawingBackend } from "./testing_draws.ts";
 
-/* A backend that draws tokens takes several steps at once; the answers are those of single steps. */
+/* A backend that samples tokens computes several steps per call. The answers must equal those of single steps. */
 
 const start = (limits: Parameters<typeof startEngine>[0] = {}) => startEngine(limits, 1024, DrawingBackend);
 
-Deno.test("greedy texts are the same as step by step, ends and lengths too", async () => {
+Deno.test("several steps per call: greedy answers, ends and lengths equal those of single steps", async () => {
   const { engine, backend } = start({ parallel: 8 });
   const lengths = [1, 2, 31, 32, 33, 64, 65, 90];
   const results = await Promise.all(lengths.map((length, i) => {
@@ -35,7 +35,7 @@ Deno.test("greedy texts are the same as step by step, ends and lengths too", asy
   await engine.close();
 });
 
-Deno.test("what others share after an early end are computed blocks only", async () => {
+Deno.test("several steps per call: only computed blocks are shared after an early end", async () => {
   const { engine } = start();
   const prompt = promptOf(40, 2);
   const answer = fakeGreedy(prompt, 100);
@@ -47,12 +47,12 @@ Deno.test("what others share after an early end are computed blocks only", async
     sampling: GREEDY,
   });
   assertEquals(next, expectedTokens(follow, 30));
-  const computed = prompt.length + answer.length - 1; // the last token was never a row
+  const computed = prompt.length + answer.length - 1; // the last token never was a row
   assert(finish.usage.cachedTokens <= computed, `${finish.usage.cachedTokens} of ${computed} tokens reused`);
   await engine.close();
 });
 
-Deno.test("stop strings end a text within a burst", async () => {
+Deno.test("several steps per call: a stop string ends the answer within a burst", async () => {
   const { engine } = start();
   const request = { prompt: promptOf(12, 6), maxTokens: 60, sampling: GREEDY, ignoreEos: true };
   const whole = await generate(engine, request);
@@ -63,7 +63,7 @@ Deno.test("stop strings end a text within a burst", async () => {
   await engine.close();
 });
 
-Deno.test("what needs the CPU goes step by step", async () => {
+Deno.test("several steps per call: requests that need the CPU run step by step", async () => {
   const { engine, backend } = start();
   const request = { prompt: promptOf(12), maxTokens: 20, ignoreEos: true };
   await generate(engine, { ...request, sampling: { ...GREEDY, repetitionPenalty: 1.1 } });
@@ -76,7 +76,7 @@ Deno.test("what needs the CPU goes step by step", async () => {
   await engine.close();
 });
 
-Deno.test("seeded texts depend on the seed alone, not on how many steps were taken at once", async () => {
+Deno.test("several steps per call: seeded answers depend only on the seed", async () => {
   const { engine } = start();
   const request = { prompt: promptOf(40), maxTokens: 40, sampling: { seed: 11 } };
   const alone = await generate(engine, request);
@@ -90,7 +90,7 @@ Deno.test("seeded texts depend on the seed alone, not on how many steps were tak
   await engine.close();
 });
 
-Deno.test("asking for log-probabilities changes nothing of a seeded text", async () => {
+Deno.test("several steps per call: log-probabilities do not change a seeded answer", async () => {
   const { engine, backend } = start();
   const request = { prompt: promptOf(40), maxTokens: 40, ignoreEos: true, sampling: { seed: 11 } };
   const plain = await generate(engine, request);
@@ -101,7 +101,7 @@ Deno.test("asking for log-probabilities changes nothing of a seeded text", async
   await engine.close();
 });
 
-Deno.test("recurrent states stop at the edges where a snapshot is taken", async () => {
+Deno.test("several steps per call: recurrent states stop at the edges of snapshots", async () => {
   const { engine, backend } = start({ stateSlots: 12 });
   const prompt = promptOf(KV_BLOCK_TOKENS - 3, 8);
   const answer = fakeGreedy(prompt, 80);
@@ -117,7 +117,7 @@ Deno.test("recurrent states stop at the edges where a snapshot is taken", async 
   await engine.close();
 });
 
-Deno.test("a cancelled request ends with its burst, the others go on", async () => {
+Deno.test("several steps per call: a cancelled request ends with its burst, and others continue", async () => {
   const { engine } = start();
   const abort = new AbortController();
   const cancelled = engine.submit({

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { OutputText, StopMatcher } from "./stop.ts";
 import { ByteTokenizer, EOS } from "./testing.ts";
 
-/** What the rule says, over the whole text at once: the match that ends first, the longest of those. */
+/** Returns the result of the rule on the whole text: the match that ends first, the longest of those. */
 function expected(text: string, stops: string[]): { text: string; found: string | undefined } {
   for (let end = 1; end <= text.length; end++) {
     const found = stops.filter((stop) =>
@@ -21,7 +21,7 @@ function streamed(pieces: string[], stops: string[]): { text: string; found: str
   return { text, found: matcher.found };
 }
 
-/** All ways to cut a text into pieces. */
+/** Yields all ways to cut a text into pieces. */
 function* splits(text: string): Iterable<string[]> {
   for (let mask = 0; mask < 2 ** Math.max(0, text.length - 1); mask++) {
     const pieces: string[] = [];
@@ -35,7 +35,7 @@ function* splits(text: string): Iterable<string[]> {
   }
 }
 
-Deno.test("every cut of a text gives the same text and the same stop", () => {
+Deno.test("StopMatcher: the result does not depend on how the text is cut", () => {
   const cases: [string, string[]][] = [
     ["hello world", ["o w"]],
     ["hello world", ["xyz"]],
@@ -59,7 +59,7 @@ Deno.test("every cut of a text gives the same text and the same stop", () => {
   }
 });
 
-Deno.test("all short texts and stop strings over two letters", () => {
+Deno.test("StopMatcher: is correct for all short texts and stop strings over two letters", () => {
   const words = (length: number) =>
     Array.from(
       { length: 2 ** length },
@@ -78,7 +78,7 @@ Deno.test("all short texts and stop strings over two letters", () => {
   }
 });
 
-Deno.test("only text that can still become a stop string is held back", () => {
+Deno.test("StopMatcher: holds back only text that can still become a stop string", () => {
   const matcher = new StopMatcher(["STOP"]);
   assertEquals(matcher.push("go on"), "go on");
   assertEquals(matcher.push(" S"), " ");
@@ -87,7 +87,7 @@ Deno.test("only text that can still become a stop string is held back", () => {
   assertEquals(matcher.end(), "S");
 });
 
-Deno.test("nothing comes after a stop string", () => {
+Deno.test("StopMatcher: returns no text after a stop string", () => {
   const matcher = new StopMatcher(["."]);
   assertEquals(matcher.push("a.b"), "a");
   assertEquals(matcher.push("c"), "");
@@ -95,14 +95,14 @@ Deno.test("nothing comes after a stop string", () => {
   assertEquals(matcher.found, ".");
 });
 
-Deno.test("a long stop string costs no more than its text", () => {
+Deno.test("StopMatcher: a long stop string takes time linear in the text", () => {
   const matcher = new StopMatcher(["a".repeat(10_000) + "b"]);
   let length = 0;
   for (let i = 0; i < 30_000; i++) length += matcher.push("a").length;
   assertEquals(length + matcher.end().length, 30_000);
 });
 
-Deno.test("stop strings are found across tokens that end inside characters", () => {
+Deno.test("OutputText: finds stop strings across tokens that end inside characters", () => {
   const tokenizer = new ByteTokenizer();
   for (
     const [text, stop, wanted] of [["grün 😀!", "😀", "grün "], ["a😀b", "😁", "a😀b"], ["żółw", "łw", "żó"]]
@@ -119,7 +119,7 @@ Deno.test("stop strings are found across tokens that end inside characters", () 
   }
 });
 
-Deno.test("bytes that never complete a character come at the end, once", () => {
+Deno.test("OutputText: incomplete characters come once, at the end", () => {
   const output = new OutputText(new ByteTokenizer().streamDecoder(), []);
   assertEquals(output.push(0xf0) + output.push(0x9f), "");
   assertEquals(output.push(EOS), "");

@@ -1,4 +1,4 @@
-/** Prompts on a disk: whatever happens to it, answers are those of an engine that has none. */
+/** Prompts on a disk: disk failures must never change an answer. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { everyNth } from "../tests/tier.ts";
@@ -27,7 +27,7 @@ interface Setup {
   readonly weights?: string;
   readonly limit?: number;
   readonly warn?: (message: string) => void;
-  /** Instead of what the store says. */
+  /** Replaces the store's `room`. */
   readonly room?: () => number;
   readonly Backend?: typeof FakeBackend;
   readonly blockBytes?: number;
@@ -39,7 +39,7 @@ const WINDOWS: Partial<EngineLimits> = { kvWindows: [40, 5], kvBlocks: 160 };
 const ALL: Partial<EngineLimits> = { ...HYBRID, ...WINDOWS };
 const KINDS = { "plain": PLAIN, "with states": HYBRID, "with windows": WINDOWS, "with both": ALL };
 
-/** An engine over a folder. `end` closes it, as a server that stops does. */
+/** Starts an engine with a prompt store in a folder. `end` closes it, as a stopping server does. */
 async function start(folder: MemoryFolder, setup: Setup = {}) {
   const { limits = {}, eager = true, weights = "w", limit = 2 ** 30, warn = () => {}, room } = setup;
   const { Backend = FakeBackend, blockBytes = FAKE_BLOCK_BYTES } = setup;
@@ -60,7 +60,7 @@ async function start(folder: MemoryFolder, setup: Setup = {}) {
   return { ...started, store, ask, end: () => started.engine.close() };
 }
 
-/** What greedy decoding gives where an EOS does not end it. */
+/** Returns the greedy answer that continues past EOS. */
 async function truth(prompt: number[], maxTokens = 6): Promise<number[]> {
   const { engine } = startEngine({ kvBlocks: 200 });
   const { tokens } = await generate(engine, { prompt, maxTokens, sampling: GREEDY, ignoreEos: true });
@@ -71,7 +71,7 @@ async function truth(prompt: number[], maxTokens = 6): Promise<number[]> {
 const full = (tokens: number) => Math.floor((tokens - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
 
 for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
-  Deno.test(`${kind}: a restarted engine continues from the disk, with the same answer`, async () => {
+  Deno.test(`disk, ${kind}: a restarted engine continues from the disk with the same answer`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(333);
     const one = await start(folder, { limits });
@@ -86,14 +86,14 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     const { disk, cachedTokens } = two.engine.stats();
     assertEquals([disk?.hits, disk?.tokens, cachedTokens], [1, full(333), full(333)]);
     assert(disk!.readBytes > 0);
-    // It is as if it were in memory.
+    // The prefix is now in memory.
     const third = await two.ask(prompt);
     assertEquals([third.tokens, third.finish.usage.cachedTokens], [tokens, full(333)]);
     assertEquals(two.engine.stats().disk?.hits, 1);
     await two.end();
   });
 
-  Deno.test(`${kind}: a prompt's second use is what writes it, each part once`, async () => {
+  Deno.test(`disk, ${kind}: a prompt is written at its second use, each part once`, async () => {
     const folder = new MemoryFolder();
     const [prompt, other] = [promptOf(200), promptOf(100, 5)];
     const one = await start(folder, { limits, eager: false });
@@ -113,7 +113,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     await two.end();
   });
 
-  Deno.test(`${kind}: prompts of other salts and other models are not found`, async () => {
+  Deno.test(`disk, ${kind}: prompts of other salts or models are not found`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(150);
     const one = await start(folder, { limits });
@@ -131,7 +131,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     await two.end();
   });
 
-  Deno.test(`${kind}: whichever file is damaged, less is found, and the answer is the same`, async () => {
+  Deno.test(`disk, ${kind}: a damaged file means less reuse, but the same answer`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(170);
     const one = await start(folder, { limits });
@@ -152,7 +152,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     }
   });
 
-  Deno.test(`${kind}: who asks for the same meanwhile waits for it, and others go on`, async () => {
+  Deno.test(`disk, ${kind}: a request with the same prompt waits for the read, and others run`, async () => {
     const folder = new MemoryFolder();
     const [prompt, other] = [promptOf(300), promptOf(70, 3)];
     const one = await start(folder, { limits });
@@ -172,7 +172,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     await two.end();
   });
 
-  Deno.test(`${kind}: one that is cancelled while it is read leaves nothing behind`, async () => {
+  Deno.test(`disk, ${kind}: a request cancelled during the read leaves nothing behind`, async () => {
     const folder = new MemoryFolder();
     const prompt = promptOf(300);
     const one = await start(folder, { limits });
@@ -193,7 +193,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     await two.end();
   });
 
-  Deno.test(`${kind}: a batch request for no tokens ends when its prompt is durable`, async () => {
+  Deno.test(`disk, ${kind}: a batch request with maxTokens 0 ends when its prompt is durable`, async () => {
     const folder = new MemoryFolder();
     const document = promptOf(300);
     const one = await start(folder, { limits, eager: false });
@@ -204,17 +204,17 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     const parts = new Set(folder.parts);
     const synced = folder.log.filter((line) => line.startsWith("sync ")).map((line) => line.slice(5));
     assertEquals(new Set(synced.filter((file) => file !== "")), parts);
-    // At once where it is there already; and who asks for no tokens otherwise writes nothing.
+    // A stored prompt is not written again. Other requests with maxTokens 0 store nothing.
     assertEquals((await one.ask(document, keep)).finish.usage.stored, stored);
     assertEquals((await one.ask(promptOf(100, 8), { maxTokens: 0 })).finish.usage.stored, undefined);
     assertEquals((await one.ask(promptOf(20, 9), keep)).finish.usage.stored?.tokens, 0);
     assertEquals(folder.parts.length, parts.size);
-    // Killed, not closed.
+    // The engine was killed, not closed.
     const two = await start(folder.afterKill(), { limits });
     const question = [...document, ...promptOf(40, 4)];
     const { tokens, finish: { usage } } = await two.ask(question);
     assertEquals([tokens, usage.cachedTokens], [await truth(question), full(300)]);
-    // A template's last tokens, which the next prompt has not, may reach across an edge.
+    // The template's last tokens may cross an edge, and the next prompt does not have them.
     const parted = [...document.slice(0, 285), ...promptOf(40, 6)];
     const three = await start(folder.afterKill(), { limits });
     const answer = await three.ask(parted);
@@ -224,7 +224,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
     await one.end();
   });
 
-  Deno.test(`${kind}: preempted again and again in a small pool, with a disk that fails, answers are the same`, async () => {
+  Deno.test(`disk, ${kind}: answers stay the same with preemptions in a small pool and a failing disk`, async () => {
     const folder = new MemoryFolder();
     const small = { ...limits, kvBlocks: limits.kvWindows ? 21 : 14, maxRows: 20, parallel: 8, queue: 500 };
     let calls = 0;
@@ -240,7 +240,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
       const ask = (priority: "batch" | "interactive", i: number) =>
         one.ask(prompts[i], { maxTokens: 110, priority });
       const answers = prompts.map((_, i) => i % 2 === 0 ? ask("batch", i) : undefined);
-      await settle(); // they run when the others come
+      await settle(); // they run when the others arrive
       prompts.forEach((_, i) => answers[i] ??= ask("interactive", i));
       assertEquals((await Promise.all(answers)).map((answer) => answer!.tokens), expected);
       const { preemptions, disk, kvBlocksUsed } = one.engine.stats();
@@ -252,7 +252,7 @@ for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
   });
 }
 
-Deno.test("prompts that wait for a slow disk give way to interactive requests, and are kept in the end", async () => {
+Deno.test("disk: prompts that wait for a slow disk yield to interactive requests, and are stored later", async () => {
   const folder = new MemoryFolder();
   const one = await start(folder, { limits: { kvBlocks: 30, parallel: 3 } });
   const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
@@ -274,7 +274,7 @@ Deno.test("prompts that wait for a slow disk give way to interactive requests, a
   await two.end();
 });
 
-Deno.test("prompts that begin alike and are kept together are all kept, each part once", async () => {
+Deno.test("disk: prompts with a common prefix that are stored together are written once per part", async () => {
   for (const limits of Object.values(KINDS)) {
     const folder = new MemoryFolder();
     let room = 0;
@@ -282,11 +282,11 @@ Deno.test("prompts that begin alike and are kept together are all kept, each par
     const one = await start(folder, setup);
     const documents = [1, 2, 3].map((seed) => [...promptOf(130), ...promptOf(100, seed)]);
     const asked = documents.map((prompt) => one.ask(prompt, { maxTokens: 0, priority: "batch" }));
-    await one.ask(promptOf(20), { priority: "batch", maxTokens: 200 }); // meanwhile all wait for the disk
+    await one.ask(promptOf(20), { priority: "batch", maxTokens: 200 }); // meanwhile all prompts wait for the disk
     room = 2 ** 20;
     await one.ask(promptOf(20));
     for (const { finish } of await Promise.all(asked)) assertEquals(finish.usage.stored?.tokens, full(230));
-    await one.store.settle(); // parts that were used again are written behind
+    await one.store.settle(); // parts of reused prompts are written later
     const written = folder.log.filter((line) => line.startsWith("write") && !line.includes("secret"));
     assertEquals(new Set(written).size, written.length);
     assertEquals(written.length, folder.parts.length);
@@ -294,7 +294,7 @@ Deno.test("prompts that begin alike and are kept together are all kept, each par
   }
 });
 
-Deno.test("no more than 16 files are read at once", async () => {
+Deno.test("disk: reads at most 16 files at a time", async () => {
   const folder = new MemoryFolder();
   const prompt = promptOf(900);
   const one = await start(folder);
@@ -313,7 +313,7 @@ Deno.test("no more than 16 files are read at once", async () => {
   await two.end();
 });
 
-Deno.test("forced tokens: answers in a form are the same from the disk", async () => {
+Deno.test("disk: constrained answers are the same from the disk", async () => {
   for (const limits of Object.values(KINDS)) {
     const folder = new MemoryFolder();
     const prompt = promptOf(190);
@@ -331,7 +331,7 @@ Deno.test("forced tokens: answers in a form are the same from the disk", async (
   }
 });
 
-Deno.test("the next turn of a chat begins with the last answer, from memory and from the disk", async () => {
+Deno.test("disk: the next turn of a chat reuses the last answer, from memory and from the disk", async () => {
   for (const limits of Object.values(KINDS)) {
     const folder = new MemoryFolder();
     const one = await start(folder, { limits });
@@ -349,7 +349,7 @@ Deno.test("the next turn of a chat begins with the last answer, from memory and 
   }
 });
 
-Deno.test("a disk that does not answer is waited for two seconds, and then the prompt is computed", async () => {
+Deno.test("disk: a prompt is computed after waiting two seconds for a disk that does not answer", async () => {
   const folder = new MemoryFolder();
   const prompt = promptOf(200);
   const one = await start(folder);
@@ -364,7 +364,7 @@ Deno.test("a disk that does not answer is waited for two seconds, and then the p
   await two.end();
 });
 
-Deno.test("a full disk is told of once, and changes no answer; a request that wants its prompt kept fails", async () => {
+Deno.test("disk: a full disk warns once and changes no answer, but fails a request to store a prompt", async () => {
   const folder = new MemoryFolder();
   const warnings: string[] = [];
   const one = await start(folder, { warn: (message) => void warnings.push(message) });
@@ -382,7 +382,7 @@ Deno.test("a full disk is told of once, and changes no answer; a request that wa
   await one.end();
 });
 
-Deno.test("a prompt that is larger than the cache is refused to be kept, in figures", async () => {
+Deno.test("disk: refuses to store a prompt larger than the cache, with both sizes", async () => {
   const one = await start(new MemoryFolder(), { limit: 4096 });
   await assertRejects(
     () => one.ask(promptOf(500), { maxTokens: 0, priority: "batch" }),
@@ -392,7 +392,7 @@ Deno.test("a prompt that is larger than the cache is refused to be kept, in figu
   await one.end();
 });
 
-Deno.test("steps go on while a slow disk is written to, and what finds no room is not kept", async () => {
+Deno.test("disk: steps continue while a slow disk is written, and prompts without room are not stored", async () => {
   const folder = new MemoryFolder();
   const one = await start(folder, { limits: { parallel: 2 } });
   const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
@@ -407,7 +407,7 @@ Deno.test("steps go on while a slow disk is written to, and what finds no room i
   await one.end();
 });
 
-Deno.test("who is cancelled while parts are copied between two steps leaves nothing behind", async () => {
+Deno.test("disk: a request cancelled while parts are copied leaves nothing behind", async () => {
   const one = await start(new MemoryFolder(), { eager: false });
   const copied = Promise.withResolvers<void>();
   const { promise: opened, resolve: openGate } = Promise.withResolvers<void>();
@@ -425,7 +425,7 @@ Deno.test("who is cancelled while parts are copied between two steps leaves noth
   await one.end();
 });
 
-/** Blocks of 2 MiB, which take a while to copy. */
+/** A backend with blocks of 2 MiB, which take a while to copy. */
 class WideBackend extends FakeBackend {
   static readonly blockBytes = 2 ** 21;
   /** Bytes copied in since the last step. */
@@ -449,12 +449,12 @@ class WideBackend extends FakeBackend {
   override async writeCache(parts: CacheParts, bytes: readonly Uint8Array[]) {
     this.copied += bytes.reduce((sum, { length }) => sum + length, 0);
     this.most = Math.max(this.most, this.copied);
-    await delay(20); // the next are read meanwhile
+    await delay(20); // the next parts are read meanwhile
     await super.writeCache(parts, bytes.map((part) => part.subarray(0, FAKE_BLOCK_BYTES)));
   }
 }
 
-Deno.test("steps of others come between the pieces of a long prompt that is read", async () => {
+Deno.test("disk: other sequences run between the pieces of a long prompt that is read", async () => {
   const folder = new MemoryFolder();
   const prompt = promptOf(20 * KV_BLOCK_TOKENS + 1);
   const one = await start(folder, { Backend: WideBackend, blockBytes: WideBackend.blockBytes });
@@ -470,18 +470,18 @@ Deno.test("steps of others come between the pieces of a long prompt that is read
   await two.end();
 });
 
-Deno.test("an engine that is closed copies one thing after the other, and closes its backend at last", async () => {
+Deno.test("disk: a closing engine copies parts one after another, and closes its backend last", async () => {
   let room = 0;
   const folder = new MemoryFolder();
   const one = await start(folder, { room: () => room });
   await one.ask(promptOf(400));
   one.backend.copyGate = () => delay(5);
-  room = 2 * FAKE_BLOCK_BYTES; // each write makes room again, of which the engine hears
+  room = 2 * FAKE_BLOCK_BYTES; // each write frees room, which wakes the engine
   await one.end();
   assertEquals(folder.parts.length, Math.floor(405 / KV_BLOCK_TOKENS));
 });
 
-Deno.test("an engine that is closed first writes what it was going to", async () => {
+Deno.test("disk: a closing engine first writes the remaining parts", async () => {
   const folder = new MemoryFolder();
   const one = await start(folder);
   await one.ask(promptOf(400));
@@ -489,7 +489,7 @@ Deno.test("an engine that is closed first writes what it was going to", async ()
   assertEquals(folder.parts.length, Math.floor(405 / KV_BLOCK_TOKENS));
 });
 
-Deno.test("log-probabilities of the prompt are computed, whatever is on the disk", async () => {
+Deno.test("disk: prompt log-probabilities are computed, even if the prompt is on the disk", async () => {
   const folder = new MemoryFolder();
   const prompt = promptOf(120);
   const one = await start(folder);
@@ -505,7 +505,10 @@ Deno.test("log-probabilities of the prompt are computed, whatever is on the disk
   await two.end();
 });
 
-/** A crowd of requests of all kinds over a folder that fails, is damaged and restarted; all answers are compared. */
+/**
+ * Runs many mixed requests over a folder that fails, is damaged and restarted. Checks all answers and returns the
+ * number of hits.
+ */
 async function crowd(limits: Partial<EngineLimits>, seed: number): Promise<number> {
   const random = new Random(seed);
   const folders = { files: new MemoryFolder() };
@@ -553,20 +556,21 @@ async function crowd(limits: Partial<EngineLimits>, seed: number): Promise<numbe
     assert(folder.bytes <= 61 * 4096, `${folder.bytes} bytes`);
     hits += disk!.hits;
     if (random.below(2) === 0) await engine.end();
-    else folder.fault = () => "EIO"; // killed: what it still does is lost
+    else folder.fault = () => "EIO"; // killed: its later writes are lost
   }
   return hits;
 }
 
 for (const [kind, limits] of everyNth(4, Object.entries(KINDS))) {
   Deno.test({
-    name: `${kind}: a crowd over a disk that fails and is damaged, by engines that are killed`,
-    sanitizeOps: false, // those that are killed
+    name:
+      `disk, ${kind}: random requests over a failing, damaged disk and killed engines get correct answers`,
+    sanitizeOps: false, // operations of the killed engines
     sanitizeResources: false,
     fn: async () => {
       let hits = 0;
       const crowds = Number(Deno.env.get("COMPY_CROWDS") ?? 3);
-      // After a write that fails nothing is written for long: a few crowds may find nothing.
+      // Writing pauses for long after a failure, so a few crowds may find nothing.
       for (let seed = 1; seed <= crowds || (hits === 0 && seed <= 4 * crowds); seed++) {
         hits += await crowd(limits, seed);
       }

@@ -1,4 +1,4 @@
-/** Stand-ins for a model and its tokenizer: small, deterministic, and strict about what the engine asks of them. */
+/** A fake model and tokenizer for tests: small, deterministic, and strict about the engine's calls. */
 import { concat } from "@std/bytes/concat.js";
 import {
   type Backend,
@@ -39,7 +39,7 @@ export const BOS = 256;
 export const EOS = 257;
 export const FAKE_VOCABULARY = 258;
 
-/** The raw logits after a text: a hash of all its tokens, so one wrong token anywhere changes everything after it. */
+/** Returns the raw logits after a text. They hash all its tokens, so one wrong token changes everything after it. */
 export function fakeLogits(history: Iterable<number>): Float32Array {
   let hash = 17;
   for (const token of history) hash = mix(Math.imul(hash, 31) + token);
@@ -58,7 +58,7 @@ function mix(value: number): number {
   return value ^ (value >>> 15);
 }
 
-/** What greedy decoding gives: the truth that no engine touched. With its EOS, if that comes first. */
+/** Returns the greedy answer, computed without any engine. It ends with EOS if that comes first. */
 export function fakeGreedy(prompt: readonly number[], maxTokens: number): number[] {
   const tokens = [...prompt];
   while (tokens.length < prompt.length + maxTokens) {
@@ -69,7 +69,7 @@ export function fakeGreedy(prompt: readonly number[], maxTokens: number): number
   return tokens.slice(prompt.length);
 }
 
-/** The index of the largest value. */
+/** Returns the index of the largest value. */
 function best(values: Float32Array): number {
   let index = 0;
   for (let i = 1; i < values.length; i++) if (values[i] > values[index]) index = i;
@@ -85,20 +85,20 @@ export interface FakeBackendOptions {
 }
 
 /**
- * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. So
- * a wrong block, position or shared prefix gives a wrong token or an error. With state slots, its recurrent state is
- * the text as well, and has to say the same as the KV; and so has what the layers of each window see.
+ * A model whose "KV" is the tokens themselves, in paged storage: it reads each text back through the block table. A
+ * wrong block, position or shared prefix therefore gives a wrong token or an error. With state slots, its recurrent
+ * state is the text too, and must agree with the KV. The same holds for the tokens that each window sees.
  */
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };
-  /** Every step: cached and length of each sequence, and the logits asked for. */
+  /** For every step: cached and length of each sequence. `logitRequests` are the logits asked for. */
   readonly steps: { cached: number; length: number }[][] = [];
   readonly logitRequests: LogitsRequest[][] = [];
   stopRequests = 0;
   closed = false;
   readonly #loss = Promise.withResolvers<DeviceLost>();
   readonly lost = this.#loss.promise;
-  /** As a backend says it that has measured something. */
+  /** The row limit that a backend reports after measuring. */
   stepRows: number | undefined;
   /** Awaited in each step before it is computed. */
   gate: () => Promise<unknown> = () => Promise.resolve();
@@ -107,7 +107,7 @@ export class FakeBackend implements Backend {
   readonly #options: FakeBackendOptions;
   readonly #tokens: Int32Array;
   readonly #positions: Int32Array;
-  /** The group of layers that each was written for. */
+  /** The layer group that each position was written for. */
   readonly #groups: Int32Array;
   readonly #states: (number[] | undefined)[];
   #busy = false;
@@ -121,7 +121,7 @@ export class FakeBackend implements Backend {
     this.#states = new Array(options.stateSlots ?? 0).fill(undefined);
   }
 
-  /** What computes is gone; a step under way fails as well. */
+  /** Loses the device. A step under way fails too. */
   lose(): void {
     const error = new DeviceLost("The device was lost");
     this.#loss.resolve(error);
@@ -160,7 +160,7 @@ export class FakeBackend implements Backend {
     }
   }
 
-  /** Of a block its tokens, positions and groups; of a state its text behind the text's length. */
+  /** Copies a block's tokens, positions and groups; of a state, its text after the text's length. */
   async readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>> {
     if (this.#busy || this.closed) throw new Error("Copied during a step or another copy, or after close");
     this.#busy = true;
@@ -219,7 +219,7 @@ export class FakeBackend implements Backend {
     this.closed = true;
   }
 
-  /** Rows computed so far. */
+  /** Number of rows computed so far. */
   get rows(): number {
     return this.steps.flat().reduce((sum, { length }) => sum + length, 0);
   }
@@ -250,7 +250,7 @@ export class FakeBackend implements Backend {
     this.#checkPrivate(sequences);
   }
 
-  /** A block that is written in a step belongs to one sequence. */
+  /** Throws if a block that the step writes belongs to several sequences. */
   #checkPrivate(sequences: readonly StepSequence[]): void {
     const holders = new Map<number, number>();
     const tables = sequences.flatMap((sequence) =>
@@ -265,7 +265,7 @@ export class FakeBackend implements Backend {
     }
   }
 
-  /** A sequence's tables by groups of layers, the first of which see all. */
+  /** Returns a sequence's tables by layer group; the first group sees all tokens. */
   #tablesOf({ blockTable, windowTables = [] }: StepSequence) {
     const { kvWindows = [] } = this.#options;
     if (windowTables.length !== kvWindows.length) throw new Error("Not a table for each group of layers");
@@ -274,7 +274,7 @@ export class FakeBackend implements Backend {
     ));
   }
 
-  /** What the rows of each group see is the text. */
+  /** Throws unless the rows of each group see the text. */
   #look(sequence: StepSequence): void {
     const { cached, length } = sequence;
     const history = this.#history(sequence, cached + length);
@@ -289,7 +289,7 @@ export class FakeBackend implements Backend {
     }
   }
 
-  /** Models with states get one for each sequence; a slot that is written in a step belongs to one sequence. */
+  /** Throws unless states match the model, and each written slot belongs to one sequence. */
   #checkSlots(sequences: readonly StepSequence[]): void {
     if (sequences.some(({ state }) => (state !== undefined) !== this.#states.length > 0)) {
       throw new Error("State slots without need, or none");
@@ -306,7 +306,7 @@ export class FakeBackend implements Backend {
     if (slots.some((slot) => slot < 0 || slot >= this.#states.length)) throw new Error("No such state slot");
   }
 
-  /** The state after each row is what the KV says up to there. */
+  /** Checks that the state before the rows matches the KV, and stores the states after them. */
   #carry(sequence: StepSequence): void {
     const { cached, length, state } = sequence;
     if (!state) return;
@@ -381,7 +381,7 @@ export class FakeBackend implements Backend {
   }
 }
 
-/** The token at the draw's mark, in the order of tokens. */
+/** Returns the token at the draw's mark, in the order of token ids. */
 function drawnToken(logits: Float32Array, draw: Draw, position: number): number {
   const top = Math.max(...logits);
   const weights = Array.from(logits, (logit) => Math.exp((logit - top) / draw.temperature));
@@ -406,7 +406,7 @@ function adjusted(raw: Float32Array, request: LogitsRequest): Float32Array {
   return logits;
 }
 
-/** One token a byte, and BOS and EOS. */
+/** A tokenizer with one token per byte, BOS and EOS. */
 export class ByteTokenizer implements Tokenizer {
   readonly vocabSize = FAKE_VOCABULARY;
   readonly bosToken = BOS;
@@ -476,7 +476,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   return { engine, backend, grammars };
 }
 
-/** An engine on a backend that is loaded; its tokens are bytes, unless a tokenizer is given. */
+/** Returns an engine on a loaded backend. Its tokens are bytes unless a tokenizer is given. */
 export function engineOver(
   backend: Backend,
   limits: EngineLimits,
@@ -510,12 +510,12 @@ export function engineOver(
   });
 }
 
-/** What the fake backend pools a text to. */
+/** Returns the row that the fake backend pools a text to. */
 export function fakeRow(tokens: readonly number[]): Float32Array {
   return fakeLogits(tokens).slice(0, 4);
 }
 
-/** A prompt of that many tokens; each seed its own. */
+/** Returns a prompt of `length` tokens, different for each seed. */
 export function promptOf(length: number, seed = 0): number[] {
   return Array.from({ length }, (_, i) => (seed * 37 + i * i * 7 + i) % 256);
 }
@@ -544,7 +544,7 @@ export function finishOf(events: TokenEvent[]) {
   return last;
 }
 
-/** Greedy tokens as the engine reports them: without the EOS. */
+/** Returns the greedy tokens as the engine reports them: without EOS. */
 export function expectedTokens(prompt: readonly number[], maxTokens: number): number[] {
   return fakeGreedy(prompt, maxTokens).filter((token) => token !== EOS);
 }
@@ -554,12 +554,12 @@ export async function generate(engine: Engine, request: GenerateRequest) {
   return { events, tokens: tokensOf(events), text: textOf(events), finish: finishOf(events) };
 }
 
-/** Lets everything run that can run without the gate's opening. */
+/** Runs everything that can run before the gate opens. */
 export async function settle(): Promise<void> {
   for (let i = 0; i < 100; i++) await null;
 }
 
-/** Waits until the engine has nothing left that it can run. */
+/** Waits until the engine has nothing left to run. */
 export async function quiet(engine: LlmEngine): Promise<void> {
   for (let steps = -1; steps !== engine.stats().steps;) {
     steps = engine.stats().steps;
@@ -567,7 +567,7 @@ export async function quiet(engine: LlmEngine): Promise<void> {
   }
 }
 
-/** Steps of the backend that run one by one, when told. */
+/** Makes the backend wait before each step until `next()` is called. */
 export function stepByStep(backend: FakeBackend): { next(): Promise<void>; release(): void } {
   let open = Promise.withResolvers<void>();
   let free = false;

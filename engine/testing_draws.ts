@@ -1,9 +1,9 @@
-/** A stand-in for a backend that draws tokens itself and takes several steps at once. */
+/** A fake backend that samples tokens itself and computes several steps per call. */
 import type { Candidates, LogitsRequest, StepInput, StepOutput } from "./backend/backend.ts";
 import { FakeBackend } from "./testing.ts";
 
 export class DrawingBackend extends FakeBackend {
-  /** Steps of each call of `decode`. */
+  /** Number of steps in each call of `decode`. */
   readonly calls: number[] = [];
 
   override async step(input: StepInput): Promise<StepOutput> {
@@ -24,7 +24,7 @@ export class DrawingBackend extends FakeBackend {
   }
 }
 
-/** The step that continues with what was drawn, beyond the end of a sequence too. */
+/** Returns the step that continues with the sampled tokens, even beyond a sequence's end. */
 function after(input: StepInput, { rows }: StepOutput): StepInput {
   if (input.sequences.some(({ length, state }) => length > 1 || (state && state.read !== state.write))) {
     throw new Error("Steps at once of more than one row, or from another's state");
@@ -36,7 +36,10 @@ function after(input: StepInput, { rows }: StepOutput): StepInput {
   };
 }
 
-/** The best, or one that depends on key and position; tokens from the whole vocabulary are drawn by FakeBackend already. */
+/**
+ * Samples the best token, or one that depends on key and position. FakeBackend already draws from the whole
+ * vocabulary.
+ */
 function drawn(candidates: Candidates, input: StepInput, { draw, row, mask }: LogitsRequest): Candidates {
   if (!draw || draw.whole) return candidates;
   const { cached, start } = input.sequences.find(({ start, length }) =>
@@ -45,7 +48,7 @@ function drawn(candidates: Candidates, input: StepInput, { draw, row, mask }: Lo
   const { rawLogits, logits, ids } = candidates;
   const { length } = ids;
   const noise = (draw.key[0] ^ Math.imul(cached + row - start + 1, 0x9e3779b1)) >>> 0;
-  // Under a mask the candidates are all that may come.
+  // With a mask, the candidates are all the allowed tokens.
   const any = mask ? ids[noise % length] : noise % 200;
   const token = draw.temperature === 0 ? ids[0] : any;
   const known = ids.indexOf(token);

@@ -1,4 +1,4 @@
-/** A stand-in for grammars: expressions of letters over single bytes, strict about how matchers are used. */
+/** Fake grammars for tests: simple expressions over single bytes, strict about how matchers are used. */
 import {
   type Constraint,
   ConstraintError,
@@ -7,30 +7,30 @@ import {
   type Matcher,
 } from "./grammar/types.ts";
 
-/** The end token of a vocabulary whose other tokens are bytes. */
+/** A vocabulary of bytes and end tokens. */
 export interface FakeVocabulary {
   readonly vocabSize: number;
   readonly ends: readonly number[];
 }
 
-/** Any letter from a to z. */
+/** Matches any letter from a to z. */
 const ANY = ".".charCodeAt(0);
 const LETTERS = Array.from({ length: 26 }, (_, i) => "a".charCodeAt(0) + i);
 
 /**
- * Takes expressions (`regex`) that are alternatives, parted by `|`, of bytes that stand for themselves and `.` for a letter, and
- * lists of such alternatives (`choice`).
+ * Compiles a `regex` of alternatives separated by `|`, in which a byte stands for itself and `.` for a letter, and a
+ * `choice` of the same alternatives.
  */
 export class FakeGrammars implements Grammars {
-  /** Matchers that are not closed. */
+  /** Number of open matchers. */
   open = 0;
   closed = false;
-  /** Calls of `masks`, and how many masks each was to compute. */
+  /** The number of masks in each call of `masks`. */
   readonly batches: number[] = [];
-  /** Awaited before constraints are compiled, and before masks are given. */
+  /** Awaited before constraints are compiled, and before masks are returned. */
   compileGate: () => Promise<unknown> = () => Promise.resolve();
   maskGate: () => Promise<unknown> = () => Promise.resolve();
-  /** Tokens of an answer before it meets a limit. */
+  /** Number of tokens that an answer may have before it exceeds a limit. */
   mostTokens = Infinity;
 
   constructor(private readonly vocabulary: FakeVocabulary) {}
@@ -135,7 +135,7 @@ class FakeMatcher implements Matcher {
     this.grammars.open--;
   }
 
-  /** Two may have it at a time: for its mask, and for those of a draft. */
+  /** Marks the matcher as in use. Two uses may overlap: for its mask, and for draft masks. */
   lend(): void {
     if (this.#closed) throw new Error("A matcher is used after it was closed");
     this.#lent++;
@@ -145,7 +145,7 @@ class FakeMatcher implements Matcher {
     this.#lent--;
   }
 
-  /** A copy that is not counted. */
+  /** Returns a copy that does not count as open. */
   scout(): FakeMatcher {
     const scout = new FakeMatcher(this.grammars, this.vocabulary, this.#choices);
     this.grammars.open--;

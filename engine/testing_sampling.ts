@@ -1,8 +1,10 @@
-/** Candidates, settings and statistics for tests of sampling. */
+/** Candidates, settings and statistics for sampling tests. */
 import type { Candidates } from "./backend/backend.ts";
 import { DEFAULT_SAMPLING, type SamplingParams } from "./types.ts";
 
-/** Candidates with ids from 100 on; `tail` is what the rest of the vocabulary adds to the sum of exponentials. */
+/**
+ * Returns candidates with ids from 100 on. `tail` is the rest of the vocabulary's share of the sum of exponentials.
+ */
 export function candidatesOf(logits: number[], tail = 0): Candidates {
   return {
     ids: Int32Array.from(logits.keys(), (i) => i + 100),
@@ -24,7 +26,7 @@ export function deviationOf(logits: ArrayLike<number>): number {
   return Math.sqrt(all.reduce((sum, logit) => sum + (logit - mean) ** 2, 0) / all.length);
 }
 
-/** Pearson's statistic; its expectation is the degrees of freedom. */
+/** Returns Pearson's chi-square statistic; its expected value is the degrees of freedom. */
 export function chiSquare(counts: number[], probabilities: number[]): number {
   const draws = counts.reduce((sum, count) => sum + count, 0);
   return counts.reduce((sum, count, i) => {

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { Thinking } from "./thinking.ts";
 import type { ThinkingBounds } from "./types.ts";
 
-/** What tokens spell; the empty one is a mark of another kind. */
+/** The text of each token. The empty one is a special token without text. */
 const WORDS = [
   ..."<think>/ \n",
   "think",
@@ -23,7 +23,7 @@ const spell = (token: number) => new TextEncoder().encode(WORDS[token]);
 const tokens = (...words: string[]) => words.map((word) => WORDS.indexOf(word));
 const MARKS = { anywhere: false, begin: tokens("<", "think", ">"), end: tokens("</", "think", ">") };
 
-/** What a thinking says of an answer: which tokens it took, and how many it counts in the end. */
+/** Returns which tokens of an answer are thinking, and how many tokens are counted. */
 function follow(open: boolean, words: string[], more: Partial<ThinkingBounds> = {}): [string, number] {
   const thinking = new Thinking({ ...MARKS, ...more, open, budget: Infinity }, spell);
   const took = tokens(...words).map((token) => {
@@ -33,7 +33,7 @@ function follow(open: boolean, words: string[], more: Partial<ThinkingBounds> = 
   return [took.join(""), thinking.tokens];
 }
 
-Deno.test("marks that are text are found in whichever tokens they are written", () => {
+Deno.test("Thinking: finds text marks however they are split into tokens", () => {
   assertEquals(follow(true, ["hm", "hm", "</", "think", ">", "hm"]), ["ttttt.", 2]);
   assertEquals(follow(true, ["hm", "</th", "ink>Hello", "hm"]), ["ttt.", 1]);
   assertEquals(follow(true, ["hm", "<", "<", "/", "t", "h", "i", "n", "k", ">", "hm"]), ["tttttttttt.", 2]);
@@ -42,19 +42,19 @@ Deno.test("marks that are text are found in whichever tokens they are written", 
     "tttt.",
   );
   assertEquals(follow(false, ["<", "think", ">", "hm", "</th", "ink>\n", "hm"])[1], 1);
-  // What might be the beginning of the end is thinking if it is none.
+  // A possible beginning of the end mark is thinking if the mark is not completed.
   assertEquals(follow(true, ["hm", "</t", "hm", "hm"]), ["tttt", 4]);
   assertEquals(follow(true, ["hm", "</t", "h"]), ["ttt", 1]);
 });
 
-Deno.test("text that looks like a mark in the midst of an answer begins no thinking, and nothing stands inside a mark", () => {
+Deno.test("Thinking: a mark in the middle of an answer does not begin thinking, and a mark is contiguous", () => {
   assertEquals(follow(false, ["hm", "<", "think", ">", "hm"]), [".....", 0]);
   assertEquals(follow(false, ["a<", "think", ">", "hm"]), ["....", 0]);
   assertEquals(follow(false, ["<th", "ink", ">", "</", "think", ">", "<", "think", ">"])[1], 0);
   assertEquals(follow(true, ["</th", "", "ink", ">", "hm"]), ["ttttt", 5]);
 });
 
-Deno.test("a token that begins thinking does so where nothing but blanks comes before, as the answer is read", () => {
+Deno.test("Thinking: a begin token begins thinking only after blanks", () => {
   const token = { begin: tokens("["), end: tokens("]") };
   assertEquals(follow(false, ["\n", " ", "[", "hm", "]", "hm"], token), ["..ttt.", 1]);
   assertEquals(follow(false, ["hm", "[", "hm", "]", "hm"], token), [".....", 0]);
@@ -62,12 +62,12 @@ Deno.test("a token that begins thinking does so where nothing but blanks comes b
   assertEquals(follow(false, ["[", "]", "[", "hm", "]"], token), ["tt...", 0]);
   assertEquals(follow(true, ["hm", "]", "[", "hm", "]"], token), ["tt...", 1]);
   assertEquals(follow(true, ["]", ..."<think>", "hm"], { end: token.end })[0], "t........");
-  // Where messages have channels, some of which are thinking.
+  // An answer with channels, some of which are thinking.
   const channels = { ...token, anywhere: true };
   assertEquals(follow(false, ["hm", "[", "hm", "]", "hm", "[", "hm"], channels), [".ttt.tt", 2]);
 });
 
-Deno.test("a budget ends thinking whose marks are text, whatever was being written", () => {
+Deno.test("Thinking: a budget forces the whole end mark, whatever was being written", () => {
   for (const written of [[], ["hm"], ["hm", "</t"], ["hm", "hm", "</th", "ink"]]) {
     const thinking = new Thinking({ ...MARKS, open: true, budget: written.length }, spell);
     for (const token of tokens(...written)) thinking.take(token);

@@ -12,7 +12,7 @@ function kept(logits: number[], changes: Partial<SamplingParams>, total?: number
 
 const count = (changes: Partial<SamplingParams>) => kept(LOGITS, changes).length;
 
-/** Logits in falling order, seeded. */
+/** Returns seeded logits in descending order. */
 function someLogits(seed: number): number[] {
   const random = new Random(seed);
   const n = 2 + Math.floor(random.next() * 200);
@@ -20,7 +20,7 @@ function someLogits(seed: number): number[] {
   return Array.from({ length: n }, () => spread * (random.next() + random.next())).sort((a, b) => b - a);
 }
 
-Deno.test("top-k, top-p and min-p keep the most probable tokens", () => {
+Deno.test("truncate: top-k, top-p and min-p keep the most probable tokens", () => {
   assertEquals(count({}), 8);
   assertEquals(count({ topK: 3 }), 3);
   assertEquals(count({ topK: 100 }), 8);
@@ -29,18 +29,18 @@ Deno.test("top-k, top-p and min-p keep the most probable tokens", () => {
   assertEquals(count({ topP: 0 }), 1);
   assertEquals(count({ minP: 0.3 }), 3); // e^-1 = 0.37, e^-2 = 0.14
   assertEquals(count({ minP: 1 }), 1);
-  assertEquals(count({ topK: 2, topP: 0.6 }), 1); // of 0.43 + 0.26, 0.43 is 62 %
+  assertEquals(count({ topK: 2, topP: 0.6 }), 1); // 0.43 is 62 % of 0.43 + 0.26
 });
 
-Deno.test("top-p counts the probability of tokens that are no candidates, where it is known", () => {
-  const total = 8; // the four hold half of the probability
+Deno.test("truncate: top-p counts the probability of tokens beyond the candidates if it is known", () => {
+  const total = 8; // the four candidates have half of the probability
   assertEquals(kept([0, 0, 0, 0], { topP: 0.25 }, total).length, 2);
   assertEquals(kept([0, 0, 0, 0], { topP: 0.9 }, total).length, 4);
   assertEquals(kept([0, 0, 0, 0], { topP: 0.25 }).length, 1);
-  assertEquals(kept([0, 0, 0, 0], { topP: 0.25, topK: 4 }, total).length, 1); // of the four alone
+  assertEquals(kept([0, 0, 0, 0], { topP: 0.25, topK: 4 }, total).length, 1); // of the four candidates alone
 });
 
-Deno.test("top-n-sigma keeps the logits within n standard deviations of the best", () => {
+Deno.test("truncate: top-n-sigma keeps the logits within n standard deviations of the best", () => {
   for (let seed = 0; seed < 50; seed++) {
     const logits = someLogits(seed);
     for (const n of [0.3, 1, 2]) {
@@ -51,7 +51,7 @@ Deno.test("top-n-sigma keeps the logits within n standard deviations of the best
   }
 });
 
-Deno.test("typical-p keeps the tokens whose surprise is nearest to the entropy", () => {
+Deno.test("truncate: typical-p keeps the tokens whose surprise is nearest to the entropy", () => {
   for (let seed = 0; seed < 50; seed++) {
     const logits = someLogits(seed).map(Math.fround);
     const p = softmax(logits);
@@ -72,21 +72,21 @@ Deno.test("typical-p keeps the tokens whose surprise is nearest to the entropy",
   }
 });
 
-Deno.test("typical-p may leave the most probable token out", () => {
+Deno.test("truncate: typical-p may remove the most probable token", () => {
   const logits = [Math.log(0.4), ...new Array(60).fill(Math.log(0.01))];
   const got = kept(logits, { typicalP: 0.495 });
   assert(!got.includes(0) && got.length === 50, got.join());
 });
 
-Deno.test("XTC leaves all tokens above the threshold out but the least probable of them", () => {
+Deno.test("truncate: XTC removes all tokens above the threshold except the least probable of them", () => {
   const always = { xtcProbability: 1 };
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.1 }), [2, 3, 4, 5, 6, 7]);
-  assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3 }), [0, 1, 2, 3, 4, 5, 6, 7]); // one token only
+  assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3 }), [0, 1, 2, 3, 4, 5, 6, 7]); // only one token
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0 }), [7]);
   assertEquals(kept(LOGITS, { ...always, xtcThreshold: 0.3, topK: 2 }), [1]); // 0.62 and 0.38
 });
 
-Deno.test("XTC comes as often as its probability says", () => {
+Deno.test("truncate: XTC applies with its probability", () => {
   const random = new Random(5);
   const sampling = withSampling({ xtcProbability: 0.3 });
   let excluded = 0;
@@ -96,12 +96,12 @@ Deno.test("XTC comes as often as its probability says", () => {
   assert(Math.abs(excluded - 3000) < 3 * Math.sqrt(10_000 * 0.3 * 0.7), `${excluded} of 10000`);
 });
 
-Deno.test("min-p and XTC look at what typical-p has left", () => {
+Deno.test("truncate: min-p and XTC apply to the tokens that typical-p keeps", () => {
   const logits = [Math.log(0.4), ...new Array(60).fill(Math.log(0.01))];
-  assertEquals(kept(logits, { typicalP: 0.495, minP: 0.9 }).length, 50); // the best that is left is one of the 0.01
+  assertEquals(kept(logits, { typicalP: 0.495, minP: 0.9 }).length, 50); // the best remaining token is one of the 0.01
 });
 
-Deno.test("whatever is asked for, a token is left", () => {
+Deno.test("truncate: always keeps a token", () => {
   for (let seed = 0; seed < 300; seed++) {
     const random = new Random(1000 + seed);
     const changes = {
@@ -119,7 +119,7 @@ Deno.test("whatever is asked for, a token is left", () => {
   assertEquals(kept([0], { typicalP: 0, topP: 0, minP: 1, xtcProbability: 1, xtcThreshold: 0 }), [0]);
 });
 
-Deno.test("only settings that cut nothing off keep all", () => {
+Deno.test("keepsAll: is true only if no setting truncates", () => {
   assert(keepsAll(withSampling({ temperature: 2, repetitionPenalty: 2, xtcThreshold: 0.5 })));
   const cuts: Partial<SamplingParams>[] = [
     { topK: 1 },

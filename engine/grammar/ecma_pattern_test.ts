@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { createGrammars } from "./grammars.ts";
 import { byteTokenizer, takes } from "./testing.ts";
 
-/* Patterns hold in JSON as ECMAScript has them, character by character. */
+/* A pattern must match the same characters in JSON as in ECMAScript. */
 
 /**
  * ASCII except characters that JSON spells with \u, and others. DEL has its own spelling, which answers do not use.
