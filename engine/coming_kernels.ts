@@ -1,6 +1,6 @@
 /** Native kernels that are being built while engines run in WebAssembly. */
 export class ComingKernels {
-  /** Resolves to true when the kernels are built, and to false when the build fails. Never rejects. */
+  /** Resolves to whether the kernels were built. Never rejects. */
   readonly arrived: Promise<boolean>;
   #isHere = false;
   #isPending = true;
@@ -42,7 +42,7 @@ export class ComingKernels {
     return turn;
   }
 
-  /** Resolves when the kernels in use are final: all engines have moved, or the build has failed. */
+  /** Resolves when the kernels in use are final: all engines have moved, or there will be no native kernels. */
   async settled(): Promise<void> {
     await this.arrived;
     while (this.#followers > 0) await this.#changed.promise;

@@ -1,6 +1,6 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 
-/** How sequences take KV blocks. */
+/** The figures that determine how many KV blocks a sequence takes. */
 export interface KvDemand {
   /** Window sizes in tokens of each layer group except the first, which sees all tokens. 0 means all tokens too. */
   readonly windows: readonly number[];

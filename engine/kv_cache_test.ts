@@ -182,7 +182,7 @@ Deno.test("KvCache: a preempted sequence reuses those of its blocks that were no
   const cache = new KvCache(8);
   const preempted = run(cache, sequenceOf(promptOf(150), 300)); // 4 full blocks
   cache.release(preempted);
-  const other = run(cache, sequenceOf(promptOf(180, 1))); // the 4 others, and 2 of those
+  const other = run(cache, sequenceOf(promptOf(180, 1))); // the 4 other blocks, and 2 of the preempted
   assertEquals(cache.missing(preempted, 0), 3);
   cache.release(other);
   assert(admit(cache, preempted));

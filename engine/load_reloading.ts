@@ -97,7 +97,7 @@ class EngineLoader {
   async goOver(coming: ComingKernels): Promise<void> {
     if (this.given.backend !== undefined || this.#options.backend !== "wasm") return;
     const isHere = await coming.arrived;
-    // If the native kernels fail to build, WebAssembly stores the prompts.
+    // Without native kernels, WebAssembly stores the prompts.
     const backend = isHere ? "cpu" : this.given.promptCache ? "wasm" : undefined;
     if (backend === undefined) return;
     try {

@@ -25,7 +25,7 @@ Deno.test("scheduler: a sequence without a token limit allocates only what it us
 
 for (const windowed of [false, true]) {
   const name = windowed ? "in a thousand random pools for layers with windows" : "in a thousand random pools";
-  Deno.test(`${name} every sequence ends, and the earliest is never preempted for memory`, () => {
+  Deno.test(`scheduler, ${name}: every sequence ends, and the earliest is never preempted for memory`, () => {
     let preemptions = 0;
     let rows = 0;
     let needed = 0;

@@ -220,14 +220,14 @@ Deno.test("preemption: no request is preempted for one that would still not fit"
   const first = generate(engine, { ...endless(100), maxTokens: 20 }); // 4 blocks
   const batch = generate(engine, { ...endless(40), maxTokens: 60, priority: "batch" }); // 2 blocks
   await settle();
-  const large = generate(engine, { ...endless(250), maxTokens: 20 }); // 8 blocks: not beside the first
+  const large = generate(engine, { ...endless(250), maxTokens: 20 }); // 8 blocks: does not fit beside the first
   await steps.next();
   assertEquals([engine.stats().running, engine.stats().waiting, engine.stats().preemptions], [2, 1, 0]);
   steps.release();
   assertEquals((await large).tokens, await greedy(250, 20));
   assertEquals((await batch).tokens, await greedy(40, 60));
   assertEquals((await first).tokens, await greedy(100, 20));
-  assertEquals(engine.stats().preemptions, 1); // the batch request, when the first had ended
+  assertEquals(engine.stats().preemptions, 1); // the batch request, after the first had ended
   await engine.close();
 });
 

@@ -65,7 +65,7 @@ export class RecurrentStates {
     };
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
-    // After a preemption, the tokens generated so far count like a prompt.
+    // At first, forced tokens after the prompt belong to the answer. After a preemption, all tokens count as a prompt.
     const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
     const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     this.mark(sequence, edge);

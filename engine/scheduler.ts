@@ -64,12 +64,12 @@ export interface Scheduled {
  * Batching is continuous: each step takes the next token of the running sequences and fills up with chunks of
  * prompts. Forced tokens need rows too; a step takes many of a sequence where that costs little. Interactive
  * sequences precede batch ones, earlier ones precede later ones, and decodes precede prefills. Waiting sequences are
- * admitted in the same order, and one that does not fit blocks those behind it.
+ * admitted in the same order. A sequence that does not fit stops all sequences behind it.
  *
  * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then
  * the latest interactive one. A preempted sequence waits in its order of arrival and computes its tokens again when
  * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory. Sequences
- * with a slow reader do not run, and any sequence may preempt them first.
+ * with a slow reader do not run and are preempted first, even by batch sequences.
  *
  * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
  * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the

@@ -161,7 +161,7 @@ Deno.test("freeMemory: returns the free memory of the machine or control group, 
   assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // the reserve is a tenth
   assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
   assertEquals(of(24 * GB, GB, 2 * GB), 0);
-  assertEquals(of(24 * GB, 0, GB / 8), 23); // a sandbox without /sys: the limit cannot be read
+  assertEquals(of(24 * GB, 0, GB / 8), 23); // sandbox without /sys: the limit is unreadable
 });
 
 Deno.test("engineSize: a model without KV layers gets blocks for its sequences, whatever the KV size", () => {

@@ -12,8 +12,8 @@ const MOST_OFFERED = 1 << 16;
 /** Number of blocks that are remembered as computed once. */
 const MOST_SEEN = 1 << 17;
 /**
- * After a step, bytes of this many tokens may be copied out per row, and of at least LEAST_COPIED_TOKENS. This keeps
- * copying a small share of the compute time.
+ * After a step, the bytes of this many tokens per row may be copied out. A small step may copy the bytes of
+ * LEAST_COPIED_TOKENS tokens. The limit keeps copying a small share of the compute time.
  */
 const COPIED_TOKENS_PER_ROW = 2;
 const LEAST_COPIED_TOKENS = 8;

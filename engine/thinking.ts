@@ -43,10 +43,7 @@ export class Thinking {
     return this.#took;
   }
 
-  /**
-   * Whether the last token is plain text, although it could begin thinking elsewhere: such thinking comes first or
-   * not at all.
-   */
+  /** Whether the last token is plain text: a begin mark does not begin thinking after the answer has begun. */
   isText(token: number): boolean {
     return token === this.#beginToken && !this.#took;
   }

@@ -62,7 +62,7 @@ Deno.test("Thinking: a begin token begins thinking only after blanks", () => {
   assertEquals(follow(false, ["[", "]", "[", "hm", "]"], token), ["tt...", 0]);
   assertEquals(follow(true, ["hm", "]", "[", "hm", "]"], token), ["tt...", 1]);
   assertEquals(follow(true, ["]", ..."<think>", "hm"], { end: token.end })[0], "t........");
-  // An answer with channels, some of which are thinking.
+  // An answer with channels; some channels are thinking.
   const channels = { ...token, anywhere: true };
   assertEquals(follow(false, ["hm", "[", "hm", "]", "hm", "[", "hm"], channels), [".ttt.tt", 2]);
 });

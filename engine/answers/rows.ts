@@ -3,7 +3,7 @@ import { EngineError } from "../types.ts";
 /** Milliseconds that texts are encoded without a break, in which other requests are served. */
 const MOST_MS = 8;
 
-/** Returns the tokens of each text. Errors of `encode` about length are rethrown with the text's number. */
+/** Returns the tokens of each text. Length errors get the text's number; for other errors, `encode` must name the text. */
 export async function encodeAll<T>(
   texts: readonly T[],
   encode: (text: T, index: number) => readonly number[],
