@@ -5,9 +5,9 @@ import type { SamplingParams } from "./types.ts";
 const LARGEST_LOG = Math.log(3.4e38);
 
 /**
- * DRY ("don't repeat yourself") sampling. A token that would extend a repetition loses multiplier * base^(n -
- * allowedLength) from its logit, where n is the number of tokens already repeated before it. A repetition does not
- * cross a breaker, for example a line break.
+ * DRY ("don't repeat yourself") sampling. A token that would extend a repetition loses
+ * multiplier * base^(n - allowedLength) from its logit. n is the number of tokens already repeated before it.
+ * A repetition does not cross a breaker, for example a line break.
  */
 export class Dry {
   readonly #sampling: SamplingParams;

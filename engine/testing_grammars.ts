@@ -18,8 +18,8 @@ const ANY = ".".charCodeAt(0);
 const LETTERS = Array.from({ length: 26 }, (_, i) => "a".charCodeAt(0) + i);
 
 /**
- * Compiles a `regex` of alternatives separated by `|`, in which a byte stands for itself and `.` for a letter, and a
- * `choice` of the same alternatives.
+ * Compiles a `regex` of alternatives separated by `|`. In an alternative a byte stands for itself, and `.` for a letter.
+ * Also compiles a `choice` of the same alternatives.
  */
 export class FakeGrammars implements Grammars {
   /** Number of open matchers. */

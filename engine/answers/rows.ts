@@ -1,9 +1,9 @@
 import { EngineError } from "../types.ts";
 
-/** Milliseconds that texts are encoded without a break, in which other requests are served. */
+/** Maximum milliseconds of encoding without a break. Other requests are served in the breaks. */
 const MOST_MS = 8;
 
-/** Returns the tokens of each text. Length errors get the text's number; for other errors, `encode` must name the text. */
+/** Returns each text's tokens. Length errors get the text's number; for other errors, `encode` must name the text. */
 export async function encodeAll<T>(
   texts: readonly T[],
   encode: (text: T, index: number) => readonly number[],

@@ -17,7 +17,7 @@ export const LIMITS = {
   rules: 2000,
   /** Numbers in a grammar's `{m,n}`. */
   repetitions: 100_000,
-  /** Compute time of the compiler: about twice that of the largest schemas. The clock shows more if threads share cores. */
+  /** Compile time, about twice that of the largest schemas. The clock shows more if threads share cores. */
   milliseconds: 400,
   /** Symbols in all rules of the compiled grammar. */
   grammarSize: 100_000,
