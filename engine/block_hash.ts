@@ -1,9 +1,7 @@
 import { KV_BLOCK_TOKENS } from "./backend/backend.ts";
 import type { Sequence } from "./sequence.ts";
 
-/**
- * Returns the hash of the salt and all blocks up to `position`. Hashes can collide, so compare tokens after a match.
- */
+/** Returns the hash of the salt and all blocks up to `position`. Hashes can collide, so compare tokens after a match. */
 export function hashOf(sequence: Sequence, position: number): number {
   const { hashes, tokens, salt } = sequence;
   while (hashes.length <= position) {

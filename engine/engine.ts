@@ -180,9 +180,7 @@ export class LlmEngine implements Engine {
     return this.#encode((atMost) => this.#rankTemplate.encode(query, document, atMost));
   }
 
-  /**
-   * Refuses a prompt far beyond the context window before all of it is tokenized: tokenizing blocks everything else.
-   */
+  /** Refuses a prompt far beyond the context window before all of it is tokenized: tokenizing blocks everything else. */
   #encode<T>(encode: (atMost: number) => T): T {
     try {
       return encode(COUNTED_CONTEXTS * this.#contextLength);

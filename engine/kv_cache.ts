@@ -221,9 +221,7 @@ export class KvCache {
     for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
   }
 
-  /**
-   * Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few.
-   */
+  /** Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few. */
   extend(sequence: Sequence, tokens: number): boolean {
     if (this.lacking(sequence, tokens) > this.available) return false;
     const [wanted, most] = [blocksFor(tokens), blocksFor(sequence.maxLength)];
@@ -258,9 +256,7 @@ export class KvCache {
     return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
   }
 
-  /**
-   * Returns the most blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute.
-   */
+  /** Returns the most blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute. */
   #mostInWindows(tokens: number, pending: number): number {
     const rows = Math.max(1, Math.min(pending, this.demand.maxRows));
     return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
@@ -457,9 +453,7 @@ export class KvCache {
     return oldest;
   }
 
-  /**
-   * Removes a block from the index. Its companions have no holder, because their holders would hold this block too.
-   */
+  /** Removes a block from the index. Its companions have no holder, because their holders would hold this block too. */
   #forget(block: number): void {
     this.#index.delete(this.#hashes[block]!);
     this.#hashes[block] = undefined;

@@ -114,9 +114,7 @@ function spelled(token: number, tokenizer: Tokenizer): string {
   return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
 }
 
-/**
- * Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none.
- */
+/** Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none. */
 export function wantsDraftLayer(
   file: GgufFile,
   { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,

@@ -52,9 +52,7 @@ export interface GpuReport {
   readonly software: boolean;
   /** Whether it supports 16-bit floats and they work. */
   readonly f16: boolean;
-  /**
-   * Largest error of f32 products, relative to the sum of their magnitudes; NaN or Infinity if no result is right.
-   */
+  /** Largest error of f32 products, relative to the sum of their magnitudes; NaN or Infinity if no result is right. */
   readonly error: number;
 }
 

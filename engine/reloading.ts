@@ -266,9 +266,7 @@ export class ReloadingEngine implements Engine {
     this.#hold = undefined;
   }
 
-  /**
-   * Returns the engine for a new request, or a promise if the request must wait. Rejects if the request is refused.
-   */
+  /** Returns the engine for a new request, or a promise if the request must wait. Rejects if the request is refused. */
   #open(signal?: AbortSignal): Engine | Promise<Engine> {
     if (this.state === "loading") return Promise.reject(reloading());
     if (this.#hold === undefined) return this.#inner;

@@ -400,9 +400,7 @@ export class Scheduler implements Restorer {
     return this.#running.interactive.some(computes) || (sequence.batch && this.#running.batch.some(computes));
   }
 
-  /**
-   * Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit.
-   */
+  /** Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit. */
   #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
     let [places, rows] = [this.#limits.parallel, 0];
     let taken = 0;

@@ -21,9 +21,7 @@ export class StepsAtOnce {
   }
 }
 
-/**
- * Returns how many steps a sequence can take without the scheduler: up to its last token or the next state snapshot.
- */
+/** Returns how many steps a sequence can take without the scheduler: up to its last token or the next state snapshot. */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
   const { draw } = sequence.logits;
   if (rows > 1 || scores > 0 || !samples || !draw || sequence.counts || sequence.dry) return 1;

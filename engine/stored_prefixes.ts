@@ -221,9 +221,7 @@ export class StoredPrefixes {
     return parts;
   }
 
-  /**
-   * Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end.
-   */
+  /** Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end. */
   #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
     const { promptLength, indexed } = sequence;
     const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);

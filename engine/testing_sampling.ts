@@ -2,9 +2,7 @@
 import type { Candidates } from "./backend/backend.ts";
 import { DEFAULT_SAMPLING, type SamplingParams } from "./types.ts";
 
-/**
- * Returns candidates with ids from 100 on. `tail` is the rest of the vocabulary's share of the sum of exponentials.
- */
+/** Returns candidates with ids from 100 on. `tail` is the rest of the vocabulary's share of the sum of exponentials. */
 export function candidatesOf(logits: number[], tail = 0): Candidates {
   return {
     ids: Int32Array.from(logits.keys(), (i) => i + 100),

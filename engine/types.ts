@@ -59,9 +59,7 @@ export interface SamplingParams {
   typicalP: number;
   /** Keeps logits at most this many standard deviations (of all raw logits) below the best; 0 is off. */
   topNSigma: number;
-  /**
-   * Probability that all tokens of at least `xtcThreshold` are removed except the least probable of them; 0 is off.
-   */
+  /** Probability of removing all tokens of at least `xtcThreshold` except the least probable one; 0 is off. */
   xtcProbability: number;
   /** See xtcProbability; more than 0.5 is off. */
   xtcThreshold: number;
@@ -278,9 +276,7 @@ export interface ModelInfo {
 /** Describes the row that a text is pooled to. */
 export interface PooledInfo {
   readonly kind: PoolingKind;
-  /**
-   * Whether the model is an encoder: it only pools texts, and reads each in both directions, so whole in one step.
-   */
+  /** Whether the model is an encoder: it only pools texts, and reads each one whole in one step, in both directions. */
   readonly encoder?: boolean;
   /** Floats per row: for a ranking model ("rank") one logit per label, otherwise the model's width. */
   readonly size: number;
@@ -315,10 +311,7 @@ export interface EngineStats {
   readonly steps: number;
   /** Tokens that were computed, including those of prompts. */
   readonly rows: number;
-  /**
-   * Steps by row count: entry i counts steps of at most 2^i rows that no earlier entry counts; the last entry counts
-   * all others.
-   */
+  /** Steps by rows: entry i counts those of at most 2^i rows that no earlier entry counts; the last all others. */
   readonly stepRows: readonly number[];
   /** Backend calls; fewer than steps if a call computes several steps. */
   readonly submits: number;
@@ -373,8 +366,7 @@ export interface Engine {
   encodePrompt(text: string): number[];
   /**
    * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its control
-   * tokens. Throws an error named ChatTemplateError, with the template's reason, if the template refuses; otherwise
-   * as encodePrompt.
+   * tokens. Throws an error named ChatTemplateError with the template's reason, and as encodePrompt.
    */
   encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
   /**
@@ -382,15 +374,11 @@ export interface Engine {
    * query and document separated by end tokens. Only the template can add control tokens. Throws as encodePrompt.
    */
   encodePair(query: string, document: string): number[];
-  /**
-   * Compiles a constraint, so that requests with it start at once. Throws EngineError invalid_constraint for a
-   * constraint that no answer can meet.
-   */
+  /** Compiles a constraint before its requests. Throws EngineError invalid_constraint if no answer can meet it. */
   checkConstraint(constraint: Constraint): Promise<void>;
   /**
    * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
    * queue full) throws EngineError there.
-   *
    * Leaving the iteration early, or aborting `request.signal`, cancels the request and frees its slot within one
    * step. A sequence pauses after about a thousand unread events, and a waiting sequence gets its slot. When the KV
    * cache is full, the latest sequences pause too, and resume with the same answer.
@@ -405,9 +393,7 @@ export interface Engine {
   stats(): EngineStats;
   /** Returns one place per sequence that can run; running sequences come first. */
   slots(): readonly (RunningSequence | undefined)[];
-  /**
-   * Refuses new requests. Resolves when all running ones have ended, or after `graceMs`, when the rest is cancelled.
-   */
+  /** Refuses new requests. Resolves when all others have ended, or after `graceMs`, when the rest is cancelled. */
   drain(graceMs: number): Promise<void>;
   close(): Promise<void>;
 }

@@ -15,9 +15,7 @@ export type PromptProgress = Omit<Extract<TokenEvent, { type: "progress" }>, "ty
 
 export type PromptTokens = Extract<TokenEvent, { type: "prompt" }>["logprobs"];
 
-/**
- * A piece of an answer. They come in this order: progress, the prompt's own tokens, texts and markers, one finish.
- */
+/** A piece of an answer. They come in this order: progress, the prompt's own tokens, texts and markers, one finish. */
 export type Piece =
   | { type: "progress"; index: number; progress: PromptProgress }
   | { type: "prompt"; index: number; tokens: PromptTokens }

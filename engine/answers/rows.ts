@@ -43,9 +43,7 @@ export function normalized(row: Float32Array, dimensions = row.length): Float32A
   return part.map((x) => x * scale);
 }
 
-/**
- * Returns a document's relevance from 0 to 1: the probability of the first of several labels, or of the only label.
- */
+/** Returns a document's relevance from 0 to 1: the probability of the first of several labels, or of the only label. */
 export function relevance(logits: Float32Array): number {
   if (logits.length === 1) return 1 / (1 + Math.exp(-logits[0]));
   const most = logits.reduce((a, b) => Math.max(a, b));

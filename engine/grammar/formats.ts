@@ -1,6 +1,4 @@
-/**
- * JSON schema's formats as regular expressions, no wider than ajv-formats: RFC 3339, 4122, 3986, 5321, 1123, 4291.
- */
+/** JSON schema's formats as regular expressions, no wider than ajv-formats: RFC 3339, 4122, 3986, 5321, 1123, 4291. */
 
 const YEAR = "[0-9]{4}";
 /** Years divisible by 4, except centuries that are not divisible by 400. */

@@ -23,9 +23,7 @@ interface Positions {
   readonly last: readonly number[];
 }
 
-/**
- * Builds a Glushkov automaton: each class of the expression is a position with a set of positions that may follow.
- */
+/** Builds a Glushkov automaton: each class of the expression is a position with a set of positions that may follow. */
 export function automatonOf(node: Gbnf, rules: ReadonlyMap<string, Gbnf>): Automaton {
   return new Glushkov(node, rules);
 }

@@ -33,9 +33,7 @@ export class ConstraintsMissing extends Error {
 
 /** Compiles constraints for one model's vocabulary. */
 export interface Grammars {
-  /**
-   * Compiles on another thread, or returns a cached grammar at once. Throws ConstraintError and ConstraintsMissing.
-   */
+  /** Compiles on another thread, or returns a cached grammar at once. Throws ConstraintError and ConstraintsMissing. */
   compile(constraint: Constraint): Promise<Grammar>;
   /**
    * Returns one mask per matcher, with a bit for each token that may come next; an end token's bit is set if the
