@@ -311,7 +311,7 @@ fullTier.test({
       const cancel = new Command(["cancel", ...files]);
       assertEquals(await cancel.end(), 0, cancel.text);
       assertStringIncludes(cancel.text, "Cancelled: 0 answers");
-      assertEquals(await run.end(), 0, run.text);
+      assertEquals(await run.end(), 1, run.text); // no line was answered
       const errors = (await Deno.readTextFile(path("out.errors.jsonl"))).trimEnd().split("\n");
       assertEquals(errors.map((line) => JSON.parse(line).error.code), Array(20).fill("batch_cancelled"));
 
