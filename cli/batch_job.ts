@@ -33,7 +33,7 @@ export interface JobArguments {
   readonly aliases?: readonly string[];
   /** Finds what else is wrong with a line. */
   readonly examine?: Examine;
-  /** Answer only so many lines, from the first. */
+  /** Number of lines to answer, counted from the first; default all. */
   readonly limit?: number;
   /** Answers as `execute` does; what the job can not use is a failure of its line. */
   readonly judged?: (execute: Execute) => Execute;

@@ -248,7 +248,7 @@ Deno.test("batch retry-errors: names what may not differ, with both values", asy
   });
 });
 
-Deno.test("batch retry-errors: one that was stopped goes on only with the options that it was begun with", async () => {
+Deno.test("batch retry-errors: a stopped retry resumes only with its first options", async () => {
   await inFolder({ "in.csv": "text\na\nbad 1\nbad 2\nbad 3\n" }, async (path) => {
     const files = [path("in.csv"), "--out", path("out.csv"), "--prompt", "{text}"];
     assertEquals((await batch(["run", ...files])).code, 0);

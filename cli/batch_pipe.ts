@@ -17,8 +17,6 @@ export interface NamedFiles {
   readonly show: () => Promise<void>;
 }
 
-const ENDINGS = { csv: "csv", text: "txt", parquet: "parquet", jsonl: "jsonl" };
-
 /**
  * The files that a command names. A pipe cannot be read again after a stop, and the input is the record of a job: so what comes
  * through it is kept in a file, which the name of the job gives. Throws where it has kept something else before.
@@ -50,7 +48,7 @@ export async function namedFiles(flags: Flags, world: BatchWorld): Promise<Named
       `--out - is for answers as text, and standard output cannot have ${what}: name a file`,
     );
   }
-  const input = given === PIPE ? `${job}.in.${ENDINGS[format]}` : given;
+  const input = given === PIPE ? `${job}.in.${format === "text" ? "txt" : format}` : given;
   const output = out === undefined || out === PIPE ? `${job}.out.${written}` : out;
   if (given === PIPE) await keep(input, world.host.input());
   const show = () => out === PIPE ? copyOut(output, world) : Promise.resolve();

@@ -35,7 +35,7 @@ const QUESTION_FLAGS = [
 
 export const TABLE_FLAGS = [...QUESTION_FLAGS, "in-format", "out-format"];
 
-/** What a table's rows may be answered with, where nothing else is asked for. */
+/** Tells the default limit of a table's answers. */
 export const BOUND_NOTE =
   `Each answer may have at most ${DEFAULT_MAX_TOKENS} tokens; --max-tokens N gives another bound`;
 
@@ -58,17 +58,17 @@ export interface JobShape {
   /** Whether it is a table. */
   readonly isTable: boolean;
   readonly openInput: OpenInput;
-  /** Answers as `execute` does; those that have not the form that the table is to get fail. */
+  /** Wraps `execute`: answers that do not fit the table's schema fail. */
   readonly judged: (execute: Execute) => Execute;
-  /** Of a retry, what it asks otherwise than its job did. */
+  /** Options that a retry changes. */
   readonly revision?: Revision;
 }
 
 const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (execute) => execute };
 
 /**
- * What the options make of an input. Without an output, as for a check, it need not say what it is written as. `recorded` is what a job
- * that has begun asks: rows are answered as they were in it, and what is given otherwise is a revision of it.
+ * Returns the job that the options describe for this input. Without an output, as for a check, no output format is needed.
+ * `recorded` holds the options of a job that has begun: they stay in force, and options that differ become a revision.
  */
 export async function jobShape(
   flags: Flags,

@@ -120,7 +120,7 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   }
 }
 
-/** What is asked before anything is typed; undefined where each line of standard input is a message. */
+/** Returns the first message, given as TEXT, files or a pipe; undefined if each line of standard input is a message. */
 async function firstMessage(flags: Flags, typed: boolean): Promise<string | undefined> {
   if (flags.is("lines")) {
     if (flags.word === undefined && !flags.has("file")) return undefined;

@@ -15,29 +15,41 @@ export function builtLibrary({ crate, name }: LibraryName, profile: Profile = "r
   return fromFileUrl(shipped(`${crate}/target/${profile}/${libraryFile(name)}`));
 }
 
-/** Where cargo builds a library, in the order of looking. */
-export function builtPlaces(library: LibraryName): { path: string; isStale: boolean }[] {
-  return PROFILES.map((profile) => ({
-    path: builtLibrary(library, profile),
-    isStale: isStale(library, profile),
+/** A file where cargo builds a library. */
+export interface BuiltPlace {
+  readonly path: string;
+  readonly exists: boolean;
+  /** Older than its sources. False too if the library is missing, or its sources cannot be read. */
+  readonly isStale: boolean;
+}
+
+/** Returns where cargo builds a library, in the order of looking. */
+export function builtPlaces(
+  library: LibraryName,
+  profiles: readonly Profile[] = PROFILES,
+): BuiltPlace[] {
+  const files = profiles.map((profile) => builtLibrary(library, profile))
+    .map((path) => ({ path, built: writtenAt(path) }));
+  // Looking at some hundred files is not worth it without a library to compare them with.
+  const sources = files.some(({ built }) => built !== undefined) ? sourcesWrittenAt(library) : 0;
+  return files.map(({ path, built }) => ({
+    path,
+    exists: built !== undefined,
+    isStale: built !== undefined && built < sources,
   }));
 }
 
 /** Whether a library was built from the sources as they are now, in one of these profiles. */
-export function isBuilt(library: LibraryName, profiles: readonly Profile[] = PROFILES): boolean {
-  return profiles.some((profile) =>
-    writtenAt(builtLibrary(library, profile)) !== undefined && !isStale(library, profile)
-  );
+export function isBuilt(library: LibraryName, profiles?: readonly Profile[]): boolean {
+  return builtPlaces(library, profiles).some(({ exists, isStale }) => exists && !isStale);
 }
 
-/** False too where nothing can be compared: the library is missing, or the sources cannot be read. */
-function isStale(library: LibraryName, profile: Profile): boolean {
-  const built = writtenAt(builtLibrary(library, profile));
-  if (built === undefined) return false;
+/** Returns when the crate's newest source was written, in milliseconds; 0 if the sources cannot be read. */
+function sourcesWrittenAt({ crate }: LibraryName): number {
   try {
-    return built < newest(shipped(`${library.crate}/`), NOT_SOURCES);
+    return newest(shipped(`${crate}/`), NOT_SOURCES);
   } catch {
-    return false;
+    return 0;
   }
 }
 

@@ -1,7 +1,7 @@
 /** Where a native library is looked for, and in which order. */
 import { dirname, fromFileUrl, join, resolve } from "@std/path";
 import { FROM_SOURCE, platformPackage, shipped } from "../package.ts";
-import { builtPlaces } from "./built.ts";
+import { type BuiltPlace, builtPlaces } from "./built.ts";
 import { KERNELS, libraryFile, type LibraryName } from "./names.ts";
 
 export { libraryFile, type LibraryName } from "./names.ts";
@@ -91,7 +91,7 @@ export function candidates(library: LibraryName, around: Surroundings = surround
 }
 
 /** A library that is older than its sources is not used: its ABI version may agree all the same. */
-function asCandidate({ path, isStale }: { path: string; isStale: boolean }): Candidate {
+function asCandidate({ path, isStale }: BuiltPlace): Candidate {
   return isStale ? { path, problem: "stale", reason: "older than its sources" } : { path };
 }
 
