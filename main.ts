@@ -1,5 +1,5 @@
 import { fromFileUrl } from "@std/path";
-import { LINKED, obstacle } from "./cli/start.ts";
+import { LINKED, obstacle } from "./cli/shared/start.ts";
 import { FROM_SOURCE, shipped } from "./package.ts";
 
 /** A task starts in this folder, whatever the caller's is: paths on the command line are the caller's. */
@@ -27,5 +27,5 @@ if (problem !== undefined) {
 }
 enterCallersFolder();
 // Only now: an old Deno fails at what the commands import.
-const { commandLine } = await import("./cli/command_line.ts");
+const { commandLine } = await import("./cli/shared/command_line.ts");
 Deno.exit(await commandLine(words));

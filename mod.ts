@@ -21,7 +21,7 @@ export {
   type BatchRefusal,
   type BatchResult,
   runBatch,
-} from "./lib/batch.ts";
+} from "./lib/batch/batch.ts";
 export {
   type BatchCheck,
   type BatchCheckOptions,
@@ -29,8 +29,8 @@ export {
   batchStatus,
   cancelBatch,
   checkBatch,
-} from "./lib/batch_control.ts";
-export type { BatchTable } from "./lib/batch_table.ts";
+} from "./lib/batch/control.ts";
+export type { BatchTable } from "./lib/batch/table.ts";
 export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
 export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";
 export { CompyError, type ErrorCode } from "./lib/errors.ts";

@@ -1,5 +1,5 @@
-import { loadEngine, type LoadOptions } from "../engine/load.ts";
-import type { Constraint, Engine } from "../engine/types.ts";
+import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
+import type { Constraint, Engine } from "../engine/mod.ts";
 import { median } from "./samples.ts";
 
 export interface FormsOptions extends LoadOptions {

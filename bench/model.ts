@@ -11,11 +11,11 @@ import {
 } from "../engine/backend/backend.ts";
 import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
-import { freeMemory } from "../engine/free_memory.ts";
+import { freeMemory } from "../engine/load/free_memory.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import { DEFAULT_KV_TYPE, weightBytes } from "../engine/load.ts";
-import { megabytes, shortage, totalOf } from "../engine/memory_error.ts";
-import { MAX_ROWS } from "../engine/size.ts";
+import { DEFAULT_KV_TYPE, weightBytes } from "../engine/load/load.ts";
+import { megabytes, shortage, totalOf } from "../engine/load/memory_error.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
 import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
 import {
   isEncoder,

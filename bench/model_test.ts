@@ -1,5 +1,5 @@
 import { assertMatch, assertRejects } from "@std/assert";
-import { MemoryError } from "../engine/memory_error.ts";
+import { MemoryError } from "../engine/load/memory_error.ts";
 import { benchModel } from "./model.ts";
 
 const MODEL = new URL("../models/demo.gguf", import.meta.url).pathname;

@@ -1,5 +1,5 @@
 import type { EvenStep } from "./floors.ts";
-import { MAX_ROWS } from "../engine/size.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
 
 /** What was measured, several times. */
 export interface Sample {

@@ -5,7 +5,7 @@ import {
   type StepInput,
   type StepSequence,
 } from "../engine/backend/backend.ts";
-import { MAX_ROWS } from "../engine/size.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
 import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 
 /** KV blocks that hold some tokens. */

@@ -6,7 +6,7 @@ import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
 import { KV_WORDS } from "../lib/model.ts";
 import { GRAMMARS, KERNELS } from "../lib/libraries.ts";
-import { Flags } from "./flags.ts";
+import { Flags } from "./shared/flags.ts";
 import {
   BACKEND_FLAGS,
   backendOptions,
@@ -17,9 +17,9 @@ import {
   modelPath,
   SPECULATION_FLAGS,
   speculationOptions,
-} from "./model.ts";
-import { buildFirst } from "./native_build.ts";
-import { err, out } from "./terminal.ts";
+} from "./shared/model.ts";
+import { buildFirst } from "./shared/native_build.ts";
+import { err, out } from "./shared/terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
 /** Tokens of answers in a form. */

@@ -1,7 +1,7 @@
 import { type CacheReport, reportCache, wipeCache } from "../lib/prompt_folder.ts";
-import { Flags, UsageError } from "./flags.ts";
+import { Flags, UsageError } from "./shared/flags.ts";
 import { explained } from "../lib/system_errors.ts";
-import { out } from "./terminal.ts";
+import { out } from "./shared/terminal.ts";
 
 const HELP = `Look into a folder of prompts (--cache-disk), or empty it.
 

@@ -4,11 +4,11 @@ import type { Commands } from "./completions.ts";
 export const COMMANDS: Commands = {
   serve: {
     summary: "serve the OpenAI API over one model",
-    load: async () => (await import("./serve.ts")).serveCommand,
+    load: async () => (await import("./serve/serve.ts")).serveCommand,
   },
   chat: {
     summary: "chat with a model on the terminal",
-    load: async () => (await import("./chat.ts")).chatCommand,
+    load: async () => (await import("./chat/chat.ts")).chatCommand,
   },
   generate: {
     summary: "generate text from one prompt",
@@ -20,12 +20,12 @@ export const COMMANDS: Commands = {
   },
   batch: {
     summary: "answer a file of requests, as OpenAI's batches do",
-    load: async () => (await import("./batch.ts")).batchTask,
+    load: async () => (await import("./batch/batch.ts")).batchTask,
     hasVerbs: true,
   },
   embed: {
     summary: "turn a file of texts into vectors",
-    load: async () => (await import("./embed.ts")).embedCommand,
+    load: async () => (await import("./embed/embed.ts")).embedCommand,
   },
   cache: {
     summary: "look into a folder of prompts, or empty it",
@@ -42,7 +42,7 @@ export const COMMANDS: Commands = {
   },
   pull: {
     summary: "download a model, checked and resumable; list and remove models",
-    load: async () => (await import("./pull.ts")).pullCommand,
+    load: async () => (await import("./pull/pull.ts")).pullCommand,
   },
   convert: {
     summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",

@@ -1,5 +1,5 @@
-import { UsageError } from "./flags.ts";
-import { captured, out } from "./terminal.ts";
+import { UsageError } from "./shared/flags.ts";
+import { captured, out } from "./shared/terminal.ts";
 
 const HELP = `Print what completes compy's commands and options in a shell.
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { COMMANDS } from "./commands.ts";
 import { completionsCommand, optionsOf, verbsOf } from "./completions.ts";
-import { captured } from "./terminal.ts";
+import { captured } from "./shared/terminal.ts";
 
 const HELP = `Do something.
 

@@ -6,9 +6,9 @@ import {
   type QuantizeTo,
   type TensorReport,
 } from "../lib/convert.ts";
-import { Flags, UsageError } from "./flags.ts";
+import { Flags, UsageError } from "./shared/flags.ts";
 import { explained } from "../lib/system_errors.ts";
-import { onInterrupt, out, ProgressLine } from "./terminal.ts";
+import { onInterrupt, out, ProgressLine } from "./shared/terminal.ts";
 
 const HELP = `Convert a checkpoint of Hugging Face or MLX into a GGUF file.
 

@@ -1,11 +1,11 @@
 import { fromFileUrl } from "@std/path";
 import { diagnose, type Diagnosis, type Wanted } from "../doctor/doctor.ts";
 import { shipped } from "../package.ts";
-import { modelsFolder, pulledModel } from "./models_folder.ts";
-import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
-import { readSettings, settingsFlags } from "./settings.ts";
-import { asCalled } from "./start.ts";
-import { out } from "./terminal.ts";
+import { modelsFolder, pulledModel } from "./shared/models_folder.ts";
+import { SERVE_SETTINGS, type ServeSettings } from "./serve/serve_settings.ts";
+import { readSettings, settingsFlags } from "./shared/settings.ts";
+import { asCalled } from "./shared/start.ts";
+import { out } from "./shared/terminal.ts";
 
 const HELP = `Say what this machine and installation can do, what is slow or wrong, and what to do about it.
 

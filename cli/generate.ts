@@ -1,4 +1,4 @@
-import { AnswerText, type ShownThinking } from "./answer_text.ts";
+import { AnswerText, type ShownThinking } from "./shared/answer_text.ts";
 import {
   type ChatReader,
   type Constraint,
@@ -9,8 +9,8 @@ import {
   type TokenLogprob,
 } from "../lib/model.ts";
 import { constraintOf } from "../lib/options.ts";
-import { Flags, UsageError } from "./flags.ts";
-import { givenText, readText } from "./given_text.ts";
+import { Flags, UsageError } from "./shared/flags.ts";
+import { givenText, readText } from "./shared/given_text.ts";
 import {
   BACKEND_FLAGS,
   EFFORTS,
@@ -20,9 +20,9 @@ import {
   MAX_TEMPERATURE,
   maxTokensOption,
   SPECULATION_FLAGS,
-} from "./model.ts";
-import { err, onInterrupt, out } from "./terminal.ts";
-import { type GivenTools, readTools } from "./tool_file.ts";
+} from "./shared/model.ts";
+import { err, onInterrupt, out } from "./shared/terminal.ts";
+import { type GivenTools, readTools } from "./shared/tool_file.ts";
 
 const DEFAULT_COUNT = 32;
 const DEFAULT_TEMPERATURE = 0.7;

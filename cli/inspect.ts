@@ -1,9 +1,9 @@
 import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../lib/inspect.ts";
 import { KV_TYPES, KV_WORDS } from "../lib/model.ts";
-import { Flags } from "./flags.ts";
-import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./model.ts";
-import { sizeInWords } from "./sizes.ts";
-import { out } from "./terminal.ts";
+import { Flags } from "./shared/flags.ts";
+import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./shared/model.ts";
+import { sizeInWords } from "./shared/sizes.ts";
+import { out } from "./shared/terminal.ts";
 
 const HELP =
   `Describe a model file: its metadata, its tensors, the memory it needs and the plan it is computed by.

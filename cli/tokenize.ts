@@ -1,8 +1,8 @@
 import { loadTokenizer } from "../lib/model.ts";
-import { Flags, UsageError } from "./flags.ts";
-import { readText } from "./given_text.ts";
-import { modelPath } from "./model.ts";
-import { out } from "./terminal.ts";
+import { Flags, UsageError } from "./shared/flags.ts";
+import { readText } from "./shared/given_text.ts";
+import { modelPath } from "./shared/model.ts";
+import { out } from "./shared/terminal.ts";
 
 const HELP = `Turn text into token ids, as the model's own tokenizer does.
 

@@ -1,6 +1,6 @@
 import { assertRejects } from "@std/assert";
-import { chatCommand } from "./chat.ts";
-import { UsageError } from "./flags.ts";
+import { chatCommand } from "./chat/chat.ts";
+import { UsageError } from "./shared/flags.ts";
 import { generateCommand } from "./generate.ts";
 
 const REFUSED = [

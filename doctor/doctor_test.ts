@@ -3,7 +3,7 @@ import { LibraryNotFound } from "../ffi/find.ts";
 import { GRAMMARS, KERNELS } from "../ffi/names.ts";
 import { diagnose, type Diagnosis } from "./doctor.ts";
 import { cpuinfo, madeUp, WANTED } from "./testing.ts";
-import type { GpuReport } from "../engine/machine.ts";
+import type { GpuReport } from "../engine/load/machine.ts";
 import type { Status, Wanted, World } from "./types.ts";
 
 const GPU: GpuReport = { name: "Test GPU", software: false, f16: true, error: 1e-7 };

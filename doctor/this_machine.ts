@@ -1,8 +1,8 @@
 import { dirname, join } from "@std/path";
 import { statfs } from "node:fs/promises";
 import process from "node:process";
-import { examineGpu, instructionSets, measureLimits } from "../engine/machine.ts";
-import { measureModel } from "../engine/load.ts";
+import { examineGpu, instructionSets, measureLimits } from "../engine/load/machine.ts";
+import { measureModel } from "../engine/load/load.ts";
 import { modelName, modelsInFolder } from "../engine/models/folder.ts";
 import { GrammarLibrary } from "../ffi/grammar.ts";
 import { KernelLibrary } from "../ffi/library.ts";

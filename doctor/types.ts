@@ -1,5 +1,5 @@
-import type { GpuReport, MachineLimits } from "../engine/machine.ts";
-import type { BackendName, KvType } from "../engine/types.ts";
+import type { GpuReport, MachineLimits } from "../engine/load/machine.ts";
+import type { BackendName, KvType } from "../engine/mod.ts";
 
 /**
  * `ok`; `slow`: compy runs, but slower or with less memory than possible; `wrong`: the wanted setup cannot

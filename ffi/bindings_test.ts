@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
-import { fullTier } from "../tests/tier.ts";
+import { fullTier } from "../testing/tier.ts";
 import { KernelLibrary } from "./library.ts";
 
 const root = fromFileUrl(new URL("..", import.meta.url));

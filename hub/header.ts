@@ -2,7 +2,7 @@ import { MAX_HEADER_BYTES } from "../engine/gguf/cursor.ts";
 import { GgufError } from "../engine/gguf/errors.ts";
 import { parseGguf } from "../engine/gguf/reader.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
-import { freeMemory, measureModel } from "../engine/load.ts";
+import { freeMemory, measureModel } from "../engine/load/load.ts";
 import { PullError } from "./errors.ts";
 import { quote } from "./names.ts";
 import type { Transfer } from "./transfer.ts";

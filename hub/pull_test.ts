@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
-import { splitGguf } from "../tests/split_gguf.ts";
+import { splitGguf } from "../testing/split_gguf.ts";
 import { PullError } from "./errors.ts";
 import { offer, pull } from "./pull.ts";
 import type { PullEvent, PullOptions } from "./types.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { Random } from "../tests/random.ts";
+import { Random } from "../testing/random.ts";
 import { Ranges } from "./ranges.ts";
 
 Deno.test("ranges: merge when they touch, and report gaps in order", () => {

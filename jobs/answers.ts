@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal_format.ts";
+import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal/journal_format.ts";
 import type { LineRefusal, LineRules, RefusedLine } from "./request.ts";
 import { tokenCounts } from "./usage.ts";
 

@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import { crc32 } from "node:zlib";
-import { CustomIds } from "./custom_ids.ts";
+import { CustomIds } from "./journal/custom_ids.ts";
 import { BatchError, ioError } from "./errors.ts";
-import { GrowingTable } from "./growing_table.ts";
+import { GrowingTable } from "./journal/growing_table.ts";
 import type { JobInput } from "./input.ts";
 import type { RawLine } from "./lines.ts";
 import {

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
+import { seeded, SimStorage } from "../tests/batch/sim_storage.ts";
 import { checkInput, parseChecked } from "./check.ts";
 import { TEST_LIMITS } from "./testing.ts";
 import { BatchError } from "./errors.ts";

@@ -3,7 +3,7 @@ import { BatchError, ioError } from "./errors.ts";
 import { type RawLine, readLines } from "./lines.ts";
 import type { OutputLine } from "./outputs.ts";
 import { readResults, type ResultLine } from "./results.ts";
-import type { Storage, StorageFile } from "./storage.ts";
+import type { Storage, StorageFile } from "./journal/storage.ts";
 
 /** Source of a job's lines, and the form of its answers. A JSONL file is one kind of input, a table of rows another. */
 export interface JobInput {

@@ -1,5 +1,5 @@
-import { Pause } from "./pause.ts";
-import { readFully, type StorageFile } from "./storage.ts";
+import { Pause } from "./run/pause.ts";
+import { readFully, type StorageFile } from "./journal/storage.ts";
 
 /** A non-blank line of a JSONL file. */
 export interface RawLine {

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { type RawLine, readLines } from "./lines.ts";
-import type { StorageFile } from "./storage.ts";
+import type { StorageFile } from "./journal/storage.ts";
 
 type ReadOnly = Pick<StorageFile, "read">;
 

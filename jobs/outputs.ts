@@ -1,7 +1,7 @@
 import { ioError, syncError } from "./errors.ts";
 import { jsonLines, type OutputForm } from "./input.ts";
-import type { JournalRecord } from "./journal_format.ts";
-import type { Storage, StorageFile } from "./storage.ts";
+import type { JournalRecord } from "./journal/journal_format.ts";
+import type { Storage, StorageFile } from "./journal/storage.ts";
 
 const BUFFER_BYTES = 256 * 1024;
 const LF = new Uint8Array([0x0a]);

@@ -1,4 +1,4 @@
-import type { BatchProgress } from "./runner.ts";
+import type { BatchProgress } from "./run/runner.ts";
 
 /** The progress of a job. */
 export interface ProgressView {

@@ -1,6 +1,6 @@
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import { ProgressMeter } from "./progress.ts";
-import type { BatchProgress } from "./runner.ts";
+import type { BatchProgress } from "./run/runner.ts";
 
 function progress(done: number, more: Partial<BatchProgress> = {}): BatchProgress {
   return {

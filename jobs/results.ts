@@ -1,6 +1,6 @@
 import { BatchError, ioError } from "./errors.ts";
 import { readLines } from "./lines.ts";
-import type { Storage } from "./storage.ts";
+import type { Storage } from "./journal/storage.ts";
 
 /** A line of an output or error file. */
 export interface ResultLine {

@@ -11,10 +11,10 @@ import {
   type JobIdentity,
   MAX_PAYLOAD,
   RECORDS_OFFSET,
-} from "./journal_format.ts";
-import { PagedReader } from "./paged_reader.ts";
-import { journalPath } from "./runner.ts";
-import { readFully, type Storage, type StorageFile } from "./storage.ts";
+} from "./journal/journal_format.ts";
+import { PagedReader } from "./journal/paged_reader.ts";
+import { journalPath } from "./run/runner.ts";
+import { readFully, type Storage, type StorageFile } from "./journal/storage.ts";
 
 /** The state of a job as its journal records it; readable while another process writes the journal. */
 export interface JobState {

@@ -1,6 +1,6 @@
 import { inputLimits } from "./check.ts";
-import { type BatchOptions, type BatchResult, type Execute, runBatch } from "./runner.ts";
-import type { Storage } from "./storage.ts";
+import { type BatchOptions, type BatchResult, type Execute, runBatch } from "./run/runner.ts";
+import type { Storage } from "./journal/storage.ts";
 
 /** Limits of a file whose lines may name the server's endpoints. */
 export const TEST_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/responses"]);

@@ -7,7 +7,7 @@ import {
   type Tool,
   type ToolChoice,
   tryJson,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { refuse } from "./errors.ts";
 import { type GeneratedPart, type GeneratedText, jsonOf, readEvents, scorer } from "./generate.ts";
@@ -21,7 +21,7 @@ import {
   requestOf,
 } from "./options.ts";
 
-export type { Tool, ToolChoice } from "../engine/types.ts";
+export type { Tool, ToolChoice } from "../engine/mod.ts";
 
 /**
  * What `chat` takes. A form (`schema` and the like) is that of the answer's text: thinking and calls are not part of it.

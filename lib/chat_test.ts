@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import type { Engine } from "../engine/types.ts";
+import type { Engine } from "../engine/mod.ts";
 import { execute } from "../routes/execute.ts";
 import { FakeEngine } from "../routes/testing.ts";
-import { withChatModel } from "../tests/chat_model.ts";
+import { withChatModel } from "../testing/chat_model.ts";
 import { chat, type ChatAnswer, type ChatOptions, type ChatPart } from "./chat.ts";
 import { CompyError } from "./errors.ts";
 import type { Message } from "./messages.ts";

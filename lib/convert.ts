@@ -6,4 +6,4 @@ export {
   QUANTIZE_TO,
   type QuantizeTo,
   type TensorReport,
-} from "../engine/convert/convert.ts";
+} from "../convert/convert.ts";

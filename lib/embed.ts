@@ -1,5 +1,5 @@
 import { encodeAll, normalized, relevance } from "../engine/answers/rows.ts";
-import type { Engine } from "../engine/types.ts";
+import type { Engine } from "../engine/mod.ts";
 import { CompyError, refuse, toCompyError } from "./errors.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { execute } from "../routes/execute.ts";
-import { RANK_TEMPLATE, withTextModel } from "../tests/text_model.ts";
+import { RANK_TEMPLATE, withTextModel } from "../testing/text_model.ts";
 import { chat } from "./chat.ts";
 import { embed, rerank } from "./embed.ts";
 import { CompyError } from "./errors.ts";

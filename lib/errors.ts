@@ -1,4 +1,4 @@
-import { EngineError } from "../engine/types.ts";
+import { EngineError } from "../engine/mod.ts";
 import type { BatchErrorCode } from "../jobs/errors.ts";
 import { messageOf, systemReason } from "./system_errors.ts";
 

@@ -1,9 +1,9 @@
 import { assertEquals, assertInstanceOf, assertStrictEquals, assertThrows } from "@std/assert";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GgufError } from "../engine/gguf/errors.ts";
-import { MemoryError } from "../engine/memory_error.ts";
+import { MemoryError } from "../engine/load/memory_error.ts";
 import { ChatTemplateError } from "../engine/tokenizer/types.ts";
-import { ConstraintError, EngineError } from "../engine/types.ts";
+import { ConstraintError, EngineError } from "../engine/mod.ts";
 import { GrammarLibraryError } from "../ffi/grammar.ts";
 import { KernelError } from "../ffi/library.ts";
 import { BatchError } from "../jobs/errors.ts";

@@ -6,7 +6,7 @@ import {
   type Tokenizer,
   tryJson,
   type Usage as EngineUsage,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 import { type AnswerStream, LazyAnswer } from "./answer_stream.ts";
 import { CompyError, refuse } from "./errors.ts";
 import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";

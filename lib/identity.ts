@@ -1,5 +1,5 @@
-import { fingerprintModel } from "../engine/fingerprint.ts";
-import { DEFAULT_KV_TYPE, defaultBackend } from "../engine/load.ts";
+import { fingerprintModel } from "../engine/load/fingerprint.ts";
+import { DEFAULT_KV_TYPE, defaultBackend } from "../engine/load/load.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
   type ActivationPrecision,
@@ -8,7 +8,7 @@ import {
   type BackendName,
   type KvType,
   type PoolingKind,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 
 /** What the answers of a model depend on besides the requests, and besides its file, at `path`. */

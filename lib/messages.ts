@@ -1,4 +1,4 @@
-import { type ChatMessage, type Tool, TOOL_NAME, TOOL_NAME_RULE } from "../engine/types.ts";
+import { type ChatMessage, type Tool, TOOL_NAME, TOOL_NAME_RULE } from "../engine/mod.ts";
 import { refuse } from "./errors.ts";
 
 /**

@@ -4,8 +4,8 @@ import {
   loadEngine,
   type LoadOptions as EngineLoadOptions,
   type OpenSource,
-} from "../engine/load.ts";
-import { type LivingOptions, loadReloadingEngine } from "../engine/load_reloading.ts";
+} from "../engine/load/load.ts";
+import { type LivingOptions, loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import {
   ACCURACIES,
   type Accuracy,
@@ -21,7 +21,7 @@ import {
   type PoolingKind,
   SPECULATE,
   type Speculate,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { type Chat, chat, type ChatOptions } from "./chat.ts";
 import {
@@ -40,14 +40,14 @@ import { modelPath } from "./model_file.ts";
 import { checkOptions, type GenerateOptions, type OptionTable, positive } from "./options.ts";
 
 /** @internal For compy's own commands. */
-export { ComingKernels } from "../engine/coming_kernels.ts";
+export { ComingKernels } from "../engine/load/coming_kernels.ts";
 /** @internal For compy's own commands. */
 export {
   DEFAULT_KV_TYPE,
   type LoadedEngine,
   type LoadOptions as EngineLoadOptions,
   loadTokenizer,
-} from "../engine/load.ts";
+} from "../engine/load/load.ts";
 /** @internal For compy's own commands. */
 export {
   ACCURACIES,
@@ -65,7 +65,7 @@ export {
   type TokenEvent,
   type TokenLogprob,
   tryJson,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 export type {
   Accuracy,
   ActivationPrecision,
@@ -74,7 +74,7 @@ export type {
   KvType,
   PoolingKind,
   Speculate,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 
 /**
  * How a model is loaded; what is not said is chosen by the file and the machine.

@@ -4,10 +4,10 @@ import {
   type GenerateRequest,
   grammarConstraint,
   type SamplingParams,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 import { CompyError, refuse } from "./errors.ts";
 
-export type { SamplingParams } from "../engine/types.ts";
+export type { SamplingParams } from "../engine/mod.ts";
 
 /**
  * A JSON schema (2020-12): an object, or true for any JSON.

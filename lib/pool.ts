@@ -6,16 +6,16 @@ import {
   type LoadedEngine,
   measureModel,
   MemoryError,
-} from "../engine/load.ts";
-import { loadReloadingEngine, startOptions } from "../engine/load_reloading.ts";
+} from "../engine/load/load.ts";
+import { loadReloadingEngine, startOptions } from "../engine/load/load_reloading.ts";
 import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
 import type { ModelSource, OpenedModel } from "../engine/models/slot.ts";
-import { ModelRefused, type Models } from "../engine/types.ts";
+import { ModelRefused, type Models } from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { because, CompyError, loadError } from "./errors.ts";
 import { identifyModel } from "./identity.ts";
-import { identities } from "./lines.ts";
+import { identities } from "./batch/lines.ts";
 import type { EngineLoadOptions } from "./model.ts";
 import { systemReason } from "./system_errors.ts";
 

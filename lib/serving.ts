@@ -5,24 +5,24 @@ import {
   type Models,
   type OfferedModel,
   type UseOptions,
-} from "../engine/types.ts";
-import { BatchService, type ServiceOptions } from "../jobs/service.ts";
+} from "../engine/mod.ts";
+import { BatchService, type ServiceOptions } from "../jobs/service/service.ts";
 import { type AppOptions, createApp, ringOf } from "../routes/app.ts";
-import type { KeyRing } from "../routes/keys.ts";
+import type { KeyRing } from "../routes/access/keys.ts";
 import { type HttpServer, listenHttp } from "../routes/serve.ts";
-import { Metrics } from "../routes/shared/metrics.ts";
-import { settledWithin } from "../routes/shared/settled.ts";
+import { Metrics } from "../routes/metrics/metrics.ts";
+import { settledWithin } from "../routes/core/settled.ts";
 import { because, CompyError, needDeno } from "./errors.ts";
-import { answerLines, identities, LINE_LIMITS } from "./lines.ts";
+import { answerLines, identities, LINE_LIMITS } from "./batch/lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
 
-export { type Models, type OfferedModel, oneModel } from "../engine/types.ts";
-export { DataFolder } from "../jobs/data_folder.ts";
-export { BatchStore } from "../jobs/store.ts";
-export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/keys.ts";
-export { PATH_PREFIX } from "../routes/path_prefix.ts";
+export { type Models, type OfferedModel, oneModel } from "../engine/mod.ts";
+export { DataFolder } from "../jobs/service/data_folder.ts";
+export { BatchStore } from "../jobs/service/store.ts";
+export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/access/keys.ts";
+export { PATH_PREFIX } from "../routes/access/path_prefix.ts";
 export {
   affordableConnections,
   checkReach,
@@ -32,9 +32,9 @@ export {
   serveHttp,
   type ServeOptions,
 } from "../routes/serve.ts";
-export { check, show } from "../routes/shared/check.ts";
-export { Metrics } from "../routes/shared/metrics.ts";
-export type { LogEntry } from "../routes/shared/request_record.ts";
+export { check, show } from "../routes/core/check.ts";
+export { Metrics } from "../routes/metrics/metrics.ts";
+export type { LogEntry } from "../routes/metrics/request_record.ts";
 
 /** Batches of different models that are answered side by side. */
 export const BATCH_LANES = 4;

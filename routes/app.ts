@@ -3,33 +3,26 @@ import type { Context } from "hono";
 import { methodNotAllowed } from "hono/method-not-allowed";
 import { requestId as requestIds } from "hono/request-id";
 import { secureHeaders } from "hono/secure-headers";
-import { type Engine, type Models, modelsOf } from "../engine/types.ts";
-import type { BatchService } from "../jobs/service.ts";
+import { type Engine, type Models, modelsOf } from "../engine/mod.ts";
+import type { BatchService } from "../jobs/service/service.ts";
 import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
-import { allowOrigins, checkHost, checkSite, keyGuard } from "./guard.ts";
-import { KeyRing } from "./keys.ts";
+import { allowOrigins, checkHost, checkSite, keyGuard } from "./access/guard.ts";
+import { KeyRing } from "./access/keys.ts";
 import { mountPage } from "./page.ts";
-import { pathBelow } from "./path_prefix.ts";
-import { recording } from "./recording.ts";
+import { pathBelow } from "./access/path_prefix.ts";
+import { recording } from "./metrics/recording.ts";
 import {
   type AppContext,
   type ConnectionLimits,
   DEFAULT_LIMITS,
   type Env,
   type Lifecycle,
-} from "./shared/context.ts";
-import { Metrics } from "./shared/metrics.ts";
-import type { LogEntry } from "./shared/request_record.ts";
-import { type Endpoint, mount, shapeErrors } from "./shared/endpoint.ts";
-import {
-  ApiError,
-  errorResponse,
-  isUnforeseen,
-  requestId,
-  shuttingDown,
-  toApiError,
-} from "./shared/errors.ts";
+} from "./core/context.ts";
+import { Metrics } from "./metrics/metrics.ts";
+import type { LogEntry } from "./metrics/request_record.ts";
+import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
+import { ApiError, errorResponse, isUnforeseen, requestId, shuttingDown, toApiError } from "./core/errors.ts";
 
 export interface AppOptions {
   /** With any keys, every route needs one of them. */

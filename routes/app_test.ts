@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { EngineError } from "../engine/types.ts";
+import { EngineError } from "../engine/mod.ts";
 import { createApp } from "./app.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
 import { GENERATION_URLS } from "./generations.ts";

@@ -1,6 +1,6 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
-import type { Engine, Models } from "../engine/types.ts";
-import type { Env } from "./shared/context.ts";
+import type { Engine, Models } from "../engine/mod.ts";
+import type { Env } from "./core/context.ts";
 
 type Document = ReturnType<OpenAPIHono["getOpenAPI31Document"]>;
 type SchemaObject = Exclude<

@@ -1,18 +1,18 @@
-import { applyTemplate } from "./endpoints/apply_template.ts";
-import { batches } from "./endpoints/batches.ts";
-import { detokenize } from "./endpoints/detokenize.ts";
-import { countTokens } from "./endpoints/count_tokens.ts";
-import { files } from "./endpoints/files.ts";
-import { health } from "./endpoints/health.ts";
-import { metrics } from "./endpoints/metrics.ts";
-import { models } from "./endpoints/models.ts";
-import { responseTokens } from "./endpoints/responses.ts";
-import { props } from "./endpoints/props.ts";
-import { slots } from "./endpoints/slots.ts";
-import { tokenize } from "./endpoints/tokenize.ts";
-import { tokenizerInfo } from "./endpoints/tokenizer_info.ts";
+import { applyTemplate } from "./llama_server/apply_template.ts";
+import { batches } from "./openai/batches.ts";
+import { detokenize } from "./llama_server/detokenize.ts";
+import { countTokens } from "./anthropic/count_tokens.ts";
+import { files } from "./openai/files.ts";
+import { health } from "./llama_server/health.ts";
+import { metrics } from "./metrics/metrics_endpoint.ts";
+import { models } from "./openai/models.ts";
+import { responseTokens } from "./openai/responses.ts";
+import { props } from "./llama_server/props.ts";
+import { slots } from "./llama_server/slots.ts";
+import { tokenize } from "./llama_server/tokenize.ts";
+import { tokenizerInfo } from "./llama_server/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
-import type { Endpoint } from "./shared/endpoint.ts";
+import type { Endpoint } from "./core/endpoint.ts";
 
 /** All endpoints, in the order of the OpenAPI document. */
 export const ENDPOINTS: readonly Endpoint[] = [

@@ -1,8 +1,8 @@
-import { type Engine, type ModelUser, oneModel } from "../engine/types.ts";
+import { type Engine, type ModelUser, oneModel } from "../engine/mod.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
-import { ApiError, type ErrorShape, isUnforeseen, OPENAI_ERRORS, toApiError } from "./shared/errors.ts";
-import type { RunOptions } from "./shared/generation.ts";
-import { checkDepth } from "./shared/json.ts";
+import { ApiError, type ErrorShape, isUnforeseen, OPENAI_ERRORS, toApiError } from "./core/errors.ts";
+import type { RunOptions } from "./generation/generation.ts";
+import { checkDepth } from "./core/json.ts";
 
 export interface ExecuteRequest extends RunOptions {
   /** Path of the endpoint, one of GENERATION_URLS. */

@@ -1,12 +1,12 @@
-import { chatCompletions } from "./endpoints/chat_completions.ts";
-import { completion } from "./endpoints/completion.ts";
-import { completions } from "./endpoints/completions.ts";
-import { embeddings } from "./endpoints/embeddings.ts";
-import { infill } from "./endpoints/infill.ts";
-import { messages } from "./endpoints/messages.ts";
-import { RERANKS } from "./endpoints/rerank.ts";
-import { responses } from "./endpoints/responses.ts";
-import type { Generation } from "./shared/generation_endpoint.ts";
+import { chatCompletions } from "./openai/chat_completions.ts";
+import { completion } from "./llama_server/completion.ts";
+import { completions } from "./openai/completions.ts";
+import { embeddings } from "./openai/embeddings.ts";
+import { infill } from "./llama_server/infill.ts";
+import { messages } from "./anthropic/messages.ts";
+import { RERANKS } from "./llama_server/rerank.ts";
+import { responses } from "./openai/responses.ts";
+import type { Generation } from "./generation/generation_endpoint.ts";
 
 /** The endpoints that HTTP, batches and workers all answer. */
 export const GENERATIONS: readonly Generation[] = [

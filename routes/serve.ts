@@ -1,11 +1,11 @@
-import { type Engine, type Models, modelsOf } from "../engine/types.ts";
+import { type Engine, type Models, modelsOf } from "../engine/mod.ts";
 import { type AppOptions, createApp, ringOf } from "./app.ts";
-import type { KeyRing } from "./keys.ts";
-import { DEFAULT_LIMITS, type Lifecycle } from "./shared/context.ts";
-import { isLoopback } from "./guard.ts";
+import type { KeyRing } from "./access/keys.ts";
+import { DEFAULT_LIMITS, type Lifecycle } from "./core/context.ts";
+import { isLoopback } from "./access/guard.ts";
 import { freeDescriptors } from "./listener/descriptors.ts";
 import { Listener } from "./listener/listener.ts";
-import { settledWithin } from "./shared/settled.ts";
+import { settledWithin } from "./core/settled.ts";
 
 export interface ServeOptions extends Omit<AppOptions, "lifecycle" | "connections">, ListenOptions {}
 

@@ -17,7 +17,7 @@ import {
   type Tokenizer,
   type TokenLogprob,
   TooManyTokens,
-} from "../engine/types.ts";
+} from "../engine/mod.ts";
 
 const BOS = 256;
 const END = 257;

@@ -1,6 +1,6 @@
 import { TEST_LIMITS } from "../jobs/testing.ts";
-import { BatchService, type ServiceOptions } from "../jobs/service.ts";
-import type { Models } from "../engine/types.ts";
+import { BatchService, type ServiceOptions } from "../jobs/service/service.ts";
+import type { Models } from "../engine/mod.ts";
 import { execute } from "./execute.ts";
 import { serveHttp, type ServeOptions } from "./serve.ts";
 import { FakeEngine, type FakeEngineOptions } from "./testing.ts";

@@ -1,5 +1,5 @@
 /** A chat form for tests with thinking and calls. Each START token is followed by a channel's name, then its text. */
-import type { ChatForm, ChatPart, ChatReader, ChatRequest } from "../engine/types.ts";
+import type { ChatForm, ChatPart, ChatReader, ChatRequest } from "../engine/mod.ts";
 
 export interface ChannelForm extends ChatForm {
   /** Every planned conversation, in order. */

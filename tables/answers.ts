@@ -1,4 +1,4 @@
-import type { Execute } from "../jobs/dispatch.ts";
+import type { Execute } from "../jobs/run/dispatch.ts";
 import type { Answer } from "../jobs/answers.ts";
 import type { Cell } from "./cells.ts";
 

@@ -1,6 +1,6 @@
 import { parse } from "@std/csv/parse.js";
 import { BatchError, ioError } from "../jobs/errors.ts";
-import { readFully, type StorageFile } from "../jobs/storage.ts";
+import { readFully, type StorageFile } from "../jobs/journal/storage.ts";
 import { type Cell, cellText } from "./cells.ts";
 import { MAX_ROW_BYTES, type Row, type Table } from "./table.ts";
 

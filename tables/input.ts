@@ -2,7 +2,7 @@ import { inputChanged } from "../jobs/check.ts";
 import { BatchError, ioError } from "../jobs/errors.ts";
 import { type JobInput, openFile, type OpenInput, type OutputForm } from "../jobs/input.ts";
 import type { RawLine } from "../jobs/lines.ts";
-import { readFully, type Storage, type StorageFile } from "../jobs/storage.ts";
+import { readFully, type Storage, type StorageFile } from "../jobs/journal/storage.ts";
 import { createHash } from "node:crypto";
 import type { AnswerForm } from "./answers.ts";
 import { hasMark } from "./csv.ts";

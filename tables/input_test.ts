@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { BatchError } from "../jobs/errors.ts";
-import type { Execute } from "../jobs/runner.ts";
-import { Retry } from "../jobs/retry.ts";
+import type { Execute } from "../jobs/run/runner.ts";
+import { Retry } from "../jobs/run/retry.ts";
 import { runOn, TEST_LIMITS } from "../jobs/testing.ts";
-import type { SimStorage } from "../tests/batch_sim_storage.ts";
+import type { SimStorage } from "../tests/batch/sim_storage.ts";
 import { AnswerForm } from "./answers.ts";
 import { storageWith, tableJob } from "./testing.ts";
 

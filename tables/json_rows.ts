@@ -1,7 +1,7 @@
 import { BatchError } from "../jobs/errors.ts";
 import { depthOf, MAX_JSON_DEPTH } from "../jobs/json_depth.ts";
 import { readLines } from "../jobs/lines.ts";
-import type { StorageFile } from "../jobs/storage.ts";
+import type { StorageFile } from "../jobs/journal/storage.ts";
 import type { AnswerKind } from "./answers.ts";
 import type { Cell } from "./cells.ts";
 import { MAX_ROW_BYTES, type Row, type Table } from "./table.ts";

@@ -12,7 +12,7 @@ import {
   type SchemaTree,
 } from "hyparquet";
 import { BatchError, ioError } from "../jobs/errors.ts";
-import { readFully, type StorageFile } from "../jobs/storage.ts";
+import { readFully, type StorageFile } from "../jobs/journal/storage.ts";
 import type { Cell } from "./cells.ts";
 import { checkDescription, readPages } from "./parquet_pages.ts";
 import type { Row, Table } from "./table.ts";

@@ -1,4 +1,4 @@
-import { readFully, type StorageFile } from "../jobs/storage.ts";
+import { readFully, type StorageFile } from "../jobs/journal/storage.ts";
 import type { Cell } from "./cells.ts";
 import { ParquetParts, type WrittenColumn } from "./parquet_write.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";

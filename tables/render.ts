@@ -1,4 +1,4 @@
-import type { StorageFile } from "../jobs/storage.ts";
+import type { StorageFile } from "../jobs/journal/storage.ts";
 import { type Cell, cellJson } from "./cells.ts";
 import { csvLine } from "./csv.ts";
 import type { OutputFormat } from "./formats.ts";

@@ -3,7 +3,7 @@ import { openFile } from "../jobs/input.ts";
 import { readLines } from "../jobs/lines.ts";
 import type { OutputLine } from "../jobs/outputs.ts";
 import type { ResultLine } from "../jobs/results.ts";
-import type { Storage } from "../jobs/storage.ts";
+import type { Storage } from "../jobs/journal/storage.ts";
 import type { AnswerForm, AnswerKind } from "./answers.ts";
 import { type Cell, cellJson } from "./cells.ts";
 import type { WriteOptions } from "./render.ts";

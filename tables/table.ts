@@ -1,4 +1,4 @@
-import type { StorageFile } from "../jobs/storage.ts";
+import type { StorageFile } from "../jobs/journal/storage.ts";
 import type { AnswerKind } from "./answers.ts";
 import { openCsv } from "./csv.ts";
 import type { Cell } from "./cells.ts";

@@ -1,5 +1,5 @@
 import { openFile } from "../jobs/input.ts";
-import { seeded, SimStorage } from "../tests/batch_sim_storage.ts";
+import { seeded, SimStorage } from "../tests/batch/sim_storage.ts";
 import { AnswerForm } from "./answers.ts";
 import { openTableInput, type TableJob } from "./input.ts";
 import { openTable, type ReadOptions, type Row } from "./table.ts";

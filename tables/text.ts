@@ -1,5 +1,5 @@
 import { readLines } from "../jobs/lines.ts";
-import type { StorageFile } from "../jobs/storage.ts";
+import type { StorageFile } from "../jobs/journal/storage.ts";
 import { MAX_ROW_BYTES, type Table } from "./table.ts";
 
 /** Name of a text's only column. */

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { doc, documented, moduleOfExamples } from "./doc_examples.ts";
-import { fullTier } from "./tier.ts";
+import { fullTier } from "../testing/tier.ts";
 
 Deno.test("the public API is documented whole, and its types are public", async () => {
   await doc("--lint");

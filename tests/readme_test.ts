@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { dirname, join } from "@std/path";
 import { TestHub } from "../hub/testing_hub.ts";
-import { root, withFolder } from "./commands.ts";
-import { fullTier } from "./tier.ts";
+import { root, withFolder } from "../testing/commands.ts";
+import { fullTier } from "../testing/tier.ts";
 
 /* The README's shell commands as a reader pastes them, one after the other, in the root of a checkout. */
 

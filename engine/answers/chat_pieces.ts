@@ -1,4 +1,4 @@
-import { type ChatPart, type ChatReader, EngineError, type Usage } from "../types.ts";
+import { type ChatPart, type ChatReader, EngineError, type Usage } from "../mod.ts";
 import { characters, type Piece, type PromptProgress, type ScoredToken } from "./pieces.ts";
 
 /** A piece of a chat answer: thinking, content and calls in their order, then one finish. */

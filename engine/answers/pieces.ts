@@ -1,4 +1,4 @@
-import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../types.ts";
+import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../mod.ts";
 
 export interface ScoredToken {
   readonly token: number;

@@ -1,7 +1,7 @@
-import type { ArchitectureKeys } from "../gguf/architecture_keys.ts";
-import type { Allowed, Hparams } from "../gguf/hparams.ts";
+import type { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
+import type { Allowed, Hparams } from "../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../gguf/types.ts";
-import type { ModelPooling, PoolingKind } from "../gguf/pooling.ts";
+import type { ModelPooling, PoolingKind } from "../gguf/hparams/pooling.ts";
 import type { PlanBuilder, Value } from "../plan/builder.ts";
 import type { LogitOptions } from "../plan/ops/candidates.ts";
 import type { Rope } from "./parts/rope.ts";

@@ -1,6 +1,6 @@
-import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
-import type { Hparams } from "../gguf/hparams.ts";
+import type { Hparams } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "../gguf/types.ts";
 import { type PlanBuilder, wholeName } from "../plan/builder.ts";
 import type { Plan } from "../plan/plan.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { inspectModel } from "../inspect.ts";
+import { inspectModel } from "../load/inspect.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { type GgufBuilder, smallModel as tinyModel } from "../gguf/testing.ts";

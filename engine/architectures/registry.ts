@@ -1,7 +1,7 @@
-import { ArchitectureKeys } from "../gguf/architecture_keys.ts";
+import { ArchitectureKeys } from "../gguf/hparams/architecture_keys.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
-import { type Allowed, type Hparams, readHparams } from "../gguf/hparams.ts";
-import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/pooling.ts";
+import { type Allowed, type Hparams, readHparams } from "../gguf/hparams/hparams.ts";
+import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
 import { candidates } from "../plan/ops/candidates.ts";

@@ -1,5 +1,5 @@
 import type { GgufFile } from "../gguf/types.ts";
-export { POOLING_KINDS, type PoolingKind } from "../gguf/pooling.ts";
+export { POOLING_KINDS, type PoolingKind } from "../gguf/hparams/pooling.ts";
 import type { Plan } from "../plan/plan.ts";
 
 /**
@@ -159,7 +159,7 @@ export interface LogitsRequest {
 }
 
 /**
- * How a backend draws a token: as engine/sampler.ts does, but with noise that depends on nothing but the key and the
+ * How a backend draws a token: as engine/sampling/sampler.ts does, but with noise that depends on nothing but the key and the
  * position (on a GPU the token too). So a text does not depend on how many steps were taken at once.
  */
 export interface Draw {

@@ -1,5 +1,5 @@
 import { assertEquals, equal } from "@std/assert";
-import { createChatTemplate } from "../tokenizer/chat_template.ts";
+import { createChatTemplate } from "./template/chat_template.ts";
 import { bpeMetadata } from "../tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../tokenizer/token_types.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";

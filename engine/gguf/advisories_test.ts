@@ -1,7 +1,7 @@
 /** Files that replay published advisories on other GGUF readers. Each test is named after its advisory. */
 
 import { type BadFile, keyField as key, tensorField as tensor, testBadFiles } from "./bad_files.ts";
-import { readHparams } from "./hparams.ts";
+import { readHparams } from "./hparams/hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";

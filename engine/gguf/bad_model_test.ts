@@ -1,5 +1,5 @@
 import { type BadFile, keyField as key, tensorField as tensor, testBadFiles } from "./bad_files.ts";
-import { readHparams } from "./hparams.ts";
+import { readHparams } from "./hparams/hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";

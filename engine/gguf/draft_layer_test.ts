@@ -1,6 +1,6 @@
 /** Layers that draft: optional parts, and files that are refused. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { buildPlan, hasDraftLayer } from "../architectures/registry.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
 import { planCost } from "../plan/cost.ts";

@@ -1,6 +1,6 @@
 import { readBytes, SourceEnded } from "./byte_source.ts";
 import { GgufError, quote } from "./errors.ts";
-import { requireTensor } from "./hparams.ts";
+import { requireTensor } from "./hparams/hparams.ts";
 import type { GgufFile, TensorInfo } from "./types.ts";
 
 /** Returns the F32 tensor of that name and shape. Throws GgufError(GGUF_HPARAM). */

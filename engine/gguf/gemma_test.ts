@@ -1,11 +1,11 @@
 /** Gemma: files that are refused by key or tensor, and the memory of long contexts with windows. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { GEMMA3 } from "../../tests/synth/gemma3.ts";
-import { type Architecture, synthesize } from "../../tests/synth/synth.ts";
+import { GEMMA3 } from "../../testing/synth/gemma3.ts";
+import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { leftOutParts } from "../architectures/left_out.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
-import { blocksOfSequence } from "../kv_blocks.ts";
+import { blocksOfSequence } from "../cache/kv_blocks.ts";
 import { kvBlockBytes, kvBytesPerToken } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
 import { GgufError } from "./errors.ts";

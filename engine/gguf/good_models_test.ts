@@ -1,6 +1,6 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "./errors.ts";
-import { readHparams, requireTensor, type RopeScaling } from "./hparams.ts";
+import { readHparams, requireTensor, type RopeScaling } from "./hparams/hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";

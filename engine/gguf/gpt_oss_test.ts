@@ -1,6 +1,6 @@
 /** gpt-oss: files that are refused by key or tensor. */
 import { assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { GgufError } from "./errors.ts";
 import { parseGguf } from "./reader.ts";

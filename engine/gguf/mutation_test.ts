@@ -1,6 +1,6 @@
 import { assert } from "@std/assert";
 import { GgufError } from "./errors.ts";
-import { readHparams } from "./hparams.ts";
+import { readHparams } from "./hparams/hparams.ts";
 import { parseGguf } from "./reader.ts";
 import { type BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
 import { readVocabulary } from "./vocabulary.ts";

@@ -1,6 +1,6 @@
 /** qwen35moe: optional parts, and files that are refused by key or tensor. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { printPlan } from "../plan/print.ts";
 import { GgufError } from "./errors.ts";

@@ -1,6 +1,6 @@
 /** qwen3next: files that are refused by tensor, beyond qwen35moe's. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { GgufError } from "./errors.ts";
 import { parseGguf } from "./reader.ts";

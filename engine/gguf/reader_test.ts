@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GgufError } from "./errors.ts";
-import { readHparams } from "./hparams.ts";
+import { readHparams } from "./hparams/hparams.ts";
 import { openGguf, parseGguf } from "./reader.ts";
 import { BuiltGguf, GgufBuilder, smallModel } from "./testing.ts";
 import { byteLengthOf, layoutOf } from "./tensor_types.ts";

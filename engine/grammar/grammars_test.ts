@@ -241,7 +241,7 @@ Deno.test("matcher: an ambiguous grammar fails with a reason before its tokens s
 
 Deno.test("grammars: compile fails without file descriptors and works once there are some", async () => {
   const code = `
-    import { loadTokenizer } from "./engine/load.ts";
+    import { loadTokenizer } from "./engine/load/load.ts";
     import { createGrammars } from "./engine/grammar/grammars.ts";
     const grammars = createGrammars(await loadTokenizer("models/demo.gguf"));
     const compile = () => grammars.compile({ kind: "regex", pattern: "a+" }).then(() => "compiled", String);

@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { deadline } from "@std/async/deadline.js";
 import { delay } from "@std/async/delay.js";
-import { EngineError, ModelError, type Models } from "../types.ts";
+import { EngineError, ModelError, type Models } from "../mod.ts";
 import { FakeEngine } from "../../routes/testing.ts";
-import { Random } from "../../tests/random.ts";
+import { Random } from "../../testing/random.ts";
 import { source, testPool } from "./testing.ts";
 
 /** Returns a model's answer, as a request would get it. */

@@ -1,7 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import { FORMATS } from "../gguf/formats.ts";
 import { requireFloats } from "../gguf/float_tensor.ts";
-import { requireTensor } from "../gguf/hparams.ts";
+import { requireTensor } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
 import { checkBuffers } from "./check.ts";
 import { groupKvLayers } from "./kv_groups.ts";

@@ -1,5 +1,5 @@
 import { assertAlmostEquals, assertEquals } from "@std/assert";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import { byteLengthOf } from "../gguf/tensor_types.ts";

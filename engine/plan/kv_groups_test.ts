@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { blocksOfSequence } from "../kv_blocks.ts";
+import { blocksOfSequence } from "../cache/kv_blocks.ts";
 import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import { kvBlockBytes, kvBytesPerToken, type Plan } from "./plan.ts";

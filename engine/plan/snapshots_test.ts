@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
-import { synthesize, type SynthOptions } from "../../tests/synth/synth.ts";
+import { synthesize, type SynthOptions } from "../../testing/synth/synth.ts";
 import { buildPlan } from "../architectures/registry.ts";
 import { parseGguf } from "../gguf/reader.ts";
 import type { GgufFile } from "../gguf/types.ts";

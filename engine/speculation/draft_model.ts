@@ -7,7 +7,7 @@ import {
   type StepState,
   type WindowTable,
 } from "../backend/backend.ts";
-import { grown, type Sequence } from "../sequence.ts";
+import { grown, type Sequence } from "../schedule/sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./drafter.ts";
 
 /** Missing rows that are computed together with a draft. More rows need a separate step first. */

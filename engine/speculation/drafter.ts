@@ -1,5 +1,5 @@
 import type { StepInput, StepOutput } from "../backend/backend.ts";
-import type { Sequence } from "../sequence.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 
 /** Where drafts come from. */
 export type DraftKind = "lookup" | "mtp" | "draft";

@@ -1,4 +1,4 @@
-import type { Sequence } from "../sequence.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./drafter.ts";
 
 /** Tokens in a match, at least. */

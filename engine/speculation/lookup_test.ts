@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { Random } from "../random.ts";
+import { Random } from "../sampling/random.ts";
 import { SuffixIndex } from "./lookup.ts";
 
 /** Returns the draft after a text that grew token by token. */

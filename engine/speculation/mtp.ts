@@ -6,8 +6,8 @@ import {
   type StepSequence,
   StepStopped,
 } from "../backend/backend.ts";
-import { blocksFor } from "../kv_blocks.ts";
-import type { Sequence } from "../sequence.ts";
+import { blocksFor } from "../cache/kv_blocks.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 import {
   type ComputedRows,
   type Draft,

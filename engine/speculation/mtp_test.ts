@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { type Backend, type StepInput, type StepOutput, StepStopped } from "../backend/backend.ts";
-import type { Sequence } from "../sequence.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 import { GRADES } from "./drafter.ts";
 import { MtpDrafter } from "./mtp.ts";
 

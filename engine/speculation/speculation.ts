@@ -1,6 +1,6 @@
 import type { StepInput, StepOutput } from "../backend/backend.ts";
-import type { Scheduled, Scheduler } from "../scheduler.ts";
-import type { Sequence } from "../sequence.ts";
+import type { Scheduled, Scheduler } from "../schedule/scheduler.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 import { Acceptance } from "./acceptance.ts";
 import { type ComputedRows, type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";
 import { draftLengths } from "./lengths.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { Random } from "../random.ts";
+import { Random } from "../sampling/random.ts";
 import {
   collect,
   EOS,
@@ -9,9 +9,9 @@ import {
   GREEDY,
   promptOf,
   startEngine,
-} from "../testing.ts";
-import type { EngineLimits } from "../scheduler.ts";
-import type { GenerateRequest, SamplingParams, TokenEvent } from "../types.ts";
+} from "../../testing/engine.ts";
+import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { GenerateRequest, SamplingParams, TokenEvent } from "../mod.ts";
 import { DraftModel } from "./draft_model.ts";
 import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";

@@ -1,6 +1,6 @@
 /** Test drafters with right or wrong answers, and test steps with given row costs. */
-import type { Random } from "../random.ts";
-import type { Sequence } from "../sequence.ts";
+import type { Random } from "../sampling/random.ts";
+import type { Sequence } from "../schedule/sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";
 import { StepCosts } from "./step_costs.ts";
 

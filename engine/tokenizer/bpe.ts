@@ -2,9 +2,9 @@ import { mergeParts } from "../gguf/vocabulary.ts";
 import { CODE_OF_BYTE, codesOfBytes } from "./byte_codes.ts";
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
-import { PieceCache } from "./piece_cache.ts";
-import type { PreTokenizer } from "./pre_tokenizers.ts";
-import { splitText } from "./stage.ts";
+import { PieceCache } from "./split/piece_cache.ts";
+import type { PreTokenizer } from "./split/pre_tokenizers.ts";
+import { splitText } from "./split/stage.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 

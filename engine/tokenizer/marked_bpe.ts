@@ -1,12 +1,12 @@
 import { pairsOf } from "./bpe.ts";
 import { mergePairs } from "./merge.ts";
 import type { PairTable } from "./pair_table.ts";
-import { PieceCache } from "./piece_cache.ts";
-import type { PreTokenizer } from "./pre_tokenizers.ts";
+import { PieceCache } from "./split/piece_cache.ts";
+import type { PreTokenizer } from "./split/pre_tokenizers.ts";
 import { BLANK_MARK, wordEnd } from "./spm.ts";
-import { splitText } from "./stage.ts";
+import { splitText } from "./split/stage.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
-import { lowerOf, runOf, runWithout, SPACE } from "./unicode.ts";
+import { lowerOf, runOf, runWithout, SPACE } from "./split/unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /**

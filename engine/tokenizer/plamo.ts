@@ -1,6 +1,6 @@
-import { NONE, TokenTrie } from "./token_trie.ts";
+import { NONE, TokenTrie } from "./special/token_trie.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
-import { widthAt } from "./unicode.ts";
+import { widthAt } from "./split/unicode.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 
 /** Scores are rounded to steps of 1 / SCALE. Tokens with scaled scores at or below LEAST_SCORE are never used. */

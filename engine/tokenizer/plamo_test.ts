@@ -1,5 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { Random } from "../../tests/random.ts";
+import { Random } from "../../testing/random.ts";
 import { GgufError } from "../gguf/errors.ts";
 import type { MetadataValue } from "../gguf/types.ts";
 import { spmMetadata } from "./testing.ts";

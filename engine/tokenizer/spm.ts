@@ -1,6 +1,6 @@
 import { mergePairs } from "./merge.ts";
 import { PairTable } from "./pair_table.ts";
-import { PieceCache } from "./piece_cache.ts";
+import { PieceCache } from "./split/piece_cache.ts";
 import { BYTE_TOKENS, TOKEN_TYPE } from "./token_types.ts";
 import { vocabError, type Vocabulary } from "./vocabulary.ts";
 

@@ -1,8 +1,8 @@
 import type { Metadata } from "../gguf/types.ts";
 import { readVocabulary } from "../gguf/vocabulary.ts";
 import { type Parts, tokenizerParts } from "./kinds.ts";
-import { stripMarks } from "./literal_marks.ts";
-import { TokenFinder } from "./token_finder.ts";
+import { stripMarks } from "./special/literal_marks.ts";
+import { TokenFinder } from "./special/token_finder.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import {
   type DecodeOptions,
@@ -13,7 +13,7 @@ import {
   TooManyTokens,
 } from "./types.ts";
 import type { Vocabulary } from "./vocabulary.ts";
-import { type Strips, stripsOf } from "./strips.ts";
+import { type Strips, stripsOf } from "./special/strips.ts";
 
 /**
  * Returns the tokenizer that a GGUF file's metadata describes. Throws GgufError(GGUF_VOCAB or GGUF_HPARAM)

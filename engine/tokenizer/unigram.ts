@@ -1,8 +1,8 @@
-import type { CharacterMap } from "./character_map.ts";
+import type { CharacterMap } from "./split/character_map.ts";
 import { BLANK_MARK } from "./spm.ts";
-import { NONE, TokenTrie } from "./token_trie.ts";
+import { NONE, TokenTrie } from "./special/token_trie.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
-import { widthAt } from "./unicode.ts";
+import { widthAt } from "./split/unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /** Cost of an unknown character on top of the least likely token. */

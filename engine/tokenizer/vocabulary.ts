@@ -1,7 +1,7 @@
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { Metadata } from "../gguf/types.ts";
 import type { VocabularyTables } from "../gguf/vocabulary.ts";
-import { endTokens, infillTokens, overrideTypes } from "./special_tokens.ts";
+import { endTokens, infillTokens, overrideTypes } from "./special/special_tokens.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
 import type { InfillTokens } from "./types.ts";
 

@@ -1,8 +1,8 @@
-import { PieceCache } from "./piece_cache.ts";
+import { PieceCache } from "./split/piece_cache.ts";
 import { BLANK_MARK } from "./spm.ts";
-import { NONE, TokenTrie } from "./token_trie.ts";
+import { NONE, TokenTrie } from "./special/token_trie.ts";
 import { TOKEN_TYPE } from "./token_types.ts";
-import { baseOf, classOf, CONTROL, lowerOf, MARK, PUNCTUATION, SPACE, SYMBOL } from "./unicode.ts";
+import { baseOf, classOf, CONTROL, lowerOf, MARK, PUNCTUATION, SPACE, SYMBOL } from "./split/unicode.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
 /** BERT's text normalization. */

@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../gguf/errors.ts";
 import type { MetadataValue } from "../gguf/types.ts";
-import { createRankTemplate } from "./rank_template.ts";
+import { createRankTemplate } from "../chat/template/rank_template.ts";
 import { tokenizerMetadata, wordPieceMetadata } from "./testing.ts";
 import { createTokenizer } from "./tokenizer.ts";
 import { TooManyTokens } from "./types.ts";

@@ -4,7 +4,7 @@ import { deadline } from "@std/async/deadline.js";
 import type { z } from "zod";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
-import type { Execute } from "../runner.ts";
+import type { Execute } from "../run/runner.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
 import { OpenLines } from "./open_lines.ts";
 import { WorkQueue } from "./queue.ts";

@@ -1,10 +1,10 @@
 import { type Consumer, jetstream, type JsMsg } from "@nats-io/jetstream";
 import type { Msg } from "@nats-io/transport-node";
 import { abortable } from "@std/async/abortable.js";
-import { type Execute, sleep } from "../dispatch.ts";
+import { type Execute, sleep } from "../run/dispatch.ts";
 import { BatchError } from "../errors.ts";
 import type { ModelIdentity } from "../model_identity.ts";
-import { type Call, probeOf } from "../probe.ts";
+import { type Call, probeOf } from "../run/probe.ts";
 import { Attempt, Refused } from "./attempt.ts";
 import { type Connection, connectionEnded } from "./connection.ts";
 import { Slots } from "./slots.ts";

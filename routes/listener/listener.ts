@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
-import type { ConnectionLimits } from "../shared/context.ts";
-import { ApiError, clientLeft, errorResponse, requestId, toApiError } from "../shared/errors.ts";
-import { settledWithin } from "../shared/settled.ts";
+import type { ConnectionLimits } from "../core/context.ts";
+import { ApiError, clientLeft, errorResponse, requestId, toApiError } from "../core/errors.ts";
+import { settledWithin } from "../core/settled.ts";
 import { Clock } from "./clock.ts";
 import { Connection } from "./connection.ts";
 import { isShortage } from "./descriptors.ts";

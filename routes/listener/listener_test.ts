@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { DEFAULT_LIMITS } from "../shared/context.ts";
+import { DEFAULT_LIMITS } from "../core/context.ts";
 import { RawClient, statusOf } from "../testing_raw.ts";
 import { until, withServer } from "../testing_server.ts";
 import { Listener } from "./listener.ts";
@@ -209,7 +209,7 @@ Deno.test("listener: does not cut a long answer, whole or streamed, however quie
 
 Deno.test("listener: waits out a shortage of file descriptors, reports it once, and answers all clients", async () => {
   const code = `import { Listener } from "./routes/listener/listener.ts";
-    import { DEFAULT_LIMITS } from "./routes/shared/context.ts";
+    import { DEFAULT_LIMITS } from "./routes/core/context.ts";
     const options = { address: { hostname: "127.0.0.1", port: 0 }, maxConnections: 1000, limits: DEFAULT_LIMITS };
     const handle = () => new Response("here");
     const onError = (error) => console.log(error.message);

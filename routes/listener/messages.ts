@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
-import { ApiError, clientLeft, incompleteBody } from "../shared/errors.ts";
+import { ApiError, clientLeft, incompleteBody } from "../core/errors.ts";
 
 /** Maximum bytes of a request body that wait for their reader. */
 const BODY_BUFFER = 256 << 10;

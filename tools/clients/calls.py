@@ -1,4 +1,4 @@
-"""Calls of the clients in Python: `python calls.py BASE MODEL` prints an outcome a line as JSON, for tests/clients_test.ts."""
+"""Calls of the clients in Python: `python calls.py BASE MODEL` prints an outcome a line as JSON, for tests/server/clients_test.ts."""
 
 import io
 import json

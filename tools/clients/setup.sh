@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the clients in Python, in the pinned versions, where tests/clients_test.ts looks for them.
+# Installs the clients in Python, in the pinned versions, where tests/server/clients_test.ts looks for them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

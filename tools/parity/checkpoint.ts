@@ -6,7 +6,7 @@
  * MXFP4 and affine as MLX writes them, the others as Hugging Face does. A model of the same seed has the same values in
  * all types but affine.
  */
-import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "../../tests/checkpoints.ts";
+import { type CheckpointOptions, tinyCheckpoint, writeCheckpoint } from "../../testing/checkpoints.ts";
 
 const [model, weights, folder, seed = "1"] = Deno.args;
 const layout = weights === "MXFP4" || weights === "affine" ? "mlx" : "hf";

@@ -1,11 +1,11 @@
 /**
- * Writes tests/draft_parity_expected.json (`deno task parity:drafts`): what layers that draft should draft, by exact/. README.md
+ * Writes tests/models/draft_parity_expected.json (`deno task parity:drafts`): what layers that draft should draft, by exact/. README.md
  * beside this file says what must be installed.
  */
 import { join } from "@std/path";
-import { DRAFT_MODELS, DRAFT_PROMPTS, DRAFT_STEPS, DRAFT_TABLE_URL } from "../../tests/draft_cases.ts";
-import { digest, packStep, prompt, TOP } from "../../tests/parity_cases.ts";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { DRAFT_MODELS, DRAFT_PROMPTS, DRAFT_STEPS, DRAFT_TABLE_URL } from "../../tests/models/draft_cases.ts";
+import { digest, packStep, prompt, TOP } from "../../tests/models/parity_cases.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import { EXACT, run } from "./programs.ts";
 
 const folder = await Deno.makeTempDir({ prefix: "compy-parity-" });

@@ -1,6 +1,6 @@
 /**
- * Writes tests/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and how far llama.cpp is from
- * them, for every model of tests/parity_cases.ts or for those of some architectures. README.md beside this file says what
+ * Writes tests/models/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and how far llama.cpp is from
+ * them, for every model of tests/models/parity_cases.ts or for those of some architectures. README.md beside this file says what
  * must be installed.
  */
 import { fromFileUrl, join } from "@std/path";
@@ -17,9 +17,9 @@ import {
   tableUrl,
   TOP,
   unpackStep,
-} from "../../tests/parity_cases.ts";
+} from "../../tests/models/parity_cases.ts";
 import { EXACT, peerFolder, run } from "./programs.ts";
-import type { Architecture } from "../../tests/synth/synth.ts";
+import type { Architecture } from "../../testing/synth/synth.ts";
 
 /** A line of exact/. */
 interface ExactLine {

@@ -2,9 +2,9 @@
  * Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. The first argument is the
  * instruction set, the second the architecture, the third the KV cache's type: by default the best, all dense ones, f16.
  */
-import type { KvType } from "../../engine/types.ts";
-import { DECODERS, FORMATS, PARITY_FILES, type ParityFile } from "../../tests/parity_cases.ts";
-import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/parity_judge.ts";
+import type { KvType } from "../../engine/mod.ts";
+import { DECODERS, FORMATS, PARITY_FILES, type ParityFile } from "../../tests/models/parity_cases.ts";
+import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/models/parity_judge.ts";
 
 const CLEAR_MARGIN = 0.3;
 /** Judged apart: hybrids, and mixtures of experts. */

@@ -9,16 +9,16 @@
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { isAbsolute, join } from "@std/path";
-import { writeGguf } from "../../engine/convert/gguf_writer.ts";
-import type { Entry } from "../../engine/convert/metadata.ts";
-import type { OutputTensor } from "../../engine/convert/output_tensor.ts";
+import { writeGguf } from "../../convert/write/gguf_writer.ts";
+import type { Entry } from "../../convert/write/metadata.ts";
+import type { OutputTensor } from "../../convert/write/output_tensor.ts";
 import { FORMATS } from "../../engine/gguf/formats.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { Dimensions, Family } from "../../tests/synth/family.ts";
-import { type Sink, SynthFile } from "../../tests/synth/file.ts";
-import { type Architecture, FAMILIES } from "../../tests/synth/registry.ts";
-import { describeTokens } from "../../tests/synth/tokens.ts";
+import type { Dimensions, Family } from "../../testing/synth/family.ts";
+import { type Sink, SynthFile } from "../../testing/synth/file.ts";
+import { type Architecture, FAMILIES } from "../../testing/synth/registry.ts";
+import { describeTokens } from "../../testing/synth/tokens.ts";
 
 interface Shape {
   readonly architecture: string;

@@ -1,21 +1,21 @@
 /**
- * Writes tests/text_parity_expected.json (`deno task parity:texts [NAME…]`): what the exact pass and llama.cpp make of the texts of
- * tests/text_parity_cases.ts, for all models or those whose names begin so. README.md beside this file says what must be installed.
+ * Writes tests/models/text_parity_expected.json (`deno task parity:texts [NAME…]`): what the exact pass and llama.cpp make of the texts of
+ * tests/models/text_parity_cases.ts, for all models or those whose names begin so. README.md beside this file says what must be installed.
  */
 import { encodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
-import { loadEngine } from "../../engine/load.ts";
+import { loadEngine } from "../../engine/load/load.ts";
 import { parseGguf } from "../../engine/gguf/reader.ts";
 import { normalized, relevance } from "../../engine/answers/rows.ts";
-import { digest } from "../../tests/parity_cases.ts";
-import { synthesize } from "../../tests/synth/synth.ts";
+import { digest } from "../../tests/models/parity_cases.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
 import {
   PAIRS,
   TEXT_MODELS,
   TEXT_TABLE_URL,
   type TextModel,
   tokensOf,
-} from "../../tests/text_parity_cases.ts";
+} from "../../tests/models/text_parity_cases.ts";
 import { EXACT, peerFolder, run } from "./programs.ts";
 
 const here = (name: string) => fromFileUrl(new URL(name, import.meta.url));

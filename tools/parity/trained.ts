@@ -8,9 +8,9 @@ import { type ActivationPrecision, KV_BLOCK_TOKENS } from "../../engine/backend/
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { withContext } from "../../engine/plan/plan.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
-import { campaignLine } from "../../tests/campaign.ts";
-import { KernelModel } from "../../tests/kernel_model.ts";
-import { fetchModel, PACKAGES } from "../../tests/trained_campaign.ts";
+import { campaignLine } from "../../testing/campaign.ts";
+import { KernelModel } from "../../testing/kernel_model.ts";
+import { fetchModel, PACKAGES } from "../../tests/campaigns/trained_campaign.ts";
 import { EXACT, peerFolder, run } from "./programs.ts";
 
 const PROMPTS = [

@@ -1,10 +1,10 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
-import { fullTier } from "../../tests/tier.ts";
+import { fullTier } from "../../testing/tier.ts";
 import { commandsOf, type DenoJson, installedConfig, OLD_DENO } from "./commands.ts";
 import { writeDeclarations } from "./declarations.ts";
 import { nodeLauncher, shellLauncher } from "./launchers.ts";
-import { obstacle } from "../../cli/start.ts";
+import { obstacle } from "../../cli/shared/start.ts";
 import { isNewer } from "./libraries.ts";
 import { pack, writeMainPackage } from "./npm.ts";
 import { DENO_VERSION, installedWords, NAME, VERSION } from "../../package.ts";

@@ -1,6 +1,6 @@
 /** Arcee's Trinity: windows, gates and experts of its layers, and files that are refused by key or tensor. */
 import { assertAlmostEquals, assertEquals } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";

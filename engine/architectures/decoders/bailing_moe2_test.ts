@@ -1,6 +1,6 @@
 /** Ling 2.0: expert groups, and files that are refused by key or tensor. */
 import { assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";

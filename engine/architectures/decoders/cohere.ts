@@ -1,6 +1,6 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import { readExpertHparams } from "../../gguf/expert_hparams.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import { readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture, Ending } from "../architecture.ts";

@@ -1,6 +1,6 @@
 /** Gemma 3n: sparse layers, and files that are refused by key or tensor. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { lower } from "../../backend/webgpu/lowering.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";

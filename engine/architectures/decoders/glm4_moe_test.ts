@@ -1,6 +1,6 @@
 /** GLM-4.5: layers with experts, layers left out, and files that are refused by key or tensor. */
 import { assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";

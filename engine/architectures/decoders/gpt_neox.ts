@@ -1,5 +1,5 @@
 /** GPT-NeoX and its descendants: LayerNorm with biases, and partial rotation. */
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { PlanBuilder } from "../../plan/builder.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildLlama, type LlamaTraits } from "./llama.ts";

@@ -1,6 +1,6 @@
 /** GPT-NeoX and its descendants: order of blocks in a layer, biases of logits, and files that are refused. */
 import { assertEquals } from "@std/assert";
-import { type Architecture, synthesize } from "../../../tests/synth/synth.ts";
+import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile, TensorType } from "../../gguf/types.ts";

@@ -1,6 +1,6 @@
-import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import { type Hparams, requireTensor } from "../../gguf/hparams.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import { type Hparams, requireTensor } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { linear } from "../../plan/ops/matmul.ts";

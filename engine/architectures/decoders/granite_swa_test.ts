@@ -3,7 +3,7 @@
  * tensor.
  */
 import { assertEquals } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed, type Changes } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";

@@ -1,6 +1,6 @@
 /** Decoders with LayerNorm: windows, norms and logit scales, and files that are refused. */
 import { assertEquals, assertThrows } from "@std/assert";
-import { type Architecture, synthesize } from "../../../tests/synth/synth.ts";
+import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed, type Changes } from "../../gguf/testing_changes.ts";

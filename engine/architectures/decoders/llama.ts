@@ -1,4 +1,4 @@
-import type { Allowed, Hparams } from "../../gguf/hparams.ts";
+import type { Allowed, Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { activated } from "../../plan/ops/activated.ts";
 import { embed } from "../../plan/ops/embed.ts";

@@ -1,5 +1,5 @@
-import { readExpertHparams } from "../../gguf/expert_hparams.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import { readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import type { Architecture } from "../architecture.ts";
 import { buildLlama } from "./llama.ts";

@@ -1,6 +1,6 @@
 /** Nanbeige 4.2: caches and norms of each pass, and files that are refused. */
 import { assertEquals } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import { graphOf } from "../../plan/testing.ts";

@@ -1,6 +1,6 @@
 /** OLMoE: expert weights, and files that are refused by key or tensor. */
 import { assertEquals } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
 import type { GgufFile } from "../../gguf/types.ts";

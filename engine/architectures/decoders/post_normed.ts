@@ -1,5 +1,5 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { linear } from "../../plan/ops/matmul.ts";

@@ -1,6 +1,6 @@
 /** OLMo 2 and 3 and EXAONE 4: windows and rotation of their layers, and files that are refused. */
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { GgufError } from "../../gguf/errors.ts";
 import { MetadataMap } from "../../gguf/metadata.ts";
 import { parseGguf } from "../../gguf/reader.ts";

@@ -1,4 +1,4 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { Architecture } from "../architecture.ts";
 import { QWEN2, QWEN3 } from "./llama.ts";
 import { QWEN3MOE } from "./qwen3moe.ts";

@@ -1,7 +1,7 @@
 /** Parts shared by encoders: models that attend in both directions and return rows of texts, not tokens. */
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
-import { type ModelPooling, RANK_HEAD } from "../../gguf/pooling.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
+import { type ModelPooling, RANK_HEAD } from "../../gguf/hparams/pooling.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { activated } from "../../plan/ops/activated.ts";
 import type { Learned } from "../../plan/ops/embed_positions.ts";

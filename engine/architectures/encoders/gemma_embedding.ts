@@ -1,6 +1,6 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
-import type { ModelPooling } from "../../gguf/pooling.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
+import type { ModelPooling } from "../../gguf/hparams/pooling.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { linear } from "../../plan/ops/matmul.ts";
 import type { Architecture, TensorName } from "../architecture.ts";

@@ -1,6 +1,6 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { quote } from "../../gguf/errors.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { glu } from "../../plan/ops/glu.ts";

@@ -1,6 +1,6 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
-import { readMambaHparams } from "../../gguf/mamba_hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
+import { readMambaHparams } from "../../gguf/hparams/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";

@@ -1,6 +1,6 @@
-import { readExpertHparams } from "../../gguf/expert_hparams.ts";
-import type { Hparams, LayerShape } from "../../gguf/hparams.ts";
-import { readLfm2Hparams } from "../../gguf/lfm2_hparams.ts";
+import { readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
+import type { Hparams, LayerShape } from "../../gguf/hparams/hparams.ts";
+import { readLfm2Hparams } from "../../gguf/hparams/lfm2_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { embed } from "../../plan/ops/embed.ts";
 import { gatedConv } from "../../plan/ops/gated_conv.ts";

@@ -1,7 +1,7 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import { type ExpertHparams, readExpertHparams } from "../../gguf/expert_hparams.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
-import { readMambaHparams } from "../../gguf/mamba_hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
+import { readMambaHparams } from "../../gguf/hparams/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { activated } from "../../plan/ops/activated.ts";
 import { embed } from "../../plan/ops/embed.ts";

@@ -1,6 +1,6 @@
-import { type DeltaHparams, readDeltaHparams } from "../../gguf/delta_hparams.ts";
+import { type DeltaHparams, readDeltaHparams } from "../../gguf/hparams/delta_hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { attention } from "../../plan/ops/attention.ts";
 import { candidates } from "../../plan/ops/candidates.ts";

@@ -1,6 +1,6 @@
 /** Mixers shared by hybrids of Mamba2 and attention. */
-import type { Hparams, LayerShape } from "../../gguf/hparams.ts";
-import type { MambaHparams } from "../../gguf/mamba_hparams.ts";
+import type { Hparams, LayerShape } from "../../gguf/hparams/hparams.ts";
+import type { MambaHparams } from "../../gguf/hparams/mamba_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { columns } from "../../plan/ops/columns.ts";
 import { groupedNorm } from "../../plan/ops/grouped_norm.ts";

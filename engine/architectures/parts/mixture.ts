@@ -1,4 +1,4 @@
-import type { ExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { ExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { expertActivated } from "../../plan/ops/expert_activated.ts";
 import { expertGlu } from "../../plan/ops/expert_glu.ts";

@@ -1,6 +1,6 @@
 import { GgufError, quote } from "../../gguf/errors.ts";
 import { readFloats, requireFloats } from "../../gguf/float_tensor.ts";
-import type { Hparams, RopeScaling } from "../../gguf/hparams.ts";
+import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
 import type { RopeAngles } from "../../plan/plan.ts";
 

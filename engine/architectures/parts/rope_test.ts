@@ -1,6 +1,6 @@
 import { assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import { GgufError } from "../../gguf/errors.ts";
-import type { Hparams, RopeScaling } from "../../gguf/hparams.ts";
+import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import { type Plan, withContext } from "../../plan/plan.ts";
 import { Rope } from "./rope.ts";
 

@@ -1,5 +1,5 @@
-import type { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { ExpertHparams } from "../../gguf/expert_hparams.ts";
+import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { ExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import { gate } from "../../plan/ops/gate.ts";
 import { glu } from "../../plan/ops/glu.ts";

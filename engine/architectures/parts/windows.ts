@@ -1,5 +1,5 @@
-import { ArchitectureKeys } from "../../gguf/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams.ts";
+import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { PlanBuilder } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { GroupedHeads } from "./grouped_attention.ts";

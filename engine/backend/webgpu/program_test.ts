@@ -1,5 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { synthesize } from "../../../tests/synth/synth.ts";
+import { synthesize } from "../../../testing/synth/synth.ts";
 import { buildPlan } from "../../architectures/registry.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { firstLayers } from "../../plan/layers.ts";

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { tryJson } from "../types.ts";
 import { readEveryBeginning, readEveryWay, USER } from "../testing.ts";
-import { everyNth } from "../../../tests/tier.ts";
+import { everyNth } from "../../../testing/tier.ts";
 import { FORMAT_CASES, scripts, TOOLS } from "./testing.ts";
 import { checkAnswers, checkHistory } from "./testing_answers.ts";
 

@@ -5,7 +5,7 @@ import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { randomIntegers } from "../../tokenizer/testing.ts";
 import { put, readEveryWay, type TestModel, USER } from "../testing.ts";
 import type { ChatPlan, ChatRequest } from "../types.ts";
-import { everyNth } from "../../../tests/tier.ts";
+import { everyNth } from "../../../testing/tier.ts";
 import { FORMAT_CASES, TOOLS } from "./testing.ts";
 import { accepts, checkTaken } from "./testing_answers.ts";
 

@@ -1,6 +1,6 @@
 import { assert, assertAlmostEquals, assertEquals, assertThrows } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
-import { fullTier } from "../../../../tests/tier.ts";
+import { fullTier } from "../../../../testing/tier.ts";
 import { GPU_TYPES } from "./formats/registry.ts";
 import { defaultTuning, embedKernel, matMulKernels, neededFor } from "./matmul.ts";
 import { embed, multiply, openTestDevice, type Product } from "./testing.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
-import { fullTier } from "../../../../tests/tier.ts";
+import { fullTier } from "../../../../testing/tier.ts";
 import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
 import { countedFrom } from "../pipelines.ts";

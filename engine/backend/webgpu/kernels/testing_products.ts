@@ -1,6 +1,6 @@
 /** Products of a matrix of every format with activations that are hard for halves, beside the exact ones. */
-import { Random, seedOf } from "../../../../tests/random.ts";
-import { weights } from "../../../../tests/synth/synth.ts";
+import { Random, seedOf } from "../../../../testing/random.ts";
+import { weights } from "../../../../testing/synth/synth.ts";
 import type { TensorType } from "../../../gguf/types.ts";
 import { multiply, type Product, type TestDevice } from "./testing.ts";
 import { matMulKernels } from "./matmul.ts";

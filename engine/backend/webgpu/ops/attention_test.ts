@@ -1,10 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
-import { Random, seedOf } from "../../../../tests/random.ts";
+import { Random, seedOf } from "../../../../testing/random.ts";
 import { KV_BLOCK_TOKENS } from "../../backend.ts";
 import type { Kernel } from "../kernels/types.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
 import { nmse } from "../kernels/testing_products.ts";
-import { fullTier } from "../../../../tests/tier.ts";
+import { fullTier } from "../../../../testing/tier.ts";
 import { mergeKernel } from "./attention_merge.ts";
 import {
   type AttentionShape,

@@ -2,7 +2,7 @@ import { assert } from "@std/assert";
 import { translate } from "../kernels/testing_shaders.ts";
 import { countedFrom } from "../pipelines.ts";
 import type { Kernel } from "../kernels/types.ts";
-import { fullTier } from "../../../../tests/tier.ts";
+import { fullTier } from "../../../../testing/tier.ts";
 import { mergeKernel } from "./attention_merge.ts";
 import { type AttentionShape, contextParts } from "./attention_shape.ts";
 import { singleKernel } from "./attention_single.ts";

@@ -1,0 +1,89 @@
+import { forecastJob, type JobForecast, type OpenedEngine, type OpenInput } from "../../lib/batch/jobs.ts";
+import { withAliases } from "../../lib/batch/lines.ts";
+import { listenForInterrupts } from "./job.ts";
+import { duration } from "./progress.ts";
+import { RefusalList, refusedEvent } from "./reporter.ts";
+import type { BatchWorld, EngineOptions } from "./world.ts";
+
+/** Lines side by side where the options leave that open: near what a job comes to. */
+const PARALLEL = 32;
+
+export interface DryRun {
+  readonly input: string;
+  readonly openInput: OpenInput;
+  readonly engine: EngineOptions;
+  readonly aliases: readonly string[];
+  readonly json: boolean;
+}
+
+/** Says what a job would take, and which of its lines could not be answered; nothing is written. Returns the exit code. */
+export async function dryRun(
+  { input: name, openInput, engine: options, aliases, json }: DryRun,
+  world: BatchWorld,
+) {
+  const { host } = world;
+  const { signal, drainSignal, release } = listenForInterrupts(host, () => {});
+  const stop = AbortSignal.any([signal, drainSignal]);
+  let opened: OpenedEngine | undefined;
+  try {
+    // Prompts of lines that are thrown away have no place on the disk.
+    opened = await world.openEngine({ ...options, promptCache: undefined });
+    stop.throwIfAborted();
+    const { engine } = opened;
+    const refusals = new RefusalList(name, (text) => host.out(`${text}\n`));
+    const forecast = await forecastJob(name, {
+      engine,
+      execute: (on, request) => withAliases(aliases, (request) => world.execute(on, request))(request),
+      parallel: options.parallel ?? PARALLEL,
+      openInput,
+      onRefusal: (refusal) => {
+        if (json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);
+        else refusals.add(refusal);
+      },
+      signal: stop,
+    });
+    refusals.end();
+    host.out(json ? `${JSON.stringify(asJson(forecast))}\n` : asText(name, forecast));
+    return forecast.bad === 0 ? 0 : 1;
+  } catch (error) {
+    if (!stop.aborted) throw error;
+    host.err("Stopped\n");
+    return 1;
+  } finally {
+    release();
+    await opened?.engine.close();
+  }
+}
+
+function asText(
+  name: string,
+  { lines, bad, prompt, longest, answer, measured, seconds }: JobForecast,
+): string {
+  const first = `${name}: ${lines} lines, ${bad === 0 ? "all can be asked" : `${bad} cannot be asked`}\n`;
+  if (measured === undefined) return first;
+  const { promptRate, outputRate, outputPerLine, unfinished } = measured;
+  const output = Math.round((lines - bad) * outputPerLine);
+  const cut = unfinished === 0 ? "" : `, ${unfinished} of them longer than this measured`;
+  return first +
+    `Prompts: ${prompt} tokens, the longest has ${longest}\n` +
+    `Answers: about ${output} tokens, at most ${answer}\n` +
+    `Measured for ${duration(measured.seconds)} on ${measured.lines + unfinished} of the lines${cut}: ` +
+    `${Math.round(promptRate)} prompt and ${Math.round(outputRate)} output tokens/s\n` +
+    `It would take about ${duration(seconds)} here\n`;
+}
+
+function asJson({ lines, bad, prompt, longest, answer, measured, seconds }: JobForecast) {
+  return {
+    event: "dry_run",
+    lines,
+    bad,
+    prompt_tokens: prompt,
+    longest_prompt: longest,
+    output_tokens_limit: answer,
+    output_tokens: measured === undefined ? 0 : Math.round((lines - bad) * measured.outputPerLine),
+    measured_lines: measured === undefined ? 0 : measured.lines + measured.unfinished,
+    prompt_tokens_per_second: measured?.promptRate ?? null,
+    output_tokens_per_second: measured?.outputRate ?? null,
+    seconds,
+  };
+}

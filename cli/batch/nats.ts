@@ -1,0 +1,49 @@
+import { buildFirst } from "../shared/native_build.ts";
+import type { AnsweringModel } from "../../lib/identity.ts";
+import type { LineEngine } from "../../lib/batch/jobs.ts";
+import { type NatsTarget, openWorkers, type WorkersOptions } from "../../lib/batch/workers.ts";
+import type { EngineOptions } from "./world.ts";
+import { type Flags, UsageError } from "../shared/flags.ts";
+import { modelPath } from "../shared/model.ts";
+import { natsTarget } from "./nats_target.ts";
+
+export const NATS_FLAGS = ["nats", "nats-creds"];
+
+export const CREDENTIALS_HELP =
+  `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in
+NATS_USER and NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST asks for TLS.`;
+
+/** The server that the options name; without `--nats` the one of `fallback`, undefined where that is none. */
+export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefined {
+  const urls = flags.text("nats") ?? fallback;
+  const creds = flags.text("nats-creds");
+  if (urls === undefined) {
+    if (creds !== undefined) throw new UsageError("--nats-creds belongs to --nats, which is missing");
+    return undefined;
+  }
+  try {
+    return natsTarget(urls, creds, (name) => Deno.env.get(name));
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+/** What all workers of a run compute with: "auto" may be another one on each machine, and is refused. */
+export function workersBackend(backend: EngineOptions["backend"]): AnsweringModel["backend"] {
+  if (backend !== "auto") return backend;
+  throw new UsageError(
+    '--backend must be cpu, wasm or webgpu with --nats (got "auto"): all workers must have the same',
+  );
+}
+
+/** Workers on NATS in the place of an engine in this process. */
+export async function openRunWorkers(
+  target: NatsTarget,
+  { model, contextLength, kvType, activations, backend, arithmetic, pooling }: EngineOptions,
+  options: WorkersOptions,
+): Promise<LineEngine> {
+  const path = modelPath(model);
+  await buildFirst(backend); // a job names its backend, and workers compute natively
+  const computed = { backend: workersBackend(backend), arithmetic, kvType, activations, pooling };
+  return await openWorkers(target, { path, contextLength, ...computed }, options);
+}

@@ -1,0 +1,99 @@
+import { createHash } from "node:crypto";
+import { diskStorage } from "../../lib/batch/jobs.ts";
+import { OUTPUT_FORMATS, TABLE_FORMATS, tableFormatOf } from "../../lib/tables.ts";
+import type { BatchWorld } from "./world.ts";
+import { type Flags, UsageError } from "../shared/flags.ts";
+
+const PIPE = "-";
+
+export const PIPE_HELP =
+  `  --job NAME       of pipes: IN may be - (standard input, kept in NAME.in.jsonl before anything runs), and --out may be -
+                   (the answers go to NAME.out.jsonl, and to standard output when all lines are done)`;
+
+/** The files of a job, and how its answers come to standard output where that is asked for. */
+export interface NamedFiles {
+  readonly input: string;
+  readonly output: string | undefined;
+  readonly show: () => Promise<void>;
+}
+
+/**
+ * The files that a command names. A pipe cannot be read again after a stop, and the input is the record of a job: so what comes
+ * through it is kept in a file, which the name of the job gives. Throws where it has kept something else before.
+ */
+export async function namedFiles(flags: Flags, world: BatchWorld): Promise<NamedFiles> {
+  const [given, out, job] = [flags.operand("IN"), flags.text("out"), flags.text("job")];
+  if (given !== PIPE && out !== PIPE) {
+    if (job !== undefined) throw new UsageError("--job names the files of pipes: give - as IN or as --out");
+    if (out === undefined && !flags.is("dry-run")) {
+      throw new UsageError("--out is missing: the file for the answers");
+    }
+    return { input: given, output: out, show: () => Promise.resolve() };
+  }
+  if (job === undefined) {
+    throw new UsageError(
+      "A pipe cannot be read or written again after a stop. Give --job NAME, which keeps the lines in NAME.in.jsonl and the " +
+        "answers in NAME.out.jsonl, or name files",
+    );
+  }
+  if (flags.is("dry-run")) {
+    throw new UsageError("--dry-run writes nothing, and a pipe has to be kept in a file: name one");
+  }
+  const named = given === PIPE ? undefined : tableFormatOf(given);
+  const format = flags.choice("in-format", TABLE_FORMATS) ?? named ?? "jsonl";
+  const written = flags.choice("out-format", OUTPUT_FORMATS) ?? (format === "text" ? "jsonl" : format);
+  if (out === PIPE && (flags.json || written === "parquet")) {
+    const what = flags.json ? "the events of --json" : "a Parquet file";
+    throw new UsageError(
+      `--out - is for answers as text, and standard output cannot have ${what}: name a file`,
+    );
+  }
+  const input = given === PIPE ? `${job}.in.${format === "text" ? "txt" : format}` : given;
+  const output = out === undefined || out === PIPE ? `${job}.out.${written}` : out;
+  if (given === PIPE) await keep(input, world.host.input());
+  const show = () => out === PIPE ? copyOut(output, world) : Promise.resolve();
+  return { input, output, show };
+}
+
+/** Makes what comes durable under this name. An earlier run may have done that with the same. */
+async function keep(path: string, bytes: ReadableStream<Uint8Array>): Promise<void> {
+  const partial = `${path}.partial`;
+  using file = await Deno.open(partial, { read: true, write: true, create: true });
+  if (!await file.tryLock(true)) throw new Error(`Another process keeps its standard input in "${partial}"`);
+  await file.truncate(0);
+  const hash = createHash("sha256");
+  let size = 0;
+  for await (const chunk of bytes) {
+    hash.update(chunk);
+    size += chunk.length;
+    for (let done = 0; done < chunk.length;) done += await file.write(chunk.subarray(done));
+  }
+  const before = await diskStorage.stat(path);
+  if (before === undefined && size > 0) {
+    await file.sync();
+    await Deno.rename(partial, path);
+    await diskStorage.syncFolderOf(path);
+    return;
+  }
+  await Deno.remove(partial);
+  if (before === undefined) throw new Error("Standard input has no line");
+  // Nothing comes where somebody only wants the job to go on.
+  if (size === 0 || size === before.size && hash.digest("hex") === await digestOf(path)) return;
+  throw new Error(
+    `"${path}" has the lines of an earlier run of this job, and standard input has others: give another --job, or remove the ` +
+      "files of the old one",
+  );
+}
+
+async function digestOf(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  using file = await Deno.open(path);
+  for await (const chunk of file.readable) hash.update(chunk);
+  return hash.digest("hex");
+}
+
+async function copyOut(path: string, { host }: BatchWorld): Promise<void> {
+  using file = await Deno.open(path);
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  for await (const chunk of file.readable) host.out(decoder.decode(chunk, { stream: true }));
+}

@@ -1,0 +1,135 @@
+import { resolve } from "@std/path";
+import { exitCodeOf, runJob } from "./job.ts";
+import { errorsPath } from "../../lib/batch/batch.ts";
+import { inputLimits, jobIdentity, jobStatus, type ModelIdentity } from "../../lib/batch/jobs.ts";
+import { reportCache } from "../../lib/prompt_folder.ts";
+import {
+  AUTO_PARALLEL,
+  type BatchWorld,
+  ENGINE_FLAGS,
+  ENGINE_HELP,
+  ENGINE_SWITCHES,
+  type EngineOptions,
+  engineOptions,
+} from "./world.ts";
+import { Flags, UsageError } from "../shared/flags.ts";
+
+/** Endpoints whose prompts can be read ahead. */
+export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
+/** The setting of a job that stands for what it has done besides its answers. */
+const KEPT_IN = "prompts kept in";
+/** Prompts of a job that was stopped and continues within this time are not given up for later ones. */
+const KEEP_MS = 24 * 3600_000;
+/** What asks for an answer, or for more than one. */
+const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
+
+const HELP =
+  `Read the prompts of a file of requests ahead, so that questions that begin with them are answered at once.
+
+Usage: deno task batch prefill IN.jsonl --cache-disk DIR [options]
+
+  --out FILE       where the answers go (default: IN.prefilled.jsonl for IN.jsonl)
+  --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl)
+${ENGINE_HELP}
+                   Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
+  --fail-on-errors exit code 1 when any line has failed
+  --json           print the progress as JSON lines on standard output
+  --help           this text
+
+The lines are those of deno task batch run: documents and system prompts, as the requests begin that will come. Nothing is
+answered (max_tokens is 0). A line's answer says in usage.prompt_tokens_details, that of messages in usage, how many tokens
+are on the disk (stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines of the same
+with --cache-disk DIR find them.
+
+A line counts as done when its prompt is on the disk for good. After a stop, a crash or a power cut the same command resumes the
+job. A prompt that finds no room among those that were used within a day is an error of its line: give more with
+--cache-disk-mb. A server that uses the folder must be stopped, or be sent the lines itself, as a batch with "max_tokens": 0.
+
+Exit code: 0 all lines are done (with or without errors among them), 1 stopped or failed, or no line was done, or with
+--fail-on-errors any has failed; 2 wrong usage.
+
+Example:
+  deno task batch prefill documents.jsonl --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
+  deno task serve --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
+`;
+
+/** `batch prefill …`. Returns the exit code. */
+export async function prefillCommand(args: readonly string[], world: BatchWorld): Promise<number> {
+  const values = ["out", "errors", ...ENGINE_FLAGS];
+  const flags = new Flags(args, {
+    values,
+    switches: ["fail-on-errors", ...ENGINE_SWITCHES],
+    operands: ["IN.jsonl"],
+  });
+  if (flags.help) {
+    world.host.out(HELP);
+    return 0;
+  }
+  const ahead = await readAhead(engineOptions(flags), world);
+  const input = flags.operand("IN.jsonl");
+  const output = flags.text("out") ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
+  await checkDone(output, ahead.engine.promptCache.folder);
+  const job = {
+    input,
+    output,
+    errors: flags.text("errors") ?? errorsPath(output),
+    engine: ahead.engine,
+    limits: READ_LIMITS,
+    strict: false,
+    json: flags.json,
+  };
+  const result = await runJob(job, ahead.world);
+  return result === undefined ? 1 : exitCodeOf(result.counts, flags.is("fail-on-errors"));
+}
+
+/** Throws where the job is done, so that it would do nothing, and what it did is not in the folder. */
+async function checkDone(output: string, folder: string): Promise<void> {
+  const settings = (await jobIdentity(output))?.settings;
+  if (settings === undefined || (await jobStatus(output)).state !== "done") return;
+  const isThere = settings[KEPT_IN] === resolve(folder) && (await reportCache(folder)).parts > 0;
+  if (isThere) return;
+  throw new Error(
+    `The job of "${output}" is done, and its prompts are not in "${folder}": to read them ahead again give another --out, or ` +
+      `remove "${output}.journal" and the job's outputs`,
+  );
+}
+
+/** Whether a job with these settings reads prompts ahead. */
+export function readsAhead(settings: ModelIdentity | undefined): boolean {
+  return settings?.[KEPT_IN] !== undefined;
+}
+
+/** With what a job reads prompts ahead. Throws where the folder is not given, or in use. */
+export async function readAhead(engine: EngineOptions, world: BatchWorld) {
+  const { promptCache } = engine;
+  if (!promptCache) throw new UsageError("--cache-disk is missing: the folder for the prompts");
+  const { folder } = promptCache;
+  if ((await reportCache(folder)).inUse) {
+    throw new Error(
+      `Cannot keep prompts in "${folder}": a server or another job uses it; stop that, or send the lines to the server as ` +
+        'a batch with "max_tokens": 0',
+    );
+  }
+  return {
+    // What is computed is written at once: a document that was being read when the job is killed is not begun anew.
+    engine: { ...engine, promptCache: { ...promptCache, eager: true, keepMs: KEEP_MS } },
+    world: reading(world, folder),
+  };
+}
+
+/** A world whose requests are only read. */
+function reading(world: BatchWorld, folder: string): BatchWorld {
+  return {
+    ...world,
+    openEngine: async (options) => {
+      const opened = await world.openEngine(options);
+      return { ...opened, identity: { ...opened.identity, [KEPT_IN]: resolve(folder) } };
+    },
+    execute: (engine, request) => world.execute(engine, { ...request, body: onlyRead(request.body) }),
+  };
+}
+
+function onlyRead(body: Record<string, unknown>): Record<string, unknown> {
+  const asked = Object.entries(body).filter(([field]) => !ANSWERED.includes(field));
+  return { ...Object.fromEntries(asked), max_tokens: 0 };
+}

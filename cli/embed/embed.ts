@@ -1,0 +1,241 @@
+import { ACTIVATION_PRECISIONS, KV_TYPES, POOLING_KINDS } from "../../lib/model.ts";
+import { duration } from "../batch/progress.ts";
+import { plainText } from "../batch/reporter.ts";
+import { formatOf, PartialOutput, type VectorFormat } from "./output.ts";
+import { readTexts, type TextLine } from "./texts.ts";
+import { Flags, UsageError } from "../shared/flags.ts";
+import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "../shared/model.ts";
+import type { Model } from "../../lib/model.ts";
+import { explained } from "../../lib/system_errors.ts";
+import { err, note, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
+
+const HELP = `Turn a file of texts into vectors, one text a line.
+
+Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
+
+  TEXTS.jsonl      a text a line, as JSON: "a text", {"text":"a text"} or {"input":"a text"}, with an "id" if you like
+  --out FILE       what ends in .npy is a matrix of NumPy's (float32, a row a text, in the order of the lines); what ends in
+                   .jsonl has {"index":0,"id":…,"embedding":[…]} a line. One that is there is never written over
+  --model FILE     the GGUF model (default: the one that comes with compy, which is not made for it)
+  --pooling P      how a text's rows become one: mean, cls (the first) or last (default: what the file says, or else last, of encoders mean)
+  --dimensions N   keep the first N numbers of each vector, brought back to length 1 (for models trained for that)
+  --ctx N          tokens that a text may have (default: the model's own, of decoders at most 4096)
+  --threads N      threads that compute (default: one a physical core)
+  --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
+  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
+                   53 % of the memory (default f16)
+  --activations A  rounded before products with quantised weights: fast (to 8 bits) or fine (to 15: nearer to exact, at
+                   about half the speed) (default fast)
+  --json           tell of the end as one JSON object: {"path", "vectors", "dimensions", "tokens", "cached_tokens", "seconds"}
+  --help           this text
+
+Vectors have length 1; what they are alike in, their dot product says. Texts get what the model's file asks for (BOS, EOS), but no
+instruction: models that want one before a query, such as "Instruct: …\\nQuery: …", want it in the text.
+All lines are checked first: one that is no text, is empty or does not fit --ctx is named, and nothing is computed then. Lines are
+streamed, so a file may have any number of them. The vectors grow as FILE.partial, which gets its name when it is complete; after
+an error or Ctrl-C nothing is left of it. To be able to resume a long job, or to share it among machines, use a batch with lines
+for /v1/embeddings: deno task batch run --help
+Exit code: 0 done, 1 refused, failed or stopped, 2 wrong usage.
+
+Example:
+  printf '"a fox in the snow"\\n{"id":"b7","text":"a hare in the grass"}\\n' > texts.jsonl
+  deno task embed texts.jsonl --out vectors.jsonl --model qwen3-embedding-0.6b-q8_0.gguf
+`;
+
+/** Tokens of a group of texts that the engine gets together, and groups that it has in hand. */
+const GROUP_TOKENS = 4096;
+const GROUPS = 3;
+/** A text begins and ends as the model's file says of prompts, and control tokens in it count as such. */
+const AS_PROMPT = { addSpecial: true, parseSpecial: true };
+/** Bad lines that are named. */
+const NAMED = 10;
+
+/** `embed …` of the command line. Returns the exit code. */
+export async function embedCommand(args: readonly string[]): Promise<number> {
+  const flags = new Flags(args, {
+    values: ["out", "model", "pooling", "dimensions", "ctx", "threads", "kv-mb", "kv-type", "activations"],
+    operands: ["TEXTS.jsonl"],
+  });
+  if (flags.help) {
+    out(HELP);
+    return 0;
+  }
+  const target = flags.text("out");
+  const format = target === undefined ? undefined : formatOf(target);
+  if (target === undefined) throw new UsageError("Give the file to write: --out FILE.npy or FILE.jsonl");
+  if (!format) throw new UsageError(`--out must end in .npy or .jsonl (got "${target}")`);
+  const dimensions = flags.count("dimensions", 1, MAX_CONTEXT);
+  const load = {
+    pooling: flags.choice("pooling", POOLING_KINDS.filter((kind) => kind !== "rank")),
+    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
+    threads: flags.count("threads", 1, MAX_THREADS),
+    kvBytes: kvBytes(flags),
+    kvType: flags.choice("kv-type", KV_TYPES),
+    activations: flags.choice("activations", ACTIVATION_PRECISIONS),
+    warn: (message: string) => note(message, "warning"),
+    model: modelPath(flags.text("model")),
+  };
+  const source = flags.operand("TEXTS.jsonl");
+  const stop = new AbortController();
+  onInterrupt(() => stop.abort(new Error("Stopped; nothing is left behind")));
+  try {
+    await using model = await loadWithProgress({ ...load, signal: stop.signal });
+    const width = widthOf(model, dimensions);
+    const texts = await checkTexts(model, source, stop.signal);
+    const job = new EmbedJob(model, { source, texts, width, signal: stop.signal });
+    const report = await job.run(target, format);
+    out(flags.json ? `${JSON.stringify(report)}\n` : describe(report));
+    return 0;
+  } catch (error) {
+    throw explained(`Cannot embed "${source}" into "${target}"`, error);
+  }
+}
+
+/** Numbers of a vector. Throws where the model gives no vectors, or not as many numbers. */
+function widthOf({ info: { id, dimensions: size } }: Model, dimensions: number | undefined): number {
+  if (size === undefined) {
+    throw new Error(
+      `The model "${id}" ranks documents and gives no vectors, unless --pooling says otherwise: mean, or last`,
+    );
+  }
+  if (dimensions === undefined || dimensions <= size) return dimensions ?? size;
+  throw new UsageError(
+    `--dimensions must be at most ${size}, as many as the model gives (got ${dimensions})`,
+  );
+}
+
+/** How many texts there are. Throws where any line is none, or does not fit; the first are named on standard error. */
+async function checkTexts(model: Model, source: string, signal: AbortSignal): Promise<number> {
+  let [texts, bad] = [0, 0];
+  for await (const line of readTexts(source)) {
+    signal.throwIfAborted();
+    texts++;
+    const reason = "reason" in line ? line.reason : misfit(model, line);
+    if (reason === undefined) continue;
+    if (bad++ < NAMED) err(`${plainText(`${source}: line ${line.number}: ${reason}`)}\n`);
+  }
+  if (bad > 0) throw new Error(`${bad} of ${texts} lines cannot be embedded; nothing was computed`);
+  if (texts === 0) throw new Error(`There are no texts in "${source}"`);
+  return texts;
+}
+
+/** Why the text cannot be embedded; undefined where it can. */
+function misfit(model: Model, { text }: TextLine): string | undefined {
+  const { contextLength } = model.info;
+  const { length } = model.tokenize(text, AS_PROMPT);
+  if (length === 0) return "the text has no tokens";
+  if (length <= contextLength) return undefined;
+  return `the text has ${length} tokens; at most ${contextLength} are allowed (--ctx)`;
+}
+
+interface Report {
+  readonly path: string;
+  readonly vectors: number;
+  readonly dimensions: number;
+  readonly tokens: number;
+  readonly cached_tokens: number;
+  readonly seconds: number;
+}
+
+interface JobOptions {
+  readonly source: string;
+  readonly texts: number;
+  readonly width: number;
+  readonly signal: AbortSignal;
+}
+
+interface Group {
+  readonly lines: TextLine[];
+  readonly inputs: number[][];
+}
+
+/** A file of texts on its way through the engine: a few groups at once, written in the file's order. */
+class EmbedJob {
+  readonly #line = new ProgressLine("Embedding");
+  readonly #started = performance.now();
+  #vectors = 0;
+  #tokens = 0;
+  #cached = 0;
+
+  constructor(private readonly model: Model, private readonly options: JobOptions) {}
+
+  async run(target: string, format: VectorFormat): Promise<Report> {
+    const { texts, width, source } = this.options;
+    await using output = await PartialOutput.create(target);
+    try {
+      await output.write(format.head(texts, width));
+      const inHand: Promise<Uint8Array[]>[] = [];
+      const settle = async () => {
+        for (const bytes of await inHand.shift()!) await output.write(bytes);
+      };
+      let index = 0;
+      for await (const group of this.#groups(source)) {
+        const vectors = this.#embed(group, index, format);
+        vectors.catch(() => {}); // told when its turn comes
+        inHand.push(vectors);
+        index += group.lines.length;
+        if (inHand.length >= GROUPS) await settle();
+      }
+      while (inHand.length > 0) await settle();
+      if (index !== texts) throw new Error(`"${source}" has changed meanwhile`);
+      await output.complete();
+    } finally {
+      this.#line.done();
+    }
+    const seconds = Number(this.#seconds.toFixed(3));
+    const tokens = { tokens: this.#tokens, cached_tokens: this.#cached };
+    return { path: target, vectors: texts, dimensions: width, ...tokens, seconds };
+  }
+
+  get #seconds(): number {
+    return (performance.now() - this.#started) / 1000;
+  }
+
+  async *#groups(source: string): AsyncGenerator<Group> {
+    let group: Group = { lines: [], inputs: [] };
+    let tokens = 0;
+    for await (const line of readTexts(source)) {
+      this.options.signal.throwIfAborted();
+      if ("reason" in line) {
+        throw new Error(`"${source}" has changed meanwhile: line ${line.number}: ${line.reason}`);
+      }
+      const input = this.model.tokenize(line.text, AS_PROMPT);
+      group.lines.push(line);
+      group.inputs.push(input);
+      tokens += input.length;
+      if (tokens < GROUP_TOKENS) continue;
+      yield group;
+      group = { lines: [], inputs: [] };
+      tokens = 0;
+    }
+    if (group.lines.length > 0) yield group;
+  }
+
+  async #embed({ lines, inputs }: Group, first: number, format: VectorFormat): Promise<Uint8Array[]> {
+    const { width, signal } = this.options;
+    const { vectors, usage } = await this.model.embed(inputs, {
+      dimensions: width,
+      priority: "batch",
+      signal,
+    });
+    this.#vectors += vectors.length;
+    this.#tokens += usage.promptTokens;
+    this.#cached += usage.cachedTokens;
+    this.#line.update(this.#vectors, this.options.texts, this.#describePace());
+    return vectors.map((row, i) => format.vector({ id: lines[i].id, row }, first + i));
+  }
+
+  #describePace(): string {
+    const left = this.#seconds * (this.options.texts / this.#vectors - 1);
+    const rate = Math.round(this.#tokens / this.#seconds);
+    return `${this.#vectors} of ${this.options.texts} texts, ${rate} tokens/s, ${duration(left)} left`;
+  }
+}
+
+function describe({ path, vectors, dimensions, tokens, cached_tokens, seconds }: Report): string {
+  const cached = cached_tokens > 0 ? `, ${cached_tokens} of them from the cache` : "";
+  const rate = Math.round(tokens / seconds);
+  return `${plainText(path)}: ${vectors} vectors of ${dimensions}; ${tokens} tokens${cached}, in ${
+    duration(seconds)
+  } (${rate} tokens/s)\n`;
+}

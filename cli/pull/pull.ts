@@ -1,0 +1,165 @@
+import {
+  DEFAULT_CONNECTIONS,
+  DEFAULT_ENDPOINT,
+  MAX_CONNECTIONS,
+  offer,
+  pull,
+  type PulledModel,
+  PullError,
+  type PullOptions,
+} from "../../hub/mod.ts";
+import { Flags, UsageError } from "../shared/flags.ts";
+import { modelList } from "../shared/model_list.ts";
+import { modelsFolder, shownFolder } from "../shared/models_folder.ts";
+import { askWhich, offerAsJson, offerAsText } from "./offer.ts";
+import { PullReporter } from "./reporter.ts";
+import { listVerb, namesVerb, rmVerb } from "./verbs.ts";
+import { explained } from "../../lib/system_errors.ts";
+import { asCalled, quoted } from "../shared/start.ts";
+import { onInterrupt, out } from "../shared/terminal.ts";
+
+const HELP = `Download a model: resumed after anything, checked, and only then put into the folder of models.
+
+Usage: deno task pull SOURCE [options]
+       deno task pull list | names | rm NAME
+
+SOURCE is one of
+  hf:OWNER/REPO            a repository of a hub; on a terminal you are asked which of its models
+  hf:OWNER/REPO:Q4_K_M     of these, one by its quantisation, or by its file's path; @REVISION may stand after REPO
+  https://…/FILE.gguf      a file; of a model in several files any of them
+  NAME                     of the list of models: "deno task pull names"
+
+Options
+  --dry-run        show the choices, their sizes and what fits this machine; nothing is kept
+  --models DIR     the folder of models (default: COMPY_MODELS, or .compy/models in the checkout; installed: where you are)
+  --as NAME        what the model is called here (default: as its file)
+  --sha256 HEX     what the file must have, where the hub does not say it
+  --mirror URL     another hub than ${DEFAULT_ENDPOINT} (also: HF_ENDPOINT)
+  --list FILE      names of your own: {"NAME": "SOURCE", …} (also: COMPY_MODEL_LIST)
+  --connections N  side by side (default ${DEFAULT_CONNECTIONS})
+  --anyway         also what does not fit this machine, or what compy cannot run
+  --json           lines of JSON, each with "event": begin, needs, progress, note, done or error
+  --help           this text
+
+HF_TOKEN is shown to the hub and to nobody else. What the model needs is read from its header before the rest is downloaded.
+After Ctrl-C, a crash or a lost connection the same command resumes. A full disk is told before the download begins.
+Another folder than .compy needs leave: deno run -P=pull --allow-write=DIR main.ts pull SOURCE --models DIR
+
+Verbs
+  list             the models of the folder, and downloads that were begun (--json, --models)
+  names            the list of models (--json, --list)
+  rm NAME          remove a model that was pulled, or a download that was begun (--models)
+
+Exit code: 0 done, 1 failed or stopped, 2 wrong usage.
+
+Examples:
+  deno task pull hf:Qwen/Qwen3-0.6B-GGUF:Q8_0
+  deno task generate --model Qwen3-0.6B-Q8_0 --chat 'Hello'
+  deno task serve --models .compy/models
+`;
+
+const VERBS: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
+  list: listVerb,
+  names: namesVerb,
+  rm: rmVerb,
+};
+
+/** `pull …` of the command line. Returns the exit code. */
+export async function pullCommand(args: readonly string[]): Promise<number> {
+  const [first, ...rest] = args;
+  if (first !== undefined && Object.hasOwn(VERBS, first) && !rest.includes("--help")) {
+    return await VERBS[first](rest);
+  }
+  const values = ["models", "as", "sha256", "mirror", "list", "connections"];
+  const flags = new Flags(args, { values, switches: ["dry-run", "anyway"], operands: ["SOURCE"] });
+  if (flags.help) {
+    out(HELP);
+    return 0;
+  }
+  const folder = modelsFolder(flags.text("models"));
+  const stop = new AbortController();
+  onInterrupt(() =>
+    stop.abort(new PullError("PULL_STOPPED", "Stopped; what came is kept, and the same command resumes"))
+  );
+  const reporter = new PullReporter(flags.json);
+  const options: PullOptions = {
+    source: flags.operand("SOURCE"),
+    models: folder,
+    endpoint: flags.text("mirror") ?? environment("HF_ENDPOINT"),
+    token: environment("HF_TOKEN"),
+    list: await modelList(flags.text("list")),
+    as: flags.text("as"),
+    sha256: flags.text("sha256"),
+    anyway: flags.is("anyway"),
+    connections: flags.count("connections", 1, MAX_CONNECTIONS),
+    choose: !flags.json && Deno.stdin.isTerminal() ? (offer) => askWhich(offer, stop.signal) : undefined,
+    signal: stop.signal,
+    onEvent: (event) => reporter.event(event),
+  };
+  try {
+    if (flags.is("dry-run")) {
+      const offered = await offer(options);
+      out(flags.json ? `${JSON.stringify(offerAsJson(offered))}\n` : offerAsText(offered));
+      return 0;
+    }
+    report(await pull(options), folder, reporter, flags.json);
+    return 0;
+  } catch (error) {
+    reporter.end();
+    return fail(error, folder, flags.json);
+  }
+}
+
+function report(model: PulledModel, folder: string, reporter: PullReporter, json: boolean): void {
+  reporter.end();
+  const { name, path, bytes, receipt, already, fetched } = model;
+  const parts = receipt.files.flatMap(({ parts }) => parts);
+  if (json) {
+    const files = receipt.files.map(({ name, size, parts }) => ({
+      name,
+      bytes: size,
+      sha256: parts.map((p) => p.sha256),
+    }));
+    out(
+      `${
+        JSON.stringify({ event: "done", name, path, bytes, already, fetched, source: receipt.source, files })
+      }\n`,
+    );
+    return;
+  }
+  const checked = parts.every(({ promised }) => promised)
+    ? "SHA-256 as promised"
+    : `the hub promises no SHA-256; it is ${parts.map(({ sha256 }) => sha256).join(", ")}`;
+  out(
+    already
+      ? `${name} is there already: ${shownFolder(path)}\n`
+      : `${name}: ${(bytes / 1e6).toFixed(1)} MB in ${shownFolder(folder)}; ${checked}\n` +
+        asCalled(`Try it: deno task generate --model ${quoted(name)} --chat 'Hello'\n`),
+  );
+}
+
+/** Errors of what was asked for are wrong usage; the others are told by whoever called. */
+function fail(error: unknown, folder: string, json: boolean): number {
+  const usage = error instanceof PullError && (error.code === "PULL_SOURCE" || error.code === "PULL_CHOICE");
+  const told = usage ? new UsageError(error.message) : withAdvice(error, folder);
+  if (json && told instanceof Error) {
+    const code = error instanceof PullError ? error.code : "PULL_FAILED";
+    out(`${JSON.stringify({ event: "error", code, message: told.message })}\n`);
+  }
+  throw told;
+}
+
+/** What to do where the task may not write. */
+function withAdvice(error: unknown, folder: string): unknown {
+  if (!(error instanceof Deno.errors.NotCapable)) {
+    return explained(`Cannot pull into "${shownFolder(folder)}"`, error);
+  }
+  return new Error(
+    `Cannot pull into "${folder}": this task may write to .compy only. Leave out --models, or allow it: ` +
+      `deno run -P=pull --allow-write=${quoted(folder)} main.ts pull …`,
+  );
+}
+
+function environment(name: string): string | undefined {
+  return Deno.env.get(name) || undefined;
+}

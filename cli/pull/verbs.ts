@@ -1,0 +1,97 @@
+import { listModels, type ModelList, removeModel, SHIPPED_LIST, type Stored } from "../../hub/mod.ts";
+import { Flags } from "../shared/flags.ts";
+import { modelList } from "../shared/model_list.ts";
+import { modelsFolder, shownFolder } from "../shared/models_folder.ts";
+import { sizeInWords } from "../shared/sizes.ts";
+import { asCalled, quoted } from "../shared/start.ts";
+import { out } from "../shared/terminal.ts";
+
+/** `pull list`. Returns the exit code. */
+export async function listVerb(args: readonly string[]): Promise<number> {
+  const flags = new Flags(args, { values: ["models"] });
+  const folder = modelsFolder(flags.text("models"));
+  const stored = await listModels(folder);
+  out(flags.json ? `${JSON.stringify(storedAsJson(folder, stored))}\n` : storedAsText(folder, stored));
+  return 0;
+}
+
+function storedAsText(folder: string, { models, unfinished }: Stored): string {
+  const shown = shownFolder(folder);
+  if (models.length + unfinished.length === 0) return `There are no models in ${shown}\n`;
+  const rows = [
+    ...models.map(({ name, bytes, receipt }) => [name, sizeInWords(bytes), receipt?.source ?? "not pulled"]),
+    ...unfinished.map(({ name, source, done, bytes }) => {
+      const share = bytes === undefined
+        ? sizeInWords(done)
+        : `${Math.floor(100 * done / Math.max(1, bytes))} %`;
+      return [
+        name,
+        share,
+        `${source}, not finished: ${asCalled(`deno task pull ${quoted(source)}`)} resumes`,
+      ];
+    }),
+  ];
+  const widths = [0, 1].map((column) => Math.max(...rows.map((row) => row[column].length)));
+  const lines = rows.map(([name, size, source]) =>
+    `${name.padEnd(widths[0])}  ${size.padStart(widths[1])}  ${source}`
+  );
+  return `${[`${shown}:`, ...lines].join("\n")}\n`;
+}
+
+function storedAsJson(folder: string, { models, unfinished }: Stored) {
+  return {
+    folder,
+    models: models.map(({ name, path, bytes, receipt }) => ({
+      name,
+      path,
+      bytes,
+      source: receipt?.source,
+      commit: receipt?.commit,
+      pulled: receipt?.pulled,
+      files: receipt?.files.map(({ name, size, parts }) => ({
+        name,
+        bytes: size,
+        sha256: parts.map((p) => p.sha256),
+      })),
+    })),
+    unfinished: unfinished.map(({ name, source, done, bytes }) => ({
+      name,
+      source,
+      bytes_done: done,
+      bytes,
+    })),
+  };
+}
+
+/** `pull names`. Returns the exit code. */
+export async function namesVerb(args: readonly string[]): Promise<number> {
+  const flags = new Flags(args, { values: ["list"] });
+  const list: ModelList = { ...SHIPPED_LIST, ...await modelList(flags.text("list")) };
+  if (flags.json) {
+    out(`${JSON.stringify(list)}\n`);
+    return 0;
+  }
+  const entries = Object.entries(list);
+  const [names, sources] = [
+    entries.map(([name]) => name.length),
+    entries.map(([, { source }]) => source.length),
+  ].map((lengths) => Math.max(...lengths));
+  out(
+    entries.map(([name, { source, about = "" }]) =>
+      `${name.padEnd(names)}  ${source.padEnd(sources)}  ${about}`.trimEnd()
+    ).join("\n") + "\n",
+  );
+  return 0;
+}
+
+/** `pull rm NAME`. Returns the exit code. */
+export async function rmVerb(args: readonly string[]): Promise<number> {
+  const flags = new Flags(args, { values: ["models"], operands: ["NAME"] });
+  const { name, bytes, unfinished } = await removeModel(
+    modelsFolder(flags.text("models")),
+    flags.operand("NAME"),
+  );
+  if (flags.json) out(`${JSON.stringify({ name, bytes, unfinished })}\n`);
+  else out(`${name}: removed ${unfinished ? "what had been downloaded of it" : sizeInWords(bytes)}\n`);
+  return 0;
+}

@@ -1,0 +1,172 @@
+import { quoted } from "../shared/start.ts";
+import type { LogEntry } from "../../lib/serving.ts";
+import { explained, messageOf } from "../../lib/system_errors.ts";
+
+/** Where lines of the log go. */
+interface Sink {
+  /** May write a part; gives how many bytes it wrote. */
+  write(bytes: Uint8Array): Promise<number>;
+  close(): void;
+}
+
+export interface RequestLogOptions {
+  /** Opens the sink, again after a failure and on `reopen`. */
+  readonly open: () => Sink;
+  /** Told of failures, of each kind once until it is over. */
+  readonly note: (message: string) => void;
+  /** Bytes of lines that may wait; beyond, lines are dropped and counted. */
+  readonly maxWaiting?: number;
+  /** Between a failure and the next try. */
+  readonly retryMs?: number;
+}
+
+const MAX_WAITING = 4 * 2 ** 20;
+const RETRY_MS = 1000;
+const NEWLINE = 0x0a;
+
+const utf8 = new TextEncoder();
+
+/**
+ * The log of requests as JSON lines. Nobody waits for it: lines are written behind in the order in which they came. Where they
+ * cannot be written, those beyond a bound are dropped, and a line says how many: `{"time", "dropped"}`.
+ */
+export class RequestLog {
+  readonly #options: Required<RequestLogOptions>;
+  #sink: Sink | undefined;
+  #waiting: string[] = [];
+  /** What is being written of the lines before those that wait. */
+  #batch = new Uint8Array();
+  /** Characters of lines that are not written yet. */
+  #unwritten = 0;
+  #dropped = 0;
+  #writing: Promise<void> | undefined;
+  #isToReopen = false;
+  #hasFailed = false;
+  #isClosed = false;
+  #retry: ReturnType<typeof setTimeout> | undefined;
+
+  /** Throws where the log cannot be opened. */
+  constructor(options: RequestLogOptions) {
+    this.#options = { maxWaiting: MAX_WAITING, retryMs: RETRY_MS, ...options };
+    this.#sink = options.open();
+  }
+
+  add(entry: LogEntry): void {
+    const line = `${JSON.stringify(entry)}\n`;
+    if (this.#unwritten + line.length > this.#options.maxWaiting) {
+      this.#dropped++;
+      return;
+    }
+    this.#waiting.push(line);
+    this.#unwritten += line.length;
+    if (this.#retry === undefined) this.#wake();
+  }
+
+  /** Goes on in a file that is opened anew: the old one was moved away. */
+  reopen(): void {
+    this.#isToReopen = true;
+    this.#wake();
+  }
+
+  /** Writes what waits, as far as that is possible, and closes the log. */
+  async close(): Promise<void> {
+    while (this.#writing) await this.#writing;
+    this.#isClosed = true; // one last try, after which nothing is tried again
+    this.#wake();
+    while (this.#writing) await this.#writing;
+    this.#sink?.close();
+  }
+
+  #wake(): void {
+    clearTimeout(this.#retry);
+    this.#retry = undefined;
+    this.#writing ??= this.#writeAll().finally(() => {
+      this.#writing = undefined;
+      const hasMore = this.#waiting.length > 0 && this.#retry === undefined && !this.#isClosed;
+      if (hasMore || this.#isToReopen) this.#wake(); // it came while this was ending
+    });
+  }
+
+  /** Never fails. What cannot be written is tried again later. */
+  async #writeAll(): Promise<void> {
+    await Promise.resolve(); // lines of the same turn are written together
+    try {
+      for (let more = true; more; more = this.#next()) {
+        if (this.#isToReopen) this.#leaveFile();
+        this.#sink ??= this.#options.open();
+        while (this.#batch.length > 0) {
+          this.#batch = this.#batch.subarray(await this.#sink.write(this.#batch));
+        }
+      }
+    } catch (error) {
+      this.#fail(error as Error);
+      return;
+    }
+    if (this.#hasFailed) this.#options.note("The log of requests is written again");
+    this.#hasFailed = false;
+  }
+
+  /** Takes the lines that wait, once those before them are written. false where there are none. */
+  #next(): boolean {
+    this.#unwritten = this.#waiting.reduce((sum, line) => sum + line.length, 0);
+    if (this.#waiting.length === 0 && this.#dropped === 0) return this.#isToReopen;
+    if (this.#dropped > 0) {
+      this.#waiting.push(`${JSON.stringify({ time: new Date().toISOString(), dropped: this.#dropped })}\n`);
+    }
+    this.#batch = utf8.encode(this.#waiting.join(""));
+    this.#waiting = [];
+    this.#dropped = 0;
+    return true;
+  }
+
+  /** A line of which a part is in the old file does not go on in the new one. */
+  #leaveFile(): void {
+    this.#isToReopen = false;
+    this.#sink?.close();
+    this.#sink = undefined;
+    if (this.#isTorn) {
+      this.#batch = this.#batch.subarray(this.#batch.indexOf(NEWLINE) + 1);
+      this.#dropped++;
+    }
+  }
+
+  /** Whether the next byte to be written lies within a line. */
+  get #isTorn(): boolean {
+    const { buffer, byteOffset, length } = this.#batch;
+    return length > 0 && byteOffset > 0 && new Uint8Array(buffer)[byteOffset - 1] !== NEWLINE;
+  }
+
+  #fail(error: Error): void {
+    if (!this.#hasFailed) {
+      this.#options.note(
+        `Cannot write the log of requests: ${messageOf(error)}; what does not fit is dropped`,
+      );
+    }
+    this.#hasFailed = true;
+    if (!this.#isClosed) this.#retry = setTimeout(() => this.#wake(), this.#options.retryMs);
+  }
+}
+
+/** The log in a file, which is added to; `-` is standard output. Throws where the file cannot be opened. */
+export function openRequestLog(path: string, note: (message: string) => void): RequestLog {
+  return new RequestLog({ open: () => path === "-" ? STDOUT : opened(path), note });
+}
+
+const STDOUT: Sink = { write: (bytes) => Deno.stdout.write(bytes), close() {} };
+
+function opened(path: string): Sink {
+  try {
+    return Deno.openSync(path, { append: true, create: true, mode: 0o600 });
+  } catch (error) {
+    const what = `Cannot write the log of requests to "${path}"`;
+    if (!(error instanceof Deno.errors.NotCapable)) {
+      throw explained(what, error, "name another file with --log");
+    }
+    throw new Error(
+      `${what}: this task may write to .compy only. Allow it with deno run -P=serve --allow-write=${
+        quoted(path)
+      } ` +
+        `main.ts serve --log ${quoted(path)}`,
+    );
+  }
+}

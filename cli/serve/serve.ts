@@ -1,0 +1,356 @@
+import { checkAddress, listening, urlOf } from "./address.ts";
+import { KERNELS } from "../../lib/libraries.ts";
+import {
+  ComingKernels,
+  DEFAULT_KV_TYPE,
+  type EngineLoadOptions,
+  identityOf,
+  type KvType,
+  type LoadedEngine,
+  loadedOf,
+} from "../../lib/model.ts";
+import { servedIdentities } from "../../lib/pool.ts";
+import {
+  affordableConnections,
+  BATCH_LANES,
+  type BatchHost,
+  checkReach,
+  type HttpServer,
+  KeyRing,
+  Metrics,
+  type Models,
+  type OfferedModel,
+  oneModel,
+  openBatches,
+  serveHttp,
+  type ServeOptions,
+} from "../../lib/serving.ts";
+import { openDataFolder } from "./data_folder.ts";
+import { followKeyFile, readKeyFile } from "./key_file.ts";
+import { describeBackend, loadWithProgress, modelPath } from "../shared/model.ts";
+import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
+import { promptCache } from "./prompt_cache.ts";
+import { openRequestLog, type RequestLog } from "./request_log.ts";
+import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
+import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
+import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "../shared/settings.ts";
+import { stopWithParent, supervise } from "./supervise.ts";
+import { err, logs, note, onInterrupt, out } from "../shared/terminal.ts";
+
+const MB = 2 ** 20;
+
+const HELP = `Serve the OpenAI API over one model, or several.
+
+Usage: deno task serve [options]
+
+${helpOf(SERVE_SETTINGS)}${
+  helpEntry("  --config FILE", "a JSON file of settings; its keys are the options' names with _ for -")
+}${helpEntry("  --print-config", "shows what holds and where it comes from, and ends; with --json as JSON")}${
+  helpEntry("  --help", "this text")
+}
+Each option may also be an environment variable (COMPY_PORT for --port; lists with commas) or a key of the config file
+("port": 8080). An option wins over the environment, and that over the file.
+When it is ready it prints: listening on http://HOST:PORT
+Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
+Batches that have not ended resume when a server starts with the same model and the same folder. The task may write to
+.compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
+The API is described at /doc; /health and /metrics are for operators.
+In a checkout without current native libraries the server starts in WebAssembly, builds them, and goes over to them
+(docs/OPERATIONS.md). With --backend cpu or auto it waits for them; with wasm and webgpu it builds no kernels.
+While the engine is loaded again, /ready and new requests get a 503, and batches wait.
+Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
+
+Example:
+  deno task serve --model qwen3-4b-q4_0.gguf --port 8080
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{"model":"qwen3-4b-q4_0","messages":[{"role":"user","content":"Hi"}]}'
+`;
+
+/** `serve …` of the command line. Returns the exit code. */
+export async function serveCommand(args: readonly string[]): Promise<number> {
+  const flags = settingsFlags(SERVE_SETTINGS, args);
+  if (flags.help) {
+    out(HELP);
+    return 0;
+  }
+  const settings = readSettings(SERVE_SETTINGS, flags, (name) => Deno.env.get(name));
+  if (flags.is("print-config")) {
+    out(describeSettings(SERVE_SETTINGS, settings, flags.json));
+    return 0;
+  }
+  if (settings.values.supervise) return await supervise(args, settings, warn);
+  const build = startBuild(settings.values.backend);
+  // Only a supervisor starts processes, and what builds; from here on this one meets strangers.
+  await Deno.permissions.revoke({ name: "run" });
+  try {
+    return await serve(settings, build);
+  } finally {
+    build?.stop();
+  }
+}
+
+async function serve(settings: ServeSettings, build: BackgroundBuild | undefined): Promise<number> {
+  const { data, maxStorageMb } = settings.values;
+  const options = serveOptions(settings);
+  const { onError } = options;
+  const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
+  const metrics = new Metrics();
+  await checkAddress(settings.values);
+  const folder = data === "none" ? undefined : await openDataFolder(data);
+  const followed = followFiles(settings, options.apiKeys, log);
+
+  const coming = await kernelsToCome(settings, build);
+  const served = hasSeveral(settings)
+    ? await serveSeveral(settings, coming)
+    : await serveOne(settings, coming);
+  const { models } = served;
+  const maxConnections = affordableConnections(options.maxConnections);
+  const batches = folder && await openBatches(models, {
+    ...served.batches,
+    ready: coming && whenDecided(coming, build!),
+    path: data,
+    folder,
+    parallel: settings.values.parallel,
+    storageBytes: MB * maxStorageMb,
+    metrics,
+    report: onError,
+  });
+  const server = listening(
+    settings.values,
+    () =>
+      serveHttp(models, {
+        ...options,
+        maxConnections,
+        batches,
+        metrics,
+        log: logs("debug")
+          ? (entry) => (log?.add(entry), note(JSON.stringify(entry), "debug"))
+          : log && ((entry) => log.add(entry)),
+      }),
+  );
+  // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
+  onInterrupt(() => build?.stop());
+  const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
+  stopWithParent(() => {
+    build?.stop();
+    server.shutdown();
+  });
+  out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
+  await server.finished;
+  followed.stop();
+  await log?.close();
+  await models.close();
+  return failed() ? 1 : 0;
+}
+
+interface Served {
+  readonly models: Models;
+  /** How batches are answered. */
+  readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
+  /** The server stops where an engine fails for good. */
+  readonly mayFail: boolean;
+}
+
+/**
+ * Native kernels that are being built, where the models start in WebAssembly meanwhile. A backend that was asked for, or is to be
+ * measured, waits for them.
+ */
+async function kernelsToCome(
+  { values: { backend } }: ServeSettings,
+  build: BackgroundBuild | undefined,
+): Promise<ComingKernels | undefined> {
+  const kernels = build?.result(KERNELS);
+  if (kernels === undefined) return undefined;
+  if (backend !== undefined) {
+    await kernels;
+    return undefined;
+  }
+  note("Computing in WebAssembly until the native kernels are built");
+  const arrived = kernels.then((isBuilt) => {
+    if (!isBuilt && !build!.isStopped) warn("The server goes on in WebAssembly, at about half the speed");
+    return isBuilt;
+  });
+  return new ComingKernels(arrived, warn);
+}
+
+/** Batches are answered by one backend from their first line to the last. Never resolves where the server stops before. */
+async function whenDecided(coming: ComingKernels, build: BackgroundBuild): Promise<void> {
+  await coming.settled();
+  if (build.isStopped && !coming.isHere) await new Promise(() => {});
+}
+
+/** One model, which is loaded before the server is ready and stays. */
+async function serveOne(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
+  const load = loadOptions(settings);
+  const model = modelPath(settings.values.model[0]);
+  const tell = (loaded: LoadedEngine) => note(describe(loaded, load.kvType));
+  const reloads = settings.values.onFailure === "reload" ? { note: warn } : undefined;
+  const living = coming ? { ...reloads, moved: tell } : reloads;
+  const opened = await loadWithProgress({ ...load, model, coming }, living);
+  const loaded = loadedOf(opened);
+  tell(loaded);
+  const models = oneModel(loaded.engine, aliasesOfOne(settings, loaded.engine.model.id));
+  const batches = {
+    // What computes is known when batches are begun.
+    settings: coming ? () => identityOf(opened) : await identityOf(opened),
+    processor: () => loaded.backend.info.isa,
+  };
+  return { models, batches, mayFail: true };
+}
+
+/** Several models, each of which is loaded when it is asked for. */
+async function serveSeveral(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
+  const load = { ...loadOptions(settings), coming };
+  const reloads = settings.values.onFailure === "reload";
+  const models = await openPool(settings, {
+    load,
+    reloads,
+    note,
+    describe: (loaded) => note(describe(loaded, load.kvType)),
+  });
+  const { length } = models.list();
+  note(
+    length === 0
+      ? `There is no model in "${settings.values.models}" yet; GGUF files that come into it are offered`
+      : `${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`,
+  );
+  const batches = { settings: servedIdentities(models, load), lanes: BATCH_LANES };
+  return { models, batches, mayFail: !reloads };
+}
+
+/** Reads files again that change while the server runs, on SIGHUP at once. */
+function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log: RequestLog | undefined) {
+  const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
+  const reload = () => {
+    keys?.reload();
+    log?.reopen();
+  };
+  Deno.addSignalListener("SIGHUP", reload);
+  return {
+    stop() {
+      Deno.removeSignalListener("SIGHUP", reload);
+      keys?.stop();
+    },
+  };
+}
+
+/** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
+function loadOptions({ values, sources }: ServeSettings) {
+  const {
+    threads,
+    ctx,
+    parallel,
+    kvMb,
+    backend,
+    arithmetic,
+    accuracy,
+    kvType,
+    activations,
+    speculate,
+    draft,
+    pooling,
+  } = values;
+  const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
+  return {
+    threads,
+    contextLength: ctx,
+    parallel,
+    kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
+    kvShare: sources.parallel === "default" ? 1 : undefined,
+    backend,
+    arithmetic,
+    accuracy,
+    kvType,
+    activations,
+    speculate,
+    draft: draft === undefined ? undefined : modelPath(draft),
+    pooling,
+    promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
+    warn: once(warn),
+  } satisfies Omit<EngineLoadOptions, "model">;
+}
+
+/** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
+function serveOptions({ values }: ServeSettings) {
+  const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
+  const { cors, openHealth, pathPrefix } = values;
+  const named = keyFile === undefined ? [] : readKeyFile(keyFile, warn);
+  const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
+  if (unix === undefined) checkReach(host, apiKeys);
+  return {
+    host,
+    port,
+    unix,
+    apiKeys,
+    corsOrigins: cors,
+    openHealth,
+    pathPrefix,
+    allowedHosts: allowHost.length > 0 ? allowHost : undefined,
+    limits: { uploadBytes: MB * maxUploadMb },
+    maxConnections,
+    onError: reporter(),
+  } satisfies ServeOptions;
+}
+
+/** What an operator should know who hears of nothing else. */
+function warn(message: string): void {
+  note(message, "warning");
+}
+
+/** Models are measured and loaded many times; what was told is not told again. */
+function once(tell: (message: string) => void): (message: string) => void {
+  const told = new Set<string>();
+  return (message) => {
+    if (told.has(message)) return;
+    told.add(message);
+    tell(message);
+  };
+}
+
+/** Writes errors to standard error; one that ended many requests only once. */
+function reporter(): (error: unknown) => void {
+  const told = new WeakSet<Error>();
+  return (error) => {
+    if (!(error instanceof Error)) return err(`${error}\n`);
+    if (told.has(error)) return;
+    told.add(error);
+    err(`${traced(error)}\n`);
+  };
+}
+
+/** An error with its stack, and with what caused it. */
+function traced({ stack, cause }: Error): string {
+  return cause instanceof Error ? `${stack}\nCaused by ${traced(cause)}` : `${stack}`;
+}
+
+/** One line on what was loaded. */
+function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
+  const { id, architecture, contextLength } = loaded.engine.model;
+  const { weights, activations, states, kv } = loaded.memory;
+  const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
+  return [
+    `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
+      (loaded.loadMs / 1000).toFixed(1)
+    } s`,
+    describeBackend(loaded.backend.info, loaded.choice),
+    `weights ${megabytes(weights)}, ` +
+    (loaded.kvTokens > 0
+      ? `KV cache in ${kvType} ${megabytes(kv)} once full (${loaded.kvTokens} tokens), `
+      : "") +
+    (states > 0 ? `recurrent states ${megabytes(states)}, ` : "") + `activations ${megabytes(activations)}`,
+  ].join("; ");
+}
+
+/** Stops the server once its engine has failed for good; the returned function says whether that happened. */
+function stopOnFailure(models: Models, server: HttpServer): () => boolean {
+  let failed = false;
+  const look = ({ engine }: OfferedModel) => {
+    if (engine?.state !== "failed" || failed) return;
+    failed = true;
+    err(`Error: ${engine.failure!.message}; the server stops\n`);
+    server.shutdown();
+  };
+  models.onState(look);
+  models.list().forEach(look);
+  return () => failed;
+}

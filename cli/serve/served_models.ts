@@ -1,0 +1,68 @@
+import { CompyError } from "../../lib/errors.ts";
+import { type Alias, openPool as openModels, type PoolOptions } from "../../lib/pool.ts";
+import { UsageError } from "../shared/flags.ts";
+import { modelPath } from "../shared/model.ts";
+import type { ServeSettings } from "./serve_settings.ts";
+
+/** Whether the server loads models as they are asked for, and not one at its start. */
+export function hasSeveral({ values: { model, models, memoryMb, idleUnload } }: ServeSettings): boolean {
+  return model.length > 1 || [models, memoryMb, idleUnload].some((value) => value !== undefined);
+}
+
+/** The other names of the only model. */
+export function aliasesOfOne({ values: { alias } }: ServeSettings, id: string): string[] {
+  return readAliases(alias, [id]).map(({ name }) => name);
+}
+
+/** Several models in one budget of memory. Throws where one that is named cannot be read, or two have the same name. */
+export async function openPool(
+  settings: ServeSettings,
+  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe">,
+) {
+  const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
+  if (host.load.backend === "auto") {
+    throw new UsageError(
+      "--backend auto measures one model at the start; with several say cpu, wasm or webgpu",
+    );
+  }
+  if (host.load.draft !== undefined) {
+    throw new UsageError(
+      "--draft drafts for one model: leave it out with several, or serve one with --model",
+    );
+  }
+  try {
+    return await openModels({
+      ...host,
+      files: model.map(modelPath),
+      folder,
+      aliases: (ids) => readAliases(alias, ids, folder !== undefined),
+      memoryBytes: memoryMb === undefined ? undefined : memoryMb * 1e6,
+      idleMs: idleUnload === undefined ? undefined : 1000 * idleUnload,
+    });
+  } catch (error) {
+    throw error instanceof CompyError && error.code === "invalid_request"
+      ? new UsageError(error.message)
+      : error;
+  }
+}
+
+/** `NAME=MODEL`, or a name of the only model. Of a model that is not there is an error, unless it may still come. */
+function readAliases(given: readonly string[], ids: readonly string[], mayCome = false): Alias[] {
+  const taken = new Set<string>();
+  return given.map((text) => {
+    const at = text.indexOf("=");
+    if (at < 0 && (ids.length !== 1 || mayCome)) {
+      throw new UsageError(`--alias "${text}" must be NAME=MODEL where there are several models`);
+    }
+    const [name, model] = at < 0 ? [text, ids[0]] : [text.slice(0, at), text.slice(at + 1)];
+    if (name === "" || name.length > 256 || ids.includes(name)) {
+      throw new UsageError(`--alias "${text}" must give a name of 1 to 256 characters that no model has`);
+    }
+    if (!mayCome && !ids.includes(model)) {
+      throw new UsageError(`--alias "${text}" names no model that there is: ${ids.join(", ")}`);
+    }
+    if (taken.has(name)) throw new UsageError(`--alias "${text}" gives a name that another --alias has`);
+    taken.add(name);
+    return { name, model };
+  });
+}

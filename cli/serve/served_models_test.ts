@@ -1,0 +1,152 @@
+import { assertEquals, assertMatch, assertNotEquals, assertRejects, assertThrows } from "@std/assert";
+import { fromFileUrl } from "@std/path";
+import { SERVE_SETTINGS } from "./serve_settings.ts";
+import { servedIdentities } from "../../lib/pool.ts";
+import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
+import { readSettings, settingsFlags } from "../shared/settings.ts";
+
+const DEMO = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
+const LOAD = { contextLength: 64, parallel: 1, threads: 1 };
+
+const settingsOf = (...args: string[]) =>
+  readSettings(SERVE_SETTINGS, settingsFlags(SERVE_SETTINGS, args), () => undefined);
+
+const poolOf = (
+  args: string[],
+  load: Parameters<typeof openPool>[1]["load"] = LOAD,
+  note: (message: string) => void = () => {},
+) => openPool(settingsOf(...args), { load, reloads: false, note, describe: () => {} });
+
+/** A folder with the demo model under several names. */
+async function inFolder(names: readonly string[], test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "served-" });
+  try {
+    for (const name of names) {
+      await Deno.mkdir(`${folder}/${name}`.replace(/\/[^/]*$/, ""), { recursive: true });
+      await Deno.copyFile(DEMO, `${folder}/${name}`);
+    }
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("one model is served as such, unless it may be unloaded", () => {
+  assertEquals(hasSeveral(settingsOf()), false);
+  assertEquals(hasSeveral(settingsOf("--model", "a.gguf")), false);
+  for (
+    const args of [["--model", "a.gguf", "--model", "b.gguf"], ["--models", "dir"], ["--idle-unload", "9"], [
+      "--memory-mb",
+      "9",
+    ]]
+  ) assertEquals(hasSeveral(settingsOf(...args)), true, `${args}`);
+});
+
+Deno.test("aliases: of the only model a name is enough, and what cannot be meant is refused", async () => {
+  assertEquals(aliasesOfOne(settingsOf("--alias", "gpt-4o", "--alias", "x=demo"), "demo"), ["gpt-4o", "x"]);
+  assertThrows(
+    () => aliasesOfOne(settingsOf("--alias", "x=other"), "demo"),
+    Error,
+    "names no model that there is",
+  );
+  assertThrows(() => aliasesOfOne(settingsOf("--alias", "demo"), "demo"), Error, "that no model has");
+  await inFolder(["a.gguf", "b.gguf"], async (folder) => {
+    const both = ["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`];
+    await assertRejects(() => poolOf([...both, "--alias", "x"]), Error, "must be NAME=MODEL");
+    await assertRejects(
+      () => poolOf([...both, "--alias", "x=c"]),
+      Error,
+      "names no model that there is: a, b",
+    );
+    await assertRejects(
+      () => poolOf([...both, "--alias", "x=a", "--alias", "x=b"]),
+      Error,
+      '--alias "x=b" gives a name that another --alias has',
+    );
+    const pool = await poolOf([...both, "--alias", "x=b"]);
+    assertEquals(pool.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b", "x"]]);
+    const later = await poolOf(["--models", folder, "--alias", "x=c"]); // it may still come
+    assertEquals(later.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b"]]);
+  });
+});
+
+Deno.test("files of a folder whose names cannot be offered are told of", async () => {
+  await inFolder(["a.gguf", "My Model.gguf", "sub/b.gguf", "s b/c.gguf"], async (folder) => {
+    const notes: string[] = [];
+    const pool = await poolOf(["--models", folder], LOAD, (message) => notes.push(message));
+    assertEquals(pool.list().map(({ id }) => id), ["a", "sub/b"]);
+    assertEquals(notes, [
+      'Not offered, for names are to be of up to 128 letters, digits and ._+-: "My Model.gguf", "s b/c.gguf"',
+    ]);
+  });
+});
+
+Deno.test("files of the same name, a wrong file and backend auto are known at once", async () => {
+  await inFolder(["a.gguf", "sub/a.gguf"], async (folder) => {
+    const same = ["--model", `${folder}/a.gguf`, "--model", `${folder}/sub/a.gguf`];
+    await assertRejects(() => poolOf(same), Error, 'would both be called "a"');
+    await Deno.writeTextFile(`${folder}/b.gguf`, "no model");
+    await assertRejects(() => poolOf(["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`]), Error);
+    await assertRejects(
+      () => poolOf(["--models", folder], { ...LOAD, backend: "auto" }),
+      Error,
+      "--backend auto",
+    );
+    const pool = await poolOf(["--models", folder, "--model", `${folder}/sub/a.gguf`]);
+    assertEquals(pool.list().map(({ id, path }) => [id, path.slice(folder.length)]), [
+      ["a", "/sub/a.gguf"],
+      ["b", "/b.gguf"],
+      ["sub/a", "/sub/a.gguf"],
+    ]);
+  });
+});
+
+Deno.test("a budget that no model fits, a folder that is none and a file that is broken are named", async () => {
+  await inFolder(["a.gguf", "b.gguf"], async (folder) => {
+    const both = ["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`];
+    await assertRejects(
+      () => poolOf([...both, "--memory-mb", "1"]),
+      Error,
+      'Model "a": The model needs',
+    );
+    const { message } = await assertRejects(() => poolOf([...both, "--memory-mb", "1"]), Error);
+    assertMatch(message, /and --memory-mb allows 1\.0 MB:/);
+    assertMatch(message, /No setting fits: allow more with --memory-mb, or use a smaller model/);
+    await assertRejects(
+      () => poolOf(["--models", `${folder}/models`]),
+      Error,
+      `Cannot offer the models in "${folder}/models": `,
+    );
+    await assertRejects(() => poolOf(["--models", `${folder}/a.gguf`]), Error, "Cannot offer the models in");
+    await Deno.writeTextFile(`${folder}/b.gguf`, "no model");
+    await assertRejects(() => poolOf(both), Error, 'Model "b": GGUF_');
+  });
+});
+
+Deno.test("a model whose file has gone says so in words", async () => {
+  await inFolder(["a.gguf"], async (folder) => {
+    const pool = await poolOf(["--models", folder]);
+    await Deno.remove(`${folder}/a.gguf`);
+    const { message } = await assertRejects(() => pool.use("a"), Error);
+    assertEquals(message, 'Model "a" cannot be loaded: Cannot use "a.gguf": there is no such file or folder');
+    await pool.close();
+  });
+});
+
+Deno.test("what a batch depends on is the models that its lines name, by content and settings", async () => {
+  await inFolder(["a.gguf", "b.gguf"], async (folder) => {
+    const pool = await poolOf(["--models", folder, "--alias", "x=a"]);
+    const identify = servedIdentities(pool, LOAD);
+    const a = await identify(["a"]);
+    assertEquals([a.model, a["context length"]], ["a", 64]);
+    assertEquals(await identify(["x", "a", "gone"]), a);
+    assertEquals(await identify(["gone", ""]), {});
+    const both = await identify(["a", "b"]);
+    assertEquals(Object.keys(both), ["a", "b"]);
+    assertEquals(await servedIdentities(pool, LOAD)(["a", "b"]), both);
+    assertNotEquals(await servedIdentities(pool, { ...LOAD, kvType: "q8_0" })(["a", "b"]), both);
+    await pool.load("a");
+    assertEquals(await identify(["a"]), a);
+    await pool.close();
+  });
+});

@@ -1,0 +1,188 @@
+import { delay } from "@std/async/delay.js";
+import { fromFileUrl, resolve } from "@std/path";
+import { installedLibraries, LIBRARY_VARIABLE } from "../../lib/libraries.ts";
+import { shipped, shippedModule } from "../../package.ts";
+import { isLinked, LINKED } from "../shared/start.ts";
+import { logLevel } from "../shared/terminal.ts";
+import { listening } from "./address.ts";
+import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
+import { pathsWritten } from "../shared/settings.ts";
+
+const MAIN = fromFileUrl(shippedModule("main.ts"));
+const CONFIG = fromFileUrl(shipped("deno.json"));
+/** Said to a child, which ends when its parent is gone: its standard input ends then. */
+export const SUPERVISED = "COMPY_SUPERVISED";
+
+/** A child that ended sooner than this after it was ready has not lived. */
+const ALIVE_MS = 1000;
+/** Waits before each start after so many children in a row that have not lived; after the last the server is given up. */
+const WAITS_MS = [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
+/** How a child ends that is asked to before it listens for signals. */
+const ASKED: readonly string[] = ["SIGTERM", "SIGINT"];
+const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
+
+/** How a child ended, and how long it had been ready; undefined where it never was. */
+interface End extends Deno.CommandStatus {
+  readonly readyMs: number | undefined;
+}
+
+/**
+ * Runs the server as a child that is started again when it is killed or fails; signals are handed on, and a child that ends
+ * because it was asked to is the end. Returns the exit code: the child's, where it was never ready or has been given up.
+ */
+export async function supervise(
+  args: readonly string[],
+  settings: ServeSettings,
+  note: (message: string) => void,
+): Promise<number> {
+  const command = childCommand(args, settings);
+  let child: Deno.ChildProcess | undefined;
+  const stop = new AbortController();
+  const handlers = SIGNALS.map((signal) =>
+    [signal, () => {
+      if (signal !== "SIGHUP") stop.abort();
+      kill(child, signal);
+    }] as const
+  );
+  for (const [signal, handler] of handlers) Deno.addSignalListener(signal, handler);
+  try {
+    for (const restarts = new Restarts();;) {
+      child = command.spawn();
+      const end = await untilEnd(child);
+      child = undefined;
+      if (stop.signal.aborted) return end.signal === null ? end.code : ASKED.includes(end.signal) ? 0 : 1;
+      if (end.code === 0) return 0;
+      const wait = restarts.waitAfter(end.readyMs);
+      const how = end.signal === null ? `failed with exit code ${end.code}` : `was killed by ${end.signal}`;
+      if (wait === undefined) {
+        if (restarts.count > 0) {
+          note(`The server ${how}, for the ${restarts.count}th time in a row; it is given up`);
+        }
+        return end.signal === null ? end.code : 1;
+      }
+      note(`The server ${how}; starting it again${wait > 0 ? ` in ${wait / 1000} s` : ""}`);
+      await delay(wait, { signal: stop.signal }).catch(() => {});
+      if (stop.signal.aborted) return 0;
+    }
+  } finally {
+    for (const [signal, handler] of handlers) Deno.removeSignalListener(signal, handler);
+  }
+}
+
+/** Says when a child that has ended is to be started again. */
+export class Restarts {
+  #wasReady = false;
+  /** Starts in a row after children that did not live. */
+  count = 0;
+
+  /** `readyMs`: how long it had been ready, if it ever was. In milliseconds; undefined where the server is given up. */
+  waitAfter(readyMs: number | undefined): number | undefined {
+    this.#wasReady ||= readyMs !== undefined;
+    // What has never been ready will hardly be: a wrong setting, or a model that is not there.
+    if (!this.#wasReady) return undefined;
+    if (readyMs !== undefined && readyMs >= ALIVE_MS) this.count = 0;
+    return WAITS_MS[this.count++];
+  }
+}
+
+/** The child has a group of its own: one press of Ctrl-C reaches it once, through its parent. */
+function childCommand(args: readonly string[], { values }: ServeSettings): Deno.Command {
+  const port = values.unix === undefined ? ["--port", `${portOf(values)}`] : [];
+  const given = withoutPort(args);
+  const libraries = installedLibraries();
+  return new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "-q",
+      "-P=serve",
+      "--config",
+      CONFIG,
+      ...grants(values),
+      ...libraries === undefined ? [] : [`--allow-ffi=${libraries}`],
+      MAIN,
+      ...isLinked() ? [LINKED] : [],
+      "serve",
+      ...given,
+      ...port,
+      "--supervise=false",
+      "--log-level",
+      logLevel(),
+    ],
+    env: { [SUPERVISED]: "1", ...libraries !== undefined && { [LIBRARY_VARIABLE]: libraries } },
+    stdin: "piped",
+    stdout: "piped",
+    stderr: "inherit",
+    detached: true,
+  });
+}
+
+/** A free port is chosen once: the server is to be found where it was. */
+function portOf({ host, port }: ServeSettings["values"]): number {
+  if (port !== 0) return port;
+  const listener = listening({ host, port, unix: undefined }, () => Deno.listen({ hostname: host, port }));
+  listener.close();
+  return listener.addr.port;
+}
+
+function withoutPort(args: readonly string[]): string[] {
+  return args.filter((arg, i) =>
+    arg !== "--port" && args[i - 1] !== "--port" && !arg.startsWith("--port=") && arg !== "--supervise" &&
+    !arg.startsWith("--supervise=")
+  );
+}
+
+/** The permissions that this process was given beyond the task's own go to the child: flags of deno take the place of the task's. */
+function grants(values: ServeSettings["values"]): string[] {
+  const written = pathsWritten(SERVE_SETTINGS, values).map((path) => resolve(path))
+    .filter((path) => Deno.permissions.querySync({ name: "write", path }).state === "granted");
+  const { host, unix } = values;
+  const net = unix === undefined ? (host.includes(":") ? `[${host}]` : host) : `unix:${resolve(unix)}`;
+  const mayListen = Deno.permissions.querySync({ name: "net", host: net }).state === "granted";
+  return [
+    ...(written.length > 0 ? [`--allow-write=${written.join(",")}`] : []),
+    ...(mayListen ? [`--allow-net=${net}`] : []),
+  ];
+}
+
+/** What the child prints is handed on; it is ready once it says where it listens. */
+async function untilEnd(child: Deno.ChildProcess): Promise<End> {
+  let readyAt: number | undefined;
+  let printed = "";
+  const decoder = new TextDecoder();
+  const read = async () => {
+    for await (const bytes of child.stdout) {
+      await printAll(bytes);
+      if (readyAt !== undefined) continue;
+      printed += decoder.decode(bytes, { stream: true });
+      if (/^listening on /m.test(printed)) readyAt = performance.now();
+    }
+  };
+  const [status] = await Promise.all([child.status, read()]);
+  await child.stdin.close().catch(() => {});
+  return { ...status, readyMs: readyAt && performance.now() - readyAt };
+}
+
+/** Nobody reading is no reason to stop. */
+async function printAll(bytes: Uint8Array): Promise<void> {
+  try {
+    for (let done = 0; done < bytes.length;) done += await Deno.stdout.write(bytes.subarray(done));
+  } catch (error) {
+    if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
+  }
+}
+
+function kill(child: Deno.ChildProcess | undefined, signal: Deno.Signal): void {
+  try {
+    child?.kill(signal);
+  } catch {
+    // It has just ended.
+  }
+}
+
+/** Calls `stop` when the parent of a supervised process is gone. */
+export async function stopWithParent(stop: () => void): Promise<void> {
+  if (Deno.env.get(SUPERVISED) !== "1") return;
+  const buffer = new Uint8Array(64);
+  while (await Deno.stdin.read(buffer).catch(() => null) !== null);
+  stop();
+}

@@ -1,0 +1,138 @@
+import { kernelsLibrary } from "../../lib/libraries.ts";
+import { messageOf } from "../../lib/system_errors.ts";
+import { NAME, VERSION } from "../../package.ts";
+import { COMMANDS } from "../commands.ts";
+import { UsageError } from "./flags.ts";
+import { asCalled } from "./start.ts";
+import { captured, err, LOG_LEVELS, out, setLogLevel } from "./terminal.ts";
+
+const HELP = `compy: GGUF language models on Deno
+
+Usage: deno task COMMAND [options]
+
+${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`).join("\n")}
+
+Each explains itself: deno task COMMAND --help
+--version says which compy this is, which Deno runs it, and where its kernels are.
+Behind a command: --log-level LEVEL says what is told on standard error: ${
+  LOG_LEVELS.join(", ")
+} (default info; debug
+also tells of each request served), and, for all that compute, --library DIR where the native libraries are (or COMPY_LIBRARY; FFI is to be
+allowed there).
+Exit codes: 0 done, 1 failed, 2 wrong usage.
+`;
+
+/** For who calls compy without words. */
+const WELCOME = `compy runs GGUF language models on this machine.
+
+  deno task chat                      talk with the small model that comes with it
+  deno task chat --model FILE.gguf    talk with your own
+  deno task serve --model FILE.gguf   serve OpenAI's API, and a page, on http://127.0.0.1:8080
+  deno task batch run IN.jsonl --out OUT.jsonl --model FILE.gguf
+                                      answer a file of prompts; stop it and go on at any time
+  deno task pull                      download a model
+  deno task doctor                    what this machine can do, and what is in the way
+
+All commands: deno run main.ts --help
+`;
+
+/** Runs the command line and returns the exit code; what goes wrong is told on standard error. */
+export async function commandLine(words: readonly string[]): Promise<number> {
+  try {
+    const [name, ...args] = withoutCommon(words);
+    if (name === undefined) {
+      out(asCalled(WELCOME));
+      return 0;
+    }
+    if (isHelp(name)) {
+      out(asCalled(HELP));
+      return 0;
+    }
+    if (name === "--version" || name === "-V") {
+      out(version());
+      return 0;
+    }
+    if (!Object.hasOwn(COMMANDS, name)) {
+      throw new UsageError(
+        `There is no command "${name}"; the commands are ${Object.keys(COMMANDS).join(", ")}`,
+      );
+    }
+    const { load, hasVerbs } = COMMANDS[name];
+    const command = await load();
+    if (!asksHelp(args) && !(hasVerbs && isHelp(args[0] ?? "help"))) return await command(args);
+    let code = 0;
+    out(asCalled(await captured(async () => code = await command(args))));
+    return code;
+  } catch (error) {
+    // A reader that left (`| head`) has heard enough.
+    if (error instanceof Deno.errors.BrokenPipe) return 1;
+    if (error instanceof UsageError) {
+      const name = words.find((word) => Object.hasOwn(COMMANDS, word));
+      const help = name === undefined ? "deno run main.ts --help" : `deno task ${name} --help`;
+      err(`Error: ${error.message}\nSee: ${help}\n`);
+      return 2;
+    }
+    err(describe(error));
+    return 1;
+  }
+}
+
+function isHelp(word: string): boolean {
+  return word === "--help" || word === "-h" || word === "help";
+}
+
+function asksHelp(args: readonly string[]): boolean {
+  const end = args.indexOf("--");
+  return (end < 0 ? args : args.slice(0, end)).some((word) => word === "--help" || word === "-h");
+}
+
+/** What a report of a problem should say first. Looking for the kernels needs leave to read. */
+function version(): string {
+  const { os, arch } = Deno.build;
+  const { state } = Deno.permissions.querySync({ name: "read" });
+  const kernels = state === "granted" ? [`kernels: ${kernelsLibrary() ?? "WebAssembly"}`] : [];
+  const lines = [`${NAME} ${VERSION}`, `Deno ${Deno.version.deno} on ${os} ${arch}`, ...kernels];
+  return lines.map((line) => `${line}\n`).join("");
+}
+
+/** Takes the options that all commands have from the words. */
+function withoutCommon(words: readonly string[]): string[] {
+  const [library, rest] = taken("library", "a folder: --library DIR", words);
+  // The look-up, here and in processes that this one starts, reads the variable.
+  if (library !== undefined) Deno.env.set("COMPY_LIBRARY", library);
+  const [level, others] = taken("log-level", `one of ${LOG_LEVELS.join(", ")}`, rest);
+  const known = LOG_LEVELS.find((name) => name === level);
+  if (known) setLogLevel(known);
+  else if (level !== undefined) {
+    throw new UsageError(`--log-level must be one of ${LOG_LEVELS.join(", ")} (got "${level}")`);
+  }
+  return others;
+}
+
+/** An option's value, if it is there, and the words without it. */
+function taken(
+  option: string,
+  needs: string,
+  words: readonly string[],
+): [value: string | undefined, rest: string[]] {
+  const flag = `--${option}`;
+  const end = words.indexOf("--");
+  const at = words.findIndex((word, i) =>
+    (end < 0 || i < end) && (word === flag || word.startsWith(`${flag}=`))
+  );
+  if (at < 0) return [undefined, [...words]];
+  const inside = words[at] !== flag;
+  const value = inside ? words[at].slice(flag.length + 1) : words[at + 1];
+  if (!value) throw new UsageError(`${flag} needs ${needs}`);
+  return [value, words.filter((_, i) => i < at || i > at + (inside ? 0 : 1))];
+}
+
+/** Errors that only a bug throws come with their stack, so that they can be reported. */
+function describe(error: unknown): string {
+  const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
+    error instanceof RangeError;
+  if (!bug) return `Error: ${messageOf(error)}\n`;
+  return `Error: this is a bug in compy, please report it:\n${
+    error instanceof Error ? error.stack : String(error)
+  }\n`;
+}

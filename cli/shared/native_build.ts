@@ -1,0 +1,164 @@
+/** Builds the native libraries of a checkout: beside a server, or before a command that computes at length. */
+import { fromFileUrl } from "@std/path";
+import {
+  awaitLibrary,
+  type BuildEvent,
+  buildLibrary,
+  BuildReport,
+  GRAMMARS,
+  isBuilt,
+  KERNELS,
+  type LibraryName,
+  linesOf,
+  namedLibrary,
+} from "../../lib/libraries.ts";
+import type { BackendName } from "../../lib/model.ts";
+import { FROM_SOURCE, shipped } from "../../package.ts";
+import { drawLine, logs, note, onInterrupt } from "./terminal.ts";
+
+/**
+ * Runs the build in a process group of its own, which ends as soon as this process closes the shell's input, or is gone: cargo leaves
+ * the compilers that it has started running.
+ */
+const GROUP = `exec 3<&0
+{ read -r _; kill -TERM "-$$"; } <&3 >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&-`;
+
+/** The libraries that are to be built for a command that computes there: none but in a checkout whose own libraries are used. */
+export function librariesToBuild(backend: BackendName | undefined): LibraryName[] {
+  if (!FROM_SOURCE || namedLibrary() !== undefined) return [];
+  const needsKernels = backend !== "wasm" && backend !== "webgpu";
+  return (needsKernels ? [KERNELS, GRAMMARS] : [GRAMMARS]).filter((library) => !isBuilt(library));
+}
+
+function terminalReport(): BuildReport {
+  const draws = Deno.stderr.isTerminal() && logs("info");
+  return new BuildReport({
+    note: (text, isFailure) => note(text, isFailure ? "warning" : "info"),
+    draw: draws ? drawLine : undefined,
+  });
+}
+
+/**
+ * Builds the libraries that a command is missing, and gives up the permission to run programs: models and lines come from strangers. A
+ * failure is told, and no error. Throws where it was interrupted.
+ */
+export async function buildFirst(
+  backend: BackendName | undefined,
+  libraries: readonly LibraryName[] = [KERNELS, GRAMMARS],
+): Promise<void> {
+  const stop = new AbortController();
+  const release = onInterrupt(() => stop.abort(new Error("Stopped before the native libraries were built")));
+  const report = terminalReport();
+  try {
+    for (const library of librariesToBuild(backend)) {
+      if (!libraries.includes(library)) continue;
+      const how = { profile: "serving", tell: report.tell, signal: stop.signal } as const;
+      if (!await buildLibrary(library, how)) break;
+    }
+  } finally {
+    report.stop();
+    release();
+    await Deno.permissions.revoke({ name: "run" });
+  }
+}
+
+/** A build that runs beside a server, in a process of its own. */
+export class BackgroundBuild {
+  readonly #child: Deno.ChildProcess;
+  readonly #report = terminalReport();
+  readonly #results = new Map<LibraryName, PromiseWithResolvers<boolean>>();
+  #isStopped = false;
+  #hasEnded = false;
+
+  /** Needs the permission to run programs, which may be given up afterwards. */
+  constructor(libraries: readonly LibraryName[], command: readonly string[] = buildCommand(libraries)) {
+    for (const library of libraries) this.#results.set(library, Promise.withResolvers());
+    this.#child = new Deno.Command("sh", {
+      args: ["-c", GROUP, "sh", ...command],
+      env: { LD_LIBRARY_PATH: "" },
+      stdin: "piped",
+      stdout: "piped",
+      stderr: "inherit",
+      detached: true,
+    }).spawn();
+    this.#follow();
+  }
+
+  /** Whether it was ended before it was done. */
+  get isStopped(): boolean {
+    return this.#isStopped;
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  /** Resolves to whether the library was built; undefined where it is not being built. */
+  result(library: LibraryName): Promise<boolean> | undefined {
+    return this.#results.get(library)?.promise;
+  }
+
+  /** Ends the build, with all that it has started. */
+  stop(): void {
+    if (this.#hasEnded) return;
+    this.#isStopped = true;
+    this.#end();
+  }
+
+  /** Lets the shell go, which ends what is left of its group. */
+  #end(): void {
+    this.#hasEnded = true;
+    this.#report.stop();
+    this.#child.stdin.close().catch(() => {});
+  }
+
+  async #follow(): Promise<void> {
+    for await (const line of linesOf(this.#child.stdout)) this.#take(JSON.parse(line));
+    await this.#child.status;
+    this.#end();
+    for (const { resolve } of this.#results.values()) resolve(false);
+  }
+
+  #take(event: BuildEvent): void {
+    if (this.#hasEnded) return;
+    this.#report.tell(event);
+    if (event.type !== "built" && event.type !== "failed") return;
+    for (const [{ what }, { resolve }] of this.#results) {
+      if (what === event.what) resolve(event.type === "built");
+    }
+  }
+}
+
+function buildCommand(libraries: readonly LibraryName[]): string[] {
+  const path = (name: string) => fromFileUrl(shipped(name));
+  return [
+    Deno.execPath(),
+    "run",
+    "-q",
+    "-P=build",
+    "--config",
+    path("deno.json"),
+    path("tools/build.ts"),
+    "--serving",
+    "--events",
+    ...libraries.map(({ crate }) => crate),
+  ];
+}
+
+/** Starts to build what a server will need; undefined where nothing is missing. */
+export function startBuild(backend: BackendName | undefined): BackgroundBuild | undefined {
+  const libraries = librariesToBuild(backend);
+  if (libraries.length === 0) return undefined;
+  const build = new BackgroundBuild(libraries);
+  const grammar = build.result(GRAMMARS);
+  if (grammar) {
+    awaitLibrary(GRAMMARS, async () => {
+      if (!build.hasEnded) {
+        note("A request with a schema or grammar waits until the grammar library is built");
+      }
+      if (!await grammar && build.isStopped) throw new Error("The build of the grammar library was stopped");
+    });
+  }
+  return build;
+}

@@ -1,0 +1,122 @@
+import { join } from "@std/path";
+import { quote } from "../../engine/gguf/errors.ts";
+import { ConvertError, refuse } from "../errors.ts";
+import { inWords, isObject, readJson } from "./json.ts";
+import { readFully, readSafetensors, type SafeTensor } from "./safetensors.ts";
+
+const INDEX = "model.safetensors.index.json";
+const MAX_INDEX_BYTES = 16 * 1024 * 1024;
+/** Each is kept open. The largest published checkpoints have some 200. */
+const MAX_SHARDS = 512;
+/** As many as a GGUF file may hold here. */
+const MAX_TENSORS = 131_072;
+
+/** The weights of a folder: all its safetensors files, checked, and open until disposed. */
+export class Checkpoint implements Disposable {
+  readonly tensors = new Map<string, SafeTensor>();
+  readonly #files = new Map<string, Deno.FsFile>();
+
+  private constructor(readonly folder: string) {}
+
+  /**
+   * Opens the files that the folder's index names or, without an index, its `model*.safetensors`. Throws ConvertError
+   * where one is missing, broken, or not as the index says.
+   */
+  static async open(folder: string): Promise<Checkpoint> {
+    const index = await readIndex(folder);
+    const names = index ? new Set(index.values()) : await findShards(folder);
+    if (names.size > MAX_SHARDS) {
+      refuse(folder, undefined, `must have at most ${MAX_SHARDS} files of weights (got ${names.size})`);
+    }
+    const checkpoint = new Checkpoint(folder);
+    try {
+      for (const name of names) checkpoint.#add(join(folder, name));
+      if (index) checkpoint.#checkIndex(index);
+      return checkpoint;
+    } catch (error) {
+      checkpoint[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  /** Fills `into` with the tensor's bytes from `offset` on, which must lie in it. */
+  read(tensor: SafeTensor, offset: number, into: Uint8Array): void {
+    readFully(tensor.file, this.#files.get(tensor.file)!, tensor.offset + offset, into);
+  }
+
+  [Symbol.dispose](): void {
+    for (const file of this.#files.values()) file.close();
+    this.#files.clear();
+  }
+
+  #add(path: string): void {
+    const file = openShard(path);
+    this.#files.set(path, file);
+    for (const tensor of readSafetensors(path, file)) {
+      const other = this.tensors.get(tensor.name);
+      if (other) refuse(path, `tensor ${quote(tensor.name)}`, `it is in ${other.file} too`);
+      this.tensors.set(tensor.name, tensor);
+      if (this.tensors.size > MAX_TENSORS) {
+        refuse(path, undefined, `with the files before it, there are more than ${MAX_TENSORS} tensors`);
+      }
+    }
+  }
+
+  #checkIndex(index: ReadonlyMap<string, string>): void {
+    for (const [name, shard] of index) {
+      const found = this.tensors.get(name)?.file;
+      if (found === join(this.folder, shard)) continue;
+      const detail = `must be in ${shard} (found in ${found ?? "no file"})`;
+      refuse(join(this.folder, INDEX), `tensor ${quote(name)}`, detail);
+    }
+  }
+}
+
+function openShard(path: string): Deno.FsFile {
+  try {
+    return Deno.openSync(path);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) {
+      throw new ConvertError(`Cannot find ${path}: the checkpoint is incomplete; download this file too`);
+    }
+    throw error;
+  }
+}
+
+/** Which file each tensor is in; undefined where there is no index. */
+async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
+  const path = join(folder, INDEX);
+  const json = await readJson(path, MAX_INDEX_BYTES);
+  if (json === undefined) return undefined;
+  const map = isObject(json) ? json.weight_map : undefined;
+  if (!isObject(map)) refuse(path, `key "weight_map"`, `must be an object (got ${inWords(map)})`);
+  const index = new Map<string, string>();
+  for (const [name, shard] of Object.entries(map)) {
+    // A plain name: nothing outside the folder is read on a stranger's word.
+    if (typeof shard !== "string" || !/^[\w.-]+\.safetensors$/.test(shard)) {
+      const detail = `its file must have a plain name that ends in .safetensors (got ${inWords(shard)})`;
+      refuse(path, `tensor ${quote(name)}`, detail);
+    }
+    index.set(name, shard);
+  }
+  return index;
+}
+
+/** Names of the form model-00001-of-00003.safetensors say how many there are. */
+async function findShards(folder: string): Promise<Set<string>> {
+  const names = new Set<string>();
+  for await (const { name } of Deno.readDir(folder)) {
+    if (/^model.*\.safetensors$/.test(name)) names.add(name);
+  }
+  if (names.size === 0) {
+    throw new ConvertError(`Cannot convert ${folder}: there is no model*.safetensors in it`);
+  }
+  for (const name of [...names]) {
+    const parts = /^(.*-)(\d{5})-of-(\d{5})\.safetensors$/.exec(name);
+    const count = Math.min(Number(parts?.[3] ?? 0), MAX_SHARDS + 1);
+    for (let i = 1; i <= count; i++) {
+      names.add(`${parts![1]}${String(i).padStart(5, "0")}-of-${parts![3]}.safetensors`);
+    }
+  }
+  return new Set([...names].sort());
+}

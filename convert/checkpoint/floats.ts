@@ -1,0 +1,15 @@
+import type { FloatType } from "../write/matrix_source.ts";
+
+/** Bytes of an element. */
+export const FLOAT_BYTES: Readonly<Record<FloatType, number>> = { F32: 4, F16: 2, BF16: 2 };
+
+/** Little-endian floats as f32; exact for all three types. The bytes may stand at any address. */
+export function toFloats(type: FloatType, bytes: Uint8Array): Float32Array<ArrayBuffer> {
+  const own = bytes.slice(); // aligned
+  if (type === "F32") return new Float32Array(own.buffer);
+  if (type === "F16") return new Float32Array(new Float16Array(own.buffer));
+  const halves = new Uint16Array(own.buffer);
+  const words = new Uint32Array(halves.length);
+  for (let i = 0; i < halves.length; i++) words[i] = halves[i] << 16;
+  return new Float32Array(words.buffer);
+}

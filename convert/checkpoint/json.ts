@@ -1,0 +1,159 @@
+import { quote } from "../../engine/gguf/errors.ts";
+import { refuse } from "../errors.ts";
+
+type JsonObject = Readonly<Record<string, unknown>>;
+
+/**
+ * Reads a file of JSON, as Python writes it too, of at most `maxBytes`; undefined where there is none. Throws ConvertError for anything
+ * else.
+ */
+export async function readJson(path: string, maxBytes: number): Promise<unknown> {
+  const text = await readText(path, maxBytes);
+  return text === undefined ? undefined : parseJson(path, text, asPythonWrites);
+}
+
+/** Texts, and the numbers that Python writes and JSON does not know. */
+const PYTHON = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+const NUMBERS: Readonly<Record<string, string>> = { Infinity: "1e999", "-Infinity": "-1e999", NaN: "null" };
+
+/** The text in JSON: of numbers without end those that JavaScript has no room for, and nothing where there is no number. */
+function asPythonWrites(text: string): string {
+  return text.replace(PYTHON, (part) => NUMBERS[part] ?? part);
+}
+
+/** Reads a UTF-8 file of at most `maxBytes`; undefined where there is none. */
+export async function readText(path: string, maxBytes: number): Promise<string | undefined> {
+  try {
+    using file = await Deno.open(path);
+    const { size, isFile } = await file.stat();
+    if (!isFile) refuse(path, undefined, "not a regular file");
+    if (size > maxBytes) refuse(path, undefined, `must have at most ${maxBytes} bytes (got ${size})`);
+    const bytes = new Uint8Array(size);
+    for (let at = 0; at < size;) {
+      const n = await file.read(bytes.subarray(at));
+      if (n === null) refuse(path, undefined, `the file ended at byte ${at}, it had ${size}`);
+      at += n;
+    }
+    return decodeUtf8(path, bytes);
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return undefined;
+    throw error;
+  }
+}
+
+/** Throws ConvertError where the bytes are not UTF-8. */
+export function decodeUtf8(path: string, bytes: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    refuse(path, undefined, "must be valid UTF-8");
+  }
+}
+
+/** Throws ConvertError where the text is not JSON, and neither is what `mend` makes of it. */
+export function parseJson(path: string, text: string, mend?: (text: string) => string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    const mended = mend?.(text) ?? text;
+    if (mended !== text) return parseJson(path, mended);
+    refuse(path, undefined, `invalid JSON: ${quote(error.message)}`);
+  }
+}
+
+export function isObject(value: unknown): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A stranger's value in a message. */
+export function inWords(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (typeof value === "string") return quote(value);
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  return isObject(value) ? "an object" : String(value);
+}
+
+/** `"a", "b" or "c"`. */
+export function oneOf(names: readonly string[]): string {
+  const quoted = names.map(quote);
+  return quoted.length === 1 ? quoted[0] : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
+}
+
+/** Checked look-ups in an object of a JSON file. A null counts as a missing key, as Hugging Face's files mean it. */
+export class Fields {
+  /** `path` is where the object stands in the file, e.g. `text_config.`. */
+  constructor(readonly file: string, readonly object: JsonObject, private readonly path = "") {}
+
+  static of(file: string, value: unknown, path = ""): Fields {
+    if (!isObject(value)) refuse(file, path || undefined, `must be an object (got ${inWords(value)})`);
+    return new Fields(file, value, path);
+  }
+
+  get(name: string): unknown {
+    return Object.hasOwn(this.object, name) ? this.object[name] ?? undefined : undefined;
+  }
+
+  has(name: string): boolean {
+    return this.get(name) !== undefined;
+  }
+
+  /** The object under a key; undefined where there is none. */
+  fields(name: string): Fields | undefined {
+    const value = this.get(name);
+    if (value === undefined) return undefined;
+    if (!isObject(value)) this.refuse(name, inWords(value), "an object");
+    return new Fields(this.file, value, `${this.path}${name}.`);
+  }
+
+  string(name: string, fallback?: string): string {
+    const value = this.get(name) ?? fallback;
+    if (typeof value !== "string") this.refuse(name, inWords(value), "a text");
+    return value;
+  }
+
+  boolean(name: string, fallback: boolean): boolean {
+    const value = this.get(name) ?? fallback;
+    if (typeof value !== "boolean") this.refuse(name, inWords(value), "true or false");
+    return value;
+  }
+
+  /** A whole number from 1 to `max`. */
+  count(name: string, max: number, fallback?: number): number {
+    return this.#count(name, 1, max, fallback);
+  }
+
+  /** A whole number from 0 to `max`. */
+  countFrom0(name: string, max: number, fallback?: number): number {
+    return this.#count(name, 0, max, fallback);
+  }
+
+  #count(name: string, min: number, max: number, fallback: number | undefined): number {
+    const value = this.get(name) ?? fallback;
+    if (typeof value !== "number" || !Number.isInteger(value) || value < min || value > max) {
+      this.refuse(name, inWords(value), `a whole number from ${min} to ${max}`);
+    }
+    return value;
+  }
+
+  /** A number above 0 and at most `max`. */
+  positive(name: string, max: number, fallback?: number): number {
+    const value = this.get(name) ?? fallback;
+    if (typeof value !== "number" || !(value > 0 && value <= max)) {
+      this.refuse(name, inWords(value), `a number above 0 and at most ${max}`);
+    }
+    return value;
+  }
+
+  /** Refuses a value that a key has and that is not the one allowed. */
+  mustBe(name: string, allowed: unknown, why: string): void {
+    const value = this.get(name);
+    if (value !== undefined && value !== allowed) {
+      this.refuse(name, inWords(value), `${inWords(allowed)}, because ${why}`);
+    }
+  }
+
+  refuse(name: string, found: string, allowed: string): never {
+    refuse(this.file, `key ${quote(this.path + name)}`, `must be ${allowed} (got ${found})`);
+  }
+}

@@ -1,0 +1,146 @@
+import { basename, join, resolve } from "@std/path";
+import type { TensorType } from "../engine/gguf/types.ts";
+import { chatTemplateEntries } from "./tokenizer/chat_template.ts";
+import { Checkpoint } from "./checkpoint/checkpoint.ts";
+import { ConvertError } from "./errors.ts";
+import { type Progress, writeGguf } from "./write/gguf_writer.ts";
+import { Fields, readJson } from "./checkpoint/json.ts";
+import { type Entry, entry } from "./write/metadata.ts";
+import { type ConvertedModel, convertModel } from "./models.ts";
+import { PartialFile } from "./write/partial_file.ts";
+import { denseName, readTextModules } from "./encoders/pooling.ts";
+import { WeightFinder } from "./write/matrix_source.ts";
+import { readRanker } from "./encoders/ranker.ts";
+import type { QuantizeTo } from "./quantize/quantize_to.ts";
+import { TensorList } from "./tensor_list.ts";
+import type { QuantizationError } from "./quantize/row_encoders.ts";
+import { endEntries } from "./tokenizer/special_tokens.ts";
+import { tokenizerEntries } from "./tokenizer/tokenizer.ts";
+import { refusalOf, verify } from "./write/verify.ts";
+
+export { ConvertError } from "./errors.ts";
+export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
+
+export interface ConvertOptions {
+  /** A folder with config.json, tokenizer.json and safetensors files. */
+  readonly folder: string;
+  /** The file to write, which must not be there yet. */
+  readonly out: string;
+  /** Quantise all matrices; without it every tensor keeps its bits, or the checkpoint is refused. */
+  readonly quantize?: QuantizeTo;
+  /** Bytes done of all bytes, while it writes and while it reads back. */
+  readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
+  /** Stops the conversion; nothing is left behind. */
+  readonly signal?: AbortSignal;
+}
+
+/** What became of a tensor. */
+export interface TensorReport {
+  readonly name: string;
+  readonly type: TensorType;
+  readonly shape: readonly number[]; // ggml order
+  /** How the checkpoint holds it. */
+  readonly source: string;
+  /** Only of tensors that were quantised. */
+  readonly error?: QuantizationError;
+}
+
+export interface ConvertReport {
+  readonly path: string;
+  readonly fileBytes: number;
+  readonly architecture: string;
+  readonly tensors: readonly TensorReport[];
+  /** Tensors of the checkpoint that the model has no use for, by what they are. */
+  readonly leftOut: Readonly<Record<string, number>>;
+  /** Why compy itself cannot run the file, if it cannot. */
+  readonly refusal?: string;
+}
+
+const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
+/** The largest published ones have 35 MB. */
+const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
+/** ggml's version of its block formats. */
+const QUANTIZATION_VERSION = 2;
+
+/**
+ * Converts a checkpoint of Hugging Face or MLX into a GGUF file, tensor by tensor: it never holds more than some MiB of
+ * a matrix. The file appears under its name when it is complete and has been read back. Throws ConvertError where the
+ * checkpoint is broken or cannot be converted without loss, and Deno's errors where a file cannot be read or written.
+ */
+export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
+  const { folder, out, quantize, signal } = options;
+  const config = Fields.of(...await requireJson(join(folder, "config.json"), MAX_CONFIG_BYTES));
+  using checkpoint = await Checkpoint.open(folder);
+  const converted = convertModel(config, checkpoint, quantize, await readRanker(folder, config));
+  const modules = await readTextModules(folder, converted);
+  using opened = new DisposableStack();
+  const tensors = [...converted.tensors];
+  for (const [i, { folder, inputs, outputs }] of modules.dense.entries()) {
+    const weights = opened.use(await Checkpoint.open(folder));
+    const list = new TensorList(weights, new WeightFinder(weights, config), quantize);
+    list.matrix(denseName(i), "linear", outputs, inputs);
+    tensors.push(...list.tensors);
+  }
+  const model = { ...converted, tensors };
+  const entries = [
+    ...model.entries,
+    ...fileEntries(folder, model),
+    ...modules.entries,
+    ...await readTokenizer(folder, model),
+  ];
+  using partial = await PartialFile.create(out);
+  try {
+    const checksums = await writeGguf(partial.file, entries, model.tensors, stage(options, "write"), signal);
+    await partial.file.sync();
+    const file = await verify(partial.path, model.tensors, checksums, stage(options, "verify"), signal);
+    const refusal = await refusalOf(file);
+    await partial.complete();
+    return {
+      path: out,
+      fileBytes: file.fileSize,
+      architecture: model.architecture,
+      tensors: model.tensors.map(({ name, type, shape, source, error }) => {
+        return { name, type, shape, source, error: error?.() };
+      }),
+      leftOut: model.leftOut,
+      refusal,
+    };
+  } catch (error) {
+    await partial.discard();
+    throw error;
+  }
+}
+
+function stage({ progress }: ConvertOptions, name: "write" | "verify"): Progress {
+  return (done, total) => progress?.(name, done, total);
+}
+
+function fileEntries(folder: string, { tensors }: ConvertedModel): Entry[] {
+  const entries = [entry("general.name", "STRING", basename(resolve(folder)))];
+  const quantised = tensors.some(({ type }) => !["F32", "F16", "BF16"].includes(type));
+  if (quantised) entries.push(entry("general.quantization_version", "UINT32", QUANTIZATION_VERSION));
+  return entries;
+}
+
+async function readTokenizer(
+  folder: string,
+  { vocabulary, architecture }: ConvertedModel,
+): Promise<Entry[]> {
+  const tokenizer = Fields.of(...await requireJson(join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES));
+  const path = join(folder, "tokenizer_config.json");
+  const config = Fields.of(path, await readJson(path, MAX_CONFIG_BYTES) ?? {});
+  const entries = tokenizerEntries(tokenizer, config, vocabulary, architecture);
+  const generationPath = join(folder, "generation_config.json");
+  const generation = Fields.of(generationPath, await readJson(generationPath, MAX_CONFIG_BYTES) ?? {});
+  return [
+    ...entries,
+    ...endEntries(generation, entries),
+    ...await chatTemplateEntries(folder, config),
+  ];
+}
+
+async function requireJson(path: string, maxBytes: number): Promise<[path: string, json: unknown]> {
+  const json = await readJson(path, maxBytes);
+  if (json === undefined) throw new ConvertError(`Cannot find ${path}: a checkpoint has this file`);
+  return [path, json];
+}

@@ -1,0 +1,282 @@
+import { quote } from "../engine/gguf/errors.ts";
+import { MAX } from "./bounds.ts";
+import { type Entry, entry } from "./write/metadata.ts";
+import { type Fields, inWords, oneOf } from "./checkpoint/json.ts";
+
+/** What config.json says of a dense decoder. */
+export interface DecoderConfig {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly feedForward: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabulary: number;
+  readonly context: number;
+  readonly epsilon: number;
+  readonly rope: RopeConfig;
+}
+
+export interface RopeConfig {
+  readonly base: number;
+  /** The part of a head that is rotated. */
+  readonly rotated: number;
+  readonly scaling:
+    | { readonly type: "none" }
+    | { readonly type: "linear"; readonly factor: number }
+    | YarnScaling
+    | Llama3Scaling
+    | LongRopeScaling;
+  /** Where rope's keys stand. */
+  readonly fields: Fields;
+}
+
+export interface Llama3Scaling {
+  readonly type: "llama3";
+  readonly factor: number;
+  readonly lowFrequency: number;
+  readonly highFrequency: number;
+  readonly originalContext: number;
+}
+
+/** Factors on each rotary frequency, in contexts up to the original one and beyond it. */
+export interface LongRopeScaling {
+  readonly type: "longrope";
+  readonly short: readonly number[];
+  readonly long: readonly number[];
+}
+
+export interface YarnScaling {
+  readonly type: "yarn";
+  readonly factor: number;
+  readonly originalContext: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+  /** Takes back the magnitude of so much; undefined where nothing does. */
+  readonly multiplier?: number;
+}
+
+export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
+const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
+
+/** Keys that some families have under another name. */
+const KEYS = {
+  layers: "num_hidden_layers",
+  activation: "hidden_act",
+  epsilon: "rms_norm_eps",
+  feedForward: "intermediate_size",
+  headDim: "head_dim",
+};
+export type DecoderKeys = Partial<Readonly<typeof KEYS>>;
+
+/** What the architecture has otherwise than most, or beyond them. */
+interface DecoderOptions {
+  readonly keys?: DecoderKeys;
+  /** Biases of attention. */
+  readonly biases?: boolean;
+  /** Ways to stretch the context; by default linear and Llama 3's. */
+  readonly scalings?: readonly Scaling[];
+  /** YaRN's two multipliers may be any that are alike; by default they must be 1. */
+  readonly anyMultiplier?: boolean;
+  /** Of the feed-forward part; by default SiLU. */
+  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh" | "gelu_new";
+  /** Layers of files that do not count them, since they list them. */
+  readonly layers?: number;
+  /** Of rotary frequencies, where files do not say it; by default 10,000. */
+  readonly ropeBase?: number;
+  /** The part of a head that is rotated, where files do not say it; by default all. */
+  readonly partialRotary?: number;
+}
+
+/** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
+export function readDecoderConfig(config: Fields, options: DecoderOptions = {}): DecoderConfig {
+  const keys = { ...KEYS, ...options.keys };
+  config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is computed");
+  config.mustBe("use_sliding_window", false, "sliding windows are not computed");
+  if (!options.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
+  config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
+  const hidden = config.count("hidden_size", MAX.hidden);
+  const heads = config.count("num_attention_heads", MAX.heads);
+  const kvHeads = config.count("num_key_value_heads", heads, heads);
+  if (heads % kvHeads !== 0) {
+    config.refuse("num_key_value_heads", String(kvHeads), `a divisor of the ${heads} heads`);
+  }
+  const headDim = config.count(keys.headDim, MAX.headDim, hidden % heads === 0 ? hidden / heads : undefined);
+  return {
+    layers: config.count(keys.layers, MAX.layers, options.layers),
+    hidden,
+    feedForward: config.count(keys.feedForward, MAX.feedForward),
+    heads,
+    kvHeads,
+    headDim,
+    vocabulary: config.count("vocab_size", MAX.vocabulary),
+    context: config.count("max_position_embeddings", MAX.context),
+    epsilon: config.positive(keys.epsilon, 1),
+    rope: readRope(config, headDim, options),
+  };
+}
+
+/** Rope's keys are in `rope_parameters`, or in the older `rope_scaling` and beside it. */
+function readRope(
+  config: Fields,
+  headDim: number,
+  { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS, anyMultiplier }: DecoderOptions,
+): RopeConfig {
+  const fields = config.fields("rope_parameters") ?? config.fields("rope_scaling") ?? config;
+  const basesIn = fields.has("rope_theta") ? fields : config;
+  const partIn = fields.has("partial_rotary_factor") ? fields : config;
+  const rotated = headDim * partIn.positive("partial_rotary_factor", 1, partialRotary);
+  if (!Number.isInteger(rotated) || rotated % 2 !== 0) {
+    partIn.refuse(
+      "partial_rotary_factor",
+      `${rotated} dimensions`,
+      "one that rotates an even number of dimensions",
+    );
+  }
+  const base = basesIn.positive("rope_theta", MAX.base, ropeBase);
+  return {
+    base,
+    rotated,
+    scaling: readScaling(fields === config ? undefined : fields, scalings, rotated / 2, anyMultiplier),
+    fields,
+  };
+}
+
+function readScaling(
+  fields: Fields | undefined,
+  scalings: readonly Scaling[],
+  pairs: number,
+  anyMultiplier?: boolean,
+): RopeConfig["scaling"] {
+  if (!fields) return { type: "none" };
+  const key = fields.has("rope_type") ? "rope_type" : "type";
+  const name = fields.string(key, "default");
+  const type = name === "su" ? "longrope" : name;
+  if (type !== "yarn" && fields.has("attention_factor")) refuseMagnitude(fields, "absent");
+  if (type === "default" || type === "mrope") return { type: "none" };
+  switch (scalings.find((scaling) => scaling === type)) {
+    case "yarn":
+      return readYarn(fields, anyMultiplier);
+    case "longrope": {
+      const [short, long] = ["short_factor", "long_factor"].map((name) => readFactors(fields, name, pairs));
+      return { type: "longrope", short, long };
+    }
+    case "linear":
+      return { type: "linear", factor: fields.positive("factor", MAX.factor) };
+    case "llama3":
+      return {
+        type: "llama3",
+        factor: fields.positive("factor", MAX.factor),
+        lowFrequency: fields.positive("low_freq_factor", MAX.factor),
+        highFrequency: fields.positive("high_freq_factor", MAX.factor),
+        originalContext: fields.count("original_max_position_embeddings", MAX.context),
+      };
+    case undefined:
+      return fields.refuse(key, quote(name), oneOf(["default", ...scalings]));
+  }
+}
+
+function refuseMagnitude(fields: Fields, allowed: string): never {
+  const [key, why] = ["attention_factor", "because the magnitude is that of the kind of scaling"];
+  fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
+}
+
+/** Of YaRN's own magnitude, as files write it. */
+const MAGNITUDE_ERROR = 1e-6;
+
+function readYarn(fields: Fields, anyMultiplier?: boolean): YarnScaling {
+  const factor = fields.positive("factor", MAX.factor);
+  const multiplier = readMultiplier(fields, anyMultiplier);
+  // Source: "YaRN" (arXiv 2309.00071), section 3.3.
+  const magnitude = multiplier !== undefined || factor <= 1 ? 1 : 0.1 * Math.log(factor) + 1;
+  const given = fields.get("attention_factor") ?? magnitude;
+  if (typeof given !== "number" || !(Math.abs(given - magnitude) <= MAGNITUDE_ERROR)) {
+    refuseMagnitude(fields, String(magnitude));
+  }
+  return {
+    type: "yarn",
+    factor,
+    originalContext: fields.count("original_max_position_embeddings", MAX.context),
+    betaFast: fields.positive("beta_fast", MAX.factor, 32),
+    betaSlow: fields.positive("beta_slow", MAX.factor, 1),
+    multiplier,
+  };
+}
+
+/** Two multipliers that are alike take each other's magnitude back; most of GGUF's readers know them at 1. The first alone does nothing. */
+function readMultiplier(fields: Fields, any?: boolean): number | undefined {
+  const [own, all] = ["mscale", "mscale_all_dim"];
+  if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers know no other"); }
+  if (!fields.has(all)) return undefined;
+  if (fields.get(own) !== fields.get(all)) {
+    const allowed = `${inWords(fields.get(all))}, as the other is`;
+    fields.refuse(own, fields.has(own) ? inWords(fields.get(own)) : "nothing", allowed);
+  }
+  return fields.positive(all, MAX.factor);
+}
+
+function readFactors(fields: Fields, name: string, pairs: number): number[] {
+  const factors = fields.get(name);
+  const valid = Array.isArray(factors) && factors.length === pairs &&
+    factors.every((factor) => typeof factor === "number" && factor > 0 && factor <= MAX.factor);
+  if (!valid) fields.refuse(name, inWords(factors), `${pairs} numbers above 0, one for each rotated pair`);
+  return factors as number[];
+}
+
+/** The keys that all decoders have in common, with the architecture's name in front. */
+export function decoderEntries(
+  architecture: string,
+  config: DecoderConfig,
+  epsilon: "layer_norm_rms_epsilon" | "layer_norm_epsilon" = "layer_norm_rms_epsilon",
+): Entry[] {
+  const { rope } = config;
+  const key = (name: string) => `${architecture}.${name}`;
+  const entries = [
+    entry(key("block_count"), "UINT32", config.layers),
+    entry(key("context_length"), "UINT32", config.context),
+    entry(key("embedding_length"), "UINT32", config.hidden),
+    entry(key("feed_forward_length"), "UINT32", config.feedForward),
+    entry(key("attention.head_count"), "UINT32", config.heads),
+    entry(key("attention.head_count_kv"), "UINT32", config.kvHeads),
+    entry(key("attention.key_length"), "UINT32", config.headDim),
+    entry(key("attention.value_length"), "UINT32", config.headDim),
+    entry(key(`attention.${epsilon}`), "FLOAT32", config.epsilon),
+    entry(key("rope.dimension_count"), "UINT32", rope.rotated),
+    entry(key("rope.freq_base"), "FLOAT32", rope.base),
+    entry(key("vocab_size"), "UINT32", config.vocabulary),
+  ];
+  if (rope.scaling.type === "linear") {
+    entries.push(entry(key("rope.scaling.type"), "STRING", "linear"));
+    entries.push(entry(key("rope.scaling.factor"), "FLOAT32", rope.scaling.factor));
+  }
+  if (rope.scaling.type === "yarn") {
+    const { factor, originalContext, betaFast, betaSlow, multiplier } = rope.scaling;
+    entries.push(
+      entry(key("rope.scaling.type"), "STRING", "yarn"),
+      entry(key("rope.scaling.factor"), "FLOAT32", factor),
+      entry(key("rope.scaling.original_context_length"), "UINT32", originalContext),
+      entry(key("rope.scaling.yarn_beta_fast"), "FLOAT32", betaFast),
+      entry(key("rope.scaling.yarn_beta_slow"), "FLOAT32", betaSlow),
+      ...multiplier === undefined
+        ? []
+        : [entry(key("rope.scaling.yarn_log_multiplier"), "FLOAT32", multiplier)],
+    );
+  }
+  return entries;
+}
+
+/**
+ * What each rotary frequency is divided by: 1 for wavelengths that the original context has many of, the factor for
+ * those longer than it, and between them a blend. Source: Llama 3.1's published reference code.
+ */
+export function llama3Factors({ base, rotated }: RopeConfig, scaling: Llama3Scaling): Float32Array {
+  const { factor, lowFrequency, highFrequency, originalContext } = scaling;
+  return Float32Array.from({ length: rotated / 2 }, (_, i) => {
+    const wavelength = 2 * Math.PI * base ** (2 * i / rotated);
+    const turns = originalContext / wavelength;
+    if (turns > highFrequency) return 1;
+    if (turns < lowFrequency) return factor;
+    const blend = (turns - lowFrequency) / (highFrequency - lowFrequency);
+    return 1 / ((1 - blend) / factor + blend);
+  });
+}

@@ -1,0 +1,105 @@
+import { MAX } from "../bounds.ts";
+import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
+import type { Fields } from "../checkpoint/json.ts";
+import { addFeedForward } from "../dense/llama.ts";
+import { entry } from "../write/metadata.ts";
+import type { ModelParts } from "../model_parts.ts";
+import { PERIOD, refuseOtherLayers } from "../dense/post_normed.ts";
+import { SIGMOID } from "./sigmoid_experts.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+const MAX_SCALE = 1e9;
+const NORMS = {
+  attn_norm: "input_layernorm",
+  post_attention_norm: "post_attention_layernorm",
+  ffn_norm: "pre_mlp_layernorm",
+  post_ffw_norm: "post_mlp_layernorm",
+};
+
+interface AfmoeExperts extends ExpertsConfig {
+  /** Experts that all rows go through, one matrix for all. */
+  readonly shared: number;
+  /** Leading layers that have no experts. */
+  readonly denseLayers: number;
+}
+
+/** The tensors and keys of Arcee's Trinity. `prefix` is what stands before `layers.0`. */
+export function convertAfmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const decoder = readDecoderConfig(config, { scalings: ["linear"] });
+  refuseOtherModels(config, decoder);
+  const experts = readAfmoeExperts(config, decoder.layers);
+  list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
+  for (let i = 0; i < decoder.layers; i++) {
+    const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
+    for (const [name, tensor] of Object.entries(NORMS)) {
+      list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, decoder.hidden);
+    }
+    addAttention(list, decoder, block, `${layer}self_attn.`);
+    if (i < experts.denseLayers) addFeedForward(list, decoder, block, layer);
+    else addMixture(list, decoder, experts, block, `${layer}mlp.`);
+  }
+  const key = (name: string) => `afmoe.${name}`;
+  return {
+    decoder,
+    entries: [
+      ...decoderEntries("afmoe", decoder),
+      ...expertEntries("afmoe", experts),
+      entry(key("attention.sliding_window"), "UINT32", config.count("sliding_window", MAX.context)),
+      entry(key("leading_dense_block_count"), "UINT32", experts.denseLayers),
+      entry(key("expert_shared_count"), "UINT32", experts.shared),
+      entry(key("expert_gating_func"), "UINT32", SIGMOID),
+      entry(key("expert_weights_norm"), "BOOL", config.boolean("route_norm", true)),
+      entry(key("expert_weights_scale"), "FLOAT32", config.positive("route_scale", MAX_SCALE, 1)),
+    ],
+  };
+}
+
+/** What GGUF has no keys for, and its readers take to be so. */
+function refuseOtherModels(config: Fields, { layers }: DecoderConfig): void {
+  // A file that does not say it has Hugging Face's default, which is no scale.
+  if (!config.boolean("mup_enabled", false)) {
+    config.refuse("mup_enabled", "false", "true, because the embedding is scaled");
+  }
+  config.mustBe("score_func", "sigmoid", "sigmoids weigh experts");
+  for (const name of ["n_group", "num_expert_groups"]) config.mustBe(name, 1, "experts are in one group");
+  config.mustBe("global_attn_every_n_layers", PERIOD, "files do not say it");
+  refuseOtherLayers(config, layers, true);
+}
+
+function readAfmoeExperts(config: Fields, layers: number): AfmoeExperts {
+  const experts = readExperts(config, true);
+  return {
+    ...experts,
+    shared: config.countFrom0("num_shared_experts", experts.count),
+    denseLayers: config.countFrom0("num_dense_layers", layers),
+  };
+}
+
+function addAttention(
+  list: TensorList,
+  { hidden, heads, kvHeads, headDim }: DecoderConfig,
+  block: string,
+  from: string,
+): void {
+  for (const [part, count] of Object.entries({ q: heads, k: kvHeads, v: kvHeads, gate: heads })) {
+    list.matrix(`${block}attn_${part}`, `${from}${part}_proj`, count * headDim, hidden);
+  }
+  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
+  for (const part of ["q_norm", "k_norm"]) {
+    list.vector(`${block}attn_${part}.weight`, `${from}${part}.weight`, headDim);
+  }
+}
+
+function addMixture(
+  list: TensorList,
+  decoder: DecoderConfig,
+  experts: AfmoeExperts,
+  block: string,
+  mlp: string,
+): void {
+  addExperts(list, decoder, experts, block, mlp, { router: `${mlp}router.gate` });
+  list.vector(`${block}exp_probs_b.bias`, `${mlp}expert_bias`, experts.count);
+  const width = experts.shared * experts.feedForward;
+  if (width > 0) addSharedExperts(list, decoder, width, block, `${mlp}shared_experts.`);
+}

@@ -1,0 +1,91 @@
+import { MAX } from "../bounds.ts";
+import { cohereParts, readCohereConfig } from "../dense/cohere.ts";
+import { addExperts, addSharedExperts, expertEntries, readCounts } from "./experts.ts";
+import { type Fields, inWords } from "../checkpoint/json.ts";
+import { readSlidingLayers } from "../layer_types.ts";
+import { addFeedForward } from "../dense/llama.ts";
+import { entry } from "../write/metadata.ts";
+import type { ModelParts } from "../model_parts.ts";
+import { draftLayers, SIGMOID } from "./sigmoid_experts.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+const MAX_SHARED = 64;
+/** One layer in so many has no window, the last of them, where config.json does not say. */
+const PERIOD = 4;
+
+/** The tensors and keys of North Mini and Command A+. */
+export function convertCohere2Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  refuseOthers(config);
+  const rms = config.has("rms_norm_eps");
+  const ofDense = "prefix_dense_intermediate_size";
+  const decoder = readCohereConfig(config, {
+    ...rms && { epsilon: "rms_norm_eps" },
+    ...config.has(ofDense) && { feedForward: ofDense },
+  });
+  const experts = readCounts(config, { feedForward: "intermediate_size" });
+  const shared = config.countFrom0("num_shared_experts", MAX_SHARED, 0);
+  const dense = readDense(config, decoder.layers);
+  const { entries, ...rest } = cohereParts("cohere2moe", config, list, prefix, {
+    decoder,
+    rms,
+    feedForward(block, from, layer) {
+      if (layer < dense) return addFeedForward(list, decoder, block, from);
+      const mlp = `${from}mlp.`;
+      addExperts(list, decoder, experts, block, mlp);
+      if (shared === 0) return;
+      addSharedExperts(list, decoder, shared * experts.feedForward, block, `${mlp}shared_experts.`);
+    },
+  });
+  const key = (name: string) => `cohere2moe.${name}`;
+  return {
+    ...rest,
+    leftOut: draftLayers(config, prefix, decoder.layers),
+    entries: [
+      ...entries,
+      ...expertEntries("cohere2moe", experts),
+      entry(key("expert_shared_count"), "UINT32", shared),
+      entry(key("expert_gating_func"), "UINT32", SIGMOID),
+      entry(key("expert_weights_norm"), "BOOL", config.boolean("norm_topk_prob", true)),
+      entry(key("leading_dense_block_count"), "UINT32", dense),
+      entry(key("attention.sliding_window"), "UINT32", config.count("sliding_window", MAX.context)),
+      entry(
+        key("attention.sliding_window_pattern"),
+        "BOOL",
+        readWindowed(config, decoder.layers, dense),
+      ),
+    ],
+  };
+}
+
+function refuseOthers(config: Fields): void {
+  const selection = "expert_selection_fn";
+  if (config.get(selection) !== "sigmoid") {
+    config.refuse(selection, inWords(config.get(selection)), `"sigmoid", as the published models have it`);
+  }
+  const strategy = "shared_expert_combination_strategy";
+  config.mustBe(strategy, "average", "GGUF's readers add half of what all experts make");
+  config.mustBe(
+    "prefix_dense_sliding_window_pattern",
+    1,
+    "GGUF's readers take these layers to have positions",
+  );
+  config.mustBe("use_parallel_block", true, "both halves of a layer read the same rows");
+  config.mustBe("use_qk_norm", false, "norms of heads are not computed");
+}
+
+/** How many of the layers, the first ones, have no experts. */
+function readDense(config: Fields, layers: number): number {
+  const name = "mlp_layer_types";
+  const types = config.get(name);
+  if (types === undefined) return config.countFrom0("first_k_dense_replace", layers, 0);
+  const dense = Array.isArray(types) ? types.filter((type) => type === "dense").length : 0;
+  const usual = (type: unknown, i: number) => type === (i < dense ? "dense" : "sparse");
+  if (Array.isArray(types) && types.length === layers && types.every(usual)) return dense;
+  config.refuse(name, inWords(types), `"dense" in some first of ${layers} layers, and then "sparse"`);
+}
+
+/** Which layers have a window. */
+function readWindowed(config: Fields, layers: number, dense: number): boolean[] {
+  const period = () => config.count("sliding_window_pattern", MAX.layers, PERIOD);
+  return readSlidingLayers(config, layers, (i) => i >= dense && (i - dense + 1) % period() !== 0);
+}

@@ -1,0 +1,129 @@
+import { MAX as LIMITS } from "../bounds.ts";
+import type { DecoderConfig } from "../decoder_config.ts";
+import { type Fields, inWords } from "../checkpoint/json.ts";
+import { type Entry, entry } from "../write/metadata.ts";
+import type { ModelParts } from "../model_parts.ts";
+import { convertSharedExperts, readSharedExperts, SIGMOID, SOFTMAX } from "./sigmoid_experts.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+const MAX_RANK = 65_536;
+const MAX_SHARED = 64;
+
+/** What config.json says of latent attention. */
+interface LatentConfig {
+  readonly rank: number;
+  /** Of queries; 0 where they come from the rows themselves. */
+  readonly queryRank: number;
+  /** Dimensions of a query head that have no positions, and that have. */
+  readonly plain: number;
+  readonly rotated: number;
+  readonly valueLength: number;
+}
+
+/** DeepSeek V2 and V3, Kimi K2, and GLM-4.7 Flash. */
+export function convertDeepseek2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("rope_interleave", true, "readers turn the pairs (2i, 2i + 1)");
+  config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
+  const latent = readLatent(config);
+  const experts = readSharedExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
+  const gating = readGating(config);
+  const parts = convertSharedExperts(config, list, prefix, {
+    architecture: "deepseek2",
+    interleavedRope: false, // checkpoints have pairs side by side
+    headNorms: false,
+    keys: { headDim: "qk_rope_head_dim" },
+    scalings: ["yarn"],
+    anyMultiplier: true,
+    attention: (decoder, block, from) => addLatent(list, decoder, latent, block, `${from}self_attn.`),
+  }, {
+    ...experts,
+    gating,
+    bias: gating === SIGMOID ? "gate.e_score_correction_bias" : undefined,
+    sharedWidth: experts.shared * experts.feedForward,
+  }, latentEntries(latent, readGroups(config, gating)));
+  return { ...parts, entries: withLatentHeads(parts.entries, latent) };
+}
+
+function readLatent(config: Fields): LatentConfig {
+  const count = (name: string) => config.count(name, MAX_RANK);
+  return {
+    rank: count("kv_lora_rank"),
+    queryRank: config.has("q_lora_rank") && config.get("q_lora_rank") !== null ? count("q_lora_rank") : 0,
+    plain: count("qk_nope_head_dim"),
+    rotated: count("qk_rope_head_dim"),
+    valueLength: count("v_head_dim"),
+  };
+}
+
+/** V2's experts are weighed by the softmax, where its files do not say it. */
+function readGating(config: Fields): number {
+  const usual = config.get("model_type") === "deepseek_v2" ? "softmax" : "sigmoid";
+  const scoring = config.string("scoring_func", usual);
+  if (scoring === "softmax") return SOFTMAX;
+  if (scoring === "sigmoid") return SIGMOID;
+  return config.refuse("scoring_func", inWords(scoring), `"softmax" or "sigmoid"`);
+}
+
+/** V2's groups are those of the best single expert, which GGUF's readers do not know. */
+function readGroups(config: Fields, gating: number): { readonly count: number; readonly used: number } {
+  const count = config.count("n_group", LIMITS.heads, 1);
+  if (count > 1 && gating === SOFTMAX) {
+    config.refuse("n_group", String(count), "1, where the softmax weighs experts");
+  }
+  return { count, used: config.count("topk_group", count, count) };
+}
+
+function addLatent(
+  list: TensorList,
+  { hidden, heads }: DecoderConfig,
+  { rank, queryRank, plain, rotated, valueLength }: LatentConfig,
+  block: string,
+  from: string,
+): void {
+  const queries = heads * (plain + rotated);
+  if (queryRank === 0) list.matrix(`${block}attn_q`, `${from}q_proj`, queries, hidden);
+  else {
+    list.matrix(`${block}attn_q_a`, `${from}q_a_proj`, queryRank, hidden);
+    list.vector(`${block}attn_q_a_norm.weight`, `${from}q_a_layernorm.weight`, queryRank);
+    list.matrix(`${block}attn_q_b`, `${from}q_b_proj`, queries, queryRank);
+  }
+  list.matrix(`${block}attn_kv_a_mqa`, `${from}kv_a_proj_with_mqa`, rank + rotated, hidden);
+  list.vector(`${block}attn_kv_a_norm.weight`, `${from}kv_a_layernorm.weight`, rank);
+  const each = plain + valueLength;
+  const both = list.finder.stack(`${from}kv_b_proj.weight`, [heads * each, rank]);
+  list.turned(`${block}attn_k_b`, both, { count: heads, rows: rank, columns: plain }, { each });
+  list.lastRows(`${block}attn_v_b`, both, { count: heads, rows: valueLength, columns: rank }, each);
+  list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * valueLength);
+}
+
+function latentEntries(
+  latent: LatentConfig,
+  groups: { readonly count: number; readonly used: number },
+): Entry[] {
+  const counts = {
+    "attention.key_length_mla": latent.plain + latent.rotated,
+    "attention.value_length_mla": latent.valueLength,
+    "attention.kv_lora_rank": latent.rank,
+    ...latent.queryRank > 0 && { "attention.q_lora_rank": latent.queryRank },
+    ...groups.count > 1 && { expert_group_count: groups.count, expert_group_used_count: groups.used },
+  };
+  return Object.entries(counts).map(([name, value]) => entry(`deepseek2.${name}`, "UINT32", value));
+}
+
+/** The keys of a decoder with one KV head, a token's latent row. The multiplier's key has a tenth of it. */
+function withLatentHeads(entries: readonly Entry[], { rank, rotated }: LatentConfig): Entry[] {
+  const values: Readonly<Record<string, (value: number) => number>> = {
+    "attention.head_count_kv": () => 1,
+    "attention.key_length": () => rank + rotated,
+    "attention.value_length": () => rank,
+    "rope.scaling.yarn_log_multiplier": (value) => 0.1 * value,
+  };
+  return entries.map((one) => {
+    const change = values[one.key.replace(/^deepseek2\./, "")];
+    return change ? { ...one, value: change(one.value as number) } : one;
+  });
+}

@@ -1,0 +1,89 @@
+import { MAX } from "../bounds.ts";
+import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig } from "./experts.ts";
+import type { Fields } from "../checkpoint/json.ts";
+import { addFeedForward, convertLlama, type LlamaTraits } from "../dense/llama.ts";
+import { entry } from "../write/metadata.ts";
+import type { LeftOut, ModelParts } from "../model_parts.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+/** Rows of q and k stand in the pairs that GGUF rotates. */
+const DENSE: LlamaTraits = {
+  architecture: "ernie4_5",
+  interleavedRope: false,
+  headNorms: false,
+  ropeBase: 500_000,
+};
+const MIXTURE: LlamaTraits = { ...DENSE, architecture: "ernie4_5-moe" };
+const MAX_EXPERTS = 4096;
+const LEFT_OUT: LeftOut = [
+  ["multi-token prediction", /^model\.mtp_(block|emb_norm|hidden_norm|linear_proj)\./],
+];
+
+/** ERNIE 4.5's dense models: Llama's tensors, with nothing put in another order. */
+export function convertErnie45(config: Fields, list: TensorList, prefix: string): ModelParts {
+  refuseBiases(config);
+  return convertLlama(config, list, prefix, DENSE);
+}
+
+interface ErnieExperts extends ExpertsConfig {
+  /** Experts that all rows go through, one matrix for all. */
+  readonly shared: number;
+  /** The first layer that may have experts. */
+  readonly start: number;
+  /** From there on one in so many layers has experts, the last of them. */
+  readonly interval: number;
+}
+
+/** ERNIE 4.5's mixtures of experts. */
+export function convertErnie45Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  refuseBiases(config);
+  const { architecture } = MIXTURE;
+  const experts = readExperts(config, config.count("num_hidden_layers", MAX.layers));
+  const shared = experts.shared * experts.feedForward;
+  const parts = convertLlama(config, list, prefix, {
+    ...MIXTURE,
+    feedForward(decoder, block, from, layer) {
+      if (layer < experts.start || (layer + 1) % experts.interval !== 0) {
+        return addFeedForward(list, decoder, block, from);
+      }
+      addExperts(list, decoder, experts, block, `${from}mlp.`);
+      const bias = `${from}mlp.moe_statics.e_score_correction_bias`;
+      if (list.finder.has(bias)) list.vector(`${block}exp_probs_b.bias`, bias, experts.count);
+      if (shared > 0) addSharedExperts(list, decoder, shared, block, `${from}mlp.shared_experts.`);
+    },
+  });
+  const counts = {
+    expert_shared_count: experts.shared,
+    expert_shared_feed_forward_length: shared,
+    leading_dense_block_count: experts.start,
+    interleave_moe_layer_step: experts.interval,
+  };
+  return {
+    ...parts,
+    leftOut: LEFT_OUT,
+    entries: [
+      ...parts.entries,
+      ...expertEntries(architecture, experts),
+      ...Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value)),
+    ],
+  };
+}
+
+function refuseBiases(config: Fields): void {
+  config.mustBe("use_bias", false, "biases are not converted");
+}
+
+/** GGUF has no key for a last layer with experts. */
+function readExperts(config: Fields, layers: number): ErnieExperts {
+  const end = "moe_layer_end_index";
+  if (config.get(end) !== -1) config.mustBe(end, layers - 1, "layers up to the last have experts");
+  const count = config.count("moe_num_experts", MAX_EXPERTS);
+  return {
+    count,
+    used: config.count("moe_k", count),
+    feedForward: config.count("moe_intermediate_size", MAX.feedForward),
+    shared: config.countFrom0("moe_num_shared_experts", MAX_EXPERTS),
+    start: config.countFrom0("moe_layer_start_index", layers),
+    interval: config.count("moe_layer_interval", layers, 1),
+  };
+}

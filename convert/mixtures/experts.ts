@@ -1,0 +1,112 @@
+import type { DecoderConfig } from "../decoder_config.ts";
+import { type Fields, inWords } from "../checkpoint/json.ts";
+import { type Entry, entry } from "../write/metadata.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+export const MAX = { experts: 4096, feedForward: 131_072 };
+
+/** What config.json says of a mixture of experts that are weighed by the softmax over the chosen. */
+export interface ExpertsConfig {
+  readonly count: number;
+  readonly used: number;
+  readonly feedForward: number;
+}
+
+/** Reads Qwen's keys; `always` of models whose weights are divided by their sum whatever the config says. */
+export function readExperts(config: Fields, always = false): ExpertsConfig {
+  if (!always && !config.boolean("norm_topk_prob", false)) {
+    config.refuse("norm_topk_prob", "false", "true, because the chosen weights are divided by their sum");
+  }
+  config.mustBe("decoder_sparse_step", 1, "all layers must have experts");
+  const dense = config.get("mlp_only_layers");
+  if (dense !== undefined && !(Array.isArray(dense) && dense.length === 0)) {
+    config.refuse("mlp_only_layers", inWords(dense), "an empty array, because all layers must have experts");
+  }
+  return readCounts(config);
+}
+
+/** Reads how many experts there are, how many a row chooses, and how wide they are, under Qwen's keys or others. */
+export function readCounts(
+  config: Fields,
+  keys: { readonly [count in keyof ExpertsConfig]?: string } = {},
+): ExpertsConfig {
+  const count = config.count(keys.count ?? "num_experts", MAX.experts);
+  return {
+    count,
+    used: config.count(keys.used ?? "num_experts_per_tok", count),
+    feedForward: config.count(keys.feedForward ?? "moe_intermediate_size", MAX.feedForward),
+  };
+}
+
+export function expertEntries(architecture: string, { count, used, feedForward }: ExpertsConfig): Entry[] {
+  const counts = { expert_count: count, expert_used_count: used, expert_feed_forward_length: feedForward };
+  return Object.entries(counts).map(([name, value]) => entry(`${architecture}.${name}`, "UINT32", value));
+}
+
+const PARTS = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
+
+/** The router, which stays in f32, and the experts: a module each, or stacked with each one's gate before its up. */
+export function addExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  { count, feedForward }: ExpertsConfig,
+  block: string,
+  mlp: string,
+  { router = `${mlp}gate`, parts = PARTS }: { readonly router?: string; readonly parts?: typeof PARTS } = {},
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${router}.weight`, count, hidden);
+  const both = `${mlp}experts.gate_up_proj`;
+  if (!list.finder.has(both)) {
+    const each = (part: string) => Array.from({ length: count }, (_, i) => `${mlp}experts.${i}.${part}`);
+    list.experts(`${block}ffn_gate_exps`, each(parts.gate), feedForward, hidden);
+    list.experts(`${block}ffn_up_exps`, each(parts.up), feedForward, hidden);
+    list.experts(`${block}ffn_down_exps`, each(parts.down), hidden, feedForward);
+    return;
+  }
+  const shape = { count, rows: 2 * feedForward, columns: hidden };
+  const source = list.finder.stack(both, [count, 2 * feedForward, hidden]);
+  list.stacked(`${block}ffn_gate_exps`, source, shape, "first half");
+  list.stacked(`${block}ffn_up_exps`, source, shape, "second half");
+  const down = list.finder.stack(`${mlp}experts.down_proj`, [count, hidden, feedForward]);
+  list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
+}
+
+/** Experts that all rows go through, side by side as one. */
+export function addSharedExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  width: number,
+  block: string,
+  from: string,
+): void {
+  list.matrix(`${block}ffn_gate_shexp`, `${from}gate_proj`, width, hidden);
+  list.matrix(`${block}ffn_up_shexp`, `${from}up_proj`, width, hidden);
+  list.matrix(`${block}ffn_down_shexp`, `${from}down_proj`, hidden, width);
+}
+
+/** Experts that rows choose, and the one that all rows go through, behind a gate of its own. */
+export interface GatedExpertsConfig extends ExpertsConfig {
+  /** Width of the one that all rows go through. */
+  readonly shared: number;
+}
+
+export function readSharedLength(config: Fields): number {
+  return config.count("shared_expert_intermediate_size", MAX.feedForward);
+}
+
+export function addGatedExperts(
+  list: TensorList,
+  decoder: DecoderConfig,
+  experts: GatedExpertsConfig,
+  block: string,
+  mlp: string,
+): void {
+  addExperts(list, decoder, experts, block, mlp);
+  list.floats(`${block}ffn_gate_inp_shexp.weight`, `${mlp}shared_expert_gate.weight`, 1, decoder.hidden);
+  addSharedExperts(list, decoder, experts.shared, block, `${mlp}shared_expert.`);
+}
+
+export function gatedExpertEntries(architecture: string, experts: GatedExpertsConfig): Entry[] {
+  const shared = entry(`${architecture}.expert_shared_feed_forward_length`, "UINT32", experts.shared);
+  return [...expertEntries(architecture, experts), shared];
+}

@@ -1,0 +1,196 @@
+import { MAX as LIMITS } from "../bounds.ts";
+import type { DecoderConfig } from "../decoder_config.ts";
+import {
+  addExperts,
+  addGatedExperts,
+  addSharedExperts,
+  expertEntries,
+  type ExpertsConfig,
+  gatedExpertEntries,
+  readCounts,
+  readExperts,
+  readSharedLength,
+} from "./experts.ts";
+import { Fields, inWords } from "../checkpoint/json.ts";
+import { readSlidingLayers } from "../layer_types.ts";
+import { convertLlama, type LlamaTraits } from "../dense/llama.ts";
+import { withStretchedBase } from "../dense/llama_relatives.ts";
+import { entry } from "../write/metadata.ts";
+import type { ModelParts } from "../model_parts.ts";
+import { withSections } from "../dense/qwen_vl.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+const QWEN3MOE: LlamaTraits = { architecture: "qwen3moe", interleavedRope: false, headNorms: true };
+
+/** Qwen3's mixtures of experts: Qwen3's tensors but for the feed-forward halves. */
+export function convertQwen3Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  return convert(config, list, prefix, QWEN3MOE, readExperts(config));
+}
+
+/** Qwen2's: Qwen2's tensors but for the feed-forward halves, in which one expert that all rows go through has a gate. */
+export function convertQwen2Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
+  config.mustBe("qkv_bias", true, "queries, keys and values have biases");
+  const architecture = "qwen2moe";
+  const experts = { ...readExperts(config, true), shared: readSharedLength(config) };
+  const parts = convertLlama(config, list, prefix, {
+    architecture,
+    interleavedRope: false,
+    headNorms: false,
+    biases: true,
+    feedForward: (decoder, block, from) => addGatedExperts(list, decoder, experts, block, `${from}mlp.`),
+  });
+  return { ...parts, entries: [...parts.entries, ...gatedExpertEntries(architecture, experts)] };
+}
+
+/** The text part of Qwen3-VL's mixtures of experts, in which each matrix of an expert has its rows for columns. */
+export function convertQwen3VlMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const traits = { ...QWEN3MOE, architecture: "qwen3vlmoe" } as const;
+  const parts = convert(config, list, prefix, traits, readExperts(config, true), addTurnedExperts);
+  return withSections(traits.architecture, parts);
+}
+
+/** OLMoE: norms of queries and keys across their heads, and experts that the softmax over all weighs. */
+export function convertOlmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("clip_qkv", null, "bounds of queries, keys and values are not computed");
+  config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
+  const traits = {
+    architecture: "olmoe",
+    interleavedRope: false,
+    headNorms: false,
+    rowNorms: true,
+  } as const;
+  return convert(config, list, prefix, traits, readCounts(config, { feedForward: "intermediate_size" }));
+}
+
+/** Hunyuan-A13B: experts in every layer, and beside them one that all rows go through. */
+export function convertHunyuanMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  for (const name of ["use_cla", "use_mla"]) {
+    config.mustBe(name, false, "keys and values are those of the layer's own heads");
+  }
+  config.mustBe("moe_layer_num_skipped", 0, "all layers must have experts");
+  const stretched = withStretchedBase(config);
+  const experts = readHunyuanExperts(stretched);
+  const parts = convert(
+    stretched,
+    list,
+    prefix,
+    {
+      architecture: "hunyuan-moe",
+      interleavedRope: false,
+      headNorms: true,
+      modules: { queryNorm: "query_layernorm", keyNorm: "key_layernorm" },
+    },
+    experts,
+    (list, decoder, experts, block, mlp) => {
+      addExperts(list, decoder, experts, block, mlp, { router: `${mlp}gate.wg` });
+      addSharedExperts(list, decoder, decoder.feedForward, block, `${mlp}shared_mlp.`);
+    },
+  );
+  const counts = { expert_shared_count: 1, expert_shared_feed_forward_length: parts.decoder.feedForward };
+  const entries = Object.entries(counts).map(([name, n]) => entry(`hunyuan-moe.${name}`, "UINT32", n));
+  return { ...parts, entries: [...parts.entries, ...entries] };
+}
+
+/** Some numbers may stand in an array, one for each layer: all must be alike. */
+function readHunyuanExperts(config: Fields): ExpertsConfig {
+  const ofAll = Object.entries(config.object).map(([name, value]) => {
+    if (!Array.isArray(value) || !PER_LAYER.includes(name)) return [name, value];
+    if (value.some((one) => one !== value[0])) {
+      config.refuse(name, "different numbers", "the same for all layers");
+    }
+    return [name, value[0]];
+  });
+  const known = new Fields(config.file, Object.fromEntries(ofAll));
+  known.mustBe("num_shared_expert", 1, "one expert is there for all rows");
+  const own = "moe_intermediate_size";
+  const feedForward = known.has(own) ? own : "intermediate_size";
+  return readCounts(known, { used: "moe_topk", feedForward });
+}
+
+const PER_LAYER = ["num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"];
+
+/** Mellum 2: Qwen3's mixture, whose layers have a window, or YaRN where the file has it. */
+export function convertMellum(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const sparse = config.get("mlp_layer_types") ?? [];
+  if (!Array.isArray(sparse) || sparse.some((type) => type !== "sparse")) {
+    config.refuse("mlp_layer_types", inWords(sparse), `"sparse" for each layer`);
+  }
+  const layers = config.count("num_hidden_layers", LIMITS.layers);
+  const slides = readSlidingLayers(config, layers, () => false);
+  const known = withFullRope(config, slides.includes(true));
+  config.mustBe("norm_topk_prob", true, "GGUF's readers divide the chosen weights by their sum");
+  const parts = convert(known, list, prefix, {
+    architecture: "mellum",
+    interleavedRope: false,
+    headNorms: true,
+    scalings: ["yarn"],
+  }, readExperts(known, true));
+  if (!slides.includes(true)) return parts;
+  const window = config.count("sliding_window", LIMITS.context);
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      entry("mellum.attention.sliding_window", "UINT32", window),
+      entry("mellum.attention.sliding_window_pattern", "BOOL", slides),
+    ],
+  };
+}
+
+/** With the rotary positions of layers that see all, of which those with a window may only lack YaRN. */
+function withFullRope(config: Fields, windows: boolean): Fields {
+  if (windows) config.mustBe("use_sliding_window", true, "layer_types names layers with a window");
+  const ropes = config.fields("rope_parameters") ??
+    config.refuse("rope_parameters", "nothing", "an object of full_attention and sliding_attention");
+  const full = ropes.fields("full_attention") ?? ropes.refuse("full_attention", "nothing", "an object");
+  if (windows) {
+    const near = ropes.fields("sliding_attention") ??
+      ropes.refuse("sliding_attention", "nothing", "an object");
+    near.mustBe("rope_type", "default", "layers with a window take no part in YaRN");
+    if (near.get("rope_theta") !== full.get("rope_theta")) {
+      const allowed = `${inWords(full.get("rope_theta"))}, as that of full_attention`;
+      near.refuse("rope_theta", inWords(near.get("rope_theta")), allowed);
+    }
+  }
+  return new Fields(config.file, {
+    ...config.object,
+    use_sliding_window: null,
+    rope_parameters: full.object,
+    num_experts: config.get("num_local_experts") ?? config.get("num_experts"),
+  });
+}
+
+/** A decoder each of whose feed-forward halves is experts. */
+function convert(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  traits: LlamaTraits,
+  experts: ExpertsConfig,
+  add: typeof addExperts = addExperts,
+): ModelParts {
+  const parts = convertLlama(config, list, prefix, {
+    ...traits,
+    feedForward: (decoder, block, from) => add(list, decoder, experts, block, `${from}mlp.`),
+  });
+  return { ...parts, entries: [...parts.entries, ...expertEntries(traits.architecture, experts)] };
+}
+
+function addTurnedExperts(
+  list: TensorList,
+  { hidden }: DecoderConfig,
+  { count, feedForward }: ExpertsConfig,
+  block: string,
+  mlp: string,
+): void {
+  list.floats(`${block}ffn_gate_inp.weight`, `${mlp}gate.weight`, count, hidden);
+  const of = 2 * feedForward;
+  const both = list.finder.stack(`${mlp}experts.gate_up_proj`, [count, hidden, of]);
+  const shape = { count, rows: feedForward, columns: hidden };
+  list.turned(`${block}ffn_gate_exps`, both, shape, { of });
+  list.turned(`${block}ffn_up_exps`, both, shape, { start: feedForward, of });
+  const down = list.finder.stack(`${mlp}experts.down_proj`, [count, feedForward, hidden]);
+  list.turned(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
+}

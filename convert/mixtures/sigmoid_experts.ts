@@ -1,0 +1,226 @@
+import { MAX as LIMITS } from "../bounds.ts";
+import {
+  addExperts,
+  addSharedExperts,
+  expertEntries,
+  type ExpertsConfig,
+  MAX,
+  readCounts,
+} from "./experts.ts";
+import { type Fields, inWords } from "../checkpoint/json.ts";
+import { addFeedForward, convertLlama, type LlamaTraits } from "../dense/llama.ts";
+import { type Entry, entry } from "../write/metadata.ts";
+import type { LeftOut, ModelParts } from "../model_parts.ts";
+import type { TensorList } from "../tensor_list.ts";
+
+const MAX_SHARED = 64;
+const MAX_DRAFTS = 16;
+const MAX_SCALE = 1e4;
+/** `expert_gating_func` of experts that the softmax over all weighs, or sigmoids. */
+export const [SOFTMAX, SIGMOID] = [1, 2];
+/** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
+const PARTIAL_ROTARY = 0.5;
+/** Where config.json does not say. Source: the default of MiniMax M2's configuration class. */
+const MINIMAX_ROPE_BASE = 5_000_000;
+
+/** GLM-4.5, 4.6 and 4.7, Air among them. */
+export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
+  for (const name of ["n_group", "topk_group"]) {
+    config.mustBe(name, 1, "experts are not chosen out of groups");
+  }
+  const traits = {
+    architecture: "glm4moe",
+    partialRotary: PARTIAL_ROTARY,
+    interleavedRope: false,
+    headNorms: config.boolean("use_qk_norm", false),
+    biases: config.boolean("attention_bias", false),
+    feedForwardNorm: "post_attention_norm",
+  } as const;
+  const experts = readSharedExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
+  return convertSharedExperts(config, list, prefix, traits, {
+    ...experts,
+    bias: "gate.e_score_correction_bias",
+    sharedWidth: experts.shared * experts.feedForward,
+  }, []);
+}
+
+/** Ling and Ring 2.0. Those before them have the same model type, and experts that the softmax weighs. */
+export function convertBailingMoe2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  const score = "score_function";
+  if (config.get(score) !== "sigmoid") {
+    config.refuse(score, inWords(config.get(score)), `"sigmoid", as Ling 2.0 has it`);
+  }
+  for (const name of ["use_bias", "use_qkv_bias"]) config.mustBe(name, false, "biases are not converted");
+  config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
+  const traits = {
+    architecture: "bailingmoe2",
+    partialRotary: PARTIAL_ROTARY,
+    interleavedRope: false,
+    headNorms: true,
+    fused: true,
+    modules: {
+      embedding: "word_embeddings",
+      attention: "attention",
+      fused: "query_key_value",
+      output: "dense",
+      queryNorm: "query_layernorm",
+      keyNorm: "key_layernorm",
+    },
+  } as const;
+  const experts = readSharedExperts(config, {
+    count: "num_experts",
+    shared: "num_shared_experts",
+    // Of more, config.json would leave open whether the width that it says is that of one or of all.
+    most: 1,
+  });
+  const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
+  const groups = config.count("n_group", experts.count, 1);
+  const counts = {
+    expert_shared_feed_forward_length: width,
+    expert_group_count: groups,
+    expert_group_used_count: config.count("topk_group", groups, groups),
+  };
+  return convertSharedExperts(
+    config,
+    list,
+    prefix,
+    traits,
+    { ...experts, bias: "gate.expert_bias", sharedWidth: experts.shared * width },
+    Object.entries(counts).map(([name, value]) => entry(`bailingmoe2.${name}`, "UINT32", value)),
+  );
+}
+
+/** MiniMax M2: norms of queries and keys across their heads, and experts that sigmoids weigh and a bias helps to choose. */
+export function convertMinimaxM2(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("scoring_func", "sigmoid", "sigmoids weigh experts");
+  config.mustBe("use_routing_bias", true, "GGUF's readers ask for the bias of the choice");
+  config.mustBe("use_qk_norm", true, "GGUF's readers ask for norms of queries and keys");
+  config.mustBe("qk_norm_type", "per_layer", "GGUF's readers know no other norms of queries and keys");
+  config.mustBe("shared_intermediate_size", 0, "no experts are there for all rows");
+  const kinds = config.get("attn_type_list") ?? [];
+  if (!Array.isArray(kinds) || kinds.some((kind) => kind !== 1)) {
+    config.refuse("attn_type_list", inWords(kinds), "1 for each layer, as MiniMax M2 has it");
+  }
+  const headDim = config.count("head_dim", LIMITS.headDim);
+  const experts = readCounts(config, { count: "num_local_experts", feedForward: "intermediate_size" });
+  const parts = convertLlama(config, list, prefix, {
+    architecture: "minimax-m2",
+    interleavedRope: false,
+    headNorms: false,
+    rowNorms: true,
+    ropeBase: MINIMAX_ROPE_BASE,
+    partialRotary: config.count("rotary_dim", headDim, headDim) / headDim,
+    feedForward(decoder, block, layer) {
+      const from = `${layer}block_sparse_moe.`;
+      addExperts(list, decoder, experts, block, from, { parts: { gate: "w1", up: "w3", down: "w2" } });
+      list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, experts.count);
+    },
+  });
+  return {
+    ...parts,
+    entries: [
+      ...parts.entries,
+      ...expertEntries("minimax-m2", experts),
+      entry("minimax-m2.expert_gating_func", "UINT32", SIGMOID),
+    ],
+  };
+}
+
+/** DeepSeekMoE, DeepSeek's first mixture of experts: the softmax over all weighs them. */
+export function convertDeepseek(config: Fields, list: TensorList, prefix: string): ModelParts {
+  config.mustBe("scoring_func", "softmax", "GGUF's readers know no other scores of this architecture");
+  config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
+  config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
+  const traits = { architecture: "deepseek", interleavedRope: true, headNorms: false } as const;
+  const experts = readSharedExperts(config, {
+    count: "n_routed_experts",
+    shared: "n_shared_experts",
+    most: MAX_SHARED,
+  });
+  return convertSharedExperts(config, list, prefix, traits, {
+    ...experts,
+    divided: false,
+    gating: SOFTMAX,
+    sharedWidth: experts.shared * experts.feedForward,
+  }, []);
+}
+
+/** What config.json says of experts behind some first layers without them. */
+export interface SharedExpertsConfig extends ExpertsConfig {
+  /** Experts that all rows go through. */
+  readonly shared: number;
+  /** Leading layers that have none. */
+  readonly dense: number;
+  /** The chosen weights are divided by their sum. */
+  readonly divided: boolean;
+  /** Multiplies the weights. */
+  readonly scale: number;
+}
+
+export function readSharedExperts(
+  config: Fields,
+  { most, ...names }: { readonly count: string; readonly shared: string; readonly most: number },
+): SharedExpertsConfig {
+  return {
+    ...readCounts(config, { count: names.count }),
+    shared: config.countFrom0(names.shared, most),
+    dense: config.countFrom0("first_k_dense_replace", config.count("num_hidden_layers", LIMITS.layers)),
+    divided: config.boolean("norm_topk_prob", true),
+    scale: config.positive("routed_scaling_factor", MAX_SCALE, 1),
+  };
+}
+
+/** Llama's decoder with such experts. `bias` is that of the choice, where there is one; `gating` how they are weighed, by default by sigmoids. */
+export function convertSharedExperts(
+  config: Fields,
+  list: TensorList,
+  prefix: string,
+  traits: LlamaTraits,
+  experts: SharedExpertsConfig & {
+    readonly bias?: string;
+    readonly sharedWidth: number;
+    readonly gating?: number;
+  },
+  entries: readonly Entry[],
+): ModelParts {
+  const parts = convertLlama(config, list, prefix, {
+    ...traits,
+    feedForward(decoder, block, from, layer) {
+      if (layer < experts.dense) return addFeedForward(list, decoder, block, from);
+      const mlp = `${from}mlp.`;
+      addExperts(list, decoder, experts, block, mlp);
+      if (experts.bias) list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
+      if (experts.sharedWidth === 0) return;
+      addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}shared_experts.`);
+    },
+  });
+  const key = (name: string) => `${traits.architecture}.${name}`;
+  return {
+    ...parts,
+    leftOut: draftLayers(config, prefix, parts.decoder.layers),
+    entries: [
+      ...parts.entries,
+      ...expertEntries(traits.architecture, experts),
+      entry(key("expert_shared_count"), "UINT32", experts.shared),
+      entry(key("leading_dense_block_count"), "UINT32", experts.dense),
+      entry(key("expert_gating_func"), "UINT32", experts.gating ?? SIGMOID),
+      entry(key("expert_weights_norm"), "BOOL", experts.divided),
+      entry(key("expert_weights_scale"), "FLOAT32", experts.scale),
+      ...entries,
+    ],
+  };
+}
+
+/** Layers behind the last that draft tokens. */
+export function draftLayers(config: Fields, prefix: string, layers: number): LeftOut {
+  const name = config.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
+  const drafts = config.countFrom0(name, MAX_DRAFTS, 0);
+  return Array.from({ length: drafts }, (_, i) => {
+    const start = `${prefix}layers.${layers + i}.`.replaceAll(".", "\\.");
+    return ["multi-token prediction", new RegExp(`^${start}`)] as const;
+  });
+}

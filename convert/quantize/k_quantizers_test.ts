@@ -1,0 +1,151 @@
+import { assert, assertEquals } from "@std/assert";
+import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
+import { q4_k, q6_k } from "./k_quantizers.ts";
+import type { Quantizer } from "./quantizers.ts";
+
+const COLUMNS = 256;
+const half = (value: number) => Math.fround(new Float16Array([value])[0]);
+/** To the nearest, ties to even. */
+const nearest = (value: number) => {
+  const down = Math.floor(value);
+  return value - down === 0.5 ? down + (down & 1) : Math.round(value);
+};
+const clamp = (value: number, low: number, high: number) => Math.max(low, Math.min(high, value));
+
+/*
+ * What ggml's own quantisers for these formats do, by their published description: errors are weighed by the values'
+ * magnitudes, steps are tried around the whole range, and scales are rounded to the nearest integer.
+ */
+
+/** Scale and min of 32 values, the min not above 0. */
+function ggmlFit4(x: readonly number[]): [scale: number, min: number] {
+  const mean = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / x.length);
+  const w = x.map((v) => mean + Math.abs(v));
+  const sum = (f: (i: number) => number) => x.reduce((s, _, i) => s + w[i] * f(i), 0);
+  const max = Math.max(...x);
+  let min = Math.min(0, ...x);
+  if (max === min) return [0, min];
+  const code = (v: number, inverse: number) => clamp(nearest(inverse * (v - min)), 0, 15);
+  let scale = (max - min) / 15;
+  let best = sum((i) => (scale * code(x[i], 1 / scale) + min - x[i]) ** 2);
+  for (let step = 0; step <= 20; step++) {
+    const inverse = (14 + 0.1 * step) / (max - min);
+    const q = x.map((v) => code(v, inverse));
+    const [sw, sx] = [sum(() => 1), sum((i) => x[i])];
+    const [sq, sqq, sqx] = [sum((i) => q[i]), sum((i) => q[i] ** 2), sum((i) => q[i] * x[i])];
+    const determinant = sw * sqq - sq * sq;
+    if (determinant <= 0) continue;
+    let found = [(sw * sqx - sx * sq) / determinant, (sqq * sx - sq * sqx) / determinant];
+    if (found[1] > 0) found = [sqx / sqq, 0];
+    const error = sum((i) => (found[0] * q[i] + found[1] - x[i]) ** 2);
+    if (error < best) [best, scale, min] = [error, ...found as [number, number]];
+  }
+  return [scale, min];
+}
+
+function ggmlQ4K(x: readonly number[]): number[] {
+  const subs = Array.from({ length: 8 }, (_, j) => ggmlFit4(x.slice(32 * j, 32 * j + 32)));
+  const [most, mostMin] = [Math.max(...subs.map(([s]) => s)), Math.max(...subs.map(([, m]) => -m))];
+  const [d, dmin] = [half(most / 63), half(mostMin / 63)];
+  return x.map((v, i) => {
+    const [s, m] = subs[i >> 5];
+    const scale = d * Math.min(63, most > 0 ? nearest(s * 63 / most) : 0);
+    const min = dmin * Math.min(63, mostMin > 0 ? nearest(-m * 63 / mostMin) : 0);
+    return scale > 0 ? scale * clamp(nearest((v + min) / scale), 0, 15) - min : -min;
+  });
+}
+
+function ggmlFit6(x: readonly number[]): number {
+  const extreme = x.reduce((most, v) => Math.abs(v) > Math.abs(most) ? v : most, 0);
+  if (Math.abs(extreme) < 1e-15) return 0;
+  let [best, scale] = [-1, 0];
+  for (const step of [0, ...Array.from({ length: 19 }, (_, i) => i - 9)]) {
+    const inverse = -(32 + 0.1 * step) / extreme;
+    let [qx, qq] = [0, 0];
+    for (const v of x) {
+      const q = clamp(nearest(v * inverse), -32, 31);
+      qx += v * v * q * v;
+      qq += v * v * q * q;
+    }
+    if (qq > 0 && qx * qx > best * qq) [best, scale] = [qx * qx / qq, qx / qq];
+  }
+  return scale;
+}
+
+function ggmlQ6K(x: readonly number[]): number[] {
+  const scales = Array.from({ length: 16 }, (_, j) => ggmlFit6(x.slice(16 * j, 16 * j + 16)));
+  const extreme = scales.reduce((most, s) => Math.abs(s) > Math.abs(most) ? s : most, 0);
+  if (Math.abs(extreme) < 1e-15) return x.map(() => 0);
+  const d = half(extreme / -128);
+  return x.map((v, i) => {
+    const scale = d * Math.min(127, nearest(scales[i >> 4] * -128 / extreme));
+    return scale === 0 ? 0 : scale * clamp(nearest(v / scale), -32, 31);
+  });
+}
+
+// ---- Rows of several kinds.
+
+/** Numbers in 0..1, the same at every run. */
+function random(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = Math.imul(state ^ state >>> 15, 0x2c1b3c6d) + 0x9e3779b9 | 0;
+    return ((state ^ state >>> 13) >>> 0) / 2 ** 32;
+  };
+}
+
+const KINDS: Readonly<Record<string, (next: () => number, i: number, block: number) => number>> = {
+  "normal": (next) => 0.02 * Math.sqrt(-2 * Math.log(1 - next())) * Math.cos(2 * Math.PI * next()),
+  "with long tails": (next) => 0.01 * Math.log(1 - next()) * (next() < 0.5 ? -1 : 1),
+  "with outliers": (next, i) => (next() - 0.5) * (i % 61 === 7 ? 2 : 0.05),
+  "of unlike sub-blocks": (next, i) => (next() - 0.5) * 2 ** ((i >> 4) % 7 - 6),
+  "all positive": (next) => 0.3 + 0.1 * next(),
+  "all negative": (next) => -0.3 - 0.1 * next(),
+  "few levels": (next) => Math.floor(3 * next()) - 1,
+  "tiny": (next) => 2e-6 * (next() - 0.5),
+  "large": (next) => 4e5 * (next() - 0.5),
+};
+
+/** The blocks of a kind. */
+function blocksOf(kind: string): Float32Array[] {
+  const next = random(kind.length);
+  return Array.from(
+    { length: 60 },
+    (_, block) => Float32Array.from({ length: COLUMNS }, (_, i) => KINDS[kind](next, i, block)),
+  );
+}
+
+function quantized(quantizer: Quantizer, values: Float32Array): Float32Array {
+  const [out, restored] = [new Uint8Array(quantizer.bytes + 2).fill(0xff), new Float32Array(COLUMNS)];
+  assert(quantizer.block(values, 0, out, 1, restored), "refused");
+  assertEquals([out[0], out.at(-1)], [0xff, 0xff]);
+  const bytes = out.slice(1, -1);
+  assertEquals(restored, Float32Array.from(dequantize(quantizer.type, bytes, COLUMNS)));
+  return restored;
+}
+
+const squares = (a: ArrayLike<number>, b: ArrayLike<number>) =>
+  Array.from(a).reduce((sum, v, i) => sum + (v - b[i]) ** 2, 0);
+
+for (const [quantizer, ggml] of [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K]] as const) {
+  for (const kind of Object.keys(KINDS)) {
+    Deno.test(`quantizers: ${quantizer.type} of values ${kind}: the error is not above ggml's`, () => {
+      let [ours, theirs] = [0, 0];
+      for (const values of blocksOf(kind)) {
+        ours += squares(values, quantized(quantizer, values));
+        theirs += squares(values, ggml([...values]));
+      }
+      assert(ours <= theirs, `${ours} and not at most ${theirs}`);
+    });
+  }
+
+  Deno.test(`quantizers: ${quantizer.type} of zeros is zeros, and takes no NaN, infinity or what f16 scales cannot hold`, () => {
+    assertEquals(quantized(quantizer, new Float32Array(COLUMNS)), new Float32Array(COLUMNS));
+    const [out, restored] = [new Uint8Array(quantizer.bytes), new Float32Array(COLUMNS)];
+    for (const bad of [NaN, Infinity, -Infinity, 3e38]) {
+      const values = new Float32Array(COLUMNS).fill(0.5);
+      values[77] = bad;
+      assertEquals(quantizer.block(values, 0, out, 0, restored), false, `${bad}`);
+    }
+  });
+}

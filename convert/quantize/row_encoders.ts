@@ -1,0 +1,268 @@
+import { quote } from "../../engine/gguf/errors.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
+import { refuse } from "../errors.ts";
+import { toFloats } from "../checkpoint/floats.ts";
+import type { FloatType, MatrixSource } from "../write/matrix_source.ts";
+import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
+import type { SafeTensor } from "../checkpoint/safetensors.ts";
+
+/** Rows of each of a matrix's tensors: weight, scales, biases, as far as the matrix has them. */
+export type RowParts = readonly Uint8Array[];
+
+/** How far a tensor is from what it was made of. */
+export interface QuantizationError {
+  /** Root of the mean squared error over the root of the mean square. */
+  readonly relativeRms: number;
+  /** Largest absolute error. */
+  readonly max: number;
+}
+
+/** Turns whole rows of a checkpoint's matrix into rows of a GGUF tensor. */
+export interface RowEncoder {
+  readonly type: TensorType;
+  /** Columns that lie together in the result's bytes. */
+  readonly block: number;
+  encode(rows: RowParts): Uint8Array;
+  /** Of all rows so far; undefined where no bit of information is lost. */
+  error?(): QuantizationError;
+}
+
+/** The tensors of a matrix, in the order of RowParts. */
+export function partsOf(source: MatrixSource): SafeTensor[] {
+  switch (source.kind) {
+    case "MXFP4":
+      return [source.weight, source.scales];
+    case "affine":
+      return [source.weight, source.scales, source.biases];
+    default:
+      return [source.weight];
+  }
+}
+
+/** Keeps what the checkpoint has. Throws ConvertError for affine codes of other than four bits. */
+export function keepRows(source: MatrixSource): RowEncoder {
+  switch (source.kind) {
+    case "MXFP4":
+      return { type: "MXFP4", block: BLOCK, encode: (rows) => interleaveMxfp4(source, rows) };
+    case "affine": {
+      if (source.bits !== 4) {
+        refuseAffine(source.weight, `affine codes must have 4 bits (got ${source.bits})`);
+      }
+      return { type: "Q4_1", block: BLOCK, encode: (rows) => interleaveAffine(source, rows) };
+    }
+    default:
+      return { type: source.kind, block: 1, encode: ([weight]) => weight };
+  }
+}
+
+/** Widens floats to f32. */
+export function widenRows(kind: FloatType): RowEncoder {
+  return {
+    type: "F32",
+    block: 1,
+    encode: ([weight]) => new Uint8Array(toFloats(kind, weight).buffer),
+  };
+}
+
+/**
+ * Multiplies floats, which stay in as many bits: those of BF16 become F16, which holds more of a product. The account of what is lost is
+ * in `sums`.
+ */
+export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
+  const { kind, weight: { file, name } } = source;
+  if (kind === "MXFP4" || kind === "affine") {
+    const detail = `it is multiplied by ${factor}, which its blocks cannot hold; --quantize q8_0 takes it`;
+    refuse(file, `tensor ${quote(name)}`, detail);
+  }
+  const type = kind === "F32" ? "F32" : "F16";
+  const encode = ([weight]: RowParts) => {
+    const values = toFloats(kind, weight);
+    const out = type === "F32" ? new Float32Array(values.length) : new Float16Array(values.length);
+    for (let i = 0; i < values.length; i++) {
+      const value = values[i] * factor;
+      out[i] = value;
+      const error = Math.abs(value - out[i]);
+      sums.squares += value * value;
+      sums.errors += error * error;
+      if (error > sums.max) sums.max = error;
+    }
+    if (!Number.isFinite(sums.max) || !Number.isFinite(sums.squares)) {
+      refuse(file, `tensor ${quote(name)}`, `it has values that ${type} cannot hold multiplied by ${factor}`);
+    }
+    return new Uint8Array(out.buffer);
+  };
+  return { type, block: 1, encode, error: () => sums.error() };
+}
+
+/** Takes one row of two, the `first` (0 or 1), of a source that has so many pairs. */
+export function everySecond(
+  encoder: RowEncoder,
+  source: MatrixSource,
+  pairs: number,
+  first: 0 | 1,
+): RowEncoder {
+  const lengths = partsOf(source).map(({ byteLength }) => byteLength / pairs / 2);
+  const half = (part: Uint8Array, length: number) => {
+    const out = new Uint8Array(part.length / 2);
+    for (let to = 0; to < out.length; to += length) {
+      out.set(part.subarray(2 * to + first * length, 2 * to + (first + 1) * length), to);
+    }
+    return out;
+  };
+  return { ...encoder, encode: (rows) => encoder.encode(rows.map((part, i) => half(part, lengths[i]))) };
+}
+
+/** Of values and their errors. */
+export class ErrorSums {
+  squares = 0;
+  errors = 0;
+  max = 0;
+
+  error(): QuantizationError {
+    const { squares, errors, max } = this;
+    return { relativeRms: squares === 0 ? 0 : Math.sqrt(errors / squares), max };
+  }
+}
+
+/** Quantises `factor` times whatever the source is, keeping account of the error in `sums`, which matrices of one tensor share. */
+export function quantizeRows(
+  source: MatrixSource,
+  quantizer: Quantizer,
+  sums: ErrorSums = new ErrorSums(),
+  factor = 1,
+): RowEncoder {
+  const encode = (rows: RowParts) => {
+    const values = restoreRows(source, rows);
+    if (factor !== 1) { for (let i = 0; i < values.length; i++) values[i] *= factor; }
+    const out = new Uint8Array(values.length / quantizer.columns * quantizer.bytes);
+    if (!quantizeBlocks(values, out, quantizer, sums)) {
+      const detail = `it has values that ${quantizer.type} cannot hold (NaN, infinite or too large)`;
+      refuse(source.weight.file, `tensor ${quote(source.weight.name)}`, detail);
+    }
+    return out;
+  };
+  return { type: quantizer.type, block: quantizer.columns, encode, error: () => sums.error() };
+}
+
+/** Quantises all values and adds to the sums. False where the type cannot hold one. */
+function quantizeBlocks(
+  values: Float32Array,
+  out: Uint8Array,
+  quantizer: Quantizer,
+  sums: ErrorSums,
+): boolean {
+  const { columns, bytes } = quantizer;
+  const restored = new Float32Array(columns);
+  // Locals: numbers in an object or a closure cost an allocation at each change.
+  let [squares, errors, max] = [0, 0, sums.max];
+  for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
+    if (!quantizer.block(values, at, out, to, restored)) return false;
+    for (let i = 0; i < columns; i++) {
+      const value = values[at + i];
+      const error = Math.abs(value - restored[i]);
+      squares += value * value;
+      errors += error * error;
+      if (error > max) max = error;
+    }
+  }
+  sums.squares += squares;
+  sums.errors += errors;
+  sums.max = max;
+  return Number.isFinite(squares);
+}
+
+/** The values that rows stand for. */
+export function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
+  switch (source.kind) {
+    case "MXFP4":
+      return restoreMxfp4(source, rows);
+    case "affine":
+      return restoreAffine(source, rows);
+    default:
+      return toFloats(source.kind, rows[0]);
+  }
+}
+
+/**
+ * From 16 bytes with neighbours in a byte to 16 bytes where byte j has the codes of columns j and j + 16, as ggml's
+ * blocks of 4-bit codes have them.
+ */
+function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number): void {
+  for (let k = 0; k < 8; k++) {
+    const low = codes[at + k];
+    const high = codes[at + k + 8];
+    out[to + 2 * k] = low & 15 | (high & 15) << 4;
+    out[to + 2 * k + 1] = low >> 4 | high & 0xf0;
+  }
+}
+
+function interleaveMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponents]: RowParts): Uint8Array {
+  const out = new Uint8Array(17 * exponents.length);
+  for (let block = 0; block < exponents.length; block++) {
+    out[17 * block] = checkExponent(source, exponents[block]);
+    interleave(codes, 16 * block, out, 17 * block + 1);
+  }
+  return out;
+}
+
+function restoreMxfp4(source: MatrixSource & { kind: "MXFP4" }, [codes, exponents]: RowParts): Float32Array {
+  const values = new Float32Array(2 * codes.length);
+  for (let i = 0; i < values.length; i++) {
+    const code = codes[i >> 1] >> 4 * (i & 1) & 15;
+    const value = E2M1[code & 7] * 2 ** (checkExponent(source, exponents[i >> 5]) - 127);
+    values[i] = code & 8 ? -value : value;
+  }
+  return values;
+}
+
+function checkExponent({ scales }: MatrixSource & { kind: "MXFP4" }, exponent: number): number {
+  if (exponent === 255) {
+    refuse(scales.file, `tensor ${quote(scales.name)}`, "it has the scale 255 (E8M0's NaN)");
+  }
+  return exponent;
+}
+
+function interleaveAffine(source: MatrixSource & { kind: "affine" }, rows: RowParts): Uint8Array {
+  const { weight, scales, biases, group } = source;
+  const d = exactHalves(weight, toFloats(scales.dtype as FloatType, rows[1]), "scale");
+  const m = exactHalves(weight, toFloats(biases.dtype as FloatType, rows[2]), "bias");
+  const blocks = rows[0].length / 16;
+  const out = new Uint8Array(20 * blocks);
+  for (let block = 0; block < blocks; block++) {
+    const of = 2 * Math.floor(block * BLOCK / group);
+    out.set(d.subarray(of, of + 2), 20 * block);
+    out.set(m.subarray(of, of + 2), 20 * block + 2);
+    interleave(rows[0], 16 * block, out, 20 * block + 4);
+  }
+  return out;
+}
+
+/** The bytes of these values in f16. Throws ConvertError where f16 cannot hold a value exactly. */
+function exactHalves(weight: SafeTensor, values: Float32Array, what: string): Uint8Array {
+  const halves = new Float16Array(values);
+  for (let i = 0; i < values.length; i++) {
+    if (halves[i] !== values[i] || !Number.isFinite(values[i])) {
+      refuseAffine(weight, `it has the ${what} ${values[i]}, which f16 in Q4_1 cannot hold exactly`);
+    }
+  }
+  return new Uint8Array(halves.buffer);
+}
+
+function restoreAffine(
+  { bits, group, scales, biases }: MatrixSource & { kind: "affine" },
+  [codes, scaleBytes, biasBytes]: RowParts,
+): Float32Array {
+  const scale = toFloats(scales.dtype as FloatType, scaleBytes);
+  const bias = toFloats(biases.dtype as FloatType, biasBytes);
+  const values = new Float32Array(codes.length * 8 / bits);
+  for (let i = 0; i < values.length; i++) {
+    const code = bits === 8 ? codes[i] : codes[i >> 1] >> 4 * (i & 1) & 15;
+    const of = Math.floor(i / group);
+    values[i] = scale[of] * code + bias[of];
+  }
+  return values;
+}
+
+function refuseAffine({ file, name }: SafeTensor, detail: string): never {
+  refuse(file, `tensor ${quote(name)}`, `${detail}; --quantize q8_0 takes it, with a small error`);
+}

@@ -1,0 +1,300 @@
+import { quote } from "../engine/gguf/errors.ts";
+import type { Checkpoint } from "./checkpoint/checkpoint.ts";
+import { refuse } from "./errors.ts";
+import { toFloats } from "./checkpoint/floats.ts";
+import type { FloatType, WeightFinder } from "./write/matrix_source.ts";
+import { inOrder, type Runs } from "./order.ts";
+import {
+  joinTensors,
+  matrixTensor,
+  type OutputTensor,
+  stackTensors,
+  turnedTensor,
+  vectorTensor,
+} from "./write/output_tensor.ts";
+import { quantizerOf, type QuantizeTo } from "./quantize/quantize_to.ts";
+import {
+  ErrorSums,
+  everySecond,
+  keepRows,
+  multiplyRows,
+  quantizeRows,
+  type RowEncoder,
+  widenRows,
+} from "./quantize/row_encoders.ts";
+import type { MatrixSource } from "./write/matrix_source.ts";
+
+interface MatrixOrder {
+  readonly rowOrder?: Runs;
+  /** Rows of the checkpoint's matrix, where `rowOrder` takes some of them. */
+  readonly of?: number;
+  readonly columnOrder?: Runs;
+}
+
+/** Of a tensor with a matrix for each expert. */
+export interface StackShape {
+  readonly count: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** Which rows of an expert become a tensor; even is the first of each two. */
+export type Take = "all" | "first half" | "second half" | "even" | "odd";
+
+interface VectorChange {
+  /** Applied to each value, before the order changes. */
+  readonly map?: (value: number) => number;
+  readonly order?: Runs;
+  /** ggml order; by default the length alone. */
+  readonly shape?: readonly number[];
+}
+
+/** Collects the tensors of the file to be written; names are GGUF's on the left, the checkpoint's on the right. */
+export class TensorList {
+  readonly tensors: OutputTensor[] = [];
+
+  constructor(
+    private readonly checkpoint: Checkpoint,
+    readonly finder: WeightFinder,
+    private readonly quantize: QuantizeTo | undefined,
+  ) {}
+
+  /** The weight of a linear layer or an embedding; `name` and `module` without `.weight`. */
+  matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
+    const { of: sourceRows = rows } = order;
+    const source = this.finder.matrix(module, sourceRows, columns);
+    const encoder = this.#encoder(source, order.columnOrder?.flat() ?? [columns]);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows,
+        encoder,
+        ...order,
+      }),
+    );
+  }
+
+  /** A matrix of which so many rows after the others are multiplied by so much each. */
+  multiplied(
+    name: string,
+    module: string,
+    columns: number,
+    parts: readonly (readonly [rows: number, factor: number])[],
+  ): void {
+    const sourceRows = parts.reduce((sum, [rows]) => sum + rows, 0);
+    const plain = parts.every(([, factor]) => factor === 1);
+    if (plain) return this.matrix(name, module, sourceRows, columns);
+    const source = this.finder.matrix(module, sourceRows, columns);
+    const quantizer = this.quantize && quantizerOf(this.quantize, [columns]);
+    const sums = new ErrorSums();
+    let start = 0;
+    const tensors = parts.map(([rows, factor]) => {
+      const encoder = quantizer
+        ? quantizeRows(source, quantizer, sums, factor)
+        : multiplyRows(source, factor, sums);
+      const rowOrder = [[start, rows]] as const;
+      start += rows;
+      const options = { name: `${name}.weight`, rows, columns, source, sourceRows, encoder, rowOrder };
+      return matrixTensor(this.checkpoint, options);
+    });
+    this.tensors.push(joinTensors(tensors, [columns, sourceRows]));
+  }
+
+  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions; `kept` are never quantised. */
+  experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
+    const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
+    const other = sources.find(({ kind }) => kind !== sources[0].kind);
+    if (other) {
+      const detail = `must be stored as the other experts' are, in ${sources[0].kind} (got ${other.kind})`;
+      refuse(other.weight.file, `tensor ${quote(other.weight.name)}`, detail);
+    }
+    const sums = new ErrorSums();
+    const parts = sources.map((source) => {
+      const encoder = kept ? keepRows(source) : this.#encoder(source, [columns], sums);
+      return matrixTensor(this.checkpoint, { name: `${name}.weight`, rows, columns, source, encoder });
+    });
+    this.tensors.push(stackTensors(parts));
+  }
+
+  /**
+   * The weights of experts that the checkpoint has in one tensor, [count, of, columns] by its whole name: of each expert `rows`
+   * rows from `start` on.
+   */
+  fusedExperts(
+    name: string,
+    tensor: string,
+    rows: number,
+    columns: number,
+    { count, start = 0, of = rows }: {
+      readonly count: number;
+      readonly start?: number;
+      readonly of?: number;
+    },
+  ): void {
+    const weight = this.finder.floats(tensor, [count, of, columns]);
+    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+    const sums = new ErrorSums();
+    const parts = Array.from({ length: count }, (_, expert) =>
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows: count * of,
+        encoder: this.#encoder(source, [columns], sums),
+        rowOrder: [[expert * of + start, rows]],
+      }));
+    this.tensors.push(stackTensors(parts));
+  }
+
+  /**
+   * As `stacked`, of floats in which each expert's matrix has its rows for columns, `of` of them: of these `rows` from `start`
+   * on. Its columns are the first of `each` rows.
+   */
+  turned(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    { start = 0, of = rows, each = columns }: {
+      readonly start?: number;
+      readonly of?: number;
+      readonly each?: number;
+    } = {},
+  ): void {
+    const encoder = this.#encoder(source, [columns]);
+    const options = { name: `${name}.weight`, rows, columns, source, encoder, count, start, of, each };
+    this.tensors.push(turnedTensor(this.checkpoint, options));
+  }
+
+  /** A matrix without its first `unread` rows, which is never quantised: it is small, or delicate. */
+  table(name: string, module: string, rows: number, columns: number, unread = 0): void {
+    const sourceRows = rows + unread;
+    const source = this.finder.matrix(module, sourceRows, columns);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows,
+        columns,
+        source,
+        sourceRows,
+        encoder: keepRows(source),
+        rowOrder: unread > 0 ? [[unread, rows]] : undefined,
+      }),
+    );
+  }
+
+  /** Some rows of a matrix of `of` rows: they are few, and never quantised. */
+  rows(name: string, module: string, indexes: readonly number[], of: number, columns: number): void {
+    const source = this.finder.matrix(module, of, columns);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, {
+        name: `${name}.weight`,
+        rows: indexes.length,
+        columns,
+        source,
+        sourceRows: of,
+        encoder: keepRows(source),
+        rowOrder: indexes.map((index) => [index, 1] as const),
+      }),
+    );
+  }
+
+  /**
+   * Of a tensor [experts, rows, columns] some rows of each expert, as one tensor of three dimensions: all, a half of them, or
+   * one of two.
+   */
+  stacked(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    take: Take = "all",
+  ): void {
+    const height = take === "all" ? rows : rows / 2;
+    const paired = take === "even" || take === "odd";
+    const encoder = this.#encoder(source, [columns]);
+    const start = take === "second half" ? height : 0;
+    const tensor = matrixTensor(this.checkpoint, {
+      name: `${name}.weight`,
+      rows: count * height,
+      columns,
+      source,
+      sourceRows: count * (paired ? height : rows),
+      encoder: paired ? everySecond(encoder, source, count * height, take === "even" ? 0 : 1) : encoder,
+      rowOrder: paired
+        ? undefined
+        : Array.from({ length: count }, (_, expert) => [expert * rows + start, height] as const),
+    });
+    this.tensors.push({ ...tensor, shape: [columns, height, count] });
+  }
+
+  /** Parts of a matrix that has `of` rows for each, as one tensor of three dimensions: the last rows of each. */
+  lastRows(
+    name: string,
+    source: MatrixSource,
+    { count, rows, columns }: StackShape,
+    of: number,
+  ): void {
+    const tensor = matrixTensor(this.checkpoint, {
+      name: `${name}.weight`,
+      rows: count * rows,
+      columns,
+      source,
+      sourceRows: count * of,
+      encoder: this.#encoder(source, [columns]),
+      rowOrder: Array.from({ length: count }, (_, part) => [(part + 1) * of - rows, rows] as const),
+    });
+    this.tensors.push({ ...tensor, shape: [columns, rows, count] });
+  }
+
+  /** A vector an expert, [experts, length], which become f32; of each all elements, or one of two. */
+  stackedVectors(
+    name: string,
+    tensor: string,
+    count: number,
+    length: number,
+    take: "all" | "even" | "odd" = "all",
+  ): void {
+    const source = this.finder.floats(tensor, [count, length]);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    const floats = toFloats(source.dtype as FloatType, bytes);
+    const step = take === "all" ? 1 : 2;
+    const kept = floats.filter((_, i) => step === 1 || i % 2 === (take === "even" ? 0 : 1));
+    this.tensors.push(vectorTensor(name, kept, source.dtype, [length / step, count]));
+  }
+
+  /** A vector, which becomes f32. */
+  vector(name: string, tensor: string, length: number, { map, order, shape }: VectorChange = {}): void {
+    const source = this.finder.floats(tensor, [length]);
+    const bytes = new Uint8Array(source.byteLength);
+    this.checkpoint.read(source, 0, bytes);
+    const floats = toFloats(source.dtype as FloatType, bytes);
+    const mapped = map ? floats.map(map) : floats;
+    this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype, shape));
+  }
+
+  /** A matrix that becomes f32 whatever the others become: the taps of a convolution, a router. */
+  floats(name: string, tensor: string, rows: number, columns: number, rowOrder?: Runs): void {
+    const weight = this.finder.floats(tensor, [rows, columns]);
+    const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
+    const encoder = widenRows(source.kind as FloatType);
+    this.tensors.push(
+      matrixTensor(this.checkpoint, { name, rows, columns, source, encoder, rowOrder }),
+    );
+  }
+
+  /** Values that no tensor of the checkpoint has. */
+  made(name: string, values: Float32Array): void {
+    this.tensors.push(vectorTensor(name, values, "config.json"));
+  }
+
+  /** What is in the wanted type already stays as it is, to the bit. `runs` are columns that stay together. */
+  #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
+    const quantizer = this.quantize && quantizerOf(this.quantize, runs);
+    if (!quantizer || source.kind === quantizer.type) return keepRows(source);
+    return quantizeRows(source, quantizer, sums);
+  }
+}

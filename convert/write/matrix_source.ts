@@ -1,0 +1,200 @@
+import { quote } from "../../engine/gguf/errors.ts";
+import type { Checkpoint } from "../checkpoint/checkpoint.ts";
+import { refuse } from "../errors.ts";
+import type { Fields } from "../checkpoint/json.ts";
+import type { SafeTensor } from "../checkpoint/safetensors.ts";
+
+export type FloatType = "F32" | "F16" | "BF16";
+
+/** A matrix as a checkpoint holds it; each part is a tensor of the same rows. */
+export type MatrixSource =
+  | { readonly kind: FloatType; readonly weight: SafeTensor } // [rows, columns]
+  | {
+    /** Codes of E2M1, eight to a word, and exponents of E8M0, one to 32 columns. */
+    readonly kind: "MXFP4";
+    readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
+    readonly scales: SafeTensor; // U8 [rows, columns / 32]
+  }
+  | {
+    /** Unsigned codes, packed from the low bits of a word on; a column is scale x code + bias. */
+    readonly kind: "affine";
+    readonly bits: number;
+    /** Columns that share a scale and a bias. */
+    readonly group: number;
+    readonly weight: SafeTensor; // U32 [rows, columns x bits / 32]
+    readonly scales: SafeTensor; // float [rows, columns / group]
+    readonly biases: SafeTensor; // float [rows, columns / group]
+  };
+
+/** MLX's modes of quantisation that can be converted. Source: the documentation of mlx.core.quantize. */
+type Mode = "mxfp4" | "affine";
+
+/** gpt-oss's own: experts in MXFP4, the rest in BF16. */
+const GPT_OSS_METHOD = "mxfp4";
+
+const FLOATS: readonly string[] = ["F32", "F16", "BF16"];
+const AFFINE_BITS: readonly number[] = [4, 8];
+const AFFINE_GROUPS: readonly number[] = [32, 64, 128];
+
+/** Finds a checkpoint's matrices and vectors by name, with the shapes that config.json implies. */
+export class WeightFinder {
+  /** Names of the tensors that were asked for. */
+  readonly used = new Set<string>();
+
+  /** `config` is the whole config.json: MLX says there how it quantised what. */
+  constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {
+    for (const key of ["quantization", "quantization_config"]) {
+      const method = config.fields(key)?.get("quant_method");
+      if (method === undefined || method === GPT_OSS_METHOD) continue;
+      const allowed = "absent: of quantised checkpoints only MLX's are converted, so use the unquantised one";
+      config.fields(key)!.refuse("quant_method", quote(String(method)), allowed);
+    }
+  }
+
+  get folder(): string {
+    return this.checkpoint.folder;
+  }
+
+  /** A tensor of floats; its shape may have further dimensions of 1. Throws ConvertError where it is not so. */
+  floats(name: string, shape: readonly number[]): SafeTensor {
+    const tensor = this.#tensor(name);
+    if (!FLOATS.includes(tensor.dtype)) wrongType(tensor, FLOATS.join(", "));
+    if (!sameShape(tensor.shape.filter((n) => n !== 1), shape.filter((n) => n !== 1))) {
+      wrongShape(tensor, shape);
+    }
+    return tensor;
+  }
+
+  has(name: string): boolean {
+    return this.checkpoint.tensors.has(name);
+  }
+
+  /** The weight of a module, e.g. `model.layers.0.mlp.up_proj`. Throws ConvertError where it is none of the kinds. */
+  matrix(module: string, rows: number, columns: number): MatrixSource {
+    const weight = this.#tensor(`${module}.weight`);
+    const scales = this.#optional(`${module}.scales`);
+    if (!scales) {
+      if (!FLOATS.includes(weight.dtype)) {
+        wrongType(weight, `${FLOATS.join(", ")}, or U32 with "${module}.scales" beside it`);
+      }
+      if (!sameShape(weight.shape, [rows, columns])) wrongShape(weight, [rows, columns]);
+      return { kind: weight.dtype as FloatType, weight };
+    }
+    const mode = this.#mode(module, weight, scales, columns);
+    if (weight.dtype !== "U32") wrongType(weight, `U32, as there are scales`);
+    return mode === "mxfp4"
+      ? mxfp4(weight, scales, rows, columns)
+      : affine(weight, scales, this.#tensor(`${module}.biases`), rows, columns);
+  }
+
+  /** A tensor of floats, [experts, rows, columns]. */
+  stack(name: string, shape: readonly number[]): MatrixSource {
+    const weight = this.floats(name, shape);
+    return { kind: weight.dtype as FloatType, weight };
+  }
+
+  /**
+   * gpt-oss's experts: `NAME_blocks` with two codes a byte, [experts, rows, columns / 32, 16], and `NAME_scales` with an
+   * exponent for each 32 columns.
+   */
+  blocks(name: string, [experts, rows, columns]: readonly number[]): MatrixSource {
+    const [weight, scales] = [this.#tensor(`${name}_blocks`), this.#tensor(`${name}_scales`)];
+    for (const part of [weight, scales]) if (part.dtype !== "U8") wrongType(part, "U8");
+    const groups = [experts, rows, columns / 32];
+    if (!sameShape(weight.shape, [...groups, 16])) wrongShape(weight, [...groups, 16]);
+    if (!sameShape(scales.shape, groups)) wrongShape(scales, groups);
+    return { kind: "MXFP4", weight, scales };
+  }
+
+  #tensor(name: string): SafeTensor {
+    const tensor = this.#optional(name);
+    if (!tensor) refuse(this.folder, `tensor ${quote(name)}`, "it is in none of the files");
+    return tensor;
+  }
+
+  #optional(name: string): SafeTensor | undefined {
+    const tensor = this.checkpoint.tensors.get(name);
+    if (tensor) this.used.add(name);
+    return tensor;
+  }
+
+  /** The mode that config.json says, or that the scales betray: a wrong one would be read without a complaint. */
+  #mode(module: string, weight: SafeTensor, scales: SafeTensor, columns: number): Mode {
+    const settings = this.config.fields("quantization") ?? this.config.fields("quantization_config");
+    if (!settings) {
+      refuse(
+        scales.file,
+        `tensor ${quote(scales.name)}`,
+        "there are scales, but no quantization in config.json",
+      );
+    }
+    const own = typeof settings.get(module) === "object" ? settings.fields(module)! : settings;
+    const biased = this.has(`${module}.biases`);
+    const mode = own.string("mode", biased ? "affine" : settings.string("mode", "affine"));
+    const group = columns / (scales.shape[1] ?? 0);
+    if (mode === "nvfp4" || (!biased && scales.dtype === "U8" && group === 16)) {
+      const detail = "NVFP4 (E4M3 scales, one to 16 columns) has no exact counterpart here; " +
+        "supported are MXFP4, affine, BF16, F16 and F32";
+      refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
+    }
+    if (mode !== "mxfp4" && mode !== "affine") {
+      const detail = `the quantization mode must be "mxfp4" or "affine" (got ${quote(mode)})`;
+      refuse(weight.file, `tensor ${quote(weight.name)}`, detail);
+    }
+    if (mode === "mxfp4" && biased) {
+      refuse(weight.file, `tensor ${quote(`${module}.biases`)}`, "must be absent with the mode mxfp4");
+    }
+    return mode;
+  }
+}
+
+function mxfp4(weight: SafeTensor, scales: SafeTensor, rows: number, columns: number): MatrixSource {
+  if (scales.dtype !== "U8") wrongType(scales, "U8, E8M0's exponents");
+  if (!sameShape(weight.shape, [rows, columns / 8])) wrongShape(weight, [rows, columns / 8]);
+  if (!sameShape(scales.shape, [rows, columns / 32])) wrongShape(scales, [rows, columns / 32]);
+  return { kind: "MXFP4", weight, scales };
+}
+
+function affine(
+  weight: SafeTensor,
+  scales: SafeTensor,
+  biases: SafeTensor,
+  rows: number,
+  columns: number,
+): MatrixSource {
+  // The shapes say bits and group, since the columns are known.
+  const bits = 32 * (weight.shape[1] ?? 0) / columns;
+  const group = columns / (scales.shape[1] ?? 0);
+  for (const part of [weight, scales, biases]) {
+    if (part.shape.length !== 2 || part.shape[0] !== rows) wrongShape(part, [rows, part.shape[1] ?? 0]);
+  }
+  const field = `tensor ${quote(weight.name)}`;
+  if (!AFFINE_BITS.includes(bits)) {
+    refuse(weight.file, field, `must have ${AFFINE_BITS.join(", ")} bits a column (got ${bits})`);
+  }
+  if (!AFFINE_GROUPS.includes(group)) {
+    refuse(
+      weight.file,
+      field,
+      `must have a scale for ${AFFINE_GROUPS.join(", ")} columns (got one for ${group})`,
+    );
+  }
+  for (const part of [scales, biases]) {
+    if (!FLOATS.includes(part.dtype)) wrongType(part, FLOATS.join(", "));
+    if (!sameShape(part.shape, [rows, columns / group])) wrongShape(part, [rows, columns / group]);
+  }
+  return { kind: "affine", bits, group, weight, scales, biases };
+}
+
+function sameShape(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((size, i) => size === b[i]);
+}
+
+function wrongShape({ file, name, shape }: SafeTensor, allowed: readonly number[]): never {
+  const detail = `must have shape ${allowed.join(" x ")}, as config.json says (got ${shape.join(" x ")})`;
+  refuse(file, `tensor ${quote(name)}`, detail);
+}
+
+function wrongType({ file, name, dtype }: SafeTensor, allowed: string): never {
+  refuse(file, `tensor ${quote(name)}`, `must have dtype ${allowed} (got ${dtype})`);
+}

@@ -1,0 +1,74 @@
+import { crc32 } from "node:zlib";
+import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { GgufError } from "../../engine/gguf/errors.ts";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
+import { createChatTemplate } from "../../engine/chat/template/chat_template.ts";
+import { ChatTemplateError } from "../../engine/tokenizer/types.ts";
+import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
+import { ConvertError } from "../errors.ts";
+import type { Progress } from "./gguf_writer.ts";
+import type { OutputTensor } from "./output_tensor.ts";
+
+const CHUNK_BYTES = 4 * 1024 * 1024;
+
+/**
+ * Reads a written file back: its header by the engine's reader, each tensor's shape, type and bytes against what was
+ * meant to be written. Throws ConvertError where they differ.
+ */
+export async function verify(
+  path: string,
+  tensors: readonly OutputTensor[],
+  checksums: readonly number[],
+  progress: Progress,
+  signal?: AbortSignal,
+): Promise<GgufFile> {
+  const file = await openGguf(path);
+  if (file.tensors.size !== tensors.length) {
+    throw new ConvertError(
+      `Cannot verify ${path}: it has ${file.tensors.size} tensors, not ${tensors.length}`,
+    );
+  }
+  using source = await Deno.open(path);
+  const buffer = new Uint8Array(CHUNK_BYTES);
+  const total = tensors.reduce((sum, { byteLength }) => sum + byteLength, 0);
+  let done = 0;
+  for (const [i, tensor] of tensors.entries()) {
+    const info = file.tensors.get(tensor.name);
+    const same = info !== undefined && info.type === tensor.type &&
+      String(info.shape) === String(tensor.shape) &&
+      await checksum(source, info, buffer) === checksums[i];
+    if (!same) {
+      throw new ConvertError(
+        `Cannot verify ${path}: tensor "${tensor.name}" is not what was written; is the disk sound?`,
+      );
+    }
+    done += tensor.byteLength;
+    signal?.throwIfAborted();
+    progress(done, total);
+  }
+  return file;
+}
+
+async function checksum(file: Deno.FsFile, info: TensorInfo, buffer: Uint8Array): Promise<number> {
+  await file.seek(info.offset, Deno.SeekMode.Start);
+  let result = 0;
+  for (let left = info.byteLength; left > 0;) {
+    const n = await file.read(buffer.subarray(0, Math.min(left, buffer.length)));
+    if (n === null) break;
+    result = crc32(buffer.subarray(0, n), result);
+    left -= n;
+  }
+  return result;
+}
+
+/** Why compy cannot run the file's model; undefined where it can. */
+export async function refusalOf(file: GgufFile): Promise<string | undefined> {
+  try {
+    buildPlan(file, await readRopeFactors(file));
+    createChatTemplate(file.metadata, createTokenizer(file.metadata));
+  } catch (error) {
+    if (error instanceof GgufError || error instanceof ChatTemplateError) return error.message;
+    throw error;
+  }
+}

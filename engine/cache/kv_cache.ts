@@ -1,0 +1,479 @@
+import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
+import { hashOf } from "./block_hash.ts";
+import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
+import type { RecurrentStates } from "./recurrent_state.ts";
+import { grown, type Restore, type Sequence, unscored, type WindowBlocks } from "../schedule/sequence.ts";
+import type { StoredPrefixes } from "./stored_prefixes.ts";
+
+const NO_BLOCK = -1;
+/**
+ * Blocks of each group that stay free per running sequence when another sequence is admitted. With fewer, sequences
+ * just admitted would soon be preempted; with more, fewer sequences would run.
+ */
+const GROWTH_BLOCKS = 2;
+const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
+
+/**
+ * The pool of KV blocks. It knows which sequences hold each block, and which full blocks later requests can share.
+ *
+ * A sequence holds blocks for its tokens, prompt and answer so far, and takes another block when the last is full.
+ * Layers form groups, and a block holds tokens of one group. In a group with a sliding window, a sequence holds the
+ * blocks that the rows of its next step see, and frees earlier ones.
+ *
+ * Full blocks form chains. A block is found by the hash of its predecessor's hash, the salt and its tokens. It is
+ * used only if its predecessor, salt and tokens are really equal.
+ *
+ * Blocks without a holder stay in the index and are evicted least recently used first. A sequence that holds a block
+ * holds all blocks before it in the chain, and releases them from last to first. So a block never leaves the index
+ * before its successors, and a chain is never broken.
+ *
+ * Chains consist of the first group's blocks, which are kept for all tokens. A block of another group is found as the
+ * companion of the first group's block with the same tokens, while it exists. A prefix can be shared up to a point
+ * where every group still has the blocks that the next row sees.
+ *
+ * With prompts on a disk (`stored`), admission also takes blocks for the prefix that only the disk has. These blocks
+ * enter the index once they are read.
+ */
+export class KvCache {
+  readonly #total: number;
+  readonly #holders: Int32Array; // [blocks]
+  readonly #tokens: Int32Array; // [blocks, KV_BLOCK_TOKENS], of indexed blocks
+  readonly #parents: Int32Array; // [blocks], of indexed blocks
+  readonly #salts: string[]; // [blocks], of indexed blocks
+  readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
+  readonly #index = new Map<number, number>();
+  /** For each group after the first, by indexed block of the first: the block with the same tokens. */
+  readonly #companions: Int32Array[]; // [groups - 1][blocks]
+  /** The inverse of `#companions`: the first group's block that a block is the companion of. */
+  readonly #leaders: Int32Array; // [blocks]
+  /** Blocks without content worth keeping. */
+  readonly #free: number[] = [];
+  /** Indexed blocks without a holder, least recently used first. */
+  readonly #idle = new Set<number>();
+
+  /** `states` holds snapshots that belong to blocks, for models with recurrent layers. */
+  constructor(
+    blocks: number,
+    private readonly states?: RecurrentStates,
+    private readonly demand: KvDemand = NO_WINDOWS,
+    private readonly stored?: StoredPrefixes,
+  ) {
+    this.#total = blocks;
+    this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));
+    this.#leaders = new Int32Array(blocks).fill(NO_BLOCK);
+    this.#holders = new Int32Array(blocks);
+    this.#tokens = new Int32Array(blocks * KV_BLOCK_TOKENS);
+    this.#parents = new Int32Array(blocks);
+    this.#salts = new Array(blocks).fill("");
+    this.#hashes = new Array(blocks).fill(undefined);
+    for (let block = blocks - 1; block >= 0; block--) this.#free.push(block);
+  }
+
+  get total(): number {
+    return this.#total;
+  }
+
+  /** Window sizes in tokens of each layer group except the first. */
+  get windows(): readonly number[] {
+    return this.demand.windows;
+  }
+
+  get hasStates(): boolean {
+    return this.states !== undefined;
+  }
+
+  /** Whether the recurrent state after this block is in memory. */
+  hasState(block: number): boolean {
+    return this.states?.has(block) ?? false;
+  }
+
+  /**
+   * Returns the current place of an indexed block's tokens: the block in a layer group, or the slot of the state
+   * after them. Undefined when they are evicted or `block` is not indexed under `hash`.
+   */
+  locate(block: number, hash: number, kind: number | "state"): number | undefined {
+    if (this.#hashes[block] !== hash) return undefined;
+    if (kind === "state") return this.states?.slotOf(block);
+    const place = kind === 0 ? block : this.#companions[kind - 1][block];
+    return place === NO_BLOCK ? undefined : place;
+  }
+
+  /** Number of blocks that sequences hold. */
+  get used(): number {
+    return this.#total - this.available;
+  }
+
+  /** Number of blocks without a holder. Taking one evicts the prefix content that it keeps. */
+  get available(): number {
+    return this.#free.length + this.#idle.size;
+  }
+
+  /** Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. It fits at 0 or less. */
+  missing(sequence: Sequence, spare: number): number {
+    const shared = this.#usable(this.#findPrefix(sequence));
+    let held = 0;
+    for (const block of this.#sharedBlocks(shared)) if (this.#holders[block] > 0) held++;
+    const { length } = sequence;
+    const needed = blocksFor(length) + this.#mostInWindows(length, length - shared.length * KV_BLOCK_TOKENS);
+    return needed - held + spare - this.available;
+  }
+
+  /**
+   * Returns how many more blocks the running or waiting sequence will soon need, beyond those it has or gets at
+   * admission.
+   */
+  growth({ length, maxLength, cached, blockCount, windows }: Sequence): number {
+    const now = blocksFor(length);
+    const blocks = Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - now);
+    if (this.#companions.length === 0) return blocks;
+    const most = (tokens: number) => this.#mostInWindows(tokens, length - cached);
+    const held = blockCount === 0
+      ? most(length)
+      : windows.reduce((sum, { first, end }) => sum + end - first, 0);
+    return blocks + Math.max(0, most((now + blocks) * KV_BLOCK_TOKENS) - held);
+  }
+
+  /** Returns how many blocks the sequence holds. */
+  held({ blockCount, windows }: Sequence): number {
+    return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
+  }
+
+  /**
+   * Gives the sequence blocks for all its tokens, sharing the blocks of its prefix that exist. They must fit. Returns
+   * the parts of its prefix that must be read from the disk first.
+   */
+  admit(sequence: Sequence): Restore | undefined {
+    const known = this.#findPrefix(sequence);
+    const usable = this.#usable(known).length;
+    const end = this.#restorable(sequence, known, usable);
+    const shared = known.slice(0, end);
+    for (const block of this.#sharedBlocks(shared, end)) this.#hold(block);
+    sequence.blocks = new Int32Array(blocksFor(sequence.length));
+    sequence.blocks.set(shared);
+    sequence.blockCount = shared.length;
+    sequence.indexed = shared.length;
+    sequence.cached = end * KV_BLOCK_TOKENS;
+    sequence.windows = this.demand.windows.map((window, group): WindowBlocks => {
+      const first = firstSeen(window, sequence.cached);
+      const blocks = new Int32Array(blocksFor(sequence.length));
+      for (let i = first; i < shared.length; i++) {
+        const companion = this.#companions[group][shared[i]];
+        blocks[i] = companion === NO_BLOCK ? this.#take() : companion;
+      }
+      return { blocks, first, end: Math.max(first, shared.length) };
+    });
+    this.states?.start(sequence, shared.length === end ? shared : [], known.length);
+    if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
+    if (sequence.admittedAt === undefined) this.stored?.reused(sequence, Math.min(usable, end));
+    return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
+  }
+
+  /**
+   * Returns after how many blocks the sequence can continue with help of the disk; `usable` if the disk adds nothing.
+   */
+  #restorable(sequence: Sequence, known: readonly number[], usable: number): number {
+    const { stored, states, demand: { windows } } = this;
+    if (!stored) return usable;
+    const limit = Math.floor(reusableTokens(sequence) / KV_BLOCK_TOKENS);
+    let end = known.length;
+    while (end < limit && stored.has(sequence, end, 0)) end++;
+    const isThere = (position: number, group: number) =>
+      (position < known.length && this.#companions[group][known[position]] !== NO_BLOCK) ||
+      stored.has(sequence, position, group + 1);
+    for (; end > usable; end--) {
+      const state = !states || (end <= known.length && states.has(known[end - 1])) ||
+        stored.has(sequence, end - 1, "state");
+      const seen = (window: number, group: number) => {
+        for (let i = firstSeen(window, end * KV_BLOCK_TOKENS); i < end; i++) {
+          if (!isThere(i, group)) return false;
+        }
+        return true;
+      };
+      if (state && windows.every(seen)) return end;
+    }
+    return usable;
+  }
+
+  /** Returns the blocks of an admitted sequence that have no content yet. */
+  #restoreOf(sequence: Sequence, end: number, usable: number): Restore {
+    const { blocks, indexed, windows } = sequence;
+    const parts: { position: number; kind: number; place: number }[] = [];
+    for (let position = 0; position < end; position++) {
+      if (position >= indexed) parts.push({ position, kind: 0, place: blocks[position] });
+      for (const [group, window] of windows.entries()) {
+        if (position < window.first) continue;
+        const companion = position < indexed ? this.#companions[group][blocks[position]] : NO_BLOCK;
+        if (companion === NO_BLOCK) {
+          parts.push({ position, kind: group + 1, place: window.blocks[position] });
+        }
+      }
+    }
+    const slot = this.states && sequence.state!.source === undefined
+      ? this.states.reserve(sequence)
+      : undefined;
+    return { end, tokens: (end - usable) * KV_BLOCK_TOKENS, parts, slot };
+  }
+
+  /** Indexes the blocks before `end` of a sequence that waits for its prefix, so that other sequences find them. */
+  restored(sequence: Sequence, end: number): void {
+    this.#indexFull(sequence, end * KV_BLOCK_TOKENS);
+    const known = Math.min(end, sequence.indexed);
+    for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
+  }
+
+  /** Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few. */
+  extend(sequence: Sequence, tokens: number): boolean {
+    if (this.lacking(sequence, tokens) > this.available) return false;
+    const [wanted, most] = [blocksFor(tokens), blocksFor(sequence.maxLength)];
+    while (sequence.blockCount < wanted) {
+      const { blocks, blockCount } = sequence;
+      if (blockCount === blocks.length) sequence.blocks = grown(blocks, most);
+      sequence.blocks[sequence.blockCount++] = this.#take();
+    }
+    const end = this.#windowEnd(sequence, tokens);
+    for (const window of sequence.windows) {
+      while (window.end < end) {
+        if (window.end === window.blocks.length) window.blocks = grown(window.blocks, most);
+        window.blocks[window.end++] = this.#take();
+      }
+    }
+    return true;
+  }
+
+  /** Returns how many blocks the sequence lacks to have room for `tokens`. */
+  lacking(sequence: Sequence, tokens: number): number {
+    const lacking = Math.max(0, blocksFor(tokens) - sequence.blockCount);
+    if (sequence.windows.length === 0) return lacking;
+    const end = this.#windowEnd(sequence, tokens);
+    return sequence.windows.reduce((sum, window) => sum + Math.max(0, end - window.end), lacking);
+  }
+
+  /**
+   * Returns the block where windows end when a sequence has room for `tokens`. A long prompt needs room only for the
+   * rows of its next step.
+   */
+  #windowEnd({ length, cached }: Sequence, tokens: number): number {
+    return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
+  }
+
+  /** Returns the most blocks that `tokens` tokens take in groups with windows, with `pending` tokens yet to compute. */
+  #mostInWindows(tokens: number, pending: number): number {
+    const rows = Math.max(1, Math.min(pending, this.demand.maxRows));
+    return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
+  }
+
+  /** Call after `cached` has moved: indexes blocks that became full and frees blocks that left their window. */
+  share(sequence: Sequence): void {
+    this.#indexFull(sequence);
+    for (const [group, window] of sequence.windows.entries()) {
+      const first = Math.min(window.end, firstSeen(this.demand.windows[group], sequence.cached));
+      while (window.first < first) this.#letGo(window.blocks[window.first++]);
+    }
+  }
+
+  #indexFull(sequence: Sequence, cached = sequence.cached): void {
+    while ((sequence.indexed + 1) * KV_BLOCK_TOKENS <= cached) {
+      const position = sequence.indexed;
+      const block = sequence.blocks[position];
+      const parent = position === 0 ? NO_BLOCK : sequence.blocks[position - 1];
+      const known = this.#find(sequence, position, parent);
+      if (known !== NO_BLOCK) {
+        // Another sequence indexed the same tokens first: hold its block, so each chain is in the pool once.
+        this.#hold(known);
+        this.#letGo(block);
+        sequence.blocks[position] = known;
+      } else if (this.#index.has(hashOf(sequence, position))) {
+        return; // Other tokens have the same hash, so this chain cannot be indexed.
+      } else {
+        this.#insert(sequence, position, block, parent);
+        this.stored?.computed(sequence, position);
+      }
+      this.#shareWindows(sequence, position);
+      sequence.indexed++;
+    }
+  }
+
+  /** Makes the other groups' blocks companions of an indexed block, or switches to its existing companions. */
+  #shareWindows({ blocks, windows }: Sequence, position: number): void {
+    const leader = blocks[position];
+    for (const [group, window] of windows.entries()) {
+      if (position < window.first || position >= window.end) continue;
+      const known = this.#companions[group][leader];
+      const block = window.blocks[position];
+      if (known === NO_BLOCK) {
+        this.#companions[group][leader] = block;
+        this.#leaders[block] = leader;
+      } else {
+        this.#hold(known);
+        this.#letGo(block);
+        window.blocks[position] = known;
+      }
+    }
+  }
+
+  /** Releases all blocks of the sequence. Indexed blocks stay findable until they are evicted. */
+  release(sequence: Sequence): void {
+    this.states?.release(sequence);
+    for (let i = sequence.blockCount - 1; i >= 0; i--) {
+      for (const { blocks, first, end } of sequence.windows) {
+        if (i >= first && i < end) this.#letGo(blocks[i]);
+      }
+      this.#letGo(sequence.blocks[i]);
+    }
+    sequence.blocks = new Int32Array(0);
+    sequence.windows = [];
+    sequence.blockCount = 0;
+    sequence.indexed = 0;
+    sequence.cached = 0;
+    sequence.restoring = undefined;
+    sequence.keeping = undefined;
+  }
+
+  /** Whether `running` is computing a block that `waiting` could share afterwards. */
+  isComputing(running: Sequence, waiting: Sequence): boolean {
+    if (this.states) return this.#willSave(running, waiting, this.states);
+    const position = running.restoring ? running.indexed : Math.floor(running.cached / KV_BLOCK_TOKENS);
+    const end = (position + 1) * KV_BLOCK_TOKENS;
+    if (end > running.length || end > reusableTokens(waiting)) return false;
+    const hash = hashOf(running, position);
+    return hash === hashOf(waiting, position) && !this.#index.has(hash);
+  }
+
+  /**
+   * With recurrent states: whether the block edge where the two sequences diverge is still ahead. If so, marks it for
+   * a snapshot.
+   */
+  #willSave(running: Sequence, waiting: Sequence, states: RecurrentStates): boolean {
+    const limit = Math.floor(Math.min(running.length, reusableTokens(waiting)) / KV_BLOCK_TOKENS);
+    let common = 0;
+    while (common < limit && hashOf(running, common) === hashOf(waiting, common)) common++;
+    const edge = common * KV_BLOCK_TOKENS;
+    const { restoring } = running;
+    if (restoring && common >= restoring.end) {
+      return restoring.end > this.#usable(this.#findPrefix(waiting)).length;
+    }
+    if (edge <= running.cached || common <= this.#usable(this.#findPrefix(waiting)).length) return false;
+    states.mark(running, edge);
+    return true;
+  }
+
+  /**
+   * Returns the leading blocks of a chain after which a sequence can continue: their windows and state are in memory.
+   */
+  #usable(known: number[]): number[] {
+    const { states, demand: { windows } } = this;
+    if (!states && windows.length === 0) return known;
+    const since = windows.map(() => 0); // per group: the position from which on no companion is missing
+    let usable = 0;
+    for (let end = 1; end <= known.length; end++) {
+      const block = known[end - 1];
+      for (let group = 0; group < windows.length; group++) {
+        if (this.#companions[group][block] === NO_BLOCK) since[group] = end;
+      }
+      const seen = windows.every((window, group) => since[group] <= firstSeen(window, end * KV_BLOCK_TOKENS));
+      if (seen && (!states || states.has(block))) usable = end;
+    }
+    return known.slice(0, usable);
+  }
+
+  /** Yields the indexed blocks, of all groups, that a sequence shares when it continues after `end` blocks. */
+  *#sharedBlocks(shared: readonly number[], end = shared.length): Iterable<number> {
+    yield* shared;
+    for (const [group, window] of this.demand.windows.entries()) {
+      const first = firstSeen(window, end * KV_BLOCK_TOKENS);
+      for (let i = first; i < shared.length; i++) {
+        const companion = this.#companions[group][shared[i]];
+        if (companion !== NO_BLOCK) yield companion;
+      }
+    }
+  }
+
+  #findPrefix(sequence: Sequence): number[] {
+    const shared: number[] = [];
+    const limit = Math.floor(reusableTokens(sequence) / KV_BLOCK_TOKENS);
+    let parent = NO_BLOCK;
+    for (let position = 0; position < limit; position++) {
+      parent = this.#find(sequence, position, parent);
+      if (parent === NO_BLOCK) break;
+      shared.push(parent);
+    }
+    return shared;
+  }
+
+  /** Returns the indexed block with the sequence's tokens at `position` and predecessor `parent`, or NO_BLOCK. */
+  #find(sequence: Sequence, position: number, parent: number): number {
+    const block = this.#index.get(hashOf(sequence, position));
+    if (block === undefined || this.#parents[block] !== parent) return NO_BLOCK;
+    if (this.#salts[block] !== sequence.salt) return NO_BLOCK;
+    const ours = position * KV_BLOCK_TOKENS;
+    const theirs = block * KV_BLOCK_TOKENS;
+    for (let i = 0; i < KV_BLOCK_TOKENS; i++) {
+      if (this.#tokens[theirs + i] !== sequence.tokens[ours + i]) return NO_BLOCK;
+    }
+    return block;
+  }
+
+  #insert(sequence: Sequence, position: number, block: number, parent: number): void {
+    const hash = hashOf(sequence, position);
+    const start = position * KV_BLOCK_TOKENS;
+    this.#tokens.set(sequence.tokens.subarray(start, start + KV_BLOCK_TOKENS), block * KV_BLOCK_TOKENS);
+    this.#parents[block] = parent;
+    this.#salts[block] = sequence.salt;
+    this.#hashes[block] = hash;
+    this.#index.set(hash, block);
+  }
+
+  #hold(block: number): void {
+    if (this.#holders[block]++ === 0) this.#idle.delete(block);
+  }
+
+  #letGo(block: number): void {
+    if (--this.#holders[block] > 0) return;
+    if (this.#hashes[block] === undefined && this.#leaders[block] === NO_BLOCK) this.#free.push(block);
+    else this.#idle.add(block);
+  }
+
+  /** Takes a block and marks it as held. */
+  #take(): number {
+    const block = this.#free.pop() ?? this.#giveUpOldest();
+    this.#holders[block] = 1;
+    return block;
+  }
+
+  #giveUpOldest(): number {
+    const oldest = this.#idle.values().next().value;
+    if (oldest === undefined) throw new Error("All KV blocks are held");
+    this.#idle.delete(oldest);
+    if (this.#leaders[oldest] === NO_BLOCK) this.#forget(oldest);
+    else {
+      const companions = this.#companions.find((of) => of[this.#leaders[oldest]] === oldest)!;
+      companions[this.#leaders[oldest]] = NO_BLOCK;
+      this.#leaders[oldest] = NO_BLOCK;
+    }
+    return oldest;
+  }
+
+  /** Removes a block from the index. Its companions have no holder, because their holders would hold this block too. */
+  #forget(block: number): void {
+    this.#index.delete(this.#hashes[block]!);
+    this.#hashes[block] = undefined;
+    this.states?.forget(block);
+    for (const companions of this.#companions) {
+      const companion = companions[block];
+      if (companion === NO_BLOCK) continue;
+      companions[block] = NO_BLOCK;
+      this.#leaders[companion] = NO_BLOCK;
+      this.#idle.delete(companion);
+      this.#free.push(companion);
+    }
+  }
+}
+
+/**
+ * Returns how many leading tokens can come from the cache. The last token and every unscored token need logits, so
+ * they are computed.
+ */
+function reusableTokens(sequence: Sequence): number {
+  if (sequence.pooled?.whole) return 0;
+  return (unscored(sequence)?.first ?? sequence.length) - 1;
+}

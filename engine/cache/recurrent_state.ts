@@ -1,0 +1,236 @@
+import { KV_BLOCK_TOKENS, type StepState } from "../backend/backend.ts";
+import type { RunningState, Sequence } from "../schedule/sequence.ts";
+
+/**
+ * Slots of recurrent state: one per running sequence, and snapshots at block edges that later sequences resume from.
+ *
+ * A recurrent state cannot be cut back to a shorter prefix, as KV blocks can. So snapshots are taken where they will
+ * likely be needed:
+ * - at the last block edge of a prompt;
+ * - where two prompts diverge;
+ * - at each block edge of an answer, replacing the answer's earlier snapshot.
+ *
+ * A snapshot belongs to the KV block that ends there. It is dropped when that block leaves the prefix index, or when
+ * a newer snapshot needs the slot, least recently used first. There is a slot for every sequence that can run, so an
+ * admitted sequence always finds one.
+ */
+export class RecurrentStates {
+  readonly #mostSnapshots: number;
+  /** Slots still available to sequences with drafts. */
+  #forDrafts: number;
+  readonly #free: number[];
+  /** Slot of the snapshot after a KV block, least recently used first. */
+  readonly #snapshots = new Map<number, number>();
+  /** Number of slots that the current step saves to. */
+  #saving = 0;
+  /** Number of sequences, per slot, that have yet to resume from it. */
+  readonly #readers = new Map<number, number>();
+
+  /** `slots` must exceed `parallel` + `drafts`; `drafts` sequences can have drafts at a time. */
+  constructor(slots: number, parallel: number, drafts = 0) {
+    this.#mostSnapshots = slots - parallel - drafts;
+    this.#forDrafts = drafts;
+    this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+  }
+
+  get snapshots(): number {
+    return this.#snapshots.size;
+  }
+
+  /** Whether there is a snapshot after this KV block. */
+  has(block: number): boolean {
+    return this.#snapshots.has(block);
+  }
+
+  /** Returns the slot of the snapshot after this KV block. */
+  slotOf(block: number): number | undefined {
+    return this.#snapshots.get(block);
+  }
+
+  /**
+   * Gives a sequence its slot. It resumes from the snapshot after the last block of `shared`, if there is one.
+   * `known` is the number of its leading blocks in the index.
+   */
+  start(sequence: Sequence, shared: readonly number[], known: number): void {
+    const last = shared.at(-1);
+    const source = last === undefined || !this.has(last) ? undefined : this.#use(last);
+    const slot = this.#free.pop()!;
+    const state: RunningState = {
+      slot,
+      source,
+      marks: new Set(),
+      saves: [],
+      answer: undefined,
+      draft: undefined,
+    };
+    sequence.state = state;
+    this.mark(sequence, known * KV_BLOCK_TOKENS);
+    // At first, forced tokens after the prompt belong to the answer. After a preemption, all tokens count as a prompt.
+    const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
+    const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
+    this.mark(sequence, edge);
+    // The template's text after the last message may cross an edge, so the next prompt diverges before that edge.
+    if (sequence.keeps) this.mark(sequence, edge - KV_BLOCK_TOKENS);
+  }
+
+  /** Returns a slot for the state that the sequence waits for: a snapshot's if possible, or else its own. */
+  reserve(sequence: Sequence): number {
+    const state = sequence.state!;
+    const slot = this.#takeForSnapshot();
+    if (slot !== undefined) state.saves.push({ position: sequence.cached, slot });
+    return slot ?? state.slot;
+  }
+
+  /** Call after the state was written to the slot of `reserve` and the sequence's blocks are indexed. */
+  restored(sequence: Sequence): void {
+    const state = sequence.state!;
+    if (state.saves.length === 0) return; // the sequence resumes from its own slot
+    this.#keepSaves(sequence);
+    state.source = this.#use(sequence.blocks[sequence.cached / KV_BLOCK_TOKENS - 1]);
+  }
+
+  /** Requests a snapshot at this block edge, if the sequence has not passed it. */
+  mark(sequence: Sequence, position: number): void {
+    if (position > sequence.cached) sequence.state!.marks.add(position);
+  }
+
+  /** Returns what the sequence's next `rows` rows read, write and save. */
+  step(sequence: Sequence, rows: number): StepState {
+    const state = sequence.state!;
+    const end = sequence.cached + rows;
+    for (const position of [...state.marks].filter((mark) => mark <= end).sort((a, b) => a - b)) {
+      state.marks.delete(position);
+      if (position > sequence.promptLength && !this.#followsAnswer(state)) continue;
+      const slot = this.#takeForSnapshot();
+      if (slot !== undefined) state.saves.push({ position, slot });
+    }
+    return {
+      read: sequence.cached === 0 ? undefined : state.source ?? state.slot,
+      write: state.slot,
+      saves: state.saves.map(({ position, slot }) => ({ after: position - sequence.cached, slot })),
+    };
+  }
+
+  /**
+   * Returns how many draft rows may follow the sequence's next `rows` rows. Rows at a mark are computed without
+   * drafts.
+   */
+  draftRoom(sequence: Sequence, rows: number): number {
+    const { marks, saves } = sequence.state!;
+    if (this.#forDrafts === 0 || saves.length > 0) return 0;
+    const end = sequence.cached + rows;
+    return Math.max(0, Math.min(...marks) - 1 - end);
+  }
+
+  /**
+   * Returns the state access of the next rows when they include drafts. The current state stays unchanged until the
+   * drafts are verified; the new state goes to another slot.
+   */
+  draft(sequence: Sequence, rows: number): StepState {
+    const state = sequence.state!;
+    this.#dropDraft(state); // left over from a step that was stopped
+    const { read } = this.step(sequence, rows);
+    state.draft = this.#free.pop()!;
+    this.#forDrafts--;
+    return { read, write: state.draft, saves: [] };
+  }
+
+  /**
+   * Call after the rows were computed. If all drafts were right, the new state becomes the sequence's state. Returns
+   * `right`.
+   */
+  drafted(sequence: Sequence, right: boolean): boolean {
+    const state = sequence.state!;
+    if (right) [state.slot, state.draft] = [state.draft!, state.slot];
+    this.#dropDraft(state);
+    return right;
+  }
+
+  #dropDraft(state: RunningState): void {
+    if (state.draft === undefined) return;
+    this.#free.push(state.draft);
+    this.#forDrafts++;
+    state.draft = undefined;
+  }
+
+  /** Call after a step was computed and `cached` and `indexed` have moved. */
+  advance(sequence: Sequence): void {
+    this.#dropSource(sequence.state!);
+    this.#keepSaves(sequence);
+    if (sequence.cached < sequence.promptLength) return;
+    this.mark(sequence, (Math.floor(sequence.cached / KV_BLOCK_TOKENS) + 1) * KV_BLOCK_TOKENS);
+  }
+
+  #keepSaves(sequence: Sequence): void {
+    const state = sequence.state!;
+    for (const { position, slot } of state.saves) {
+      const edge = position / KV_BLOCK_TOKENS;
+      const block = sequence.blocks[edge - 1];
+      this.#saving--;
+      if (edge > sequence.indexed || this.#snapshots.has(block)) this.#free.push(slot);
+      else this.#snapshots.set(block, slot);
+      if (position > sequence.promptLength) state.answer = block;
+    }
+    state.saves = [];
+  }
+
+  /**
+   * Whether to take another snapshot of the answer. It replaces the answer's previous one, unless a sequence is about
+   * to resume from that. If the previous one was evicted, others need the slots more, so none is taken. An answer of
+   * any length thus displaces at most one snapshot.
+   */
+  #followsAnswer(state: RunningState): boolean {
+    if (this.#mostSnapshots === 1) return false; // the only snapshot is the prompt's
+    if (state.answer === undefined) return true;
+    const slot = this.#snapshots.get(state.answer);
+    if (slot !== undefined && !this.#readers.has(slot)) this.forget(state.answer);
+    return slot !== undefined;
+  }
+
+  /** Frees a sequence's slot. Its snapshots stay. */
+  release(sequence: Sequence): void {
+    const state = sequence.state!;
+    this.#dropSource(state);
+    this.#dropDraft(state);
+    this.#saving -= state.saves.length;
+    this.#free.push(state.slot, ...state.saves.map(({ slot }) => slot));
+    sequence.state = undefined;
+  }
+
+  /**
+   * Drops the snapshot of a KV block that left the index. No sequence resumes from it, since it would hold the block.
+   */
+  forget(block: number): void {
+    const slot = this.#snapshots.get(block);
+    if (slot === undefined) return;
+    this.#snapshots.delete(block);
+    this.#free.push(slot);
+  }
+
+  #use(block: number): number {
+    const slot = this.#snapshots.get(block)!;
+    this.#snapshots.delete(block);
+    this.#snapshots.set(block, slot);
+    this.#readers.set(slot, (this.#readers.get(slot) ?? 0) + 1);
+    return slot;
+  }
+
+  #dropSource(state: RunningState): void {
+    if (state.source === undefined) return;
+    const readers = this.#readers.get(state.source)! - 1;
+    if (readers > 0) this.#readers.set(state.source, readers);
+    else this.#readers.delete(state.source);
+    state.source = undefined;
+  }
+
+  /** Takes a slot for a snapshot. Returns undefined if sequences have yet to resume from all snapshots. */
+  #takeForSnapshot(): number | undefined {
+    if (this.#snapshots.size + this.#saving >= this.#mostSnapshots) {
+      const oldest = [...this.#snapshots].find(([, slot]) => !this.#readers.has(slot));
+      if (!oldest) return undefined;
+      this.forget(oldest[0]);
+    }
+    this.#saving++;
+    return this.#free.pop();
+  }
+}

@@ -1,0 +1,79 @@
+import { quote } from "../../gguf/errors.ts";
+import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
+
+/** Requests have a lower limit. This one keeps the recursion below from overflowing the stack. */
+const MAX_DEPTH = 256;
+
+/** The form in which a template expects a message with tool calls. */
+export interface CallStyle {
+  /** Arguments are objects instead of the API's JSON text. */
+  readonly objects: boolean;
+  /** The value of an empty content. */
+  readonly noContent: null | "";
+}
+
+/** In order of preference: published templates are written for the first. */
+export const CALL_STYLES: readonly CallStyle[] = [
+  { objects: true, noContent: null },
+  { objects: true, noContent: "" },
+  { objects: false, noContent: null },
+  { objects: false, noContent: "" },
+];
+
+/** Returns a message in the form that templates expect: text as one string, calls in the template's style. */
+export function plainMessage(message: ChatMessage, style: CallStyle): Record<string, unknown> {
+  const calls = Array.isArray(message.tool_calls) && message.tool_calls.length > 0
+    ? message.tool_calls
+    : undefined;
+  const { written, ...rest } = message;
+  const content = written instanceof MarkedText
+    ? written
+    : textOf(message.content) ?? (calls ? style.noContent : "");
+  if (!calls || !style.objects) return { ...rest, content };
+  return { ...rest, content, tool_calls: calls.map(parseArguments) };
+}
+
+/** Joins text parts by line breaks, as llama.cpp and vLLM do. */
+function textOf(content: ChatMessage["content"] | undefined): string | undefined {
+  if (!Array.isArray(content)) return content ?? undefined;
+  return content.map(({ type, text }) => {
+    if (type === "text" && typeof text === "string") return text;
+    throw new Error(`a content part must have the type "text" (got ${quote(String(type))})`);
+  }).join("\n");
+}
+
+/** Parses a call's arguments, which the API carries as a JSON string. */
+function parseArguments(call: unknown): unknown {
+  if (typeof call !== "object" || call === null) return call;
+  const { function: called } = call as { function?: { arguments?: unknown } };
+  if (typeof called?.arguments !== "string") return call;
+  try {
+    const parsed: unknown = JSON.parse(called.arguments);
+    if (typeof parsed !== "object" || parsed === null) return call;
+    return { ...call, function: { ...called, arguments: parsed } };
+  } catch {
+    return call; // invalid JSON is shown unchanged
+  }
+}
+
+/**
+ * Returns a copy of JSON data with `change` applied to every text, keys included, except marks. Throws for
+ * values that JSON cannot represent.
+ */
+export function mapTexts<T>(data: T, change: (text: string) => string): T {
+  const copy = (value: unknown, depth: number): unknown => {
+    if (depth > MAX_DEPTH) throw new Error(`values are nested more than ${MAX_DEPTH} deep`);
+    if (typeof value === "string") return change(value);
+    if (Array.isArray(value)) return value.map((item) => copy(item, depth + 1));
+    if (value instanceof MarkedText) {
+      return value.pieces.map((piece) => typeof piece === "string" ? change(piece) : piece.mark).join("");
+    }
+    if (typeof value === "object" && value !== null) {
+      const entries = Object.entries(value).filter(([, item]) => item !== undefined);
+      return Object.fromEntries(entries.map(([key, item]) => [change(key), copy(item, depth + 1)]));
+    }
+    if (value === null || typeof value === "boolean" || typeof value === "number") return value;
+    throw new Error(`a value must be JSON (got a ${typeof value})`);
+  };
+  return copy(data, 0) as T;
+}

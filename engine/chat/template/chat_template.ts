@@ -1,0 +1,250 @@
+import { quote } from "../../gguf/errors.ts";
+import type { Metadata } from "../../gguf/types.ts";
+import { CALL_STYLES, type CallStyle, mapTexts, plainMessage } from "./chat_messages.ts";
+import { compileTemplate, type Render, TemplateRefusal } from "./jinja.ts";
+import { addMarks } from "../../tokenizer/special/literal_marks.ts";
+import { TokenFinder } from "../../tokenizer/special/token_finder.ts";
+import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
+import {
+  type ChatMessage,
+  type ChatTemplate,
+  ChatTemplateError,
+  type ChatTemplateOptions,
+  isReservedVariable,
+  type Tokenizer,
+} from "../../tokenizer/types.ts";
+
+/** For files without a template whose vocabulary has `<|im_start|>`. */
+const CHATML = `{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`;
+
+/** For other files without a template: lines of "role: content". */
+const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.content }}
+{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`;
+
+const KEY = "tokenizer.chat_template";
+
+/** The template sources of a file. */
+interface Sources {
+  main: string;
+  /** The variant for conversations with tools, if any. */
+  toolUse?: string;
+  /** The file has no template, so a default is used. */
+  fallback: boolean;
+}
+
+function readSources(metadata: Metadata): Sources {
+  const variant = (name: string) =>
+    metadata.has(`${KEY}.${name}`) ? metadata.getString(`${KEY}.${name}`) : undefined;
+  const toolUse = variant("tool_use");
+  const main = metadata.has(KEY) ? metadata.getString(KEY) : variant("default");
+  if (main !== undefined) return { main, toolUse, fallback: false };
+  const chatMl = metadata.getStrings("tokenizer.ggml.tokens")?.includes("<|im_start|>");
+  return { main: chatMl ? CHATML : PLAIN, toolUse, fallback: true };
+}
+
+/**
+ * Returns the file's chat template: `tokenizer.chat_template`, and its variant `tool_use` for conversations
+ * with tools. A file without a template gets ChatML if its vocabulary has `<|im_start|>`, else lines of
+ * "role: content"; neither supports tools. Throws ChatTemplateError for a template that does not parse.
+ */
+export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): ChatTemplate {
+  return new JinjaChatTemplate(readSources(metadata), metadata, tokenizer);
+}
+
+class JinjaChatTemplate implements ChatTemplate {
+  readonly source: string;
+  readonly toolSource: string | undefined;
+  readonly #main: Variant;
+  readonly #toolUse: Variant;
+  readonly #knowsTools: boolean;
+  readonly #controls: TokenFinder;
+  readonly #specialTexts: Readonly<Record<string, string>>;
+
+  constructor(sources: Sources, metadata: Metadata, private readonly tokenizer: Tokenizer) {
+    const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
+    const text = (token: number | undefined) => token === undefined ? "" : tokens[token];
+    this.#specialTexts = { bos_token: text(tokenizer.bosToken), eos_token: text(tokenizer.eosToken) };
+    this.#controls = controlFinder(metadata, tokenizer, "but thinking");
+    this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
+    this.source = sources.main;
+    this.toolSource = sources.toolUse;
+    this.#main = new Variant(KEY, sources.main);
+    this.#toolUse = sources.toolUse === undefined
+      ? this.#main
+      : new Variant(`${KEY}.tool_use`, sources.toolUse);
+  }
+
+  encode(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    const { bosToken } = this.tokenizer;
+    const tokens = this.tokenizer.encode(this.#render(messages, options, true), {
+      parseSpecial: true,
+      marked: true,
+      atMost: options?.atMost,
+    });
+    // As in llama.cpp, there is exactly one BOS if the file wants one, even if the template writes it too.
+    const wantsBos = bosToken !== undefined &&
+      this.tokenizer.encode("", { addSpecial: true })[0] === bosToken;
+    return wantsBos && tokens[0] !== bosToken ? [bosToken, ...tokens] : tokens;
+  }
+
+  render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string {
+    return this.#render(messages, options, false);
+  }
+
+  /**
+   * Renders the template. If `marked`, control tokens in messages, tools and variables are marked as text.
+   */
+  #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
+    const { addGenerationPrompt = true, tools = [], variables = {}, endBefore } = options;
+    if (tools.length > 0 && !this.#knowsTools) {
+      throw new ChatTemplateError("Cannot use tools: the model's file has no chat template");
+    }
+    const data = <T>(value: T) => mapTexts(value, (text) => marked ? addMarks(text, this.#controls) : text);
+    const variant = tools.length > 0 ? this.#toolUse : this.#main;
+    return orTemplateError("Cannot render the conversation", () => {
+      const withCalls = messages.some(({ tool_calls }) => tool_calls !== undefined);
+      const style = withCalls ? variant.callStyle : CALL_STYLES[0];
+      const own = {
+        ...this.#specialTexts,
+        messages: data(messages.map((message) => variant.translate(plainMessage(message, style)))),
+        ...variant.toolVariables(tools.length > 0 ? data(tools) : null),
+        add_generation_prompt: addGenerationPrompt,
+      };
+      for (const name of Object.keys(variables)) {
+        if (isReservedVariable(name)) {
+          throw new Error(`the variable ${quote(name)} cannot be set from outside`);
+        }
+      }
+      const prompt = variant.render({ ...data(variables), ...own });
+      if (endBefore === undefined) return prompt;
+      const end = prompt.lastIndexOf(endBefore);
+      if (end < 0) throw new Error(`it leaves ${quote(endBefore)} out`);
+      return prompt.slice(0, end);
+    });
+  }
+}
+
+/** One of a file's templates. */
+class Variant {
+  readonly render: Render;
+  readonly #knowsDeveloper: boolean;
+  readonly #knowsXmlTools: boolean;
+  #callStyle: CallStyle | undefined;
+  #needsAll: boolean | undefined;
+
+  constructor(key: string, source: string) {
+    this.render = orTemplateError(`Cannot parse ${key}`, () => compileTemplate(source));
+    this.#knowsDeveloper = source.includes("developer");
+    this.#knowsXmlTools = /\bxml_tools\b/.test(source);
+  }
+
+  /** SmolLM3's template reads tools that are called as JSON from `xml_tools`. */
+  toolVariables(given: unknown[] | null): Record<string, unknown> {
+    const tools = given?.some((tool) => complete(tool) !== tool) && this.needsAll
+      ? given.map(complete)
+      : given;
+    return this.#knowsXmlTools && tools ? { tools, xml_tools: tools } : { tools };
+  }
+
+  /** Whether the template fails for a tool without optional fields, as gpt-oss's and Hermes' do. */
+  get needsAll(): boolean {
+    return this.#needsAll ??= !this.#tryTools([BARE_TOOL]) && this.#tryTools([complete(BARE_TOOL)]);
+  }
+
+  /** Most templates do not know `developer`, the API's newer name for the system role. */
+  translate(message: Record<string, unknown>): Record<string, unknown> {
+    const rename = message.role === "developer" && !this.#knowsDeveloper;
+    return rename ? { ...message, role: "system" } : message;
+  }
+
+  /**
+   * The form in which the template takes a message with calls, found by trial. A template that ignores calls
+   * gets an empty content.
+   */
+  get callStyle(): CallStyle {
+    return this.#callStyle ??= CALL_STYLES.find((style) => this.#tryCalls(style)) ?? CALL_STYLES.at(-1)!;
+  }
+
+  #tryCalls(style: CallStyle): boolean {
+    const messages = PROBE.map((message) => plainMessage(message, style));
+    return this.#try(messages, [complete(BARE_TOOL)])?.includes("compy_probe") ?? false;
+  }
+
+  #tryTools(tools: readonly unknown[]): boolean {
+    return this.#try([PROBE[0]], tools) !== undefined;
+  }
+
+  /** Returns the rendered text; undefined where rendering fails. */
+  #try(messages: readonly unknown[], tools: readonly unknown[]): string | undefined {
+    const texts = { bos_token: "", eos_token: "" };
+    try {
+      return this.render({ messages, tools, add_generation_prompt: false, ...texts });
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+const BARE_TOOL = { type: "function", function: { name: "probe", parameters: { type: "object" } } };
+
+/** Returns the tool with an empty description and empty properties where it has none. */
+function complete<T>(tool: T): T {
+  const { function: called } = (tool ?? {}) as { function?: Record<string, unknown> };
+  const parameters = called?.parameters;
+  if (typeof parameters !== "object" || parameters === null) return tool;
+  if ("description" in called! && "properties" in parameters) return tool;
+  const all = {
+    ...called,
+    description: called!.description ?? "",
+    parameters: { properties: {}, ...parameters },
+  };
+  return { ...tool, function: all };
+}
+
+/** A conversation with a call, to test how a template renders it. */
+const PROBE: readonly ChatMessage[] = [
+  { role: "user", content: "probe" },
+  {
+    role: "assistant",
+    content: null,
+    tool_calls: [{
+      id: "call00000", // Mistral's templates require nine letters and digits
+      type: "function",
+      function: { name: "probe", arguments: '{"compy_probe":"probe"}' },
+    }],
+  },
+  { role: "tool", tool_call_id: "call00000", name: "probe", content: "probe" },
+  { role: "assistant", content: "probe" },
+  { role: "user", content: "probe" },
+];
+
+/** Returns a finder of the texts that must not become tokens inside untrusted text. */
+export function controlFinder(
+  metadata: Metadata,
+  tokenizer: Tokenizer,
+  which: "all" | "but thinking",
+): TokenFinder {
+  const tokens = metadata.getStrings("tokenizer.ggml.tokens") ?? [];
+  const types = metadata.getNumbers("tokenizer.ggml.token_type");
+  const texts = new Map<number, string>();
+  for (const [token, text] of tokens.entries()) {
+    const isControl = tokenizer.isControl(token) || types?.[token] === TOKEN_TYPE.UNKNOWN;
+    // Templates search earlier turns for the end of a thought to remove it. That token does not end a turn,
+    // so it is safe.
+    if (isControl && (which === "all" || !/think/i.test(text))) texts.set(token, text);
+  }
+  return new TokenFinder(texts);
+}
+
+function orTemplateError<T>(what: string, action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    if (error instanceof TemplateRefusal) throw new ChatTemplateError(error.message, { cause: error });
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ChatTemplateError(`${what}: ${reason}`, { cause: error });
+  }
+}

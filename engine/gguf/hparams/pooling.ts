@@ -1,0 +1,82 @@
+import { ArchitectureKeys } from "./architecture_keys.ts";
+import { GgufError, quote } from "../errors.ts";
+import type { GgufFile } from "../types.ts";
+
+/**
+ * How a text's rows become one row: their mean, the first (`cls`) or the last. `rank` takes the last row,
+ * from which a head computes one logit per label.
+ *
+ * ```ts
+ * import { loadModel, type PoolingKind } from "compy";
+ *
+ * const pooling: PoolingKind = "mean";
+ * await using model = await loadModel(undefined, { pooling });
+ * console.log((await model.embed("a fox in the snow")).vectors[0].length);
+ * ```
+ */
+export type PoolingKind = "mean" | "cls" | "last" | "rank";
+/** All pooling kinds. */
+export const POOLING_KINDS: readonly PoolingKind[] = ["mean", "cls", "last", "rank"];
+
+/** How a model turns a whole text into one row. */
+export interface ModelPooling {
+  readonly kind: PoolingKind;
+  /** Labels of the ranking head; 0 without one. */
+  readonly labels: number;
+}
+
+/** The ranking head's tensor, without `.weight`. */
+export const RANK_HEAD = "cls.output";
+const MAX_LABELS = 1024;
+
+/** Pooling kinds, indexed by the value of `pooling_type`. */
+const KINDS: readonly (PoolingKind | undefined)[] = [undefined, ...POOLING_KINDS];
+
+/**
+ * Returns the pooling: `chosen`, or by default the file's, or else `usual`. Throws GgufError(GGUF_HPARAM) for
+ * an unknown kind, and for ranking without a head.
+ */
+export function readPooling(
+  file: GgufFile,
+  chosen?: PoolingKind,
+  usual: PoolingKind = "last",
+): ModelPooling {
+  const kind = chosen ?? kindOf(file) ?? usual;
+  return { kind, labels: kind === "rank" ? labelsOf(file) : 0 };
+}
+
+/**
+ * Whether the file states its pooling, so its model is made to embed or rank texts. Throws as readPooling.
+ */
+export function saysPooling(file: GgufFile): boolean {
+  return kindOf(file) !== undefined;
+}
+
+function kindOf(file: GgufFile): PoolingKind | undefined {
+  const keys = new ArchitectureKeys(file.metadata, file.metadata.getString("general.architecture"));
+  const code = file.metadata.getCount(keys.name("pooling_type"), 0);
+  if (code >= KINDS.length) {
+    keys.refuse("pooling_type", String(code), "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)");
+  }
+  return KINDS[code];
+}
+
+function labelsOf(file: GgufFile): number {
+  const name = `${RANK_HEAD}.weight`;
+  const place = { field: `tensor ${quote(name)}` };
+  const head = file.tensors.get(name);
+  if (!head) {
+    const detail =
+      "missing; a model that ranks has it. Choose another pooling to embed texts: --pooling last";
+    throw new GgufError("GGUF_HPARAM", detail, place);
+  }
+  const labels = head.shape[1] ?? 0;
+  if (labels < 1 || labels > MAX_LABELS) {
+    throw new GgufError(
+      "GGUF_HPARAM",
+      `must have 1 to ${MAX_LABELS} rows, one a label (got ${labels})`,
+      place,
+    );
+  }
+  return labels;
+}

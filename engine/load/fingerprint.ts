@@ -1,0 +1,68 @@
+import type { Hash } from "node:crypto";
+import { type ByteSource, type OpenSource, withSources } from "../gguf/byte_source.ts";
+import { openGguf } from "../gguf/reader.ts";
+import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+
+/** Identifies a model's content by SHA-256 digests in hex. */
+export interface ModelFingerprint {
+  /** Digest of the tensors and of all metadata except the chat templates. */
+  readonly weights: string;
+  /** Digest of the chat templates; of no bytes when the file has none. */
+  readonly chatTemplate: string;
+}
+
+const TEMPLATE_KEY = "tokenizer.chat_template";
+const PAGE_BYTES = 4096;
+const PAGES = 8;
+
+/**
+ * Returns a model file's fingerprint by content. It reads tensors of up to 32 KiB in full. Of a larger tensor it reads
+ * 8 pages of 4 KiB, spread from the first to the last byte. Training, merging or quantizing again changes all these
+ * pages, and 27 billion weights take less than a second.
+ *
+ * It does not detect a file made to deceive: a change between those pages keeps the fingerprint. Throws GgufError, or
+ * Error when the file became shorter meanwhile.
+ */
+export async function fingerprintModel(path: string, open?: OpenSource): Promise<ModelFingerprint> {
+  const gguf = await openGguf(path, open);
+  const { createHash } = process.getBuiltinModule("node:crypto"); // browsers load this file too
+  const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
+  for (const [key, value] of gguf.metadata.entries) {
+    // Skipped, so that a model has one fingerprint whether it is one file or split.
+    if (key.startsWith("split.")) continue;
+    const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
+    hash.update(`${JSON.stringify(key)} `);
+    if (ArrayBuffer.isView(value)) hash.update(value);
+    else hash.update(JSON.stringify(value, (_, part) => typeof part === "bigint" ? `${part}n` : part));
+  }
+  await withSources(gguf, (files) => sampleTensors(gguf, files, weights));
+  return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
+}
+
+async function sampleTensors(
+  { tensors }: GgufFile,
+  files: ReadonlyMap<string, ByteSource>,
+  hash: Hash,
+): Promise<void> {
+  const buffer = new Uint8Array(PAGES * PAGE_BYTES);
+  const update = async (path: string, offset: number, length: number) => {
+    const bytes = buffer.subarray(0, length);
+    const source = files.get(path)!;
+    // Synchronous where possible: there are thousands of pages.
+    const got = source.readSync?.(offset, bytes) ?? await source.read(offset, bytes);
+    if (got < length) throw new Error(`"${path}" became shorter while it was read`);
+    hash.update(bytes);
+  };
+  for (const tensor of tensors.values()) {
+    const { name, type, shape, path, offset, byteLength } = tensor;
+    hash.update(JSON.stringify([name, type, shape]));
+    if (byteLength <= buffer.length) await update(path, offset, byteLength);
+    else for (const page of pagesOf(tensor)) await update(path, page, PAGE_BYTES);
+  }
+}
+
+/** Returns the file offsets of the pages to read from a large tensor. */
+function pagesOf({ offset, byteLength }: TensorInfo): number[] {
+  const last = byteLength - PAGE_BYTES;
+  return Array.from({ length: PAGES }, (_, n) => offset + Math.floor(last * n / (PAGES - 1)));
+}

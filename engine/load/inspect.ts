@@ -1,0 +1,145 @@
+import { type LeftOutPart, leftOutParts } from "../architectures/left_out.ts";
+import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
+import type { KvType } from "../backend/backend.ts";
+import { freeMemory } from "./free_memory.ts";
+import { GgufError } from "../gguf/errors.ts";
+import { openGguf } from "../gguf/reader.ts";
+import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
+import { DEFAULT_KV_TYPE, type LoadOptions, tokenWeightBytes, weightBytes } from "./load.ts";
+import { wantsDraftLayer } from "./load_draft.ts";
+import { engineSize } from "./size.ts";
+import { countDispatches } from "../backend/webgpu/dispatch_count.ts";
+import { lower } from "../backend/webgpu/lowering.ts";
+import { type LayerKind, layerKinds } from "../plan/layers.ts";
+import { type Plan, withKvType } from "../plan/plan.ts";
+import { printPlan } from "../plan/print.ts";
+
+export type InspectOptions = Pick<
+  LoadOptions,
+  "model" | "contextLength" | "parallel" | "kvType" | "activations"
+>;
+
+/** A model file's content, and the resources that running it needs. */
+export interface ModelReport {
+  readonly path: string;
+  /** Number of the model's files, and their total bytes. */
+  readonly files: number;
+  readonly fileBytes: number;
+  readonly version: number;
+  /** In file order. An array is replaced by its element count if it is long. */
+  readonly metadata: ReadonlyMap<string, MetadataValue | { readonly elements: number }>;
+  /** Sorted by bytes, largest first. */
+  readonly formats: readonly FormatReport[];
+  /** The resources that the model needs, or the reason why compy cannot compute it. */
+  readonly plan: PlanReport | { readonly refusal: string };
+}
+
+export interface FormatReport {
+  readonly type: TensorType;
+  readonly tensors: number;
+  readonly elements: number;
+  readonly bytes: number;
+}
+
+export interface PlanReport {
+  readonly contextLength: number;
+  readonly parallel: number;
+  readonly kvType: KvType;
+  readonly layers: readonly LayerKind[];
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
+  readonly memory: {
+    readonly weights: number;
+    readonly kv: number;
+    readonly states: number;
+    readonly scratch: number;
+  };
+  /** Bytes of the weights that one token reads: without the embedding, and only the experts that it chooses. */
+  readonly tokenWeights: number;
+  /** Free bytes for a model now; undefined when unknown. */
+  readonly free: number | undefined;
+  /** Parts of the file that text generation does not use, largest first. */
+  readonly leftOut: readonly LeftOutPart[];
+  readonly text: string;
+  /** GPU dispatches of a one-token step: per layer, and in total. The reason when the GPU cannot compute it. */
+  readonly gpu: { readonly layers: readonly number[]; readonly total: number } | { readonly refusal: string };
+}
+
+/** Longer arrays are reported by their length. */
+const MAX_ELEMENTS = 8;
+
+/**
+ * Describes a model file without loading its weights. A valid file that cannot run (unknown architecture, no weights)
+ * is described too. Throws GgufError for a broken file.
+ */
+export async function inspectModel(
+  options: InspectOptions,
+): Promise<ModelReport> {
+  const file = await openGguf(options.model);
+  const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
+  return {
+    path: file.path,
+    files: file.paths.length,
+    fileBytes: file.fileSize,
+    version: file.version,
+    metadata,
+    formats: countFormats(file),
+    plan: await describePlan(file, options),
+  };
+}
+
+function shorten(value: MetadataValue): MetadataValue | { elements: number } {
+  return typeof value === "object" && value.length > MAX_ELEMENTS ? { elements: value.length } : value;
+}
+
+function countFormats(file: GgufFile): FormatReport[] {
+  const formats = new Map<TensorType, FormatReport>();
+  for (const { type, shape, byteLength } of file.tensors.values()) {
+    const { tensors, elements, bytes } = formats.get(type) ?? { tensors: 0, elements: 0, bytes: 0 };
+    const size = shape.reduce((product, n) => product * n, 1);
+    formats.set(type, { type, tensors: tensors + 1, elements: elements + size, bytes: bytes + byteLength });
+  }
+  return [...formats.values()].sort((a, b) => b.bytes - a.bytes);
+}
+
+async function describePlan(
+  file: GgufFile,
+  options: InspectOptions,
+): Promise<ModelReport["plan"]> {
+  try {
+    const kvType = options.kvType ?? DEFAULT_KV_TYPE;
+    const factors = await readRopeFactors(file);
+    const planOf = (drafts: boolean) => {
+      const { activations } = options;
+      return withKvType(buildPlan(file, factors, undefined, { drafts, activations }), kvType);
+    };
+    const plan = planOf(wantsDraftLayer(file, {}));
+    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
+      ...options,
+      drafts: true, // as by default when a model is loaded
+    });
+    const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
+    return {
+      contextLength,
+      parallel: limits.parallel,
+      kvType,
+      layers: layerKinds(plan),
+      memory,
+      tokenWeights: await tokenWeightBytes(plan),
+      free: freeMemory(),
+      leftOut: leftOutParts(file, plan),
+      text: printPlan(plan),
+      gpu: gpuDispatches(planOf(false)), // the GPU does not draft
+    };
+  } catch (error) {
+    if (!(error instanceof GgufError)) throw error;
+    return { refusal: error.message };
+  }
+}
+
+function gpuDispatches(plan: Plan): PlanReport["gpu"] {
+  try {
+    return countDispatches(lower(plan));
+  } catch (error) {
+    return { refusal: error instanceof Error ? error.message : String(error) };
+  }
+}

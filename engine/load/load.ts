@@ -1,0 +1,461 @@
+import { buildPlan, poolingOf, readRopeFactors } from "../architectures/registry.ts";
+import {
+  type Accuracy,
+  type ActivationPrecision,
+  type Arithmetic,
+  type BackendName,
+  KV_BLOCK_TOKENS,
+  type KvType,
+} from "../backend/backend.ts";
+import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "../backend/choose.ts";
+import { MOST_BYTES } from "../backend/wasm/module.ts";
+import { createChatForm } from "../chat/chat_form.ts";
+import { LlmEngine } from "../loop/engine.ts";
+import { fingerprintModel } from "./fingerprint.ts";
+import { freeMemory } from "./free_memory.ts";
+import type { OpenSource } from "../gguf/byte_source.ts";
+import { type PoolingKind, saysPooling } from "../gguf/hparams/pooling.ts";
+import { openGguf } from "../gguf/reader.ts";
+import { shardPaths } from "../gguf/shards.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { createGrammars } from "../grammar/grammars.ts";
+import { blocksFor, blocksOfSequence } from "../cache/kv_blocks.ts";
+import { modelName } from "../models/folder.ts";
+import { activeBytes, planCost } from "../plan/cost.ts";
+import { encodePlan } from "../plan/encode.ts";
+import { canDraft } from "../plan/ops/registry.ts";
+import {
+  isEncoder,
+  kvGroupBytes,
+  type Plan,
+  pooledColumns,
+  stateBytes,
+  withContext,
+  withKvType,
+} from "../plan/plan.ts";
+import { createNames, sha256 } from "../cache/disk/names.ts";
+import { type OpenedStore, openStore } from "../cache/disk/open.ts";
+import type { PromptKeeping } from "../cache/disk/types.ts";
+import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.ts";
+import type { EngineLimits } from "../schedule/scheduler.ts";
+import { chooseDrafters, type Speculate } from "../speculation/choose.ts";
+import { Speculation } from "../speculation/speculation.ts";
+import {
+  DEFAULT_CONTEXT,
+  type EngineSize,
+  engineSize,
+  type MemoryBounds,
+  type MemoryRoom,
+  type SizeOptions,
+} from "./size.ts";
+import { createChatTemplate } from "../chat/template/chat_template.ts";
+import { createRankTemplate } from "../chat/template/rank_template.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import type { ComingKernels } from "./coming_kernels.ts";
+import type { Engine } from "../mod.ts";
+
+export { freeMemory } from "./free_memory.ts";
+export { MemoryError } from "./memory_error.ts";
+export { GgufError } from "../gguf/errors.ts";
+export { defaultBackend } from "../backend/choose.ts";
+export { blobSource, type OpenSource } from "../gguf/byte_source.ts";
+export { checkConstraint } from "../grammar/check.ts";
+
+export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
+  readonly model: string;
+  /** Opens the model's files; by default from this machine's file system. */
+  readonly open?: OpenSource;
+  /** The name that requests use; by default the file's base name without `.gguf`. */
+  readonly id?: string;
+  /** Number of compute threads; by default one per physical core. */
+  readonly threads?: number;
+  /** Name of the instruction set; by default the best that the CPU has. */
+  readonly isa?: string;
+  /** The backend that computes; by default the CPU. */
+  readonly backend?: BackendName;
+  /** Arithmetic of the GPU's matrix products; by default f32. */
+  readonly arithmetic?: Arithmetic;
+  /** Whether a GPU may use an arithmetic that fails the model's accuracy gates; by default "gated": it may not. */
+  readonly accuracy?: Accuracy;
+  /** Storage type of keys and values in the KV cache; by default f16. */
+  readonly kvType?: KvType;
+  /** How draft tokens are proposed; by default "auto". Not on a GPU. */
+  readonly speculate?: Speculate;
+  /** File of a smaller model with the same vocabulary that proposes drafts. */
+  readonly draft?: string;
+  /** The precision that activations are rounded to before products with blocks of weights; by default `fast`. */
+  readonly activations?: ActivationPrecision;
+  /** How a text's rows are pooled into one; by default as the file says, or else the last row. */
+  readonly pooling?: PoolingKind;
+  /** Bytes that the model may take; by default the free memory, if known. Not for GPU memory. */
+  readonly freeBytes?: number;
+  /** Names the bound behind `freeBytes` in messages, if it is not this machine's memory. */
+  readonly freeRoom?: MemoryRoom;
+  readonly progress?: (done: number, total: number) => void;
+  /** Receives warnings about problems that do not stop the load. */
+  readonly warn?: (message: string) => void;
+  /** Stores prompts on a disk. CPU only. */
+  readonly promptCache?: PromptCacheOptions;
+  /** Aborts the load between two tensors, with the signal's reason. */
+  readonly signal?: AbortSignal;
+  /** Native kernels that the engine will move to; see loadReloadingEngine. */
+  readonly coming?: ComingKernels;
+}
+
+/** Where prompts are stored so that a later process can reuse them. */
+export interface PromptCacheOptions {
+  readonly folder: string;
+  /** Maximum bytes on the disk. */
+  readonly bytes: number;
+  /** Write each prompt at once, not only when it is used a second time. */
+  readonly eager?: boolean;
+  /** Never evict a prompt that was written or used within this many milliseconds. */
+  readonly keepMs?: number;
+}
+
+/** A loaded engine, and the resources that it takes. */
+export interface LoadedEngine {
+  readonly engine: Engine;
+  readonly backend: AnyBackend;
+  /** Why "auto" chose this backend; empty if there was no choice. */
+  readonly choice: string;
+  readonly loadMs: number;
+  /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
+  readonly memory: EngineSize["memory"] & { readonly weights: number };
+  /** Tokens that the KV cache holds, summed over all sequences. */
+  readonly kvTokens: number;
+}
+
+export const DEFAULT_KV_TYPE: KvType = "f16";
+
+/** A model whose header was read and checked. Its memory needs are known, but nothing large was read or allocated. */
+export interface MeasuredModel {
+  /** As in LoadedEngine. */
+  readonly memory: LoadedEngine["memory"];
+  readonly contextLength: number;
+  readonly backend: BackendName;
+  /** Returns the bytes of packed weights that one token reads. Throws KernelError and WasmError. */
+  tokenBytes(): Promise<number>;
+  /** Packs the weights and compiles the plan. Throws KernelError or GpuError, or Error when the file has changed. */
+  load(signal?: AbortSignal): Promise<LoadedEngine>;
+}
+
+/**
+ * Loads a model file: checks it, packs its weights and compiles its plan. Throws GgufError for a broken or
+ * unsupported file, MemoryError when it does not fit, KernelError or GpuError when the kernels or the GPU refuse it.
+ */
+export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
+  const start = performance.now();
+  const loaded = await (await measureModel(options)).load(options.signal);
+  return { ...loaded, loadMs: performance.now() - start };
+}
+
+/** Reads a model file's header, checks it and returns what its engine will need. Throws GgufError and MemoryError. */
+export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
+  checkTogether(given);
+  const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
+  const file = await openGguf(options.model, options.open);
+  const version = versionOf(options);
+  const pooling = poolingOf(file, options.pooling);
+  const how = { drafts: wantsDraftLayer(file, options), activations: options.activations };
+  const decoder = buildPlan(file, await readRopeFactors(file), pooling, how);
+  const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
+  const wanted = options.contextLength ?? 0;
+  if (wanted > plan.contextLength) {
+    options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
+  }
+  const weights = await weightBytes(plan, options);
+  const drafts = speculates(options);
+  const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, file, {
+    ...options,
+    contextLength: Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT),
+  });
+  const size = engineSize(plan, { ...options, drafts }, boundsOf(options, weights, drafting));
+  return {
+    memory: together({ ...size.memory, weights }, drafting),
+    contextLength: size.contextLength,
+    backend: options.backend,
+    tokenBytes: () => tokenWeightBytes(plan),
+    load: async (signal) => {
+      checkUnchanged(options, version, "now: the file has changed since its header was read");
+      const measured = {
+        file,
+        plan: withContext(plan, size.contextLength),
+        pooling: pooling.kind,
+        size,
+        weights,
+        drafting,
+      };
+      return await withPrompts(measured, { ...options, signal });
+    },
+  };
+}
+
+/** Throws an Error for options that contradict each other with every model. */
+export function checkTogether(
+  { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
+) {
+  if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
+    throw new Error(`A model that drafts (--draft) is for --speculate auto or draft (got "${speculate}")`);
+  }
+  if (draft === undefined && speculate === "draft") {
+    throw new Error(
+      "--speculate draft needs a smaller model of the same vocabulary: name its file with --draft",
+    );
+  }
+  const drafts = reasonAgainstDrafts({ speculate, draft });
+  if (drafts && backend === "webgpu") throw new Error(drafts);
+  if (promptCache && backend === "webgpu") throw new Error(NO_PROMPTS_ON_GPU);
+}
+
+/** Returns why the drafting options rule out a GPU; undefined if none does. */
+function reasonAgainstDrafts(
+  { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
+): string | undefined {
+  const asked = speculate !== "auto" && speculate !== "off";
+  if (!asked && draft === undefined) return undefined;
+  const option = asked ? `--speculate ${speculate}` : "--draft";
+  return `${option} is not supported on a GPU: leave it out, or compute with --backend cpu`;
+}
+
+const NO_PROMPTS_ON_GPU =
+  "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute " +
+  "with --backend cpu";
+
+/** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
+function reasonAgainstGpu(
+  file: GgufFile,
+  plan: Plan,
+  options: LoadOptions,
+): string | undefined {
+  const { pooling, promptCache } = options;
+  const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
+  if (vectors) return "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
+  return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
+}
+
+/** Whether steps may carry drafts. True also for a backend that is not chosen yet. */
+function speculates({ backend, speculate }: LoadOptions): boolean {
+  return speculate !== "off" && backend !== "webgpu";
+}
+
+/** Returns the memory of a model and its draft model together. */
+function together(
+  memory: LoadedEngine["memory"],
+  drafting: MeasuredDraft | undefined,
+): LoadedEngine["memory"] {
+  if (!drafting) return memory;
+  const { weights, activations, states, kv } = drafting.memory;
+  return {
+    weights: memory.weights + weights,
+    activations: memory.activations + activations,
+    states: memory.states + states,
+    kv: memory.kv + kv,
+  };
+}
+
+const WASM_ROOM: MemoryRoom = {
+  allows: "WebAssembly's 32-bit memory has room for",
+  advice: "use native kernels",
+};
+
+/** Returns the memory bounds of the model; undefined if they are unknown. */
+function boundsOf(
+  { backend, freeBytes, freeRoom }: LoadOptions,
+  weights: number,
+  drafting: MeasuredDraft | undefined,
+): MemoryBounds | undefined {
+  if (backend === "webgpu") return undefined;
+  const all = freeBytes ?? freeMemory();
+  const drafts = Object.values(drafting?.memory ?? {}).reduce((sum, bytes) => sum + bytes, 0);
+  const free = all === undefined ? undefined : all - drafts;
+  const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
+  if (within) return { free: MOST_BYTES, weights, room: WASM_ROOM };
+  return free === undefined ? undefined : { free, weights, room: freeRoom };
+}
+
+/** Opens the prompt store first, so that errors appear before anything large is read. */
+async function withPrompts(measured: Measured, options: LoadOptions): Promise<LoadedEngine> {
+  const keeps = options.promptCache && !isEncoder(measured.plan); // an encoder never reuses a text
+  const opened = keeps ? await openPromptStore(options.promptCache!, options) : undefined;
+  try {
+    return await loadMeasured(measured, options, opened);
+  } catch (error) {
+    await opened?.close();
+    throw error;
+  }
+}
+
+interface Measured {
+  readonly file: GgufFile;
+  readonly plan: Plan;
+  readonly pooling: PoolingKind;
+  readonly size: EngineSize;
+  readonly weights: number;
+  readonly drafting: MeasuredDraft | undefined;
+}
+
+async function loadMeasured(
+  { file, plan, pooling, size: { contextLength, limits, memory }, weights, drafting }: Measured,
+  options: LoadOptions,
+  opened: OpenedStore | undefined,
+): Promise<LoadedEngine> {
+  const start = performance.now();
+  const tokenizer = createTokenizer(file.metadata);
+  const chatTemplate = createChatTemplate(file.metadata, tokenizer);
+  const progress = (done: number, total: number) => {
+    options.signal?.throwIfAborted();
+    options.progress?.(done, total);
+  };
+  const notOnGpu = reasonAgainstGpu(file, plan, options);
+  const { backend, choice } = await prepareBackend(file, plan, limits, { ...options, notOnGpu, progress });
+  const model = {
+    id: options.id ?? modelName(options.model),
+    path: options.model,
+    architecture: plan.architecture,
+    contextLength,
+    vocabSize: plan.vocabSize,
+    created: Math.floor(Date.now() / 1000),
+    backend: backend.info.name as BackendName,
+    pooled: backend.info.name !== "webgpu"
+      ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
+      : undefined,
+  };
+  const chatForm = createChatForm(chatTemplate, tokenizer);
+  const rankTemplate = createRankTemplate(file.metadata, tokenizer);
+  const grammars = createGrammars(tokenizer, chatForm.markers);
+  const keeping = opened && await promptKeeping(options, { plan, backend, opened }).catch((error) => {
+    backend.close();
+    throw error;
+  });
+  const speculation = await openSpeculation(plan, backend, drafting, options).catch((error) => {
+    backend.close();
+    throw error;
+  });
+  return {
+    engine: new LlmEngine({
+      backend,
+      model,
+      tokenizer,
+      chatTemplate,
+      chatForm,
+      rankTemplate,
+      grammars,
+      limits,
+      keeping,
+      speculation,
+    }),
+    backend,
+    choice,
+    loadMs: performance.now() - start,
+    memory: together({ ...memory, weights }, drafting),
+    kvTokens: isEncoder(plan) ? 0 : tokensOf(limits, contextLength),
+  };
+}
+
+/** Returns the draft proposer; undefined if nothing drafts. */
+async function openSpeculation(
+  plan: Plan,
+  backend: AnyBackend,
+  drafting: MeasuredDraft | undefined,
+  { speculate = "auto", signal }: LoadOptions,
+): Promise<Speculation | undefined> {
+  if (speculate === "off" || isEncoder(plan)) return undefined;
+  // A backend that computes several steps per call samples their tokens itself.
+  if ("decode" in backend) return undefined;
+  return new Speculation(
+    chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
+  );
+}
+
+/** Opens the prompt store. Rejects if its folder cannot be opened. */
+function openPromptStore(
+  { folder, bytes, keepMs }: PromptCacheOptions,
+  { warn }: LoadOptions,
+): Promise<OpenedStore> {
+  return openStore(folder, { limit: bytes, keepMs, warn: (message) => warn?.(`${message} (${folder})`) });
+}
+
+/** Returns how the engine stores prompts. Their names cover everything that their bytes depend on. */
+async function promptKeeping(
+  { model, open, promptCache }: LoadOptions,
+  { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
+): Promise<PromptKeeping> {
+  if (!("kernelsDigest" in backend)) {
+    throw new Error(NO_PROMPTS_ON_GPU);
+  }
+  const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
+  const { store, close } = opened;
+  const identity = {
+    weights: (await fingerprintModel(model, open)).weights,
+    plan: sha256(encodePlan(plan, size)),
+    kernels: await backend.kernelsDigest(),
+    isa: backend.info.isa,
+  };
+  return {
+    store,
+    names: createNames(identity, store.secret),
+    groupBytes: kvGroupBytes(plan),
+    stateBytes: stateBytes(plan),
+    eager: promptCache?.eager ?? false,
+    close,
+  };
+}
+
+/** Returns how many tokens the KV cache holds. With window layers, this assumes sequences of full context length. */
+function tokensOf(
+  { kvBlocks, kvWindows: windows = [], maxRows }: EngineLimits,
+  contextLength: number,
+): number {
+  const share = blocksFor(contextLength) / blocksOfSequence({ windows, maxRows }, contextLength);
+  return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
+}
+
+/** Throws an Error if the file is no longer the version that `version` was taken of. */
+export function checkUnchanged(options: LoadOptions, version: string, otherwise: string): void {
+  if (versionOf(options) !== version) throw new Error(`Cannot load ${options.model} ${otherwise}`);
+}
+
+/** Returns the file's version; always "" for a file that is not on this machine, which is assumed not to change. */
+export function versionOf({ model, open }: LoadOptions): string {
+  return open ? "" : fileVersion(model);
+}
+
+/** Returns a version that changes whenever the model's file, or any of its shards, changes. */
+export function fileVersion(path: string): string {
+  const versions = shardPaths(path).map((file) => {
+    try {
+      const { size, mtimeMs, ino } = process.getBuiltinModule("node:fs").statSync(file);
+      return `${size} ${mtimeMs} ${ino}`;
+    } catch {
+      return "missing"; // the reader reports this with more detail
+    }
+  });
+  return versions.join(", ");
+}
+
+/** Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. */
+export async function weightBytes(
+  plan: Plan,
+  options: Pick<LoadOptions, "backend" | "isa">,
+): Promise<number> {
+  const bytes = options.backend === "webgpu"
+    ? plan.tensors.map(({ info }) => info.byteLength)
+    : await packedBytes(plan, options);
+  return bytes.reduce((sum, bytes) => sum + bytes, 0);
+}
+
+/**
+ * Returns the bytes of CPU-packed weights that a one-token step reads for its logits. Of experts it counts only the
+ * chosen ones.
+ */
+export async function tokenWeightBytes(plan: Plan): Promise<number> {
+  const bytes = await packedBytes(plan, {});
+  return activeBytes(planCost(plan, (tensor) => bytes[plan.tensors.indexOf(tensor)]));
+}
+
+/** Returns the tokenizer of a model file, which may contain only a vocabulary. Throws GgufError. */
+export async function loadTokenizer(model: string): Promise<Tokenizer> {
+  return createTokenizer((await openGguf(model)).metadata);
+}

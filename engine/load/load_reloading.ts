@@ -1,0 +1,183 @@
+import { type BackendName, DeviceLost } from "../backend/backend.ts";
+import { defaultBackend } from "../backend/choose.ts";
+import type { ComingKernels } from "./coming_kernels.ts";
+import { freeMemory } from "./free_memory.ts";
+import {
+  checkUnchanged,
+  type LoadedEngine,
+  loadEngine,
+  type LoadOptions,
+  type MeasuredModel,
+  measureModel,
+  versionOf,
+} from "./load.ts";
+import { MemoryError, totalOf } from "./memory_error.ts";
+import { ReloadingEngine } from "../loop/reloading.ts";
+import { EngineError } from "../mod.ts";
+
+/** Options for an engine that may be reloaded or moved. */
+export interface LivingOptions {
+  /** Receives the failures after which the engine is reloaded. Without it, the engine is never reloaded. */
+  readonly note?: (message: string) => void;
+  /** Called with the engine after it has moved to native kernels. */
+  readonly moved?: (loaded: LoadedEngine) => void;
+  /** The model measured with the options of startOptions(), if its header was already read. */
+  readonly measured?: MeasuredModel;
+  /** Returns the bytes that a second copy of the model may take; by default the free memory. */
+  readonly room?: () => number | undefined;
+}
+
+/**
+ * Returns the options that an engine starts with. While native kernels are still being built, it starts in
+ * WebAssembly and stores no prompts: the native engine stores them later, under other names.
+ */
+export function startOptions(options: LoadOptions): LoadOptions {
+  if (options.coming === undefined || options.backend !== undefined) return options;
+  const backend = defaultBackend();
+  return { ...options, backend, promptCache: backend === "wasm" ? undefined : options.promptCache };
+}
+
+/**
+ * Loads an engine as loadEngine does, for a long-running process. When the engine fails, it is reloaded from the same
+ * file on the same backend, and `note` is told; with "auto", a lost GPU is replaced by the CPU. See ReloadingEngine.
+ *
+ * With `options.coming` the engine moves to the native kernels when they are built.
+ */
+export async function loadReloadingEngine(
+  options: LoadOptions,
+  living: LivingOptions,
+): Promise<LoadedEngine> {
+  const { coming } = options;
+  const done = coming?.follow();
+  try {
+    const life = new EngineLoader(options, living);
+    const loaded = await life.start();
+    if (coming) life.goOver(coming).finally(done);
+    return loaded;
+  } catch (error) {
+    done?.();
+    throw error;
+  }
+}
+
+/** Loads the successive engines of one model. */
+class EngineLoader {
+  readonly #version: string;
+  readonly #note: (message: string) => void;
+  /** Options for the next load. */
+  #options: LoadOptions;
+  #current!: LoadedEngine;
+  #engine!: ReloadingEngine;
+
+  constructor(private readonly given: LoadOptions, private readonly living: LivingOptions) {
+    this.#version = versionOf(given);
+    this.#options = startOptions(given);
+    this.#note = living.note ?? ((message) => given.coming?.note(message));
+  }
+
+  async start(): Promise<LoadedEngine> {
+    this.#current = await this.#first();
+    const load = async (signal: AbortSignal, failure: unknown) => {
+      checkUnchanged(this.given, this.#version, "again: the file has changed since it was loaded first");
+      if (this.given.backend === "auto" && this.#options.backend === "webgpu" && isLoss(failure)) {
+        const backend = defaultBackend();
+        this.#options = { ...this.#options, backend };
+        this.#note(`auto: the GPU was lost, so the model is computed on the CPU from here on (${backend})`);
+      }
+      this.#current = await loadEngine({ ...this.#options, signal });
+      return this.#current.engine;
+    };
+    const once = this.living.note === undefined ? { times: 0 } : {};
+    this.#keep(this.#current.backend.info.name as BackendName);
+    this.#engine = new ReloadingEngine(this.#current.engine, { load, note: this.#note, ...once });
+    return this.#facade();
+  }
+
+  /** Resolves when the engine computes natively, or it is certain that it will not. Never rejects. */
+  async goOver(coming: ComingKernels): Promise<void> {
+    if (this.given.backend !== undefined || this.#options.backend !== "wasm") return;
+    const isHere = await coming.arrived;
+    // Without native kernels, WebAssembly stores the prompts.
+    const backend = isHere ? "cpu" : this.given.promptCache ? "wasm" : undefined;
+    if (backend === undefined) return;
+    try {
+      await coming.inTurn(() => this.#replace(backend));
+    } catch (error) {
+      if (this.#engine.state === "draining") return;
+      const reason = error instanceof Error ? error.message : String(error);
+      this.#note(
+        `Cannot load ${this.#engine.model.id} again with ${backend}, so it goes on as before: ${reason}`,
+      );
+    }
+  }
+
+  async #first(): Promise<LoadedEngine> {
+    const { coming, signal } = this.given;
+    const { measured } = this.living;
+    const start = performance.now();
+    const isOld = measured?.backend === "wasm" && this.#options.backend !== "wasm";
+    try {
+      const model = measured && !isOld ? measured : await measureModel(this.#options);
+      return { ...await model.load(signal), loadMs: performance.now() - start };
+    } catch (error) {
+      const isTooLarge = error instanceof MemoryError && this.#options.backend === "wasm";
+      if (!isTooLarge || !coming || this.given.backend !== undefined) throw error;
+      coming.note(
+        "The model is too large for WebAssembly: it is loaded when the native kernels are built",
+      );
+      if (!await coming.arrived) throw error;
+      this.#options = startOptions(this.given);
+      return await loadEngine(this.#options);
+    }
+  }
+
+  /** Fixes the backend of later loads. "auto" is not chosen again, because answers must stay the same. */
+  #keep(backend: BackendName): void {
+    const { contextLength } = this.#current.engine.model;
+    this.#options = { ...this.#options, backend, contextLength, progress: undefined };
+  }
+
+  async #replace(backend: BackendName): Promise<void> {
+    checkUnchanged(this.given, this.#version, "again: the file has changed since it was loaded first");
+    const free = this.living.room ? this.living.room() : freeMemory();
+    // Free memory after the first engine is closed.
+    const later = free === undefined ? undefined : free + this.#current.memory.weights;
+    const options = { ...this.given, backend, progress: undefined, signal: undefined };
+    const measured = await measureModel({ ...options, freeBytes: this.given.freeBytes ?? later });
+    const alongside = free === undefined || totalOf(measured.memory) <= free;
+    let next: LoadedEngine | undefined;
+    await this.#engine.moveTo(async (signal) => (next = await measured.load(signal)).engine, alongside);
+    this.#current = next!;
+    this.#options = options;
+    this.#keep(backend);
+    if (backend === "cpu") this.living.moved?.(this.#facade());
+  }
+
+  /** Returns an engine record whose figures always describe the current engine. */
+  #facade(): LoadedEngine {
+    const now = () => this.#current;
+    return {
+      engine: this.#engine,
+      get backend() {
+        return now().backend;
+      },
+      get choice() {
+        return now().choice;
+      },
+      get loadMs() {
+        return now().loadMs;
+      },
+      get memory() {
+        return now().memory;
+      },
+      get kvTokens() {
+        return now().kvTokens;
+      },
+    };
+  }
+}
+
+/** Whether the failure, in an engine or in a load, is the loss of a device. */
+function isLoss(failure: unknown): boolean {
+  return failure instanceof DeviceLost || (failure instanceof EngineError && failure.code === "device_lost");
+}

@@ -1,0 +1,266 @@
+import { KV_WORDS } from "../backend/backend.ts";
+import { blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_blocks.ts";
+import { largest, megabytes, MemoryError, shortage, totalOf } from "./memory_error.ts";
+import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "../plan/plan.ts";
+import { planScratch } from "../plan/scratch.ts";
+import type { EngineLimits } from "../schedule/scheduler.ts";
+
+export interface SizeOptions {
+  /** Maximum tokens of one sequence; by default the model's own context, at most 4,096. */
+  readonly contextLength?: number;
+  /** Maximum number of running sequences. */
+  readonly parallel?: number;
+  /** Bytes of the KV cache; by default enough for all sequences at full length. */
+  readonly kvBytes?: number;
+  /** Without `kvBytes`: bounds the KV cache to this share of the free memory that remains after the rest. */
+  readonly kvShare?: number;
+  /** Maximum number of requests that wait beyond those that run. */
+  readonly queue?: number;
+  /** Whether steps carry drafts. */
+  readonly drafts?: boolean;
+}
+
+/** The memory that an engine may take, in bytes. */
+export interface MemoryBounds {
+  readonly free: number;
+  /** Bytes of the packed weights. */
+  readonly weights: number;
+  /** Names the bound if it is not this machine's free memory. */
+  readonly room?: MemoryRoom;
+}
+
+/** Words for messages about a bound that is not the machine's memory. */
+export interface MemoryRoom {
+  /** The words before the bytes: `… memory has room for`. */
+  readonly allows: string;
+  /** How to get more: `use …`. */
+  readonly advice: string;
+}
+
+/** The size of an engine: its limits, and the memory for them. */
+export interface EngineSize {
+  /** Maximum tokens of one sequence. */
+  readonly contextLength: number;
+  readonly limits: EngineLimits;
+  /** Bytes of the KV cache and recurrent states when full, and of a step's activations. */
+  readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
+}
+
+export const DEFAULT_CONTEXT = 4096;
+const DEFAULT_PARALLEL = 4;
+const DEFAULT_QUEUE = 256;
+/** Rows of a step: enough that prefill is compute-bound, few enough that a decode waits less than a second. */
+export const MAX_ROWS = 512;
+const MIN_LOGIT_ROWS = 16;
+/** Logit rows with drafts: for one sequence alone, and per sequence of many, up to `MOST_DRAFT_ROWS` in total. */
+const DRAFT_ROWS = 32;
+const DRAFT_ROWS_EACH = 4;
+const MOST_DRAFT_ROWS = 64;
+/** Slots of recurrent state for sequences with drafts, limited to this many bytes in total. */
+const DRAFT_SLOTS = 4;
+const DRAFT_BYTES = 256 * 2 ** 20;
+/** Snapshots of recurrent state for later requests: two per running sequence, limited to this many bytes in total. */
+const SNAPSHOTS_PER_SEQUENCE = 2;
+const SNAPSHOT_BYTES = 512 * 2 ** 20;
+
+/** Returns the size of a model's engine with these options. Throws MemoryError if it exceeds the bounds. */
+export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
+  if (isEncoder(plan)) return encoderSize(plan, options, bounds);
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const blockBytes = kvBlockBytes(plan);
+  const crowd = { parallel, drafts: options.drafts };
+  const demand = kvDemand(plan, parallel);
+  const fixed = fixedMemory(plan, crowd);
+  const room = bounds === undefined
+    ? Infinity
+    : bounds.free - bounds.weights - fixed.activations - fixed.states;
+  const kvBlocks = countBlocks({ contextLength, parallel }, demand, blockBytes, options, room);
+  if (kvBlocks * blockBytes > room) {
+    throw describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!);
+  }
+  return {
+    contextLength,
+    limits: {
+      stateSlots: countStateSlots(plan, crowd),
+      draftSlots: countDraftSlots(plan, crowd),
+      parallel,
+      kvBlocks,
+      kvWindows: demand.windows,
+      ...rowsOf(crowd),
+      queue: options.queue ?? DEFAULT_QUEUE,
+    },
+    memory: { ...fixed, kv: kvBlocks * blockBytes },
+  };
+}
+
+/**
+ * Returns the size of an encoder's engine. An encoder keeps nothing between steps, and a step holds the longest text
+ * whole. By default that is the longest text that the model can read.
+ */
+function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
+  const parallel = options.parallel ?? DEFAULT_PARALLEL;
+  const contextLength = Math.min(plan.contextLength, options.contextLength ?? plan.contextLength);
+  const rows = (context: number) => ({ maxRows: Math.max(MAX_ROWS, context), maxLogitRows: 1 });
+  const activationsOf = (context: number) => planScratch(plan, rows(context).maxRows, 1).arenaBytes;
+  const needs = {
+    weights: bounds?.weights ?? 0,
+    activations: activationsOf(contextLength),
+    states: 0,
+    kv: 0,
+  };
+  if (bounds && totalOf(needs) > bounds.free) {
+    const fits = (context: number) => needs.weights + activationsOf(context) <= bounds.free;
+    const longest = fits(1) ? largest(contextLength - 1, fits) : 0;
+    throw shortage(needs, bounds, longest > 0 ? [`--ctx ${longest}`] : []);
+  }
+  const { maxRows, maxLogitRows } = rows(contextLength);
+  return {
+    contextLength,
+    limits: {
+      parallel,
+      // Blocks without bytes: enough for texts of one token each.
+      kvBlocks: 2 * maxRows,
+      maxRows,
+      stepRows: MAX_ROWS,
+      maxLogitRows,
+      queue: options.queue ?? DEFAULT_QUEUE,
+    },
+    memory: { activations: needs.activations, states: 0, kv: 0 },
+  };
+}
+
+/** Returns the number of KV blocks; always enough for one sequence. Throws MemoryError if `kvBytes` is too small. */
+function countBlocks(
+  { contextLength, parallel }: Pick<Wanted, "contextLength" | "parallel">,
+  demand: KvDemand,
+  blockBytes: number,
+  { kvBytes, kvShare }: SizeOptions,
+  room: number,
+): number {
+  const blocks = blocksOfSequence(demand, contextLength);
+  if (blockBytes === 0) return parallel * blocks; // no layer keeps anything
+  if (kvBytes === undefined) {
+    // A share of unknown memory bounds nothing.
+    const bounded = kvShare !== undefined && room < Infinity;
+    const affordable = bounded ? Math.floor(kvShare * room / blockBytes) : Infinity;
+    return Math.max(blocks, Math.min(parallel * blocks, affordable));
+  }
+  const given = Math.floor(kvBytes / blockBytes);
+  if (given >= blocks) return given;
+  const enough = `--kv-mb ${Math.ceil(blocks * blockBytes / 1e6)}`;
+  const longest = longestSequence(demand, given);
+  const less = longest > 0 ? `, or --ctx ${longest}` : "";
+  throw new MemoryError(
+    `A KV cache of ${megabytes(kvBytes)} holds ${longest} tokens, and one sequence may have ` +
+      `${contextLength} (--ctx). What fits: ${enough}${less}`,
+  );
+}
+
+/** Returns how the plan's sequences take KV blocks, with `parallel` of them running. */
+function kvDemand(plan: Plan, parallel: number): KvDemand {
+  return { windows: plan.kv.windows.slice(1), maxRows: rowsOf({ parallel }).maxRows };
+}
+
+/** The number of running sequences, and whether they have drafts. */
+interface Crowd {
+  readonly parallel: number;
+  readonly drafts?: boolean;
+}
+
+/** Returns the bytes that do not depend on the KV cache's size. */
+function fixedMemory(plan: Plan, crowd: Crowd) {
+  const { maxRows, maxLogitRows } = rowsOf(crowd);
+  return {
+    activations: planScratch(plan, maxRows, maxLogitRows).arenaBytes,
+    states: (countStateSlots(plan, crowd) ?? 0) * stateBytes(plan),
+  };
+}
+
+function rowsOf({ parallel, drafts }: Crowd) {
+  const drafted = drafts ? Math.max(DRAFT_ROWS, Math.min(MOST_DRAFT_ROWS, DRAFT_ROWS_EACH * parallel)) : 0;
+  return {
+    maxRows: Math.max(MAX_ROWS, parallel),
+    maxLogitRows: Math.max(MIN_LOGIT_ROWS, parallel, drafted),
+  };
+}
+
+/**
+ * Returns the number of state slots: one per running sequence, those for drafts, and at least one for snapshots.
+ * Undefined for a model without recurrent layers.
+ */
+function countStateSlots(plan: Plan, crowd: Crowd): number | undefined {
+  if (plan.states.length === 0) return undefined;
+  const affordable = Math.floor(SNAPSHOT_BYTES / stateBytes(plan));
+  const snapshots = Math.max(1, Math.min(affordable, SNAPSHOTS_PER_SEQUENCE * crowd.parallel));
+  return crowd.parallel + countDraftSlots(plan, crowd) + snapshots;
+}
+
+function countDraftSlots(plan: Plan, { parallel, drafts }: Crowd): number {
+  if (!drafts || plan.states.length === 0) return 0;
+  return Math.max(1, Math.min(parallel, DRAFT_SLOTS, Math.floor(DRAFT_BYTES / stateBytes(plan))));
+}
+
+interface Wanted {
+  readonly contextLength: number;
+  readonly parallel: number;
+  readonly kvBlocks: number;
+}
+
+/** Returns the error with the sums, followed by settings that fit. */
+function describeShortage(
+  plan: Plan,
+  wanted: Wanted,
+  options: SizeOptions,
+  bounds: MemoryBounds,
+): MemoryError {
+  const { contextLength, parallel, kvBlocks } = wanted;
+  const holder = options.kvBytes !== undefined
+    ? "--kv-mb"
+    : options.kvShare !== undefined
+    ? `1 sequence of ${contextLength} tokens, the least`
+    : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
+  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${KV_WORDS[plan.kv.type]}` };
+  const needs = {
+    weights: bounds.weights,
+    ...fixedMemory(plan, { parallel, drafts: options.drafts }),
+    ...kv,
+  };
+  return shortage(needs, bounds, settingsThatFit(plan, wanted, options, bounds));
+}
+
+/**
+ * Returns the largest value of each single option that fits with the others unchanged; if there is none, values of
+ * all options that fit together.
+ */
+function settingsThatFit(
+  plan: Plan,
+  { contextLength, parallel }: Wanted,
+  { kvBytes, kvShare, drafts }: SizeOptions,
+  { free, weights }: MemoryBounds,
+): string[] {
+  const blockBytes = kvBlockBytes(plan);
+  // Bytes for one sequence, when `sequences` of them run.
+  const bytesOf = (sequences: number) =>
+    blockBytes * blocksOfSequence(kvDemand(plan, sequences), contextLength);
+  const longest = (sequences: number, bytes: number) =>
+    longestSequence(kvDemand(plan, sequences), Math.max(0, Math.floor(bytes / blockBytes)));
+  const room = (sequences: number) => {
+    const { activations, states } = fixedMemory(plan, { parallel: sequences, drafts });
+    return free - weights - activations - states;
+  };
+  const kvRoom = Math.floor(room(parallel) / 1e6);
+  const pool = (sequences: number) => kvBytes ?? (kvShare === undefined ? sequences : 1) * bytesOf(sequences);
+  const most = largest(parallel - 1, (n) => pool(n) <= room(n));
+  const held = kvShare === undefined ? parallel : 1; // sequences that the pool must hold at once
+  const context = longest(parallel, room(parallel) / held);
+  const fits = [
+    ...(most > 0 ? [`--parallel ${most}`] : []),
+    ...(kvBytes === undefined && context > 0 ? [`--ctx ${context}`] : []),
+    ...(kvRoom * 1e6 >= bytesOf(parallel) ? [`--kv-mb ${kvRoom}`] : []),
+  ];
+  if (fits.length > 0) return fits;
+  const least = Math.floor(room(1) / 1e6);
+  const tokens = Math.min(contextLength, longest(1, least * 1e6));
+  return tokens > 0 ? [`--parallel 1 --ctx ${tokens} --kv-mb ${least}`] : [];
+}

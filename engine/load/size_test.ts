@@ -1,0 +1,174 @@
+import { assert, assertAlmostEquals, assertEquals, assertMatch, assertThrows } from "@std/assert";
+import { buildPlan } from "../architectures/registry.ts";
+import { freeMemory } from "./free_memory.ts";
+import { MemoryError } from "./memory_error.ts";
+import { groupKvLayers } from "../plan/kv_groups.ts";
+import type { Plan } from "../plan/plan.ts";
+import { smallModel } from "../plan/testing.ts";
+import { engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
+
+/** 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
+const dense = { ...buildPlan(smallModel({ architecture: "llama", type: "Q8_0" })), contextLength: 8192 };
+const hybrid = { ...buildPlan(smallModel({ architecture: "qwen35", type: "Q8_0" })), contextLength: 8192 };
+const BLOCK = 32 * 528;
+/** The two layers of `dense`, one with a window of 64 tokens: half of those bytes each. */
+const windowed = withWindow(dense, 64);
+
+function withWindow(plan: Plan, window: number): Plan {
+  const ops = plan.ops.map((op) => op.op === "attention" && op.heads.layer === 0 ? { ...op, window } : op);
+  return { ...plan, ops, kv: { ...plan.kv, ...groupKvLayers(plan.kv.layers, ops) } };
+}
+const bounds: MemoryBounds = { free: 1000e6, weights: 200e6 };
+
+function refusal(options: SizeOptions, within = bounds, plan = dense): string {
+  return assertThrows(() => engineSize(plan, options, within), MemoryError).message;
+}
+
+Deno.test("engineSize: takes memory for all sequences if it is free or free memory is unknown", () => {
+  const size = engineSize(dense, { contextLength: 4096, parallel: 8 }, bounds);
+  assertEquals([size.limits.kvBlocks, size.memory.kv], [1024, 1024 * BLOCK]);
+  assertEquals(engineSize(dense, { contextLength: 4096, parallel: 1024 }).limits.kvBlocks, 131_072);
+  assertEquals(engineSize(dense, { parallel: 4, kvShare: 1 }).limits.kvBlocks, 512);
+});
+
+Deno.test("engineSize: refuses more than the free memory, with the sums", () => {
+  const message = refusal({ contextLength: 8192, parallel: 1024 });
+  const lines = message.split("\n");
+  assertMatch(
+    lines[0],
+    /^The model needs 4,6\d\d\.\d MB of memory with these settings, and 1,000\.0 MB are free for it:$/,
+  );
+  assertMatch(lines[1], /^ {2}weights {9,}200\.0 MB$/);
+  assertMatch(lines[2], /^ {2}activations +\d+\.\d MB$/);
+  assertMatch(lines[3], /^ {2}KV cache +4,429\.2 MB {2}\(1024 sequences of 8192 tokens, in 16 bits\)$/);
+  assertMatch(lines[4], /^What fits: --parallel \d+, or --ctx \d+, or --kv-mb \d+$/);
+  const terms = lines.slice(0, 4).map((line) => Number(/([\d,]+\.\d) MB/.exec(line)![1].replaceAll(",", "")));
+  assert(Math.abs(terms[0] - terms[1] - terms[2] - terms[3]) < 0.2, message);
+});
+
+const OPTIONS: Record<string, (n: number) => SizeOptions> = {
+  "--parallel": (n) => ({ parallel: n }),
+  "--ctx": (n) => ({ contextLength: n }),
+  "--kv-mb": (n) => ({ kvBytes: n * 1e6 }),
+};
+const STEP: Record<string, number> = { "--parallel": 1, "--ctx": 32, "--kv-mb": 1 };
+
+Deno.test("engineSize: each offered setting fits, and the next larger value does not", () => {
+  let offers = 0;
+  let combinations = 0;
+  for (const plan of [dense, hybrid, windowed]) {
+    for (const free of [210e6, 215e6, 260e6, 400e6, 1000e6, 3000e6]) {
+      const all: SizeOptions[] = [
+        { parallel: 1024 },
+        { parallel: 1024, contextLength: 8192 },
+        { parallel: 100, contextLength: 8192, kvBytes: 2000e6 },
+        { parallel: 4, contextLength: 8192, kvBytes: 5000e6 },
+        { parallel: 64, contextLength: 8192, kvShare: 1 },
+      ];
+      for (const options of all) {
+        const within = { free, weights: 200e6 };
+        let message = "";
+        try {
+          engineSize(plan, options, within);
+        } catch (error) {
+          if (!(error instanceof MemoryError)) throw error;
+          message = error.message.split("\n").at(-1)!;
+        }
+        for (const offer of message.split(", or ")) {
+          const given = [...offer.matchAll(/(--[\w-]+) (\d+)/g)].map(([, name, n]) =>
+            [name, Number(n)] as const
+          );
+          const changed = given.map(([name, n]) => OPTIONS[name](n));
+          if (changed.length > 0) engineSize(plan, Object.assign({}, options, ...changed), within);
+          if (changed.length > 1) combinations++;
+          if (changed.length !== 1) continue;
+          const [[name, n]] = given;
+          refusal({ ...options, ...OPTIONS[name](n + STEP[name]) }, within, plan);
+          offers++;
+        }
+      }
+    }
+  }
+  assert(offers > 30 && combinations > 0, `${offers} and ${combinations}`);
+});
+
+Deno.test("engineSize: a default shrinks to the free memory, down to one sequence", () => {
+  const size = (free: number, kvShare = 1) =>
+    engineSize(dense, { parallel: 64, contextLength: 8192, kvShare }, { free, weights: 200e6 }).limits
+      .kvBlocks;
+  assertEquals(size(1000e6), 64 * 256);
+  const some = size(400e6);
+  assert(some > 256 && some < 64 * 256 && some * BLOCK < 200e6, `${some}`);
+  assert(Math.abs(size(400e6, 0.5) - some / 2) <= 1);
+  assertEquals(size(400e6, 0.001), 256);
+  assertMatch(
+    refusal({ parallel: 64, contextLength: 8192, kvShare: 1 }, { free: 203e6, weights: 200e6 }),
+    /the least/,
+  );
+});
+
+Deno.test("engineSize: a given KV size is used to the block, or refused", () => {
+  const size = (kvBytes: number) => engineSize(dense, { parallel: 2, contextLength: 1024, kvBytes }, bounds);
+  assertEquals(size(700e6).limits.kvBlocks, Math.floor(700e6 / BLOCK));
+  assertEquals(size(32 * BLOCK).limits.kvBlocks, 32);
+  assertEquals(
+    refusal({ parallel: 2, contextLength: 1024, kvBytes: 31 * BLOCK }),
+    "A KV cache of 0.5 MB holds 992 tokens, and one sequence may have 1024 (--ctx). What fits: --kv-mb 1, or --ctx 992",
+  );
+  assertMatch(
+    refusal({ kvBytes: 900e6 }),
+    /KV cache +900\.\d MB {2}\(--kv-mb, in 16 bits\)\nWhat fits: --kv-mb 79\d$/,
+  );
+});
+
+Deno.test("engineSize: a share of 0 leaves room for one sequence, and bounds nothing if free memory is unknown", () => {
+  const blocks = (kvShare: number, within?: MemoryBounds) =>
+    engineSize(dense, { parallel: 4, contextLength: 1024, kvShare }, within).limits.kvBlocks;
+  assertEquals([blocks(0, bounds), blocks(0), blocks(1)], [32, 128, 128]);
+});
+
+Deno.test("engineSize: window layers take blocks for the window and a step's rows, whatever the context", () => {
+  // 63 tokens before 512 rows take at most 19 blocks, wherever these begin.
+  const size = engineSize(windowed, { parallel: 2, contextLength: 4096 }, bounds);
+  assertEquals([size.limits.kvBlocks, size.limits.kvWindows], [2 * (128 + 19), [64]]);
+  assertEquals(size.memory.kv, 2 * (128 + 19) * BLOCK / 2);
+  assertEquals(
+    engineSize(windowed, { parallel: 2, contextLength: 512 }, bounds).limits.kvBlocks,
+    2 * (16 + 16),
+  );
+  assertEquals(
+    refusal({ contextLength: 4096, kvBytes: (100 + 19) * BLOCK / 2 }, bounds, windowed),
+    "A KV cache of 1.0 MB holds 3200 tokens, and one sequence may have 4096 (--ctx). What fits: --kv-mb 2, or --ctx 3200",
+  );
+  engineSize(windowed, { contextLength: 3200, kvBytes: (100 + 19) * BLOCK / 2 }, bounds);
+});
+
+Deno.test("engineSize: refuses weights that do not fit with any setting", () => {
+  const message = refusal({}, { free: 1e9, weights: 2e9 });
+  assertMatch(message, /\nNo setting fits: free some memory, or use a smaller model or one in fewer bits$/);
+});
+
+Deno.test("engineSize: recurrent states count towards the memory", () => {
+  const message = refusal({ parallel: 1024 }, { free: 300e6, weights: 200e6 }, hybrid);
+  assertMatch(message, /\n {2}recurrent states +[\d,.]+ MB\n {2}KV cache /);
+});
+
+Deno.test("freeMemory: returns the free memory of the machine or control group, minus a reserve", () => {
+  const GB = 2 ** 30;
+  const of = (available: number, limit: number, resident: number) =>
+    freeMemory({ available, limit, resident })! / GB;
+  assertEquals(of(24 * GB, 2 ** 63, GB / 8), 23); // no limit: the reserve is 1 GB
+  assertEquals(of(5 * GB, 2 ** 63, GB), 4.5); // the reserve is a tenth
+  assertAlmostEquals(of(24 * GB, 2 * GB, GB), 0.9, 1e-6);
+  assertEquals(of(24 * GB, GB, 2 * GB), 0);
+  assertEquals(of(24 * GB, 0, GB / 8), 23); // sandbox without /sys: the limit is unreadable
+});
+
+Deno.test("engineSize: a model without KV layers gets blocks for its sequences, whatever the KV size", () => {
+  const none = { ...hybrid, kv: { ...hybrid.kv, layers: [], windows: [0] } };
+  const options: SizeOptions[] = [{}, { kvBytes: 1e9 }, { kvShare: 0.25 }];
+  for (const more of options) {
+    const size = engineSize(none, { contextLength: 64, parallel: 2, ...more }, bounds);
+    assertEquals([size.limits.kvBlocks, size.memory.kv], [4, 0]);
+  }
+});

@@ -1,0 +1,500 @@
+import { AnswerForm } from "../output/answer_form.ts";
+import {
+  type Backend,
+  DeviceLost,
+  type StepInput,
+  type StepOutput,
+  StepStopped,
+} from "../backend/backend.ts";
+import type { ChatForm } from "../chat/types.ts";
+import { Embeddings } from "./embeddings.ts";
+import { EngineLife } from "./engine_life.ts";
+import { EventStream } from "./event_stream.ts";
+import {
+  type Constraint,
+  ConstraintError,
+  ConstraintsMissing,
+  type Grammar,
+  type Grammars,
+} from "../grammar/types.ts";
+import { longestSequence } from "../cache/kv_blocks.ts";
+import { addForced, end, failOne, finish } from "../output/publish.ts";
+import { contextOverflow, createSequence, textOverflow } from "../schedule/request.ts";
+import { type EngineLimits, type Scheduled, Scheduler } from "../schedule/scheduler.ts";
+import { inNumbers, type Sequence } from "../schedule/sequence.ts";
+import type { Speculation } from "../speculation/speculation.ts";
+import { Patience } from "../sampling/time_limit.ts";
+import { MASK_TIMEOUT_MS, StepMasks } from "../sampling/step_masks.ts";
+import { StepPublisher } from "../output/step_publisher.ts";
+import { StepWriter } from "../schedule/step_input.ts";
+import { StepsAtOnce } from "../schedule/steps_at_once.ts";
+import { Totals } from "./totals.ts";
+import type { PromptKeeping } from "../cache/disk/types.ts";
+import { StoredPrefixes } from "../cache/stored_prefixes.ts";
+import {
+  type ChatMessage,
+  type ChatTemplate,
+  type ChatTemplateOptions,
+  type RankTemplate,
+  type Tokenizer,
+  TooManyTokens,
+} from "../tokenizer/types.ts";
+import {
+  type EmbedRequest,
+  type EmbedResult,
+  type Engine,
+  EngineError,
+  type EngineState,
+  type EngineStats,
+  type GenerateRequest,
+  generatesNothing,
+  type ModelInfo,
+  type RunningSequence,
+  type TokenEvent,
+} from "../mod.ts";
+
+/**
+ * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length.
+ */
+const COUNTED_CONTEXTS = 4;
+/** setTimeout fires at once for longer delays. */
+const MAX_TIMEOUT_MS = 2 ** 31 - 1;
+
+export interface LlmEngineOptions {
+  /** Loaded and compiled. The engine closes it. */
+  readonly backend: Backend;
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  readonly chatForm: ChatForm;
+  readonly rankTemplate: RankTemplate;
+  /** The engine closes them. */
+  readonly grammars: Grammars;
+  /** `kvBlocks`, `maxRows` and `maxLogitRows` must be the values that the backend was compiled with. */
+  readonly limits: EngineLimits;
+  /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
+  readonly keeping?: PromptKeeping;
+  /**
+   * Proposes draft tokens for decoding sequences. The engine closes it. Not for a backend that samples tokens itself.
+   */
+  readonly speculation?: Speculation;
+}
+
+/** Runs requests together on one backend: it schedules a step, computes it and publishes its tokens, in a loop. */
+export class LlmEngine implements Engine {
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  readonly chatForm: ChatForm;
+  readonly #backend: Backend;
+  readonly #grammars: Grammars;
+  readonly #patience = new Patience(MASK_TIMEOUT_MS);
+  readonly #scheduler: Scheduler;
+  readonly #stored: StoredPrefixes | undefined;
+  readonly #writer: StepWriter;
+  readonly #rankTemplate: RankTemplate;
+  readonly #embeddings: Embeddings;
+  readonly #stepsAtOnce = new StepsAtOnce();
+  readonly #speculation: Speculation | undefined;
+  readonly #contextLength: number;
+  readonly #life = new EngineLife("ready");
+  /** The step that the backend is computing. */
+  #step: readonly Scheduled[] = [];
+  /** Sequences whose constraint is being compiled. */
+  readonly #starting = new Set<Sequence>();
+  #looping = false;
+  /** The error that new requests are refused with. */
+  #refusal: EngineError | undefined;
+  #backendOpen = true;
+  /** The compute device was lost, but no request has failed because of it yet. */
+  #lost: DeviceLost | undefined;
+  #idleCallbacks: (() => void)[] = [];
+  #requests = 0;
+  readonly #totals = new Totals();
+  readonly #publisher: StepPublisher;
+
+  constructor(options: LlmEngineOptions) {
+    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, keeping } =
+      options;
+    this.model = model;
+    this.tokenizer = tokenizer;
+    this.chatTemplate = chatTemplate;
+    this.chatForm = {
+      toolFormat: chatForm.toolFormat,
+      markers: chatForm.markers,
+      plan: (request) => this.#encode((atMost) => chatForm.plan({ ...request, atMost })),
+    };
+    this.#backend = backend;
+    this.#grammars = grammars;
+    this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
+    this.#speculation = options.speculation;
+    this.#scheduler = new Scheduler(
+      { wholeRows: backend.wholeRows, ...limits },
+      this.#stored,
+      (sequence) => this.#speculation?.forget(sequence),
+    );
+    this.#publisher = new StepPublisher({
+      scheduler: this.#scheduler,
+      tokenizer,
+      totals: this.#totals,
+      keep: (sequence) => void this.#keep(sequence),
+    });
+    this.#writer = new StepWriter(limits.maxRows);
+    backend.lost?.then((error) => {
+      this.#lost = error;
+      if (!this.#looping) this.#failIfLost();
+    });
+    const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
+    this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
+    this.#rankTemplate = rankTemplate;
+    this.#embeddings = new Embeddings({
+      model,
+      tokenizer,
+      contextLength: this.#contextLength,
+      maxRows,
+      stepRows: limits.stepRows ?? maxRows,
+      most: limits.parallel + limits.queue,
+      nextId: () => this.#requests++,
+      add: (sequence) => this.#enqueue(sequence, undefined),
+      cancel: (sequence) => this.#cancel(sequence),
+    });
+  }
+
+  get state(): EngineState {
+    return this.#life.state;
+  }
+
+  get failure(): EngineError | undefined {
+    return this.#life.failure;
+  }
+
+  onState(listener: (state: EngineState) => void): () => void {
+    return this.#life.onState(listener);
+  }
+
+  encodePrompt(text: string): number[] {
+    return this.#encode((atMost) =>
+      this.tokenizer.encode(text, { addSpecial: true, parseSpecial: true, atMost })
+    );
+  }
+
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[] {
+    return this.#encode((atMost) => this.chatTemplate.encode(messages, { ...options, atMost }));
+  }
+
+  encodePair(query: string, document: string): number[] {
+    return this.#encode((atMost) => this.#rankTemplate.encode(query, document, atMost));
+  }
+
+  /** Refuses a prompt far beyond the context window before all of it is tokenized: tokenizing blocks everything else. */
+  #encode<T>(encode: (atMost: number) => T): T {
+    try {
+      return encode(COUNTED_CONTEXTS * this.#contextLength);
+    } catch (error) {
+      if (!(error instanceof TooManyTokens)) throw error;
+      if (this.model.pooled?.encoder) throw textOverflow(error.atLeast, this.#contextLength);
+      throw contextOverflow(error.atLeast, this.#contextLength, "at least ");
+    }
+  }
+
+  async checkConstraint(constraint: Constraint): Promise<void> {
+    if (this.#refusal) throw this.#refusal;
+    await this.#grammarOf(constraint);
+  }
+
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
+    let sequence: Sequence | undefined;
+    const stream: EventStream = new EventStream({
+      start: () => {
+        sequence = this.#sequenceOf(request, stream);
+        return this.#start(sequence, request);
+      },
+      leave: () => this.#cancel(sequence!),
+      resume: () => this.#wake(),
+    });
+    return stream;
+  }
+
+  async embed(request: EmbedRequest): Promise<EmbedResult> {
+    if (this.#refusal) throw this.#refusal;
+    return await this.#embeddings.run(request);
+  }
+
+  stats(): EngineStats {
+    const { running, waiting, preemptions, cache } = this.#scheduler;
+    // An encoder keeps no KV cache: its blocks have no bytes.
+    const kv = this.model.pooled?.encoder
+      ? { kvBlocksUsed: 0, kvBlocksTotal: 0 }
+      : { kvBlocksUsed: cache.used, kvBlocksTotal: cache.total };
+    const disk = this.#stored?.stats();
+    return {
+      running,
+      waiting: waiting + this.#starting.size,
+      ...kv,
+      preemptions,
+      ...this.#totals.stats(),
+      disk,
+    };
+  }
+
+  slots(): (RunningSequence | undefined)[] {
+    return this.#scheduler.slots().map((sequence) => sequence && inNumbers(sequence));
+  }
+
+  async drain(graceMs: number): Promise<void> {
+    this.#refusal ??= new EngineError(
+      "engine_closed",
+      "The engine is shutting down and takes no new requests",
+    );
+    this.#life.become("draining");
+    const cutOff = setTimeout(() => this.#cancelAll(), Math.min(graceMs, MAX_TIMEOUT_MS));
+    await this.#idle();
+    clearTimeout(cutOff);
+  }
+
+  /** Cancels all requests and closes the backend. */
+  async close(): Promise<void> {
+    this.#refusal ??= new EngineError("engine_closed", "The engine is closed");
+    this.#life.become("draining");
+    this.#cancelAll();
+    await this.#idle();
+    if (!this.#backendOpen) return;
+    this.#backendOpen = false; // from here on #wake() does nothing
+    await this.#idle(); // a loop that was woken just before
+    await this.#stored?.flush(this.#scheduler).catch(() => {}); // prompts that are not stored are computed again later
+    await this.#stored?.close();
+    this.#speculation?.close();
+    this.#backend.close();
+    this.#grammars.close();
+    this.#patience.close();
+  }
+
+  #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
+    if (this.#refusal) throw this.#refusal;
+    if (this.model.pooled?.encoder) throw generatesNothing(this.model);
+    return createSequence(request, {
+      id: this.#requests++,
+      stream,
+      tokenizer: this.tokenizer,
+      vocabSize: this.model.vocabSize,
+      contextLength: this.#contextLength,
+      draws: this.#backend.decode !== undefined,
+      stores: this.#stored !== undefined,
+    });
+  }
+
+  /** Queues the sequence: at once, or after its constraint is compiled. */
+  #start(sequence: Sequence, { constraint, thinking, signal }: GenerateRequest): void | Promise<void> {
+    if (signal?.aborted) return finish(sequence, "cancelled");
+    if (constraint) return this.#compile(sequence, { constraint, thinking, signal });
+    if (thinking) sequence.form = this.#formOf(undefined, thinking);
+    this.#enqueue(sequence, signal);
+  }
+
+  async #compile(
+    sequence: Sequence,
+    { constraint, thinking, signal }: Pick<GenerateRequest, "constraint" | "thinking" | "signal">,
+  ): Promise<void> {
+    this.#starting.add(sequence);
+    try {
+      const grammar = await this.#grammarOf(constraint!);
+      if (sequence.done) return;
+      if (signal?.aborted) return finish(sequence, "cancelled");
+      sequence.form = this.#formOf(grammar, thinking);
+      this.#enqueue(sequence, signal);
+    } catch (error) {
+      end(sequence);
+      throw error;
+    } finally {
+      this.#starting.delete(sequence);
+      this.#noteIdle();
+    }
+  }
+
+  #formOf(grammar: Grammar | undefined, thinking: GenerateRequest["thinking"]): AnswerForm {
+    return new AnswerForm(grammar, thinking, (token) => this.tokenizer.bytes(token));
+  }
+
+  async #grammarOf(constraint: Constraint): Promise<Grammar> {
+    try {
+      return await this.#grammars.compile(constraint);
+    } catch (error) {
+      if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", error.message);
+      // An error from grammars that were closed meanwhile is reported as the engine's refusal.
+      if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
+      throw new EngineError("invalid_constraint", error.message);
+    }
+  }
+
+  #enqueue(sequence: Sequence, signal: AbortSignal | undefined): void {
+    if (sequence.form) sequence.ending = addForced(sequence, this.tokenizer);
+    this.#scheduler.add(sequence);
+    if (signal) {
+      const cancel = () => this.#cancel(sequence);
+      signal.addEventListener("abort", cancel, { once: true });
+      sequence.unlisten = () => signal.removeEventListener("abort", cancel);
+    }
+    this.#wake();
+  }
+
+  #wake(): void {
+    if (this.#looping || !this.#backendOpen) return;
+    this.#looping = true;
+    queueMicrotask(() => this.#loop()); // delayed, so that requests of the same turn share the first step
+  }
+
+  /**
+   * Do not await between finding that nothing can run and `#looping = false`: a request that arrives in that gap
+   * would not wake the loop.
+   */
+  async #loop(): Promise<void> {
+    try {
+      const stored = this.#stored;
+      for (let idle = true;;) {
+        if (stored?.pending) await stored.exchange(this.#scheduler, idle);
+        this.#step = this.#scheduler.schedule(this.#backend.stepRows);
+        idle = this.#step.length === 0;
+        if (!idle) await this.#run();
+        else if (!stored?.pending) break;
+      }
+    } catch (error) {
+      this.#fail(error);
+    }
+    this.#looping = false;
+    this.#failIfLost();
+    this.#noteIdle();
+  }
+
+  /** Computes the step, or several similar steps, and publishes the results. */
+  async #run(): Promise<void> {
+    let start = performance.now();
+    const drafting = this.#speculation?.draft(this.#step, this.#scheduler);
+    if (drafting instanceof Promise) {
+      this.#step = await drafting;
+      start = performance.now(); // the time of drafters that are not free is measured separately
+      if (this.#step.every(({ sequence }) => sequence.done)) return this.#removeDone();
+    } else if (drafting) {
+      this.#step = drafting;
+    }
+    this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
+    const masks = new StepMasks(
+      this.#grammars,
+      this.#step,
+      this.model.vocabSize,
+      this.tokenizer.endTokens,
+      this.#patience,
+    );
+    const { input, outputs } = await this.#compute(masks);
+    const counted = outputs.flatMap((output, earlier) =>
+      this.#publisher.publish({ step: this.#step, masks, output, earlier })
+    );
+    if (this.#speculation && outputs.length > 0) {
+      const ms = performance.now() - start;
+      const following = this.#speculation.computed(this.#step, ms, counted, input, outputs[0]);
+      if (following) await following;
+    }
+    this.#removeDone();
+  }
+
+  /**
+   * Returns the output of the step, or of several similar steps. Returns no output when the step was stopped because
+   * all its sequences were cancelled.
+   */
+  async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
+    const backend = this.#backend;
+    const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
+    const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
+    const input = this.#writer.write(this.#step, masks, steps - 1);
+    this.#totals.submitted(steps, input.tokens.length);
+    const start = performance.now();
+    try {
+      return {
+        input,
+        outputs: steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)],
+      };
+    } catch (error) {
+      if (error instanceof StepStopped) return { input, outputs: [] };
+      throw error;
+    } finally {
+      this.#stepsAtOnce.took(performance.now() - start, steps);
+    }
+  }
+
+  /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
+  async #keep(sequence: Sequence): Promise<void> {
+    const stored = this.#stored!;
+    const attempt = sequence.keeping = {};
+    try {
+      const tokens = await stored.keep(sequence);
+      if (sequence.keeping !== attempt || sequence.done) return;
+      sequence.stored = { tokens, cache: stored.id };
+      finish(sequence, "length");
+    } catch (error) {
+      if (sequence.keeping !== attempt || sequence.done) return;
+      const reason = error instanceof Error ? error.message : String(error);
+      const message = `The prompt cannot be kept on the disk: ${reason}`;
+      failOne(sequence, new EngineError("prompt_not_stored", message));
+    }
+    this.#scheduler.remove(sequence);
+    this.#wake();
+  }
+
+  /** Frees the sequence's place at once, or at the end of the step that is computing it. */
+  #cancel(sequence: Sequence): void {
+    if (sequence.done) return;
+    finish(sequence, "cancelled");
+    if (!this.#step.some((part) => part.sequence === sequence)) {
+      this.#scheduler.remove(sequence);
+      this.#wake();
+    } else if (this.#step.every((part) => part.sequence.done)) {
+      this.#backend.requestStop();
+    }
+  }
+
+  #cancelAll(): void {
+    for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
+  }
+
+  /** Ends the step. From now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
+  #removeDone(): void {
+    for (const { sequence } of this.#step) if (sequence.done) this.#scheduler.remove(sequence);
+    this.#step = [];
+  }
+
+  /** Fails at once when the device is lost, so that the next request does not have to discover it. */
+  #failIfLost(): void {
+    if (this.#lost && this.#backendOpen && this.state !== "failed") this.#fail(this.#lost);
+  }
+
+  #fail(cause: unknown): void {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    const lost = cause instanceof DeviceLost;
+    if (lost) this.#totals.lostDevice();
+    const error = lost
+      ? new EngineError("device_lost", reason)
+      : new EngineError("engine_failed", `The engine has failed: ${reason}`);
+    error.cause = cause;
+    this.#refusal = error;
+    this.#step = [];
+    for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) {
+      this.#scheduler.remove(sequence);
+      if (!sequence.done) failOne(sequence, error);
+    }
+    this.#stored?.drop();
+    this.#life.fail(error);
+  }
+
+  /** Resolves when no request runs or waits. */
+  #idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#idleCallbacks.push(resolve);
+      this.#noteIdle();
+    });
+  }
+
+  #noteIdle(): void {
+    const busy = this.#scheduler.running + this.#scheduler.waiting + this.#starting.size > 0;
+    if (this.#looping || busy) return;
+    for (const callback of this.#idleCallbacks.splice(0)) callback();
+  }
+}

@@ -1,0 +1,94 @@
+import type { DiskStats, EngineStats } from "../mod.ts";
+
+/** Steps are counted per power of two of their rows, up to 2^12. */
+const STEP_ROWS_ENTRIES = 14;
+
+/** The figures of EngineStats that an engine counts itself. */
+export type Counted = Omit<
+  EngineStats,
+  "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "disk"
+>;
+
+/** Counts an engine's figures since it was loaded. */
+export class Totals {
+  readonly #counts = {
+    promptTokens: 0,
+    generatedTokens: 0,
+    forcedTokens: 0,
+    draftedTokens: 0,
+    acceptedTokens: 0,
+    cachedTokens: 0,
+    steps: 0,
+    rows: 0,
+    submits: 0,
+    deviceLosses: 0,
+  };
+  readonly #stepRows: number[] = new Array(STEP_ROWS_ENTRIES).fill(0);
+
+  /** Counts `steps` steps of `rows` rows each that were submitted in one call. */
+  submitted(steps: number, rows: number): void {
+    this.#counts.submits++;
+    this.#counts.steps += steps;
+    this.#counts.rows += steps * rows;
+    const entry = rows > 1 ? 32 - Math.clz32(rows - 1) : 0;
+    this.#stepRows[Math.min(entry, STEP_ROWS_ENTRIES - 1)] += steps;
+  }
+
+  /** Counts a prompt of which `cached` tokens were in the KV cache. */
+  read(tokens: number, cached: number): void {
+    this.#counts.promptTokens += tokens;
+    this.#counts.cachedTokens += cached;
+  }
+
+  /** Counts generated tokens, of which `sampled` were sampled. */
+  generated(tokens: number, sampled: number): void {
+    this.#counts.generatedTokens += tokens;
+    this.#counts.forcedTokens += tokens - sampled;
+  }
+
+  drafted(tokens: number, accepted: number): void {
+    this.#counts.draftedTokens += tokens;
+    this.#counts.acceptedTokens += accepted;
+  }
+
+  lostDevice(): void {
+    this.#counts.deviceLosses++;
+  }
+
+  stats(): Counted {
+    return { ...this.#counts, stepRows: [...this.#stepRows] };
+  }
+}
+
+/** The figures that are summed over an engine and its successor. */
+export type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
+
+export function plus(a: Summed, b: Summed): Summed {
+  return {
+    promptTokens: a.promptTokens + b.promptTokens,
+    generatedTokens: a.generatedTokens + b.generatedTokens,
+    forcedTokens: a.forcedTokens + b.forcedTokens,
+    draftedTokens: a.draftedTokens + b.draftedTokens,
+    acceptedTokens: a.acceptedTokens + b.acceptedTokens,
+    cachedTokens: a.cachedTokens + b.cachedTokens,
+    steps: a.steps + b.steps,
+    rows: a.rows + b.rows,
+    stepRows: b.stepRows.map((count, i) => count + (a.stepRows[i] ?? 0)),
+    submits: a.submits + b.submits,
+    deviceLosses: a.deviceLosses + b.deviceLosses,
+    preemptions: a.preemptions + b.preemptions,
+    disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
+  };
+}
+
+/** Sums the disk figures; the disk's size and limit are the later engine's. */
+function plusDisk(a: DiskStats, b: DiskStats): DiskStats {
+  return {
+    ...b,
+    hits: a.hits + b.hits,
+    tokens: a.tokens + b.tokens,
+    readBytes: a.readBytes + b.readBytes,
+    writes: a.writes + b.writes,
+    writtenBytes: a.writtenBytes + b.writtenBytes,
+  };
+}

@@ -1,0 +1,30 @@
+import { assertEquals } from "@std/assert";
+import { Heads } from "./message_headers.ts";
+
+/** Marks, which have no text, followed by texts. */
+const WORDS = ["<channel>", "<message>", "<end>", " to", "final", "hm"];
+const MARKS = 3;
+const spell = (token: number) => new TextEncoder().encode(token < MARKS ? "" : WORDS[token]);
+const token = (word: string) => WORDS.indexOf(word);
+
+function follow(open: boolean, words: string[]): string {
+  const heads = new Heads({ open, begin: ["<channel>", "<end>"].map(token), end: token("<message>") }, spell);
+  return words.map((word) => {
+    heads.take(token(word));
+    return heads.inside ? "h" : ".";
+  }).join("");
+}
+
+Deno.test("Heads: tokens before a message's text belong to its head", () => {
+  assertEquals(follow(true, ["<channel>", "final", "<message>", "final", "hm"]), "hh...");
+  assertEquals(follow(true, [" to", "hm", "<channel>", "hm", "<message>", "hm"]), "hhhh..");
+  assertEquals(
+    follow(true, ["<channel>", "<message>", "hm", "<end>", "final", "<message>", "hm"]),
+    "h..hh..",
+  );
+});
+
+Deno.test("Heads: an answer that begins with, or continues, a text has no head", () => {
+  assertEquals(follow(true, ["final", " to", "hm"]), "...");
+  assertEquals(follow(false, [" to", "final", "<end>", "final", "<message>", "hm"]), "..hh..");
+});

@@ -1,0 +1,166 @@
+import { type Candidates, type Draw, MAX_CANDIDATES } from "../backend/backend.ts";
+import type { Random } from "./random.ts";
+import { keepsAll, truncate } from "./truncation.ts";
+import type { SamplingParams, TokenLogprob } from "../mod.ts";
+
+/**
+ * Chooses a token from candidates.
+ *
+ * The backend has already applied penalties, bias and mask. If nothing else truncates the distribution, it draws from
+ * the whole vocabulary itself (`Draw.whole`).
+ *
+ * Otherwise the MAX_CANDIDATES best tokens are considered. truncation.ts cuts them by the model's own probabilities,
+ * in llama.cpp's order, and then the temperature applies to the rest. A high temperature thus flattens the choice
+ * among the kept tokens, but never adds tokens of the tail. At temperature 1, the default, this equals vLLM's order,
+ * which scales first.
+ */
+
+/**
+ * Returns how many candidates the backend must return for `alternatives` and for `sample`, or for itself if it
+ * `draws`.
+ */
+export function candidatesWanted(sampling: SamplingParams, logprobs: number, draws = false): number {
+  if (logprobs > 0 && adjustsLogits(sampling)) return MAX_CANDIDATES;
+  if (sampling.temperature === 0 || draws) return Math.max(1, logprobs);
+  if (sampling.topK > 0) return Math.min(MAX_CANDIDATES, Math.max(sampling.topK, logprobs));
+  return MAX_CANDIDATES;
+}
+
+export function usesPenalties(sampling: SamplingParams): boolean {
+  return sampling.repetitionPenalty !== 1 || sampling.presencePenalty !== 0 ||
+    sampling.frequencyPenalty !== 0;
+}
+
+function adjustsLogits(sampling: SamplingParams): boolean {
+  return sampling.logitBias.size > 0 || usesPenalties(sampling) || sampling.dryMultiplier > 0;
+}
+
+/**
+ * Returns how the backend draws the tokens; undefined if `sample` draws them. Every backend can draw from the whole
+ * vocabulary. A backend that computes several steps per call also draws from candidates, if earlier draws do not
+ * affect later ones.
+ */
+export function drawOf(
+  sampling: SamplingParams,
+  random: Random,
+  ends: Int32Array,
+  { severalSteps, masked }: { severalSteps: boolean; masked: boolean },
+): Draw | undefined {
+  const { temperature, topK, topP, minP, typicalP, topNSigma, xtcProbability } = sampling;
+  const whole = temperature > 0 && keepsAll(sampling);
+  const fixed = !usesPenalties(sampling) && sampling.dryMultiplier === 0;
+  const simple = typicalP === 1 && topNSigma === 0 && xtcProbability === 0;
+  if (!whole && !(severalSteps && fixed && simple)) return undefined;
+  const key = [random.next() * 2 ** 32, random.next() * 2 ** 32] as const;
+  const massOfAll = topK === 0 && !adjustsLogits(sampling) && !masked;
+  return { temperature, topK: topK || MAX_CANDIDATES, topP, minP, whole, massOfAll, key, ends };
+}
+
+const weights = new Float64Array(MAX_CANDIDATES);
+
+/**
+ * Returns the index of the chosen candidate; at temperature 0 the best. `masked`: a mask has excluded tokens. Every
+ * token of a request consumes the same number of random numbers.
+ */
+export function sample(
+  candidates: Candidates,
+  sampling: SamplingParams,
+  random: Random,
+  masked = false,
+): number {
+  if (sampling.temperature === 0) return 0;
+  const { logits, logSumExp } = candidates;
+  // logSumExp is of the raw logits, so it is the right total only if they were not changed.
+  const all = masked || adjustsLogits(sampling) ? undefined : Math.exp(logSumExp - logits[0]);
+  const kept = truncate(candidates, sampling, random, all);
+  let total = 0;
+  for (const [i, index] of kept.entries()) {
+    weights[i] = Math.exp((logits[index] - logits[kept[0]]) / sampling.temperature);
+    total += weights[i];
+  }
+  const mark = random.next() * total;
+  let sum = 0;
+  for (const [i, index] of kept.entries()) {
+    sum += weights[i];
+    if (mark < sum) return index;
+  }
+  return kept[0];
+}
+
+/**
+ * Returns the `count` most probable tokens by the model's own (raw) logits. If penalties or bias reorder the tokens,
+ * these are the most probable of the MAX_CANDIDATES best after that.
+ */
+export function alternatives(candidates: Candidates, count: number): TokenLogprob[] {
+  const { ids, rawLogits, logSumExp } = candidates;
+  const best: number[] = [];
+  for (let i = 0; i < ids.length; i++) {
+    const rank = best.findLastIndex((other) => rawLogits[other] >= rawLogits[i]) + 1;
+    if (rank >= count) continue;
+    best.splice(rank, 0, i);
+    if (best.length > count) best.pop();
+  }
+  return best.map((i) => ({ token: ids[i], logprob: rawLogits[i] - logSumExp }));
+}
+
+/** Counts the tokens that penalties apply to as they come, so that no step scans the whole text again. */
+export class TokenCounts {
+  readonly #slots = new Map<number, number>();
+  #tokens = new Int32Array(64);
+  #counts = new Int32Array(64);
+
+  /** Adds a prompt token with count 0: only the repetition penalty sees it. */
+  addPrompt(token: number): void {
+    this.#slot(token);
+  }
+
+  addGenerated(token: number): void {
+    const slot = this.#slot(token); // may replace the arrays
+    this.#counts[slot]++;
+  }
+
+  /** Distinct tokens, in order of first occurrence. */
+  get tokens(): Int32Array {
+    return this.#tokens.subarray(0, this.#slots.size);
+  }
+
+  /** Number of times each token was generated. */
+  get counts(): Int32Array {
+    return this.#counts.subarray(0, this.#slots.size);
+  }
+
+  /** Returns the tokens and counts as if `generated` had been generated too. */
+  with(generated: Int32Array): { tokens: Int32Array; counts: Int32Array } {
+    const known = this.#slots.size;
+    const tokens = new Int32Array(known + generated.length);
+    const counts = new Int32Array(known + generated.length);
+    tokens.set(this.tokens);
+    counts.set(this.counts);
+    let end = known;
+    for (const token of generated) {
+      let slot = this.#slots.get(token) ?? tokens.subarray(0, end).indexOf(token, known);
+      if (slot < 0) tokens[slot = end++] = token;
+      counts[slot]++;
+    }
+    return { tokens: tokens.subarray(0, end), counts: counts.subarray(0, end) };
+  }
+
+  #slot(token: number): number {
+    const known = this.#slots.get(token);
+    if (known !== undefined) return known;
+    const slot = this.#slots.size;
+    if (slot === this.#tokens.length) {
+      this.#tokens = doubled(this.#tokens);
+      this.#counts = doubled(this.#counts);
+    }
+    this.#tokens[slot] = token;
+    this.#slots.set(token, slot);
+    return slot;
+  }
+}
+
+function doubled(values: Int32Array): Int32Array<ArrayBuffer> {
+  const copy = new Int32Array(values.length * 2);
+  copy.set(values);
+  return copy;
+}

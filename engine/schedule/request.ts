@@ -1,0 +1,250 @@
+import type { Draw, LogitsRequest } from "../backend/backend.ts";
+import type { EventStream } from "../loop/event_stream.ts";
+import { Dry } from "../sampling/dry.ts";
+import { Random } from "../sampling/random.ts";
+import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "../sampling/sampler.ts";
+import type { Sequence } from "./sequence.ts";
+import { OutputText } from "../output/stop.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import { DEFAULT_SAMPLING, EngineError, type GenerateRequest, type SamplingParams } from "../mod.ts";
+
+/** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
+const MAX_LOGPROBS = 20;
+const NO_MARKERS: ReadonlySet<number> = new Set();
+
+export interface SequenceContext {
+  readonly id: number;
+  readonly stream: EventStream;
+  readonly tokenizer: Tokenizer;
+  readonly vocabSize: number;
+  /** Maximum tokens of one sequence: the model's context length, or what the KV pool can hold. */
+  readonly contextLength: number;
+  /** Whether the backend computes several steps per call and samples their tokens. */
+  readonly draws: boolean;
+  /** Whether prompts are stored on a disk. */
+  readonly stores: boolean;
+}
+
+/** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
+export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
+  const sampling = withDefaults(request.sampling ?? {});
+  checkOptions(request);
+  checkTokens(request, context.vocabSize);
+  checkSampling(sampling, context.vocabSize);
+  const promptLength = request.prompt.length;
+  const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
+  checkPrompt("prompt", request.prompt, context.vocabSize);
+  const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
+  for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
+  const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
+  const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
+  const draw = drawOf(sampling, random, ends, {
+    severalSteps: context.draws,
+    masked: request.constraint !== undefined,
+  });
+  const logprobs = request.logprobs ?? 0;
+  const candidates = candidatesWanted(sampling, logprobs, draw?.whole);
+  return {
+    id: context.id,
+    batch: request.priority === "batch",
+    stream: context.stream,
+    tokens: Int32Array.from(request.prompt),
+    length: promptLength,
+    promptLength,
+    maxLength,
+    cached: 0,
+    blocks: new Int32Array(0),
+    blockCount: 0,
+    windows: [],
+    indexed: 0,
+    state: undefined,
+    salt: request.cacheSalt ?? "",
+    hashes: [],
+    links: [],
+    restoring: undefined,
+    keeps: context.stores && request.priority === "batch" && request.maxTokens === 0 &&
+      !request.promptLogprobs,
+    keeping: undefined,
+    skipsDisk: false,
+    stored: undefined,
+    sampling,
+    random,
+    counts,
+    dry: sampling.dryMultiplier > 0 ? new Dry(sampling, context.tokenizer, request.prompt) : undefined,
+    logits: logitsTemplate(sampling, Math.min(context.vocabSize, candidates), draw),
+    ignoreEos: request.ignoreEos ?? false,
+    output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
+    logprobs: request.logprobs,
+    form: undefined,
+    markers: request.markers ?? NO_MARKERS,
+    ending: undefined,
+    promptLogprobs: request.promptLogprobs ?? false,
+    scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],
+    prefilled: false,
+    drafts: { accepted: 0, rejected: 0 },
+    held: [],
+    done: false,
+    unlisten: () => {},
+    reused: 0,
+    reported: 0,
+    submittedAt: performance.now(),
+    admittedAt: undefined,
+    firstTokenAt: undefined,
+  };
+}
+
+function withDefaults(given: Partial<SamplingParams>): SamplingParams {
+  const set = Object.entries(given).filter(([, value]) => value !== undefined);
+  return { ...DEFAULT_SAMPLING, ...Object.fromEntries(set) };
+}
+
+function lengthLimit(promptLength: number, maxTokens: number | undefined, contextLength: number): number {
+  const room = contextLength - promptLength;
+  if (room < 0 || (room === 0 && maxTokens !== 0)) {
+    throw contextOverflow(promptLength, contextLength);
+  }
+  return promptLength + Math.min(room, maxTokens ?? room);
+}
+
+/** Returns the error for a prompt that does not fit. Pass "at least " as `about` if it was not counted to the end. */
+export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
+  return new EngineError(
+    "context_length_exceeded",
+    `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
+      `with at least one for the answer: shorten the prompt`,
+    { n_prompt_tokens: promptLength, n_ctx: contextLength },
+  );
+}
+
+/** Returns the error for a text that is far too long for an encoder and was not counted to the end. */
+export function textOverflow(atLeast: number, contextLength: number): EngineError {
+  return new EngineError(
+    "context_length_exceeded",
+    `The text has at least ${atLeast} tokens, but the context holds ${contextLength}: shorten it`,
+    { n_prompt_tokens: atLeast, n_ctx: contextLength },
+  );
+}
+
+function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Draw): LogitsRequest {
+  return {
+    row: 0,
+    candidates,
+    repetitionPenalty: sampling.repetitionPenalty,
+    presencePenalty: sampling.presencePenalty,
+    frequencyPenalty: sampling.frequencyPenalty,
+    penaltyTokens: new Int32Array(0),
+    penaltyCounts: new Int32Array(0),
+    biasTokens: Int32Array.from(sampling.logitBias.keys()),
+    biasValues: Float32Array.from(sampling.logitBias.values()),
+    probe: new Int32Array(0),
+    draw,
+  };
+}
+
+/** Throws EngineError invalid_request, naming the field, if the prompt is empty or has an unknown token. */
+export function checkPrompt(field: string, prompt: readonly number[], vocabSize: number): void {
+  check(field, prompt.length > 0, "must have at least one token", "none");
+  // A prompt may have a million tokens, so the message is built only for a wrong one.
+  const wrong = prompt.findIndex((token) => !isToken(token, vocabSize));
+  if (wrong >= 0) checkToken(field, prompt[wrong], vocabSize);
+}
+
+function checkSampling(sampling: SamplingParams, vocabSize: number): void {
+  const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty, seed } =
+    sampling;
+  const { typicalP, topNSigma, xtcProbability, xtcThreshold } = sampling;
+  check("temperature", temperature >= 0 && temperature < Infinity, "must be 0 or more", temperature);
+  check("topK", Number.isSafeInteger(topK) && topK >= 0, "must be a whole number, 0 or more", topK);
+  check("topP", topP >= 0 && topP <= 1, "must be from 0 to 1", topP);
+  check("minP", minP >= 0 && minP <= 1, "must be from 0 to 1", minP);
+  check("typicalP", typicalP >= 0 && typicalP <= 1, "must be from 0 to 1", typicalP);
+  check("topNSigma", topNSigma >= 0 && topNSigma < Infinity, "must be 0 or more", topNSigma);
+  check("xtcProbability", xtcProbability >= 0 && xtcProbability <= 1, "must be from 0 to 1", xtcProbability);
+  check("xtcThreshold", xtcThreshold >= 0 && xtcThreshold <= 1, "must be from 0 to 1", xtcThreshold);
+  checkDry(sampling);
+  check(
+    "repetitionPenalty",
+    repetitionPenalty > 0 && repetitionPenalty < Infinity,
+    "must be more than 0",
+    repetitionPenalty,
+  );
+  check("presencePenalty", Number.isFinite(presencePenalty), "must be a finite number", presencePenalty);
+  check("frequencyPenalty", Number.isFinite(frequencyPenalty), "must be a finite number", frequencyPenalty);
+  check(
+    "seed",
+    seed === undefined || Number.isSafeInteger(seed),
+    "must be a whole number up to 2^53 - 1",
+    seed,
+  );
+  for (const [token, bias] of sampling.logitBias) {
+    checkToken("logitBias", token, vocabSize);
+    check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);
+  }
+}
+
+function checkDry({ dryMultiplier, dryBase, dryAllowedLength, dryLastN, dryBreakers }: SamplingParams): void {
+  check("dryMultiplier", dryMultiplier >= 0 && dryMultiplier < Infinity, "must be 0 or more", dryMultiplier);
+  check("dryBase", dryBase >= 1 && dryBase < Infinity, "must be 1 or more", dryBase);
+  const wholeLength = Number.isSafeInteger(dryAllowedLength) && dryAllowedLength >= 0;
+  check("dryAllowedLength", wholeLength, "must be a whole number, 0 or more", dryAllowedLength);
+  check(
+    "dryLastN",
+    Number.isSafeInteger(dryLastN) && dryLastN >= -1,
+    "must be a whole number, -1 or more",
+    dryLastN,
+  );
+  check("dryBreakers", dryBreakers.every((text) => text !== ""), "must be texts that are not empty", '""');
+}
+
+function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void {
+  check(
+    "maxTokens",
+    maxTokens === undefined || (Number.isSafeInteger(maxTokens) && maxTokens >= 0),
+    "must be a whole number, 0 or more",
+    maxTokens,
+  );
+  check(
+    "logprobs",
+    logprobs === undefined || (Number.isInteger(logprobs) && logprobs >= 0 && logprobs <= MAX_LOGPROBS),
+    `must be a whole number from 0 to ${MAX_LOGPROBS}`,
+    logprobs,
+  );
+  for (const text of stop) {
+    check(
+      "stop",
+      text.length > 0 && text.isWellFormed(),
+      "must be well-formed text, not empty",
+      JSON.stringify(text),
+    );
+  }
+}
+
+function checkTokens({ markers = NO_MARKERS, thinking }: GenerateRequest, vocabSize: number): void {
+  for (const token of markers) checkToken("markers", token, vocabSize);
+  if (!thinking) return;
+  const { begin, end, budget, heads } = thinking;
+  for (const token of [...begin, ...end, ...heads ? [...heads.begin, heads.end] : []]) {
+    checkToken("thinking", token, vocabSize);
+  }
+  check("thinking", end.length > 0, "must have an end", "none");
+  const counted = budget === Infinity || (Number.isSafeInteger(budget) && budget >= 0);
+  check("thinking", counted, "the budget must be a whole number, 0 or more", budget);
+}
+
+function isToken(token: number, vocabSize: number): boolean {
+  return Number.isInteger(token) && token >= 0 && token < vocabSize;
+}
+
+function checkToken(field: string, token: number, vocabSize: number): void {
+  check(
+    field,
+    isToken(token, vocabSize),
+    `tokens must be whole numbers from 0 to ${vocabSize - 1}`,
+    token,
+  );
+}
+
+function check(field: string, valid: boolean, rule: string, got: unknown): void {
+  if (valid) return;
+  throw new EngineError("invalid_request", `Invalid ${field}: ${rule} (got ${got})`);
+}

@@ -1,0 +1,195 @@
+import type { AnswerForm } from "../output/answer_form.ts";
+import type { LogitsRequest } from "../backend/backend.ts";
+import type { Dry } from "../sampling/dry.ts";
+import type { Random } from "../sampling/random.ts";
+import type { TokenCounts } from "../sampling/sampler.ts";
+import type { OutputText } from "../output/stop.ts";
+import type {
+  FinishReason,
+  RunningSequence,
+  SamplingParams,
+  StoredPrompt,
+  TokenEvent,
+  TokenLogprob,
+} from "../mod.ts";
+
+/** The recurrent state of a running sequence. */
+export interface RunningState {
+  /** The sequence's own slot. */
+  slot: number;
+  /** The slot that receives the state after drafts in the current step. */
+  draft: number | undefined;
+  /** The snapshot's slot that the sequence resumes from, until its first step is done. */
+  source: number | undefined;
+  /** Block edges ahead, in tokens, where a snapshot is wanted. */
+  readonly marks: Set<number>;
+  /** Snapshots that the current step takes. */
+  saves: { readonly position: number; readonly slot: number }[];
+  /** The KV block after which the answer's last snapshot was taken. */
+  answer: number | undefined;
+}
+
+/** The parts of a prefix that a sequence waits for. They are read from a disk into its blocks and slot. */
+export interface Restore {
+  /** Number of the prefix's blocks, including those in memory. */
+  readonly end: number;
+  /** Number of tokens that need not be computed because of the read. */
+  readonly tokens: number;
+  /** Ordered by position: the layer group (`kind`) and the KV block (`place`) to read into. */
+  readonly parts: readonly { readonly position: number; readonly kind: number; readonly place: number }[];
+  /** Slot for the state after the prefix; undefined if it is in memory or the model has none. */
+  readonly slot: number | undefined;
+}
+
+/** A sequence's KV blocks in a layer group with a window. */
+export interface WindowBlocks {
+  /** Indexed by position in the sequence. The sequence holds the blocks from `first` to before `end`. */
+  blocks: Int32Array; // [capacity]
+  first: number;
+  end: number;
+}
+
+/** The destination of a sequence's events. */
+export interface EventSink {
+  /** Whether the reader is slow; then the sequence is not scheduled. */
+  readonly full: boolean;
+  push(event: TokenEvent): void;
+  fail(error: Error): void;
+}
+
+/** The receiver of a text's pooled row. */
+export interface PooledText {
+  /** Whether all rows are pooled. Then they are computed in one step, and none comes from the cache. */
+  readonly whole: boolean;
+  give(row: Float32Array): void;
+  cancel(): void;
+}
+
+/** One request's state in the engine. Data only: the scheduler, the KV cache and the engine change it. */
+export interface Sequence {
+  /** Number in order of arrival. */
+  readonly id: number;
+  readonly batch: boolean;
+  readonly stream: EventSink;
+  /** Set only for pooled texts, which generate no tokens. */
+  readonly pooled?: PooledText;
+
+  /** The prompt and the generated tokens; the first `length` are valid. */
+  tokens: Int32Array; // [capacity]
+  length: number;
+  readonly promptLength: number;
+  /** Maximum number of tokens, prompt included. */
+  readonly maxLength: number;
+
+  /** Number of tokens whose KV is computed. The other `length - cached` tokens are rows to run. */
+  cached: number;
+  /** KV blocks of the first layer group; the first `blockCount` are valid. Empty while the sequence waits. */
+  blocks: Int32Array; // [capacity]
+  blockCount: number;
+  /** KV blocks of the other layer groups. Empty while the sequence waits. */
+  windows: WindowBlocks[];
+  /** Number of leading blocks in the prefix index. */
+  indexed: number;
+  /** Set only while the sequence runs, for models with recurrent layers. */
+  state: RunningState | undefined;
+  readonly salt: string;
+  /** Hashes of the chain of full blocks, computed on demand. */
+  readonly hashes: number[];
+  /** Names of the same blocks on a disk, computed on demand. */
+  readonly links: Uint8Array[];
+  /** Set while the running sequence waits for its prefix. `cached` and `blocks` already include that prefix. */
+  restoring: Restore | undefined;
+  /** Whether the prompt must be stored on the disk before the sequence ends. */
+  readonly keeps: boolean;
+  /** Identifies the current attempt to store the prompt. */
+  keeping: object | undefined;
+  /** Whether to ignore the disk, because a read was late or incomplete. */
+  skipsDisk: boolean;
+  /** Where the prompt is stored, once it is. */
+  stored: StoredPrompt | undefined;
+
+  readonly sampling: SamplingParams;
+  readonly random: Random;
+  /** Set only with penalties. */
+  readonly counts: TokenCounts | undefined;
+  /** Set only with a DRY penalty. */
+  readonly dry: Dry | undefined;
+  /** Template of the logits request for each sampled token, without row and counts. */
+  readonly logits: LogitsRequest;
+  readonly ignoreEos: boolean;
+  readonly output: OutputText;
+  /** Number of alternatives to report; undefined without log-probabilities. */
+  readonly logprobs: number | undefined;
+
+  /** The answer's constraint and thinking bounds; undefined without any. */
+  form: AnswerForm | undefined;
+  readonly markers: ReadonlySet<number>;
+  /** Why the answer ends with its last token, once known. */
+  ending: FinishReason | undefined;
+
+  readonly promptLogprobs: boolean;
+  /** Set only with promptLogprobs: the scored prompt tokens. The first (null) is there from the start. */
+  readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
+
+  /** Whether the prompt was in the KV cache once and its events are published. */
+  prefilled: boolean;
+  /** Counts of correct and wrong draft tokens. */
+  readonly drafts: { accepted: number; rejected: number };
+  /** Events of the last, forced tokens, held until the prompt is computed or their scores arrive. */
+  held: TokenEvent[];
+
+  /** Whether the sequence has finished, failed or been cancelled; then nothing more is published. */
+  done: boolean;
+  /** Stops listening to the request's abort signal. */
+  unlisten: () => void;
+  /** Number of prompt tokens found in the KV cache at the first admission. */
+  reused: number;
+  /** Number of prompt tokens last reported as processed. */
+  reported: number;
+  /** Times of performance.now() in milliseconds; undefined until the event. */
+  readonly submittedAt: number;
+  admittedAt: number | undefined;
+  firstTokenAt: number | undefined;
+}
+
+/** Returns a copy with twice the capacity, but at most `most`. */
+export function grown(values: Int32Array, most: number): Int32Array {
+  const room = new Int32Array(Math.min(most, 2 * values.length));
+  room.set(values);
+  return room;
+}
+
+/**
+ * Returns the range of tokens that still need log-probabilities: the prompt's own tokens, and forced tokens.
+ * Undefined if there are none.
+ */
+export function unscored(sequence: Sequence): { first: number; end: number } | undefined {
+  const { scores, promptLength, logprobs, length } = sequence;
+  if (sequence.promptLogprobs && scores.length < promptLength) {
+    return { first: scores.length, end: logprobs === undefined ? promptLength : length };
+  }
+  const first = logprobs === undefined ? length : publishedLength(sequence);
+  return first < length ? { first, end: length } : undefined;
+}
+
+/** Returns the number of prompt tokens and of answer tokens without a held event. */
+export function publishedLength({ length, held }: Sequence): number {
+  let waiting = 0;
+  for (const { type } of held) if (type === "token") waiting++;
+  return length - waiting;
+}
+
+export function inNumbers({ id, promptLength, maxLength, length, cached }: Sequence): RunningSequence {
+  return {
+    id,
+    promptTokens: promptLength,
+    cachedTokens: cached,
+    generatedTokens: length - promptLength,
+    maxTokens: maxLength - promptLength,
+  };
+}
+
+/** Whether a token must be sampled once all tokens are in the KV cache. */
+export function wantsToken(sequence: Sequence): boolean {
+  return sequence.length < sequence.maxLength && sequence.ending === undefined;
+}

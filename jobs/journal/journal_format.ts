@@ -1,0 +1,264 @@
+import { crc32 } from "node:zlib";
+import type { Asked } from "../asked.ts";
+import { BatchError } from "../errors.ts";
+import type { ModelIdentity } from "../model_identity.ts";
+
+/*
+ * The journal is the record of a job: every answer, in the order of completion.
+ *
+ *   block 0, 4096 bytes   magic, then a frame with the header (JSON): the input and settings of the job
+ *   block 1, 4096 bytes   two slots of 2048 bytes: zeros while the job can resume, then frames (JSON) that say how
+ *                         it ended; the frame with the higher sequence number is valid
+ *   from 8192 on          one frame per answer
+ *
+ * A frame is: payload length u32, CRC-32 u32, payload; all little-endian. The CRC covers the frame's offset, the length
+ * and the payload, so it detects zeros, frames copied from another offset, and half-written frames. The payload of an
+ * answer is: kind u8, line index u32, prompt tokens u32, output tokens u32, then the line of the output file.
+ *
+ * The header and the two slots are separate, so a torn write of one slot damages neither the header nor the other slot.
+ */
+const MAGIC = new TextEncoder().encode("compyjob");
+const FORMAT_VERSION = 1;
+const BLOCK = 4096;
+const SLOT = BLOCK / 2;
+export const RECORDS_OFFSET = 2 * BLOCK;
+export const FRAME_BYTES = 8;
+const RECORD_BYTES = 13;
+/** Larger than any answer. Bounds the memory that a damaged length field can make the reader allocate. */
+export const MAX_PAYLOAD = 256 * 1024 * 1024;
+export const MAX_RECORD_LINE = MAX_PAYLOAD - RECORD_BYTES;
+
+/** Identifies the job that a journal's answers belong to. */
+export interface JobIdentity {
+  /** `identity` from checkInput. */
+  readonly input: string;
+  readonly inputSize: number;
+  readonly lineCount: number;
+  /** Options added to each row of a table. Missing for other jobs and in journals of earlier versions. */
+  readonly asked?: Asked;
+  /** Everything else that the answers depend on. */
+  readonly settings: ModelIdentity;
+  /** The processor that computed the first answers. Another one may resume the job, although it rounds differently. */
+  readonly processor?: string;
+}
+
+export interface Counts {
+  completed: number;
+  failed: number;
+  promptTokens: number;
+  outputTokens: number;
+}
+
+/** Order of the lines in the output and error files: as in the input, or in order of completion. */
+export type AnswerOrder = "input" | "completed";
+
+/** Counts and file sizes of a job that is done. */
+export interface Outputs {
+  readonly counts: Counts;
+  readonly outputBytes: number;
+  /** 0 when there is no error file. */
+  readonly errorBytes: number;
+}
+
+export interface DoneJob extends Outputs {
+  readonly state: "done";
+  /** Missing in journals written by earlier versions. */
+  readonly order?: AnswerOrder;
+  /**
+   * Set while the failed lines are retried. "running": the retry's input is complete; `revised` holds the options that
+   * differ from the job's. "merging": the new outputs are complete under their partial names; it lasts until both have
+   * replaced the old outputs.
+   */
+  readonly retry?:
+    | { readonly state: "running"; readonly revised?: Asked }
+    | { readonly state: "merging"; readonly to: Outputs };
+}
+
+export type JobEnd = DoneJob | { readonly state: "failed"; readonly reason: string };
+
+/** How a job ended, as stored in one of the two slots. */
+export interface StoredEnd {
+  readonly end: JobEnd;
+  readonly sequence: number;
+  readonly slot: 0 | 1;
+}
+
+export interface JournalRecord {
+  /** Index of the input line. */
+  readonly index: number;
+  /** true: goes to the output file; false: to the error file. */
+  readonly completed: boolean;
+  readonly promptTokens: number;
+  readonly outputTokens: number;
+  /** The line of the output or error file, without a line end. */
+  readonly line: Uint8Array;
+}
+
+/** Returns blocks 0 and 1 of a new job. Throws RangeError when the header is too large. */
+export function encodeHeader(identity: JobIdentity): Uint8Array {
+  const frame = encodeFrame(MAGIC.length, encodeJson({ version: FORMAT_VERSION, ...identity }));
+  if (MAGIC.length + frame.length > BLOCK) {
+    throw new RangeError("The settings of a job do not fit its journal");
+  }
+  const blocks = new Uint8Array(RECORDS_OFFSET);
+  blocks.set(MAGIC);
+  blocks.set(frame, MAGIC.length);
+  return blocks;
+}
+
+/**
+ * Reads the header from the first blocks of a file of `size` bytes. Returns undefined when the file is new, or was
+ * stopped before the header was complete: it has no answers then. Throws BatchError when the file is not a journal or
+ * its header is lost.
+ */
+export function decodeHeader(path: string, blocks: Uint8Array, size: number): JobIdentity | undefined {
+  if (!hasMagic(blocks)) {
+    throw new BatchError(
+      "journal_foreign",
+      `"${path}" is not a batch journal and is left alone; move it away or give another --out`,
+      false,
+    );
+  }
+  const payload = decodeFrame(MAGIC.length, blocks.subarray(MAGIC.length, BLOCK));
+  if (payload === undefined) {
+    if (size <= RECORDS_OFFSET) return undefined;
+    throw new BatchError(
+      "journal_damaged",
+      `"${path}" is damaged in its first ${BLOCK} bytes, so that its answers cannot be matched to a job; remove it ` +
+        "to start over",
+      false,
+    );
+  }
+  const header = decodeJson(payload) as JobIdentity & { version: unknown };
+  if (header.version !== FORMAT_VERSION) {
+    throw new BatchError(
+      "journal_foreign",
+      `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version ` +
+        "of compy that began it, or give another --out",
+      false,
+    );
+  }
+  return header;
+}
+
+/**
+ * Accepts a torn or lost header write: part of the magic followed by zeros, or zeros only. Block 1 may still be intact
+ * and say that the sync failed.
+ */
+function hasMagic(blocks: Uint8Array): boolean {
+  const differs = MAGIC.findIndex((byte, i) => byte !== blocks[i]);
+  return differs < 0 || blocks.subarray(differs, BLOCK).every((byte) => byte === 0);
+}
+
+/** Returns the file offset of the slot that stores how a job ended. */
+export function slotOffset(slot: 0 | 1): number {
+  return BLOCK + slot * SLOT;
+}
+
+/** Longer failure reasons are cut: with JSON escapes, the reason must fit into its slot. */
+const MAX_REASON = 300;
+
+/** Returns the bytes of a slot. */
+export function encodeEnd({ end, sequence, slot }: StoredEnd): Uint8Array {
+  const kept = end.state === "failed" ? { ...end, reason: end.reason.slice(0, MAX_REASON) } : end;
+  const bytes = new Uint8Array(SLOT);
+  bytes.set(encodeFrame(slotOffset(slot), encodeJson({ sequence, ...kept })));
+  return bytes;
+}
+
+/** Returns how the job ended, or undefined while it can resume. */
+export function decodeEnd(blocks: Uint8Array): StoredEnd | undefined {
+  const found: StoredEnd[] = [];
+  for (const slot of [0, 1] as const) {
+    const offset = slotOffset(slot);
+    const payload = decodeFrame(offset, blocks.subarray(offset, RECORDS_OFFSET));
+    if (payload === undefined) continue;
+    // Earlier versions wrote the end once, without a sequence number.
+    const { sequence = 0, ...end } = decodeJson(payload) as JobEnd & { sequence?: number };
+    found.push({ end, sequence, slot });
+  }
+  return found.sort((a, b) => b.sequence - a.sequence)[0];
+}
+
+function encodeFrame(offset: number, payload: Uint8Array): Uint8Array {
+  const frame = new Uint8Array(FRAME_BYTES + payload.length);
+  frame.set(payload, FRAME_BYTES);
+  sealFrame(offset, frame);
+  return frame;
+}
+
+/** Writes the length and checksum in front of the payload already in `frame`. */
+function sealFrame(offset: number, frame: Uint8Array): void {
+  const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
+  view.setUint32(0, frame.length - FRAME_BYTES, true);
+  view.setUint32(4, frameChecksum(offset, frame.subarray(FRAME_BYTES)), true);
+}
+
+/** Returns the payload length of the frame at the start of `bytes` (at least FRAME_BYTES). It is not verified yet. */
+export function frameLength(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getUint32(0, true);
+}
+
+/** Returns the payload of the frame at the start of `bytes`, or undefined when it is incomplete or damaged. */
+export function decodeFrame(offset: number, bytes: Uint8Array): Uint8Array | undefined {
+  if (bytes.length < FRAME_BYTES) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = view.getUint32(0, true);
+  if (FRAME_BYTES + length > bytes.length) return undefined;
+  const payload = bytes.subarray(FRAME_BYTES, FRAME_BYTES + length);
+  return frameChecksum(offset, payload) === view.getUint32(4, true) ? payload : undefined;
+}
+
+const place = new Uint8Array(12);
+const placeView = new DataView(place.buffer);
+
+function frameChecksum(offset: number, payload: Uint8Array): number {
+  placeView.setFloat64(0, offset, true);
+  placeView.setUint32(8, payload.length, true);
+  return crc32(payload, crc32(place));
+}
+
+/** Returns the frames of `records`, to be written at file offset `offset`, and the end of each frame in `bytes`. */
+export function encodeRecords(
+  offset: number,
+  records: readonly JournalRecord[],
+): { bytes: Uint8Array; ends: number[] } {
+  const ends: number[] = [];
+  let size = 0;
+  for (const { line } of records) ends.push(size += FRAME_BYTES + RECORD_BYTES + line.length);
+  const bytes = new Uint8Array(size);
+  const view = new DataView(bytes.buffer);
+  let start = 0;
+  for (const [i, record] of records.entries()) {
+    const payload = start + FRAME_BYTES;
+    view.setUint8(payload, record.completed ? 1 : 0);
+    view.setUint32(payload + 1, record.index, true);
+    view.setUint32(payload + 5, record.promptTokens, true);
+    view.setUint32(payload + 9, record.outputTokens, true);
+    bytes.set(record.line, payload + RECORD_BYTES);
+    sealFrame(offset + start, bytes.subarray(start, ends[i]));
+    start = ends[i];
+  }
+  return { bytes, ends };
+}
+
+/** Returns the record, or undefined when the payload is too short. */
+export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
+  if (payload.length < RECORD_BYTES) return undefined;
+  const view = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
+  return {
+    completed: view.getUint8(0) === 1,
+    index: view.getUint32(1, true),
+    promptTokens: view.getUint32(5, true),
+    outputTokens: view.getUint32(9, true),
+    line: payload.subarray(RECORD_BYTES),
+  };
+}
+
+function encodeJson(value: unknown): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(value));
+}
+
+function decodeJson(bytes: Uint8Array): unknown {
+  return JSON.parse(new TextDecoder().decode(bytes));
+}

@@ -1,0 +1,462 @@
+import { checkInput, type InputCheck, type InputLimits } from "../check.ts";
+import type { DataFolder } from "./data_folder.ts";
+import { type Execute, UnansweredLine } from "../run/dispatch.ts";
+import { BatchError } from "../errors.ts";
+import { openJsonLines } from "../input.ts";
+import { ProgressMeter, type ProgressView } from "../progress.ts";
+import { identityDifference, type ModelIdentity } from "../model_identity.ts";
+import { modelOf } from "../run/look_ahead.ts";
+import type { BatchRequest, LineRefusal } from "../request.ts";
+import { type BatchProgress, journalPath, runBatch } from "../run/runner.ts";
+import type { Storage } from "../journal/storage.ts";
+import type { BatchStore } from "./store.ts";
+import {
+  type BatchProblem,
+  type BatchRecord,
+  type EndedStatus,
+  type FileRecord,
+  hasEnded,
+} from "../types.ts";
+
+export interface QueueOptions {
+  readonly store: BatchStore;
+  readonly folder: DataFolder;
+  /** Storage that holds the folder. */
+  readonly storage: Storage;
+  /** Answers one batch line on behalf of an owner. */
+  readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
+  /**
+   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
+   * models that it began with.
+   */
+  readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
+  /** How many batches for different models may run in parallel; default 1. */
+  readonly lanes?: number;
+  /** Names the processor that computes. A batch may resume on another one; the queue reports that. */
+  readonly processor?: () => string;
+  /** Resolves when batches may start; by default they start at once. */
+  readonly ready?: Promise<unknown>;
+  /** Lines in flight. */
+  readonly parallel: number;
+  readonly limits: InputLimits;
+  /**
+   * How long, in milliseconds, a batch pauses after a temporary failure, such as a full disk or no free file
+   * descriptors.
+   */
+  readonly pauseMs: number;
+  /** Unix seconds. */
+  readonly now: () => number;
+  /** Called with errors that an operator should know about. */
+  readonly report: (error: unknown) => void;
+}
+
+/** A batch that the queue is working on. */
+interface Live {
+  /** Key of the models that answer this batch; see `keyOf`. */
+  readonly key: string;
+  isAnswering: boolean;
+  readonly abort: AbortController;
+  ending: BatchRecord["ending"];
+  readonly meter: ProgressMeter;
+  /** Cached and reasoning tokens counted by earlier runs of this batch. */
+  readonly cachedTokens: number;
+  readonly reasoningTokens: number;
+}
+
+/** A failed batch lists at most this many bad lines; further ones are only counted. */
+const MAX_PROBLEMS = 1000;
+/** How many model names a batch keeps, and the maximum characters of a name. */
+const MAX_MODELS = 64;
+const MAX_NAME = 256;
+
+/**
+ * Works through the batches of a store. One lane checks input files and ends cancelled batches, so that neither waits
+ * for a model. The other lanes answer lines: one batch at a time per set of models, oldest first.
+ */
+export class BatchQueue {
+  readonly #live = new Map<string, Live>();
+  /** Batches whose models are available and unchanged since the batch began. */
+  readonly #resumable = new Set<string>();
+  /** The reason that was reported to the operator for each waiting batch. */
+  readonly #told = new Map<string, string>();
+  /** End of each batch's pause, on the `performance.now()` clock in milliseconds. */
+  readonly #paused = new Map<string, number>();
+  /** How many batches have ended in this process, by status. */
+  readonly ended: Record<EndedStatus, number> = { completed: 0, failed: 0, expired: 0, cancelled: 0 };
+  readonly #drain = new AbortController();
+  readonly #lanes: Promise<unknown>;
+  #wake = Promise.withResolvers<void>();
+
+  constructor(private readonly options: QueueOptions) {
+    let isReady = options.ready === undefined;
+    options.ready?.then(() => {
+      isReady = true;
+      this.wake();
+    });
+    const isUnchecked = (batch: BatchRecord) =>
+      (batch.status === "validating" && isReady) || batch.ending !== null;
+    const isAnswerable = (batch: BatchRecord) =>
+      !isUnchecked(batch) && !this.#isAnswered(keyOf(batch)) && this.#resumable.has(batch.id);
+    const compare = async () => {
+      if (isReady) await this.#compare().catch(options.report);
+    };
+    const lanes = Array.from({ length: options.lanes ?? 1 }, () => this.#lane(isAnswerable, compare));
+    this.#lanes = Promise.all([this.#lane(isUnchecked), ...lanes]);
+  }
+
+  /** Finds the batches that can be answered. Reports each waiting batch once. */
+  async #compare(): Promise<void> {
+    for (const batch of this.options.store.unfinished()) {
+      const difference = await this.#difference(batch);
+      if (difference === undefined) {
+        this.#resumable.add(batch.id);
+        continue;
+      }
+      this.#resumable.delete(batch.id);
+      const message = `Batch ${batch.id} waits for the model that it began with: ${difference}`;
+      if (this.#told.get(batch.id) !== difference) this.options.report(new Error(message));
+      this.#told.set(batch.id, difference);
+    }
+  }
+
+  /** Returns true while another batch with the same models is running; this one has to wait for it. */
+  #isAnswered(key: string): boolean {
+    return this.#live.values().some((live) => live.isAnswering && live.key === key);
+  }
+
+  /** Call when there is new work. */
+  wake(): void {
+    this.#wake.resolve();
+    this.#wake = Promise.withResolvers<void>();
+  }
+
+  /** Ends a batch: its unanswered lines get no answer. The store must already record the ending. */
+  end(id: string, ending: NonNullable<BatchRecord["ending"]>): void {
+    this.#paused.delete(id);
+    const live = this.#live.get(id);
+    if (live !== undefined) {
+      live.ending = ending;
+      live.abort.abort();
+    }
+    this.wake();
+  }
+
+  /** Returns the progress of a running batch, or undefined when the batch is not running. */
+  view(id: string): ProgressView | undefined {
+    return this.#live.get(id)?.meter.view();
+  }
+
+  /** Takes no new lines. Resolves when the lines in flight have ended; the rest resumes at the next start. */
+  async stop(): Promise<void> {
+    this.#drain.abort();
+    this.wake();
+    await this.#lanes;
+  }
+
+  /** Returns how the model differs from the one that the batch began with; undefined when equal or when not begun. */
+  async #difference(batch: BatchRecord): Promise<string | undefined> {
+    if (batch.settings === null) return undefined;
+    try {
+      return identityDifference(batch.settings, await this.#identity(batch.models));
+    } catch (error) {
+      return error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /**
+   * Returns the given models that exist. Lines for other models are errors, so a model that later gets such a name does
+   * not count as a change.
+   */
+  async #answering(models: readonly string[]): Promise<string[]> {
+    const known = await Promise.all(models.map((model) => this.#identity([model])));
+    return models.filter((_, i) => Object.keys(known[i]).length > 0);
+  }
+
+  async #identity(models: readonly string[] = []): Promise<ModelIdentity> {
+    const { settings } = this.options;
+    return typeof settings === "function" ? await settings(models) : settings;
+  }
+
+  async #lane(isMine: (batch: BatchRecord) => boolean, prepare = () => Promise.resolve()): Promise<void> {
+    while (!this.#drain.signal.aborted) {
+      const { promise } = this.#wake;
+      await prepare();
+      const batch = this.#next(isMine);
+      if (batch === undefined) await promise;
+      else await this.#work(batch);
+    }
+  }
+
+  #next(isMine: (batch: BatchRecord) => boolean): BatchRecord | undefined {
+    const isPaused = (id: string) => performance.now() < (this.#paused.get(id) ?? 0);
+    try {
+      return this.options.store.unfinished().find((batch) =>
+        !this.#live.has(batch.id) && !isPaused(batch.id) && isMine(batch)
+      );
+    } catch (error) {
+      this.options.report(error);
+      setTimeout(() => this.wake(), this.options.pauseMs);
+    }
+  }
+
+  async #work(batch: BatchRecord): Promise<void> {
+    const live: Live = {
+      key: keyOf(batch),
+      isAnswering: batch.status !== "validating" && batch.ending === null,
+      abort: new AbortController(),
+      ending: batch.ending,
+      meter: new ProgressMeter(() => performance.now()),
+      cachedTokens: batch.counts.cachedTokens,
+      reasoningTokens: batch.counts.reasoningTokens,
+    };
+    this.#live.set(batch.id, live);
+    try {
+      if (batch.status === "validating" && live.ending === null) await this.#validate(batch, live);
+      else await this.#answer(batch, live);
+      this.#told.delete(batch.id);
+    } catch (error) {
+      this.#failed(batch, error);
+    } finally {
+      this.#live.delete(batch.id);
+      this.#resumable.delete(batch.id);
+      this.wake();
+    }
+  }
+
+  async #validate(batch: BatchRecord, live: Live): Promise<void> {
+    const { store, now } = this.options;
+    const problems: BatchProblem[] = [];
+    const models = new Set<string>();
+    let check: InputCheck;
+    const signal = AbortSignal.any([this.#drain.signal, live.abort.signal]);
+    try {
+      check = await this.#check(batch, signal, ({ code, message, line, param }) => {
+        if (problems.length < MAX_PROBLEMS) problems.push({ code, message, line, param });
+      }, models);
+    } catch (error) {
+      if (signal.aborted) return; // handled as a stop or a cancellation
+      throw error;
+    }
+    if (batch.strict && check.refusedCount > 0) {
+      const more = check.refusedCount - problems.length;
+      if (more > 0) problems.push(problem("more_errors", `${more} more lines are bad`));
+      this.#fail(batch, problems);
+      return;
+    }
+    store.setCounts(batch.id, { ...batch.counts, total: check.lineCount });
+    const named = await this.#answering([...models].sort());
+    const settings = await this.#identity(named);
+    this.#change(batch, { status: "in_progress", inProgressAt: now(), settings, models: named });
+  }
+
+  async #check(
+    batch: BatchRecord,
+    signal: AbortSignal,
+    onRefusal: (refusal: LineRefusal) => void,
+    models: Set<string>,
+  ): Promise<InputCheck> {
+    const input = this.#input(batch);
+    const file = await openJsonLines(this.options.storage, input);
+    try {
+      const limits = { ...this.options.limits, endpoint: batch.endpoint };
+      const examine = (request: BatchRequest) => {
+        if (models.size < MAX_MODELS) models.add(modelOf(request).slice(0, MAX_NAME));
+        return Promise.resolve(undefined);
+      };
+      return await checkInput(file, input, limits, onRefusal, { signal, examine });
+    } finally {
+      file.close();
+    }
+  }
+
+  async #answer(batch: BatchRecord, live: Live): Promise<void> {
+    const { folder, storage, store, now, processor, limits, report } = this.options;
+    // A batch that ended before it began needs no model.
+    const settings = batch.settings ?? (live.ending === null ? await this.#identity(batch.models) : {});
+    const job = folder.job(batch.id);
+    await Deno.mkdir(folder.at(job.folder), { recursive: true, mode: 0o700 });
+    await storage.syncFolderOf(folder.at(job.folder));
+    const output = folder.at(job.output);
+    const errors = folder.at(job.errors);
+    const result = await runBatch({
+      input: this.#input(batch),
+      output,
+      errors,
+      storage,
+      // Ended batches only write journal records, so many lines can be in flight.
+      parallel: live.ending === null ? this.options.parallel : 256,
+      limits: { ...limits, endpoint: batch.endpoint },
+      drainSignal: this.#drain.signal,
+      connect: () =>
+        Promise.resolve({
+          settings,
+          processor: live.ending === null ? processor?.() : undefined,
+          execute: (request) => this.#execute(batch, live, request),
+        }),
+      onEvent: (event) => {
+        if (event.type === "finishing") {
+          const status = live.ending === "cancel" ? "cancelling" : "finalizing";
+          this.#change(batch, { status, finalizingAt: now() });
+        } else if (event.type === "other_processor") {
+          const message = `Batch ${batch.id} was begun on ${event.before} and resumes on ${event.now}`;
+          report(new Error(`${message}, which rounds otherwise: texts may differ from those of one machine`));
+        } else if (event.type !== "refused") {
+          live.meter.update(event.progress);
+          store.setCounts(batch.id, countsOf(event.progress, live));
+        }
+      },
+    });
+    if (result.state === "stopped") return;
+    await this.#finish(batch);
+    // The database now records how the job ended.
+    await folder.remove(journalPath(job.output)).catch(() => {});
+  }
+
+  async #execute(batch: BatchRecord, live: Live, request: Parameters<Execute>[0]) {
+    if (live.ending !== null) throw unanswered(live.ending);
+    const signal = AbortSignal.any([request.signal, live.abort.signal]);
+    try {
+      const answer = await this.options.execute(batch.owner, { ...request, signal });
+      await this.#checkModels(batch);
+      return answer;
+    } catch (error) {
+      throw live.ending === null ? error : unanswered(live.ending);
+    }
+  }
+
+  /** Throws when a model was unloaded and reloaded from a changed file: its answers do not belong to this batch. */
+  async #checkModels({ settings, models }: BatchRecord): Promise<void> {
+    if (settings === null || typeof this.options.settings !== "function") return;
+    // The file may be gone while the model is still loaded.
+    const now = await this.#identity(models).catch(() => settings);
+    const difference = identityDifference(settings, now);
+    if (difference === undefined) return;
+    throw new BatchError(
+      "engine_unavailable",
+      `The model that it began with has changed: ${difference}`,
+      true,
+    );
+  }
+
+  /** Registers the job's outputs as API files and records how the batch ended, in one transaction. */
+  async #finish(batch: BatchRecord): Promise<void> {
+    const { folder, store, now } = this.options;
+    const job = folder.job(batch.id);
+    const output = await this.#outputFile(batch, job.output, "output");
+    const error = await this.#outputFile(batch, job.errors, "error");
+    const { ending } = store.batch(batch.owner, batch.id);
+    const at = now();
+    this.#change(
+      batch,
+      {
+        outputFileId: output?.id ?? null,
+        errorFileId: error?.id ?? null,
+        ...(ending === "cancel"
+          ? { status: "cancelled", cancelledAt: at }
+          : ending === "expire"
+          ? { status: "expired", expiredAt: at }
+          : { status: "completed", completedAt: at }),
+      },
+      [output, error].filter((file) => file !== undefined),
+    );
+  }
+
+  /** Returns the record of an output file, or undefined when the file is missing or empty. */
+  async #outputFile(batch: BatchRecord, path: string, kind: string): Promise<FileRecord | undefined> {
+    const { folder, storage, now } = this.options;
+    const found = await storage.stat(folder.at(path));
+    if (found === undefined || found.size === 0) return undefined;
+    const createdAt = now();
+    return {
+      id: newId("file-"),
+      owner: batch.owner,
+      bytes: found.size,
+      createdAt,
+      expiresAt: batch.outputSeconds === null ? null : createdAt + batch.outputSeconds,
+      filename: `${batch.id}_${kind}.jsonl`,
+      purpose: "batch_output",
+      path,
+    };
+  }
+
+  #failed(batch: BatchRecord, error: unknown): void {
+    const { report, pauseMs } = this.options;
+    try {
+      if (error instanceof BatchError && (!error.resumable || error.code === "input_changed")) {
+        this.#fail(batch, [problem(error.code, this.#publicWords(batch, error.message))]);
+        if (error.code === "sync_failed") report(error);
+        return;
+      }
+    } catch (another) {
+      report(another);
+    }
+    const { what, cause } = reasonOf(error);
+    const message = `Batch ${batch.id} pauses, and is tried again every ${pauseMs / 1000} s: ${what}`;
+    if (this.#told.get(batch.id) !== message) report(new Error(message, { cause }));
+    this.#told.set(batch.id, message);
+    this.#paused.set(batch.id, performance.now() + pauseMs);
+    setTimeout(() => this.wake(), pauseMs + 1);
+  }
+
+  #fail(batch: BatchRecord, problems: BatchProblem[]): void {
+    this.#change(batch, { status: "failed", failedAt: this.options.now(), problems });
+  }
+
+  /** Applies the change to the batch as it is stored now, not as it was when the work began. */
+  #change(batch: BatchRecord, change: Partial<BatchRecord>, files: readonly FileRecord[] = []): void {
+    const { store } = this.options;
+    const stored = store.batch(batch.owner, batch.id);
+    const { status } = store.change(stored, change, hasEnded({ ...stored, ...change }), files);
+    if (status in this.ended) this.ended[status as EndedStatus]++;
+  }
+
+  #input(batch: BatchRecord): string {
+    const { store, folder } = this.options;
+    return folder.at(store.file(batch.owner, batch.inputFileId).path);
+  }
+
+  /** Replaces file paths in a message: clients must not see them. */
+  #publicWords(batch: BatchRecord, message: string): string {
+    const { folder } = this.options;
+    return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
+      .replaceAll(`${folder.at("")}`, "");
+  }
+}
+
+/** Returns a key that is equal for batches of the same models. These batches run one at a time. */
+function keyOf({ models = [] }: BatchRecord): string {
+  return JSON.stringify(models);
+}
+
+export function newId(prefix: string): string {
+  return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
+}
+
+function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
+  return ending === "cancel"
+    ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
+    : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
+}
+
+/** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */
+function reasonOf(error: unknown): { what: string; cause?: unknown } {
+  if (error instanceof BatchError) return error;
+  return { what: error instanceof Error ? error.message : String(error), cause: error };
+}
+
+function problem(code: string, message: string): BatchProblem {
+  return { code, message, line: null, param: null };
+}
+
+function countsOf(progress: BatchProgress, { cachedTokens, reasoningTokens }: Live) {
+  const { total, completed, failed, promptTokens, outputTokens } = progress;
+  return {
+    total,
+    completed,
+    failed,
+    promptTokens,
+    cachedTokens: Math.min(cachedTokens + progress.cachedTokens, promptTokens),
+    outputTokens,
+    reasoningTokens: Math.min(reasoningTokens + progress.reasoningTokens, outputTokens),
+  };
+}

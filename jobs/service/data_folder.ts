@@ -1,0 +1,274 @@
+import { join } from "@std/path";
+import { errorCode, ioError } from "../errors.ts";
+import { diskStorage } from "../journal/storage.ts";
+import { ServiceError } from "../types.ts";
+
+/*
+ * Layout of a server's data folder:
+ *
+ *   lock              locked while a server uses the folder; holds its process id
+ *   compy.sqlite      records of files and batches (with SQLite's -wal and -shm files)
+ *   uploads/          uploads in progress; emptied at the start
+ *   files/FILE        the content of an uploaded file
+ *   jobs/BATCH/       a batch's journal, output.jsonl and errors.jsonl
+ */
+const FOLDERS = ["uploads", "files", "jobs"];
+
+/** Maximum uploads and downloads at once: each holds a file descriptor. */
+const MAX_UPLOADS = 16;
+const MAX_DOWNLOADS = 16;
+/** When all places are taken, a new upload may cut one that is slower than this after SAFE_MS. */
+const SLOW_BYTES_PER_SECOND = 8 * 2 ** 10;
+const SAFE_MS = 2000;
+
+export class DataFolder {
+  readonly #uploads = new Set<Upload>();
+  /** Bytes of all stored files at the last count; undefined when that count is out of date. */
+  #stored: number | undefined;
+  #downloads = 0;
+
+  private constructor(readonly path: string, private readonly lock: Deno.FsFile) {}
+
+  /** Creates the folder if it is missing and locks it. Throws if another server uses it. */
+  static async open(path: string): Promise<DataFolder> {
+    for (const folder of FOLDERS) await Deno.mkdir(join(path, folder), { recursive: true, mode: 0o700 });
+    const lock = await Deno.open(join(path, "lock"), { read: true, write: true, create: true });
+    if (!await lock.tryLock(true)) {
+      const pid = /^\d+$/m.exec(await new Response(lock.readable).text().catch(() => ""))?.[0];
+      throw new Error(
+        `Cannot use "${path}" for files and batches: another server uses it${
+          pid ? ` (process ${pid})` : ""
+        }; ` +
+          "stop that server, give another folder with --data, or serve without files and batches: --data none",
+      );
+    }
+    await nameHolder(lock).catch(() => {}); // fails on a full disk, but the server must still start
+    return new DataFolder(path, lock);
+  }
+
+  get database(): string {
+    return join(this.path, "compy.sqlite");
+  }
+
+  /** Returns the full path of a path relative to the folder. */
+  at(path: string): string {
+    return join(this.path, path);
+  }
+
+  job(batchId: string): { folder: string; output: string; errors: string } {
+    const folder = `jobs/${batchId}`;
+    return { folder, output: `${folder}/output.jsonl`, errors: `${folder}/errors.jsonl` };
+  }
+
+  async remove(path: string): Promise<void> {
+    await Deno.remove(this.at(path), { recursive: true }).catch((error) => {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    });
+  }
+
+  /** Removes leftovers of a crash: everything but `keep`, which lists files and folders with all their content. */
+  async clean(keep: ReadonlySet<string>): Promise<void> {
+    for (const folder of FOLDERS) {
+      for await (const { name, isDirectory } of Deno.readDir(this.at(folder))) {
+        const path = `${folder}/${name}`;
+        if (keep.has(path)) continue;
+        if (!isDirectory) {
+          await this.remove(path);
+          continue;
+        }
+        const inside = (await Array.fromAsync(Deno.readDir(this.at(path)))).map((entry) =>
+          `${path}/${entry.name}`
+        );
+        const kept = inside.filter((entry) => keep.has(entry));
+        if (kept.length === 0) await this.remove(path);
+        else for (const entry of inside) if (!kept.includes(entry)) await this.remove(entry);
+      }
+    }
+  }
+
+  /**
+   * Starts an upload. All stored files (`stored()` bytes) plus all uploads in progress may take at most `quota` bytes.
+   * Throws ServiceError too_many_transfers when all upload places are taken and no upload is slow.
+   */
+  async beginUpload(quota: number, stored: () => number): Promise<Upload> {
+    if (this.#uploads.size >= MAX_UPLOADS) {
+      const now = performance.now();
+      const slowest = [...this.#uploads].reduce((one, other) =>
+        one.rate(now) <= other.rate(now) ? one : other
+      );
+      if (slowest.rate(now) >= SLOW_BYTES_PER_SECOND) throw tooMany("uploaded", MAX_UPLOADS);
+      slowest.abandon();
+    }
+    const ended = () => {
+      this.#uploads.delete(upload);
+      this.#stored = undefined;
+    };
+    const upload: Upload = new Upload(
+      this,
+      crypto.randomUUID(),
+      () => this.#checkQuota(quota, stored),
+      ended,
+    );
+    this.#uploads.add(upload);
+    this.#stored = undefined;
+    try {
+      await upload.begin();
+      return upload;
+    } catch (error) {
+      ended();
+      throw error;
+    }
+  }
+
+  /**
+   * Throws ServiceError quota_exceeded when files and uploads exceed the quota. Recounts the files before it throws.
+   */
+  #checkQuota(quota: number, stored: () => number): void {
+    let claimed = 0;
+    for (const upload of this.#uploads) claimed += upload.claimed;
+    if (claimed + (this.#stored ??= stored()) <= quota) return;
+    if (claimed + (this.#stored = stored()) > quota) throw overQuota(quota);
+  }
+
+  /** Returns the content of a file. Throws ServiceError too_many_transfers. */
+  async openContent(path: string): Promise<ReadableStream<Uint8Array>> {
+    if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
+    this.#downloads++;
+    const end = () => void this.#downloads--;
+    try {
+      const file = await openFile(this.at(path), { read: true });
+      return file.readable.pipeThrough(new TransformStream({ flush: end, cancel: end }));
+    } catch (error) {
+      end();
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.lock.close();
+  }
+}
+
+/** Writes this process's id into the lock file. A killed server leaves its id there. */
+async function nameHolder(lock: Deno.FsFile): Promise<void> {
+  await lock.truncate();
+  await lock.write(new TextEncoder().encode(`${Deno.pid}\n`));
+}
+
+/** A file that is being received. It is written to disk as it arrives; `discard` removes it. */
+export class Upload {
+  bytes = 0;
+  /** Received bytes, plus those being written now. */
+  claimed = 0;
+  readonly #path: string;
+  readonly #began = performance.now();
+  readonly #abandoned = new AbortController();
+  #file: Deno.FsFile | undefined;
+
+  constructor(
+    private readonly folder: DataFolder,
+    name: string,
+    private readonly checkQuota: () => void,
+    private readonly ended: () => void,
+  ) {
+    this.#path = `uploads/${name}`;
+  }
+
+  /** Aborts when another upload takes this upload's place. */
+  get signal(): AbortSignal {
+    return this.#abandoned.signal;
+  }
+
+  async begin(): Promise<void> {
+    this.#file = await openFile(this.folder.at(this.#path), { write: true, createNew: true, mode: 0o600 });
+  }
+
+  /** Bytes per second so far; Infinity during the first SAFE_MS. */
+  rate(now: number): number {
+    const ms = now - this.#began;
+    return ms < SAFE_MS ? Infinity : this.bytes / ms * 1000;
+  }
+
+  /** Cuts this upload so that another can take its place. */
+  abandon(): void {
+    this.ended();
+    const message = "The upload is slow, and its place was needed for another; send it again later";
+    this.#abandoned.abort(new ServiceError("upload_too_slow", message));
+  }
+
+  /** Throws ServiceError storage_full or quota_exceeded. */
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#abandoned.signal.throwIfAborted();
+    this.claimed += bytes.length;
+    this.checkQuota();
+    try {
+      for (let done = 0; done < bytes.length;) done += await this.#file!.write(bytes.subarray(done));
+    } catch (error) {
+      throw refusal(error);
+    }
+    this.bytes = this.claimed;
+  }
+
+  /** Makes the content durable and moves it to `path` in the folder. Throws BatchError or ServiceError. */
+  async keep(path: string): Promise<void> {
+    try {
+      await this.#file!.sync();
+      this.#close();
+      await Deno.rename(this.folder.at(this.#path), this.folder.at(path));
+      await diskStorage.syncFolderOf(this.folder.at(path));
+    } catch (error) {
+      throw refusal(error);
+    }
+  }
+
+  /** Removes the partial file. Does nothing to a file that was kept. */
+  async discard(): Promise<void> {
+    this.#close();
+    await this.folder.remove(this.#path);
+    this.ended();
+  }
+
+  #close(): void {
+    this.#file?.close();
+    this.#file = undefined;
+  }
+}
+
+const DISK_FULL = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+const NO_DESCRIPTORS = new Set(["EMFILE", "ENFILE"]);
+
+async function openFile(path: string, options: Deno.OpenOptions): Promise<Deno.FsFile> {
+  try {
+    return await Deno.open(path, options);
+  } catch (error) {
+    throw noDescriptors(error) ?? error;
+  }
+}
+
+function noDescriptors(cause: unknown): ServiceError | undefined {
+  if (!NO_DESCRIPTORS.has(errorCode(cause))) return undefined;
+  return new ServiceError("too_many_transfers", "The server has too many files open; come back later", {
+    cause,
+  });
+}
+
+function tooMany(what: string, most: number): ServiceError {
+  return new ServiceError(
+    "too_many_transfers",
+    `At most ${most} files can be ${what} at once; come back later`,
+  );
+}
+
+/** The message must not reveal how much other owners have stored. */
+function overQuota(quota: number): ServiceError {
+  return new ServiceError(
+    "quota_exceeded",
+    `There is no room for this file: all files together must be at most ${quota} bytes (--max-storage-mb). ` +
+      "Delete some: DELETE /v1/files/{id}",
+  );
+}
+
+function refusal(cause: unknown): Error {
+  if (!DISK_FULL.has(errorCode(cause))) return noDescriptors(cause) ?? ioError("keep the file", cause);
+  return new ServiceError("storage_full", "There is no room on the server's disk for this file", { cause });
+}

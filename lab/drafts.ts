@@ -1,0 +1,183 @@
+/** What rows of drafts cost, and what a model's own layer that drafts does and is worth (`deno task bench:drafts --model FILE.gguf`). */
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import type { StepInput } from "../engine/backend/backend.ts";
+import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import type { GgufFile } from "../engine/gguf/types.ts";
+import { loadEngine } from "../engine/load/load.ts";
+import type { Plan } from "../engine/plan/plan.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
+import type { Engine } from "../engine/mod.ts";
+import { median } from "../bench/samples.ts";
+import { command, Options, print, UsageError } from "../bench/shell.ts";
+import { blocksOf, Steps } from "../bench/steps.ts";
+import { asTable } from "../bench/table.ts";
+
+const HELP = `Measure what a model's own layer that drafts (MTP) costs, and how much sooner answers are there.
+
+Usage: deno task bench:drafts --model FILE.gguf [options]
+
+  --context N   tokens before those that are decoded (default 512)
+  --steps N     steps of each kind, in turns (default 40)
+  --tokens N    of each answer (default 200; 0 leaves the answers out)
+  --npl N       instead, of any model: steps in which each of N sequences has 1 to 8 rows
+  --help        this text
+
+First the milliseconds of a step without the layer and with it, of steps with 2, 3 and 4 rows of a sequence, whose logits
+are all wanted, and of a draft: the median, the least and the most. Then answers with and without drafts, one at a time, greedy
+and sampled: tokens a second, and how many tokens of drafts were right. With --npl, beside the times how many times as many tokens a
+second there would be were all drafts right, or nine tokens of ten. Exit code: 0 done, 1 failed, 2 wrong usage.
+`;
+
+const PROMPTS = [
+  "Tell me a story.",
+  "Tell me a story about a friend.",
+  "Who are you?",
+  "Tell me a story about a lost ball.",
+  "What is a dinosaur?",
+  "Please tell me a short story.",
+];
+/** Rows of each sequence. */
+const ROWS = [1, 2, 3, 4, 5, 6, 8] as const;
+const MODES = ["off", "mtp", "lookup", "auto"] as const;
+
+await command("bench:drafts", HELP, async () => {
+  const options = new Options(Deno.args, ["model", "context", "steps", "tokens", "npl"]);
+  const model = options.text("model");
+  if (model === undefined) {
+    throw new UsageError("--model must name a file whose model has a layer that drafts, or with --npl any");
+  }
+  if (options.text("npl") !== undefined) {
+    const sequences = options.count("npl", 64, 16);
+    return await crowd(model, sequences, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
+  }
+  await costs(model, options.count("context", 1e6, 512), options.count("steps", 1e6, 40));
+  if (options.text("tokens") !== "0") await answers(model, options.count("tokens", 1e6, 200));
+});
+
+async function costs(model: string, context: number, steps: number): Promise<void> {
+  const file = await openGguf(model);
+  const factors = await readRopeFactors(file);
+  const open = async (drafts: boolean) => {
+    const plan = buildPlan(file, factors, undefined, { drafts });
+    const { backend, steps } = await openSteps(file, plan, { sequences: 1, context, rows: 4 });
+    const token = steps.decodeStep(1, context);
+    const sequences = token.sequences.map((sequence) => ({ ...sequence, state: undefined }));
+    const draft: StepInput = { ...token, sequences, drafts: Int32Array.of(0) };
+    return { backend, draft, rows: (n: number) => steps.decodeStep(1, context, n) };
+  };
+  const [without, layer] = [await open(false), await open(true)];
+  const kinds: [string, () => Promise<unknown>][] = [
+    ["a token, without the layer", () => without.backend.step(without.rows(1))],
+    ["a token", () => layer.backend.step(layer.rows(1))],
+    ["a draft", () => layer.backend.step(layer.draft)],
+    ...[2, 3, 4].map((
+      n,
+    ): [string, () => Promise<unknown>] => [`${n} rows`, () => layer.backend.step(layer.rows(n))]),
+  ];
+  const times = await inTurns(kinds.map(([, run]) => run), steps);
+  without.backend.close();
+  layer.backend.close();
+  const rows = kinds.map(([name], i) => [name, ...spread(times[i], times[0])]);
+  print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
+}
+
+/** Steps of a crowd with rows of drafts behind each of its rows. */
+async function crowd(model: string, sequences: number, context: number, steps: number): Promise<void> {
+  const file = await openGguf(model);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  const opened = await openSteps(file, plan, { sequences, context, rows: ROWS.at(-1)! });
+  const kinds = ROWS.map((rows) => () =>
+    opened.backend.step(opened.steps.decodeStep(sequences, context, rows))
+  );
+  const times = await inTurns(kinds, steps);
+  opened.backend.close();
+  const lines = ROWS.map((rows, i) => {
+    const gain = (right: number) => {
+      const tokens = Array.from({ length: rows }, (_, k) => right ** k).reduce((sum, p) => sum + p);
+      return (tokens * median(times[0]) / median(times[i])).toFixed(2);
+    };
+    return [`${rows}`, ...spread(times[i], times[0]), gain(1), gain(0.9)];
+  });
+  const head = ["rows of each", "ms", "from, to", "of the first", "tokens, all right", "nine of ten"];
+  print(asTable([head, ...lines]));
+}
+
+/** Sequences of so many tokens, with room for a step of so many rows of each. */
+async function openSteps(
+  file: GgufFile,
+  plan: Plan,
+  { sequences, context, rows }: { sequences: number; context: number; rows: number },
+): Promise<{ backend: CpuBackend; steps: Steps }> {
+  const blocks = blocksOf(context + rows);
+  const backend = new CpuBackend();
+  await backend.loadWeights(file, plan);
+  await backend.compile(plan, {
+    kvBlocks: sequences * blocks,
+    stateSlots: plan.states.length > 0 ? sequences : undefined,
+    maxRows: Math.max(Math.min(context, MAX_ROWS), sequences * rows),
+    maxLogitRows: sequences * rows,
+  });
+  const steps = new Steps(backend, plan, blocks);
+  for (let i = 0; i < sequences; i++) await steps.prefill(i, 0, context);
+  return { backend, steps };
+}
+
+/** Milliseconds of each kind of step, which take turns; the first ones only warm up. */
+async function inTurns(kinds: readonly (() => Promise<unknown>)[], steps: number): Promise<number[][]> {
+  const times = kinds.map((): number[] => []);
+  for (let step = -2; step < steps; step++) {
+    for (const [i, run] of kinds.entries()) {
+      const start = performance.now();
+      await run();
+      if (step >= 0) times[i].push(performance.now() - start);
+    }
+  }
+  return times;
+}
+
+/** The median, the least and the most of some times, and the median beside that of others. */
+function spread(times: readonly number[], others: readonly number[]): string[] {
+  const [ms, least, most] = [median(times), Math.min(...times), Math.max(...times)];
+  return [
+    ms.toFixed(2),
+    `${least.toFixed(2)} to ${most.toFixed(2)}`,
+    (ms / median(others)).toFixed(2),
+  ];
+}
+
+async function answers(model: string, maxTokens: number): Promise<void> {
+  const engines: Engine[] = [];
+  for (const speculate of MODES) {
+    engines.push((await loadEngine({ model, speculate, parallel: 1, contextLength: 1024 })).engine);
+  }
+  const rows = [["temperature", "drafts", "tokens/s", "tokens", "steps", "right", "wrong"]];
+  for (const temperature of [0, 0.8]) {
+    for (const [i, engine] of engines.entries()) {
+      await answer(engine, PROMPTS[0], temperature, maxTokens, "warm"); // what pays is learned
+      const [before, start] = [engine.stats(), performance.now()];
+      for (const prompt of PROMPTS) await answer(engine, prompt, temperature, maxTokens, "timed");
+      const seconds = (performance.now() - start) / 1000;
+      const after = engine.stats();
+      const of = (name: "generatedTokens" | "steps" | "acceptedTokens" | "draftedTokens") =>
+        after[name] - before[name];
+      const [tokens, right] = [of("generatedTokens"), of("acceptedTokens")];
+      const counts = [tokens, of("steps"), right, of("draftedTokens") - right].map(String);
+      rows.push([`${temperature}`, MODES[i], (tokens / seconds).toFixed(1), ...counts]);
+    }
+  }
+  for (const engine of engines) await engine.close();
+  print(asTable(rows));
+}
+
+async function answer(
+  engine: Engine,
+  content: string,
+  temperature: number,
+  maxTokens: number,
+  cacheSalt: string,
+): Promise<void> {
+  const prompt = engine.encodeChat([{ role: "user", content }]);
+  const request = { prompt, maxTokens, sampling: { temperature, seed: 1 }, cacheSalt };
+  for await (const _ of engine.submit(request));
+}

@@ -1,0 +1,158 @@
+/** What each submit of a long prompt takes on the GPU (`deno task bench:gpu-submits`): a driver resets a device that computes too long. */
+import { parseArgs } from "@std/cli/parse_args.js";
+import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { GpuError } from "../engine/backend/webgpu/errors.ts";
+import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
+import { openGguf } from "../engine/gguf/reader.ts";
+import type { SubmitTime } from "../engine/backend/webgpu/recorder.ts";
+import { MAX_ROWS } from "../engine/load/size.ts";
+import { blocksOf, Steps } from "../bench/steps.ts";
+
+/** Milliseconds that no submit may take. */
+const MOST_MS = 100;
+/** The longest submits, whose contents are listed. */
+const LONGEST = 5;
+
+const HELP = `Time each submit of a prompt on the GPU, by its own clock.
+
+Usage: deno task bench:gpu-submits --model FILE [options]
+
+  --model FILE   the GGUF model
+  --tokens N     tokens of the prompt (default 2000)
+  --steps N      time so many steps, spread evenly over the prompt (default: all of them)
+  --json         one JSON object: {"adapter", "tokens", "seconds", "steps": [{"rows", "cached", "submits":
+                 [{"ms", "expected", "kernels", "first"}, …]}, …]}
+  --help         this text
+
+The prompt is cut into steps and these into submits as the server cuts them, by what kernels were measured to take. Submits in which
+kernels ran for the first time ("first") are told apart, since some drivers compile them then.
+Exit code: 0 none of the others took over ${MOST_MS} ms, 1 some did, or there is no adapter with a clock, 2 wrong usage.
+`;
+
+const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(text));
+
+interface TimedStep {
+  readonly rows: number;
+  readonly cached: number;
+  readonly submits: readonly TimedSubmit[];
+}
+
+interface TimedSubmit extends SubmitTime {
+  /** Kernels that ran for the first time in it: some drivers compile them then. */
+  readonly first: readonly string[];
+}
+
+async function timePrompt(
+  backend: WebGpuBackend,
+  path: string,
+  tokens: number,
+  wanted: number,
+): Promise<TimedStep[]> {
+  const file = await openGguf(path);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  if (tokens > plan.contextLength) {
+    throw new RangeError(
+      `--tokens must be at most ${plan.contextLength}, the model's context (got ${tokens})`,
+    );
+  }
+  await backend.loadWeights(file, plan);
+  await backend.compile(plan, {
+    kvBlocks: blocksOf(tokens) * plan.kv.windows.length,
+    stateSlots: Math.min(1, plan.states.length),
+    maxRows: MAX_ROWS,
+    maxLogitRows: 1,
+  });
+  const prompt = new Steps(backend, plan, blocksOf(tokens));
+  const steps: TimedStep[] = [];
+  const known = new Set<string>();
+  for (let cached = 0; cached < tokens;) {
+    const rows = Math.min(tokens - cached, backend.stepRows);
+    const last = cached + rows === tokens;
+    const times = await backend.submitTimes(prompt.prefillStep(0, cached, rows, last));
+    const submits = times.map((time) => {
+      const first = [...new Set(time.kernels).difference(known)];
+      for (const kernel of first) known.add(kernel);
+      return { ...time, first };
+    });
+    steps.push({ rows, cached, submits });
+    // Those between are left out: what stands in the cache does not matter to how long a step takes.
+    const next = Math.ceil(steps.length * tokens / wanted / rows) * rows;
+    cached = last ? tokens : Math.max(cached + rows, Math.min(next, tokens - rows));
+  }
+  return steps;
+}
+
+function asText(adapter: string, steps: readonly TimedStep[], seconds: number): string {
+  const rows = steps.map((step) => step.rows);
+  const [first, others] = [true, false].map((isFirst) =>
+    steps.flatMap(({ submits }) => submits.filter((submit) => submit.first.length > 0 === isFirst))
+  );
+  return [
+    adapter,
+    `${steps.length} steps of ${Math.min(...rows)} to ${Math.max(...rows)} rows, ${seconds.toFixed(0)} s`,
+    `${others.length} submits: ${spread(others)}`,
+    `${first.length} in which kernels ran for the first time: ${spread(first)}`,
+    ...others.toSorted((a, b) => b.ms - a.ms).slice(0, LONGEST).map(contents),
+    "",
+  ].join("\n");
+}
+
+/** What a long submit consists of: neighbours of one kernel are counted. */
+function contents({ ms, expected, kernels }: TimedSubmit): string {
+  const runs: [string, number][] = [];
+  for (const kernel of kernels) {
+    if (runs.at(-1)?.[0] === kernel) runs.at(-1)![1]++;
+    else runs.push([kernel, 1]);
+  }
+  const list = runs.map(([kernel, count]) => count === 1 ? kernel : `${count} x ${kernel}`);
+  return `  ${ms.toFixed(1)} ms, ${expected.toFixed(1)} expected: ${list.join("; ")}`;
+}
+
+function spread(submits: readonly TimedSubmit[]): string {
+  if (submits.length === 0) return "none";
+  const sorted = submits.map(({ ms }) => ms).toSorted((a, b) => a - b);
+  const at = (share: number) => `${sorted[Math.floor(share * (sorted.length - 1))].toFixed(1)} ms`;
+  return `median ${at(0.5)}, 99 % within ${at(0.99)}, longest ${at(1)}`;
+}
+
+async function main(): Promise<number> {
+  const flags = parseArgs(Deno.args, {
+    string: ["model", "tokens", "steps"],
+    boolean: ["json", "help"],
+    default: { tokens: "2000" },
+  });
+  const tokens = Number(flags.tokens);
+  const wanted = Number(flags.steps ?? tokens);
+  if (flags.help) {
+    say(HELP);
+    return 0;
+  }
+  if (!flags.model || ![tokens, wanted].every((count) => Number.isInteger(count) && count > 0)) {
+    say(`--model must be given, --tokens and --steps at least 1 (got ${tokens}, ${wanted})\n\n${HELP}`);
+    return 2;
+  }
+  const backend = await WebGpuBackend.open();
+  try {
+    const start = performance.now();
+    const steps = await timePrompt(backend, flags.model, tokens, wanted);
+    const seconds = (performance.now() - start) / 1000;
+    const adapter = backend.info.isa;
+    say(
+      flags.json
+        ? `${JSON.stringify({ adapter, tokens, seconds, steps })}\n`
+        : asText(adapter, steps, seconds),
+    );
+    const tooLong = ({ ms, first }: TimedSubmit) => first.length === 0 && ms > MOST_MS;
+    return steps.some(({ submits }) => submits.some(tooLong)) ? 1 : 0;
+  } finally {
+    backend.close();
+  }
+}
+
+try {
+  Deno.exit(await main());
+} catch (error) {
+  if (!(error instanceof GpuError) && !(error instanceof RangeError)) throw error;
+  say(`${error.message}\n`);
+  Deno.exit(1);
+}

@@ -1,0 +1,60 @@
+/** What benchmarks against a peer share: the peer, installed. */
+import { join } from "@std/path";
+import { loadAverage, ROOT, run, say } from "../bench/shell.ts";
+
+export const PEER = "node-llama-cpp";
+export const PEER_VERSION = "3.22.1";
+
+/** Processes that want to run, averaged over a minute, above which a machine is not quiet. */
+const BUSY = 0.5;
+
+export type PeerBackend = "cpu" | "webgpu";
+
+/** What the peer reaches this platform's GPU through. */
+export function peerGpu(): "metal" | "vulkan" {
+  return Deno.build.os === "darwin" ? "metal" : "vulkan";
+}
+
+/** What the peer's packages call this platform. */
+function platformPackage(backend: PeerBackend): string {
+  const { os, arch } = Deno.build;
+  const system = { linux: "linux", darwin: "mac", windows: "win" }[os as string];
+  if (!system) throw new Error(`Cannot install ${PEER}: it has no package for ${os}`);
+  const cpu = arch === "aarch64" ? "arm64" : "x64";
+  const metal = system === "mac" && cpu === "arm64" ? "-metal" : "";
+  const vulkan = backend === "webgpu" && system !== "mac" ? "-vulkan" : "";
+  return `@node-llama-cpp/${system}-${cpu}${metal}${vulkan}`;
+}
+
+/** The folder that the peer is installed in, its build for the CPU or for the GPU; installs it where it is not. */
+export async function installPeer(backend: PeerBackend = "cpu"): Promise<string> {
+  const folder = join(ROOT, ".cache", `${PEER}-${PEER_VERSION}${backend === "webgpu" ? "-gpu" : ""}`);
+  // npm writes this file last.
+  if (await exists(join(folder, "node_modules", ".package-lock.json"))) return folder;
+  say(`Installing ${PEER} ${PEER_VERSION} into ${folder} …`);
+  await Deno.mkdir(folder, { recursive: true });
+  const packages = [PEER, platformPackage(backend)].map((name) => `${name}@${PEER_VERSION}`);
+  // Its other platforms are optional dependencies; its install script would look for a compiler.
+  const flags = ["--prefix", ".", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
+  await run("npm", ["install", ...flags, ...packages], folder);
+  return folder;
+}
+
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await Deno.stat(path);
+    return true;
+  } catch (error) {
+    if (error instanceof Deno.errors.NotFound) return false;
+    throw error;
+  }
+}
+
+/** Says so where others compute. Returns the processes that want to run, averaged over a minute. */
+export function warnIfBusy(): number {
+  const load = loadAverage();
+  if (load > BUSY) {
+    say(`Other programs compute (load ${load.toFixed(1)}): the figures, the peer's most, will suffer`);
+  }
+  return load;
+}

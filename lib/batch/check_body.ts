@@ -1,0 +1,54 @@
+import { hash } from "node:crypto";
+import { checkConstraint } from "../../engine/load/load.ts";
+import { type Constraint, ConstraintError } from "../../engine/mod.ts";
+import type { Examine } from "../../jobs/check.ts";
+import { GENERATIONS } from "../../routes/generations.ts";
+import { ApiError } from "../../routes/core/errors.ts";
+
+/** Forms whose check is remembered: most files ask for the same few, line after line. */
+const REMEMBERED = 10_000;
+
+/**
+ * Finds what is wrong with the bodies of lines without a model: their fields, the forms of answers that they ask for, and a model other
+ * than these, the first of which is its own name. A run and a check find the same.
+ */
+export function bodyExaminer(models?: readonly string[]): Examine {
+  const known = new Map<string, string | undefined>();
+
+  /** Why the form is refused. */
+  async function refusalOf(constraint: Constraint): Promise<string | undefined> {
+    const key = hash("sha256", JSON.stringify(constraint));
+    if (known.has(key)) return known.get(key);
+    const refusal = await checkConstraint(constraint).then(() => undefined, (error) => {
+      if (error instanceof ConstraintError) return error.message;
+      throw error;
+    });
+    if (known.size === REMEMBERED) known.clear();
+    known.set(key, refusal);
+    return refusal;
+  }
+
+  return async ({ url, body }) => {
+    const generation = GENERATIONS.find((generation) => generation.url === url)!;
+    try {
+      for (const { param, constraint } of generation.check(body)) {
+        const reason = await refusalOf(constraint);
+        if (reason === undefined) continue;
+        throw new ApiError(400, "invalid_constraint", `"${param}" cannot be used: ${reason}`, { param });
+      }
+      checkModel(body.model, models);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      return { code: error.code, message: error.message, param: error.param && `body.${error.param}` };
+    }
+  };
+}
+
+/** Throws ApiError for a model that does not answer. A name in a message is a stranger's: short and escaped. */
+function checkModel(name: unknown, models: readonly string[] | undefined): void {
+  if (models === undefined || typeof name !== "string" || models.includes(name)) return;
+  const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64).toWellFormed()}…` : name);
+  const known = models.map((model) => `"${model}"`).join(" or ");
+  const message = `"model" must be ${known} (got ${shown}): name that one, or make it an alias (--alias)`;
+  throw new ApiError(404, "model_not_found", message, { param: "model" });
+}

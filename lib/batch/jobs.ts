@@ -1,0 +1,227 @@
+/**
+ * Jobs over batch files, for the functions of batch.ts and for compy's own commands: what is asked about a job that another process
+ * may run, and the parts that a command puts together itself.
+ */
+import type { Engine } from "../../engine/mod.ts";
+import { checkInput, type Examine, type InputLimits, inputLimits } from "../../jobs/check.ts";
+import { BatchError } from "../../jobs/errors.ts";
+import {
+  type ExecuteWith,
+  forecastSeconds,
+  type LineTokens,
+  type Measured,
+  measureLines,
+  Sample,
+  TokenCounter,
+} from "../../jobs/run/forecast.ts";
+import { type OpenInput, openJsonLines } from "../../jobs/input.ts";
+import { forgetCancel, readStatus, requestCancel } from "../../jobs/run/job_control.ts";
+import type { Counts, JobIdentity } from "../../jobs/journal/journal_format.ts";
+import type { ModelIdentity } from "../../jobs/model_identity.ts";
+import type { BatchRequest, LineRefusal } from "../../jobs/request.ts";
+import { type Connected, type JobFiles, runBatch } from "../../jobs/run/runner.ts";
+import { countAnswers, type JobState, readJobState } from "../../jobs/status.ts";
+import { diskStorage } from "../../jobs/journal/storage.ts";
+import { whenReady } from "../../jobs/run/when_ready.ts";
+import { unanswered } from "./job_link.ts";
+import { LINE_LIMITS } from "./lines.ts";
+
+export type { Asked } from "../../jobs/asked.ts";
+export type { Examine } from "../../jobs/check.ts";
+export { BatchError } from "../../jobs/errors.ts";
+export type { Execute } from "../../jobs/run/dispatch.ts";
+export type { Measured } from "../../jobs/run/forecast.ts";
+export { firstLines, type OpenInput, openJsonLines } from "../../jobs/input.ts";
+export type { ModelIdentity } from "../../jobs/model_identity.ts";
+export { ProgressMeter, type ProgressView } from "../../jobs/progress.ts";
+export type { LineRefusal } from "../../jobs/request.ts";
+export { Retry, RETRY_AGAIN } from "../../jobs/run/retry.ts";
+export type { Revision } from "../../jobs/run/revision.ts";
+export {
+  type AnswerOrder,
+  type BatchEvent,
+  type BatchProgress,
+  type BatchResult,
+  type Connected,
+  type JobFiles,
+  runBatch,
+} from "../../jobs/run/runner.ts";
+export { readLines } from "../../jobs/lines.ts";
+export { diskStorage } from "../../jobs/journal/storage.ts";
+export { execute } from "../../routes/execute.ts";
+export { GENERATION_URLS } from "../../routes/generations.ts";
+export { type InputLimits, inputLimits, LINE_LIMITS };
+
+/** An engine in this process that answers the lines of jobs. */
+export interface OpenedEngine {
+  readonly engine: Engine;
+  readonly identity: ModelIdentity;
+  /** What computes: an instruction set, a GPU. */
+  readonly processor?: string;
+}
+
+/** Answers a request as the server's endpoint would. */
+export type ExecuteOn = ExecuteWith;
+
+/** What answers the lines of a job: an engine in this process, or workers. */
+export interface LineEngine extends Connected {
+  close(): Promise<void>;
+}
+
+/** Lines wait while the engine is loaded again. */
+export function linesOf({ engine, identity, processor }: OpenedEngine, execute: ExecuteOn): LineEngine {
+  return {
+    execute: whenReady(engine, (request) => execute(engine, request)),
+    settings: identity,
+    processor,
+    close: () => engine.close(),
+  };
+}
+
+/** How far a job is. */
+export interface JobStatus {
+  readonly state: "running" | "stopped" | "done" | "failed";
+  /** Lines in all. */
+  readonly total: number;
+  readonly counts: Counts;
+  /** Tokens a second, and seconds that are left; null where that is not known. */
+  readonly promptRate: number | null;
+  readonly outputRate: number | null;
+  readonly remaining: number | null;
+  /** Why it has failed; null where it has not. */
+  readonly reason: string | null;
+}
+
+/** Of a running job what its process wrote last; of one that has stopped what its journal has. Throws BatchError where there is none. */
+export async function jobStatus(output: string): Promise<JobStatus> {
+  const { identity, ended, running } = await readJobState(diskStorage, output);
+  const nothing = { promptRate: null, outputRate: null, remaining: null, reason: null };
+  const total = identity.lineCount;
+  if (ended?.state === "done") return { ...nothing, state: "done", total, counts: ended.counts };
+  const live = running ? await readStatus(output) : undefined;
+  if (live !== undefined) {
+    return { ...nothing, ...live, state: "running", total, counts: live.progress };
+  }
+  const counts = await countAnswers(diskStorage, output, identity);
+  if (ended !== undefined) return { ...nothing, state: "failed", total, counts, reason: ended.reason };
+  return { ...nothing, state: running ? "running" : "stopped", total, counts };
+}
+
+/** What the answers of a job depend on; undefined where there is no job. */
+export async function jobIdentity(output: string): Promise<JobIdentity | undefined> {
+  try {
+    return (await readJobState(diskStorage, output)).identity;
+  } catch (error) {
+    if (error instanceof BatchError && error.code === "no_job") return undefined;
+    throw error;
+  }
+}
+
+/** How often a job that another process runs is looked at, in milliseconds. */
+const POLL_MS = 100;
+/** Lines that get no answer cost only their place in the journal. */
+const CANCELLED_AT_ONCE = 256;
+
+/** Ends a job for good, wherever it runs, and waits for that. Throws BatchError where there is none, or it has ended before. */
+export async function cancelJob(files: JobFiles, openInput: OpenInput = openJsonLines): Promise<Counts> {
+  const { output } = files;
+  let state = await readJobState(diskStorage, output);
+  if (state.ended !== undefined) throw hasEnded(output, state);
+  await requestCancel(output);
+  while (state.running) {
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    state = await readJobState(diskStorage, output);
+  }
+  if (state.ended === undefined) {
+    const { settings } = state.identity;
+    const execute = () => Promise.reject(unanswered());
+    const connect = () => Promise.resolve({ execute, settings });
+    await runBatch({ ...files, openInput, parallel: CANCELLED_AT_ONCE, limits: LINE_LIMITS, connect });
+    state = await readJobState(diskStorage, output);
+  }
+  await forgetCancel(output);
+  if (state.ended?.state !== "done") throw hasEnded(output, state);
+  return state.ended.counts;
+}
+
+function hasEnded(output: string, { ended }: JobState): BatchError {
+  const how = ended?.state === "failed" ? `has failed: ${ended.reason}` : "is done";
+  return new BatchError("job_failed", `Cannot cancel the job of "${output}": it ${how}`, false);
+}
+
+/** What a pass over an input finds. */
+export interface CheckedInput {
+  readonly lines: number;
+  readonly bad: number;
+  /** Of the file. */
+  readonly bytes: number;
+}
+
+/** Checks every line of an input; `onRefusal` is told of the bad ones, in order. */
+export async function checkJob(
+  name: string,
+  { openInput = openJsonLines, endpoint, onRefusal, examine, signal }: {
+    readonly openInput?: OpenInput;
+    /** All lines must be for this one. */
+    readonly endpoint?: string;
+    readonly onRefusal: (refusal: LineRefusal) => void;
+    readonly examine?: Examine;
+    readonly signal?: AbortSignal;
+  },
+): Promise<CheckedInput> {
+  const input = await openInput(diskStorage, name);
+  try {
+    const limits = { ...LINE_LIMITS, ...(endpoint === undefined ? {} : { endpoint }) };
+    const check = await checkInput(input, name, limits, onRefusal, { signal, examine });
+    return { lines: check.lineCount, bad: check.refusedCount, bytes: check.size };
+  } finally {
+    input.close();
+  }
+}
+
+/** What a job would take. */
+export interface JobForecast extends CheckedInput {
+  /** Tokens of all prompts, of the longest, and that all answers may have together. */
+  readonly prompt: number;
+  readonly longest: number;
+  readonly answer: number;
+  /** Some lines that ran; undefined where none can. */
+  readonly measured: Measured | undefined;
+  /** How long all would take here. */
+  readonly seconds: number;
+}
+
+/** Lines that run for the measurement, for each that runs at once. */
+const SAMPLES = 3;
+
+/** Counts the tokens of all lines, and answers some of them to see how long that takes; nothing is written. */
+export async function forecastJob(
+  name: string,
+  { engine, execute, parallel, ...options }: {
+    readonly engine: Engine;
+    readonly execute: ExecuteOn;
+    readonly parallel: number;
+    readonly openInput: OpenInput;
+    readonly onRefusal: (refusal: LineRefusal) => void;
+    readonly signal: AbortSignal;
+  },
+): Promise<JobForecast> {
+  const counter = new TokenCounter(engine, execute);
+  const sample = new Sample<{ request: BatchRequest; tokens: LineTokens }>(SAMPLES * parallel);
+  const totals = { prompt: 0, answer: 0, longest: 0 };
+  const examine = async (request: BatchRequest) => {
+    const tokens = await counter.tokensOf(request);
+    if ("code" in tokens) return { ...tokens, param: null };
+    totals.prompt += tokens.prompt;
+    totals.answer += tokens.answer;
+    totals.longest = Math.max(totals.longest, tokens.prompt);
+    sample.add({ request, tokens });
+  };
+  const checked = await checkJob(name, { ...options, examine });
+  const good = checked.lines - checked.bad;
+  const measured = good === 0
+    ? undefined
+    : await measureLines(engine, execute, sample.chosen, parallel, options.signal);
+  const seconds = measured === undefined ? 0 : forecastSeconds(good, totals.prompt, measured);
+  return { ...checked, ...totals, measured, seconds };
+}

@@ -1,0 +1,102 @@
+import type { OpenInput } from "../../jobs/input.ts";
+import type { Execute } from "../../jobs/run/runner.ts";
+import { CompyError, refuse } from "../errors.ts";
+import { checkOptions, type OptionTable } from "../options.ts";
+
+/**
+ * What each row of a table is asked, and how it is read and written. What is left out of the formats follows from the names of
+ * the files.
+ *
+ * ```ts
+ * import { type BatchTable, loadModel, runBatch } from "compy";
+ *
+ * const folder = await Deno.makeTempDir();
+ * await Deno.writeTextFile(`${folder}/towns.csv`, "town,people\nOslo,700000\nBergen,290000\n");
+ * const table: BatchTable = { prompt: "Which country is {town} in?", maxTokens: 8 };
+ * await runBatch(() => loadModel(), { input: `${folder}/towns.csv`, output: `${folder}/countries.csv`, table });
+ * console.log(await Deno.readTextFile(`${folder}/countries.csv`)); // town,people,answer,error …
+ * await Deno.remove(folder, { recursive: true });
+ * ```
+ */
+export interface BatchTable {
+  /** `{column}` stands for a row's cell, `{{` and `}}` for braces. Default `{text}`, the line itself, of a text with a prompt a line. */
+  readonly prompt?: string;
+  /** Said before it, the same for all rows. */
+  readonly system?: string;
+  /** A JSON schema that the answers follow; of an object, each property gets a column. */
+  readonly schema?: Readonly<Record<string, unknown>>;
+  /** Tokens that an answer may have; default 1,024. */
+  readonly maxTokens?: number;
+  /** Default 0: the same answer each time. */
+  readonly temperature?: number;
+  /** Of the input. */
+  readonly format?: "csv" | "parquet" | "text" | "jsonl";
+  /** Of the output. */
+  readonly outputFormat?: "csv" | "parquet" | "jsonl";
+  /** Between the cells of CSV files: one character. */
+  readonly separator?: string;
+  /** Put before the names of new columns. */
+  readonly prefix?: string;
+}
+
+const TABLE_OPTIONS: OptionTable<BatchTable> = {
+  prompt: "text",
+  system: "text",
+  schema: "object",
+  maxTokens: "number",
+  temperature: "number",
+  format: "text",
+  outputFormat: "text",
+  separator: "text",
+  prefix: "text",
+};
+
+/** How a job over a table reads and judges; without an output, as for a check, it need not say what it is written as. Throws CompyError for what cannot be asked. */
+export async function tableOf(
+  input: string,
+  output: string | undefined,
+  table: BatchTable,
+): Promise<{ openInput: OpenInput; judged: (execute: Execute) => Execute }> {
+  checkOptions(table, TABLE_OPTIONS);
+  const [tables, { checkConstraint }, { ConstraintError }] = await Promise.all([
+    import("../../tables/tables.ts"),
+    import("../../engine/load/load.ts"),
+    import("../../engine/mod.ts"),
+  ]);
+  const { schema, separator } = table;
+  const format = table.format ?? tables.tableFormatOf(input);
+  const outputFormat = table.outputFormat ??
+    (output === undefined ? "jsonl" : tables.outputFormatOf(output));
+  if (!tables.TABLE_FORMATS.some((known) => known === format)) {
+    refuse("format", `must be ${tables.TABLE_FORMATS.join(", ")}, or follow from the input's name`, format);
+  }
+  if (!tables.OUTPUT_FORMATS.some((known) => known === outputFormat)) {
+    refuse(
+      "outputFormat",
+      `must be ${tables.OUTPUT_FORMATS.join(", ")}, or follow from the output's name`,
+      outputFormat,
+    );
+  }
+  if (separator !== undefined && !tables.isSeparator(separator)) {
+    refuse("separator", "must be one character, and no quote or line end", separator);
+  }
+  const prompt = table.prompt ?? (format === "text" ? `{${tables.TEXT_COLUMN}}` : undefined);
+  if (prompt === undefined) refuse("prompt", "must be what each row is asked", prompt);
+  if (schema !== undefined) {
+    await checkConstraint({ kind: "json_schema", schema }).catch((error) => {
+      throw error instanceof ConstraintError ? new CompyError("invalid_constraint", error.message) : error;
+    });
+  }
+  const form = new tables.AnswerForm(schema);
+  const openInput = tables.openTableInput({
+    read: { format: format!, separator: separator ?? tables.separatorOf(input) },
+    question: { prompt: prompt!, system: table.system, fields: tables.requestFields(table) },
+    form,
+    write: {
+      format: outputFormat!,
+      separator: separator ?? tables.separatorOf(output ?? ""),
+      prefix: table.prefix,
+    },
+  });
+  return { openInput, judged: (execute) => form.judged(execute) };
+}

@@ -1,0 +1,61 @@
+/** Jobs whose lines are answered on other machines, through NATS, for compy's own commands. */
+import type { Engine } from "../../engine/mod.ts";
+import { inspectModel } from "../../engine/load/inspect.ts";
+import { BatchError } from "../../jobs/errors.ts";
+import { type NatsTarget, openConnection } from "../../jobs/nats/connection.ts";
+import { Coordinator } from "../../jobs/nats/coordinator.ts";
+import { type AnsweringModel, identifyModel } from "../identity.ts";
+import type { LineEngine } from "./jobs.ts";
+
+export { type NatsTarget, openConnection } from "../../jobs/nats/connection.ts";
+export { runWorker, type WorkerCounts } from "../../jobs/nats/worker.ts";
+
+export interface WorkersOptions {
+  readonly drainSignal: AbortSignal;
+  readonly note: (text: string) => void;
+}
+
+/** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
+export async function openWorkers(
+  target: NatsTarget,
+  model: Omit<AnsweringModel, "contextLength"> & { readonly contextLength?: number },
+  { drainSignal, note }: WorkersOptions,
+): Promise<LineEngine> {
+  const { path, contextLength, kvType } = model;
+  const { plan } = await inspectModel({ model: path, contextLength, kvType });
+  if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
+  const settings = await identifyModel({ ...model, contextLength: plan.contextLength });
+  const connection = await openConnection(target, "compy batch run", note);
+  const close = () => connection.nats.close();
+  try {
+    const coordinator = await Coordinator.open({ connection, model: settings, drainSignal, note });
+    return {
+      execute: coordinator.execute,
+      settings,
+      close: async () => {
+        const { repeated, late } = coordinator.stats;
+        if (repeated > 0) {
+          note(`${repeated} times lines were handed out again, ${late} late answers were dropped`);
+        }
+        await coordinator.close();
+        await close();
+      },
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Aborted once the engine has failed for good. */
+export function failureOf(engine: Engine): AbortSignal {
+  const failed = new AbortController();
+  const look = () => {
+    if (engine.state !== "failed") return;
+    const message = `${engine.failure?.message}. The lines in hand go to other workers`;
+    failed.abort(new BatchError("engine_unavailable", message, true, { cause: engine.failure }));
+  };
+  engine.onState(look);
+  look();
+  return failed.signal;
+}

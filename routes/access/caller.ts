@@ -1,0 +1,104 @@
+import { ApiError } from "../core/errors.ts";
+
+/** Limits of an API key; a missing limit means unlimited. */
+export interface KeyLimits {
+  /** Requests for answers that may run or wait at the same time. */
+  readonly requestsAtOnce?: number;
+  /** Prompt and answer tokens together. */
+  readonly tokensPerMinute?: number;
+}
+
+/** The sender of a request. */
+export interface Caller {
+  /** Name of the API key, for the log; undefined on a server without keys. */
+  readonly name: string | undefined;
+  /** Owner of the files and batches that the request can see. Stable across restarts. */
+  readonly owner: string;
+  /** Requests with different salts share no cached prompts. Stable across restarts. */
+  readonly cacheSalt: string | undefined;
+  /** The only path that the key may use; undefined when it may use all. */
+  readonly onlyPath: string | undefined;
+  readonly allowance: Allowance;
+}
+
+/**
+ * The remaining allowance of an API key. Tokens refill evenly, up to the amount of one minute. The cost of an answer is
+ * not known in advance, so a request is admitted while any tokens are left. If it overdraws them, later requests wait.
+ */
+export class Allowance {
+  #limits: KeyLimits = {};
+  #running = 0;
+  /** Tokens left; undefined without a limit. */
+  #tokens: number | undefined;
+  #at = 0;
+
+  constructor(private readonly name: string, limits: KeyLimits) {
+    this.limits = limits;
+  }
+
+  /** Changes the limits. Running requests and used tokens still count. */
+  set limits(limits: KeyLimits) {
+    const [before, now] = [this.#limits.tokensPerMinute, limits.tokensPerMinute];
+    const spent = before === undefined ? 0 : before - this.#tokens!;
+    this.#tokens = now === undefined ? undefined : now - spent;
+    this.#limits = limits;
+  }
+
+  /**
+   * Admits a request; call the returned function when it has ended. Throws ApiError 429 that names the reached limit.
+   * `now` is in milliseconds of performance.now().
+   */
+  enter(now = performance.now()): () => void {
+    const { requestsAtOnce, tokensPerMinute } = this.#limits;
+    this.#refill(now);
+    if (this.#running >= (requestsAtOnce ?? Infinity)) {
+      const limit = requestsAtOnce === 1 ? "1 request" : `${requestsAtOnce} requests`;
+      throw limited(`${this.name} has a limit of ${limit} at once, which is reached`, 1);
+    }
+    if (tokensPerMinute !== undefined && this.#tokens! <= 0) {
+      const seconds = Math.floor(-this.#tokens! * 60 / tokensPerMinute) + 1;
+      throw limited(
+        `${this.name} has a limit of ${tokensPerMinute} tokens a minute, which is reached`,
+        seconds,
+      );
+    }
+    this.#running++;
+    let left = false;
+    return () => {
+      if (!left) this.#running--;
+      left = true;
+    };
+  }
+
+  /** Uses up tokens of a prompt or an answer. */
+  take(tokens: number): void {
+    if (this.#tokens !== undefined) this.#tokens -= tokens;
+  }
+
+  #refill(now: number): void {
+    const { tokensPerMinute } = this.#limits;
+    if (tokensPerMinute !== undefined) {
+      const back = (now - this.#at) * tokensPerMinute / 60_000;
+      this.#tokens = Math.min(this.#tokens! + back, tokensPerMinute);
+    }
+    this.#at = now;
+  }
+}
+
+function limited(what: string, seconds: number): ApiError {
+  return new ApiError(429, "rate_limit_exceeded", `${what}; send the request again in ${seconds} s`, {
+    type: "rate_limit_error",
+    headers: { "retry-after": String(seconds) },
+  });
+}
+
+/** Returns the caller of every request on a server without keys. */
+export function anyone(): Caller {
+  return {
+    name: undefined,
+    owner: "",
+    cacheSalt: undefined,
+    onlyPath: undefined,
+    allowance: new Allowance("Everyone", {}),
+  };
+}

@@ -1,0 +1,122 @@
+import { z } from "@hono/zod-openapi";
+import { boundedArray, LIMITS, text } from "../core/fields.ts";
+import { jsonObject } from "../generation/constraints.ts";
+
+/** Content blocks in Anthropic's format, as far as a text model supports them. */
+
+const textBlock = z.object({ type: z.literal("text"), text: z.string() }).openapi("MessagesTextBlock");
+
+/** A text or an array of text blocks. */
+export const texts = z.union([z.string(), boundedArray(textBlock, 0, LIMITS.contentParts)], {
+  error: "must be a text or an array of blocks of text",
+});
+
+const plainText = z.object({ type: z.literal("text"), data: z.string() });
+const blocksOfText = z.object({ type: z.literal("content"), content: texts });
+
+const noCitations = z.object({
+  enabled: z.literal(false, { error: "must be false: answers cite nothing here" }).nullish(),
+}).nullish();
+
+const documentBlock = z.object({
+  type: z.literal("document"),
+  source: z.discriminatedUnion("type", [plainText, blocksOfText], {
+    error: 'must be "text" or "content": this model reads text only',
+  }),
+  title: z.string().nullish(),
+  context: z.string().nullish(),
+  citations: noCitations,
+}).openapi("MessagesDocumentBlock");
+
+const searchResultBlock = z.object({
+  type: z.literal("search_result"),
+  source: z.string(),
+  title: z.string(),
+  content: boundedArray(textBlock, 0, LIMITS.contentParts),
+  citations: noCitations,
+}).openapi("MessagesSearchResultBlock");
+
+const id = text(1, 256);
+
+const toolResultBlock = z.object({
+  type: z.literal("tool_result"),
+  tool_use_id: id,
+  content: z.union([
+    z.string(),
+    boundedArray(
+      z.discriminatedUnion("type", [textBlock, documentBlock, searchResultBlock], {
+        error: 'must be "text", "document" or "search_result": this model reads text only',
+      }),
+      0,
+      LIMITS.contentParts,
+    ),
+  ], { error: "must be a text or an array of blocks" }).nullish(),
+  is_error: z.boolean().nullish(),
+}).openapi("MessagesToolResultBlock");
+
+const thinkingBlock = z.object({
+  type: z.literal("thinking"),
+  thinking: z.string(),
+  signature: z.string().nullish(),
+}).openapi("MessagesThinkingBlock");
+
+const redactedThinkingBlock = z.object({ type: z.literal("redacted_thinking"), data: z.string() });
+
+const toolUseBlock = z.object({
+  type: z.literal("tool_use"),
+  id,
+  name: id,
+  input: jsonObject,
+}).openapi("MessagesToolUseBlock");
+
+const userContent = z.union([
+  z.string(),
+  boundedArray(
+    z.discriminatedUnion("type", [textBlock, toolResultBlock, documentBlock, searchResultBlock], {
+      error: 'must be "text", "tool_result", "document" or "search_result" in a message of role user: ' +
+        "this model reads text only",
+    }),
+    0,
+    LIMITS.contentParts,
+  ),
+], { error: "must be a text or an array of blocks" });
+
+const assistantContent = z.union([
+  z.string(),
+  boundedArray(
+    z.discriminatedUnion("type", [textBlock, thinkingBlock, redactedThinkingBlock, toolUseBlock], {
+      error: 'must be "text", "thinking", "redacted_thinking" or "tool_use" in a message of role assistant',
+    }),
+    0,
+    LIMITS.contentParts,
+  ),
+], { error: "must be a text or an array of blocks" });
+
+export const message = z.discriminatedUnion("role", [
+  z.object({ role: z.literal("user"), content: userContent }),
+  z.object({ role: z.literal("assistant"), content: assistantContent }),
+  z.object({ role: z.literal("system"), content: texts }),
+], { error: 'must be "user", "assistant" or "system"' });
+
+export type Message = z.output<typeof message>;
+export type ToolResult = z.output<typeof toolResultBlock>;
+type TextLike = z.output<typeof textBlock | typeof documentBlock | typeof searchResultBlock>;
+
+/** Returns the text of the blocks, joined by line breaks as the parts of an OpenAI message are. */
+export function joined(content: string | readonly TextLike[]): string {
+  return typeof content === "string" ? content : content.map(textOf).join("\n");
+}
+
+export function textOf(block: TextLike): string {
+  switch (block.type) {
+    case "text":
+      return block.text;
+    case "document": {
+      const { source, title, context } = block;
+      const body = source.type === "text" ? source.data : joined(source.content);
+      return [title, context, body].filter(Boolean).join("\n");
+    }
+    case "search_result":
+      return [block.title, block.source, joined(block.content)].filter(Boolean).join("\n");
+  }
+}

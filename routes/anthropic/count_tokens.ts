@@ -1,0 +1,25 @@
+import { z } from "@hono/zod-openapi";
+import { ANTHROPIC_ERRORS } from "./errors.ts";
+import { countRequest, planOf } from "./request.ts";
+import { endpoint } from "../core/endpoint.ts";
+import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+
+const answer = z.object({ input_tokens: z.number().int() }).openapi("MessageTokensCount");
+
+/** Counts the tokens of the prompt that /v1/messages would build. */
+export const countTokens = endpoint({
+  method: "post",
+  path: "/v1/messages/count_tokens",
+  operationId: "countMessageTokens",
+  tag: "Generation",
+  summary: "Count the tokens of a conversation in Anthropic's shape",
+  body: countRequest,
+  example: { model: "demo", messages: [{ role: "user", content: "Who are you?" }] },
+  answer,
+  answers: "How many tokens the prompt has",
+  errors: ANTHROPIC_ERRORS,
+  refusals: MODEL_REFUSALS,
+}, ({ body, raw }, { models }) =>
+  withModel(models, body.model, raw, async (engine) => {
+    return { input_tokens: (await planOf(engine, body)).prompt.length };
+  }));

@@ -1,0 +1,52 @@
+import type { Engine } from "../../engine/mod.ts";
+import { messageAnswer, messageEvent } from "./answer.ts";
+import { ANTHROPIC_ERRORS } from "./errors.ts";
+import { messageEvents, wholeMessage } from "./events.ts";
+import { formsOf, type MessagesBody, messagesRequest, planOf, thoughtsOf } from "./request.ts";
+import { chatPieces } from "../../engine/answers/chat_pieces.ts";
+import { engineRequest, generate, type Prepared, type RunOptions } from "../generation/generation.ts";
+import { generation } from "../generation/generation_endpoint.ts";
+
+/** Anthropic's Messages. */
+export const messages = generation({
+  path: "/v1/messages",
+  operationId: "createMessage",
+  summary: "Answer a conversation in Anthropic's shape",
+  request: messagesRequest,
+  answer: messageAnswer,
+  chunk: { name: "MessageEvent", schema: messageEvent, named: true },
+  errors: ANTHROPIC_ERRORS,
+  example: {
+    model: "demo",
+    max_tokens: 40,
+    messages: [{ role: "user", content: "Who are you?" }],
+    temperature: 0,
+  },
+  forms: formsOf,
+  prepare,
+});
+
+/** Throws ApiError, or the engine's error if the chat template refuses. */
+async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
+  const plan = await planOf(engine, body);
+  const request = {
+    ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),
+    prompt: plan.prompt,
+    constraint: plan.constraint,
+    markers: plan.markers,
+    thinking: plan.thinking,
+    maxTokens: body.max_tokens,
+  };
+  const shape = {
+    promptTokens: plan.prompt.length,
+    maxTokens: body.max_tokens,
+    thoughts: thoughtsOf(body),
+  };
+  const events = (signal: AbortSignal) =>
+    messageEvents(engine, shape, chatPieces(generate(engine, [request], signal), [plan.reader()]));
+  return {
+    stream: body.stream ?? false,
+    answer: (signal) => wholeMessage(events(signal)),
+    chunks: events,
+  };
+}

@@ -1,0 +1,230 @@
+import { createRoute, type OpenAPIHono, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { retryAfter } from "../generation/answers.ts";
+import type { Account } from "../access/account.ts";
+import { readJson } from "./body.ts";
+import type { Caller } from "../access/caller.ts";
+import { check } from "./check.ts";
+import type { AppContext, Env } from "./context.ts";
+import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
+import { documented } from "./fields.ts";
+
+type Schema = z.ZodType;
+type Fields = z.ZodObject;
+type None = undefined;
+
+/** A request as its handler receives it. Parts with a schema have been validated. */
+export interface Incoming<Params, Query, Body> {
+  readonly params: Params;
+  readonly query: Query;
+  readonly body: Body;
+  /** The original request, for bodies that are streamed. */
+  readonly raw: Request;
+  readonly caller: Caller;
+  readonly account: Account;
+  /** Owner of the files and batches that the request can see: the caller. */
+  readonly owner: string;
+}
+
+type Output<S> = S extends Schema ? z.output<S> : undefined;
+
+/** Describes an answer that is sent as server-sent events: the schema of their objects, and its name. */
+export interface EventsSpec {
+  readonly name: string;
+  readonly schema: Schema;
+  /** Each event is named after the `type` of its object, and no `[DONE]` ends the stream. */
+  readonly named?: boolean;
+  /** No `[DONE]` ends the stream: its last object marks the end. */
+  readonly withoutDone?: boolean;
+}
+
+/** Describes an endpoint for the OpenAPI document and validates its requests. */
+export interface EndpointSpec<P, Q, B, A> {
+  readonly method: "get" | "post" | "delete";
+  /** In OpenAPI's notation: `/v1/files/{id}`. */
+  readonly path: string;
+  /** Hono's pattern, if a parameter may contain slashes. */
+  readonly pattern?: string;
+  readonly operationId: string;
+  readonly tag: string;
+  readonly summary: string;
+  readonly description?: string;
+  readonly params?: P;
+  readonly query?: Q;
+  /** Schema of a JSON body. */
+  readonly body?: B;
+  readonly example?: B extends Schema ? z.input<B> : never;
+  /** Schema of a form, which the handler reads itself. */
+  readonly form?: Schema;
+  /** Schema of a JSON answer. */
+  readonly answer?: A;
+  /** Answers of other media types, with their schemas. */
+  readonly content?: Record<string, Schema | { readonly type: "string"; readonly format?: string }>;
+  readonly events?: EventsSpec;
+  /** Error format, if it differs from OpenAI's. */
+  readonly errors?: ErrorShape;
+  readonly answers: string;
+  /** true for a GET that may load a model: pages of other sites must not trigger that. */
+  readonly loads?: boolean;
+  /** Operations that take the id from the answer. */
+  readonly leadsTo?: readonly string[];
+  /** Refusals by status, besides those that follow from the method, the parameters and the body. */
+  readonly refusals?: Readonly<Record<number, string>>;
+}
+
+/** One operation of the API: its path, schemas and handler. */
+export interface Endpoint {
+  readonly route: ReturnType<typeof routeOf>;
+  readonly pattern: string;
+  readonly events: EventsSpec | undefined;
+  readonly errors: ErrorShape | undefined;
+  /** true for a GET that may load a model. */
+  readonly loads: boolean;
+  answer(c: Context<Env>, context: AppContext): Promise<Response>;
+}
+
+/**
+ * Builds an endpoint whose document and validation share one schema: the handler sees only validated input. It returns
+ * the answer as JSON or as a Response. OpenAPIHono.openapi() is not used, because it would read and check bodies
+ * without limits on size, depth and time.
+ */
+export function endpoint<
+  P extends Fields | None = None,
+  Q extends Fields | None = None,
+  B extends Schema | None = None,
+  A extends Schema | None = None,
+>(
+  spec: EndpointSpec<P, Q, B, A>,
+  handle: (
+    incoming: Incoming<Output<P>, Output<Q>, Output<B>>,
+    context: AppContext,
+  ) => Output<A> | Response | Promise<Output<A> | Response>,
+): Endpoint {
+  const route = routeOf(spec as EndpointSpec<Fields, Fields, Schema, Schema>);
+  return {
+    route,
+    pattern: spec.pattern ?? route.getRoutingPath(),
+    events: spec.events,
+    errors: spec.errors,
+    loads: spec.loads ?? false,
+    async answer(c, context) {
+      const incoming = {
+        params: spec.params && check(spec.params, c.req.param()),
+        query: spec.query && check(spec.query, c.req.query()),
+        body: spec.body && check(spec.body, await readJson(c.req.raw, context.limits)),
+        raw: c.req.raw,
+        caller: c.get("caller"),
+        account: c.get("record"),
+        owner: c.get("caller").owner,
+      };
+      const answer = await handle(incoming as Incoming<Output<P>, Output<Q>, Output<B>>, context);
+      // Use the context, so that headers set there are sent too.
+      return answer instanceof Response ? c.newResponse(answer.body, answer) : c.json(answer as object);
+    },
+  };
+}
+
+/** Adds an endpoint to the app and its document. */
+export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
+  const { route, pattern, events, errors, answer } = endpoint;
+  if (events) app.openAPIRegistry.register(events.name, events.schema);
+  if (errors) app.openAPIRegistry.register(errors.name, errors.schema);
+  app.openAPIRegistry.registerPath(route);
+  app.on(route.method, pattern, (c) => answer(c, context));
+}
+
+/**
+ * Sets the error format for all errors on an endpoint's path. Call it before any middleware that may refuse a request.
+ */
+export function shapeErrors(app: OpenAPIHono<Env>, { pattern, errors }: Endpoint): void {
+  if (!errors) return;
+  app.use(pattern, async (c, next) => {
+    c.set("errors", errors);
+    await next();
+    if (errors.idHeader) c.header(errors.idHeader, c.get("requestId"));
+  });
+}
+
+function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
+  const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
+  const errors = spec.errors ?? OPENAI_ERRORS;
+  const content = {
+    ...(spec.answer ? json(spec.answer) : {}),
+    ...(spec.events ? { "text/event-stream": { schema: eventOf(spec.events, errors) } } : {}),
+    ...Object.fromEntries(
+      Object.entries(spec.content ?? {}).map(([type, schema]) => [type, { schema }]),
+    ),
+  };
+  const refusals = { ...commonRefusals(spec), ...spec.refusals };
+  return createRoute({
+    method,
+    path,
+    operationId,
+    summary,
+    ...(description === undefined ? {} : { description }),
+    tags: [tag],
+    request: {
+      ...(params ? { params } : {}),
+      ...(query ? { query } : {}),
+      ...(body ? { body: { required: true, content: json(body, example) } } : {}),
+      ...(form ? { body: { required: true, content: { "multipart/form-data": { schema: form } } } } : {}),
+    },
+    responses: {
+      200: { description: spec.answers, content, ...(spec.leadsTo ? { links: linksTo(spec.leadsTo) } : {}) },
+      ...Object.fromEntries(
+        Object.entries(refusals).map(([status, why]) => [status, refusal(+status, why, errors)]),
+      ),
+    },
+  });
+}
+
+/** Returns the refusals common to all requests of this kind. */
+function commonRefusals(
+  { method, body, form, query, loads }: EndpointSpec<unknown, unknown, unknown, unknown>,
+) {
+  const changes = method !== "get" || loads;
+  return {
+    400: body || form || query
+      ? "A wrong or missing field, which `param` names"
+      : "The Host header or the path is not valid",
+    403: changes
+      ? "The Host header names another machine, or a web page of another site sent the request"
+      : "The Host header names another machine",
+    ...(body || form
+      ? {
+        408: "The body did not come in time",
+        413: "The body is too large",
+        415: `The body is not ${body ? "application/json" : "multipart/form-data"}, or it is compressed`,
+      }
+      : {}),
+    500: "The server failed; its log says why",
+    ...(changes ? { 503: "The server is shutting down" } : {}),
+  };
+}
+
+/** Returns the schema of one server-sent event: `data` is JSON, except for `[DONE]`. */
+function eventOf({ name, named, withoutDone }: EventsSpec, errors: ErrorShape) {
+  const schemas = [name, errors.name].map((name) => ({ $ref: `#/components/schemas/${name}` }));
+  const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
+  if (named) {
+    const event = z.string().openapi({ description: "The `type` of the object in `data`" });
+    return z.object({ event, data: documented(z.string(), object) });
+  }
+  if (withoutDone) return z.object({ data: documented(z.string(), object) });
+  const data = documented(z.string(), { anyOf: [object, { type: "string", enum: ["[DONE]"] }] });
+  return z.object({ data });
+}
+
+function linksTo(operations: readonly string[]) {
+  const parameters = { id: "$response.body#/id" };
+  return Object.fromEntries(operations.map((operationId) => [operationId, { operationId, parameters }]));
+}
+
+function refusal(status: number, description: string, errors: ErrorShape) {
+  const headers = status === 429 || status === 503 ? { headers: retryAfter } : {};
+  return { description, ...headers, content: json(errors.schema) };
+}
+
+function json(schema: Schema, example?: unknown) {
+  return { "application/json": example === undefined ? { schema } : { schema, example } };
+}

@@ -1,0 +1,232 @@
+import type { z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { ServiceError } from "../../jobs/types.ts";
+import {
+  ConstraintError,
+  type Engine,
+  EngineError,
+  type EngineErrorCode,
+  ModelError,
+  type ModelState,
+} from "../../engine/mod.ts";
+import { errorAnswer } from "../generation/answers.ts";
+import type { Env } from "./context.ts";
+
+/** Body of every refusal for OpenAI clients: always all four keys. */
+export interface ErrorBody {
+  error: {
+    message: string;
+    type: string;
+    param: string | null;
+    code: string | null;
+    [detail: string]: string | number | null;
+  };
+}
+
+/** The error format of an API. */
+export interface ErrorShape {
+  /** Name of the schema in the OpenAPI document. */
+  readonly name: string;
+  readonly schema: z.ZodType;
+  /** Returns the error's body. Batches read its `error.code`. `requestId` is set for an answer over HTTP. */
+  body(error: ApiError, requestId?: string): { error: { code: string | null } };
+  /** Header that clients read the request id from, besides x-request-id. */
+  readonly idHeader?: string;
+}
+
+interface ApiErrorOptions {
+  type?: string;
+  /** The wrong field, such as `messages[0].content`. */
+  param?: string;
+  /** Numbers added beside the four keys. */
+  details?: Record<string, number>;
+  headers?: Record<string, string>;
+}
+
+/** A refusal or failure with its status, code and field for the API. */
+export class ApiError extends Error {
+  override name = "ApiError";
+  readonly type: string;
+  readonly param: string | null;
+  readonly details: Record<string, number>;
+  readonly headers: Record<string, string>;
+
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+    options: ApiErrorOptions = {},
+  ) {
+    super(message);
+    this.type = options.type ?? (status >= 500 ? "server_error" : "invalid_request_error");
+    this.param = options.param ?? null;
+    this.details = options.details ?? {};
+    this.headers = options.headers ?? {};
+  }
+
+  body(): ErrorBody {
+    const { message, type, param, code } = this;
+    return { error: { message, type, param, code, ...this.details } };
+  }
+}
+
+export const OPENAI_ERRORS: ErrorShape = {
+  name: "Error",
+  schema: errorAnswer,
+  body: (error) => error.body(),
+};
+
+const RETRY_AFTER_SECONDS = "1";
+
+/** The official clients read `x-should-retry`. A failure that would repeat must not cost two more prefills. */
+const NO_RETRY = { "x-should-retry": "false" };
+
+export function shuttingDown(): ApiError {
+  return new ApiError(503, "shutting_down", "The server is shutting down; send the request again later", {
+    headers: { "retry-after": RETRY_AFTER_SECONDS },
+  });
+}
+
+/** Returns why models in these states take no work, or undefined if one does. Reveals no internals of the server. */
+export function notReady(states: readonly ModelState[]): ApiError | undefined {
+  const has = (state: ModelState) => states.includes(state);
+  if (states.length === 0 || has("ready") || has("unloaded")) return undefined;
+  if (has("draining")) return shuttingDown();
+  if (!has("loading")) {
+    return new ApiError(503, "engine_failed", "The engine has failed; the server's log says why");
+  }
+  return new ApiError(503, "engine_loading", "The model is being loaded; send the request again later", {
+    headers: { "retry-after": RETRY_AFTER_SECONDS },
+  });
+}
+
+/** `seconds`: how long the client should wait. */
+export function queueFull(message: string, seconds: number): ApiError {
+  return new ApiError(429, "queue_full", message, {
+    type: "rate_limit_error",
+    headers: { "retry-after": String(seconds) },
+  });
+}
+
+/** Returns the abort reason for an answer that nobody reads any more. */
+export function clientLeft(): ApiError {
+  return new ApiError(499, "client_closed_request", "The client left before the answer was complete");
+}
+
+/** Returns the error for a body that is shorter than announced. */
+export function incompleteBody(): ApiError {
+  return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
+}
+
+/** Turns any thrown value into an ApiError. Unexpected errors reveal no internals of the server. */
+export function toApiError(error: unknown): ApiError {
+  if (error instanceof ApiError) return error;
+  if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
+  if (error instanceof ModelError) return fromModels(error);
+  if (error instanceof ServiceError) return fromService(error);
+  if (error instanceof Error && error.name === "ChatTemplateError") {
+    return new ApiError(400, "chat_template_error", error.message, { param: "messages" });
+  }
+  if (error instanceof ConstraintError) {
+    return new ApiError(400, "invalid_constraint", error.message, { param: "tools" });
+  }
+  return new ApiError(500, "internal_error", "The server failed on this request; its log says why", {
+    headers: NO_RETRY,
+  });
+}
+
+function fromEngine(code: EngineErrorCode, message: string, details: Record<string, number>): ApiError {
+  switch (code) {
+    case "context_length_exceeded":
+    case "invalid_request":
+    case "invalid_constraint":
+    case "not_supported":
+      return new ApiError(400, code, message, { details });
+    case "queue_full":
+      return queueFull(message, Number(RETRY_AFTER_SECONDS));
+    case "engine_closed":
+      return shuttingDown();
+    case "engine_unavailable":
+    case "device_lost":
+      return new ApiError(503, code, message, { details, headers: { "retry-after": RETRY_AFTER_SECONDS } });
+    case "constraint_failed":
+      // A retry would most likely fail again, and the engine works.
+      return new ApiError(422, code, message, { details });
+    case "prompt_not_stored":
+      return new ApiError(507, code, message, { details });
+    case "engine_failed":
+      return new ApiError(500, code, message, { details, headers: NO_RETRY });
+  }
+}
+
+function fromModels({ code, message, more: { retryAfter, details } }: ModelError): ApiError {
+  const headers = { "retry-after": String(retryAfter ?? RETRY_AFTER_SECONDS) };
+  switch (code) {
+    case "model_not_found":
+      return new ApiError(404, code, message, { param: "model" });
+    case "model_required":
+    case "model_stays":
+      return new ApiError(400, code, message, { param: "model" });
+    case "queue_full":
+      return new ApiError(429, code, message, { type: "rate_limit_error", headers });
+    case "no_memory_for_model":
+    case "model_load_failed":
+      return new ApiError(503, code, message, { param: "model", details, headers });
+  }
+}
+
+function fromService({ code, message }: ServiceError): ApiError {
+  switch (code) {
+    case "file_not_found":
+    case "batch_not_found":
+      return new ApiError(404, code, message, { param: "id" });
+    case "file_wrong_purpose":
+      return new ApiError(400, "invalid_value", message, { param: "input_file_id" });
+    case "cursor_not_found":
+      return new ApiError(400, "invalid_value", message, { param: "after" });
+    case "file_in_use":
+    case "batch_has_ended":
+      return new ApiError(400, code, message, { param: "id" });
+    case "too_many_transfers":
+      return new ApiError(429, code, message, {
+        type: "rate_limit_error",
+        headers: { "retry-after": RETRY_AFTER_SECONDS },
+      });
+    case "upload_too_slow":
+      return new ApiError(408, "body_timeout", message, { headers: { connection: "close" } });
+    case "quota_exceeded":
+      return new ApiError(413, code, message, { param: "file", headers: { connection: "close" } });
+    case "storage_full":
+      return new ApiError(507, code, message, { headers: NO_RETRY });
+  }
+}
+
+/** Adds the prompt length and the context size to a context overflow, whichever code detected it. */
+export function withPromptLength(error: unknown, engine: Engine, promptTokens: number): unknown {
+  if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
+  return new EngineError(error.code, error.message, {
+    n_prompt_tokens: promptTokens,
+    n_ctx: engine.model.contextLength,
+    ...error.details,
+  });
+}
+
+/** Returns true if an operator should see the error: it is unexpected, and waiting does not fix it. */
+export function isUnforeseen(error: unknown, answer: ApiError): boolean {
+  return answer.status >= 500 && answer.status !== 503 && answer !== error;
+}
+
+/**
+ * Turns the error into a response in the format of the path's API, and notes it in the request's record. It uses the
+ * request's context, so that headers set there are sent too.
+ */
+export function errorResponse(error: ApiError, c?: Context<Env>): Response {
+  c?.get("record")?.failed(error.code);
+  const body = (c?.get("errors") ?? OPENAI_ERRORS).body(error, c?.get("requestId"));
+  const response = Response.json(body, { status: error.status, headers: error.headers });
+  return c ? c.newResponse(response.body, response) : response;
+}
+
+export function requestId(): string {
+  return `req_${crypto.randomUUID().replaceAll("-", "")}`;
+}

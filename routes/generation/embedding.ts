@@ -1,0 +1,56 @@
+import { type EmbedResult, type Engine, EngineError, generatesNothing } from "../../engine/mod.ts";
+import { ApiError, queueFull } from "../core/errors.ts";
+import type { RunOptions } from "./generation.ts";
+import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
+
+/** Engine errors after which nothing has run. */
+const REFUSALS: ReadonlySet<string> = new Set([
+  "context_length_exceeded",
+  "invalid_request",
+  "not_supported",
+  "queue_full",
+  "engine_unavailable",
+]);
+
+/** Returns one embedding row per input. */
+export async function embedAll(
+  engine: Engine,
+  inputs: readonly (readonly number[])[],
+  { priority = "interactive", cacheSalt, account }: RunOptions,
+  signal: AbortSignal,
+): Promise<EmbedResult> {
+  signal.throwIfAborted();
+  noteStart(engine);
+  const refused = account?.read(engine.model.id, inputs.reduce((sum, { length }) => sum + length, 0));
+  try {
+    const result = await engine.embed({ inputs, priority, cacheSalt, signal });
+    noteEnd(engine);
+    return result;
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error instanceof EngineError && REFUSALS.has(error.code)) refused?.();
+    if (error instanceof EngineError && error.code === "queue_full") {
+      throw queueFull(error.message, secondsUntilRoom(engine));
+    }
+    throw error;
+  }
+}
+
+/** The ability that an endpoint needs from a model. */
+export type Ability = "generation" | "embeddings" | "ranking";
+
+/** Throws ApiError 400 when the model cannot generate, embed or rank, whichever is wanted. */
+export function checkAbility(engine: Engine, wanted: Ability): void {
+  const { id, pooled } = engine.model;
+  if (wanted === "generation") {
+    if (!pooled?.encoder) return;
+    throw new ApiError(400, "not_supported", generatesNothing(engine.model).message, { param: "model" });
+  }
+  if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine itself refuses
+  const message = wanted === "ranking"
+    ? `The model "${id}" cannot rank: it has no head for it (pooling_type rank and cls.output.weight); ` +
+      "use /v1/embeddings, or a model that ranks"
+    : `The model "${id}" ranks documents and gives no embeddings; use /v1/rerank, or serve it with --pooling ` +
+      (pooled.encoder ? "mean" : "last");
+  throw new ApiError(400, "not_supported", message, { param: "model" });
+}

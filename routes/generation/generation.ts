@@ -1,0 +1,273 @@
+import {
+  type Constraint,
+  DEFAULT_SAMPLING,
+  type Engine,
+  EngineError,
+  type GenerateRequest,
+  type SamplingParams,
+  type Usage,
+} from "../../engine/mod.ts";
+import type { Account } from "../access/account.ts";
+import type { z } from "@hono/zod-openapi";
+import type { AskedForm } from "./constraints.ts";
+import { ApiError, queueFull, shuttingDown, withPromptLength } from "../core/errors.ts";
+import type { samplingFields } from "../core/fields.ts";
+import { merge } from "../core/merge.ts";
+import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
+import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
+import type { AnswerHead, UsageBody } from "./answers.ts";
+
+/** Options of a request that its sender decides outside the body. */
+export interface RunOptions {
+  readonly priority?: "interactive" | "batch";
+  /** Requests with different salts share no cached prompts. */
+  readonly cacheSalt?: string;
+  /** Counts the request and its answers. */
+  readonly account?: Account;
+}
+
+/** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */
+export interface Prepared {
+  readonly stream: boolean;
+  answer(signal: AbortSignal): Promise<Record<string, unknown>>;
+  chunks?(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
+  /** Returns the events that end a failed stream; by default the error in the format of a refusal. */
+  failure?(error: ApiError): object[];
+}
+
+/** A request that keeps its engine loaded until the answer or stream has ended in any way, or until `release`. */
+export interface Running extends Prepared {
+  release(): void;
+}
+
+/** Fields of every generation. */
+type Body = z.output<z.ZodObject<typeof samplingFields>> & {
+  readonly stop?: string | readonly string[] | null;
+};
+
+/** A request for the engine, and the account that counts its answer. */
+export interface CountedRequest extends GenerateRequest {
+  readonly account?: Account;
+}
+
+/** Returns the engine options that every generation shares. */
+export function engineRequest(
+  engine: Engine,
+  body: Body,
+  options: RunOptions,
+): Omit<CountedRequest, "prompt" | "maxTokens" | "logprobs"> {
+  const stop = typeof body.stop === "string" ? [body.stop] : body.stop ?? [];
+  return {
+    sampling: samplingOf(engine, body),
+    stop: stop.map((text) => text.toWellFormed()),
+    ignoreEos: body.ignore_eos ?? false,
+    priority: options.priority ?? "interactive",
+    cacheSalt: options.cacheSalt,
+    account: options.account,
+  };
+}
+
+/** Returns the sampling parameters of the request, with defaults for missing ones. */
+export function samplingOf(engine: Engine, body: Body): SamplingParams {
+  const unset = DEFAULT_SAMPLING;
+  return {
+    temperature: body.temperature ?? unset.temperature,
+    topK: Math.max(body.top_k ?? unset.topK, 0),
+    topP: body.top_p ?? unset.topP,
+    minP: body.min_p ?? unset.minP,
+    typicalP: body.typical_p ?? unset.typicalP,
+    topNSigma: Math.max(body.top_n_sigma ?? unset.topNSigma, 0),
+    xtcProbability: body.xtc_probability ?? unset.xtcProbability,
+    xtcThreshold: body.xtc_threshold ?? unset.xtcThreshold,
+    dryMultiplier: body.dry_multiplier ?? unset.dryMultiplier,
+    dryBase: body.dry_base ?? unset.dryBase,
+    dryAllowedLength: body.dry_allowed_length ?? unset.dryAllowedLength,
+    dryLastN: body.dry_penalty_last_n ?? unset.dryLastN,
+    dryBreakers: body.dry_sequence_breakers ?? unset.dryBreakers,
+    repetitionPenalty: body.repetition_penalty ?? unset.repetitionPenalty,
+    presencePenalty: body.presence_penalty ?? unset.presencePenalty,
+    frequencyPenalty: body.frequency_penalty ?? unset.frequencyPenalty,
+    logitBias: logitBias(engine, body.logit_bias ?? {}),
+    seed: body.seed ?? undefined,
+  };
+}
+
+function logitBias(engine: Engine, biases: Record<string, number>): Map<number, number> {
+  const entries = Object.entries(biases).map(([id, bias]): [number, number] => [Number(id), bias]);
+  for (const [id] of entries) checkToken(engine, id, "logit_bias");
+  return new Map(entries);
+}
+
+/** Throws ApiError 400 for an id outside the vocabulary. */
+export function checkToken(engine: Engine, id: number, param: string): void {
+  if (id < engine.tokenizer.vocabSize) return;
+  const last = engine.tokenizer.vocabSize - 1;
+  const message = `Invalid "${param}": token ids must be from 0 to ${last} (got ${id})`;
+  throw new ApiError(400, "invalid_value", message, { param });
+}
+
+/** Returns the tokens of a prompt given as text or ids. Throws ApiError 400 for invalid ids and for an empty prompt. */
+export function promptTokens(engine: Engine, prompt: string | number[]): number[] {
+  if (typeof prompt !== "string") {
+    checkToken(engine, prompt.reduce((most, id) => Math.max(most, id), 0), "prompt");
+    return prompt;
+  }
+  const ids = engine.encodePrompt(prompt.toWellFormed());
+  if (ids.length > 0) return ids;
+  throw new ApiError(400, "invalid_value", 'Invalid "prompt": must have at least one token (got 0)', {
+    param: "prompt",
+  });
+}
+
+/** Returns `n` requests that differ only in their seeds, so that a seeded request always gets the same answers. */
+export function answersTo(request: CountedRequest, n: number): CountedRequest[] {
+  const seed = request.sampling?.seed;
+  if (seed === undefined) return Array.from({ length: n }, () => request);
+  return Array.from(
+    { length: n },
+    (_, i) => ({ ...request, sampling: { ...request.sampling, seed: seed + i } }),
+  );
+}
+
+/**
+ * Checks that an answer can follow the constraint, before anything is queued or streamed. Otherwise throws ApiError 400
+ * that names the parameter, among those that `asked` for a form.
+ */
+export async function checkForm(
+  engine: Engine,
+  constraint: Constraint | undefined,
+  asked: readonly AskedForm[],
+): Promise<void> {
+  if (!constraint) return;
+  const whole = await refusalOf(engine, constraint);
+  if (whole === undefined) return;
+  for (const { constraint, param } of asked) {
+    const own = await refusalOf(engine, constraint);
+    if (own !== undefined) throw new ApiError(400, "invalid_constraint", own, { param });
+  }
+  throw new ApiError(400, "invalid_constraint", whole, { param: asked[0]?.param });
+}
+
+/** Returns why no answer can follow the constraint, or undefined. */
+async function refusalOf(engine: Engine, constraint: Constraint): Promise<string | undefined> {
+  try {
+    await engine.checkConstraint(constraint);
+  } catch (error) {
+    if (error instanceof EngineError && error.code === "invalid_constraint") return error.message;
+    throw error;
+  }
+}
+
+/**
+ * Runs the requests in parallel; each piece has the index of its request. Leaving the iteration, `signal`, or the
+ * failure of one request cancels all.
+ */
+export async function* generate(
+  engine: Engine,
+  requests: readonly CountedRequest[],
+  signal: AbortSignal,
+): AsyncGenerator<Piece> {
+  const abort = new AbortController();
+  const stop = () => abort.abort(signal.reason);
+  signal.addEventListener("abort", stop, { once: true });
+  if (signal.aborted) stop();
+  try {
+    const choices = requests.map((request, i) =>
+      generateOne(engine, { ...request, signal: abort.signal }, i)
+    );
+    if (choices.length === 1) yield* choices[0];
+    else yield* merge(choices, abort);
+  } finally {
+    signal.removeEventListener("abort", stop);
+    abort.abort();
+  }
+}
+
+async function* generateOne(engine: Engine, counted: CountedRequest, index: number): AsyncGenerator<Piece> {
+  const { account, ...request } = counted;
+  const reader = new PieceReader(engine, index, request.logprobs !== undefined);
+  const signal = request.signal!;
+  signal.throwIfAborted();
+  noteStart(engine);
+  const watch = account?.watch(engine.model.id, request);
+  let begun = false;
+  try {
+    for await (const event of engine.submit(request)) {
+      begun = true;
+      watch?.event(event);
+      if (event.type === "finish" && event.reason === "cancelled") {
+        signal.throwIfAborted();
+        throw shuttingDown();
+      }
+      yield* reader.read(event);
+    }
+  } catch (error) {
+    if (!begun) watch?.refused();
+    signal.throwIfAborted();
+    if (error instanceof EngineError && error.code === "queue_full") {
+      throw queueFull(error.message, secondsUntilRoom(engine));
+    }
+    throw withPromptLength(error, engine, request.prompt.length);
+  } finally {
+    if (begun) noteEnd(engine);
+  }
+}
+
+/**
+ * Returns the usage summed over all answers. A prompt with several answers counts once. Tokens that one of these
+ * answers computed do not count as cached, although the others may have found them in the cache.
+ */
+export function usageOf(finishes: readonly Usage[], answersPerPrompt: number): UsageBody {
+  const prompts = finishes.filter((_, i) => i % answersPerPrompt === 0);
+  const sum = (usages: readonly Usage[], field: Exclude<keyof Usage, "stored" | "drafts">) =>
+    usages.reduce((total, usage) => total + (usage[field] ?? 0), 0);
+  const found = prompts.map((_, i) => {
+    const answers = finishes.slice(i * answersPerPrompt, (i + 1) * answersPerPrompt);
+    return Math.min(...answers.map((usage) => usage.cachedTokens));
+  });
+  const prompt_tokens = sum(prompts, "promptTokens");
+  const completion_tokens = sum(finishes, "completionTokens");
+  return {
+    prompt_tokens,
+    completion_tokens,
+    total_tokens: prompt_tokens + completion_tokens,
+    prompt_tokens_details: {
+      cached_tokens: found.reduce((total, tokens) => total + tokens, 0),
+      ...storedOf(prompts),
+    },
+    completion_tokens_details: {
+      reasoning_tokens: sum(finishes, "thinkingTokens"),
+      ...predictionsOf(finishes),
+    },
+  };
+}
+
+/** Returns the accepted and rejected draft tokens, or undefined if no answer used drafts. */
+function predictionsOf(finishes: readonly Usage[]) {
+  const drafts = finishes.flatMap(({ drafts }) => drafts ?? []);
+  if (drafts.length === 0) return undefined;
+  return {
+    accepted_prediction_tokens: drafts.reduce((sum, { accepted }) => sum + accepted, 0),
+    rejected_prediction_tokens: drafts.reduce((sum, { rejected }) => sum + rejected, 0),
+  };
+}
+
+/** Returns the stored tokens of prompts that were only read, or undefined if none was stored. */
+export function storedOf(
+  prompts: readonly Usage[],
+): { stored_tokens: number; stored_in: string } | undefined {
+  const stored = prompts.flatMap(({ stored }) => stored ?? []);
+  if (stored.length === 0) return undefined;
+  const stored_tokens = stored.reduce((sum, { tokens }) => sum + tokens, 0);
+  return { stored_tokens, stored_in: stored[0].cache };
+}
+
+/** Returns the fields that all chunks of one answer share. */
+export function headOf(engine: Engine, prefix: string): AnswerHead {
+  return {
+    id: `${prefix}-${crypto.randomUUID().replaceAll("-", "")}`,
+    created: Math.floor(Date.now() / 1000),
+    model: engine.model.id,
+    system_fingerprint: "compy",
+  };
+}

@@ -1,0 +1,147 @@
+import type { z } from "@hono/zod-openapi";
+import type { Engine, HeldEngine, ModelUser } from "../../engine/mod.ts";
+import { check } from "../core/check.ts";
+import { abortWhenLeft } from "../core/client.ts";
+import type { AskedForm } from "./constraints.ts";
+import { type Ability, checkAbility } from "./embedding.ts";
+import { type Endpoint, endpoint, type EventsSpec } from "../core/endpoint.ts";
+import { type ErrorShape, OPENAI_ERRORS } from "../core/errors.ts";
+import type { Prepared, Running, RunOptions } from "./generation.ts";
+import { modelName } from "../core/models.ts";
+import { eventStream } from "../core/sse.ts";
+
+/** An endpoint whose answer a model computes, whole or streamed. Batches and workers also run it, without HTTP. */
+export interface Generation {
+  readonly url: string;
+  readonly endpoint: Endpoint;
+  readonly errors: ErrorShape;
+  /** Checks a body as far as possible without a model. Returns the forms that it asks for. Throws ApiError. */
+  check(body: unknown): AskedForm[];
+  /**
+   * Checks an untrusted body and takes the engine of the model that it names. Throws ApiError, ModelError, or the
+   * engine's error for a refused prompt. `signal` ends the wait for a loading model.
+   */
+  begin(models: ModelUser, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
+}
+
+interface GenerationSpec<Request extends z.ZodType> {
+  readonly path: string;
+  readonly operationId: string;
+  readonly summary: string;
+  /** Description of a whole answer. */
+  readonly description?: string;
+  readonly request: Request;
+  readonly answer: z.ZodType;
+  /** One event of the stream; missing if the answer is always whole. */
+  readonly chunk?: EventsSpec;
+  readonly tag?: string;
+  /** The ability that the model needs; by default generation. */
+  readonly ability?: Ability;
+  /** Error format, if it differs from OpenAI's. */
+  readonly errors?: ErrorShape;
+  readonly example: z.input<Request>;
+  /** Returns all forms that the request demands of parts of the answer. */
+  readonly forms: (body: z.output<Request>) => AskedForm[];
+  /** Prepares the request on its engine, which stays loaded meanwhile. */
+  readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
+}
+
+const REFUSALS: Readonly<Record<number, string>> = {
+  400: "A wrong or unsupported field, or a prompt longer than the context",
+  404: "No such model",
+  429: "The queue is full, or a limit of the key is reached; come back after `retry-after` seconds",
+  503:
+    "The model is being loaded again, cannot be loaded now, or the server is shutting down: `code` says which",
+};
+const TEXT_REFUSALS = {
+  ...REFUSALS,
+  422: "The answer cannot be completed in the form that it was to have",
+};
+
+/** Builds the endpoint. A client that disconnects cancels its work. */
+export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
+  const { path, request, answer, chunk } = spec;
+  const errors = spec.errors ?? OPENAI_ERRORS;
+  async function begin(models: ModelUser, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
+    const leave = options.account?.enter();
+    let held: HeldEngine | undefined;
+    const release = () => {
+      held?.release();
+      leave?.();
+    };
+    try {
+      held = await models.use(modelName(body), { signal, priority: options.priority });
+      checkAbility(held.engine, spec.ability ?? "generation");
+      return running(await spec.prepare(held.engine, body, options), release);
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+  return {
+    url: path,
+    errors,
+    check: (body) => spec.forms(check(request, body)),
+    begin: async (models, body, options, signal) =>
+      await begin(models, check(request, body), options, signal),
+    endpoint: endpoint({
+      method: "post",
+      path,
+      operationId: spec.operationId,
+      tag: spec.tag ?? "Generation",
+      summary: spec.summary,
+      description: chunk ? describeStream(chunk) : spec.description,
+      body: request,
+      example: spec.example as never,
+      content: { "application/json": answer },
+      events: chunk,
+      errors: spec.errors,
+      answers: chunk ? "The answer, or with `stream` its events" : "The answer",
+      refusals: chunk ? TEXT_REFUSALS : REFUSALS,
+    }, async ({ body, raw, caller, account }, { models, limits, report }) => {
+      const abort = abortWhenLeft(raw);
+      const options = { cacheSalt: caller.cacheSalt, account };
+      const running = await begin(models, body as z.output<Request>, options, abort.signal);
+      if (!chunk || !running.stream || !running.chunks) {
+        return Response.json(await running.answer(abort.signal));
+      }
+      const failed = (error: unknown) => {
+        const answer = report(error);
+        account.failed(answer.code);
+        return answer;
+      };
+      const failure = running.failure ?? ((error) => [errors.body(error)]);
+      const { named = false, withoutDone = named } = chunk;
+      const shape = { named, done: !withoutDone, failure };
+      return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
+    }),
+  };
+}
+
+function describeStream({ named, withoutDone }: EventsSpec): string {
+  if (named) {
+    return "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
+      "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after.";
+  }
+  return "With `stream` the answer is server-sent events: `data:` and an object of the stream's schema each" +
+    `${
+      withoutDone ? "" : ", at last `data: [DONE]`"
+    }. A failure in mid-stream is an event with an \`error\`, after which the stream ends.`;
+}
+
+/** Returns the prepared request; its end calls `release`. */
+function running(prepared: Prepared, release: () => void): Running {
+  const chunks = prepared.chunks?.bind(prepared);
+  return {
+    ...prepared,
+    release,
+    answer: (signal) => prepared.answer(signal).finally(release),
+    chunks: chunks && async function* (signal: AbortSignal) {
+      try {
+        yield* chunks(signal);
+      } finally {
+        release();
+      }
+    },
+  };
+}

@@ -1,0 +1,226 @@
+import { z } from "@hono/zod-openapi";
+import { type ChatMessage, isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "../../engine/mod.ts";
+import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
+
+const textPart = z.object({
+  type: z.string().openapi({ enum: ["text"] }),
+  text: z.string().nullish().openapi({ type: "string" }),
+}).superRefine((part, ctx) => {
+  if (part.type !== "text") {
+    const type = JSON.stringify(part.type.slice(0, 60));
+    const message = `Unsupported content part of type ${type}: this model reads text only`;
+    refuse(ctx, ["type"], "unsupported_content", message);
+  } else if (typeof part.text !== "string") {
+    refuse(ctx, ["text"], "missing_required_parameter", "A content part of type text needs the field text");
+  }
+}).openapi({ required: ["type", "text"] });
+
+const content = z.union([z.string(), boundedArray(textPart, 1, LIMITS.contentParts)], {
+  error: "must be a text or an array of text parts",
+});
+
+const name = text(1, 256);
+
+const NO_CALLS = { tool_calls: { type: ["array", "null"], maxItems: 0 }, function_call: { type: "null" } };
+
+/** The arguments of a call are text from a model, so they need not be JSON. */
+const calledFunction = z.object({ name, arguments: z.string() });
+
+const toolCall = z.object({
+  id: name,
+  type: z.literal("function").nullish(),
+  function: calledFunction,
+}).openapi("MessageToolCall");
+
+const chatMessage = z.object({
+  role: z.enum(["system", "developer", "user", "assistant", "tool", "function"]),
+  content: content.nullish(),
+  name: text(0, 256).nullish(),
+  reasoning_content: z.string().nullish(),
+  tool_calls: boundedArray(toolCall, 0, LIMITS.toolCalls).nullish(),
+  tool_call_id: text(0, 256).nullish(),
+  function_call: calledFunction.nullish().openapi({ description: "Older than tool_calls" }),
+}).superRefine((message, ctx) => {
+  const { role } = message;
+  const needs = (field: "content" | "name" | "tool_call_id") => {
+    const value = message[field];
+    if (value !== undefined && value !== null && (field === "content" || value !== "")) return;
+    refuse(ctx, [field], "missing_required_parameter", `A message of role ${role} needs ${field}`);
+  };
+  if (role === "tool") needs("tool_call_id");
+  if (role === "function") needs("name");
+  if (role !== "assistant") {
+    needs("content");
+    for (const field of ["tool_calls", "function_call"] as const) {
+      const value = message[field] ?? [];
+      if (Array.isArray(value) && value.length === 0) continue;
+      refuse(
+        ctx,
+        [field],
+        "invalid_value",
+        `Only a message of role assistant has ${field} (got role ${role})`,
+      );
+    }
+  }
+  const ids = message.tool_calls?.map(({ id }) => id) ?? [];
+  ids.forEach((id, i) => {
+    if (ids.indexOf(id) === i) return;
+    const path = ["tool_calls", i, "id"];
+    ctx.addIssue({
+      code: "custom",
+      path,
+      message: "must be another id than that of an earlier call",
+      input: id,
+    });
+  });
+}).openapi("ChatMessage", {
+  anyOf: [
+    { properties: { role: { type: "string", enum: ["assistant"] } } },
+    {
+      required: ["content"],
+      properties: {
+        role: { type: "string", enum: ["system", "developer", "user"] },
+        content: { type: ["string", "array"] },
+        ...NO_CALLS,
+      },
+    },
+    {
+      required: ["content", "tool_call_id"],
+      properties: {
+        role: { type: "string", enum: ["tool"] },
+        content: { type: ["string", "array"] },
+        tool_call_id: { type: "string", minLength: 1 },
+        ...NO_CALLS,
+      },
+    },
+    {
+      required: ["content", "name"],
+      properties: {
+        role: { type: "string", enum: ["function"] },
+        content: { type: ["string", "array"] },
+        name: { type: "string", minLength: 1 },
+        ...NO_CALLS,
+      },
+    },
+  ],
+} as never);
+
+export type ChatMessageBody = z.output<typeof chatMessage>;
+
+const RESERVED_NAMES = RESERVED_TEMPLATE_VARIABLES.join(", ");
+
+const VARIABLE_NAME = /^[A-Za-z][A-Za-z0-9_]{0,63}$/;
+
+const templateVariable = z.union([
+  text(0, LIMITS.templateVariableCharacters),
+  z.number(),
+  z.boolean(),
+  z.null(),
+], { error: "must be a text, a number, true, false or null" });
+
+const templateVariables = documented(
+  boundedRecord(
+    {
+      test: (name) => VARIABLE_NAME.test(name) && !isReservedVariable(name),
+      rule:
+        "must have names of 1 to 64 letters, digits and _ that begin with a letter, and none of the template's own " +
+        `(${RESERVED_NAMES})`,
+    },
+    templateVariable,
+    LIMITS.templateVariables,
+  ).nullish(),
+  {
+    type: ["object", "null"],
+    propertyNames: { pattern: VARIABLE_NAME.source, not: { enum: [...RESERVED_TEMPLATE_VARIABLES] } },
+    additionalProperties: {
+      anyOf: [
+        { type: "string", maxLength: LIMITS.templateVariableCharacters },
+        { type: ["number", "boolean", "null"] },
+      ],
+    },
+    maxProperties: LIMITS.templateVariables,
+    description: "Variables for the model's template, such as enable_thinking",
+  },
+);
+
+export const promptFields = {
+  messages: boundedArray(chatMessage, 1, LIMITS.messages),
+  chat_template_kwargs: templateVariables,
+};
+
+/** Options for continuing the last message. */
+export const prefillFields = {
+  continue_final_message: z.boolean().nullish().openapi({
+    description:
+      "The answer continues the last message; default where that is the assistant's and calls nothing",
+  }),
+  add_generation_prompt: z.boolean().nullish().openapi({
+    description: "true: a last message of the assistant is complete, and the answer is another",
+  }),
+};
+
+interface Prefill {
+  messages: readonly ChatMessageBody[];
+  continue_final_message?: boolean | null;
+  add_generation_prompt?: boolean | null;
+}
+
+/** Refuses to continue a message that cannot be continued. */
+export function checkPrefill(body: Prefill, ctx: z.RefinementCtx): void {
+  const { continue_final_message: asked, add_generation_prompt: head } = body;
+  if (asked && head) {
+    const message =
+      '"continue_final_message" and "add_generation_prompt" contradict each other: an answer continues a message or begins one';
+    return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
+  }
+  if (canContinue(body.messages)) {
+    if (asked !== false || head !== false) return;
+    const message =
+      '"continue_final_message" or "add_generation_prompt" must be true: the answer continues a message or begins one';
+    return refuse(ctx, ["add_generation_prompt"], "conflicting_parameters", message);
+  }
+  const field = asked ? "continue_final_message" : head === false ? "add_generation_prompt" : undefined;
+  if (field === undefined) return;
+  const message =
+    `Invalid "${field}": the last message must be the assistant's, and without calls, to be continued`;
+  refuse(ctx, [field], "invalid_value", message);
+}
+
+/**
+ * Returns true if the answer continues the last message. Like llama-server, the default is true for the assistant's.
+ */
+export function continuesLast(body: Prefill): boolean {
+  if (!canContinue(body.messages)) return false;
+  return body.continue_final_message ?? body.add_generation_prompt !== true;
+}
+
+function canContinue(messages: readonly ChatMessageBody[]): boolean {
+  const last = messages.at(-1);
+  return last?.role === "assistant" && !last.tool_calls?.length && !last.function_call;
+}
+
+/**
+ * Returns the messages as chat templates expect them. Text parts are joined by line breaks, and calls in the older
+ * format become tool calls. The template itself handles `developer`.
+ */
+export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
+  let calls = 0;
+  return messages.map(({ role, content, function_call, tool_calls, ...others }) => {
+    const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
+    const given = Object.entries(others).filter(([, value]) => value !== undefined && value !== null);
+    const made = function_call
+      ? [{ id: olderId(++calls), type: "function", function: function_call }]
+      : tool_calls?.map((call) => ({ ...call, type: "function" })) ?? [];
+    return {
+      ...Object.fromEntries(given),
+      ...(role === "function" ? { role: "tool", tool_call_id: olderId(calls) } : { role }),
+      ...(made.length > 0 ? { tool_calls: made } : {}),
+      content: text === null ? null : text.toWellFormed(),
+    };
+  });
+}
+
+/** Calls in the older format have no ids. These ids are deterministic, so that prompts share prefixes. */
+function olderId(call: number): string {
+  return `call_${String(call).padStart(24, "0")}`;
+}

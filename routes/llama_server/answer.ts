@@ -1,0 +1,204 @@
+import { z } from "@hono/zod-openapi";
+import type { Engine, GenerateRequest, SamplingParams, Usage } from "../../engine/mod.ts";
+import { progressBody, promptProgress, storedFields } from "../generation/answers.ts";
+import { storedOf } from "../generation/generation.ts";
+import type { Piece, Timings } from "../../engine/answers/pieces.ts";
+
+/* Answers in llama-server's format, as far as its fields apply here. */
+
+const count = z.number().int();
+
+const timings = z.object({
+  cache_n: count,
+  prompt_n: count.openapi({ description: "Of the prompt, those that were not found in the cache" }),
+  prompt_ms: z.number(),
+  prompt_per_second: z.number(),
+  predicted_n: count,
+  predicted_ms: z.number(),
+  predicted_per_second: z.number(),
+  draft_n: count.optional().openapi({ description: "Where tokens were computed by guess: how many" }),
+  draft_n_accepted: count.optional().openapi({ description: "Of these, those that proved right" }),
+});
+
+/** Sampling parameters under llama-server's names. */
+export const samplingSettings = z.object({
+  seed: z.number().int().openapi({ description: "-1: another one each time" }),
+  temperature: z.number(),
+  top_k: count,
+  top_p: z.number(),
+  min_p: z.number(),
+  typical_p: z.number(),
+  top_n_sigma: z.number(),
+  xtc_probability: z.number(),
+  xtc_threshold: z.number(),
+  repeat_penalty: z.number(),
+  presence_penalty: z.number(),
+  frequency_penalty: z.number(),
+  dry_multiplier: z.number(),
+  dry_base: z.number(),
+  dry_allowed_length: count,
+  dry_penalty_last_n: count,
+  dry_sequence_breakers: z.array(z.string()),
+  n_predict: count.openapi({ description: "-1: no bound but the context" }),
+  stop: z.array(z.string()),
+  ignore_eos: z.boolean(),
+});
+
+const answer = {
+  index: z.literal(0),
+  content: z.string(),
+  tokens: z.array(count).max(0),
+  stop: z.boolean().openapi({ description: "Of streams: whether it is the last event" }),
+};
+
+const ending = {
+  id_slot: z.literal(-1),
+  model: z.string(),
+  tokens_predicted: count,
+  tokens_evaluated: count,
+  tokens_cached: count,
+  generation_settings: samplingSettings,
+  truncated: z.boolean().openapi({
+    description: "Whether files of input_extra were left out for want of room",
+  }),
+  stop_type: z.enum(["eos", "limit", "word"]),
+  stopping_word: z.string(),
+  timings,
+  ...storedFields,
+};
+
+/** Any field may be missing, because `response_fields` selects fields. */
+export const llamaServerAnswer = z.object({ ...answer, ...ending }).partial().catchall(z.unknown()).openapi(
+  "LlamaServerAnswer",
+);
+
+export const llamaServerEvent = z.object({
+  ...answer,
+  ...z.object(ending).partial().shape,
+  prompt_progress: promptProgress.optional(),
+}).partial().catchall(z.unknown());
+
+type Answer = z.output<z.ZodObject<typeof answer & typeof ending>>;
+
+export interface LlamaServerShape {
+  readonly request: GenerateRequest;
+  readonly truncated: boolean;
+  readonly withProgress: boolean;
+  /** Fields that the answer has; undefined means all. */
+  readonly fields: readonly string[] | undefined;
+}
+
+export async function* llamaServerEvents(
+  engine: Engine,
+  shape: LlamaServerShape,
+  pieces: AsyncIterable<Piece>,
+): AsyncGenerator<Record<string, unknown>> {
+  for await (const piece of pieces) {
+    const part = { index: 0, content: "", tokens: [], stop: false };
+    if (piece.type === "text") yield { ...part, content: piece.text };
+    if (piece.type === "progress" && shape.withProgress) {
+      yield { ...part, prompt_progress: progressBody(piece.progress) };
+    }
+    if (piece.type === "finish") yield chosen(answerOf(engine, shape, "", piece), shape.fields);
+  }
+}
+
+export async function wholeLlamaServer(
+  engine: Engine,
+  shape: LlamaServerShape,
+  pieces: AsyncIterable<Piece>,
+): Promise<Record<string, unknown>> {
+  let content = "";
+  let answer: Answer | undefined;
+  for await (const piece of pieces) {
+    if (piece.type === "text") content += piece.text;
+    if (piece.type === "finish") answer = answerOf(engine, shape, content, piece);
+  }
+  return chosen(answer!, shape.fields);
+}
+
+function answerOf(
+  engine: Engine,
+  { request, truncated }: LlamaServerShape,
+  content: string,
+  { reason, stop, usage, timings }: Extract<Piece, { type: "finish" }>,
+): Answer {
+  const { promptTokens, completionTokens, cachedTokens } = usage;
+  return {
+    index: 0,
+    content,
+    tokens: [],
+    stop: true,
+    id_slot: -1,
+    model: engine.model.id,
+    tokens_predicted: completionTokens,
+    tokens_evaluated: promptTokens,
+    tokens_cached: cachedTokens,
+    generation_settings: settingsOf(request.sampling as SamplingParams, request),
+    truncated,
+    stop_type: stop !== undefined ? "word" : reason === "stop" ? "eos" : "limit",
+    stopping_word: stop ?? "",
+    timings: timingsOf(timings, usage),
+    ...storedOf([usage]),
+  };
+}
+
+function timingsOf({ prefillMs, decodeMs }: Timings, usage: Usage) {
+  const { promptTokens, cachedTokens, completionTokens, drafts } = usage;
+  const read = promptTokens - cachedTokens;
+  return {
+    cache_n: cachedTokens,
+    prompt_n: read,
+    prompt_ms: prefillMs,
+    prompt_per_second: perSecond(read, prefillMs),
+    predicted_n: completionTokens,
+    predicted_ms: decodeMs,
+    predicted_per_second: perSecond(completionTokens, decodeMs),
+    ...drafts && { draft_n: drafts.accepted + drafts.rejected, draft_n_accepted: drafts.accepted },
+  };
+}
+
+function perSecond(count: number, ms: number): number {
+  return ms > 0 ? (1000 * count) / ms : 0;
+}
+
+export function settingsOf(
+  sampling: SamplingParams,
+  request: Pick<GenerateRequest, "maxTokens" | "stop" | "ignoreEos">,
+): z.output<typeof samplingSettings> {
+  return {
+    seed: sampling.seed ?? -1,
+    temperature: sampling.temperature,
+    top_k: sampling.topK,
+    top_p: sampling.topP,
+    min_p: sampling.minP,
+    typical_p: sampling.typicalP,
+    top_n_sigma: sampling.topNSigma,
+    xtc_probability: sampling.xtcProbability,
+    xtc_threshold: sampling.xtcThreshold,
+    repeat_penalty: sampling.repetitionPenalty,
+    presence_penalty: sampling.presencePenalty,
+    frequency_penalty: sampling.frequencyPenalty,
+    dry_multiplier: sampling.dryMultiplier,
+    dry_base: sampling.dryBase,
+    dry_allowed_length: sampling.dryAllowedLength,
+    dry_penalty_last_n: sampling.dryLastN,
+    dry_sequence_breakers: [...sampling.dryBreakers],
+    n_predict: request.maxTokens ?? -1,
+    stop: [...request.stop ?? []],
+    ignore_eos: request.ignoreEos ?? false,
+  };
+}
+
+/** Returns only the requested fields. A field of an inner object moves to the top level, named by its path. */
+function chosen(answer: Answer, fields: readonly string[] | undefined): Record<string, unknown> {
+  if (!fields?.length) return answer;
+  return Object.fromEntries(fields.flatMap((path) => {
+    let value: unknown = answer;
+    for (const name of path.split("/")) {
+      if (typeof value !== "object" || value === null || !Object.hasOwn(value, name)) return [];
+      value = (value as Record<string, unknown>)[name];
+    }
+    return [[path, value]];
+  }));
+}

@@ -1,0 +1,28 @@
+import { z } from "@hono/zod-openapi";
+import { endpoint } from "../core/endpoint.ts";
+import { modelField, tokenIds } from "../core/fields.ts";
+import { checkToken } from "../generation/generation.ts";
+import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+
+const request = z.object({ model: modelField, tokens: tokenIds }).openapi("DetokenizeRequest");
+
+const answer = z.object({ content: z.string(), prompt: z.string() }).openapi("DetokenizeAnswer");
+
+/** Requests are the same for both servers' clients. llama-server's read `content`, vLLM's read `prompt`. */
+export const detokenize = endpoint({
+  method: "post",
+  path: "/detokenize",
+  operationId: "detokenize",
+  tag: "Tokenizer",
+  summary: "Turn token ids into a text",
+  body: request,
+  example: { tokens: [71, 72] },
+  answer,
+  answers: "The text",
+  refusals: MODEL_REFUSALS,
+}, ({ body: { model, tokens }, raw }, { models }) =>
+  withModel(models, model, raw, (engine) => {
+    for (const token of tokens) checkToken(engine, token, "tokens");
+    const content = engine.tokenizer.decode(tokens, { special: true });
+    return { content, prompt: content };
+  }));

@@ -1,0 +1,63 @@
+import { z } from "@hono/zod-openapi";
+import { type Engine, unknownModel } from "../../engine/mod.ts";
+import { endpoint } from "../core/endpoint.ts";
+import { ApiError } from "../core/errors.ts";
+import { modelQuery } from "../core/fields.ts";
+
+const count = z.number().int();
+
+const slot = z.object({
+  id: count,
+  model: z.string(),
+  n_ctx: count,
+  is_processing: z.boolean(),
+  id_task: count.openapi({ description: "Counts the model's requests; -1 where nothing runs" }),
+  n_prompt_tokens: count,
+  n_past: count.openapi({ description: "Tokens of prompt and answer that are computed" }),
+  next_token: z.object({ n_decoded: count, n_remain: count }),
+}).openapi("Slot");
+
+/** Uses llama-server's format, without any prompt or answer text. */
+export const slots = endpoint({
+  method: "get",
+  path: "/slots",
+  operationId: "listSlots",
+  tag: "Operation",
+  summary: "The places in which requests run, and how far they are",
+  query: z.object({
+    model: modelQuery,
+    fail_on_no_slot: z.string().max(1).optional().openapi({
+      description: '"1": 503 where every place is taken',
+    }),
+  }),
+  answer: z.array(slot),
+  answers: "The places of the models that are loaded, or of the named one",
+  refusals: { 404: "No such model", 503: "Every place is taken, and the request asked to be told so" },
+}, ({ query }, { models }) => {
+  const named = query.model === undefined ? undefined : models.find(query.model);
+  if (query.model !== undefined && !named) throw unknownModel(query.model, models.list());
+  const offered = named ? [named] : models.list();
+  const all = offered.flatMap(({ engine }) => engine ? slotsOf(engine) : []).map((slot, id) => ({
+    id,
+    ...slot,
+  }));
+  if (query.fail_on_no_slot === "1" && all.length > 0 && all.every(({ is_processing }) => is_processing)) {
+    throw new ApiError(503, "no_slot", "Every place in which requests run is taken");
+  }
+  return all;
+});
+
+function slotsOf(engine: Engine): Omit<z.output<typeof slot>, "id">[] {
+  return engine.slots().map((sequence) => ({
+    model: engine.model.id,
+    n_ctx: engine.model.contextLength,
+    is_processing: sequence !== undefined,
+    id_task: sequence?.id ?? -1,
+    n_prompt_tokens: sequence?.promptTokens ?? 0,
+    n_past: sequence?.cachedTokens ?? 0,
+    next_token: {
+      n_decoded: sequence?.generatedTokens ?? 0,
+      n_remain: sequence ? sequence.maxTokens - sequence.generatedTokens : -1,
+    },
+  }));
+}

@@ -1,0 +1,199 @@
+import { z } from "@hono/zod-openapi";
+import type { FileRecord } from "../../jobs/types.ts";
+import { check } from "../core/check.ts";
+import { storage } from "../core/context.ts";
+import { endpoint } from "../core/endpoint.ts";
+import { ApiError } from "../core/errors.ts";
+import { cursor, digits, expiry, KEPT_SECONDS, listOf, pageOf } from "../core/lists.ts";
+import { readUpload } from "../core/upload.ts";
+
+/* OpenAI's files: the inputs and outputs of batches. */
+
+const MAX_LIST = 10_000;
+
+const file = z.object({
+  id: z.string(),
+  object: z.literal("file"),
+  bytes: z.number().int(),
+  created_at: z.number().int(),
+  expires_at: z.number().int().nullable(),
+  filename: z.string(),
+  purpose: z.enum(["batch", "batch_output"]),
+  status: z.literal("processed"),
+}).openapi("File");
+
+const params = z.object({ id: z.string().openapi({ example: "file-0123456789abcdef" }) });
+const missing = { 404: "No such file" };
+
+/** Describes an upload in the document. The upload is read as a stream, and its fields by `readFields`. */
+const form = z.object({
+  file: z.string().min(1).openapi({ format: "binary", description: "Not empty; a line for each request" }),
+  purpose: z.enum(["batch"]),
+  expires_after: expiry.optional().openapi({
+    description: "In JSON, or as fields `expires_after[anchor]` and `expires_after[seconds]`; " +
+      "without it the file stays until it is deleted",
+  }),
+}).openapi("FileUpload");
+
+const upload = endpoint({
+  method: "post",
+  path: "/v1/files",
+  operationId: "createFile",
+  tag: "Files",
+  summary: "Upload a file of batch requests",
+  form,
+  answer: file,
+  answers: "The file",
+  leadsTo: ["retrieveFile", "downloadFile", "deleteFile"],
+  refusals: {
+    400: "A wrong field, or a form that is broken or cut short",
+    413: "The file, or all files together, would be too large",
+    429: "Too many files are being uploaded",
+    507: "No room for the file on the disk",
+  },
+}, async ({ raw, owner }, context) => {
+  const service = storage(context);
+  const form = await readUpload(raw, context.limits, () => service.beginUpload());
+  const { filename, sink } = form.file;
+  try {
+    const keepSeconds = readFields(form.fields, form.repeated);
+    if (sink.bytes === 0) {
+      const message = 'Invalid "file": must not be empty; a batch file has a line for each request';
+      throw new ApiError(400, "invalid_value", message, { param: "file" });
+    }
+    return fileBody(await service.addFile(owner, sink, { filename, keepSeconds }));
+  } finally {
+    await sink.discard();
+  }
+});
+
+const list = endpoint({
+  method: "get",
+  path: "/v1/files",
+  operationId: "listFiles",
+  tag: "Files",
+  summary: "List files",
+  query: z.object({
+    after: cursor,
+    limit: digits(1, MAX_LIST).optional().openapi({ description: `Default ${MAX_LIST}` }),
+    order: z.enum(["asc", "desc"]).optional().openapi({ description: "By creation; default desc" }),
+    purpose: z.enum(["batch", "batch_output"]).optional(),
+  }),
+  answer: listOf(file, "FileList"),
+  answers: "A page",
+}, ({ query: { after, limit, order, purpose }, owner }, context) => {
+  const page = { after, limit: limit ?? MAX_LIST, purpose, newestFirst: order !== "asc" };
+  const { data, hasMore } = storage(context).files(owner, page);
+  return pageOf(data.map(fileBody), hasMore);
+});
+
+const one = endpoint({
+  method: "get",
+  path: "/v1/files/{id}",
+  operationId: "retrieveFile",
+  tag: "Files",
+  summary: "Describe one file",
+  params,
+  answer: file,
+  answers: "The file",
+  refusals: missing,
+}, ({ params, owner }, context) => fileBody(storage(context).file(owner, params.id)));
+
+const remove = endpoint({
+  method: "delete",
+  path: "/v1/files/{id}",
+  operationId: "deleteFile",
+  tag: "Files",
+  summary: "Delete a file",
+  params,
+  answer: z.object({ id: z.string(), object: z.literal("file"), deleted: z.literal(true) })
+    .openapi("FileDeleted"),
+  answers: "It is gone",
+  refusals: { 400: "A batch that has not ended reads it", ...missing, 507: "No room to keep that" },
+}, async ({ params: { id }, owner }, context) => {
+  await storage(context).deleteFile(owner, id);
+  return { id, object: "file" as const, deleted: true as const };
+});
+
+const content = endpoint({
+  method: "get",
+  path: "/v1/files/{id}/content",
+  operationId: "downloadFile",
+  tag: "Files",
+  summary: "Download a file",
+  params,
+  content: { "application/octet-stream": { type: "string", format: "binary" } },
+  answers: "The content",
+  refusals: { ...missing, 429: "Too many files are being downloaded" },
+}, async ({ params, raw, owner }, context) => {
+  const service = storage(context);
+  const { id, bytes } = service.file(owner, params.id);
+  const headers = {
+    "content-type": "application/octet-stream",
+    "content-length": String(bytes),
+    "content-disposition": "attachment",
+    "x-content-type-options": "nosniff",
+  };
+  // Nobody reads a HEAD answer's body, so the opened file would never be closed.
+  if (raw.method === "HEAD") return new Response(null, { headers });
+  return new Response(await service.openContent(owner, id), { headers });
+});
+
+export const files = [upload, list, one, remove, content];
+
+function fileBody({ id, bytes, createdAt, expiresAt, filename, purpose }: FileRecord): z.output<typeof file> {
+  return {
+    id,
+    object: "file",
+    bytes,
+    created_at: createdAt,
+    expires_at: expiresAt,
+    filename,
+    purpose,
+    status: "processed",
+  };
+}
+
+const fields = z.object({
+  purpose: z.enum(["batch"]),
+  "expires_after[anchor]": z.enum(["created_at"]).optional(),
+  "expires_after[seconds]": digits(KEPT_SECONDS.min, KEPT_SECONDS.max).optional(),
+});
+
+/** Checks the fields beside the file. Returns the seconds to keep it, or null for no limit. Throws ApiError. */
+function readFields(given: Record<string, string>, repeated: ReadonlySet<string>): number | null {
+  const twice = ["expires_after", ...Object.keys(fields.shape)].find((name) => repeated.has(name));
+  if (twice !== undefined) {
+    throw new ApiError(400, "invalid_form", `The form must have "${twice}" once`, { param: twice });
+  }
+  const { expires_after: json, ...others } = given;
+  for (const name of Object.keys(others)) {
+    if (!/^expires?.?after/i.test(name) || name in fields.shape) continue;
+    const message =
+      `Invalid "${name}": an expiry must be "expires_after[anchor]" and "expires_after[seconds]", ` +
+      'or "expires_after" in JSON';
+    throw new ApiError(400, "invalid_value", message, { param: name });
+  }
+  const checked = check(fields, others);
+  const anchor = checked["expires_after[anchor]"];
+  const seconds = checked["expires_after[seconds]"];
+  if ((anchor === undefined) !== (seconds === undefined)) {
+    const param = `expires_after[${anchor === undefined ? "anchor" : "seconds"}]`;
+    throw new ApiError(400, "missing_required_parameter", `Missing required parameter "${param}"`, { param });
+  }
+  if (json === undefined) return seconds ?? null;
+  if (seconds !== undefined) {
+    const message = 'Invalid "expires_after": must be given once (got it in JSON and as fields)';
+    throw new ApiError(400, "invalid_value", message, { param: "expires_after" });
+  }
+  return check(z.object({ expires_after: expiry }), { expires_after: parsed(json) }).expires_after.seconds;
+}
+
+/** Returns the parsed JSON, or the text itself if it is not JSON. */
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return json;
+  }
+}

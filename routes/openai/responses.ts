@@ -1,0 +1,259 @@
+import { z } from "@hono/zod-openapi";
+import { type ChatPlan, DEFAULT_SAMPLING, type Engine, type GenerateRequest } from "../../engine/mod.ts";
+import { type ChatPiece, chatPieces } from "../../engine/answers/chat_pieces.ts";
+import {
+  ANY_OBJECT,
+  type AskedForm,
+  checkForms,
+  constraintFields,
+  formOf,
+  jsonForm,
+  jsonSchema,
+} from "../generation/constraints.ts";
+import { endpoint } from "../core/endpoint.ts";
+import { ApiError } from "../core/errors.ts";
+import {
+  boundedArray,
+  documented,
+  generationFields,
+  LIMITS,
+  metadata,
+  refuse,
+  special,
+  text,
+} from "../core/fields.ts";
+import { foreignForms } from "../generation/foreign_forms.ts";
+import {
+  checkForm,
+  engineRequest,
+  generate,
+  type Prepared,
+  type RunOptions,
+} from "../generation/generation.ts";
+import { generation } from "../generation/generation_endpoint.ts";
+import { promptFields, toMessages } from "../generation/messages.ts";
+import { MODEL_REFUSALS, withModel } from "../core/models.ts";
+import { reasoningFields, reasoningOf } from "../generation/reasoning.ts";
+import { responseAnswer, responseEvent, type ResponseSettings } from "./responses/answer.ts";
+import { inputField, toChat } from "./responses/items.ts";
+import {
+  checkResponseTools,
+  responseToolFields,
+  responseToolForms,
+  responseTools,
+} from "./responses/tools.ts";
+import { type ResponseEvent, ResponseWriter } from "./responses/writer.ts";
+
+/* OpenAI's Responses API, without stored earlier responses. */
+
+const { n: _n, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
+  generationFields;
+const { response_format: _format, ...forms } = constraintFields;
+
+const format = z.discriminatedUnion("type", [
+  z.object({ type: z.literal("text") }),
+  z.object({ type: z.literal("json_object") }),
+  z.object({
+    type: z.literal("json_schema"),
+    name: text(1, 256),
+    description: z.string().nullish(),
+    strict: z.boolean().nullish().openapi({ description: "The schema is followed in any case" }),
+    schema: jsonSchema,
+  }),
+], { error: 'must be "text", "json_object" or "json_schema"' });
+
+const LOGPROBS = "message.output_text.logprobs";
+
+const otherName = documented(
+  z.custom<null>((value) => value === null, {
+    error: 'must be left out: here it is "text": {"format": …}',
+  }).optional(),
+  { type: "null", description: "It is text.format here" },
+);
+
+const NOT_KEPT = { type: "null", description: "Not supported: nothing is kept" };
+
+const foreign = foreignForms(
+  [...Object.keys(constraintFields), "text", "tools"],
+  'use "text": {"format": …}, or "tools"',
+);
+
+const request = z.object({
+  ...sampling,
+  ...forms,
+  ...responseToolFields,
+  input: inputField,
+  instructions: z.string().nullish(),
+  max_output_tokens: max_tokens,
+  reasoning: z.object({
+    effort: reasoningFields.reasoning_effort,
+    summary: z.enum(["auto", "concise", "detailed"]).nullish().openapi({
+      description: "With any, thoughts are told as the summary, whole; without, as reasoning text",
+    }),
+  }).nullish(),
+  thinking_budget_tokens: reasoningFields.thinking_budget_tokens,
+  chat_template_kwargs: promptFields.chat_template_kwargs,
+  text: z.object({ format: format.nullish() }).nullish(),
+  top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
+  include: boundedArray(z.string(), 0, LIMITS.included).nullish().openapi({
+    description: `${LOGPROBS}; others change nothing`,
+  }),
+  metadata,
+  store: z.boolean().nullish().openapi({ description: "Nothing is kept in any case" }),
+  ...foreign.fields,
+  response_format: otherName,
+  previous_response_id: special(NOT_KEPT),
+  conversation: special(NOT_KEPT),
+  prompt: special(NOT_KEPT),
+  background: special({ enum: [false, null], description: "Not supported" }),
+  truncation: special({ enum: ["disabled", null], description: "Nothing is left out of a prompt" }),
+}).superRefine((body, ctx) => {
+  foreign.check(body, ctx);
+  checkForms(body, ctx, textForm(body));
+  checkResponseTools(body, ctx);
+  checkKept(body, ctx);
+}).openapi("ResponseRequest");
+
+type Body = z.output<typeof request>;
+
+/** Refuses fields that need stored responses, and fields that would silently change the answer. */
+function checkKept(body: Record<string, unknown>, ctx: z.RefinementCtx): void {
+  const isGiven = (name: string) => body[name] !== undefined && body[name] !== null;
+  for (const name of ["previous_response_id", "conversation", "prompt"]) {
+    if (!isGiven(name)) continue;
+    const message =
+      `Unsupported parameter "${name}": nothing is kept here; send all that was said in "input"`;
+    refuse(ctx, [name], "unsupported_parameter", message);
+  }
+  if (isGiven("background") && body.background !== false) {
+    const message =
+      'Unsupported "background": true: answers are given at once; use /v1/batches for work in the background';
+    refuse(ctx, ["background"], "unsupported_parameter", message);
+  }
+  if (isGiven("truncation") && body.truncation !== "disabled") {
+    const message = 'Unsupported "truncation": must be "disabled": nothing is left out of a prompt here';
+    refuse(ctx, ["truncation"], "unsupported_parameter", message);
+  }
+}
+
+export const responses = generation({
+  path: "/v1/responses",
+  operationId: "createResponse",
+  summary: "Answer an input",
+  request,
+  answer: responseAnswer,
+  chunk: { name: "ResponseStreamEvent", schema: responseEvent, named: true },
+  example: { model: "demo", input: "Who are you?", max_output_tokens: 40, temperature: 0 },
+  forms: formsOf,
+  prepare,
+});
+
+export const responseTokens = endpoint({
+  method: "post",
+  path: "/v1/responses/input_tokens",
+  operationId: "countResponseInputTokens",
+  tag: "Generation",
+  summary: "Count the tokens of an input",
+  description: "Takes what /v1/responses takes: templates put tools and forms into prompts.",
+  body: request,
+  example: { model: "demo", input: "Who are you?" },
+  answer: z.object({ object: z.literal("response.input_tokens"), input_tokens: z.number().int() })
+    .openapi("ResponseInputTokens"),
+  answers: "The count",
+  refusals: MODEL_REFUSALS,
+}, ({ body, raw }, { models }) =>
+  withModel(models, body.model, raw, (engine) => ({
+    object: "response.input_tokens" as const,
+    input_tokens: planOf(engine, body).prompt.length,
+  })));
+
+/** Throws ApiError. */
+async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
+  const plan = planOf(engine, body);
+  await checkForm(engine, plan.constraint, formsOf(body));
+  const logprobs = body.include?.includes(LOGPROBS) ?? false;
+  const asked: GenerateRequest = {
+    ...engineRequest(engine, body, options),
+    prompt: plan.prompt,
+    constraint: plan.constraint,
+    markers: plan.markers,
+    thinking: plan.thinking,
+    maxTokens: body.max_output_tokens ?? undefined,
+    logprobs: logprobs ? body.top_logprobs ?? 0 : undefined,
+  };
+  const summary = (body.reasoning?.summary ?? null) !== null;
+  const writer = new ResponseWriter(engine, { settings: settingsOf(body), logprobs, summary });
+  const events = (signal: AbortSignal) =>
+    written(writer, chatPieces(generate(engine, [asked], signal), [plan.reader()]));
+  return {
+    stream: body.stream ?? false,
+    async answer(signal) {
+      for await (const _ of events(signal));
+      return writer.response;
+    },
+    chunks: events,
+    failure: (error) => [...writer.fail(error)],
+  };
+}
+
+async function* written(
+  writer: ResponseWriter,
+  pieces: AsyncIterable<ChatPiece>,
+): AsyncGenerator<ResponseEvent> {
+  for await (const piece of pieces) yield* writer.write(piece);
+}
+
+/** Returns the prompt and the form of its answer. Throws ApiError, or the engine's error for its tools. */
+function planOf(engine: Engine, body: Body): ChatPlan {
+  const variables = body.chat_template_kwargs ?? {};
+  const thinking = {
+    reasoning_effort: body.reasoning?.effort,
+    thinking_budget_tokens: body.thinking_budget_tokens,
+  };
+  try {
+    return engine.chatForm.plan({
+      messages: toMessages(toChat(body.input, body.instructions)),
+      ...responseTools(body),
+      constraint: (textForm(body) ?? formOf(body))?.constraint,
+      ...reasoningOf(thinking, variables),
+      variables,
+    });
+  } catch (error) {
+    if (!(error instanceof Error) || error.name !== "ChatTemplateError") throw error;
+    throw new ApiError(400, "chat_template_error", error.message, { param: "input" });
+  }
+}
+
+function formsOf(body: Body): AskedForm[] {
+  return [textForm(body) ?? formOf(body) ?? [], responseToolForms(body)].flat();
+}
+
+/** Returns the form that OpenAI's own `text` field asks for. */
+function textForm({ text }: Pick<Body, "text">): AskedForm | undefined {
+  const format = text?.format;
+  if (format?.type === "json_object") return { param: "text.format", constraint: ANY_OBJECT };
+  if (format?.type !== "json_schema") return undefined;
+  return { param: "text.format.schema", constraint: jsonForm(format.schema) };
+}
+
+function settingsOf(body: Body): ResponseSettings {
+  return {
+    instructions: body.instructions ?? null,
+    max_output_tokens: body.max_output_tokens ?? null,
+    metadata: body.metadata ?? {},
+    parallel_tool_calls: body.parallel_tool_calls ?? true,
+    reasoning: { effort: body.reasoning?.effort ?? null, summary: body.reasoning?.summary ?? null },
+    temperature: body.temperature ?? DEFAULT_SAMPLING.temperature,
+    text: { format: body.text?.format ?? { type: "text" } },
+    tool_choice: body.tool_choice ?? "auto",
+    tools: body.tools?.map(({ name, description, parameters, strict }) => ({
+      type: "function" as const,
+      name,
+      description: description ?? null,
+      parameters: parameters ?? null,
+      strict: strict ?? true,
+    })) ?? [],
+    top_logprobs: body.top_logprobs ?? 0,
+    top_p: body.top_p ?? DEFAULT_SAMPLING.topP,
+  };
+}

@@ -1,0 +1,367 @@
+import type { ChatPart, Engine, Usage } from "../../../engine/mod.ts";
+import type { ChatPiece } from "../../../engine/answers/chat_pieces.ts";
+import type { ApiError } from "../../core/errors.ts";
+import { storedOf } from "../../generation/generation.ts";
+import { chatLogprobs } from "../../generation/logprobs.ts";
+import type { ScoredToken } from "../../../engine/answers/pieces.ts";
+import type {
+  ItemStatus,
+  OutputItem,
+  ResponseAnswer,
+  ResponseLogprobs,
+  ResponseSettings,
+  ResponseUsage,
+} from "./answer.ts";
+
+/** An event without its sequence number. */
+interface Said {
+  readonly type: string;
+  readonly [field: string]: unknown;
+}
+
+export interface ResponseEvent extends Said {
+  readonly sequence_number: number;
+}
+
+export interface ResponseShape {
+  readonly settings: ResponseSettings;
+  /** The request asked for log-probabilities of the text. */
+  readonly logprobs: boolean;
+  /** Reasoning is returned as a summary instead of as text. */
+  readonly summary: boolean;
+}
+
+/**
+ * Writes one answer as the events of a stream. The last event holds the whole answer, so that streamed and whole
+ * answers are equal. Items follow each other: an item ends when another kind of text begins.
+ */
+export class ResponseWriter {
+  readonly #id = idOf("resp");
+  readonly #created = now();
+  readonly #output: OutputItem[] = [];
+  #open: OpenItem | undefined;
+  #sequence = 0;
+  #end: Pick<ResponseAnswer, "status" | "completed_at" | "error" | "incomplete_details" | "usage"> = {
+    status: "in_progress",
+    completed_at: null,
+    error: null,
+    incomplete_details: null,
+    usage: null,
+  };
+
+  constructor(private readonly engine: Engine, private readonly shape: ResponseShape) {}
+
+  /** Returns the current answer with its finished items. */
+  get response(): ResponseAnswer {
+    return {
+      id: this.#id,
+      object: "response",
+      created_at: this.#created,
+      ...this.#end,
+      background: false,
+      model: this.engine.model.id,
+      output: [...this.#output],
+      previous_response_id: null,
+      store: false,
+      truncation: "disabled",
+      ...this.shape.settings,
+    };
+  }
+
+  /** Yields the next events. The first piece of any kind begins the answer. */
+  *write(piece: ChatPiece): Generator<ResponseEvent> {
+    if (this.#sequence === 0) {
+      yield this.#number({ type: "response.created", response: this.response });
+      yield this.#number({ type: "response.in_progress", response: this.response });
+    }
+    if (piece.type === "part") yield* this.#part(piece.part, piece.tokens);
+    if (piece.type === "finish") yield* this.#finish(piece);
+  }
+
+  /** Yields the events that end a failed stream, even if the answer has not begun. */
+  *fail(error: ApiError): Generator<ResponseEvent> {
+    const hasBegun = this.#sequence > 0;
+    const { message, param, code } = error;
+    // OpenAI's client reads `error`; its types, and other clients, expect the fields beside it.
+    yield this.#number({ type: "error", code, message, param, error: error.body().error });
+    if (!hasBegun) return;
+    yield* this.#close("incomplete");
+    this.#end = { ...this.#end, status: "failed", error: { code: codeOf(error), message } };
+    yield this.#number({ type: "response.failed", response: this.response });
+  }
+
+  *#part(part: ChatPart, tokens: readonly ScoredToken[]): Generator<ResponseEvent> {
+    if (!this.#open?.takes(part)) {
+      yield* this.#close("completed");
+      yield* this.#begin(this.#itemFor(part));
+    }
+    yield* this.#all(this.#open!.add(part, this.#logprobs(tokens)));
+  }
+
+  *#finish({ reason, usage }: Extract<ChatPiece, { type: "finish" }>): Generator<ResponseEvent> {
+    const isCut = reason === "length";
+    yield* this.#close(isCut ? "incomplete" : "completed");
+    // Clients expect a message, so add an empty one.
+    if (!isCut && !this.#output.some(({ type }) => type !== "reasoning")) {
+      yield* this.#begin(new OpenMessage());
+      yield* this.#close("completed");
+    }
+    const status = isCut ? "incomplete" : "completed";
+    this.#end = {
+      status,
+      completed_at: isCut ? null : now(),
+      error: null,
+      incomplete_details: isCut ? { reason: "max_output_tokens" } : null,
+      usage: usageOf(usage),
+    };
+    yield this.#number({ type: `response.${status}`, response: this.response });
+  }
+
+  #itemFor(part: ChatPart): OpenItem {
+    switch (part.type) {
+      case "content":
+        return new OpenMessage();
+      case "reasoning":
+        return this.shape.summary ? new OpenSummary() : new OpenThought();
+      case "call":
+        return new OpenCall(part.id, part.name);
+      case "arguments":
+        throw new Error("Arguments of a call that has not begun");
+    }
+  }
+
+  *#begin(item: OpenItem): Generator<ResponseEvent> {
+    this.#open = item;
+    yield this.#number({
+      type: "response.output_item.added",
+      output_index: this.#output.length,
+      item: item.begun(),
+    });
+    yield* this.#all(item.begin());
+  }
+
+  *#close(status: ItemStatus): Generator<ResponseEvent> {
+    const open = this.#open;
+    if (!open) return;
+    yield* this.#all(open.end());
+    this.#open = undefined;
+    const item = open.item(status);
+    yield this.#number({ type: "response.output_item.done", output_index: this.#output.length, item });
+    this.#output.push(item);
+  }
+
+  *#all(said: readonly Said[]): Generator<ResponseEvent> {
+    const place = { item_id: this.#open!.id, output_index: this.#output.length };
+    for (const { type, ...fields } of said) yield this.#number({ type, ...place, ...fields });
+  }
+
+  #number(said: Said): ResponseEvent {
+    const { type, ...fields } = said;
+    return { type, sequence_number: this.#sequence++, ...fields };
+  }
+
+  #logprobs(tokens: readonly ScoredToken[]): ResponseLogprobs {
+    return this.shape.logprobs ? chatLogprobs(this.engine, tokens).content as ResponseLogprobs : [];
+  }
+}
+
+/** An item that is being written. Its events lack the sequence number and the item's position. */
+interface OpenItem {
+  readonly id: string;
+  takes(part: ChatPart): boolean;
+  /** Returns the new item, before it has any content. */
+  begun(): OutputItem;
+  begin(): Said[];
+  add(part: ChatPart, logprobs: ResponseLogprobs): Said[];
+  end(): Said[];
+  item(status: ItemStatus): OutputItem;
+}
+
+class OpenMessage implements OpenItem {
+  readonly id = idOf("msg");
+  readonly #logprobs: ResponseLogprobs = [];
+  #text = "";
+
+  takes({ type }: ChatPart): boolean {
+    return type === "content";
+  }
+
+  begun(): OutputItem {
+    return { type: "message", id: this.id, role: "assistant", status: "in_progress", content: [] };
+  }
+
+  begin(): Said[] {
+    return [{ type: "response.content_part.added", content_index: 0, part: this.#part() }];
+  }
+
+  add(part: ChatPart, logprobs: ResponseLogprobs): Said[] {
+    const delta = textOf(part);
+    this.#text += delta;
+    for (const logprob of logprobs) this.#logprobs.push(logprob);
+    return [{ type: "response.output_text.delta", content_index: 0, delta, logprobs }];
+  }
+
+  end(): Said[] {
+    const part = this.#part();
+    const { text, logprobs } = part;
+    return [
+      { type: "response.output_text.done", content_index: 0, text, logprobs },
+      { type: "response.content_part.done", content_index: 0, part },
+    ];
+  }
+
+  item(status: ItemStatus): OutputItem {
+    return { type: "message", id: this.id, role: "assistant", status, content: [this.#part()] };
+  }
+
+  #part() {
+    return {
+      type: "output_text" as const,
+      text: this.#text,
+      annotations: [],
+      logprobs: [...this.#logprobs],
+    };
+  }
+}
+
+class OpenThought implements OpenItem {
+  readonly id = idOf("rs");
+  #text = "";
+
+  takes({ type }: ChatPart): boolean {
+    return type === "reasoning";
+  }
+
+  begun(): OutputItem {
+    return { type: "reasoning", id: this.id, status: "in_progress", summary: [], content: [] };
+  }
+
+  begin(): Said[] {
+    return [{ type: "response.content_part.added", content_index: 0, part: this.#part() }];
+  }
+
+  add(part: ChatPart): Said[] {
+    const delta = textOf(part);
+    this.#text += delta;
+    return [{ type: "response.reasoning_text.delta", content_index: 0, delta }];
+  }
+
+  end(): Said[] {
+    return [
+      { type: "response.reasoning_text.done", content_index: 0, text: this.#text },
+      { type: "response.content_part.done", content_index: 0, part: this.#part() },
+    ];
+  }
+
+  item(status: ItemStatus): OutputItem {
+    return { type: "reasoning", id: this.id, status, summary: [], content: [this.#part()] };
+  }
+
+  #part() {
+    return { type: "reasoning_text" as const, text: this.#text };
+  }
+}
+
+/** Writes the full reasoning text as a summary, because clients show that. */
+class OpenSummary implements OpenItem {
+  readonly id = idOf("rs");
+  #text = "";
+
+  takes({ type }: ChatPart): boolean {
+    return type === "reasoning";
+  }
+
+  begun(): OutputItem {
+    return { type: "reasoning", id: this.id, status: "in_progress", summary: [] };
+  }
+
+  begin(): Said[] {
+    return [{ type: "response.reasoning_summary_part.added", summary_index: 0, part: this.#part() }];
+  }
+
+  add(part: ChatPart): Said[] {
+    const delta = textOf(part);
+    this.#text += delta;
+    return [{ type: "response.reasoning_summary_text.delta", summary_index: 0, delta }];
+  }
+
+  end(): Said[] {
+    return [
+      { type: "response.reasoning_summary_text.done", summary_index: 0, text: this.#text },
+      { type: "response.reasoning_summary_part.done", summary_index: 0, part: this.#part() },
+    ];
+  }
+
+  item(status: ItemStatus): OutputItem {
+    return { type: "reasoning", id: this.id, status, summary: [this.#part()] };
+  }
+
+  #part() {
+    return { type: "summary_text" as const, text: this.#text };
+  }
+}
+
+class OpenCall implements OpenItem {
+  readonly id = idOf("fc");
+  #arguments = "";
+
+  constructor(private readonly callId: string, private readonly name: string) {}
+
+  takes({ type }: ChatPart): boolean {
+    return type === "arguments";
+  }
+
+  begun(): OutputItem {
+    return this.item("in_progress");
+  }
+
+  begin(): Said[] {
+    return [];
+  }
+
+  add(part: ChatPart): Said[] {
+    if (part.type !== "arguments") return []; // the name, which the item already has
+    this.#arguments += part.text;
+    return [{ type: "response.function_call_arguments.delta", delta: part.text }];
+  }
+
+  end(): Said[] {
+    const { name } = this;
+    return [{ type: "response.function_call_arguments.done", name, arguments: this.#arguments }];
+  }
+
+  item(status: ItemStatus): OutputItem {
+    const { id, callId: call_id, name } = this;
+    return { type: "function_call", id, call_id, name, arguments: this.#arguments, status };
+  }
+}
+
+function textOf(part: ChatPart): string {
+  return part.type === "call" ? "" : part.text;
+}
+
+function usageOf(usage: Usage): ResponseUsage {
+  const { promptTokens, completionTokens, cachedTokens, thinkingTokens } = usage;
+  return {
+    input_tokens: promptTokens,
+    // Storing a prompt costs nothing here, so cache writes are not counted as OpenAI does.
+    input_tokens_details: { cached_tokens: cachedTokens, cache_write_tokens: 0, ...storedOf([usage]) },
+    output_tokens: completionTokens,
+    output_tokens_details: { reasoning_tokens: thinkingTokens ?? 0 },
+    total_tokens: promptTokens + completionTokens,
+  };
+}
+
+/** Returns one of the error codes that the API allows in an answer. */
+function codeOf({ status }: ApiError): string {
+  if (status === 429) return "rate_limit_exceeded";
+  return status >= 500 || status === 422 ? "server_error" : "invalid_prompt";
+}
+
+function idOf(prefix: string): string {
+  return `${prefix}_${crypto.randomUUID().replaceAll("-", "")}`;
+}
+
+function now(): number {
+  return Math.floor(Date.now() / 1000);
+}

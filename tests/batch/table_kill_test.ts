@@ -1,0 +1,52 @@
+import { assert, assertEquals } from "@std/assert";
+import { KillJob, read, runChild } from "./kill_job.ts";
+import { seeded } from "./sim_storage.ts";
+import { testSeed } from "../../testing/random.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+/* Kills processes that answer the rows of a Parquet file. More: deno task batch:torture --table-kills. */
+
+fullTier.test("batch of a table: kill -9 at random moments and at points, the output is that of an unkilled run", async () => {
+  const random = seeded(testSeed());
+  const job = await KillJob.make(200, "table");
+  const points = [
+    "write out.parquet.partial 1 before",
+    "sync out.parquet.partial 1 after",
+    "rename out.parquet 1 before",
+    "rename out.parquet 1 after",
+  ];
+  while (job.kills < 5) assert(!await job.run({ delay: 15, killAfter: 80 * random() }));
+  for (const point of points) assert(!await job.run({ delay: 0, point }), `nobody came to ${point}`);
+  assert(await job.run({ delay: 0 }));
+  await job.end();
+});
+
+fullTier.test("batch of a table: a retry of its errors that is killed changes no other row", async () => {
+  const run = async (points: readonly string[]) => {
+    const job = await KillJob.make(80, "table");
+    assert(await job.run({ delay: 0 }));
+    const before = await read(`${job.folder}/out.parquet`);
+    for (const point of points) {
+      const { signal } = await runChild("table-retry", job.folder, { delay: 0, point });
+      assertEquals(signal, "SIGKILL", point);
+    }
+    assertEquals((await runChild("table-retry", job.folder, { delay: 0 })).code, 0);
+    const after = await read(`${job.folder}/out.parquet`);
+    const errors = (await read(`${job.folder}/err.jsonl`))!.trimEnd().split("\n").map((text) =>
+      JSON.parse(text).custom_id
+    );
+    await job.remove();
+    return { before, after, errors };
+  };
+  const unkilled = await run([]);
+  // Rows 0, 17, 34, 51 and 68 failed, and of these 17 and 51 are answered now; 3 and 53 are refused.
+  assertEquals(unkilled.errors, ["row-1", "row-4", "row-35", "row-54", "row-69"]);
+  assert(unkilled.after !== unkilled.before);
+  const killed = await run([
+    "rename out.parquet.retry-in 1 after",
+    "rename out.parquet.retry 1 after",
+    "rename err.jsonl 1 after",
+    "rename out.parquet 1 before",
+  ]);
+  assertEquals(killed, unkilled);
+});

@@ -1,0 +1,210 @@
+/**
+ * Asks a model the questions of the Berkeley function-calling leaderboard (PyPI's bfcl-eval, fetched into .cache/) with
+ * `tool_choice: "required"`, and looks at the form of the calls alone: each names a given tool, its arguments follow the tool's
+ * schema, and streamed fragments put together are the whole. Any model does; one with random weights is the hardest
+ * (`deno task tools:bfcl`).
+ */
+import { fromFileUrl } from "@std/path";
+import OpenAI from "openai";
+import { campaignLine } from "../../testing/campaign.ts";
+import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
+import { askBothWays, judgeCalls, type Said, type Tool } from "../../testing/tool_calls.ts";
+
+const PACKAGE = "bfcl-eval==2026.3.23";
+const CACHE = fromFileUrl(new URL("../.cache/bfcl", import.meta.url));
+/** Those that come with their functions. */
+const FILES = [
+  "simple_python",
+  "simple_java",
+  "simple_javascript",
+  "multiple",
+  "parallel",
+  "parallel_multiple",
+  "live_simple",
+  "live_multiple",
+  "live_parallel",
+  "live_parallel_multiple",
+  "irrelevance",
+];
+
+interface Question {
+  readonly id: string;
+  readonly messages: OpenAI.ChatCompletionMessageParam[];
+  readonly tools: Tool[];
+}
+
+/** Random weights would think for as long as they may. The client hands on fields that it does not know. */
+const THINKING = { thinking_budget_tokens: 16 };
+
+/** What the questions' types are in JSON schema; those of other languages are texts or anything. */
+const TYPES: Record<string, string | undefined> = {
+  dict: "object",
+  HashMap: "object",
+  float: "number",
+  double: "number",
+  long: "integer",
+  tuple: "array",
+  Array: "array",
+  ArrayList: "array",
+  Boolean: "boolean",
+  String: "string",
+  string: "string",
+  integer: "integer",
+  number: "number",
+  boolean: "boolean",
+  array: "array",
+  object: "object",
+};
+
+/** A schema's own keywords; `properties` are names that may well be spelt like keywords. */
+function schemaOf(given: Record<string, unknown>): Record<string, unknown> {
+  const { type, properties, items, required, enum: values, description } = given;
+  const known = TYPES[String(type)];
+  return {
+    ...(known === undefined ? {} : { type: known }),
+    ...(description === undefined ? {} : { description }),
+    ...(Array.isArray(values) ? { enum: values } : {}),
+    ...(isObject(items) ? { items: schemaOf(items) } : {}),
+    ...(isObject(properties)
+      ? {
+        properties: Object.fromEntries(
+          Object.entries(properties).map((
+            [name, value],
+          ) => [name, schemaOf(value as Record<string, unknown>)]),
+        ),
+      }
+      : {}),
+    ...(Array.isArray(required) ? { required } : {}),
+  };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+async function python(...args: string[]): Promise<void> {
+  const { success } = await new Deno.Command("python3", { args, stdout: "null" }).output();
+  if (!success) throw new Error(`python3 ${args.join(" ")} failed`);
+}
+
+async function fetchQuestions(): Promise<Question[]> {
+  const data = `${CACHE}/bfcl_eval/data`;
+  const isThere = await Deno.stat(data).then(() => true, () => false);
+  if (!isThere) await python("-m", "pip", "install", "-q", "--no-deps", "--target", CACHE, PACKAGE);
+  const questions: Question[] = [];
+  for (const file of FILES) {
+    const text = await Deno.readTextFile(`${data}/BFCL_v4_${file}.json`);
+    for (const line of text.split("\n").filter((line) => line !== "")) {
+      const { id, question, function: functions } = JSON.parse(line);
+      const tools = functions.map(
+        ({ name, description, parameters }: { name: string; description: string; parameters: never }) => ({
+          type: "function",
+          function: { name, description, parameters: schemaOf(parameters) },
+        }),
+      );
+      questions.push({ id, messages: question[0], tools });
+    }
+  }
+  return questions;
+}
+
+/** Texts end sooner where what ends them is likelier: with random weights they would go on for as long as they may. */
+async function endsOfTexts({ post }: LiveServer): Promise<Record<string, number>> {
+  const biases: Record<string, number> = {};
+  for (const content of ['"', '",', '"}', '"]', "}", "]", "}}", '."', '"\n', ',"', '"}}', "}\n"]) {
+    const { tokens } = await post("/tokenize", { content });
+    if (tokens.length === 1) biases[tokens[0]] = 8;
+  }
+  return biases;
+}
+
+interface Tally {
+  asked: number;
+  calls: number;
+  /** Answers that max_tokens cut. */
+  cut: number;
+  /** Questions that are longer than the context. */
+  tooLong: number;
+  /** Schemas that are refused, by why. */
+  refused: Map<string, number>;
+  failures: string[];
+}
+
+async function ask(
+  { client }: LiveServer,
+  model: string,
+  question: Question,
+  options: { tokens: number; seed: number; biases: Record<string, number> },
+  tally: Tally,
+): Promise<void> {
+  const { id, messages, tools } = question;
+  let said: Said;
+  try {
+    [said] = await askBothWays(client, {
+      model,
+      messages,
+      tools,
+      tool_choice: "required",
+      seed: options.seed,
+      max_tokens: options.tokens,
+      logit_bias: options.biases,
+      ...THINKING,
+    });
+    judgeCalls(said, tools);
+    if (said.finish !== "length" && said.calls.length === 0) throw new Error("No call was made");
+  } catch (error) {
+    const code = error instanceof OpenAI.APIError ? error.code : undefined;
+    if (code === "context_length_exceeded") tally.tooLong++;
+    else if (code === "invalid_constraint") {
+      const { message } = error as Error;
+      tally.refused.set(message, (tally.refused.get(message) ?? 0) + 1);
+    } else tally.failures.push(`${id}: ${(error as Error).message.slice(0, 400)}`);
+    return;
+  }
+  tally.asked++;
+  tally.calls += Math.max(0, said.calls.length - (said.finish === "length" ? 1 : 0));
+  if (said.finish === "length") tally.cut++;
+}
+
+async function main(): Promise<number> {
+  const { model: file, count: wanted, parallel, tokens } = campaignLine({
+    task: "tools:bfcl",
+    does:
+      "Ask a model the questions of bfcl-eval with tool_choice: required, and look at the form of each call.",
+    options: {
+      model: ["GGUF file; without it the demo model", undefined],
+      count: ["questions, spread over all files; 0 for all", 0],
+      parallel: ["questions at once", 8],
+      tokens: ["most tokens of an answer", 400],
+    },
+  });
+  const all = await fetchQuestions();
+  const count = Math.min(wanted || all.length, all.length);
+  const questions = Array.from({ length: count }, (_, i) => all[Math.floor(i * all.length / count)]);
+  const tally: Tally = { asked: 0, calls: 0, cut: 0, tooLong: 0, refused: new Map(), failures: [] };
+  // The demo model's own context is shorter.
+  const args = ["--parallel", `${parallel}`, ...(file ? ["--ctx", "8192", "--model", file] : [])];
+  const began = performance.now();
+  await withLiveServer(args, async (server) => {
+    const [{ id: model }] = await Array.fromAsync(await server.client.models.list());
+    const biases = await endsOfTexts(server);
+    let next = 0;
+    await Promise.all(Array.from({ length: parallel }, async () => {
+      while (next < questions.length) {
+        const seed = next++;
+        await ask(server, model, questions[seed], { tokens, seed, biases }, tally);
+      }
+    }));
+  });
+  const seconds = ((performance.now() - began) / 1000).toFixed(0);
+  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
+  for (const failure of tally.failures.slice(0, 20)) say(failure);
+  for (const [why, times] of tally.refused) say(`refused ${times} x: ${why.slice(0, 200)}`);
+  say(
+    `${tally.asked} questions answered twice in ${seconds} s: ${tally.calls} calls, all of them valid; ${tally.cut} answers ` +
+      `cut by max_tokens; ${tally.tooLong} questions longer than the context; ${tally.failures.length} failures`,
+  );
+  return tally.failures.length > 0 || tally.asked === 0 ? 1 : 0;
+}
+
+if (import.meta.main) Deno.exit(await main());

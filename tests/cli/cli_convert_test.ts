@@ -1,0 +1,80 @@
+import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path";
+import { tinyCheckpoint, withHeader, writeCheckpoint } from "../../testing/checkpoints.ts";
+import { run, runJson, task, withFolder } from "../../testing/commands.ts";
+
+Deno.test("cli: convert makes a file that generate runs; what cannot be kept is exit code 1", async () => {
+  await withFolder(async (folder) => {
+    const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "MXFP4", layout: "mlx", seed: 1 });
+    await Deno.mkdir(join(folder, "tiny"));
+    await writeCheckpoint(join(folder, "tiny"), checkpoint);
+    const [tiny, a, b, c] = ["tiny", "a.gguf", "b.gguf", "c.gguf"].map((name) => join(folder, name));
+    const report = await runJson("convert", tiny, "--out", a);
+    assertEquals([report.path, report.architecture, report.left_out], [a, "qwen3", {}]);
+    const [embedding] = report.tensors;
+    assertEquals(embedding, { name: "token_embd.weight", type: "MXFP4", shape: [128, 320], source: "MXFP4" });
+    const answer = await runJson("generate", "--model", a, "--prompt", "the", "-n", "3", "--seed", "1");
+    assertEquals(answer.steps.length, 3);
+    const again = await run(["convert", tiny, "--out", a]);
+    assertEquals([again.code, again.stdout], [1, ""]);
+    assertStringIncludes(again.stderr, `Error: Cannot write ${a}: it is there already`);
+    const quantised = await run(["convert", tiny, "--out", b, "--quantize", "q8_0"]);
+    assertMatch(
+      quantised.stdout,
+      /b\.gguf: qwen3, 0\.\d MB, read back and compared\n +29 tensors MXFP4 to Q8_0\n/,
+    );
+    assertMatch(quantised.stdout, /\n +0\.00\d{3} +\d\.\d\de-\d +blk\.3\.ffn_down\.weight\n/);
+    await Deno.truncate(join(folder, "tiny", "model.safetensors"), 1000);
+    const cut = await run(["convert", tiny, "--out", c]);
+    assertEquals([cut.code, cut.stdout], [1, ""]);
+    assertMatch(
+      cut.stderr,
+      /^Error: Cannot convert .*tiny\/model\.safetensors, .*: the file is cut short\n$/,
+    );
+    assertEquals([...Deno.readDirSync(folder)].map(({ name }) => name).sort(), ["a.gguf", "b.gguf", "tiny"]);
+  });
+});
+
+Deno.test("cli: convert that is stopped with Ctrl-C leaves nothing behind", async () => {
+  await withFolder(async (folder) => {
+    await writeHollow(join(folder, "hollow"));
+    const [hollow, out] = [join(folder, "hollow"), join(folder, "out.gguf")];
+    const child = task(["convert", hollow, "--out", out, "--quantize", "mxfp4"]);
+    const names = () => [...Deno.readDirSync(folder)].map(({ name }) => name).sort();
+    for (let i = 0; names().length === 1 && i < 3000; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assertEquals(names(), ["hollow", "out.gguf.partial"]);
+    child.kill("SIGINT");
+    const { code, stderr } = await child.output();
+    assertEquals([code, new TextDecoder().decode(stderr)], [1, "Error: Stopped; nothing is left behind\n"]);
+    assertEquals(names(), ["hollow"]);
+  });
+});
+
+const HOLLOW_ROWS = 200_000;
+
+/** A checkpoint of zeros that takes seconds to convert and no room on the disk. */
+async function writeHollow(folder: string): Promise<void> {
+  const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
+  checkpoint.config.vocab_size = HOLLOW_ROWS;
+  await Deno.mkdir(folder);
+  await writeCheckpoint(folder, checkpoint);
+  const hidden = checkpoint.config.hidden_size as number;
+  const bytes = HOLLOW_ROWS * hidden * 2;
+  let at = bytes;
+  const header: Record<string, unknown> = {
+    "model.embed_tokens.weight": { dtype: "BF16", shape: [HOLLOW_ROWS, hidden], data_offsets: [0, bytes] },
+  };
+  for (const [name, tensor] of checkpoint.tensors) {
+    if (name in header) continue;
+    header[name] = {
+      dtype: tensor.dtype,
+      shape: tensor.shape,
+      data_offsets: [at, at += tensor.bytes.length],
+    };
+  }
+  const start = withHeader(JSON.stringify(header), []);
+  await Deno.writeFile(join(folder, "model.safetensors"), start);
+  await Deno.truncate(join(folder, "model.safetensors"), start.length + at);
+}

@@ -1,0 +1,127 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path";
+import { root, run, task, withFolder } from "../../testing/commands.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+interface Served {
+  readonly url: string;
+  readonly child: Deno.ChildProcess;
+  /** Ends the process with a signal; what it left. */
+  stop(signal: Deno.Signal): Promise<{ code: number; stderr: string }>;
+}
+
+async function serve(...args: string[]): Promise<Served> {
+  const child = task(["serve", "--port", "0", "--data", "none", ...args]);
+  const stderr = new Response(child.stderr).text();
+  const reader = child.stdout.pipeThrough(new TextDecoderStream()).getReader();
+  let printed = "";
+  while (!printed.includes("\n")) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error(`serve ended: ${await stderr}`);
+    printed += value;
+  }
+  const url = /^listening on (http:\/\/127\.0\.0\.1:\d+)\n$/.exec(printed)?.[1];
+  if (!url) throw new Error(`serve printed ${printed}`);
+  return {
+    url,
+    child,
+    async stop(signal) {
+      child.kill(signal);
+      child.kill(signal); // as from a terminal, where a Ctrl-C comes twice
+      while (!(await reader.read()).done);
+      return { code: (await child.status).code, stderr: await stderr };
+    },
+  };
+}
+
+function chat(url: string, body: Record<string, unknown>): Promise<Response> {
+  const messages = [{ role: "user", content: "Tell me a story" }];
+  const headers = { "content-type": "application/json" };
+  const whole = JSON.stringify({ model: "demo", messages, ...body });
+  return fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: whole });
+}
+
+Deno.test("cli: serve answers on the port that it prints, until SIGTERM", async () => {
+  const { url, stop } = await serve("--parallel", "2", "--ctx", "256");
+  assertEquals(await (await fetch(`${url}/health`)).json(), { status: "ok" });
+  const models = await (await fetch(`${url}/v1/models`)).json();
+  assertEquals(models.data.map((m: { id: string }) => m.id), ["demo"]);
+  const answer = await (await chat(url, { max_tokens: 8 })).json();
+  assertEquals(answer.object, "chat.completion");
+  assert(answer.usage.completion_tokens > 0);
+  const taken = await run(["serve", "--port", new URL(url).port]);
+  assertEquals(taken.code, 1);
+  assertStringIncludes(taken.stderr, "the port is in use; choose another with --port");
+  const { code, stderr } = await stop("SIGTERM");
+  assertEquals(code, 0);
+  assertMatch(stderr, /^demo: llama, 256 tokens of context, loaded in [^\n]*\n$/);
+});
+
+fullTier.test("cli: on Ctrl-C serve ends the streams that run, then stops", async () => {
+  const { url, stop } = await serve();
+  const response = await chat(url, { max_tokens: 64, stream: true, ignore_eos: true });
+  const [stopped, text] = await Promise.all([stop("SIGINT"), response.text()]);
+  assertEquals(stopped.code, 0, stopped.stderr);
+  assert(text.trimEnd().endsWith("data: [DONE]"), text);
+  assertEquals(text.split(`"finish_reason":"length"`).length, 2, text);
+});
+
+fullTier.test("cli: serve refuses an address that others reach without a key", async () => {
+  const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0", "--data", "none"]);
+  assertEquals(code, 1);
+  assertStringIncludes(stderr, "needs an API key");
+});
+
+fullTier.test("cli: serve reads its config file and shows what holds", async () => {
+  await withFolder(async (folder) => {
+    const file = join(folder, "compy.json");
+    await Deno.writeTextFile(file, '{ "ctx": 128, "parallel": 2, "model": "/no/such.gguf" }');
+    const shown = await run(["serve", "--config", file, "--parallel", "3", "--print-config", "--json"]);
+    assertEquals(shown.code, 0, shown.stderr);
+    const { ctx, parallel } = JSON.parse(shown.stdout);
+    assertEquals(ctx, { value: 128, source: "config file" });
+    assertEquals(parallel, { value: 3, source: "flag" });
+    const served = await run(["serve", "--config", file, "--port", "0", "--data", "none"]);
+    assertEquals([served.code, served.stdout], [1, ""]);
+    assertStringIncludes(served.stderr, 'Cannot load a model from "/no/such.gguf"');
+    await Deno.writeTextFile(file, '{ "ctx": 0 }');
+    const wrong = await run(["serve", "--config", file]);
+    assertEquals(wrong.code, 2);
+    assertStringIncludes(wrong.stderr, `"ctx" in "${file}" must be a whole number from 1 to`);
+  });
+});
+
+fullTier.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
+  await withFolder(async (folder) => {
+    const file = join(folder, "file");
+    await Deno.writeTextFile(file, "");
+    for (
+      const [data, reason] of [
+        [file, "something else of that name is there"],
+        [join(file, "data"), "a part of its path is a file and not a folder"],
+      ]
+    ) {
+      const args = [
+        "run",
+        "-q",
+        "-P=serve",
+        `--allow-write=${folder}`,
+        "main.ts",
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        data,
+      ];
+      const { code, stderr } = await new Deno.Command(Deno.execPath(), { args, cwd: root }).output();
+      assertEquals(
+        [code, new TextDecoder().decode(stderr)],
+        [
+          1,
+          `Error: Cannot keep files and batches in "${data}": ${reason}; choose another folder with --data, or serve ` +
+          "without them: --data none\n",
+        ],
+      );
+    }
+  });
+});

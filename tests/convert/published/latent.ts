@@ -1,0 +1,112 @@
+/** Seeded models with latent attention as their makers would publish them. */
+import { type StoredTensor, storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
+import { attentionNames, type Floats, layered, moduleEach, type Names, type Published } from "./model.ts";
+
+const COMMON = {
+  rms_norm_eps: 1e-6,
+  hidden_act: "silu",
+  intermediate_size: 768,
+  moe_intermediate_size: 256,
+  n_routed_experts: 12,
+  first_k_dense_replace: 1,
+  kv_lora_rank: 256,
+  qk_nope_head_dim: 256,
+  qk_rope_head_dim: 32,
+  v_head_dim: 128,
+  n_group: 1,
+  topk_group: 1,
+  attention_bias: false,
+  tie_word_embeddings: false,
+};
+const REST = {
+  tokenizer: tokenizerOf("qwen3"),
+  ids: ["the", [257]],
+} as const;
+
+const NAMES: Names = [
+  [/^blk\.(\d+)\.attn_kv_a_mqa$/, "model.layers.$1.self_attn.kv_a_proj_with_mqa"],
+  [/^blk\.(\d+)\.attn_(q|kv)_a_norm$/, "model.layers.$1.self_attn.$2_a_layernorm"],
+  [/^blk\.(\d+)\.attn_q_(a|b)$/, "model.layers.$1.self_attn.q_$2_proj"],
+  [/^output$/, "lm_head"],
+  ...attentionNames("model."),
+  [/^blk\.(\d+)\.ffn_norm$/, "model.layers.$1.post_attention_layernorm"],
+  [/^blk\.(\d+)\.ffn_gate_inp$/, "model.layers.$1.mlp.gate"],
+  [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_experts.$2_proj"],
+];
+
+/** Of each head rows that make its keys, and behind them those that make its values. */
+function kvRows(k: Floats, v: Floats): StoredTensor {
+  const [heads, rank, plain] = k.shape;
+  const each = v.shape[1];
+  const rows = new Float32Array(heads * (plain + each) * rank);
+  for (let head = 0; head < heads; head++) {
+    const first = head * (plain + each) * rank;
+    for (let i = 0; i < plain * rank; i++) {
+      rows[first + i] = k.values[(head * rank + i % rank) * plain + Math.floor(i / rank)];
+    }
+    rows.set(v.values.subarray(head * each * rank, (head + 1) * each * rank), first + plain * rank);
+  }
+  return storeFloats("F32", [heads * (plain + each), rank], rows);
+}
+
+/** With `bias` the experts have one of the choice. */
+const latent = (bias: boolean): Published["change"] => (tensors, floats) => {
+  moduleEach(tensors, floats, 1);
+  for (let i = 0; i < 4; i++) {
+    const own = (part: string) => floats(`blk.${i}.attn_${part}_b.weight`);
+    tensors.set(`model.layers.${i}.self_attn.kv_b_proj.weight`, kvRows(own("k"), own("v")));
+    if (!bias || i === 0) continue;
+    const { shape, values } = floats(`blk.${i}.exp_probs_b.bias`);
+    tensors.set(`model.layers.${i}.mlp.gate.e_score_correction_bias`, storeFloats("F32", [...shape], values));
+  }
+};
+
+export const GLM47_FLASH: Published = {
+  architecture: "deepseek2",
+  config: layered({
+    ...COMMON,
+    model_type: "glm4_moe_lite",
+    num_attention_heads: 8,
+    num_key_value_heads: 8,
+    q_lora_rank: 512,
+    rope_theta: 1e6,
+    rope_scaling: null,
+    num_experts_per_tok: 3,
+    n_shared_experts: 1,
+    norm_topk_prob: true,
+    routed_scaling_factor: 1.8,
+  }),
+  names: NAMES,
+  change: latent(true),
+  ...REST,
+};
+
+export const DEEPSEEK_V2_LITE: Published = {
+  architecture: "deepseek2-lite",
+  config: layered({
+    ...COMMON,
+    model_type: "deepseek_v2",
+    num_attention_heads: 6,
+    num_key_value_heads: 6,
+    q_lora_rank: null,
+    rope_theta: 1e4,
+    rope_scaling: {
+      type: "yarn",
+      factor: 40,
+      original_max_position_embeddings: 51,
+      beta_fast: 32,
+      beta_slow: 1,
+      mscale: 0.707,
+      mscale_all_dim: 0.707,
+    },
+    scoring_func: "softmax",
+    topk_method: "greedy",
+    num_experts_per_tok: 4,
+    n_shared_experts: 2,
+    norm_topk_prob: false,
+    routed_scaling_factor: 1,
+  }),
+  names: NAMES,
+  change: latent(false),
+  ...REST,
+};

@@ -1,0 +1,34 @@
+import { assert, assertEquals } from "@std/assert";
+import { fromFileUrl } from "@std/path";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
+import { answerSchemas, compileHostiles } from "../campaigns/constraint_campaign.ts";
+import { SCHEMAS } from "./constraint_schemas.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+const demo = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
+const tokenizer = createTokenizer((await openGguf(demo)).metadata);
+
+Deno.test("whole answers of random tokens are valid by ajv, for every keyword", async () => {
+  const figures = await answerSchemas(tokenizer, {
+    count: SCHEMAS.length + 10,
+    answers: 1,
+    seed: 3,
+    most: 150,
+  });
+  assertEquals(figures.invalid, []);
+  assertEquals(figures.failed, []);
+  assertEquals(figures.unused, []);
+  assert(
+    figures.whole > 0.8 * figures.schemas,
+    `only ${figures.whole} of ${figures.schemas} answers were whole`,
+  );
+});
+
+fullTier.test("hostile constraints are refused or compiled soon and in little memory, and others are served", async () => {
+  // The campaign holds them to a second and to 64 MiB, where nothing else runs and garbage is collected.
+  const figures = await compileHostiles(tokenizer, 10_000, { most: 2 });
+  assertEquals(figures.late, []);
+  assert(figures.refused > 60, `${figures.refused} refused`);
+  assert(figures.grown < 512 << 20, `${figures.grown} bytes grown`);
+});

@@ -1,0 +1,41 @@
+/** The activations of feed-forward layers in float64. */
+import type { Activation } from "../../engine/plan/plan.ts";
+
+const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
+
+/** erf by Taylor's series, which float64 can add up to |x| = 3; beyond by the continued fraction of 1 - erf. */
+function erf(x: number): number {
+  if (Math.abs(x) > 3) {
+    let below = Math.abs(x);
+    for (let n = 60; n > 0; n--) below = Math.abs(x) + n / 2 / below;
+    return Math.sign(x) * (1 - Math.exp(-x * x) / Math.sqrt(Math.PI) / below);
+  }
+  let [term, sum] = [x, x];
+  for (let n = 1; n < 100; n++) {
+    term *= -x * x / n;
+    sum += term / (2 * n + 1);
+  }
+  return 2 / Math.sqrt(Math.PI) * sum;
+}
+
+export function exactActivation(activation: Exclude<Activation, "swiglu_oai">, x: number): number {
+  switch (activation) {
+    case "silu":
+      return x * sigmoid(x);
+    case "gelu":
+      return x / 2 * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+    case "gelu_erf":
+      return x / 2 * (1 + erf(x / Math.SQRT2));
+    case "squared_relu":
+      return Math.max(x, 0) ** 2;
+    case "tanh":
+      return Math.tanh(x);
+  }
+}
+
+/** What a gated unit makes of a gate and what it gates. */
+export function exactGlu(activation: Activation, gate: number, up: number): number {
+  if (activation !== "swiglu_oai") return exactActivation(activation, gate) * up;
+  const g = Math.min(gate, 7);
+  return g * sigmoid(1.702 * g) * (Math.min(Math.max(up, -7), 7) + 1);
+}

@@ -1,0 +1,109 @@
+/** What every decoder must do, as tests. Those with tests of their own for it are not among them. */
+import { assert, assertEquals } from "@std/assert";
+import { bits, LIMITS, mixedModel, PROMPT } from "../determinism.ts";
+import { answersOf } from "../engine_crowd.ts";
+import { instructionSets, KernelModel } from "../../../testing/kernel_model.ts";
+import { maxOfTopFive, wrongChoices } from "../parity_judge.ts";
+import { onKernels } from "../../campaigns/preemption_campaign.ts";
+import type { Architecture } from "../../../testing/synth/synth.ts";
+import { isFullTier } from "../../../testing/tier.ts";
+import { judgeFormat } from "./judge.ts";
+import { type Decoder, decodersOfTier, type Kind, kindsOfTier } from "./kinds.ts";
+
+const [isa] = instructionSets();
+/** Tokens of the prompt that is cut. The short one fills several KV blocks and a window, too. */
+const CUT_PROMPT = isFullTier ? PROMPT : 80;
+
+/** Of the five most likely tokens in F32: from the exact pass that rounds keys and values as the cache does, and from the one that does not. */
+const ROUNDED_LIMIT = 0.003;
+const EXACT_LIMIT = 0.02;
+
+async function checkFloats(architecture: Architecture): Promise<void> {
+  const judged = await judgeFormat(architecture, "F32");
+  const rounded = maxOfTopFive(judged, "rounded");
+  assert(
+    rounded <= ROUNDED_LIMIT,
+    `F32, keys and values rounded as they are kept: up to ${rounded} off, allowed ${ROUNDED_LIMIT}`,
+  );
+  const exact = maxOfTopFive(judged);
+  assert(exact <= EXACT_LIMIT, `F32: up to ${exact} off, allowed ${EXACT_LIMIT}`);
+  assertEquals(wrongChoices(judged, () => 2 * EXACT_LIMIT), []);
+}
+
+async function checkCuts(architecture: Architecture): Promise<void> {
+  const bytes = mixedModel(architecture, ["Q8_0", "F16", "Q4_K"]);
+  using one = await KernelModel.load(bytes, LIMITS, { threads: 1 });
+  const prompt = CUT_PROMPT;
+  const whole = await bits(one, { prompt, chunk: prompt });
+  // The tokens after the prompt come one by one in either tier.
+  assertEquals(await bits(one, { prompt, chunk: isFullTier ? 1 : 5 }), whole);
+  assertEquals(await bits(one, { prompt, chunk: 27, others: 7, range: 4 }), whole);
+  if (!isFullTier) return;
+  using several = await KernelModel.load(bytes, LIMITS, { threads: 3 });
+  assertEquals(await bits(several, { prompt, chunk: 64, others: 7, range: 2 }), whole);
+}
+
+async function checkCrowd(architecture: Architecture): Promise<void> {
+  const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(model, mixedModel(architecture, ["Q8_0"]));
+    await answersOf(model, { isa, threads: 2 });
+  } finally {
+    await Deno.remove(model);
+  }
+}
+
+/** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
+const REQUESTS: { readonly [architecture: string]: number } = {
+  gemma2: 90,
+  gemma3n: 90,
+  gemma4_moe: 90,
+  "gpt-oss": 90,
+  olmo3: 90,
+  mellum: 90,
+  "exaone4-windows": 90,
+  afmoe: 90,
+  cohere2: 90,
+  cohere2moe: 90,
+  "cohere2moe-shared": 90,
+  granite_swa: 90,
+  granite_swa_moe: 90,
+};
+
+async function checkPreemption(architecture: Architecture): Promise<void> {
+  const requests = isFullTier ? REQUESTS[architecture] ?? 60 : architecture in REQUESTS ? 45 : 30;
+  const crowd = { requests, company: 24, seed: 1 };
+  const preemptions = await onKernels(architecture, "f16", crowd, { layers: isFullTier ? 4 : 2 });
+  assert(preemptions > (isFullTier ? 3 : 0), `only ${preemptions} preemptions`);
+}
+
+type Check = (architecture: Architecture) => Promise<void>;
+
+function register(decoders: readonly Decoder[], kinds: readonly Kind[], what: string, check: Check): void {
+  for (const { architecture, kind } of decoders) {
+    if (kinds.includes(kind)) Deno.test(`${architecture}: ${what}`, () => check(architecture));
+  }
+}
+
+/** Registers these tests of the decoders of some kinds, as many as this tier takes. */
+export async function testFloats(...kinds: readonly Kind[]): Promise<void> {
+  register(await decodersOfTier(), kinds, "exact in F32", checkFloats);
+}
+
+export async function testCuts(...kinds: readonly Kind[]): Promise<void> {
+  register(await decodersOfTier(), kinds, "cuts and company change no bit of the logits", checkCuts);
+}
+
+export async function testCrowds(...kinds: readonly Kind[]): Promise<void> {
+  const what = "alone, in a crowd, with a cached prefix: the same answers to the bit";
+  register(await decodersOfTier(), kinds, what, checkCrowd);
+}
+
+export async function testPreemption(...kinds: readonly Kind[]): Promise<void> {
+  register(
+    await kindsOfTier(),
+    kinds,
+    "preempted requests are answered as alone, to the bit",
+    checkPreemption,
+  );
+}

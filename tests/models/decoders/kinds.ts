@@ -1,0 +1,65 @@
+/** Which decoders a test takes. One architecture stands for all that compile to the same kinds of ops and of cache. */
+import { buildPlan, readRopeFactors } from "../../../engine/architectures/registry.ts";
+import { parseGguf } from "../../../engine/gguf/reader.ts";
+import type { Plan } from "../../../engine/plan/plan.ts";
+import { DECODERS } from "../parity_cases.ts";
+import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
+import { isFullTier } from "../../../testing/tier.ts";
+
+/** `windowed` models have layers that see a window of the sequence, `hybrid` ones layers with a recurrent state. */
+export type Kind =
+  | "dense"
+  | "windowed dense"
+  | "mixture"
+  | "windowed mixture"
+  | "hybrid"
+  | "hybrid mixture";
+
+export interface Decoder {
+  readonly architecture: Architecture;
+  readonly kind: Kind;
+  /** Equal for models with the same ops and the same kinds of cache. */
+  readonly signature: string;
+  /** Bytes of the model file. */
+  readonly size: number;
+}
+
+function kindOf(ops: ReadonlySet<string>, { states, kv }: Plan): Kind {
+  const feedForward = ops.has("route") ? "mixture" : "dense";
+  if (states.length > 0) return ops.has("route") ? "hybrid mixture" : "hybrid";
+  return kv.windows.length > 1 ? `windowed ${feedForward}` : feedForward;
+}
+
+async function describe(architecture: Architecture): Promise<Decoder> {
+  const bytes = synthesize({ architecture, seed: 1, types: ["Q8_0"], hollow: true });
+  const file = parseGguf(bytes);
+  const plan = buildPlan(file, await readRopeFactors(file));
+  const ops = new Set<string>(plan.ops.map(({ op }) => op));
+  const kind = kindOf(ops, plan);
+  return { architecture, kind, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
+}
+
+/** Of each signature the architecture with the smallest model file. */
+function representatives(decoders: readonly Decoder[]): Decoder[] {
+  const found = new Map<string, Decoder>();
+  for (const decoder of decoders) {
+    if (decoder.size < (found.get(decoder.signature)?.size ?? Infinity)) {
+      found.set(decoder.signature, decoder);
+    }
+  }
+  return [...found.values()];
+}
+
+/** The decoders that this tier tests: all of them in the second tier, else one of each signature. */
+export async function decodersOfTier(): Promise<Decoder[]> {
+  const all = await Promise.all(DECODERS.map(describe));
+  return isFullTier ? all : representatives(all);
+}
+
+/** The same, but of each kind only the smallest in the first tier. */
+export async function kindsOfTier(): Promise<Decoder[]> {
+  const decoders = (await decodersOfTier()).sort((a, b) => a.size - b.size);
+  return isFullTier
+    ? decoders
+    : decoders.filter(({ kind }, i) => decoders.findIndex((d) => d.kind === kind) === i);
+}

@@ -1,0 +1,148 @@
+/** The layer that drafts, on the kernels: against the exact pass, and to the bit in every cut and company. */
+import { assert, assertEquals } from "@std/assert";
+import { buildPlan } from "../../engine/architectures/registry.ts";
+import type { GgufFile } from "../../engine/gguf/types.ts";
+import {
+  DRAFT_MODELS,
+  DRAFT_PROMPTS,
+  DRAFT_TABLE_URL,
+  type DraftModel,
+  type DraftTable,
+} from "./draft_cases.ts";
+import {
+  type CpuModelOptions,
+  instructionSets,
+  KernelModel,
+  shuffledBlocks,
+} from "../../testing/kernel_model.ts";
+import { digest, type ExactStep, prompt, unpackStep } from "./parity_cases.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
+
+const TABLE: DraftTable = JSON.parse(await Deno.readTextFile(DRAFT_TABLE_URL));
+const SIZE = { kvBlocks: 64, maxRows: 512, maxLogitRows: 8 };
+const BLOCKS = 12;
+
+const plan = (file: GgufFile) => buildPlan(file, undefined, undefined, { drafts: true });
+const open = ({ options }: DraftModel, cpu: CpuModelOptions = {}) =>
+  KernelModel.loadAs(plan, synthesize(options), SIZE, { threads: 2, ...cpu });
+const modelOf = (name: string) => DRAFT_MODELS.find((model) => model.name === name)!;
+
+/** Log-probabilities of the exact steps' tokens, drafted one after the other along these. */
+async function drafted(model: KernelModel, tokens: readonly number[], steps: readonly ExactStep[], cut = 0) {
+  const blockTable = shuffledBlocks(0, BLOCKS);
+  if (cut > 0) await model.step([{ tokens: tokens.slice(0, cut), blockTable }]);
+  await model.step([{ tokens: tokens.slice(cut, -1), cached: cut, blockTable }]);
+  const found: number[][] = [];
+  let token = tokens.at(-1)!;
+  for (const [i, { ids }] of steps.entries()) {
+    const cached = tokens.length - 1 + i;
+    const wanted = [{ candidates: 1, probe: ids }];
+    const [row] = await model.draft([{ token, cached, from: tokens.length - 2 - cut, blockTable, wanted }]);
+    found.push(Array.from(row.probed, (logit) => logit - row.logSumExp));
+    token = ids[0];
+  }
+  return found;
+}
+
+interface Distances {
+  readonly max: number;
+  readonly mean: number;
+  /** Of the five likeliest. */
+  readonly topFive: number;
+}
+
+async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Distances> {
+  using model = await open(modelOf(name), cpu);
+  const all: number[] = [];
+  const topFive: number[] = [];
+  for (const [i, length] of DRAFT_PROMPTS.entries()) {
+    const steps = TABLE[name].cases[i].map(unpackStep);
+    const found = await drafted(model, prompt(length), steps);
+    for (const [s, { logprobs }] of steps.entries()) {
+      const off = logprobs.map((exact, k) => Math.abs(exact - found[s][k]));
+      all.push(...off);
+      topFive.push(...off.slice(0, 5));
+    }
+  }
+  return {
+    max: Math.max(...all),
+    mean: all.reduce((a, b) => a + b) / all.length,
+    topFive: Math.max(...topFive),
+  };
+}
+
+Deno.test("drafts: the table is of the models that the test makes", async () => {
+  for (const { name, options } of DRAFT_MODELS) {
+    assertEquals(await digest(synthesize(options)), TABLE[name].sha256, `${name}: deno task parity:drafts`);
+  }
+});
+
+/** Floats keep keys and values in f16; blocks round activations to 8 bits besides. */
+const LIMITS: Readonly<Record<string, Partial<Distances>>> = {
+  "qwen35-F32": { topFive: 0.003 },
+  "qwen35-BF16": { topFive: 0.003 },
+  "qwen35-Q8_0": { mean: 0.04, max: 0.2 },
+  "qwen35-Q4_K": { mean: 0.01, max: 0.06 },
+  "qwen35moe-F32": { topFive: 0.003 },
+};
+
+for (const { name } of DRAFT_MODELS) {
+  Deno.test(`drafts of ${name} are the exact pass's`, async () => {
+    for (const isa of name === "qwen35-F32" ? instructionSets() : [undefined]) {
+      const found = await distances(name, { isa });
+      for (const [which, limit] of Object.entries(LIMITS[name]) as [keyof Distances, number][]) {
+        assert(found[which] <= limit, `${isa}: ${which} is ${found[which]}, must be at most ${limit}`);
+      }
+    }
+  });
+}
+
+Deno.test("drafts have the same bits however the prompt before them is cut", async () => {
+  const name = "qwen35-Q8_0";
+  const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
+  using model = await open(modelOf(name));
+  const whole = await drafted(model, prompt(300), steps);
+  for (const cut of [1, 31, 32, 200, 298]) {
+    assertEquals(await drafted(model, prompt(300), steps, cut), whole, `cut after ${cut}`);
+  }
+  using alone = await open(modelOf(name), { threads: 1 });
+  assertEquals(await drafted(alone, prompt(300), steps), whole);
+});
+
+Deno.test("drafts of several sequences are those of each alone, and the answers after them too", async () => {
+  const wanted = [{ candidates: 5 }];
+  using model = await open(modelOf("qwen35-Q8_0"));
+  const runs = [3, 40, 7].map((length, slot) => (
+    { tokens: prompt(length), blockTable: shuffledBlocks(2 * slot, 2), slot, wanted }
+  ));
+  const from = (run: number) =>
+    runs.slice(0, run + 1).reduce((sum, { tokens }) => sum + tokens.length, 0) - 1;
+  const next = runs.map(({ tokens, blockTable }, i) => (
+    { token: 50 + i, cached: tokens.length, from: from(i), blockTable, wanted }
+  ));
+  const answer = ({ token, cached, blockTable }: typeof next[number], slot: number) => (
+    { tokens: [token], cached, blockTable, slot, wanted }
+  );
+  const prompts = await model.step(runs);
+  const together = await model.draft(next);
+  const later = await model.draft(next.map((run) => ({ ...run, token: 60, cached: run.cached + 1 })));
+  const after = await model.step(next.map(answer));
+  for (const [i, run] of runs.entries()) {
+    assertEquals(await model.step([run]), [prompts[i]]);
+    const row = { ...next[i], from: run.tokens.length - 1 };
+    assertEquals(await model.draft([row]), [together[i]]);
+    assertEquals(await model.draft([{ ...row, token: 60, cached: row.cached + 1 }]), [later[i]]);
+    // What drafts have written is written again.
+    assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
+  }
+});
+
+Deno.test("a model's answers are the same with the layer that drafts and without", async () => {
+  const { options } = modelOf("qwen35-Q8_0");
+  using drafting = await open(modelOf("qwen35-Q8_0"));
+  using plain = await KernelModel.load(synthesize(options), SIZE, { threads: 2 });
+  for (const length of [1, 33, 70]) {
+    const run = { tokens: prompt(length), blockTable: shuffledBlocks(0, 4), wanted: [{ candidates: 20 }] };
+    assertEquals(await drafting.step([run]), await plain.step([run]));
+  }
+});

@@ -1,0 +1,166 @@
+import { assert } from "@std/assert";
+import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { GgufError } from "../../engine/gguf/errors.ts";
+import { MetadataMap } from "../../engine/gguf/metadata.ts";
+import { readPooling } from "../../engine/gguf/hparams/pooling.ts";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import type { GgufFile, MetadataValue, TensorInfo } from "../../engine/gguf/types.ts";
+import { encodePlan } from "../../engine/plan/encode.ts";
+import type { Plan } from "../../engine/plan/plan.ts";
+import { engineSize } from "../../engine/load/size.ts";
+import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
+import { KernelError } from "../../ffi/library.ts";
+import { kindsOfTier } from "./decoders/kinds.ts";
+import { VALUES, Watched } from "./hostile.ts";
+import { KernelModel } from "../../testing/kernel_model.ts";
+import { type Architecture, FAMILIES } from "../../testing/synth/registry.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
+import { isFullTier } from "../../testing/tier.ts";
+
+/*
+ * Files from strangers: of each family's model every key and every tensor is spoiled in every way that the format allows, keys that
+ * it lacks but is asked for among them. Each is refused by GgufError, or loads; nothing else is thrown, and nothing takes long.
+ */
+
+const SLOWEST_MS = 2000;
+
+async function load(file: GgufFile) {
+  const plan = buildPlan(file, await readRopeFactors(file), readPooling(file));
+  engineSize(plan, { contextLength: 64, parallel: 1 });
+  createTokenizer(file.metadata);
+  return plan;
+}
+
+/** The file with a key of another value, or without it. */
+function withKey(file: GgufFile, key: string, value: MetadataValue | undefined): GgufFile {
+  const entries = new Map(file.metadata.entries);
+  if (value === undefined) entries.delete(key);
+  else entries.set(key, value);
+  return { ...file, metadata: new MetadataMap(entries) };
+}
+
+/** Ways to spoil a tensor: all lie where the reader would let them. */
+function* spoiledTensors(file: GgufFile): Generator<[what: string, file: GgufFile]> {
+  const seen = new Set<string>();
+  for (const info of file.tensors.values()) {
+    // The same tensor of the next layer is read by the same code.
+    const kind = info.name.replace(/\d+/, "");
+    const first = !seen.has(kind);
+    seen.add(kind);
+    if (!first) continue;
+    const [columns, ...rest] = info.shape;
+    const shapes = [
+      [columns],
+      [columns, 1],
+      [...info.shape, 1],
+      [...info.shape, 2],
+      info.shape.toReversed(),
+      [
+        columns,
+        ...rest.map((rows) => rows + 1),
+      ],
+      [columns / 2, ...rest],
+    ];
+    const others: (TensorInfo | undefined)[] = [
+      undefined,
+      ...shapes.map((shape) => ({ ...info, shape })),
+      ...(["F32", "F16", "Q8_0", "Q4_K", "MXFP4"] as const).map((type) => ({ ...info, type })),
+    ];
+    for (const other of others) {
+      const tensors = new Map(file.tensors);
+      if (other) tensors.set(info.name, other);
+      else tensors.delete(info.name);
+      yield [`${info.name} of ${other ? `${other.type} ${other.shape}` : "nothing"}`, { ...file, tensors }];
+    }
+  }
+  const strange = { ...file.tensors.values().next().value!, name: "blk.0.strange.weight" };
+  yield ["a strange tensor", { ...file, tensors: new Map([...file.tensors, [strange.name, strange]]) }];
+}
+
+function* spoiledKeys(file: GgufFile, keys: Iterable<string>): Generator<[what: string, file: GgufFile]> {
+  for (const key of keys) {
+    for (const value of [undefined, ...VALUES]) {
+      const words = typeof value === "object"
+        ? `${value.constructor.name} of ${value.length}`
+        : String(value);
+      yield [`${key} = ${words}`, withKey(file, key, value)];
+    }
+  }
+}
+
+const LIMITS = { maxRows: 16, maxLogitRows: 16, kvBlocks: 8 };
+
+function* spoiled(file: GgufFile, keys: Iterable<string>) {
+  yield* spoiledKeys(file, keys);
+  yield* spoiledTensors(file);
+}
+
+/** Has plans of a file compute a few tokens: one that was accepted must run, whatever comes out. */
+class Runs implements Disposable {
+  readonly #models = new Map<string, KernelModel>();
+  readonly #done = new Set<string>();
+
+  /** Most spoiled keys leave a plan as it was: what the kernels were told before they need not compute again. */
+  async step(file: GgufFile, plan: Plan): Promise<void> {
+    const tensors = JSON.stringify(plan.tensors);
+    const told = tensors + encodePlan(plan, LIMITS).toBase64();
+    if (this.#done.has(told)) return;
+    const known = this.#models.get(tensors);
+    const model = known ?? await KernelModel.open(file, plan, LIMITS, { threads: 1 });
+    this.#models.set(tensors, model);
+    if (known) await known.compile(plan, LIMITS);
+    await model.step([{ tokens: [1, 2, 3], blockTable: Int32Array.of(0, 1), wanted: [{ candidates: 2 }] }]);
+    this.#done.add(told);
+  }
+
+  [Symbol.dispose](): void {
+    for (const model of this.#models.values()) model[Symbol.dispose]();
+  }
+}
+
+/** Milliseconds that it took; with `runs` a file that loads also computes. */
+async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promise<number> {
+  const start = performance.now();
+  try {
+    const plan = await load(file);
+    await runs?.step(file, plan);
+  } catch (error) {
+    const refused = error instanceof GgufError || error instanceof KernelError;
+    assert(refused, `${what}: ${error instanceof Error ? error.stack : error}`);
+  }
+  return performance.now() - start;
+}
+
+const ALL = Object.keys(FAMILIES) as Architecture[];
+/** The first tier takes one small decoder each of four kinds, and an encoder. */
+const TAKEN = isFullTier
+  ? ALL
+  : [...(await kindsOfTier()).slice(0, 4).map(({ architecture }) => architecture), "bert" as const];
+
+for (const architecture of TAKEN) {
+  Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
+    const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
+    try {
+      await Deno.writeFile(path, synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
+      const sound = await openGguf(path);
+      const watched = new Watched(sound.metadata);
+      await load({ ...sound, metadata: watched });
+      // Tokenizers have a sweep of their own.
+      const keys = [...new Set([...sound.metadata.entries.keys(), ...watched.asked])]
+        .filter((key) => !key.startsWith("tokenizer."));
+      using all = new Runs();
+      for (const [what, file] of spoiled(sound, keys)) {
+        const computes = !FAMILIES[architecture].encoder &&
+          what.startsWith(sound.metadata.getString("general.architecture"));
+        const ms = await refusedOrLoaded(what, file, computes ? all : undefined);
+        if (ms <= SLOWEST_MS) continue;
+        // Once is not enough to say so: other processes may have had the cores.
+        using anew = new Runs();
+        const again = await refusedOrLoaded(what, file, computes ? anew : undefined);
+        assert(again < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);
+      }
+    } finally {
+      await Deno.remove(path);
+    }
+  });
+}

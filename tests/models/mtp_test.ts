@@ -1,0 +1,209 @@
+/** Drafts of a model's own layer, with the kernels: the answers are those without, whatever is drafted and whoever else is there. */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { buildPlan } from "../../engine/architectures/registry.ts";
+import { GgufError } from "../../engine/gguf/errors.ts";
+import { parseGguf } from "../../engine/gguf/reader.ts";
+import { inspectModel } from "../../engine/load/inspect.ts";
+import { blocksOfSequence } from "../../engine/cache/kv_blocks.ts";
+import { loadEngine, type LoadOptions, measureModel } from "../../engine/load/load.ts";
+import { MtpDrafter } from "../../engine/speculation/mtp.ts";
+import { Speculation } from "../../engine/speculation/speculation.ts";
+import { StepCosts } from "../../engine/speculation/step_costs.ts";
+import { engineOver } from "../../testing/engine.ts";
+import type { Engine, GenerateRequest, KvType } from "../../engine/mod.ts";
+import { KernelModel } from "../../testing/kernel_model.ts";
+import { compareCrowd } from "./preemption.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+const VOCABULARY = 500;
+const CONTEXT = 256;
+const PARALLEL = 6;
+
+/**
+ * A seeded hybrid whose layer drafts the token that came last, which seeded models often say again: some drafts are right, and
+ * most are not.
+ */
+function repeating(drafts = 1): Uint8Array<ArrayBuffer> {
+  const bytes = synthesize({ architecture: "qwen35", types: ["F32"], seed: 1, layers: 4, drafts });
+  const { tensors } = parseGguf(bytes);
+  const set = (name: string, value: (row: number, column: number) => number) => {
+    const { offset, shape: [columns, rows = 1] } = tensors.get(`blk.4.${name}.weight`)!;
+    const floats = new Float32Array(bytes.buffer, offset, rows * columns);
+    for (let i = 0; i < floats.length; i++) floats[i] = value(Math.floor(i / columns), i % columns);
+  };
+  set("nextn.eh_proj", (row, column) => row === column ? 1 : 0); // the token's row, and nothing of the one before it
+  set("nextn.enorm", () => 1);
+  for (const name of ["attn_output", "ffn_down"]) set(name, () => 0);
+  return bytes;
+}
+
+/** Steps that take so long that drafts always pay. */
+class LongSteps extends StepCosts {
+  override estimates(_sequences: number, from: number, to: number): Float64Array {
+    return new Float64Array(to - from + 1).fill(1e6);
+  }
+}
+
+async function engineOf(drafts: boolean, kvType: KvType, kvBlocks: number): Promise<Engine> {
+  const sizes = { kvBlocks, stateSlots: PARALLEL + 6, maxRows: 64, maxLogitRows: 32 };
+  const { backend } = await KernelModel.loadAs(
+    (file) => buildPlan(file, undefined, undefined, { drafts }),
+    repeating(),
+    sizes,
+    { kvType, threads: 1 },
+  );
+  const speculation = drafts ? new Speculation([new MtpDrafter(backend)], new LongSteps()) : undefined;
+  const limits = { ...sizes, draftSlots: 3, parallel: PARALLEL, queue: 64 };
+  return engineOver(backend, limits, CONTEXT, VOCABULARY, undefined, undefined, undefined, speculation);
+}
+
+for (const kvType of ["f16", "q8_0"] as const) {
+  fullTier.test(`mtp: a crowd short of memory, KV cache in ${kvType}: each answer is that without drafts, to the bit`, async () => {
+    const kvBlocks = blocksOfSequence({ windows: [], maxRows: 64 }, CONTEXT) + 3;
+    const plain = await engineOf(false, kvType, kvBlocks);
+    const drafting = await engineOf(true, kvType, kvBlocks);
+    try {
+      const preemptions = await compareCrowd(plain, drafting, { requests: 40, company: 10, seed: 2 });
+      const { draftedTokens, acceptedTokens } = drafting.stats();
+      const counts = `${preemptions} preemptions, ${acceptedTokens} of ${draftedTokens} drafted tokens`;
+      assert(preemptions > 5 && acceptedTokens > 50 && draftedTokens > acceptedTokens + 50, counts);
+    } finally {
+      await drafting.close();
+      await plain.close();
+    }
+  });
+}
+
+async function tokensOf(engine: Engine, request: GenerateRequest): Promise<number[]> {
+  const tokens: number[] = [];
+  for await (const event of engine.submit(request)) if (event.type === "token") tokens.push(event.token);
+  return tokens;
+}
+
+const long = (temperature: number): GenerateRequest => (
+  { prompt: [40, 41, 42, 43], maxTokens: 120, ignoreEos: true, sampling: { temperature, seed: 7 } }
+);
+
+Deno.test("mtp: one answer takes fewer steps, and its next turn continues from what was kept", async () => {
+  const plain = await engineOf(false, "f16", 40);
+  const drafting = await engineOf(true, "f16", 40);
+  try {
+    for (const temperature of [0, 0.8]) {
+      const answer = await tokensOf(plain, long(temperature));
+      assertEquals(await tokensOf(drafting, long(temperature)), answer);
+      const next = { ...long(temperature), prompt: [...long(temperature).prompt, ...answer, 50, 51] };
+      assertEquals(await tokensOf(drafting, next), await tokensOf(plain, next));
+    }
+    assertEquals(drafting.stats().cachedTokens, plain.stats().cachedTokens);
+    assert(drafting.stats().steps < 0.8 * plain.stats().steps, `${drafting.stats().steps} steps`);
+  } finally {
+    await drafting.close();
+    await plain.close();
+  }
+});
+
+Deno.test("mtp: a request that is cancelled while its drafts are computed ends, and others go on", async () => {
+  const drafting = await engineOf(true, "f16", 40);
+  try {
+    const wanted = await tokensOf(drafting, long(0));
+    for (let after = 1; after < 12; after++) {
+      const abort = new AbortController();
+      const other = tokensOf(drafting, { ...long(0), cacheSalt: `${after}` });
+      let count = 0;
+      for await (const { type } of drafting.submit({ ...long(1), signal: abort.signal })) {
+        if (type === "token" && ++count === after) setTimeout(() => abort.abort(), after % 3);
+      }
+      assertEquals(await other, wanted);
+    }
+  } finally {
+    await drafting.close();
+  }
+});
+
+async function withFile(bytes: Uint8Array, test: (model: string) => Promise<void>): Promise<void> {
+  const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    await Deno.writeFile(model, bytes);
+    await test(model);
+  } finally {
+    await Deno.remove(model);
+  }
+}
+
+Deno.test("mtp: a prompt that was kept on a disk has what drafts attend to", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    await withFile(repeating(), async (model) => {
+      const prompt = Array.from({ length: 100 }, (_, i) => 40 + i % 7);
+      const request: GenerateRequest = { ...long(0), prompt };
+      const run = async (speculate: "mtp" | "off", kept: boolean) => {
+        const promptCache = kept ? { folder, bytes: 1e9, eager: true } : undefined;
+        const options = { model, speculate, contextLength: 512, parallel: 2, threads: 1, promptCache };
+        const { engine } = await loadEngine(options);
+        try {
+          const tokens = await tokensOf(engine, request);
+          return { tokens, cached: engine.stats().cachedTokens };
+        } finally {
+          await engine.close();
+        }
+      };
+      const wanted = await run("off", false);
+      assertEquals(await run("mtp", true), wanted);
+      assertEquals(await run("mtp", true), { tokens: wanted.tokens, cached: 96 });
+      // Without the layer that drafts it is another cache.
+      assertEquals(await run("off", true), wanted);
+    });
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("mtp: --speculate says whether the layer is loaded, and its memory is counted", async () => {
+  await withFile(repeating(), async (model) => {
+    const memoryOf = async (options: Partial<LoadOptions>) =>
+      (await measureModel({ model, contextLength: 512, parallel: 2, ...options })).memory;
+    const off = await memoryOf({ speculate: "off" });
+    const lookup = await memoryOf({ speculate: "lookup" });
+    const mtp = await memoryOf({ speculate: "mtp" });
+    assertEquals(await memoryOf({}), mtp);
+    assertEquals(lookup.weights, off.weights);
+    // A projection of two rows, and a layer of attention.
+    assert(mtp.weights - off.weights >= 4 * (512 * 256 + (512 + 2 * 128 + 256 + 3 * 768) * 256));
+    assertEquals(mtp.kv, 2 * off.kv);
+    assert(mtp.states > lookup.states);
+    const { plan } = await inspectModel({ model });
+    if ("refusal" in plan) throw new Error(plan.refusal);
+    assertEquals(plan.leftOut, []);
+    assert(plan.layers.some(({ kind }) => kind === "attention, drafts"));
+    for (const speculate of ["mtp", "auto", "off"] as const) {
+      const { engine } = await loadEngine({ model, speculate, contextLength: 512, parallel: 2, threads: 1 });
+      try {
+        await tokensOf(engine, long(0));
+        assertEquals(engine.stats().draftedTokens > 0, speculate !== "off", speculate);
+      } finally {
+        await engine.close();
+      }
+    }
+  });
+});
+
+Deno.test("mtp: what cannot draft is refused where that is asked for, and loaded without where it is not", async () => {
+  const without = synthesize({ architecture: "qwen35", types: ["F32"], seed: 1, layers: 4 });
+  const dense = synthesize({ architecture: "llama", types: ["F32"], seed: 1, layers: 2 });
+  for (const [bytes, architecture] of [[without, "qwen35"], [dense, "llama"]] as const) {
+    await withFile(bytes, async (model) => {
+      const error = await assertRejects(() => measureModel({ model, speculate: "mtp" }), GgufError);
+      assertEquals(error.field, `key "${architecture}.nextn_predict_layers"`);
+      await measureModel({ model });
+    });
+  }
+  await withFile(repeating(), async (model) => {
+    await assertRejects(
+      () => measureModel({ model, speculate: "mtp", backend: "webgpu" }),
+      Error,
+      "--speculate mtp is not supported on a GPU",
+    );
+    await measureModel({ model, backend: "webgpu" });
+  });
+});

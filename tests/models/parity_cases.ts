@@ -1,0 +1,184 @@
+/** What the parity test asks of the kernels, and the exact answers that `deno task parity` wrote down for it. */
+
+import { GPU_TYPES, isGpuType } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
+import { FORMATS as TENSOR_FORMATS } from "../../engine/gguf/formats.ts";
+import type { TensorType } from "../../engine/gguf/types.ts";
+import { FAMILIES } from "../../testing/synth/registry.ts";
+import { type Architecture, synthesize, type SynthOptions } from "../../testing/synth/synth.ts";
+
+/** Judged in every format. */
+const WHOLE: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
+/** The other decoders, judged by fewer formats and longer prompts. */
+export const DECODERS: readonly Architecture[] = (Object.keys(FAMILIES) as Architecture[])
+  .filter((name) => !WHOLE.includes(name) && !FAMILIES[name].encoder);
+/** The most likely tokens that are compared at each step. */
+export const TOP = 20;
+
+const TYPES: readonly TensorType[] = GPU_TYPES;
+/** Formats that only the CPU computes with, judged on dense models. */
+export const CPU_FORMATS: readonly string[] = Object.keys(TENSOR_FORMATS)
+  .filter((type) => !isGpuType(type as TensorType));
+/** A format, or "MIXED": every matrix of the model has another one than its neighbours. */
+export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
+
+/** A model file of the parity test. */
+export interface ParityFile {
+  /** Its key in the table. */
+  readonly name: string;
+  readonly format: string;
+  readonly options: SynthOptions;
+  /** Tokens of the prompts. */
+  readonly prompts: readonly number[];
+  /** Greedy tokens after each prompt. */
+  readonly steps: number;
+  /** Judged also beside the pass that rounds keys and values as the cache does. */
+  readonly rounded?: boolean;
+}
+
+const files = (
+  architecture: Architecture,
+  format: string,
+  seeds: readonly number[],
+  rest: Pick<ParityFile, "prompts" | "steps" | "rounded">,
+): ParityFile[] =>
+  seeds.map((seed) => ({
+    name: `${architecture}-${format}-${seed}`,
+    format,
+    options: { architecture, seed, types: format === "MIXED" ? mixed(seed) : [format as TensorType] },
+    ...rest,
+  }));
+
+/** Formats that the other decoders are judged in beside F32. */
+export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
+const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
+
+/**
+ * A token that takes another expert, or group of them, for a rounding that turned a near tie, moves the answers of these more than all else
+ * that blocks round. In two seeds that is chance, for compy and for llama.cpp, which differs as much between two processors; in
+ * twelve it evens out.
+ */
+function blockSeeds(name: Architecture): readonly number[] {
+  const isMoved = ["gemma4_moe", "bailingmoe2", "afmoe"].includes(name);
+  return Array.from({ length: isMoved ? 12 : 2 }, (_, i) => i + 1);
+}
+
+const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };
+/** The largest distance of a hybrid is one prompt's, whose recurrent states a rounding has turned: in six prompts chance, in twelve less so. */
+const wholeSeeds = (name: Architecture) => name === "qwen35" ? [1, 2, 3, 4] : [1, 2];
+const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
+  WHOLE.flatMap((name) => files(name, format, wholeSeeds(name), WHOLE_CASES))
+);
+const OTHER_FILES: readonly ParityFile[] = DECODERS.flatMap((name) => [
+  ...files(name, "F32", [1, 2, 3], { ...LONG, rounded: true }),
+  ...BLOCK_FORMATS.flatMap((format) => files(name, format, blockSeeds(name), LONG)),
+]);
+const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
+  (["llama", "qwen2", "qwen3"] as const).flatMap((name) => files(name, format, [1], WHOLE_CASES))
+);
+export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...CPU_FILES, ...OTHER_FILES];
+
+/** The models of a seed have the types in another order, so that other types meet in one op. */
+function mixed(seed: number): TensorType[] {
+  const step = 2 * seed + 1; // coprime to 16
+  return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);
+}
+
+/** The prompt of `length` tokens. */
+export function prompt(length: number): number[] {
+  return Array.from({ length }, (_, i) => (i * 37 + length) % 200 + 33);
+}
+
+/** One step of a greedy generation: the most likely tokens in order; the first is the greedy choice. */
+export interface ExactStep {
+  readonly ids: readonly number[]; // [TOP]
+  readonly logprobs: readonly number[]; // [TOP]
+  /** Of the same ids, with keys and values rounded as the CPU keeps them. */
+  readonly rounded?: readonly number[]; // [TOP]
+}
+
+/** The exact answer to one prompt, and how far llama.cpp was from it on the same tokens. */
+export interface ExactCase {
+  readonly steps: readonly ExactStep[]; // one each of the file's steps
+  readonly llamaCpp: Distance;
+}
+
+/** Absolute distances of log-probabilities. */
+export interface Distance {
+  readonly max: number;
+  readonly mean: number;
+}
+
+/** The table as it is kept: a step is "id gap id gap …", each gap in 10^-4 below the log-probability before it. */
+export interface ParityTable {
+  readonly files: Readonly<Record<string, FileAnswers>>;
+}
+
+export interface FileAnswers {
+  /** First 16 hexadecimal digits of the file's SHA-256. */
+  readonly sha256: string;
+  /** By prompt length. */
+  readonly cases: Readonly<
+    Record<
+      string,
+      { readonly steps: readonly string[]; readonly rounded?: readonly string[]; readonly llamaCpp: Distance }
+    >
+  >;
+}
+
+const UNIT = 1e4;
+
+export function packStep(step: ExactStep): string {
+  let above = 0;
+  return step.ids.flatMap((id, i) => {
+    const units = Math.round(-step.logprobs[i] * UNIT);
+    const gap = units - above;
+    above = units;
+    return [id, gap];
+  }).join(" ");
+}
+
+export function unpackStep(text: string): ExactStep {
+  const numbers = text.split(" ").map(Number);
+  let units = 0;
+  const ids = numbers.filter((_, i) => i % 2 === 0);
+  const logprobs = numbers.filter((_, i) => i % 2 === 1).map((gap) => -(units += gap) / UNIT);
+  return { ids, logprobs };
+}
+
+/** The table of an architecture. */
+export function tableUrl(architecture: Architecture): URL {
+  return new URL(`parity/${architecture}.json`, import.meta.url);
+}
+
+export async function readTable(architecture: Architecture): Promise<ParityTable> {
+  return JSON.parse(await Deno.readTextFile(tableUrl(architecture)));
+}
+
+/** The exact answers to a file's prompts, by prompt length. Throws where the table does not know the file's bytes. */
+export async function exactCases(table: ParityTable, file: ParityFile, bytes: Uint8Array<ArrayBuffer>) {
+  const answers = table.files[file.name];
+  const found = await digest(bytes);
+  if (answers?.sha256 !== found) {
+    const known = answers ? `of ${answers.sha256}` : "nothing";
+    throw new Error(
+      `Cannot judge ${file.name}: its SHA-256 is ${found}, the table knows ${known}. Run \`deno task parity ${file.options.architecture}\``,
+    );
+  }
+  return new Map(file.prompts.map((length): [number, ExactCase] => {
+    const { steps, rounded, llamaCpp } = answers.cases[length];
+    const unpacked = steps.map((text, i) => {
+      return { ...unpackStep(text), rounded: rounded && unpackStep(rounded[i]).logprobs };
+    });
+    return [length, { steps: unpacked, llamaCpp }];
+  }));
+}
+
+/** The first 16 hexadecimal digits of the SHA-256. */
+export async function digest(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes), 0, 8).toHex();
+}
+
+/** The bytes of a parity file. */
+export function parityBytes(file: ParityFile): Uint8Array<ArrayBuffer> {
+  return synthesize(file.options);
+}

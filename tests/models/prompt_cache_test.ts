@@ -1,0 +1,78 @@
+/** Prompts on a disk with the kernels: a restarted engine answers as one that has none, to the bit. */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { join } from "@std/path";
+import { loadEngine } from "../../engine/load/load.ts";
+import { instructionSets } from "../../testing/kernel_model.ts";
+import { killOften } from "../campaigns/prompt_cache_campaign.ts";
+import { answer, open, openAll, PROMPTS, text, writeModels } from "./prompt_cache_models.ts";
+import { testSeed } from "../../testing/random.ts";
+import { everyNth, fullTier } from "../../testing/tier.ts";
+
+const BYTES = 1e9;
+
+async function withModels(test: (models: string, folder: string) => Promise<void>): Promise<void> {
+  const models = await Deno.makeTempDir({ prefix: "compy-test-" });
+  try {
+    await writeModels(models);
+    await test(models, join(models, "prompts"));
+  } finally {
+    await Deno.remove(models, { recursive: true });
+  }
+}
+
+for (const kvType of everyNth(2, ["f16", "q8_0"] as const)) {
+  Deno.test(`two models over one folder, in ${kvType}: restarted, they answer from the disk, to the bit`, () =>
+    withModels(async (models, folder) => {
+      const prompts = PROMPTS.slice(0, 6);
+      const plain = await openAll(models, undefined, kvType);
+      const expected = [];
+      for (const engine of plain) {
+        for (const prompt of prompts) expected.push(await answer(engine, prompt));
+        await engine.close();
+      }
+      for (const run of ["first", "second"]) {
+        const engines = await openAll(models, { folder, bytes: BYTES, eager: true }, kvType);
+        for (const [i, { tokens, logprobs, cached }] of expected.entries()) {
+          const prompt = prompts[i % prompts.length];
+          const found = await answer(engines[Math.floor(i / prompts.length)], prompt);
+          assertEquals([found.tokens, found.logprobs], [tokens, logprobs]);
+          if (run === "second") assertEquals(found.cached, Math.floor((prompt.length - 1) / 32) * 32);
+          assert(found.cached >= cached);
+        }
+        for (const engine of engines) await engine.close();
+      }
+    }));
+}
+
+Deno.test("another KV type and another instruction set find nothing; the same file under another name does", () =>
+  withModels(async (models, folder) => {
+    const prompt = text(200, 1);
+    const promptCache = { folder, bytes: BYTES, eager: true };
+    const model = join(models, "qwen35.gguf");
+    const cachedBy = async (path: string, more = {}) => {
+      const engine = await open(path, promptCache, more);
+      const { cached } = await answer(engine, prompt);
+      await engine.close();
+      return cached;
+    };
+    assertEquals(await cachedBy(model), 0);
+    assertEquals(await cachedBy(model, { kvType: "q8_0" }), 0);
+    for (const isa of instructionSets().slice(1, 3)) assertEquals(await cachedBy(model, { isa }), 0);
+    await Deno.rename(model, join(models, "renamed.gguf"));
+    assertEquals(await cachedBy(join(models, "renamed.gguf"), { threads: 2 }), 192);
+  }));
+
+Deno.test("a backend whose cache cannot be copied is refused before anything is loaded", () =>
+  withModels(async (models, folder) => {
+    const promptCache = { folder, bytes: BYTES };
+    await assertRejects(
+      () => loadEngine({ model: join(models, "qwen3.gguf"), backend: "webgpu", promptCache }),
+      Error,
+      "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute with",
+    );
+  }));
+
+fullTier.test("killed -9 while it writes: no wrong answer, no refused start, never more than its bound", async () => {
+  const { answers, hits } = await killOften(6, testSeed(), 900);
+  assert(answers > 0 && hits > 0, `${answers} answers, ${hits} from the disk`);
+});

@@ -1,0 +1,70 @@
+import { fromFileUrl } from "@std/path";
+import type { Served } from "./calls.ts";
+
+/* Clients that run in processes of their own: they want more of the system than tests may have, or another language. */
+
+export interface ClientProgram {
+  /** Whose calls it makes. */
+  readonly clients: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  isThere(): boolean;
+}
+
+const ROOT = fromFileUrl(new URL("../../..", import.meta.url));
+const PYTHON = `${ROOT}.cache/clients/bin/python`;
+
+export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
+  {
+    clients: "ai with @ai-sdk/openai, @ai-sdk/openai-compatible and @ai-sdk/anthropic (npm)",
+    command: Deno.execPath(),
+    args: [
+      "run",
+      "-q",
+      "--no-check",
+      "--lock=tests/deno.lock",
+      "-P=clients",
+      "tests/server/clients/vercel.ts",
+    ],
+    isThere: () => true,
+  },
+  {
+    clients: "openai and litellm (PyPI)",
+    command: PYTHON,
+    args: ["tools/clients/calls.py"],
+    // COMPY_CLIENTS_REQUIRED makes an error of what is not installed.
+    isThere: () => Deno.env.get("COMPY_CLIENTS_REQUIRED") !== undefined || exists(PYTHON),
+  },
+];
+
+function exists(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch {
+    return false;
+  }
+}
+
+/** How a call went; `error` says why it failed. */
+export interface Outcome {
+  readonly call: string;
+  readonly error: string | null;
+}
+
+/** Runs all calls of a program, which prints an outcome a line as JSON. Throws where it ends in another way. */
+export async function runProgram(
+  { command, args }: ClientProgram,
+  { base, model }: Served,
+): Promise<Outcome[]> {
+  const { code, stdout, stderr } = await new Deno.Command(command, {
+    args: [...args, base, model],
+    cwd: ROOT,
+    env: { NO_COLOR: "1" },
+    stdin: "null",
+  }).output();
+  const text = new TextDecoder();
+  if (code !== 0) throw new Error(`${command} ended with ${code}: ${text.decode(stderr)}`);
+  const lines = text.decode(stdout).split("\n").filter((line) => line.startsWith("{"));
+  if (lines.length === 0) throw new Error(`${command} made no calls: ${text.decode(stderr)}`);
+  return lines.map((line) => JSON.parse(line));
+}

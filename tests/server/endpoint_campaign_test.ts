@@ -1,0 +1,13 @@
+import { disconnect, stopInMidStream, streamAll, truth } from "../campaigns/endpoint_campaign.ts";
+import { withLiveServer } from "../../testing/live_server.ts";
+
+Deno.test("all endpoints: clients that leave, many streams at once and SIGTERM cost the others nothing", async () => {
+  const args = ["--parallel", "8"];
+  let expected: string[] = [];
+  await withLiveServer(args, async (server) => {
+    expected = await truth(server.url);
+    await disconnect(server, expected, 32, 1);
+    await streamAll(server, expected, 24);
+  });
+  await stopInMidStream(args, expected, 1);
+});

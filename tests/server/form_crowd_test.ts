@@ -1,0 +1,26 @@
+import { assert, assertEquals } from "@std/assert";
+import { gpuTest } from "../../testing/gpu.ts";
+import { askCrowds, bare } from "./form_crowd.ts";
+
+Deno.test("a crowd of chance gets the answers in a form that each gets alone, whoever leaves", async () => {
+  const figures = await askCrowds({ rounds: 1, seed: 4 });
+  assertEquals(figures.wrong, []);
+  assertEquals(figures.failed, []);
+  assert(figures.whole > 8 && figures.left > 2, JSON.stringify(figures));
+});
+
+gpuTest(
+  "a crowd of chance gets the answers in a form on the GPU that each gets alone, whoever leaves",
+  async () => {
+    const figures = await askCrowds({ rounds: 1, seed: 4, backend: "webgpu" });
+    assertEquals([...figures.wrong, ...figures.failed], []);
+    assert(figures.whole > 8 && figures.left > 2, JSON.stringify(figures));
+  },
+);
+
+Deno.test("what a stream leaves out makes no difference: a thought without content has no log-probabilities", () => {
+  const choice = { index: 0, finish_reason: "length" };
+  const whole = { ...choice, message: { content: null, reasoning_content: "a" }, logprobs: { content: [] } };
+  const streamed = { ...choice, message: { reasoning_content: "a" }, logprobs: null };
+  assertEquals(bare(200, { choices: [streamed] }), bare(200, { choices: [whole] }));
+});

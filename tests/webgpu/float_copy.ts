@@ -1,0 +1,42 @@
+import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
+import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
+
+const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
+
+/** Weights of a file: what a copy in F32 takes four bytes each for. */
+export function weightsOf({ tensors }: GgufFile): number {
+  return [...tensors.values()].reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
+}
+
+/**
+ * Writes every tensor's values as F32 to `path`, one behind the other. The file returned has the original's metadata and
+ * reads its tensors from there, so on the CPU it computes with the original's weights and no rounded activations.
+ */
+export async function floatCopy(file: GgufFile, path: string): Promise<GgufFile> {
+  using target = await Deno.open(path, { write: true, truncate: true });
+  const tensors = new Map<string, TensorInfo>();
+  let offset = 0;
+  for (const [name, info] of file.tensors) {
+    const bytes = await readTensor(info);
+    const count = info.shape.reduce((a, b) => a * b, 1);
+    const floats = info.type === "F32" ? bytes : new Uint8Array(
+      Float32Array.from(dequantize(info.type, bytes, count)).buffer,
+    );
+    for (let at = 0; at < floats.length;) at += await target.write(floats.subarray(at));
+    tensors.set(name, { ...info, path, type: "F32", offset, byteLength: count * FLOAT_BYTES });
+    offset += floats.length;
+  }
+  return { ...file, path, fileSize: offset, tensors };
+}
+
+async function readTensor(info: TensorInfo): Promise<Uint8Array<ArrayBuffer>> {
+  using source = await Deno.open(info.path);
+  const bytes = new Uint8Array(info.byteLength);
+  await source.seek(info.offset, Deno.SeekMode.Start);
+  for (let at = 0; at < bytes.length;) {
+    const n = await source.read(bytes.subarray(at));
+    if (n === null) throw new Error(`Cannot read tensor "${info.name}": the file has become shorter`);
+    at += n;
+  }
+  return bytes;
+}

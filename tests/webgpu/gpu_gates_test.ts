@@ -1,0 +1,56 @@
+import { assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { buildPlan } from "../../engine/architectures/registry.ts";
+import type { Accuracy, Arithmetic } from "../../engine/backend/backend.ts";
+import { prepareBackend } from "../../engine/backend/choose.ts";
+import { GpuError } from "../../engine/backend/webgpu/errors.ts";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import { synthesize } from "../../testing/synth/synth.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+const SIZE = { kvBlocks: 2, stateSlots: 1, maxRows: 8, maxLogitRows: 1 };
+
+fullTier.test("a model that leaves the accuracy gates in f16 is refused in it on the GPU, and auto says so", async () => {
+  const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
+  try {
+    const types = ["Q8_0"] as const;
+    await Deno.writeFile(
+      path,
+      synthesize({ architecture: "qwen35", types, layers: 4, seed: 3, vocabulary: 300 }),
+    );
+    const file = await openGguf(path);
+    const plan = buildPlan(file);
+    const prepare = (backend: "webgpu" | "auto", arithmetic: Arithmetic, accuracy?: Accuracy) =>
+      prepareBackend(file, plan, SIZE, { backend, arithmetic, accuracy });
+    for (const arithmetic of ["f16-activations", "f16"] as const) {
+      const why =
+        `Cannot compute qwen35 in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it`;
+      await assertRejects(() => prepare("webgpu", arithmetic), GpuError, why);
+      const { backend, choice } = await prepare("auto", arithmetic);
+      assertEquals([backend.info.name, choice], [
+        "cpu",
+        `auto: ${why}; use --arithmetic f32 or int16-activations, or --accuracy any as well`,
+      ]);
+      backend.close();
+    }
+    // In integers it keeps them, and what is asked for twice is no longer refused: what can stop these is that there is no adapter.
+    for (
+      const [arithmetic, accuracy] of [["int16-activations"], ["f16-activations", "any"], [
+        "f16",
+        "any",
+      ]] as const
+    ) {
+      try {
+        const { backend } = await prepare("webgpu", arithmetic, accuracy);
+        assertEquals(backend.info.name, "webgpu");
+        backend.close();
+      } catch (error) {
+        assertMatch(
+          (error as Error).message,
+          /no adapter was found|no working (16-bit floats|products of packed bytes)/,
+        );
+      }
+    }
+  } finally {
+    await Deno.remove(path);
+  }
+});

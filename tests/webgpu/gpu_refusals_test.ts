@@ -1,0 +1,135 @@
+import { assertEquals, assertMatch, assertRejects, assertStringIncludes } from "@std/assert";
+import { join } from "@std/path";
+import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { GpuError } from "../../engine/backend/webgpu/errors.ts";
+import { lower } from "../../engine/backend/webgpu/lowering.ts";
+import { parseGguf } from "../../engine/gguf/reader.ts";
+import { loadEngine } from "../../engine/load/load.ts";
+import { EngineError } from "../../engine/mod.ts";
+import { openPool } from "../../lib/pool.ts";
+import { gpuTest } from "../../testing/gpu.ts";
+import { FAMILIES } from "../../testing/synth/registry.ts";
+import { type Architecture, synthesize, type SynthTexts } from "../../testing/synth/synth.ts";
+import { fullTier } from "../../testing/tier.ts";
+
+/* What the GPU does not do is refused when a model is loaded, before a device is opened: most of this needs none. */
+
+const NO_VECTORS = "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
+const NO_PROMPTS =
+  "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute with --backend cpu";
+const SIZE = { contextLength: 64, parallel: 1, threads: 1 };
+
+async function withModel(
+  architecture: Architecture,
+  texts: SynthTexts | undefined,
+  test: (model: string, folder: string) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir({ prefix: "gpu-refusals-" });
+  try {
+    const model = join(folder, "m.gguf");
+    await Deno.writeFile(model, synthesize({ architecture, types: ["Q8_0"], seed: 1, layers: 1, texts }));
+    await test(model, folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+fullTier.test("models made for vectors or ranks are refused on the GPU when they are loaded, and what to do is said", async () => {
+  const cases: [Architecture, SynthTexts | undefined][] = [
+    ["qwen3", { pooling: 3 }],
+    ["qwen3", { pooling: 4, labels: 1 }],
+    ["bert", undefined],
+  ];
+  for (const [architecture, texts] of cases) {
+    await withModel(architecture, texts, async (model) => {
+      await assertRejects(() => loadEngine({ ...SIZE, model, backend: "webgpu" }), GpuError, NO_VECTORS);
+    });
+  }
+  await withModel("qwen3", undefined, async (model) => {
+    const asked = { ...SIZE, model, backend: "webgpu", pooling: "mean" } as const;
+    await assertRejects(() => loadEngine(asked), GpuError, NO_VECTORS);
+  });
+});
+
+fullTier.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all others are refused by what they have", async () => {
+  const runs: string[] = [];
+  for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
+    const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
+    const plan = buildPlan(file, await readRopeFactors(file));
+    try {
+      lower(plan);
+      runs.push(architecture);
+    } catch (error) {
+      assertMatch((error as Error).message, /^Cannot run .*use --backend cpu$/);
+    }
+  }
+  assertEquals(runs.sort(), ["deci", "llama", "nanbeige", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);
+});
+
+fullTier.test("auto takes the CPU for a model made for vectors, and says why", () =>
+  withModel("qwen3", { pooling: 3 }, async (model) => {
+    const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto" });
+    try {
+      assertEquals(backend.info.name, "cpu");
+      assertStringIncludes(choice, NO_VECTORS);
+      assertEquals((await engine.embed({ inputs: [[1, 2, 3]] })).rows.length, 1);
+    } finally {
+      await engine.close();
+    }
+  }));
+
+fullTier.test("several models with a disk cache on the GPU: refused before a server listens, a folder's too", () =>
+  withModel("qwen3", undefined, async (_, folder) => {
+    const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
+    const load = { ...SIZE, backend: "webgpu", promptCache } as const;
+    const quiet = { aliases: () => [], reloads: false, note: () => {}, describe: () => {} };
+    await assertRejects(() => openPool({ ...quiet, files: [], folder, load }), Error, NO_PROMPTS);
+  }));
+
+fullTier.test("auto takes the CPU where prompts are to be kept on a disk, and says why", () =>
+  withModel("qwen3", undefined, async (model, folder) => {
+    const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
+    const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", promptCache });
+    await engine.close();
+    assertEquals(backend.info.name, "cpu");
+    assertStringIncludes(choice, NO_PROMPTS);
+  }));
+
+fullTier.test("auto takes the CPU where drafts are asked for, and says why", () =>
+  withModel("qwen3", undefined, async (model) => {
+    for (
+      const [asked, option] of [[{ speculate: "lookup" }, "--speculate lookup"], [
+        { draft: model },
+        "--draft",
+      ]] as const
+    ) {
+      const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", ...asked });
+      await engine.close();
+      assertEquals([backend.info.name, choice], [
+        "cpu",
+        `auto: ${option} is not supported on a GPU: leave it out, or compute with --backend cpu`,
+      ]);
+    }
+  }));
+
+gpuTest(
+  "a model that generates refuses embeddings by request, and goes on generating",
+  () =>
+    withModel("qwen3", undefined, async (model) => {
+      const { engine } = await loadEngine({ ...SIZE, model, backend: "webgpu" });
+      try {
+        const refused = await assertRejects(
+          () => engine.embed({ inputs: [[1, 2]] }),
+          EngineError,
+          NO_VECTORS,
+        );
+        assertEquals(refused.code, "not_supported");
+        const events = await Array.fromAsync(
+          engine.submit({ prompt: [1, 2], maxTokens: 2, ignoreEos: true }),
+        );
+        assertEquals(events.at(-1)?.type, "finish");
+      } finally {
+        await engine.close();
+      }
+    }),
+);
