@@ -1,6 +1,6 @@
 import OpenAI from "openai";
 import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
-import type { Engine } from "../engine/mod.ts";
+import type { Engine } from "../engine/api/engine.ts";
 import { createApp } from "../routes/app.ts";
 import { synthesize } from "./synth/synth.ts";
 

@@ -30,7 +30,9 @@ import {
   type Tokenizer,
   TooManyTokens,
 } from "../engine/tokenizer/types.ts";
-import type { Engine, GenerateRequest, PooledInfo, TokenEvent } from "../engine/mod.ts";
+import type { Engine, PooledInfo } from "../engine/api/engine.ts";
+import type { TokenEvent } from "../engine/api/events.ts";
+import type { GenerateRequest } from "../engine/api/request.ts";
 
 /** Bytes of a copied block, and of a copied state. */
 export const FAKE_BLOCK_BYTES = 12 * KV_BLOCK_TOKENS;

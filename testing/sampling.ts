@@ -1,6 +1,6 @@
 /** Candidates, settings and statistics for sampling tests. */
 import type { Candidates } from "../engine/backend/backend.ts";
-import { DEFAULT_SAMPLING, type SamplingParams } from "../engine/mod.ts";
+import { DEFAULT_SAMPLING, type SamplingParams } from "../engine/api/sampling.ts";
 
 /** Returns candidates with ids from 100 on. `tail` is the rest of the vocabulary's share of the sum of exponentials. */
 export function candidatesOf(logits: number[], tail = 0): Candidates {

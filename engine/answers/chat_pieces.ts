@@ -1,4 +1,6 @@
-import { type ChatPart, type ChatReader, EngineError, type Usage } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { Usage } from "../api/events.ts";
+import type { ChatPart, ChatReader } from "../chat/types.ts";
 import { characters, type Piece, type PromptProgress, type ScoredToken } from "./pieces.ts";
 
 /** A piece of a chat answer: thinking, content and calls in their order, then one finish. */

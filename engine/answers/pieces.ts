@@ -1,4 +1,6 @@
-import type { Engine, StreamDecoder, TokenEvent, TokenLogprob, Usage } from "../mod.ts";
+import type { Engine } from "../api/engine.ts";
+import type { TokenEvent, TokenLogprob, Usage } from "../api/events.ts";
+import type { StreamDecoder } from "../tokenizer/types.ts";
 
 export interface ScoredToken {
   readonly token: number;

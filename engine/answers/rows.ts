@@ -1,4 +1,4 @@
-import { EngineError } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
 
 /** Maximum milliseconds of encoding without a break. Other requests are served in the breaks. */
 const MOST_MS = 8;

@@ -5,7 +5,7 @@ import type { KvCache } from "./kv_cache.ts";
 import type { PartKind, PromptKeeping } from "./disk/types.ts";
 import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_blocks.ts";
 import type { Restore, Sequence } from "../schedule/sequence.ts";
-import type { DiskStats } from "../mod.ts";
+import type { DiskStats } from "../api/engine.ts";
 
 /** Maximum number of parts that wait to be copied out; further parts are not stored. */
 const MOST_OFFERED = 1 << 16;

@@ -18,7 +18,8 @@ import {
   settle,
   startEngine,
 } from "../../testing/engine.ts";
-import { EngineError, type GenerateRequest } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
 import { Random } from "../../testing/random.ts";
 
 interface Setup {

@@ -53,7 +53,7 @@ import { createRankTemplate } from "../chat/template/rank_template.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { ComingKernels } from "./coming_kernels.ts";
-import type { Engine } from "../mod.ts";
+import type { Engine } from "../api/engine.ts";
 
 export { freeMemory } from "./free_memory.ts";
 export { MemoryError } from "./memory_error.ts";

@@ -13,7 +13,7 @@ import {
 } from "./load.ts";
 import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "../loop/reloading.ts";
-import { EngineError } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
 
 /** Options for an engine that may be reloaded or moved. */
 export interface LivingOptions {

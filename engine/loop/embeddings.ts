@@ -4,13 +4,10 @@ import { checkPrompt } from "../schedule/request.ts";
 import type { PooledText, Sequence } from "../schedule/sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import {
-  DEFAULT_SAMPLING,
-  type EmbedRequest,
-  type EmbedResult,
-  EngineError,
-  type ModelInfo,
-} from "../mod.ts";
+import type { ModelInfo } from "../api/engine.ts";
+import { EngineError } from "../api/errors.ts";
+import type { EmbedRequest, EmbedResult } from "../api/request.ts";
+import { DEFAULT_SAMPLING } from "../api/sampling.ts";
 
 export interface EmbeddingsContext {
   readonly model: ModelInfo;

@@ -11,7 +11,8 @@ import {
   startEngine,
   stepByStep,
 } from "../../testing/engine.ts";
-import { EngineError, type PooledInfo } from "../mod.ts";
+import type { PooledInfo } from "../api/engine.ts";
+import { EngineError } from "../api/errors.ts";
 
 const start = (limits: Partial<EngineLimits> = {}, kind: PooledInfo["kind"] = "last", contextLength = 1024) =>
   startEngine(limits, contextLength, FakeBackend, undefined, { kind, size: 4 });

@@ -39,19 +39,10 @@ import {
   type Tokenizer,
   TooManyTokens,
 } from "../tokenizer/types.ts";
-import {
-  type EmbedRequest,
-  type EmbedResult,
-  type Engine,
-  EngineError,
-  type EngineState,
-  type EngineStats,
-  type GenerateRequest,
-  generatesNothing,
-  type ModelInfo,
-  type RunningSequence,
-  type TokenEvent,
-} from "../mod.ts";
+import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
+import { EngineError } from "../api/errors.ts";
+import type { TokenEvent } from "../api/events.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
 
 /**
  * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length.
@@ -271,7 +262,9 @@ export class LlmEngine implements Engine {
 
   #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
     if (this.#refusal) throw this.#refusal;
-    if (this.model.pooled?.encoder) throw generatesNothing(this.model);
+    if (this.model.pooled?.encoder) {
+      throw new EngineError("not_supported", `The model "${this.model.id}" generates no text`);
+    }
     return createSequence(request, {
       id: this.#requests++,
       stream,

@@ -1,4 +1,5 @@
-import type { EngineError, EngineState } from "../mod.ts";
+import type { EngineState } from "../api/engine.ts";
+import type { EngineError } from "../api/errors.ts";
 
 /** Holds an engine's state, its failure and its state listeners. */
 export class EngineLife {

@@ -15,7 +15,8 @@ import {
   textOf,
   tokensOf,
 } from "../../testing/engine.ts";
-import { EngineError, type GenerateRequest } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
 
 /** Returns a request whose answer continues until it is stopped. */
 function endless(length: number, seed = 0): GenerateRequest {

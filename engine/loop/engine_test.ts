@@ -12,7 +12,8 @@ import {
   promptOf,
   startEngine,
 } from "../../testing/engine.ts";
-import { EngineError, type GenerateRequest } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
 
 function logSoftmax(logits: Float32Array): number[] {
   const sum = logits.reduce((total, logit) => total + Math.exp(logit), 0);

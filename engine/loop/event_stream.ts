@@ -1,4 +1,4 @@
-import type { TokenEvent } from "../mod.ts";
+import type { TokenEvent } from "../api/events.ts";
 
 /** Callbacks to the engine for the consumer's actions. */
 export interface StreamHooks {

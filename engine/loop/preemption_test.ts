@@ -14,7 +14,8 @@ import {
   tokensOf,
 } from "../../testing/engine.ts";
 import { DrawingBackend } from "../../testing/draws.ts";
-import { EngineError, type GenerateRequest } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
 
 /* Sequences take KV blocks as they grow. If blocks run out, some are preempted, which must not change any answer. */
 

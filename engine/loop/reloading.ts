@@ -2,18 +2,11 @@ import { delay } from "@std/async/delay.js";
 import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
 import { plus, type Summed, Totals } from "./totals.ts";
-import {
-  type Constraint,
-  type EmbedRequest,
-  type EmbedResult,
-  type Engine,
-  EngineError,
-  type EngineState,
-  type EngineStats,
-  type GenerateRequest,
-  type RunningSequence,
-  type TokenEvent,
-} from "../mod.ts";
+import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
+import { EngineError } from "../api/errors.ts";
+import type { TokenEvent } from "../api/events.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
+import type { Constraint } from "../grammar/types.ts";
 
 export interface ReloadOptions {
   /**

@@ -1,7 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { ReloadingEngine, type ReloadOptions } from "./reloading.ts";
 import { FakeBackend, generate, GREEDY, promptOf, startEngine, stepByStep } from "../../testing/engine.ts";
-import { type Engine, EngineError } from "../mod.ts";
+import type { Engine } from "../api/engine.ts";
+import { EngineError } from "../api/errors.ts";
 
 /** Returns an engine that computes this many steps and fails in the next. */
 function engineFor(steps: number) {

@@ -1,4 +1,4 @@
-import type { DiskStats, EngineStats } from "../mod.ts";
+import type { DiskStats, EngineStats } from "../api/engine.ts";
 
 /** Steps are counted per power of two of their rows, up to 2^12. */
 const STEP_ROWS_ENTRIES = 14;

@@ -1,4 +1,4 @@
-import type { Engine, EngineState } from "../mod.ts";
+import type { Engine, EngineState } from "../api/engine.ts";
 import { type HeldEngine, ModelError, type Models, type OfferedModel } from "./types.ts";
 
 /** Returns a server's only model, always loaded. The caller who created the engine closes it. */

@@ -1,4 +1,4 @@
-import { EngineError } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
 import { startCollection } from "./collect.ts";
 import { modelRequired, unknownModel } from "./loaded_models.ts";
 import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";

@@ -1,7 +1,8 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { deadline } from "@std/async/deadline.js";
 import { delay } from "@std/async/delay.js";
-import { EngineError, ModelError, type Models } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import { ModelError, type Models } from "./types.ts";
 import { FakeEngine } from "../../routes/testing.ts";
 import { Random } from "../../testing/random.ts";
 import { source, testPool } from "./testing.ts";

@@ -1,4 +1,4 @@
-import type { Engine, EngineState } from "../mod.ts";
+import type { Engine, EngineState } from "../api/engine.ts";
 import type { HeldEngine, ModelState, OfferedModel, UseOptions } from "./types.ts";
 
 /** A model file and its names in requests. */

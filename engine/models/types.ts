@@ -1,4 +1,4 @@
-import type { Engine } from "../mod.ts";
+import type { Engine } from "../api/engine.ts";
 
 /**
  * States of a server's model. `unloaded`: its first request loads it. `loading`: it loads, for the first time

@@ -1,7 +1,7 @@
 import type { Grammar, Matcher } from "../grammar/types.ts";
 import { Heads } from "./message_headers.ts";
 import { Thinking } from "./thinking.ts";
-import type { ThinkingBounds } from "../mod.ts";
+import type { ThinkingBounds } from "../chat/types.ts";
 
 /**
  * Applies a request's constraint and thinking bounds to its answer, and tells content from thinking and message

@@ -5,7 +5,8 @@ import type { Sequence } from "../schedule/sequence.ts";
 import { Patience } from "../sampling/time_limit.ts";
 import { StepMasks } from "../sampling/step_masks.ts";
 import { FakeGrammars } from "../../testing/grammars.ts";
-import { EngineError, type GenerateRequest } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
 import {
   collect,
   EOS,

@@ -1,4 +1,4 @@
-import type { MessageHeads } from "../mod.ts";
+import type { MessageHeads } from "../chat/types.ts";
 
 const BLANK = 0x20;
 

@@ -2,7 +2,8 @@ import type { Candidates } from "../backend/backend.ts";
 import { alternatives, sample } from "../sampling/sampler.ts";
 import { grown, publishedLength, type Sequence, unscored } from "../schedule/sequence.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import { EngineError, type FinishReason, type TokenEvent, type TokenLogprob } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { FinishReason, TokenEvent, TokenLogprob } from "../api/events.ts";
 
 /** Stores one score per row of `rows`, for the next tokens that need one. */
 export function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {

@@ -15,7 +15,8 @@ import type { ComputedRows } from "../speculation/drafter.ts";
 import type { MaskResult, StepMasks } from "../sampling/step_masks.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { Totals } from "../loop/totals.ts";
-import { EngineError, type FinishReason } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { FinishReason } from "../api/events.ts";
 
 export interface PublisherContext {
   readonly scheduler: Scheduler;

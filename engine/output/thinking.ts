@@ -1,4 +1,4 @@
-import type { ThinkingBounds } from "../mod.ts";
+import type { ThinkingBounds } from "../chat/types.ts";
 
 /** Text that may precede thinking at the start of an answer. */
 const BLANKS = /^[ \n\r\t]+/;

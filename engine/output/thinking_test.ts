@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { Thinking } from "./thinking.ts";
-import type { ThinkingBounds } from "../mod.ts";
+import type { ThinkingBounds } from "../chat/types.ts";
 
 /** The text of each token. The empty one is a special token without text. */
 const WORDS = [

@@ -1,5 +1,5 @@
 import type { Tokenizer } from "../tokenizer/types.ts";
-import type { SamplingParams } from "../mod.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 /** A larger power overflows a 32-bit float. */
 const LARGEST_LOG = Math.log(3.4e38);

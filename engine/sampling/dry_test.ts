@@ -3,7 +3,7 @@ import { Dry } from "./dry.ts";
 import { Random } from "./random.ts";
 import { withSampling } from "../../testing/sampling.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import type { SamplingParams } from "../mod.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 /** Returns a tokenizer whose tokens stand for the texts of `vocabulary`. */
 function tokenizerOf(vocabulary: readonly string[]): Tokenizer {

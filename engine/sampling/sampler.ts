@@ -1,7 +1,8 @@
 import { type Candidates, type Draw, MAX_CANDIDATES } from "../backend/backend.ts";
 import type { Random } from "./random.ts";
 import { keepsAll, truncate } from "./truncation.ts";
-import type { SamplingParams, TokenLogprob } from "../mod.ts";
+import type { TokenLogprob } from "../api/events.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 /**
  * Chooses a token from candidates.

@@ -3,7 +3,7 @@ import { type Candidates, MAX_CANDIDATES } from "../backend/backend.ts";
 import { Random } from "./random.ts";
 import { alternatives, candidatesWanted, drawOf, sample, TokenCounts } from "./sampler.ts";
 import { candidatesOf, chiSquare, softmax, withSampling } from "../../testing/sampling.ts";
-import type { SamplingParams } from "../mod.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 function frequencies(candidates: Candidates, sampling: SamplingParams, draws: number): number[] {
   const random = new Random(7);

@@ -1,6 +1,6 @@
 import { type Candidates, MAX_CANDIDATES } from "../backend/backend.ts";
 import type { Random } from "./random.ts";
-import type { SamplingParams } from "../mod.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 /**
  * Chooses the candidates that may be drawn. Each sampler truncates the result of the previous one, by the

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { Random } from "./random.ts";
 import { candidatesOf, deviationOf, softmax, withSampling } from "../../testing/sampling.ts";
 import { keepsAll, truncate } from "./truncation.ts";
-import type { SamplingParams } from "../mod.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 const LOGITS = [3, 2.5, 2, 1, 0.5, 0, -1, -2]; // probabilities 0.43 0.26 0.16 0.06 0.04 …
 

@@ -6,7 +6,9 @@ import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "../samplin
 import type { Sequence } from "./sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
-import { DEFAULT_SAMPLING, EngineError, type GenerateRequest, type SamplingParams } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
+import type { GenerateRequest } from "../api/request.ts";
+import { DEFAULT_SAMPLING, type SamplingParams } from "../api/sampling.ts";
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;

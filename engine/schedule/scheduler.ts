@@ -3,7 +3,7 @@ import { KvCache } from "../cache/kv_cache.ts";
 import { RecurrentStates } from "../cache/recurrent_state.ts";
 import { grown, type Sequence, unscored, wantsToken } from "./sequence.ts";
 import type { Restorer, StoredPrefixes } from "../cache/stored_prefixes.ts";
-import { EngineError } from "../mod.ts";
+import { EngineError } from "../api/errors.ts";
 
 /** Up to this many decoding sequences, a step is bound by reading the weights on every backend. */
 const FEW_ANSWERS = 8;

@@ -4,14 +4,9 @@ import type { Dry } from "../sampling/dry.ts";
 import type { Random } from "../sampling/random.ts";
 import type { TokenCounts } from "../sampling/sampler.ts";
 import type { OutputText } from "../output/stop.ts";
-import type {
-  FinishReason,
-  RunningSequence,
-  SamplingParams,
-  StoredPrompt,
-  TokenEvent,
-  TokenLogprob,
-} from "../mod.ts";
+import type { RunningSequence } from "../api/engine.ts";
+import type { FinishReason, StoredPrompt, TokenEvent, TokenLogprob } from "../api/events.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 
 /** The recurrent state of a running sequence. */
 export interface RunningState {

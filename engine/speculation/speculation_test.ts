@@ -11,7 +11,9 @@ import {
   startEngine,
 } from "../../testing/engine.ts";
 import type { EngineLimits } from "../schedule/scheduler.ts";
-import type { GenerateRequest, SamplingParams, TokenEvent } from "../mod.ts";
+import type { TokenEvent } from "../api/events.ts";
+import type { GenerateRequest } from "../api/request.ts";
+import type { SamplingParams } from "../api/sampling.ts";
 import { DraftModel } from "./draft_model.ts";
 import type { Drafter } from "./drafter.ts";
 import { LookupDrafter } from "./lookup.ts";

@@ -1,4 +1,4 @@
-import { type EmbedResult, type Engine, EngineError, generatesNothing } from "../../engine/mod.ts";
+import { type EmbedResult, type Engine, EngineError } from "../../engine/mod.ts";
 import { ApiError, queueFull } from "../core/errors.ts";
 import type { RunOptions } from "./generation.ts";
 import { noteEnd, noteStart, secondsUntilRoom } from "../core/queue.ts";
@@ -44,7 +44,11 @@ export function checkAbility(engine: Engine, wanted: Ability): void {
   const { id, pooled } = engine.model;
   if (wanted === "generation") {
     if (!pooled?.encoder) return;
-    throw new ApiError(400, "not_supported", generatesNothing(engine.model).message, { param: "model" });
+    const [does, path] = pooled.kind === "rank"
+      ? ["ranks documents", "/v1/rerank"]
+      : ["gives vectors for texts", "/v1/embeddings"];
+    const message = `The model "${id}" ${does} and generates no text: use ${path}, or another model`;
+    throw new ApiError(400, "not_supported", message, { param: "model" });
   }
   if (pooled === undefined || (pooled.kind === "rank") === (wanted === "ranking")) return; // on a GPU the engine itself refuses
   const message = wanted === "ranking"

@@ -1,6 +1,6 @@
 import { fromFileUrl } from "@std/path";
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 
 /** A folder with these lines in `in.jsonl`; `path` leads into it. */
 export async function inFolder(

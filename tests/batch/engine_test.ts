@@ -4,7 +4,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 /* The batch command as users run it, on the demo model: kernels, engine, runner, files. */
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const LINES = 200;
 const KILLS = 20;
 /** The bad lines' numbers in the file, from 1, and what becomes of them. */

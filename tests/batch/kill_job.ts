@@ -5,7 +5,7 @@ import { renderParquet } from "../../tables/parquet_write.ts";
 
 /* A batch job on the real file system, in a process that is killed: for the tests and the long campaign. */
 
-const CHILD = fromFileUrl(new URL("batch_kill_child.ts", import.meta.url));
+const CHILD = fromFileUrl(new URL("kill_child.ts", import.meta.url));
 const PARALLEL = 4;
 
 /** A killed run, or one that came to its end. */

@@ -3,7 +3,7 @@ import { fromFileUrl } from "@std/path";
 
 /* A batch of very many small lines in a process of its own, asked for its state all the while. */
 
-const CHILD = fromFileUrl(new URL("batch_million_child.ts", import.meta.url));
+const CHILD = fromFileUrl(new URL("million_child.ts", import.meta.url));
 /** As `deno task batch` has it. */
 const V8_FLAGS = "--v8-flags=--max-semi-space-size=4";
 const ASK_EVERY_MS = 20;

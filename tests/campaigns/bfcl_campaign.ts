@@ -11,7 +11,7 @@ import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { askBothWays, judgeCalls, type Said, type Tool } from "../../testing/tool_calls.ts";
 
 const PACKAGE = "bfcl-eval==2026.3.23";
-const CACHE = fromFileUrl(new URL("../.cache/bfcl", import.meta.url));
+const CACHE = fromFileUrl(new URL("../../.cache/bfcl", import.meta.url));
 /** Those that come with their functions. */
 const FILES = [
   "simple_python",

@@ -16,7 +16,7 @@ import { TEST_LIMITS } from "../../jobs/testing.ts";
  * (`deno task batch:torture:nats`).
  */
 
-const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
+const CHILD = fromFileUrl(new URL("../nats/nats_child.ts", import.meta.url));
 const WORKERS = 3;
 
 /** What is done to the job, in the order in which a round of them goes before it is shuffled. */

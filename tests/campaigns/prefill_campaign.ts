@@ -9,7 +9,7 @@ import { bytesOf } from "./prompt_cache_campaign.ts";
 import { answer, open, text } from "../models/prompt_cache_models.ts";
 import { Random } from "../../testing/random.ts";
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 /** Documents that are asked about without the cache, which takes long. */
 const ASKED_WITHOUT = 3;
 

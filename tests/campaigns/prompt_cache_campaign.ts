@@ -17,7 +17,7 @@ export interface Answered {
   readonly hits: number;
 }
 
-const CHILD = fromFileUrl(new URL("prompt_cache_child.ts", import.meta.url));
+const CHILD = fromFileUrl(new URL("../models/prompt_cache_child.ts", import.meta.url));
 /** A third of what all prompts take. */
 const BOUND = 4_000_000;
 

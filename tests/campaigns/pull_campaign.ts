@@ -149,7 +149,7 @@ class Download {
         fromFileUrl(new URL("pull_child.ts", import.meta.url)),
         JSON.stringify(options),
       ],
-      cwd: fromFileUrl(new URL("..", import.meta.url)),
+      cwd: fromFileUrl(new URL("../..", import.meta.url)),
       stdout: "null",
       stderr: "null",
     }).spawn();

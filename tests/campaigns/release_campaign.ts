@@ -10,7 +10,7 @@ import { DENO_VERSION, NAME, platformPackage, VERSION } from "../../package.ts";
 import { thisPlatform } from "../../ffi/find.ts";
 import { campaignLine } from "../../testing/campaign.ts";
 
-const root = fromFileUrl(new URL("..", import.meta.url));
+const root = fromFileUrl(new URL("../..", import.meta.url));
 const DIST = join(root, "dist");
 /** From the command's start to the first text of an answer. */
 const MOST_MS = 10_000;

@@ -20,7 +20,7 @@ Usage: deno task batch:tables [--rows N] [--kills N] [--seed N]
   --seed N    what chance begins with (default 1)
 `;
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const QUESTION = [
   "--prompt",
   "Say something about {topic}, number {n}.",

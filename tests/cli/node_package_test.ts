@@ -10,7 +10,7 @@ import { packNpm } from "../../tools/release/npm.ts";
 import { run } from "../../tools/release/run.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-const root = fromFileUrl(new URL("..", import.meta.url));
+const root = fromFileUrl(new URL("../..", import.meta.url));
 const NODES = ["22.23.3", "24.21.0"];
 const OLD_NODE = "20.20.2";
 const TEXT = "My name is compy. I am a very small language model.";

@@ -3,7 +3,7 @@ import { fromFileUrl } from "@std/path";
 import { libraryFile } from "../../ffi/find.ts";
 
 const built = (profile: string) =>
-  fromFileUrl(new URL(`../rust-kernels/target/${profile}/${libraryFile("compy")}`, import.meta.url));
+  fromFileUrl(new URL(`../../rust-kernels/target/${profile}/${libraryFile("compy")}`, import.meta.url));
 
 const LIBRARIES = [built("release"), built("serving")];
 

@@ -14,7 +14,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 /* The kernels as WebAssembly. `deno task test:wasm` runs with them what else is tested of the kernels. */
 
-const root = fromFileUrl(new URL("..", import.meta.url));
+const root = fromFileUrl(new URL("../..", import.meta.url));
 const MODEL = `${root}models/demo.gguf`;
 const LIMITS = { kvBlocks: 16, maxRows: 512, maxLogitRows: 4 };
 

@@ -4,7 +4,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 /* Commands on a machine that has no npm package yet. Needs the npm registry. */
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const LIMIT_BYTES = 40e6;
 /** Downloads included. */
 const LIMIT_MS = 180_000;

@@ -11,7 +11,7 @@ const NAMES = ["qwen2", "llama-bpe", "gpt-2", "llama-spm"];
 const SEPARATOR = "\n__ggml_vocab_test__\n";
 
 const folder = Deno.env.get("COMPY_VOCAB_DIR") ??
-  fromFileUrl(new URL("../../shared/data/vocab", import.meta.url));
+  fromFileUrl(new URL("../../../shared/data/vocab", import.meta.url));
 
 function exists(path: string): boolean {
   try {

@@ -13,7 +13,7 @@ import { fullTier } from "../../testing/tier.ts";
  * COMPY_NATS_REQUIRED makes that a failure.
  */
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const ignore = natsServerPath() === undefined;
 if (ignore) {
   const why = "no nats-server found (Debian: apt install nats-server; or set COMPY_NATS_SERVER to its path)";

@@ -7,7 +7,7 @@ import { createApp } from "../../routes/app.ts";
 import { FakeEngine } from "../../routes/testing.ts";
 import { inDataFolder } from "../../routes/testing_batches.ts";
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const read = (path: string) => Deno.readTextFileSync(join(ROOT, path));
 
 /** Labels that Prometheus adds to every series that it scrapes. */

@@ -9,7 +9,7 @@ const CHILD = fromFileUrl(new URL("pool_memory_child.ts", import.meta.url));
 async function loadInTurns(rounds: Rounds): Promise<Held[]> {
   const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-q", "--no-check", "-P=test", "--v8-flags=--expose-gc", CHILD, JSON.stringify(rounds)],
-    cwd: fromFileUrl(new URL("..", import.meta.url)),
+    cwd: fromFileUrl(new URL("../..", import.meta.url)),
   }).output();
   const decoder = new TextDecoder();
   assertEquals(code, 0, decoder.decode(stderr));

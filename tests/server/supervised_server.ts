@@ -1,6 +1,6 @@
 import { fromFileUrl } from "@std/path";
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 
 /** A server under `--supervise` on the demo model; Linux. */
 export interface SupervisedServer {

@@ -4,7 +4,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { Readers } from "./teacher_forced.ts";
 
-const ROOT = fromFileUrl(new URL("..", import.meta.url));
+const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 
 gpuTest("the accuracy report keeps its gates, as JSON", async () => {
   const options = ["--types", "Q4_0", "--tokens", "20", "--model", "models", "--json"];

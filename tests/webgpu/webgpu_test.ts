@@ -361,7 +361,7 @@ gpuTest("a batch is answered", async () => {
     await Deno.writeTextFile(`${folder}/in.jsonl`, [0, 1, 2, 3].map(line).join("\n"));
     const files = [`${folder}/in.jsonl`, "--out", `${folder}/out.jsonl`];
     const args = ["run", "-q", "-P=batch", "main.ts", "batch", "run", ...files, "--backend", "webgpu"];
-    const cwd = fromFileUrl(new URL("..", import.meta.url));
+    const cwd = fromFileUrl(new URL("../..", import.meta.url));
     const { code } = await new Deno.Command(Deno.execPath(), { args, cwd, stdout: "null", stderr: "null" })
       .output();
     assertEquals(code, 0);

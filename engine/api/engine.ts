@@ -1,0 +1,148 @@
+import type { BackendName, PoolingKind } from "../backend/backend.ts";
+import type { ChatForm } from "../chat/types.ts";
+import type { Constraint } from "../grammar/types.ts";
+import type { ChatMessage, ChatTemplate, ChatTemplateOptions, Tokenizer } from "../tokenizer/types.ts";
+import type { EngineError } from "./errors.ts";
+import type { TokenEvent } from "./events.ts";
+import type { EmbedRequest, EmbedResult, GenerateRequest } from "./request.ts";
+
+/**
+ * States of an engine:
+ * - `loading`: it will become ready or failed.
+ * - `ready`: it accepts requests.
+ * - `draining`: it finishes its requests and accepts no more, for good.
+ * - `failed`: its requests have failed, and it accepts no more.
+ */
+export const ENGINE_STATES = ["loading", "ready", "draining", "failed"] as const;
+export type EngineState = typeof ENGINE_STATES[number];
+
+export interface ModelInfo {
+  /** The name that requests use: the file's base name without `.gguf`. */
+  readonly id: string;
+  readonly path: string;
+  readonly architecture: string;
+  /** Maximum tokens of one sequence (prompt and answer). */
+  readonly contextLength: number;
+  readonly vocabSize: number;
+  /** When the model was loaded, in Unix seconds. */
+  readonly created: number;
+  /** The backend that computes the model. */
+  readonly backend?: BackendName;
+  /** The pooled rows that the model computes; undefined if unsupported (on the GPU). */
+  readonly pooled?: PooledInfo;
+}
+
+/** Describes the row that a text is pooled to. */
+export interface PooledInfo {
+  readonly kind: PoolingKind;
+  /** Whether the model is an encoder: it only pools texts, and reads each one whole in one step, in both directions. */
+  readonly encoder?: boolean;
+  /** Floats per row: for a ranking model ("rank") one logit per label, otherwise the model's width. */
+  readonly size: number;
+}
+
+export interface EngineStats {
+  readonly running: number;
+  readonly waiting: number;
+  /** Blocks that sequences hold, without unused cached prefixes. */
+  readonly kvBlocksUsed: number;
+  readonly kvBlocksTotal: number;
+  /** Number of times that a running sequence was preempted, to be computed again later. */
+  readonly preemptions: number;
+  readonly promptTokens: number;
+  readonly generatedTokens: number;
+  /** Generated tokens that were forced: no other token could follow. */
+  readonly forcedTokens: number;
+  /** Draft tokens that were computed, and how many of them were correct. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
+  readonly cachedTokens: number;
+  readonly steps: number;
+  /** Tokens that were computed, including those of prompts. */
+  readonly rows: number;
+  /** Steps by rows: entry i counts those of at most 2^i rows that no earlier entry counts; the last all others. */
+  readonly stepRows: readonly number[];
+  /** Backend calls; fewer than steps if a call computes several steps. */
+  readonly submits: number;
+  /** Number of times that the compute device was lost. */
+  readonly deviceLosses: number;
+  /** Only if prompts are stored on a disk. */
+  readonly disk?: DiskStats;
+}
+
+/** Figures of prompts that are stored on a disk. */
+export interface DiskStats {
+  /** Requests that read part of their prompt from the disk, the tokens they read, and the bytes. */
+  readonly hits: number;
+  readonly tokens: number;
+  readonly readBytes: number;
+  /** KV blocks and states that were written, and their bytes. */
+  readonly writes: number;
+  readonly writtenBytes: number;
+  /** Current and maximum bytes on the disk, for all models that share it. */
+  readonly bytes: number;
+  readonly limit: number;
+}
+
+/** The figures of a running sequence. */
+export interface RunningSequence {
+  /** Sequence number of the request in this engine. */
+  readonly id: number;
+  readonly promptTokens: number;
+  /** Tokens of prompt and answer in the KV cache; after a preemption, those computed again so far. */
+  readonly cachedTokens: number;
+  readonly generatedTokens: number;
+  /** Maximum tokens of the answer. */
+  readonly maxTokens: number;
+}
+
+/** The engine's public interface: routes/ and jobs/ use this and nothing behind it. */
+export interface Engine {
+  readonly model: ModelInfo;
+  readonly tokenizer: Tokenizer;
+  readonly chatTemplate: ChatTemplate;
+  /** Converts conversations into requests, and answers into parts of messages. */
+  readonly chatForm: ChatForm;
+  readonly state: EngineState;
+  /** The error that the engine failed with; undefined unless it failed. */
+  readonly failure: EngineError | undefined;
+  /** Calls the listener after each change of `state`, until the returned function is called. */
+  onState(listener: (state: EngineState) => void): () => void;
+  /**
+   * Returns the prompt tokens of a text that the model continues: BOS first if the file asks for it, control tokens
+   * recognized. Throws EngineError context_length_exceeded for a text that is several times too long.
+   */
+  encodePrompt(text: string): number[];
+  /**
+   * Returns the prompt tokens of a conversation: renders the model's template and encodes the text with its control
+   * tokens. Throws an error named ChatTemplateError with the template's reason, and as encodePrompt.
+   */
+  encodeChat(messages: readonly ChatMessage[], options?: ChatTemplateOptions): number[];
+  /**
+   * Returns the prompt tokens with which a ranking model judges a document: by the file's template for it, or else
+   * query and document separated by end tokens. Only the template can add control tokens. Throws as encodePrompt.
+   */
+  encodePair(query: string, document: string): number[];
+  /** Compiles a constraint before its requests. Throws EngineError invalid_constraint if no answer can meet it. */
+  checkConstraint(constraint: Constraint): Promise<void>;
+  /**
+   * Returns the events of a request, which is queued at the first `next()`. A refusal (too long, bad constraint,
+   * queue full) throws EngineError there.
+   * Leaving the iteration early, or aborting `request.signal`, cancels the request and frees its slot within one
+   * step. A sequence pauses after about a thousand unread events, and a waiting sequence gets its slot. When the KV
+   * cache is full, the latest sequences pause too, and resume with the same answer.
+   */
+  submit(request: GenerateRequest): AsyncIterable<TokenEvent>;
+  /**
+   * Resolves to one row per text. Texts share steps with each other and with answers. Rejects with EngineError if a
+   * text is too long or empty, the queue is full or the model does not support it. Aborting `request.signal` rejects
+   * with its reason and frees the request's resources within one step.
+   */
+  embed(request: EmbedRequest): Promise<EmbedResult>;
+  stats(): EngineStats;
+  /** Returns one place per sequence that can run; running sequences come first. */
+  slots(): readonly (RunningSequence | undefined)[];
+  /** Refuses new requests. Resolves when all others have ended, or after `graceMs`, when the rest is cancelled. */
+  drain(graceMs: number): Promise<void>;
+  close(): Promise<void>;
+}

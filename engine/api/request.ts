@@ -1,0 +1,51 @@
+import type { ThinkingBounds } from "../chat/types.ts";
+import type { Constraint } from "../grammar/types.ts";
+import type { Usage } from "./events.ts";
+import type { SamplingParams } from "./sampling.ts";
+
+export interface GenerateRequest {
+  /** Token ids of the prompt, at least one. */
+  readonly prompt: readonly number[];
+  /**
+   * Maximum tokens to generate; by default as many as fit the context. 0 only prefills the prompt. For a batch
+   * request, the prompt is then on the disk when the request ends, if prompts are stored there.
+   */
+  readonly maxTokens?: number;
+  readonly sampling?: Partial<SamplingParams>;
+  /** Texts that end the generation. They are not part of the output. */
+  readonly stop?: readonly string[];
+  /** Continue past end-of-generation tokens (for benchmarks); with a constraint, while it allows other tokens. */
+  readonly ignoreEos?: boolean;
+  /** The form of the whole answer, from its first token on. */
+  readonly constraint?: Constraint;
+  /** Special tokens: each comes as its own event instead of text. */
+  readonly markers?: ReadonlySet<number>;
+  /** How the answer's thinking is marked and how long it may be. Stop texts do not apply inside thinking. */
+  readonly thinking?: ThinkingBounds;
+  /** Report each token's log-probability and this many alternatives (0 to 20). */
+  readonly logprobs?: number;
+  /** Report the log-probabilities of the prompt's tokens too (`echo` with logprobs). */
+  readonly promptLogprobs?: boolean;
+  /** Interactive requests precede batch requests. Default "interactive". */
+  readonly priority?: "interactive" | "batch";
+  /** KV prefixes are shared only between requests with equal salt. */
+  readonly cacheSalt?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** A request for one pooled row per text. */
+export interface EmbedRequest {
+  /** Token ids of each text, at least one. */
+  readonly inputs: readonly (readonly number[])[];
+  /** As in GenerateRequest. */
+  readonly priority?: "interactive" | "batch";
+  readonly cacheSalt?: string;
+  readonly signal?: AbortSignal;
+}
+
+export interface EmbedResult {
+  /** In input order: `ModelInfo.pooled.size` floats each, as the model computes them (not normalized). */
+  readonly rows: readonly Float32Array[];
+  /** Summed over all texts. */
+  readonly usage: Pick<Usage, "promptTokens" | "cachedTokens">;
+}
