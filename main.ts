@@ -1,4 +1,5 @@
 import { fromFileUrl } from "@std/path";
+import { COMMANDS } from "./cli/commands.ts";
 import { LINKED, obstacle } from "./cli/shared/start.ts";
 import { FROM_SOURCE, shipped } from "./package.ts";
 
@@ -20,6 +21,7 @@ const words = Deno.args[0] === LINKED ? Deno.args.slice(1) : Deno.args;
 const problem = obstacle(words, {
   deno: Deno.version.deno,
   mayRead: !FROM_SOURCE || granted({ name: "read" }),
+  isCommand: (word) => Object.hasOwn(COMMANDS, word),
 });
 if (problem !== undefined) {
   Deno.stderr.writeSync(new TextEncoder().encode(`Error: ${problem}\n`));
@@ -27,5 +29,5 @@ if (problem !== undefined) {
 }
 enterCallersFolder();
 // Only now: an old Deno fails at what the commands import.
-const { commandLine } = await import("./cli/shared/command_line.ts");
+const { commandLine } = await import("./cli/command_line.ts");
 Deno.exit(await commandLine(words));

@@ -65,11 +65,6 @@ export {
   type Speculate,
   type TokenizeOptions,
 } from "./lib/model.ts";
-export {
-  type Address,
-  createServer,
-  type ListenOptions,
-  type Server,
-  type ServerOptions,
-} from "./lib/server.ts";
+export { createServer } from "./lib/server.ts";
+export type { Address, ListenOptions, Server, ServerOptions } from "./lib/server_types.ts";
 export type { GenerateOptions, JsonSchema, SamplingParams } from "./lib/options.ts";

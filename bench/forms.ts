@@ -1,4 +1,5 @@
-import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
+import { loadEngine } from "../engine/load/load.ts";
+import type { LoadOptions } from "../engine/load/options.ts";
 import type { Constraint, Engine } from "../engine/mod.ts";
 import { median } from "./samples.ts";
 

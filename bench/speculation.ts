@@ -1,6 +1,7 @@
 /** How much sooner answers come with drafts: tasks that copy, and those that give nothing to copy. */
 import process from "node:process";
-import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
+import { loadEngine } from "../engine/load/load.ts";
+import type { LoadOptions } from "../engine/load/options.ts";
 import type { Engine, GenerateRequest } from "../engine/mod.ts";
 import { median } from "./samples.ts";
 

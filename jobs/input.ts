@@ -1,9 +1,8 @@
 import type { Asked } from "./asked.ts";
+import type { Storage, StorageFile } from "./journal/storage.ts";
+import { jsonLines, type OutputForm } from "./output_form.ts";
 import { BatchError, ioError } from "./errors.ts";
 import { type RawLine, readLines } from "./lines.ts";
-import type { OutputLine } from "./outputs.ts";
-import { readResults, type ResultLine } from "./results.ts";
-import type { Storage, StorageFile } from "./journal/storage.ts";
 
 /** Source of a job's lines, and the form of its answers. A JSONL file is one kind of input, a table of rows another. */
 export interface JobInput {
@@ -19,30 +18,8 @@ export interface JobInput {
   close(): void;
 }
 
-/** How the answers of a job are written and read back. */
-export interface OutputForm {
-  /** Yields the bytes of the output file. `records` includes failed lines. */
-  render(records: AsyncIterable<OutputLine>): AsyncIterable<Uint8Array>;
-  /** Yields the good answers of an output file that `render` wrote, as records that `render` accepts again. */
-  answers(storage: Storage, path: string): AsyncGenerator<ResultLine>;
-}
-
 /** Opens the input of a job. Throws BatchError. */
 export type OpenInput = (storage: Storage, path: string) => Promise<JobInput>;
-
-const LF = new Uint8Array([0x0a]);
-
-/** Writes good answers only, one per line. */
-export const jsonLines: OutputForm = {
-  render: async function* (records) {
-    for await (const { completed, line } of records) {
-      if (!completed) continue;
-      yield line;
-      yield LF;
-    }
-  },
-  answers: readResults,
-};
 
 /** Opens a file of requests, one JSON object per line. Throws BatchError. */
 export const openJsonLines: OpenInput = async (storage, path) => {

@@ -1,13 +1,9 @@
 import { ioError, syncError } from "./errors.ts";
-import { jsonLines, type OutputForm } from "./input.ts";
-import type { JournalRecord } from "./journal/journal_format.ts";
+import { jsonLines, type OutputForm, type OutputLine } from "./output_form.ts";
 import type { Storage, StorageFile } from "./journal/storage.ts";
 
 const BUFFER_BYTES = 256 * 1024;
 const LF = new Uint8Array([0x0a]);
-
-/** One line of the output or error file. */
-export type OutputLine = Pick<JournalRecord, "completed" | "line">;
 
 export interface OutputBytes {
   readonly outputBytes: number;

@@ -1,10 +1,5 @@
-import {
-  blobSource,
-  type LoadedEngine,
-  loadEngine,
-  type LoadOptions as EngineLoadOptions,
-  type OpenSource,
-} from "../engine/load/load.ts";
+import { blobSource, type LoadedEngine, loadEngine, type OpenSource } from "../engine/load/load.ts";
+import type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 import { type LivingOptions, loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import {
   ACCURACIES,
@@ -42,12 +37,8 @@ import { checkOptions, type GenerateOptions, type OptionTable, positive } from "
 /** @internal For compy's own commands. */
 export { ComingKernels } from "../engine/load/coming_kernels.ts";
 /** @internal For compy's own commands. */
-export {
-  DEFAULT_KV_TYPE,
-  type LoadedEngine,
-  type LoadOptions as EngineLoadOptions,
-  loadTokenizer,
-} from "../engine/load/load.ts";
+export { DEFAULT_KV_TYPE, type LoadedEngine, loadTokenizer } from "../engine/load/load.ts";
+export type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 /** @internal For compy's own commands. */
 export {
   ACCURACIES,

@@ -2,7 +2,8 @@ import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { Hono } from "hono";
 import { CompyError } from "./errors.ts";
 import { loadModel, type Model } from "./model.ts";
-import { createServer, type ServerOptions } from "./server.ts";
+import { createServer } from "./server.ts";
+import type { ServerOptions } from "./server_types.ts";
 
 const open = (id = "demo") => loadModel(undefined, { threads: 1, parallel: 2, ctx: 128, id });
 

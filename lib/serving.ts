@@ -16,7 +16,7 @@ import { because, CompyError, needDeno } from "./errors.ts";
 import { answerLines, identities, LINE_LIMITS } from "./batch/lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
-import type { Address, ListenOptions, Server, ServerOptions } from "./server.ts";
+import type { Address, ListenOptions, Server, ServerOptions } from "./server_types.ts";
 
 export { type Models, type OfferedModel, oneModel } from "../engine/mod.ts";
 export { DataFolder } from "../jobs/service/data_folder.ts";

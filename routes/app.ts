@@ -22,7 +22,8 @@ import {
 import { Metrics } from "./metrics/metrics.ts";
 import type { LogEntry } from "./metrics/request_record.ts";
 import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
-import { ApiError, errorResponse, isUnforeseen, requestId, shuttingDown, toApiError } from "./core/errors.ts";
+import { ApiError, isUnforeseen, requestId, shuttingDown, toApiError } from "./core/errors.ts";
+import { errorResponse } from "./core/error_response.ts";
 
 export interface AppOptions {
   /** With any keys, every route needs one of them. */

@@ -44,3 +44,12 @@ export function isSeparator(text: string): boolean {
 function endingOf(path: string): string {
   return /\.([a-z]+)$/i.exec(path)?.[1].toLowerCase() ?? "";
 }
+
+/** How to write rows and their answers. */
+export interface WriteOptions {
+  readonly format: OutputFormat;
+  /** Separator of the cells in a CSV file. */
+  readonly separator?: string;
+  /** Prefix of the new columns' names. */
+  readonly prefix?: string;
+}

@@ -1,36 +1,17 @@
 import { inputChanged } from "../jobs/check.ts";
 import { BatchError, ioError } from "../jobs/errors.ts";
-import { type JobInput, openFile, type OpenInput, type OutputForm } from "../jobs/input.ts";
+import { type JobInput, openFile, type OpenInput } from "../jobs/input.ts";
+import type { OutputForm } from "../jobs/output_form.ts";
 import type { RawLine } from "../jobs/lines.ts";
 import { readFully, type Storage, type StorageFile } from "../jobs/journal/storage.ts";
 import { createHash } from "node:crypto";
-import type { AnswerForm } from "./answers.ts";
 import { hasMark } from "./csv.ts";
-import { askedOf } from "./question.ts";
+import { askedOf, type Question, type TableJob } from "./question.ts";
 import { answeredRows, keptRows, resultColumns } from "./results.ts";
-import { renderRows, type WriteOptions } from "./render.ts";
-import { openTable, type ReadOptions, type Row, type Table } from "./table.ts";
+import { renderRows } from "./render.ts";
+import type { Row, Table } from "./table.ts";
+import { openTable } from "./open.ts";
 import { parseTemplate, type Template } from "./template.ts";
-
-/** The question to ask about each row. */
-export interface Question {
-  /** A text with column names in braces. */
-  readonly prompt: string;
-  /** System message, the same for all rows. */
-  readonly system?: string;
-  /** Request fields other than messages and form: `max_tokens`, `temperature`, … */
-  readonly fields: Readonly<Record<string, unknown>>;
-}
-
-/** A job whose input is a table. */
-export interface TableJob {
-  readonly read: ReadOptions;
-  readonly question: Question;
-  readonly form: AnswerForm;
-  readonly write: WriteOptions;
-  /** Called for each column that is renamed in the output. */
-  readonly onRename?: (from: string, to: string) => void;
-}
 
 const URL = "/v1/chat/completions";
 const encoder = new TextEncoder();

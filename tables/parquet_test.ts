@@ -6,7 +6,7 @@ import { cellJson, cellText } from "./cells.ts";
 import { renderParquetBeside } from "./parquet_beside.ts";
 import { readPages } from "./parquet_pages.ts";
 import { renderParquet } from "./parquet_write.ts";
-import { openTable } from "./table.ts";
+import { openTable } from "./open.ts";
 import { joined, rowsOf, storageWith } from "./testing.ts";
 import { decodeStruct, encodeStruct, ThriftStruct } from "./thrift.ts";
 

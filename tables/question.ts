@@ -1,6 +1,28 @@
 import { type Asked, askedValue } from "../jobs/asked.ts";
 import { cellJson } from "./cells.ts";
-import type { TableJob } from "./input.ts";
+import type { AnswerForm } from "./answers.ts";
+import type { WriteOptions } from "./formats.ts";
+import type { ReadOptions } from "./open.ts";
+
+/** The question to ask about each row. */
+export interface Question {
+  /** A text with column names in braces. */
+  readonly prompt: string;
+  /** System message, the same for all rows. */
+  readonly system?: string;
+  /** Request fields other than messages and form: `max_tokens`, `temperature`, … */
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** A job whose input is a table. */
+export interface TableJob {
+  readonly read: ReadOptions;
+  readonly question: Question;
+  readonly form: AnswerForm;
+  readonly write: WriteOptions;
+  /** Called for each column that is renamed in the output. */
+  readonly onRename?: (from: string, to: string) => void;
+}
 
 /** Default limit for the tokens of a row's answer. */
 export const DEFAULT_MAX_TOKENS = 1024;

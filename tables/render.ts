@@ -1,18 +1,9 @@
 import type { StorageFile } from "../jobs/journal/storage.ts";
 import { type Cell, cellJson } from "./cells.ts";
 import { csvLine } from "./csv.ts";
-import type { OutputFormat } from "./formats.ts";
+import type { WriteOptions } from "./formats.ts";
 import type { Result, ResultColumn } from "./results.ts";
 import type { Table } from "./table.ts";
-
-/** How to write rows and their answers. */
-export interface WriteOptions {
-  readonly format: OutputFormat;
-  /** Separator of the cells in a CSV file. */
-  readonly separator?: string;
-  /** Prefix of the new columns' names. */
-  readonly prefix?: string;
-}
 
 const CHUNK_CHARACTERS = 64 * 1024;
 

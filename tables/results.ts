@@ -1,13 +1,13 @@
 import { BatchError } from "../jobs/errors.ts";
 import { openFile } from "../jobs/input.ts";
 import { readLines } from "../jobs/lines.ts";
-import type { OutputLine } from "../jobs/outputs.ts";
+import type { OutputLine } from "../jobs/output_form.ts";
 import type { ResultLine } from "../jobs/results.ts";
 import type { Storage } from "../jobs/journal/storage.ts";
 import type { AnswerForm, AnswerKind } from "./answers.ts";
 import { type Cell, cellJson } from "./cells.ts";
-import type { WriteOptions } from "./render.ts";
-import { openTable } from "./table.ts";
+import type { WriteOptions } from "./formats.ts";
+import { openTable } from "./open.ts";
 
 /** A result column beside the input's columns. The last one holds the error of a row without an answer. */
 export interface ResultColumn {

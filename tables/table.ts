@@ -1,10 +1,5 @@
-import type { StorageFile } from "../jobs/journal/storage.ts";
 import type { AnswerKind } from "./answers.ts";
-import { openCsv } from "./csv.ts";
 import type { Cell } from "./cells.ts";
-import type { TableFormat } from "./formats.ts";
-import { openJsonRows } from "./json_rows.ts";
-import { openText } from "./text.ts";
 
 /** A row becomes a line of a job, which has the same limit. */
 export const MAX_ROW_BYTES = 16 * 1024 * 1024;
@@ -29,26 +24,4 @@ export interface Row {
   readonly cells: readonly Cell[];
   /** Why the row cannot be read. */
   readonly fault?: string;
-}
-
-/** How to read a file of rows. */
-export interface ReadOptions {
-  readonly format: TableFormat;
-  /** Separator of the cells in a CSV file. */
-  readonly separator?: string;
-}
-
-/** Opens a table and reads its column names. Throws BatchError for a file of another format. */
-export async function openTable(
-  file: StorageFile,
-  name: string,
-  { format, separator }: ReadOptions,
-): Promise<Table> {
-  if (format === "parquet") {
-    // Imported on demand: most jobs do not need it.
-    const { openParquet } = await import("./parquet.ts");
-    return await openParquet(file, name);
-  }
-  if (format === "jsonl") return await openJsonRows(file, name);
-  return format === "csv" ? await openCsv(file, name, separator) : openText(file);
 }

@@ -10,7 +10,8 @@ export {
   type TableFormat,
   tableFormatOf,
 } from "./formats.ts";
-export { openTableInput, type Question, type TableJob } from "./input.ts";
+export { openTableInput } from "./input.ts";
+export type { Question, TableJob } from "./question.ts";
 export {
   type AnswerFields,
   DEFAULT_MAX_TOKENS,
@@ -18,6 +19,6 @@ export {
   requestFields,
   revisedFields,
 } from "./question.ts";
-export type { WriteOptions } from "./render.ts";
-export type { ReadOptions } from "./table.ts";
+export type { WriteOptions } from "./formats.ts";
+export type { ReadOptions } from "./open.ts";
 export { TEXT_COLUMN } from "./text.ts";

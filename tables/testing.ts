@@ -1,8 +1,10 @@
 import { openFile } from "../jobs/input.ts";
 import { seeded, SimStorage } from "../tests/batch/sim_storage.ts";
 import { AnswerForm } from "./answers.ts";
-import { openTableInput, type TableJob } from "./input.ts";
-import { openTable, type ReadOptions, type Row } from "./table.ts";
+import { openTableInput } from "./input.ts";
+import type { TableJob } from "./question.ts";
+import type { Row } from "./table.ts";
+import { openTable, type ReadOptions } from "./open.ts";
 
 /** Returns a storage with a file in memory. */
 export function storageWith(content: string | Uint8Array, path = "in"): SimStorage {

@@ -1,5 +1,6 @@
 import OpenAI from "openai";
-import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
+import { loadEngine } from "../engine/load/load.ts";
+import type { LoadOptions } from "../engine/load/options.ts";
 import type { Engine } from "../engine/api/engine.ts";
 import { createApp } from "../routes/app.ts";
 import { synthesize } from "./synth/synth.ts";

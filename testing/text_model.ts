@@ -1,4 +1,5 @@
-import { loadEngine, type LoadOptions } from "../engine/load/load.ts";
+import { loadEngine } from "../engine/load/load.ts";
+import type { LoadOptions } from "../engine/load/options.ts";
 import type { Engine } from "../engine/api/engine.ts";
 import { TEST_BACKEND } from "./kernel_model.ts";
 import { synthesize, type SynthOptions, type SynthTexts } from "./synth/synth.ts";

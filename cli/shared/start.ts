@@ -1,7 +1,6 @@
 /** How compy was started, and what a user types to start a command. An old Deno reads this file too. */
 import { fromFileUrl, join } from "@std/path";
 import { DENO_VERSION, FROM_SOURCE, installedWords, NAME, OLDEST_DENO, shipped } from "../../package.ts";
-import { COMMANDS } from "../commands.ts";
 
 /** The launcher of `deno task link` puts this in front of the user's words. */
 export const LINKED = "--linked";
@@ -46,7 +45,11 @@ export function quoted(word: string): string {
 /** Why these words cannot be run, and what to run instead, in one line; undefined where they can. */
 export function obstacle(
   words: readonly string[],
-  { deno, mayRead }: { deno: string; mayRead: boolean },
+  { deno, mayRead, isCommand }: {
+    deno: string;
+    mayRead: boolean;
+    isCommand: (word: string) => boolean;
+  },
 ): string | undefined {
   const [major, minor] = deno.split(".").map(Number);
   const [oldestMajor, oldestMinor] = OLDEST_DENO.split(".").map(Number);
@@ -54,7 +57,7 @@ export function obstacle(
     return `${NAME} needs Deno ${OLDEST_DENO} or newer (this is ${deno}): run deno upgrade, or ` +
       `npx -y deno@${DENO_VERSION} in place of deno`;
   }
-  const at = words.findIndex((word) => Object.hasOwn(COMMANDS, word));
+  const at = words.findIndex(isCommand);
   // Help and usage errors need no permissions.
   if (mayRead || at < 0) return undefined;
   const others = words.filter((_, i) => i !== at).map(quoted);

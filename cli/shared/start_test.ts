@@ -1,7 +1,10 @@
 import { assertEquals, assertMatch } from "@std/assert";
+import { COMMANDS } from "../commands.ts";
 import { calledFrom, obstacle, quoted } from "./start.ts";
 
 const ROOT = "/home/ü r/compy";
+
+const isCommand = (word: string) => Object.hasOwn(COMMANDS, word);
 
 Deno.test("start: a hint in the checkout's folder is a task", () => {
   const text = "See: deno task chat --help, or deno run -P=serve --allow-write=/x main.ts serve";
@@ -46,7 +49,7 @@ Deno.test("start: a word is quoted where a shell would change it", () => {
 });
 
 Deno.test("start: a command without permissions is told the task to run, in one line", () => {
-  const without = (...words: string[]) => obstacle(words, { deno: "2.9.6", mayRead: false });
+  const without = (...words: string[]) => obstacle(words, { deno: "2.9.6", mayRead: false, isCommand });
   assertMatch(
     without("--log-level", "debug", "chat", "Who's there?")!,
     /^[^\n]*: deno task .*chat --log-level debug 'Who'\\''s there\?'$/,
@@ -56,11 +59,11 @@ Deno.test("start: a command without permissions is told the task to run, in one 
     [without(), without("--help"), without("--version"), without("sevre")],
     Array(4).fill(undefined),
   );
-  assertEquals(obstacle(["chat"], { deno: "2.9.6", mayRead: true }), undefined);
+  assertEquals(obstacle(["chat"], { deno: "2.9.6", mayRead: true, isCommand }), undefined);
 });
 
 Deno.test("start: a Deno that is too old is named beside the oldest that will do", () => {
-  const at = (deno: string) => obstacle(["chat"], { deno, mayRead: true });
+  const at = (deno: string) => obstacle(["chat"], { deno, mayRead: true, isCommand });
   for (const old of ["1.46.3", "2.4.4", "2.8.3"]) {
     assertMatch(at(old)!, new RegExp(`^compy needs Deno 2\\.9 or newer \\(this is ${old}\\)[^\n]*$`));
   }

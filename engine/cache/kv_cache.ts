@@ -3,7 +3,7 @@ import { hashOf } from "./block_hash.ts";
 import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
 import { grown, type Restore, type Sequence, unscored, type WindowBlocks } from "../schedule/sequence.ts";
-import type { StoredPrefixes } from "./stored_prefixes.ts";
+import type { PrefixStore } from "./prefix_store.ts";
 
 const NO_BLOCK = -1;
 /**
@@ -56,7 +56,7 @@ export class KvCache {
     blocks: number,
     private readonly states?: RecurrentStates,
     private readonly demand: KvDemand = NO_WINDOWS,
-    private readonly stored?: StoredPrefixes,
+    private readonly stored?: PrefixStore,
   ) {
     this.#total = blocks;
     this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));

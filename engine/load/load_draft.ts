@@ -4,7 +4,7 @@ import { GgufError, quote } from "../gguf/errors.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { openGguf } from "../gguf/reader.ts";
 import { blocksFor } from "../cache/kv_blocks.ts";
-import type { LoadOptions } from "./load.ts";
+import type { LoadOptions } from "./options.ts";
 import { isEncoder, kvBlockBytes, stateBytes, wholeTables, withContext, withKvType } from "../plan/plan.ts";
 import { planScratch } from "../plan/scratch.ts";
 import { MAX_ROWS } from "./size.ts";

@@ -6,11 +6,11 @@ import {
   checkUnchanged,
   type LoadedEngine,
   loadEngine,
-  type LoadOptions,
   type MeasuredModel,
   measureModel,
   versionOf,
 } from "./load.ts";
+import type { LoadOptions } from "./options.ts";
 import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "../loop/reloading.ts";
 import { EngineError } from "../api/errors.ts";

@@ -1,4 +1,19 @@
-import type { MemoryBounds } from "./size.ts";
+/** The memory that an engine may take, in bytes. */
+export interface MemoryBounds {
+  readonly free: number;
+  /** Bytes of the packed weights. */
+  readonly weights: number;
+  /** Names the bound if it is not this machine's free memory. */
+  readonly room?: MemoryRoom;
+}
+
+/** Words for messages about a bound that is not the machine's memory. */
+export interface MemoryRoom {
+  /** The words before the bytes: `… memory has room for`. */
+  readonly allows: string;
+  /** How to get more: `use …`. */
+  readonly advice: string;
+}
 
 /** Settings need more memory than is free. The message lists the sums and settings that fit. */
 export class MemoryError extends Error {

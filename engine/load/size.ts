@@ -1,6 +1,6 @@
 import { KV_WORDS } from "../backend/backend.ts";
 import { blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_blocks.ts";
-import { largest, megabytes, MemoryError, shortage, totalOf } from "./memory_error.ts";
+import { largest, megabytes, type MemoryBounds, MemoryError, shortage, totalOf } from "./memory_error.ts";
 import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "../plan/plan.ts";
 import { planScratch } from "../plan/scratch.ts";
 import type { EngineLimits } from "../schedule/scheduler.ts";
@@ -18,23 +18,6 @@ export interface SizeOptions {
   readonly queue?: number;
   /** Whether steps carry drafts. */
   readonly drafts?: boolean;
-}
-
-/** The memory that an engine may take, in bytes. */
-export interface MemoryBounds {
-  readonly free: number;
-  /** Bytes of the packed weights. */
-  readonly weights: number;
-  /** Names the bound if it is not this machine's free memory. */
-  readonly room?: MemoryRoom;
-}
-
-/** Words for messages about a bound that is not the machine's memory. */
-export interface MemoryRoom {
-  /** The words before the bytes: `… memory has room for`. */
-  readonly allows: string;
-  /** How to get more: `use …`. */
-  readonly advice: string;
 }
 
 /** The size of an engine: its limits, and the memory for them. */

@@ -5,7 +5,8 @@ import { MemoryError } from "./memory_error.ts";
 import { groupKvLayers } from "../plan/kv_groups.ts";
 import type { Plan } from "../plan/plan.ts";
 import { smallModel } from "../plan/testing.ts";
-import { engineSize, type MemoryBounds, type SizeOptions } from "./size.ts";
+import { engineSize, type SizeOptions } from "./size.ts";
+import type { MemoryBounds } from "./memory_error.ts";
 
 /** 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
 const dense = { ...buildPlan(smallModel({ architecture: "llama", type: "Q8_0" })), contextLength: 8192 };

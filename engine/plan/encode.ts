@@ -1,4 +1,4 @@
-import { type CompileOptions, KV_TYPES } from "../backend/backend.ts";
+import { type CompileOptions, KV_TYPES } from "./choices.ts";
 import { encodeOp } from "./ops/registry.ts";
 import { type BufferForm, type BufferRows, NO_MATRICES, type Plan } from "./plan.ts";
 import { planScratch } from "./scratch.ts";

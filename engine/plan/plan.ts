@@ -2,11 +2,11 @@
  * The compiled form of a model: a flat list of fused ops over named buffers. Views, reshapes and transposes
  * are never ops. Values that change per step (rows, rows with logits, KV lengths) are not part of a plan.
  */
-import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "../backend/backend.ts";
+import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "./choices.ts";
 import type { TensorInfo } from "../gguf/types.ts";
 import type { PlanOp } from "./ops/registry.ts";
 
-export type { ActivationPrecision } from "../backend/backend.ts";
+export type { ActivationPrecision } from "./choices.ts";
 
 export type { PlanOp };
 

@@ -1,5 +1,4 @@
 import type { z } from "@hono/zod-openapi";
-import type { Context } from "hono";
 import { ServiceError } from "../../jobs/types.ts";
 import {
   ConstraintError,
@@ -10,7 +9,6 @@ import {
   type ModelState,
 } from "../../engine/mod.ts";
 import { errorAnswer } from "../generation/answers.ts";
-import type { Env } from "./context.ts";
 
 /** Body of every refusal for OpenAI clients: always all four keys. */
 export interface ErrorBody {
@@ -214,17 +212,6 @@ export function withPromptLength(error: unknown, engine: Engine, promptTokens: n
 /** Returns true if an operator should see the error: it is unexpected, and waiting does not fix it. */
 export function isUnforeseen(error: unknown, answer: ApiError): boolean {
   return answer.status >= 500 && answer.status !== 503 && answer !== error;
-}
-
-/**
- * Turns the error into a response in the format of the path's API, and notes it in the request's record. It uses the
- * request's context, so that headers set there are sent too.
- */
-export function errorResponse(error: ApiError, c?: Context<Env>): Response {
-  c?.get("record")?.failed(error.code);
-  const body = (c?.get("errors") ?? OPENAI_ERRORS).body(error, c?.get("requestId"));
-  const response = Response.json(body, { status: error.status, headers: error.headers });
-  return c ? c.newResponse(response.body, response) : response;
 }
 
 export function requestId(): string {

@@ -6,7 +6,8 @@ import { anyone } from "../access/caller.ts";
 import { type AppContext, DEFAULT_LIMITS, type Env } from "../core/context.ts";
 import { Metrics } from "../metrics/metrics.ts";
 import { mount, shapeErrors } from "../core/endpoint.ts";
-import { ApiError, errorResponse, type ErrorShape, toApiError } from "../core/errors.ts";
+import { ApiError, type ErrorShape, toApiError } from "../core/errors.ts";
+import { errorResponse } from "../core/error_response.ts";
 import { RequestRecord } from "../metrics/request_record.ts";
 import { generation } from "./generation_endpoint.ts";
 

@@ -1,7 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import type { ConnectionLimits } from "../core/context.ts";
-import { ApiError, clientLeft, errorResponse, requestId, toApiError } from "../core/errors.ts";
+import { ApiError, clientLeft, requestId, toApiError } from "../core/errors.ts";
+import { errorResponse } from "../core/error_response.ts";
 import { settledWithin } from "../core/settled.ts";
 import { Clock } from "./clock.ts";
 import { Connection } from "./connection.ts";

@@ -7,7 +7,7 @@ import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
 import { diskStorage } from "../../jobs/journal/storage.ts";
 import { renderParquet } from "../../tables/parquet_write.ts";
-import { openTable } from "../../tables/table.ts";
+import { openTable } from "../../tables/open.ts";
 import { seeded } from "../batch/sim_storage.ts";
 
 const HELP =

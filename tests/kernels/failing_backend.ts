@@ -1,4 +1,4 @@
-import { commandLine } from "../../cli/shared/command_line.ts";
+import { commandLine } from "../../cli/command_line.ts";
 import { CpuBackend } from "../../engine/backend/cpu/cpu.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 

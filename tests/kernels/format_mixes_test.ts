@@ -1,7 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import OpenAI from "openai";
 import { FORMAT_CASES } from "../../engine/chat/formats/testing.ts";
-import { loadEngine, type LoadOptions } from "../../engine/load/load.ts";
+import { loadEngine } from "../../engine/load/load.ts";
+import type { LoadOptions } from "../../engine/load/options.ts";
 import { createApp } from "../../routes/app.ts";
 import { execute } from "../../routes/execute.ts";
 import { gpuTest } from "../../testing/gpu.ts";

@@ -1,7 +1,8 @@
 /** A smaller model that drafts for another (`--draft`), with the kernels: the same answers, and what is refused. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
-import { loadEngine, type LoadOptions, measureModel } from "../../engine/load/load.ts";
+import { loadEngine, measureModel } from "../../engine/load/load.ts";
+import type { LoadOptions } from "../../engine/load/options.ts";
 import type { GenerateRequest } from "../../engine/mod.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 

@@ -1,6 +1,7 @@
 /** Small models with caches of every kind, and prompts that begin alike, for tests of prompts on a disk. */
 import { join } from "@std/path";
-import { loadEngine, type LoadOptions } from "../../engine/load/load.ts";
+import { loadEngine } from "../../engine/load/load.ts";
+import type { LoadOptions } from "../../engine/load/options.ts";
 import type { Engine, KvType } from "../../engine/mod.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";

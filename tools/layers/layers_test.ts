@@ -26,7 +26,7 @@ function importing(file: string, target: string): string {
 }
 
 const ALLOWED: [file: string, target: string][] = [
-  ["main.ts", "cli/shared/command_line.ts"],
+  ["main.ts", "cli/command_line.ts"],
   ["cli/serve/serve.ts", "lib/serving.ts"],
   ["routes/app.ts", "engine/mod.ts"],
   ["routes/generation/messages.ts", "routes/core/fields.ts"],

@@ -70,7 +70,7 @@ export const LAYERS: readonly Layer[] = [
   {
     files: /^tables\//,
     imports:
-      /^(tables\/|jobs\/((input|outputs|lines|results|errors|check|answers|asked|json_depth)|journal\/storage|run\/dispatch)\.ts$)/,
+      /^(tables\/|jobs\/((input|outputs|output_form|lines|results|errors|check|answers|asked|json_depth)|journal\/storage|run\/dispatch)\.ts$)/,
     why: "tables become lines of a job and answers become tables: they know no model and no endpoint",
   },
   {

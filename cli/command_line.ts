@@ -1,10 +1,10 @@
-import { kernelsLibrary } from "../../lib/libraries.ts";
-import { messageOf } from "../../lib/system_errors.ts";
-import { NAME, VERSION } from "../../package.ts";
-import { COMMANDS } from "../commands.ts";
-import { UsageError } from "./flags.ts";
-import { asCalled } from "./start.ts";
-import { captured, err, LOG_LEVELS, out, setLogLevel } from "./terminal.ts";
+import { kernelsLibrary } from "../lib/libraries.ts";
+import { messageOf } from "../lib/system_errors.ts";
+import { NAME, VERSION } from "../package.ts";
+import { COMMANDS } from "./commands.ts";
+import { UsageError } from "./shared/flags.ts";
+import { asCalled } from "./shared/start.ts";
+import { captured, err, LOG_LEVELS, out, setLogLevel } from "./shared/terminal.ts";
 
 const HELP = `compy: GGUF language models on Deno
 
