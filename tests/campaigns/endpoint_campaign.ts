@@ -1,11 +1,6 @@
-/**
- * Clients that leave, many streams at once, and SIGTERM in their midst, over all endpoints (`deno task serve:endpoints`): what is
- * read to its end is what the same call answers alone, and nothing stays behind. The suite runs a few (endpoint_campaign_test.ts).
- */
 import { parseArgs } from "@std/cli/parse_args.js";
-import { endpointCall, open, readAnswer } from "../server/endpoint_calls.ts";
-import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
-import { Random } from "../../testing/random.ts";
+import { withLiveServer } from "../../testing/live_server.ts";
+import { disconnect, stopInMidStream, streamAll, truth } from "../server/endpoint_scenario.ts";
 
 const HELP = `Disconnect from every endpoint, stream from all at once, and stop servers in mid-stream.
 
@@ -16,90 +11,6 @@ Usage: deno task serve:endpoints [options]
   --sigterms N      servers that are stopped with 32 live streams (default 100)
   --seed N          what chance begins with (default 1)
 `;
-
-/** Different calls: each endpoint has some. */
-const CALLS = 24;
-const AT_ONCE = 32;
-/** Requests in a row behind which one waits that is read to its end. */
-const READ_EVERY = 8;
-
-/** What each call answers alone, whole and not streamed. */
-export async function truth(url: string): Promise<string[]> {
-  const answers = [];
-  for (let i = 0; i < CALLS; i++) {
-    const call = endpointCall(i);
-    const answer = await readAnswer(call, await open(url, call, false));
-    if (answer === "") {
-      throw new Error(`${call.path} answered with nothing: what should others be compared with?`);
-    }
-    answers.push(answer);
-  }
-  return answers;
-}
-
-/** Reads a call to its end; throws where it answers otherwise than alone. */
-async function readRight(url: string, expected: readonly string[], number: number, stream: boolean) {
-  const call = endpointCall(number % CALLS);
-  const text = await readAnswer(call, await open(url, call, stream));
-  if (text === expected[number % CALLS]) return;
-  throw new Error(`${call.path} answered ${JSON.stringify(text)}, alone ${expected[number % CALLS]}`);
-}
-
-/** Calls whose client leaves at a random moment, and every eighth read to its end. */
-export async function disconnect(
-  server: LiveServer,
-  expected: readonly string[],
-  count: number,
-  seed: number,
-) {
-  const random = new Random(seed);
-  const before = await server.descriptors();
-  const leave = async (number: number, stream: boolean, afterMs: number) => {
-    const signal = AbortSignal.timeout(afterMs);
-    try {
-      const call = endpointCall(number % CALLS);
-      await readAnswer(call, await open(server.url, call, stream, signal));
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
-  };
-  for (let done = 0; done < count; done += AT_ONCE) {
-    const wave = Array.from({ length: Math.min(AT_ONCE, count - done) }, (_, i) => {
-      const stream = random.below(2) === 0;
-      if (i % READ_EVERY === 0) return readRight(server.url, expected, done + i, stream);
-      return leave(done + i, stream, random.below(400));
-    });
-    await Promise.all(wave);
-  }
-  await server.idle();
-  const after = await server.descriptors();
-  if (after > before + AT_ONCE) throw new Error(`${after} descriptors are open, ${before} were before`);
-}
-
-/** Streams from all endpoints that are open at once. */
-export async function streamAll(server: LiveServer, expected: readonly string[], count: number) {
-  await Promise.all(Array.from({ length: count }, (_, i) => readRight(server.url, expected, i, true)));
-  await server.idle();
-}
-
-/** Starts a server, opens streams and stops it at a random moment: all that had begun are read to their end. */
-export async function stopInMidStream(args: readonly string[], expected: readonly string[], seed: number) {
-  const random = new Random(seed);
-  let reading: Promise<void>[] = [];
-  await withLiveServer(args, async ({ url }) => {
-    const calls = Array.from({ length: 32 }, (_, i) => i * 7 + seed)
-      .filter((number) => endpointCall(number % CALLS).add);
-    const responses = await Promise.all(calls.map((number) => open(url, endpointCall(number % CALLS), true)));
-    reading = responses.map(async (response, i) => {
-      const call = endpointCall(calls[i] % CALLS);
-      const text = await readAnswer(call, response);
-      if (text !== expected[calls[i] % CALLS]) throw new Error(`${call.path}: a stream was cut: ${text}`);
-    });
-    await new Promise((resolve) => setTimeout(resolve, random.below(200)));
-    // withLiveServer sends SIGTERM now, and the streams are read meanwhile.
-  });
-  await Promise.all(reading);
-}
 
 async function main(): Promise<void> {
   const flags = parseArgs(Deno.args, { boolean: ["help"] });

@@ -5,7 +5,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { campaignLine } from "../../testing/campaign.ts";
-import { bytesOf } from "./prompt_cache_campaign.ts";
+import { bytesOf } from "../models/prompt_cache_scenario.ts";
 import { answer, open, text } from "../models/prompt_cache_models.ts";
 import { Random } from "../../testing/random.ts";
 

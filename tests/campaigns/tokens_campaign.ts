@@ -13,7 +13,7 @@ import { TOKEN_TYPE } from "../../engine/tokenizer/token_types.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
 import { PEER, run } from "../../tools/parity/programs.ts";
 import { campaignLine } from "../../testing/campaign.ts";
-import { scriptText } from "./script_texts.ts";
+import { scriptText } from "../models/script_texts.ts";
 
 const REFEREE = fromFileUrl(new URL("../../tools/parity/llama_cpp_tokens.mjs", import.meta.url));
 /** Differences that are shown of each vocabulary. */

@@ -23,7 +23,6 @@ const LIMITS = { f32: 0.9999, q8_0: 0.999 } as const;
  * Q8_0 changes a neighbour's cosine by 0.0009 on average (root of the mean square), and 12 neighbours.
  */
 const TIES = { f32: 1e-5, q8_0: 0.003 } as const;
-
 const REFERENCE = `
 import json, sys
 from sentence_transformers import SentenceTransformer

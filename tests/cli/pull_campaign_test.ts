@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { pullCampaign } from "../campaigns/pull_campaign.ts";
+import { pullCampaign } from "./pull_scenario.ts";
 
 Deno.test("pull campaign: whatever the hub does, what arrives is right, and little is fetched twice", async () => {
   const { wrong, failed, fetched, faults } = await pullCampaign({ downloads: 16, seed: 40 });

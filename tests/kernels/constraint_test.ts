@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
-import { answerSchemas, compileHostiles } from "../campaigns/constraint_campaign.ts";
+import { answerSchemas, compileHostiles } from "./constraint_scenario.ts";
 import { SCHEMAS } from "./constraint_schemas.ts";
 import { fullTier } from "../../testing/tier.ts";
 

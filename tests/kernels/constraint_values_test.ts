@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { createGrammars } from "../../engine/grammar/grammars.ts";
 import { byteTokenizer, takes } from "../../engine/grammar/testing.ts";
 import type { Grammar } from "../../engine/grammar/types.ts";
-import { judgeOf } from "../campaigns/constraint_campaign.ts";
+import { judgeOf } from "./constraint_scenario.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 /* Values at the edges of what schemas allow: none that a grammar takes is invalid to ajv. */

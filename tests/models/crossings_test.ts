@@ -7,7 +7,7 @@ import { join } from "@std/path";
 import { loadEngine } from "../../engine/load/load.ts";
 import type { KvType } from "../../engine/mod.ts";
 import { compareCrowd } from "./preemption.ts";
-import { bytesOfContext } from "../campaigns/preemption_campaign.ts";
+import { bytesOfContext } from "./preemption_scenario.ts";
 import { answer, open, text } from "./prompt_cache_models.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";

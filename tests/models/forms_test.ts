@@ -3,7 +3,7 @@ import { loadEngine } from "../../engine/load/load.ts";
 import type { Constraint, Engine, GenerateRequest, TokenEvent } from "../../engine/mod.ts";
 import { gpuTest } from "../../testing/gpu.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
-import { bytesOfContext } from "../campaigns/preemption_campaign.ts";
+import { bytesOfContext } from "./preemption_scenario.ts";
 
 /* Answers in a form, with the kernels, the grammar library and the demo model. */
 

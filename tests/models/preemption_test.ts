@@ -9,7 +9,7 @@ import {
   onMixedKernels,
   onStandIn,
   STAND_INS,
-} from "../campaigns/preemption_campaign.ts";
+} from "./preemption_scenario.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { everyNth, fullTier, isFullTier } from "../../testing/tier.ts";
 

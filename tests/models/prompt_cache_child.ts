@@ -2,7 +2,7 @@
  * Answers prompts over and over with a hybrid and a dense model that share a folder of prompts, until it is killed. Arguments:
  * the folder of the models, the folder of the prompts, its bound in bytes, a seed. Prints a line of JSON for each answer.
  */
-import type { Answered } from "../campaigns/prompt_cache_campaign.ts";
+import type { Answered } from "./prompt_cache_scenario.ts";
 import { answer, openAll, PROMPTS } from "./prompt_cache_models.ts";
 import { Random } from "../../testing/random.ts";
 

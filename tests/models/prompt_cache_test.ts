@@ -3,7 +3,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { loadEngine } from "../../engine/load/load.ts";
 import { instructionSets } from "../../testing/kernel_model.ts";
-import { killOften } from "../campaigns/prompt_cache_campaign.ts";
+import { killOften } from "./prompt_cache_scenario.ts";
 import { answer, open, openAll, PROMPTS, text, writeModels } from "./prompt_cache_models.ts";
 import { testSeed } from "../../testing/random.ts";
 import { everyNth, fullTier } from "../../testing/tier.ts";

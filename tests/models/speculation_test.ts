@@ -1,7 +1,7 @@
 /** Answers with drafts are those without, to the bit: with the kernels, beside everything else; at length `deno task speculate`. */
 import { assert } from "@std/assert";
 import { KV_TYPES } from "../../engine/mod.ts";
-import { comparedOn, KERNEL_MODELS, STAND_INS } from "../campaigns/speculate_campaign.ts";
+import { comparedOn, KERNEL_MODELS, STAND_INS } from "./speculation_scenario.ts";
 
 for (const standIn of STAND_INS) {
   Deno.test(`${standIn.name}: answers with drafts are those without`, async () => {

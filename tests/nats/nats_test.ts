@@ -3,7 +3,7 @@ import { fromFileUrl } from "@std/path";
 import { natsTarget } from "../../cli/batch/nats_target.ts";
 import { openConnection } from "../../jobs/nats/connection.ts";
 import { RUNS_SUBJECT, runSubject } from "../../jobs/nats/wire.ts";
-import { campaign } from "../campaigns/nats_campaign.ts";
+import { campaign } from "./nats_scenario.ts";
 import { NatsServer, natsServerPath } from "./nats_server.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";

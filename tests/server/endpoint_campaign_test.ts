@@ -1,4 +1,4 @@
-import { disconnect, stopInMidStream, streamAll, truth } from "../campaigns/endpoint_campaign.ts";
+import { disconnect, stopInMidStream, streamAll, truth } from "./endpoint_scenario.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
 
 Deno.test("all endpoints: clients that leave, many streams at once and SIGTERM cost the others nothing", async () => {

@@ -7,7 +7,7 @@ import { randomFrom } from "../../engine/grammar/testing.ts";
 import type { Engine } from "../../engine/mod.ts";
 import { serveHttp } from "../../routes/serve.ts";
 import { withChatModel } from "../../testing/chat_model.ts";
-import { judgeOf } from "../campaigns/constraint_campaign.ts";
+import { judgeOf } from "../kernels/constraint_scenario.ts";
 import { randomSchema, SCHEMAS } from "../kernels/constraint_schemas.ts";
 
 type Json = Record<string, unknown>;

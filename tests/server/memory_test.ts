@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
-import { measureMemory } from "../campaigns/memory_campaign.ts";
+import { measureMemory } from "./memory_scenario.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 

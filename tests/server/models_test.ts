@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { modelsInFolder } from "../../engine/models/folder.ts";
-import { campaign } from "../campaigns/models_campaign.ts";
+import { campaign } from "./models_scenario.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
 Deno.test("several models in room for two: a crowd has the answers that each request has alone", async () => {

@@ -1,4 +1,5 @@
 /** What the test runner runs: test files of Deno and the crates' tests, each measured as one process with its children. */
+import { fromFileUrl } from "@std/path";
 
 export interface Job {
   /** The test file's path, or the crate. */
@@ -55,7 +56,7 @@ export async function denoTests(root: string, full: boolean, parts: readonly str
     if (full ? inSecond : inFirst) names.push(name);
   }
   names.sort((a, b) => order(a) < order(b) ? -1 : 1);
-  const preload = `--preload=${import.meta.dirname}/cpu.ts`;
+  const preload = `--preload=${fromFileUrl(new URL("./cpu.ts", import.meta.url))}`;
   return names.map((name) => ({
     name,
     kind: "deno",

@@ -4,7 +4,7 @@ import { bits, LIMITS, mixedModel, PROMPT } from "../determinism.ts";
 import { answersOf } from "../engine_crowd.ts";
 import { instructionSets, KernelModel } from "../../../testing/kernel_model.ts";
 import { maxOfTopFive, wrongChoices } from "../parity_judge.ts";
-import { onKernels } from "../../campaigns/preemption_campaign.ts";
+import { onKernels } from "../preemption_scenario.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
 import { isFullTier } from "../../../testing/tier.ts";
 import { judgeFormat } from "./judge.ts";

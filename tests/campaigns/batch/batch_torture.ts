@@ -3,12 +3,12 @@
  * suite runs a few of each. Stops at the first fault, with the seed that shows it again.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
-import { brokenRuns } from "../batch/crash_job.ts";
-import { brokenRetry } from "../batch/crash_retry.ts";
-import { type JobKind, KillJob, pointsOf } from "../batch/kill_job.ts";
-import { KillRetry, retryPoints } from "../batch/kill_retry.ts";
-import { runManyLines } from "../batch/million.ts";
-import { seeded } from "../batch/sim_storage.ts";
+import { brokenRuns } from "../../batch/crash_job.ts";
+import { brokenRetry } from "../../batch/crash_retry.ts";
+import { type JobKind, KillJob, pointsOf } from "../../batch/kill_job.ts";
+import { KillRetry, retryPoints } from "../../batch/kill_retry.ts";
+import { runManyLines } from "../../batch/million.ts";
+import { seeded } from "../../batch/sim_storage.ts";
 
 const HELP = `Break batch jobs in every way, and look whether a line is lost, doubled or torn.
 

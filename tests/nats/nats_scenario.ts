@@ -5,9 +5,8 @@ import { connect } from "@nats-io/transport-node";
 import { runBatch } from "../../jobs/run/runner.ts";
 import { STREAM } from "../../jobs/nats/wire.ts";
 import { seeded } from "../batch/sim_storage.ts";
-import { campaignLine } from "../../testing/campaign.ts";
-import { answerTo, jobIn, LEASE_MS, SETTINGS, WORKER_PARALLEL } from "../nats/nats_child.ts";
-import { NatsServer, natsServerPath } from "../nats/nats_server.ts";
+import { answerTo, jobIn, LEASE_MS, SETTINGS } from "./nats_child.ts";
+import { NatsServer } from "./nats_server.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
@@ -16,8 +15,8 @@ import { TEST_LIMITS } from "../../jobs/testing.ts";
  * (`deno task batch:torture:nats`).
  */
 
-const CHILD = fromFileUrl(new URL("../nats/nats_child.ts", import.meta.url));
-const WORKERS = 3;
+const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
+export const WORKERS = 3;
 
 /** What is done to the job, in the order in which a round of them goes before it is shuffled. */
 const KINDS = [
@@ -36,6 +35,7 @@ const KINDS = [
   "cancelled run",
   "no workers",
 ] as const;
+
 type Kind = typeof KINDS[number];
 
 export interface CampaignOptions {
@@ -93,7 +93,7 @@ async function undisturbed(folder: string): Promise<void> {
   });
 }
 
-async function compare(folder: string) {
+export async function compare(folder: string) {
   const read = (name: string) => Deno.readTextFile(`${folder}/${name}`);
   const names = ["jsonl", "err.jsonl"];
   const found = await Promise.all(names.map((end) => read(`out.${end}`)));
@@ -296,30 +296,4 @@ async function kill(child: Deno.ChildProcess): Promise<void> {
     // It has ended.
   }
   await child.status;
-}
-
-if (import.meta.main) {
-  const { disturbances, lines, seed } = campaignLine({
-    task: "batch:torture:nats",
-    does:
-      "Disturb a batch over NATS all the time, and compare its output byte for byte with one that nobody disturbed.",
-    options: {
-      disturbances: [
-        "kills, pauses and lost connections of the server, the coordinator and the workers",
-        200,
-      ],
-      lines: ["lines of the job", 4000],
-      seed: ["what chance begins with", Date.now() % 2 ** 31],
-    },
-  });
-  if (natsServerPath() === undefined) {
-    throw new Error("There is no nats-server here (Debian: apt install nats-server)");
-  }
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-  say(
-    `${disturbances} disturbances over ${lines} lines, ${WORKERS} workers of ${WORKER_PARALLEL} lines, seed ${seed}`,
-  );
-  const report = await campaign({ disturbances, lines, lineMs: 250, seed });
-  say(JSON.stringify(report, undefined, 2));
-  Deno.exit(report.lost + report.doubled === 0 && report.same ? 0 : 1);
 }

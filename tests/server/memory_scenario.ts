@@ -1,0 +1,96 @@
+import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { openGguf } from "../../engine/gguf/reader.ts";
+import { loadEngine } from "../../engine/load/load.ts";
+import { isEncoder, kvBytesPerToken, withKvType } from "../../engine/plan/plan.ts";
+import { type Engine, type KvType } from "../../engine/mod.ts";
+import { Random } from "../../testing/random.ts";
+
+/**
+ * Resident memory of a model in use (`deno task memory FILE`): beside its file, the KV cache and the states that are in use. The
+ * suite measures small models (memory_test.ts).
+ */
+
+/** Times the file, and bytes for all that is neither file nor cache. */
+const FILE_SHARE = 1.1;
+const REST = 64e6;
+const ANSWER = 8;
+
+/** Milliseconds between two looks at the process. */
+const LOOK = 10;
+
+export interface MemoryOptions {
+  readonly model: string;
+  /** Of each prompt. */
+  readonly tokens: number;
+  readonly sequences: number;
+  readonly kvType?: KvType;
+}
+
+/** In bytes, but for `tokens`. */
+export interface MemoryUse {
+  /** Of each prompt. */
+  readonly tokens: number;
+  readonly file: number;
+  /** The most that sequences held of the KV cache, and what they would hold if every layer kept all tokens. */
+  readonly kv: number;
+  readonly kvOfAll: number;
+  readonly states: number;
+  /** Resident before anything was loaded, once the model was, and at most. */
+  readonly resident: { readonly before: number; readonly loaded: number; readonly most: number };
+  /** What the model took, and what it may take. */
+  readonly taken: number;
+  readonly allowed: number;
+}
+
+/** Runs the prompts and watches the process. */
+export async function measureMemory(options: MemoryOptions): Promise<MemoryUse> {
+  const { model, sequences, kvType = "f16" } = options;
+  const before = Deno.memoryUsage().rss;
+  const file = await openGguf(model);
+  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
+  const contextLength = Math.min(options.tokens + ANSWER, plan.contextLength);
+  const tokens = contextLength - ANSWER;
+  const { engine, memory } = await loadEngine({ model, kvType, contextLength, parallel: sequences });
+  const loaded = Deno.memoryUsage().rss;
+  const most = { resident: loaded, blocks: 0 };
+  const timer = setInterval(() => {
+    most.resident = Math.max(most.resident, Deno.memoryUsage().rss);
+    most.blocks = Math.max(most.blocks, engine.stats().kvBlocksUsed);
+  }, LOOK);
+  try {
+    const prompts = Array.from({ length: sequences }, (_, i) => prompt(tokens, i, plan.vocabSize));
+    if (isEncoder(plan)) await engine.embed({ inputs: prompts });
+    else await Promise.all(prompts.map((tokens) => answer(engine, tokens)));
+    const { kvBlocksTotal } = engine.stats();
+    const kv = kvBlocksTotal === 0 ? 0 : most.blocks * memory.kv / kvBlocksTotal;
+    const allowed = FILE_SHARE * file.fileSize + kv + memory.states + REST;
+    return {
+      tokens,
+      file: file.fileSize,
+      kv,
+      kvOfAll: sequences * contextLength * kvBytesPerToken(plan),
+      states: memory.states,
+      resident: { before, loaded, most: most.resident },
+      taken: most.resident - before,
+      allowed,
+    };
+  } finally {
+    clearInterval(timer);
+    await engine.close();
+  }
+}
+
+/** Tokens at random: no two prompts have a beginning in common. */
+export function prompt(length: number, seed: number, vocabulary: number): number[] {
+  const random = new Random(seed);
+  return Array.from({ length }, () => random.below(vocabulary));
+}
+
+async function answer(engine: Engine, prompt: readonly number[]): Promise<void> {
+  const sampling = { temperature: 0 };
+  for await (const event of engine.submit({ prompt, maxTokens: ANSWER, ignoreEos: true, sampling })) {
+    if (event.type === "finish" && event.reason !== "length") {
+      throw new Error(`An answer ended: ${event.reason}`);
+    }
+  }
+}
