@@ -51,8 +51,9 @@ export async function denoTests(root: string, full: boolean, parts: readonly str
   for await (const name of testFiles(root)) {
     if (parts.length > 0 && !parts.some((part) => name.includes(part))) continue;
     const text = await Deno.readTextFile(root + name);
-    const inSecond = SECOND_TIER.test(text);
-    const inFirst = !inSecond || FIRST_TIER.test(text);
+    const isExperiment = name.startsWith("lab/");
+    const inSecond = isExperiment || SECOND_TIER.test(text);
+    const inFirst = !isExperiment && (!inSecond || FIRST_TIER.test(text));
     if (full ? inSecond : inFirst) names.push(name);
   }
   names.sort((a, b) => order(a) < order(b) ? -1 : 1);
