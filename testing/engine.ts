@@ -20,7 +20,7 @@ import { FakeGrammars } from "./grammars.ts";
 import { LlmEngine } from "../engine/loop/engine.ts";
 import type { Grammars } from "../engine/grammar/types.ts";
 import type { PromptKeeping } from "../engine/cache/disk/types.ts";
-import type { EngineLimits } from "../engine/schedule/scheduler.ts";
+import type { EngineLimits } from "../engine/schedule/limits.ts";
 import type { Speculation } from "../engine/speculation/speculation.ts";
 import { deviationOf } from "./sampling.ts";
 import {

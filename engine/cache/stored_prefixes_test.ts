@@ -7,7 +7,7 @@ import { createNames } from "./disk/names.ts";
 import { FolderStore } from "./disk/store.ts";
 import { MemoryFolder } from "./disk/testing_folder.ts";
 import { MOST_COPIED } from "./restore_blocks.ts";
-import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 import {
   FAKE_BLOCK_BYTES,
   FAKE_STATE_BYTES,

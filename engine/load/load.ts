@@ -29,7 +29,7 @@ import { createNames, sha256 } from "../cache/disk/names.ts";
 import { type OpenedStore, openStore } from "../cache/disk/open.ts";
 import type { PromptKeeping } from "../cache/disk/types.ts";
 import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.ts";
-import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
 import { Speculation } from "../speculation/speculation.ts";
 import { DEFAULT_CONTEXT, type EngineSize, engineSize } from "./size.ts";

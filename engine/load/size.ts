@@ -3,7 +3,7 @@ import { blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_bl
 import { largest, megabytes, type MemoryBounds, MemoryError, shortage, totalOf } from "./memory_error.ts";
 import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "../plan/plan.ts";
 import { planScratch } from "../plan/scratch.ts";
-import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 
 export interface SizeOptions {
   /** Maximum tokens of one sequence; by default the model's own context, at most 4,096. */

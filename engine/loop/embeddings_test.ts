@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 import {
   expectedTokens,
   FakeBackend,

@@ -20,7 +20,9 @@ import {
 import { longestSequence } from "../cache/kv_blocks.ts";
 import { addForced, end, failOne, finish } from "../output/publish.ts";
 import { contextOverflow, createSequence, textOverflow } from "../schedule/request.ts";
-import { type EngineLimits, type Scheduled, Scheduler } from "../schedule/scheduler.ts";
+import { Scheduler } from "../schedule/scheduler.ts";
+import type { Scheduled } from "../schedule/step_part.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 import { inNumbers, type Sequence } from "../schedule/sequence.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import { Patience } from "../sampling/time_limit.ts";

@@ -9,7 +9,8 @@ import {
   publishProgress,
   publishToken,
 } from "./publish.ts";
-import type { Scheduled, Scheduler } from "../schedule/scheduler.ts";
+import type { Scheduler } from "../schedule/scheduler.ts";
+import type { Scheduled } from "../schedule/step_part.ts";
 import { type Sequence, unscored } from "../schedule/sequence.ts";
 import type { ComputedRows } from "../speculation/drafter.ts";
 import type { MaskResult, StepMasks } from "../sampling/step_masks.ts";

@@ -1,6 +1,6 @@
 import type { Grammars, Matcher } from "../grammar/types.ts";
 import type { Patience } from "./time_limit.ts";
-import type { Scheduled } from "../schedule/scheduler.ts";
+import type { Scheduled } from "../schedule/step_part.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
 /** Longer than any limit on a grammar's work. A step waits no longer than this for a mask. */

@@ -1,7 +1,19 @@
-import { KV_BLOCK_TOKENS, type StepState } from "../backend/backend.ts";
+import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { KvCache } from "../cache/kv_cache.ts";
 import { RecurrentStates } from "../cache/recurrent_state.ts";
-import { grown, type Sequence, unscored, wantsToken } from "./sequence.ts";
+import { checkLimits, type EngineLimits } from "./limits.ts";
+import { Queue } from "./queues.ts";
+import { grown, type Sequence } from "./sequence.ts";
+import {
+  awaitsDisk,
+  givesWay,
+  isDecoding,
+  isForced,
+  isPrefilling,
+  isSlow,
+  partOf,
+  type Scheduled,
+} from "./step_part.ts";
 import type { Restorer, StoredPrefixes } from "../cache/stored_prefixes.ts";
 import { EngineError } from "../api/errors.ts";
 
@@ -9,54 +21,6 @@ import { EngineError } from "../api/errors.ts";
 const FEW_ANSWERS = 8;
 /** Default of `wholeRows`: a multiple of every kernel's register tile. */
 const WHOLE_ROWS = 16;
-const NO_TOKENS = new Int32Array(0);
-
-export interface EngineLimits {
-  /** Maximum number of running sequences. */
-  readonly parallel: number;
-  /** Number of KV blocks in the pool. */
-  readonly kvBlocks: number;
-  /** Window sizes in tokens of each KV cache group except the first; 0 means all tokens. Empty by default. */
-  readonly kvWindows?: readonly number[];
-  /** Maximum rows (tokens) in one step. */
-  readonly maxRows: number;
-  /**
-   * Rows that a step is normally filled with; by default maxRows. Only a text that must be computed whole may take
-   * more, in a step of its own.
-   */
-  readonly stepRows?: number;
-  /**
-   * A step computes a multiple of this many rows as fast as slightly fewer rows. One row beyond a multiple costs more
-   * than in a step of its own (docs/lab/2026-11.md, "Kernels").
-   */
-  readonly wholeRows?: number;
-  /** Maximum rows in one step that need logits. */
-  readonly maxLogitRows: number;
-  /** Maximum number of waiting requests. */
-  readonly queue: number;
-  /** Slots of recurrent state: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
-  readonly stateSlots?: number;
-  /** How many of these slots are for sequences with drafts, one each. 0 by default. */
-  readonly draftSlots?: number;
-}
-
-/** A sequence's part of one step: its next `rows` tokens. */
-export interface Scheduled {
-  readonly sequence: Sequence;
-  readonly rows: number;
-  /** Rows whose next token is scored (`unscored`). They end `rows` or directly precede the last row. */
-  readonly scores: number;
-  /** Whether the last row's logits choose a new token. */
-  readonly samples: boolean;
-  /**
-   * Draft tokens, each with a row after the sequence's own rows. They are stored after the sequence's tokens, beyond
-   * `length`, until later tokens overwrite them.
-   */
-  readonly drafts: Int32Array; // [rows of drafts]
-  /** Whether the sequence is a text that ends with these rows and needs its pooled row. */
-  readonly pools: boolean;
-  readonly state?: StepState;
-}
 
 /**
  * Chooses the sequences of each step. All scheduling policy is here.
@@ -83,11 +47,8 @@ export class Scheduler implements Restorer {
   readonly cache: KvCache;
   readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
-  /** Both lists in order of arrival. */
-  readonly #waiting: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
-  readonly #running: { interactive: Sequence[]; batch: Sequence[] } = { interactive: [], batch: [] };
-  /** In order of urgency. */
-  readonly #runningLists = [this.#running.interactive, this.#running.batch];
+  readonly #waiting = new Queue();
+  readonly #running = new Queue();
   #preemptions = 0;
   /** A text that must be computed whole and did not fit the last step. */
   #leftOut: Sequence | undefined;
@@ -98,16 +59,9 @@ export class Scheduler implements Restorer {
     private readonly stored?: StoredPrefixes,
     private readonly released: (sequence: Sequence) => void = () => {},
   ) {
-    const { kvWindows: windows = [], ...numbers } = limits;
-    for (const [name, value] of Object.entries(numbers)) {
-      const least = leastOf(name as keyof EngineLimits, limits);
-      if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
-      throw new RangeError(
-        `Invalid engine limit ${name}: must be a whole number, ${least} or more (got ${value})`,
-      );
-    }
+    checkLimits(limits);
     this.#limits = limits;
-    const { stateSlots, parallel, draftSlots } = limits;
+    const { stateSlots, parallel, draftSlots, kvWindows: windows = [] } = limits;
     this.#states = stateSlots === undefined
       ? undefined
       : new RecurrentStates(stateSlots, parallel, draftSlots);
@@ -116,11 +70,11 @@ export class Scheduler implements Restorer {
   }
 
   get running(): number {
-    return this.#running.interactive.length + this.#running.batch.length;
+    return this.#running.length;
   }
 
   get waiting(): number {
-    return this.#waiting.interactive.length + this.#waiting.batch.length;
+    return this.#waiting.length;
   }
 
   /** Number of times that a running sequence was preempted. */
@@ -159,13 +113,13 @@ export class Scheduler implements Restorer {
         throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
       }
     }
-    insert(this.#waiting[classOf(sequence)], sequence);
+    this.#waiting.insert(sequence);
   }
 
   /** Removes the sequence, running or waiting, and frees its memory. */
   remove(sequence: Sequence): void {
-    take(this.#waiting[classOf(sequence)], sequence);
-    if (!take(this.#running[classOf(sequence)], sequence)) return;
+    this.#waiting.take(sequence);
+    if (!this.#running.take(sequence)) return;
     if (!sequence.restoring) this.#offerEnd(sequence);
     this.#release(sequence);
   }
@@ -190,8 +144,8 @@ export class Scheduler implements Restorer {
   /** Queues the sequence again after its prefix could not be read. */
   giveBack(sequence: Sequence): void {
     this.cache.release(sequence);
-    take(this.#running[classOf(sequence)], sequence);
-    insert(this.#waiting[classOf(sequence)], sequence);
+    this.#running.take(sequence);
+    this.#waiting.insert(sequence);
   }
 
   /**
@@ -298,7 +252,7 @@ export class Scheduler implements Restorer {
   #forcedRows(): number {
     let answering = 0;
     let forced = 0;
-    for (const running of this.#runningLists) {
+    for (const running of this.#running.lists) {
       for (const sequence of running) {
         if (isSlow(sequence) || awaitsDisk(sequence) || isPrefilling(sequence)) continue;
         answering++;
@@ -316,8 +270,8 @@ export class Scheduler implements Restorer {
 
   /** Yields the running sequences by urgency, with `first` before all others if it runs. */
   *#inOrder(first: Sequence | undefined): Iterable<Sequence> {
-    if (first && this.#runningLists.some((running) => running.includes(first))) yield first;
-    for (const sequences of this.#runningLists) {
+    if (first && this.#running.lists.some((running) => running.includes(first))) yield first;
+    for (const sequences of this.#running.lists) {
       const ready = sequences.filter((sequence) =>
         sequence !== first && !isSlow(sequence) && !awaitsDisk(sequence)
       );
@@ -331,7 +285,7 @@ export class Scheduler implements Restorer {
    * Gives each running sequence the block for its next token. A sequence that finds none preempts another, or itself.
    */
   #grow(): void {
-    for (const running of this.#runningLists) {
+    for (const running of this.#running.lists) {
       for (let i = 0; i < running.length; i++) {
         const sequence = running[i];
         if (sequence.stream.full) continue;
@@ -379,8 +333,8 @@ export class Scheduler implements Restorer {
 
   #start(sequence: Sequence): void {
     sequence.restoring = this.cache.admit(sequence);
-    take(this.#waiting[classOf(sequence)], sequence);
-    insert(this.#running[classOf(sequence)], sequence);
+    this.#waiting.take(sequence);
+    this.#running.insert(sequence);
     if (sequence.restoring) this.stored!.fetch(sequence, sequence.restoring);
     else this.#begin(sequence);
   }
@@ -406,7 +360,7 @@ export class Scheduler implements Restorer {
     let taken = 0;
     let blocks = 0;
     let spare = this.cache.growth(sequence);
-    for (const running of this.#runningLists) {
+    for (const running of this.#running.lists) {
       for (const other of running) {
         if (this.#takesPlace(other)) taken++;
         else rows += other.length - other.cached;
@@ -447,76 +401,7 @@ export class Scheduler implements Restorer {
   #preempt(sequence: Sequence): void {
     this.#preemptions++;
     this.#release(sequence);
-    take(this.#running[classOf(sequence)], sequence);
-    insert(this.#waiting[classOf(sequence)], sequence);
+    this.#running.take(sequence);
+    this.#waiting.insert(sequence);
   }
-}
-
-/** Returns the smallest valid value of a limit. */
-function leastOf(name: keyof EngineLimits, { parallel, draftSlots = 0 }: EngineLimits): number {
-  if (name === "queue" || name === "draftSlots") return 0;
-  return name === "stateSlots" ? parallel + draftSlots + 1 : 1;
-}
-
-function isSlow({ stream }: Sequence): boolean {
-  return stream.full;
-}
-
-/** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
-function awaitsDisk({ restoring, keeping }: Sequence): boolean {
-  return restoring !== undefined || keeping !== undefined;
-}
-
-/** Whether a running sequence is preempted in favour of a waiting one. */
-function givesWay(running: Sequence, waiting: Sequence): boolean {
-  return isSlow(running) || (running.batch && !waiting.batch);
-}
-
-/** Returns a sequence's part of a step with that many rows and logits left. */
-function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
-  const pending = sequence.length - sequence.cached;
-  const scoring = unscored(sequence);
-  const firstRow = scoring ? scoring.first - 1 : 0; // a row's logits give the score of the next token
-  let rows = Math.min(pending, rowsLeft);
-  if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
-  else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
-  const end = sequence.cached + rows;
-  if (sequence.pooled?.whole && rows < pending) rows = 0;
-  return {
-    sequence,
-    rows,
-    scores: scoring ? Math.max(0, Math.min(end, scoring.end - 1) - firstRow) : 0,
-    samples: end === sequence.length && wantsToken(sequence),
-    drafts: NO_TOKENS,
-    pools: end === sequence.length && sequence.pooled !== undefined,
-  };
-}
-
-function isDecoding(sequence: Sequence): boolean {
-  return sequence.length - sequence.cached === 1;
-}
-
-/** Whether the next rows belong to the answer. These are mostly forced tokens. */
-function isForced(sequence: Sequence): boolean {
-  return !isDecoding(sequence) && sequence.cached >= sequence.promptLength;
-}
-
-function isPrefilling(sequence: Sequence): boolean {
-  return !isDecoding(sequence) && sequence.cached < sequence.promptLength;
-}
-
-function classOf(sequence: Sequence): "interactive" | "batch" {
-  return sequence.batch ? "batch" : "interactive";
-}
-
-/** Inserts the sequence into the list, which stays in order of arrival. */
-function insert(list: Sequence[], sequence: Sequence): void {
-  const before = list.findLastIndex((other) => other.id < sequence.id);
-  list.splice(before + 1, 0, sequence);
-}
-
-function take(list: Sequence[], sequence: Sequence): boolean {
-  const index = list.indexOf(sequence);
-  if (index >= 0) list.splice(index, 1);
-  return index >= 0;
 }

@@ -6,7 +6,7 @@ import {
   type WindowTable,
 } from "../backend/backend.ts";
 import { blocksFor } from "../cache/kv_blocks.ts";
-import type { Scheduled } from "./scheduler.ts";
+import type { Scheduled } from "./step_part.ts";
 import type { StepMasks } from "../sampling/step_masks.ts";
 import { type Sequence, unscored } from "./sequence.ts";
 

@@ -1,4 +1,4 @@
-import type { Scheduled } from "./scheduler.ts";
+import type { Scheduled } from "./step_part.ts";
 
 const MOST_STEPS = 16;
 /** Maximum milliseconds of one backend call: its tokens come in one burst, and a new request waits for its end. */

@@ -1,5 +1,6 @@
 import type { StepInput, StepOutput } from "../backend/backend.ts";
-import type { Scheduled, Scheduler } from "../schedule/scheduler.ts";
+import type { Scheduler } from "../schedule/scheduler.ts";
+import type { Scheduled } from "../schedule/step_part.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 import { Acceptance } from "./acceptance.ts";
 import { type ComputedRows, type Draft, type Drafter, type DraftWanted, GRADES } from "./drafter.ts";

@@ -10,7 +10,7 @@ import {
   promptOf,
   startEngine,
 } from "../../testing/engine.ts";
-import type { EngineLimits } from "../schedule/scheduler.ts";
+import type { EngineLimits } from "../schedule/limits.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { GenerateRequest } from "../api/request.ts";
 import type { SamplingParams } from "../api/sampling.ts";

@@ -3,7 +3,7 @@ import { parseGguf } from "../../engine/gguf/reader.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
 import { createGrammars } from "../../engine/grammar/grammars.ts";
 import { blocksOfSequence } from "../../engine/cache/kv_blocks.ts";
-import type { EngineLimits } from "../../engine/schedule/scheduler.ts";
+import type { EngineLimits } from "../../engine/schedule/limits.ts";
 import type { Speculation } from "../../engine/speculation/speculation.ts";
 import { engineOver, FakeBackend, startEngine } from "../../testing/engine.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";

@@ -1,0 +1,46 @@
+/** The limits of an engine: places, memory and rows. */
+export interface EngineLimits {
+  /** Maximum number of running sequences. */
+  readonly parallel: number;
+  /** Number of KV blocks in the pool. */
+  readonly kvBlocks: number;
+  /** Window sizes in tokens of each KV cache group except the first; 0 means all tokens. Empty by default. */
+  readonly kvWindows?: readonly number[];
+  /** Maximum rows (tokens) in one step. */
+  readonly maxRows: number;
+  /**
+   * Rows that a step is normally filled with; by default maxRows. Only a text that must be computed whole may take
+   * more, in a step of its own.
+   */
+  readonly stepRows?: number;
+  /**
+   * A step computes a multiple of this many rows as fast as slightly fewer rows. One row beyond a multiple costs more
+   * than in a step of its own (docs/lab/2026-11.md, "Kernels").
+   */
+  readonly wholeRows?: number;
+  /** Maximum rows in one step that need logits. */
+  readonly maxLogitRows: number;
+  /** Maximum number of waiting requests. */
+  readonly queue: number;
+  /** Slots of recurrent state: more than `parallel` + `draftSlots`. Only for models with recurrent layers. */
+  readonly stateSlots?: number;
+  /** How many of these slots are for sequences with drafts, one each. 0 by default. */
+  readonly draftSlots?: number;
+}
+
+/** Throws RangeError for a limit that is not a whole number or too small. */
+export function checkLimits({ kvWindows: _, ...limits }: EngineLimits): void {
+  for (const [name, value] of Object.entries(limits)) {
+    const least = leastOf(name as keyof EngineLimits, limits);
+    if (value === undefined || (Number.isSafeInteger(value) && value >= least)) continue;
+    throw new RangeError(
+      `Invalid engine limit ${name}: must be a whole number, ${least} or more (got ${value})`,
+    );
+  }
+}
+
+/** Returns the smallest valid value of a limit. */
+function leastOf(name: keyof EngineLimits, { parallel, draftSlots = 0 }: EngineLimits): number {
+  if (name === "queue" || name === "draftSlots") return 0;
+  return name === "stateSlots" ? parallel + draftSlots + 1 : 1;
+}

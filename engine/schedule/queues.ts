@@ -1,0 +1,32 @@
+import type { Sequence } from "./sequence.ts";
+
+/** Sequences by urgency, each list in order of arrival. */
+export class Queue {
+  readonly interactive: Sequence[] = [];
+  readonly batch: Sequence[] = [];
+  /** In order of urgency. */
+  readonly lists: readonly Sequence[][] = [this.interactive, this.batch];
+
+  get length(): number {
+    return this.interactive.length + this.batch.length;
+  }
+
+  /** Inserts the sequence by its order of arrival. */
+  insert(sequence: Sequence): void {
+    const list = this.#listOf(sequence);
+    const before = list.findLastIndex((other) => other.id < sequence.id);
+    list.splice(before + 1, 0, sequence);
+  }
+
+  /** Removes the sequence. Returns whether it was there. */
+  take(sequence: Sequence): boolean {
+    const list = this.#listOf(sequence);
+    const index = list.indexOf(sequence);
+    if (index >= 0) list.splice(index, 1);
+    return index >= 0;
+  }
+
+  #listOf(sequence: Sequence): Sequence[] {
+    return sequence.batch ? this.batch : this.interactive;
+  }
+}

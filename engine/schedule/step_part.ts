@@ -1,0 +1,70 @@
+import type { StepState } from "../backend/backend.ts";
+import { type Sequence, unscored, wantsToken } from "./sequence.ts";
+
+const NO_TOKENS = new Int32Array(0);
+
+/** A sequence's part of one step: its next `rows` tokens. */
+export interface Scheduled {
+  readonly sequence: Sequence;
+  readonly rows: number;
+  /** Rows whose next token is scored (`unscored`). They end `rows` or directly precede the last row. */
+  readonly scores: number;
+  /** Whether the last row's logits choose a new token. */
+  readonly samples: boolean;
+  /**
+   * Draft tokens, each with a row after the sequence's own rows. They are stored after the sequence's tokens, beyond
+   * `length`, until later tokens overwrite them.
+   */
+  readonly drafts: Int32Array; // [rows of drafts]
+  /** Whether the sequence is a text that ends with these rows and needs its pooled row. */
+  readonly pools: boolean;
+  readonly state?: StepState;
+}
+
+/** Returns a sequence's part of a step with that many rows and logits left. */
+export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
+  const pending = sequence.length - sequence.cached;
+  const scoring = unscored(sequence);
+  const firstRow = scoring ? scoring.first - 1 : 0; // a row's logits give the score of the next token
+  let rows = Math.min(pending, rowsLeft);
+  if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
+  else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
+  const end = sequence.cached + rows;
+  if (sequence.pooled?.whole && rows < pending) rows = 0;
+  return {
+    sequence,
+    rows,
+    scores: scoring ? Math.max(0, Math.min(end, scoring.end - 1) - firstRow) : 0,
+    samples: end === sequence.length && wantsToken(sequence),
+    drafts: NO_TOKENS,
+    pools: end === sequence.length && sequence.pooled !== undefined,
+  };
+}
+
+/** Whether the next row is the only one that is not computed yet. */
+export function isDecoding(sequence: Sequence): boolean {
+  return sequence.length - sequence.cached === 1;
+}
+
+/** Whether the next rows belong to the answer. These are mostly forced tokens. */
+export function isForced(sequence: Sequence): boolean {
+  return !isDecoding(sequence) && sequence.cached >= sequence.promptLength;
+}
+
+export function isPrefilling(sequence: Sequence): boolean {
+  return !isDecoding(sequence) && sequence.cached < sequence.promptLength;
+}
+
+export function isSlow({ stream }: Sequence): boolean {
+  return stream.full;
+}
+
+/** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
+export function awaitsDisk({ restoring, keeping }: Sequence): boolean {
+  return restoring !== undefined || keeping !== undefined;
+}
+
+/** Whether a running sequence is preempted in favour of a waiting one. */
+export function givesWay(running: Sequence, waiting: Sequence): boolean {
+  return isSlow(running) || (running.batch && !waiting.batch);
+}
