@@ -1,14 +1,8 @@
 import { AnswerForm } from "../output/answer_form.ts";
-import {
-  type Backend,
-  DeviceLost,
-  type StepInput,
-  type StepOutput,
-  StepStopped,
-} from "../backend/backend.ts";
+import { type Backend, DeviceLost } from "../backend/backend.ts";
 import type { ChatForm } from "../chat/types.ts";
 import { Embeddings } from "./embeddings.ts";
-import { EngineLife } from "./engine_life.ts";
+import { EngineLife, failureOf } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import {
   type Constraint,
@@ -19,17 +13,12 @@ import {
 } from "../grammar/types.ts";
 import { longestSequence } from "../cache/kv_blocks.ts";
 import { addForced, end, failOne, finish } from "../output/publish.ts";
-import { contextOverflow, createSequence, textOverflow } from "../schedule/request.ts";
+import { createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
-import type { Scheduled } from "../schedule/step_part.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 import { inNumbers, type Sequence } from "../schedule/sequence.ts";
 import type { Speculation } from "../speculation/speculation.ts";
-import { Patience } from "../sampling/time_limit.ts";
-import { MASK_TIMEOUT_MS, StepMasks } from "../sampling/step_masks.ts";
-import { StepPublisher } from "../output/step_publisher.ts";
-import { StepWriter } from "../schedule/step_input.ts";
-import { StepsAtOnce } from "../schedule/steps_at_once.ts";
+import { StepRunner } from "./step_runner.ts";
 import { Totals } from "./totals.ts";
 import type { PromptKeeping } from "../cache/disk/types.ts";
 import { StoredPrefixes } from "../cache/stored_prefixes.ts";
@@ -39,17 +28,12 @@ import {
   type ChatTemplateOptions,
   type RankTemplate,
   type Tokenizer,
-  TooManyTokens,
 } from "../tokenizer/types.ts";
 import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
 
-/**
- * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length.
- */
-const COUNTED_CONTEXTS = 4;
 /** setTimeout fires at once for longer delays. */
 const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -81,18 +65,13 @@ export class LlmEngine implements Engine {
   readonly chatForm: ChatForm;
   readonly #backend: Backend;
   readonly #grammars: Grammars;
-  readonly #patience = new Patience(MASK_TIMEOUT_MS);
   readonly #scheduler: Scheduler;
   readonly #stored: StoredPrefixes | undefined;
-  readonly #writer: StepWriter;
   readonly #rankTemplate: RankTemplate;
   readonly #embeddings: Embeddings;
-  readonly #stepsAtOnce = new StepsAtOnce();
   readonly #speculation: Speculation | undefined;
   readonly #contextLength: number;
   readonly #life = new EngineLife("ready");
-  /** The step that the backend is computing. */
-  #step: readonly Scheduled[] = [];
   /** Sequences whose constraint is being compiled. */
   readonly #starting = new Set<Sequence>();
   #looping = false;
@@ -104,7 +83,7 @@ export class LlmEngine implements Engine {
   #idleCallbacks: (() => void)[] = [];
   #requests = 0;
   readonly #totals = new Totals();
-  readonly #publisher: StepPublisher;
+  readonly #steps: StepRunner;
 
   constructor(options: LlmEngineOptions) {
     const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, keeping } =
@@ -126,13 +105,18 @@ export class LlmEngine implements Engine {
       this.#stored,
       (sequence) => this.#speculation?.forget(sequence),
     );
-    this.#publisher = new StepPublisher({
+    this.#steps = new StepRunner({
+      backend,
       scheduler: this.#scheduler,
+      stored: this.#stored,
+      grammars,
       tokenizer,
       totals: this.#totals,
+      speculation: options.speculation,
+      vocabSize: model.vocabSize,
+      maxRows: limits.maxRows,
       keep: (sequence) => void this.#keep(sequence),
     });
-    this.#writer = new StepWriter(limits.maxRows);
     backend.lost?.then((error) => {
       this.#lost = error;
       if (!this.#looping) this.#failIfLost();
@@ -179,15 +163,8 @@ export class LlmEngine implements Engine {
     return this.#encode((atMost) => this.#rankTemplate.encode(query, document, atMost));
   }
 
-  /** Refuses a prompt far beyond the context window before all of it is tokenized: tokenizing blocks everything else. */
   #encode<T>(encode: (atMost: number) => T): T {
-    try {
-      return encode(COUNTED_CONTEXTS * this.#contextLength);
-    } catch (error) {
-      if (!(error instanceof TooManyTokens)) throw error;
-      if (this.model.pooled?.encoder) throw textOverflow(error.atLeast, this.#contextLength);
-      throw contextOverflow(error.atLeast, this.#contextLength, "at least ");
-    }
+    return encodeBounded(encode, this.#contextLength, this.model.pooled?.encoder);
   }
 
   async checkConstraint(constraint: Constraint): Promise<void> {
@@ -259,7 +236,7 @@ export class LlmEngine implements Engine {
     this.#speculation?.close();
     this.#backend.close();
     this.#grammars.close();
-    this.#patience.close();
+    this.#steps.close();
   }
 
   #sequenceOf(request: GenerateRequest, stream: EventStream): Sequence {
@@ -347,9 +324,8 @@ export class LlmEngine implements Engine {
       const stored = this.#stored;
       for (let idle = true;;) {
         if (stored?.pending) await stored.exchange(this.#scheduler, idle);
-        this.#step = this.#scheduler.schedule(this.#backend.stepRows);
-        idle = this.#step.length === 0;
-        if (!idle) await this.#run();
+        idle = !this.#steps.schedule();
+        if (!idle) await this.#steps.run();
         else if (!stored?.pending) break;
       }
     } catch (error) {
@@ -358,61 +334,6 @@ export class LlmEngine implements Engine {
     this.#looping = false;
     this.#failIfLost();
     this.#noteIdle();
-  }
-
-  /** Computes the step, or several similar steps, and publishes the results. */
-  async #run(): Promise<void> {
-    let start = performance.now();
-    const drafting = this.#speculation?.draft(this.#step, this.#scheduler);
-    if (drafting instanceof Promise) {
-      this.#step = await drafting;
-      start = performance.now(); // the time of drafters that are not free is measured separately
-      if (this.#step.every(({ sequence }) => sequence.done)) return this.#removeDone();
-    } else if (drafting) {
-      this.#step = drafting;
-    }
-    this.#stored?.stepped(this.#step.reduce((rows, part) => rows + part.rows, 0));
-    const masks = new StepMasks(
-      this.#grammars,
-      this.#step,
-      this.model.vocabSize,
-      this.tokenizer.endTokens,
-      this.#patience,
-    );
-    const { input, outputs } = await this.#compute(masks);
-    const counted = outputs.flatMap((output, earlier) =>
-      this.#publisher.publish({ step: this.#step, masks, output, earlier })
-    );
-    if (this.#speculation && outputs.length > 0) {
-      const ms = performance.now() - start;
-      const following = this.#speculation.computed(this.#step, ms, counted, input, outputs[0]);
-      if (following) await following;
-    }
-    this.#removeDone();
-  }
-
-  /**
-   * Returns the output of the step, or of several similar steps. Returns no output when the step was stopped because
-   * all its sequences were cancelled.
-   */
-  async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
-    const backend = this.#backend;
-    const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
-    const steps = 1 + this.#scheduler.makeRoom(this.#step, wanted - 1);
-    const input = this.#writer.write(this.#step, masks, steps - 1);
-    this.#totals.submitted(steps, input.tokens.length);
-    const start = performance.now();
-    try {
-      return {
-        input,
-        outputs: steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)],
-      };
-    } catch (error) {
-      if (error instanceof StepStopped) return { input, outputs: [] };
-      throw error;
-    } finally {
-      this.#stepsAtOnce.took(performance.now() - start, steps);
-    }
   }
 
   /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
@@ -438,22 +359,13 @@ export class LlmEngine implements Engine {
   #cancel(sequence: Sequence): void {
     if (sequence.done) return;
     finish(sequence, "cancelled");
-    if (!this.#step.some((part) => part.sequence === sequence)) {
-      this.#scheduler.remove(sequence);
-      this.#wake();
-    } else if (this.#step.every((part) => part.sequence.done)) {
-      this.#backend.requestStop();
-    }
+    if (this.#steps.computes(sequence)) return this.#steps.stopIfDone();
+    this.#scheduler.remove(sequence);
+    this.#wake();
   }
 
   #cancelAll(): void {
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) this.#cancel(sequence);
-  }
-
-  /** Ends the step. From now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
-  #removeDone(): void {
-    for (const { sequence } of this.#step) if (sequence.done) this.#scheduler.remove(sequence);
-    this.#step = [];
   }
 
   /** Fails at once when the device is lost, so that the next request does not have to discover it. */
@@ -462,15 +374,9 @@ export class LlmEngine implements Engine {
   }
 
   #fail(cause: unknown): void {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    const lost = cause instanceof DeviceLost;
-    if (lost) this.#totals.lostDevice();
-    const error = lost
-      ? new EngineError("device_lost", reason)
-      : new EngineError("engine_failed", `The engine has failed: ${reason}`);
-    error.cause = cause;
-    this.#refusal = error;
-    this.#step = [];
+    if (cause instanceof DeviceLost) this.#totals.lostDevice();
+    const error = this.#refusal = failureOf(cause);
+    this.#steps.drop();
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) {
       this.#scheduler.remove(sequence);
       if (!sequence.done) failOne(sequence, error);

@@ -1,5 +1,16 @@
 import type { EngineState } from "../api/engine.ts";
-import type { EngineError } from "../api/errors.ts";
+import { EngineError } from "../api/errors.ts";
+import { DeviceLost } from "../backend/backend.ts";
+
+/** Returns the error with which an engine fails its requests. */
+export function failureOf(cause: unknown): EngineError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  const error = cause instanceof DeviceLost
+    ? new EngineError("device_lost", reason)
+    : new EngineError("engine_failed", `The engine has failed: ${reason}`);
+  error.cause = cause;
+  return error;
+}
 
 /** Holds an engine's state, its failure and its state listeners. */
 export class EngineLife {

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { AnswerForm } from "./answer_form.ts";
 import type { Constraint } from "../grammar/types.ts";
 import type { Sequence } from "../schedule/sequence.ts";
-import { Patience } from "../sampling/time_limit.ts";
+import { TimeLimit } from "../sampling/time_limit.ts";
 import { StepMasks } from "../sampling/step_masks.ts";
 import { FakeGrammars } from "../../testing/grammars.ts";
 import { EngineError } from "../api/errors.ts";
@@ -324,7 +324,7 @@ Deno.test("masks: a mask that never comes ends its sequence, and the step finish
   const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
   const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
-  const patience = new Patience(20);
+  const patience = new TimeLimit(20);
   const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), patience);
   assertEquals([...await masks.get(sequence)!], Array(9).fill(0xffffffff));
   assertEquals(masks.resultOf(sequence), { failure: "no mask was computed within 0.02 s" });
@@ -343,7 +343,7 @@ Deno.test("masks: time in which the process is stopped does not count towards th
   const bound = new AnswerForm(await grammars.compile(form("a....")), undefined, spell);
   const sequence = { form: bound, ignoreEos: false } as Sequence;
   const part = { sequence, rows: 1, scores: 0, samples: true, drafts: new Int32Array(0), pools: false };
-  const patience = new Patience(300);
+  const patience = new TimeLimit(300);
   const masks = new StepMasks(grammars, [part], 258, new Set([EOS]), patience);
   setTimeout(() => setTimeout(gate.resolve, 20));
   for (const end = performance.now() + 600; performance.now() < end;); // blocks the process

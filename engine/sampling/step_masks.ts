@@ -1,5 +1,5 @@
 import type { Grammars, Matcher } from "../grammar/types.ts";
-import type { Patience } from "./time_limit.ts";
+import type { TimeLimit } from "./time_limit.ts";
 import type { Scheduled } from "../schedule/step_part.ts";
 import type { Sequence } from "../schedule/sequence.ts";
 
@@ -28,13 +28,13 @@ export class StepMasks {
     step: readonly Scheduled[],
     vocabSize: number,
     ends: ReadonlySet<number>,
-    patience: Patience,
+    limit: TimeLimit,
   ) {
     this.#ends = ends;
     const parts = step.filter(({ sequence, samples }) => samples && sequence.form?.constrained);
     if (parts.length === 0) return;
     const lent = lendAll(grammars, parts);
-    const inTime = patience.within(lent.masks, tooLate);
+    const inTime = limit.within(lent.masks, tooLate);
     const whole = () => new Uint32Array(Math.ceil(vocabSize / 32)).fill(0xffffffff);
     for (const [i, { sequence, drafts }] of parts.entries()) {
       const mask = inTime.then((masks) => this.#use(sequence, masks[i])).catch((error) => {
@@ -42,7 +42,7 @@ export class StepMasks {
       });
       const behind = drafts.length === 0
         ? NONE
-        : patience.within(lent.drafts[i], tooLate).then((masks) => this.#useDrafts(sequence, masks))
+        : limit.within(lent.drafts[i], tooLate).then((masks) => this.#useDrafts(sequence, masks))
           .catch((): Uint32Array[] => []);
       this.#possible.set(sequence, 0);
       this.#masks.set(sequence, [

@@ -5,7 +5,7 @@ const TICKS = 30;
  * Rejects promises that take too long. One timer serves all promises and keeps running between them: every step waits
  * for its masks, and starting a timer costs as much as taking a token.
  */
-export class Patience {
+export class TimeLimit {
   /** Callbacks that reject a promise, with the ticks left until they are called. */
   readonly #waiting = new Map<() => void, number>();
   #timer: ReturnType<typeof setInterval> | undefined;

@@ -1,11 +1,11 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { Patience } from "./time_limit.ts";
+import { TimeLimit } from "./time_limit.ts";
 
 const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const late = (seconds: number) => `not within ${seconds} s`;
 
-Deno.test("Patience: rejects only the promise that takes too long", async () => {
-  const patience = new Patience(60);
+Deno.test("TimeLimit: rejects only the promise that takes too long", async () => {
+  const patience = new TimeLimit(60);
   const never = patience.within(new Promise(() => {}), late);
   const quick = patience.within(Promise.resolve(1), late);
   const refused = patience.within(Promise.reject(new Error("no")), late);
@@ -18,8 +18,8 @@ Deno.test("Patience: rejects only the promise that takes too long", async () => 
   patience.close();
 });
 
-Deno.test("Patience: the timer stops when nothing waits, and starts again", async () => {
-  const patience = new Patience(60);
+Deno.test("TimeLimit: the timer stops when nothing waits, and starts again", async () => {
+  const patience = new TimeLimit(60);
   assertEquals(await patience.within(Promise.resolve(1), late), 1);
   await wait(40); // a timer that still ran would be a leak
   await assertRejects(() => patience.within(new Promise(() => {}), late), Error, "not within");

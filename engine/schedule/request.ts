@@ -5,13 +5,15 @@ import { Random } from "../sampling/random.ts";
 import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "../sampling/sampler.ts";
 import type { Sequence } from "./sequence.ts";
 import { OutputText } from "../output/stop.ts";
-import type { Tokenizer } from "../tokenizer/types.ts";
+import { type Tokenizer, TooManyTokens } from "../tokenizer/types.ts";
 import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
 import { DEFAULT_SAMPLING, type SamplingParams } from "../api/sampling.ts";
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
+/** A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length. */
+const COUNTED_CONTEXTS = 4;
 const NO_MARKERS: ReadonlySet<number> = new Set();
 
 export interface SequenceContext {
@@ -119,12 +121,30 @@ export function contextOverflow(promptLength: number, contextLength: number, abo
 }
 
 /** Returns the error for a text that is far too long for an encoder and was not counted to the end. */
-export function textOverflow(atLeast: number, contextLength: number): EngineError {
+function textOverflow(atLeast: number, contextLength: number): EngineError {
   return new EngineError(
     "context_length_exceeded",
     `The text has at least ${atLeast} tokens, but the context holds ${contextLength}: shorten it`,
     { n_prompt_tokens: atLeast, n_ctx: contextLength },
   );
+}
+
+/**
+ * Runs `encode` with a limit for its tokens. Refuses a prompt far beyond the context window before all of it is
+ * tokenized, because tokenizing blocks everything else. Throws EngineError context_length_exceeded.
+ */
+export function encodeBounded<T>(
+  encode: (atMost: number) => T,
+  contextLength: number,
+  isEncoder = false,
+): T {
+  try {
+    return encode(COUNTED_CONTEXTS * contextLength);
+  } catch (error) {
+    if (!(error instanceof TooManyTokens)) throw error;
+    if (isEncoder) throw textOverflow(error.atLeast, contextLength);
+    throw contextOverflow(error.atLeast, contextLength, "at least ");
+  }
 }
 
 function logitsTemplate(sampling: SamplingParams, candidates: number, draw?: Draw): LogitsRequest {

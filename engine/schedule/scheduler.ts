@@ -47,6 +47,7 @@ export class Scheduler implements Restorer {
   readonly cache: KvCache;
   readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
+  readonly #stepRows: number;
   readonly #waiting = new Queue();
   readonly #running = new Queue();
   #preemptions = 0;
@@ -61,6 +62,7 @@ export class Scheduler implements Restorer {
   ) {
     checkLimits(limits);
     this.#limits = limits;
+    this.#stepRows = limits.stepRows ?? limits.maxRows;
     const { stateSlots, parallel, draftSlots, kvWindows: windows = [] } = limits;
     this.#states = stateSlots === undefined
       ? undefined
@@ -163,7 +165,7 @@ export class Scheduler implements Restorer {
     this.#leftOut = undefined;
     for (const sequence of this.#inOrder(first)) {
       if (step.length === 0 && sequence.pooled?.whole) {
-        rowsLeft = Math.max(rowsLeft, this.#rowsOfText(sequence));
+        rowsLeft = Math.max(rowsLeft, Math.min(sequence.length, this.#limits.maxRows));
       }
       const forced = isForced(sequence);
       const part = partOf(sequence, forced ? Math.min(rowsLeft, 1 + forcedLeft) : rowsLeft, logitsLeft);
@@ -316,15 +318,6 @@ export class Scheduler implements Restorer {
         else this.#start(sequence);
       }
     }
-  }
-
-  get #stepRows(): number {
-    return this.#limits.stepRows ?? this.#limits.maxRows;
-  }
-
-  /** Returns how many rows a text may take in a step of its own. */
-  #rowsOfText({ length }: Sequence): number {
-    return Math.min(length, this.#limits.maxRows);
   }
 
   #takesPlace({ pooled }: Sequence): boolean {
