@@ -1,11 +1,17 @@
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { hashOf } from "./block_hash.ts";
+import { NO_BLOCK, PrefixIndex } from "./prefix_index.ts";
 import { blocksFor, blocksOfWindow, firstSeen, type KvDemand } from "./kv_blocks.ts";
 import type { RecurrentStates } from "./recurrent_state.ts";
-import { grown, type Restore, type Sequence, unscored, type WindowBlocks } from "../schedule/sequence.ts";
+import {
+  grown,
+  type Restore,
+  reusableTokens,
+  type Sequence,
+  type WindowBlocks,
+} from "../schedule/sequence.ts";
 import type { PrefixStore } from "./prefix_store.ts";
 
-const NO_BLOCK = -1;
 /**
  * Blocks of each group that stay free per running sequence when another sequence is admitted. With fewer, sequences
  * just admitted would soon be preempted; with more, fewer sequences would run.
@@ -20,8 +26,7 @@ const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
  * Layers form groups, and a block holds tokens of one group. In a group with a sliding window, a sequence holds the
  * blocks that the rows of its next step see, and frees earlier ones.
  *
- * Full blocks form chains. A block is found by the hash of its predecessor's hash, the salt and its tokens. It is
- * used only if its predecessor, salt and tokens are really equal.
+ * Full blocks form chains, which PrefixIndex finds.
  *
  * Blocks without a holder stay in the index and are evicted least recently used first. A sequence that holds a block
  * holds all blocks before it in the chain, and releases them from last to first. So a block never leaves the index
@@ -37,11 +42,7 @@ const NO_WINDOWS: KvDemand = { windows: [], maxRows: 1 };
 export class KvCache {
   readonly #total: number;
   readonly #holders: Int32Array; // [blocks]
-  readonly #tokens: Int32Array; // [blocks, KV_BLOCK_TOKENS], of indexed blocks
-  readonly #parents: Int32Array; // [blocks], of indexed blocks
-  readonly #salts: string[]; // [blocks], of indexed blocks
-  readonly #hashes: (number | undefined)[]; // [blocks], undefined: not indexed
-  readonly #index = new Map<number, number>();
+  readonly #index: PrefixIndex;
   /** For each group after the first, by indexed block of the first: the block with the same tokens. */
   readonly #companions: Int32Array[]; // [groups - 1][blocks]
   /** The inverse of `#companions`: the first group's block that a block is the companion of. */
@@ -62,10 +63,7 @@ export class KvCache {
     this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));
     this.#leaders = new Int32Array(blocks).fill(NO_BLOCK);
     this.#holders = new Int32Array(blocks);
-    this.#tokens = new Int32Array(blocks * KV_BLOCK_TOKENS);
-    this.#parents = new Int32Array(blocks);
-    this.#salts = new Array(blocks).fill("");
-    this.#hashes = new Array(blocks).fill(undefined);
+    this.#index = new PrefixIndex(blocks);
     for (let block = blocks - 1; block >= 0; block--) this.#free.push(block);
   }
 
@@ -92,7 +90,7 @@ export class KvCache {
    * after them. Undefined when they are evicted or `block` is not indexed under `hash`.
    */
   locate(block: number, hash: number, kind: number | "state"): number | undefined {
-    if (this.#hashes[block] !== hash) return undefined;
+    if (this.#index.hashOf(block) !== hash) return undefined;
     if (kind === "state") return this.states?.slotOf(block);
     const place = kind === 0 ? block : this.#companions[kind - 1][block];
     return place === NO_BLOCK ? undefined : place;
@@ -110,7 +108,7 @@ export class KvCache {
 
   /** Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. It fits at 0 or less. */
   missing(sequence: Sequence, spare: number): number {
-    const shared = this.#usable(this.#findPrefix(sequence));
+    const shared = this.#usable(this.#index.findPrefix(sequence));
     let held = 0;
     for (const block of this.#sharedBlocks(shared)) if (this.#holders[block] > 0) held++;
     const { length } = sequence;
@@ -143,7 +141,7 @@ export class KvCache {
    * the parts of its prefix that must be read from the disk first.
    */
   admit(sequence: Sequence): Restore | undefined {
-    const known = this.#findPrefix(sequence);
+    const known = this.#index.findPrefix(sequence);
     const usable = this.#usable(known).length;
     const end = this.#restorable(sequence, known, usable);
     const shared = known.slice(0, end);
@@ -276,7 +274,7 @@ export class KvCache {
       const position = sequence.indexed;
       const block = sequence.blocks[position];
       const parent = position === 0 ? NO_BLOCK : sequence.blocks[position - 1];
-      const known = this.#find(sequence, position, parent);
+      const known = this.#index.find(sequence, position, parent);
       if (known !== NO_BLOCK) {
         // Another sequence indexed the same tokens first: hold its block, so each chain is in the pool once.
         this.#hold(known);
@@ -285,7 +283,7 @@ export class KvCache {
       } else if (this.#index.has(hashOf(sequence, position))) {
         return; // Other tokens have the same hash, so this chain cannot be indexed.
       } else {
-        this.#insert(sequence, position, block, parent);
+        this.#index.insert(sequence, position, block, parent);
         this.stored?.computed(sequence, position);
       }
       this.#shareWindows(sequence, position);
@@ -350,9 +348,11 @@ export class KvCache {
     const edge = common * KV_BLOCK_TOKENS;
     const { restoring } = running;
     if (restoring && common >= restoring.end) {
-      return restoring.end > this.#usable(this.#findPrefix(waiting)).length;
+      return restoring.end > this.#usable(this.#index.findPrefix(waiting)).length;
     }
-    if (edge <= running.cached || common <= this.#usable(this.#findPrefix(waiting)).length) return false;
+    if (edge <= running.cached || common <= this.#usable(this.#index.findPrefix(waiting)).length) {
+      return false;
+    }
     states.mark(running, edge);
     return true;
   }
@@ -388,48 +388,13 @@ export class KvCache {
     }
   }
 
-  #findPrefix(sequence: Sequence): number[] {
-    const shared: number[] = [];
-    const limit = Math.floor(reusableTokens(sequence) / KV_BLOCK_TOKENS);
-    let parent = NO_BLOCK;
-    for (let position = 0; position < limit; position++) {
-      parent = this.#find(sequence, position, parent);
-      if (parent === NO_BLOCK) break;
-      shared.push(parent);
-    }
-    return shared;
-  }
-
-  /** Returns the indexed block with the sequence's tokens at `position` and predecessor `parent`, or NO_BLOCK. */
-  #find(sequence: Sequence, position: number, parent: number): number {
-    const block = this.#index.get(hashOf(sequence, position));
-    if (block === undefined || this.#parents[block] !== parent) return NO_BLOCK;
-    if (this.#salts[block] !== sequence.salt) return NO_BLOCK;
-    const ours = position * KV_BLOCK_TOKENS;
-    const theirs = block * KV_BLOCK_TOKENS;
-    for (let i = 0; i < KV_BLOCK_TOKENS; i++) {
-      if (this.#tokens[theirs + i] !== sequence.tokens[ours + i]) return NO_BLOCK;
-    }
-    return block;
-  }
-
-  #insert(sequence: Sequence, position: number, block: number, parent: number): void {
-    const hash = hashOf(sequence, position);
-    const start = position * KV_BLOCK_TOKENS;
-    this.#tokens.set(sequence.tokens.subarray(start, start + KV_BLOCK_TOKENS), block * KV_BLOCK_TOKENS);
-    this.#parents[block] = parent;
-    this.#salts[block] = sequence.salt;
-    this.#hashes[block] = hash;
-    this.#index.set(hash, block);
-  }
-
   #hold(block: number): void {
     if (this.#holders[block]++ === 0) this.#idle.delete(block);
   }
 
   #letGo(block: number): void {
     if (--this.#holders[block] > 0) return;
-    if (this.#hashes[block] === undefined && this.#leaders[block] === NO_BLOCK) this.#free.push(block);
+    if (this.#index.hashOf(block) === undefined && this.#leaders[block] === NO_BLOCK) this.#free.push(block);
     else this.#idle.add(block);
   }
 
@@ -455,8 +420,7 @@ export class KvCache {
 
   /** Removes a block from the index. Its companions have no holder, because their holders would hold this block too. */
   #forget(block: number): void {
-    this.#index.delete(this.#hashes[block]!);
-    this.#hashes[block] = undefined;
+    this.#index.remove(block);
     this.states?.forget(block);
     for (const companions of this.#companions) {
       const companion = companions[block];
@@ -467,13 +431,4 @@ export class KvCache {
       this.#free.push(companion);
     }
   }
-}
-
-/**
- * Returns how many leading tokens can come from the cache. The last token and every unscored token need logits, so
- * they are computed.
- */
-function reusableTokens(sequence: Sequence): number {
-  if (sequence.pooled?.whole) return 0;
-  return (unscored(sequence)?.first ?? sequence.length) - 1;
 }

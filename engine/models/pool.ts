@@ -1,8 +1,9 @@
-import { EngineError } from "../api/errors.ts";
-import { startCollection } from "./collect.ts";
+import { closed, figures, noRoom, words } from "./pool_errors.ts";
+import { DEFAULTS, type PoolOptions } from "./pool_options.ts";
 import { modelRequired, unknownModel } from "./loaded_models.ts";
-import { type ModelSource, type OpenedModel, Slot, type Waiter } from "./slot.ts";
-import { DEFAULT_TURNS, enough, inLine, type TurnRules, victimsFor } from "./turns.ts";
+import { type OpenedModel, Slot, type Waiter } from "./slot.ts";
+import { later, PoolTimers } from "./pool_timers.ts";
+import { DEFAULT_TURNS, enough, inLine, leaving, type TurnRules, victimsFor } from "./turns.ts";
 import {
   type HeldEngine,
   ModelError,
@@ -12,38 +13,9 @@ import {
   type UseOptions,
 } from "./types.ts";
 
-export interface PoolOptions {
-  /** Returns the current models. Called again periodically. */
-  readonly offers: () => readonly ModelSource[];
-  /** Reads a model's header, so its memory is known before anything large is read. */
-  readonly open: (source: ModelSource) => Promise<OpenedModel>;
-  /** Bytes that all loaded models together may take. */
-  readonly budget: number;
-  /** Returns the bytes of memory that are actually free; undefined where unknown. */
-  readonly free?: () => number | undefined;
-  /** Idle time after which a model is unloaded; by default never. */
-  readonly idleMs?: number;
-  /** Requests that may wait for one model. */
-  readonly waiting?: number;
-  /** How long a request waits for memory. Batch requests wait until there is enough. */
-  readonly roomMs?: number;
-  /** How long requests fail with the same reason after a failed load. */
-  readonly retryMs?: number;
-  readonly turns?: Partial<TurnRules>;
-  /** Receives one-line messages for the operator. */
-  readonly note: (message: string) => void;
-}
-
-const DEFAULTS = { waiting: 256, roomMs: 60_000, retryMs: 10_000, idleMs: Infinity };
 /** Milliseconds between scans for new models, and between checks for free memory. */
 const RESCAN_MS = 2000;
 const LOOK_MS = 200;
-/**
- * Milliseconds from closing a model to the garbage collection. By then its last requests have released it.
- */
-const COLLECT_MS = 1000;
-/** Retry-After in seconds where memory is short. */
-const NO_ROOM_RETRY = 5;
 
 /**
  * Several models in one memory budget. A request loads the model that it names.
@@ -61,12 +33,12 @@ export class ModelPool implements Models {
   #isDraining = false;
   #lane: Promise<void> | undefined;
   #changed = Promise.withResolvers<void>();
-  #idleTimer: ReturnType<typeof setTimeout> | undefined;
-  #collectTimer: ReturnType<typeof setTimeout> | undefined;
+  readonly #timers: PoolTimers;
 
   constructor(options: PoolOptions) {
     this.#options = { ...DEFAULTS, ...options };
     this.#turns = { ...DEFAULT_TURNS, ...options.turns };
+    this.#timers = new PoolTimers(this.#options.idleMs, () => this.#slots.values(), () => this.#wake());
     this.#rescan();
   }
 
@@ -125,8 +97,7 @@ export class ModelPool implements Models {
 
   async drain(graceMs: number): Promise<void> {
     this.#isDraining = true;
-    clearTimeout(this.#idleTimer);
-    clearTimeout(this.#collectTimer);
+    this.#timers.stop();
     for (const slot of this.#slots.values()) {
       slot.loading?.abort(closed());
       for (const waiter of slot.waiters) waiter.reject(closed());
@@ -176,7 +147,7 @@ export class ModelPool implements Models {
 
   #hold(slot: Slot, priority: Waiter["priority"]): HeldEngine {
     return slot.hold(slot.engine!, priority, () => performance.now(), () => {
-      this.#watchIdle();
+      this.#timers.watchIdle();
       if (this.#lane) this.#wake();
     });
   }
@@ -342,7 +313,7 @@ export class ModelPool implements Models {
       if (!aborted) this.#failed(slot, error);
       else for (const resolve of slot.gone.splice(0)) resolve();
     }
-    this.#watchIdle();
+    this.#timers.watchIdle();
     this.#tell(slot);
   }
 
@@ -403,80 +374,11 @@ export class ModelPool implements Models {
     }
     slot.engine = undefined;
     slot.isClosing = slot.isUnloading = slot.isYielding = false;
-    this.#collectSoon();
+    this.#timers.collectSoon();
     for (const resolve of slot.gone.splice(0)) resolve();
-  }
-
-  /** Starts one garbage collection for all engines closed until then. */
-  #collectSoon(): void {
-    if (this.#isDraining || this.#collectTimer !== undefined) return;
-    this.#collectTimer = setTimeout(() => {
-      this.#collectTimer = undefined;
-      startCollection();
-    }, COLLECT_MS);
-    Deno.unrefTimer(this.#collectTimer);
-  }
-
-  /** Sets a timer for the moment when the next model has been idle long enough. */
-  #watchIdle(): void {
-    const { idleMs } = this.#options;
-    if (idleMs === Infinity || this.#isDraining) return;
-    clearTimeout(this.#idleTimer);
-    const idle = [...this.#slots.values()].filter(({ engine, isIdle }) => engine !== undefined && isIdle);
-    if (idle.length === 0) return;
-    const due = Math.min(...idle.map(({ usedAt }) => usedAt)) + idleMs;
-    this.#idleTimer = setTimeout(() => {
-      const old = performance.now() - idleMs;
-      for (const slot of idle) if (slot.isOpen && slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
-      this.#wake();
-      this.#watchIdle();
-    }, Math.max(1, due - performance.now() + 1));
-    Deno.unrefTimer(this.#idleTimer);
   }
 
   #tell(slot: Slot): void {
     for (const listener of [...this.#listeners]) listener(slot);
   }
-}
-
-/** Returns the models to close as soon as they are unused. */
-function leaving(slots: readonly Slot[]): Slot[] {
-  return slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
-}
-
-function closed(): EngineError {
-  return new EngineError("engine_closed", "The engine is closed");
-}
-
-function noRoom(id: string, bytes: number, free: number, budget: number): ModelError {
-  const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`;
-  const why = bytes > budget
-    ? `models may take ${megabytes(budget)} together (--memory-mb)`
-    : `${megabytes(free)} are free and the models that are loaded are in use; send the request again later`;
-  const message = `No room for model "${id}": it needs ${megabytes(bytes)}, ${why}`;
-  const details = figures(bytes, free, budget);
-  return new ModelError("no_memory_for_model", message, {
-    retryAfter: NO_ROOM_RETRY,
-    details,
-    lasting: bytes > budget,
-  });
-}
-
-function figures(needed: number, free: number, budget: number): Record<string, number> {
-  return {
-    needed_bytes: needed,
-    free_bytes: Math.max(0, free),
-    ...(budget < Infinity ? { budget_bytes: budget } : {}),
-  };
-}
-
-function words(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
-/** Resolves with the promise, or after `ms` milliseconds. */
-async function later(event: Promise<void>, ms: number): Promise<void> {
-  let timer: ReturnType<typeof setTimeout>;
-  const time = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
-  await Promise.race([event, time]).finally(() => clearTimeout(timer));
 }

@@ -1,7 +1,8 @@
 /** A model pool with stand-ins, which load at once or when a test lets them. */
 import { FakeEngine } from "../../routes/testing.ts";
 import type { Engine } from "../api/engine.ts";
-import { ModelPool, type PoolOptions } from "./pool.ts";
+import { ModelPool } from "./pool.ts";
+import type { PoolOptions } from "./pool_options.ts";
 import type { ModelSource } from "./slot.ts";
 
 export interface TestPool {

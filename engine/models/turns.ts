@@ -64,3 +64,8 @@ export function enough(slots: readonly Slot[], bytes: number): Slot[] | undefine
   const count = slots.findIndex((slot) => (found += slot.bytes) >= bytes);
   return bytes <= 0 ? [] : count < 0 ? undefined : slots.slice(0, count + 1);
 }
+
+/** Returns the models to close as soon as they are unused. */
+export function leaving(slots: readonly Slot[]): Slot[] {
+  return slots.filter(({ engine, takesNone }) => engine !== undefined && takesNone);
+}

@@ -188,3 +188,12 @@ export function inNumbers({ id, promptLength, maxLength, length, cached }: Seque
 export function wantsToken(sequence: Sequence): boolean {
   return sequence.length < sequence.maxLength && sequence.ending === undefined;
 }
+
+/**
+ * Returns how many leading tokens can come from the cache. The last token and every unscored token need logits, so
+ * they are computed.
+ */
+export function reusableTokens(sequence: Sequence): number {
+  if (sequence.pooled?.whole) return 0;
+  return (unscored(sequence)?.first ?? sequence.length) - 1;
+}

@@ -1,0 +1,59 @@
+import { startCollection } from "./collect.ts";
+import type { Slot } from "./slot.ts";
+
+/** Milliseconds from closing a model to the garbage collection. By then its last requests have released it. */
+const COLLECT_MS = 1000;
+
+/** The pool's timers: when idle models are unloaded, and when the memory of closed models is collected. */
+export class PoolTimers {
+  #idle: ReturnType<typeof setTimeout> | undefined;
+  #collect: ReturnType<typeof setTimeout> | undefined;
+  #isStopped = false;
+
+  /** `unload` is called after models were marked to be unloaded, because they were idle for `idleMs`. */
+  constructor(
+    private readonly idleMs: number,
+    private readonly slots: () => Iterable<Slot>,
+    private readonly unload: () => void,
+  ) {}
+
+  /** Starts one garbage collection for all engines closed until then. */
+  collectSoon(): void {
+    if (this.#isStopped || this.#collect !== undefined) return;
+    this.#collect = setTimeout(() => {
+      this.#collect = undefined;
+      startCollection();
+    }, COLLECT_MS);
+    Deno.unrefTimer(this.#collect);
+  }
+
+  /** Sets a timer for the moment when the next model has been idle long enough. */
+  watchIdle(): void {
+    const { idleMs } = this;
+    if (idleMs === Infinity || this.#isStopped) return;
+    clearTimeout(this.#idle);
+    const idle = [...this.slots()].filter(({ engine, isIdle }) => engine !== undefined && isIdle);
+    if (idle.length === 0) return;
+    const due = Math.min(...idle.map(({ usedAt }) => usedAt)) + idleMs;
+    this.#idle = setTimeout(() => {
+      const old = performance.now() - idleMs;
+      for (const slot of idle) if (slot.isOpen && slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
+      this.unload();
+      this.watchIdle();
+    }, Math.max(1, due - performance.now() + 1));
+    Deno.unrefTimer(this.#idle);
+  }
+
+  stop(): void {
+    this.#isStopped = true;
+    clearTimeout(this.#idle);
+    clearTimeout(this.#collect);
+  }
+}
+
+/** Resolves with the promise, or after `ms` milliseconds. */
+export async function later(event: Promise<void>, ms: number): Promise<void> {
+  let timer: ReturnType<typeof setTimeout>;
+  const time = new Promise<void>((resolve) => timer = setTimeout(resolve, ms));
+  await Promise.race([event, time]).finally(() => clearTimeout(timer));
+}
