@@ -6,6 +6,7 @@ import { openGguf } from "../engine/gguf/reader.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
 import type { GgufFile } from "../engine/gguf/types.ts";
 import { PlanBuilder, type Value } from "../engine/plan/builder.ts";
+import { finishPlan } from "../engine/plan/finish.ts";
 import { attention } from "../engine/plan/ops/attention.ts";
 import { candidates } from "../engine/plan/ops/candidates.ts";
 import { embed } from "../engine/plan/ops/embed.ts";
@@ -156,7 +157,7 @@ export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGIT
       addFeedForward(b, x, name);
     }
     ending(b, x);
-    return b.finish({ architecture: "mixed", vocabSize: VOCABULARY, contextLength: 512 });
+    return finishPlan(b, { architecture: "mixed", vocabSize: VOCABULARY, contextLength: 512 });
   };
 }
 

@@ -4,6 +4,7 @@ import { type Allowed, type Hparams, readHparams } from "../gguf/hparams/hparams
 import { type ModelPooling, type PoolingKind, RANK_HEAD, readPooling } from "../gguf/hparams/pooling.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { PlanBuilder, type Value } from "../plan/builder.ts";
+import { finishPlan } from "../plan/finish.ts";
 import { candidates } from "../plan/ops/candidates.ts";
 import { layerNorm } from "../plan/ops/layer_norm.ts";
 import { pool, type Pooling, type PoolNorm } from "../plan/ops/pool.ts";
@@ -195,7 +196,7 @@ export function buildPlan(
   const poolTexts = architecture.pool ??
     ((b, x, h, pooling) => poolDecoder(b, x, { name: norm, eps: h.epsilon, layerNorms }, pooling));
   returnPooled(builder, poolTexts(builder, x, hparams, pooling));
-  return builder.finish({
+  return finishPlan(builder, {
     architecture: hparams.architecture,
     vocabSize: hparams.vocabSize,
     contextLength: hparams.contextLength,

@@ -51,9 +51,7 @@ export interface LlmEngineOptions {
   readonly limits: EngineLimits;
   /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
   readonly keeping?: PromptKeeping;
-  /**
-   * Proposes draft tokens for decoding sequences. The engine closes it. Not for a backend that samples tokens itself.
-   */
+  /** Proposes draft tokens. The engine closes it. Not for a backend that samples tokens itself. */
   readonly speculation?: Speculation;
 }
 

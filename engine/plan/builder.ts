@@ -3,22 +3,21 @@ import { FORMATS } from "../gguf/formats.ts";
 import { requireFloats } from "../gguf/float_tensor.ts";
 import { requireTensor } from "../gguf/hparams/hparams.ts";
 import type { GgufFile, TensorInfo, TensorType } from "../gguf/types.ts";
-import { checkBuffers } from "./check.ts";
-import { groupKvLayers } from "./kv_groups.ts";
-import type { PlanOp } from "./ops/registry.ts";
+import type { OpKind } from "./op.ts";
+import type { Operands, Values } from "./operands.ts";
+import { QUANTIZE } from "./ops/quantize.ts";
 import type {
   BufferForm,
   BufferId,
   BufferRows,
   Forms,
   KvLayer,
-  Plan,
   PlanBuffer,
   PlanTensor,
   RopeAngles,
   StateLayer,
   TensorId,
-} from "./plan.ts";
+} from "./values.ts";
 
 /**
  * Rows per stacked matrix come in multiples of this, so that each matrix begins with a whole panel on every
@@ -51,6 +50,16 @@ export interface RowsOf {
   readonly stacked?: boolean;
 }
 
+/** The parts of a plan that a builder has collected. */
+export interface PlanParts {
+  readonly kvLayers: readonly Omit<KvLayer, "group">[];
+  readonly rope: readonly RopeAngles[];
+  readonly states: readonly StateLayer[];
+  readonly tensors: readonly PlanTensor[];
+  readonly buffers: readonly PlanBuffer[];
+  readonly ops: readonly { readonly op: string }[];
+}
+
 /**
  * Collects a plan's ops, buffers and tensors. Architectures call the functions beside the ops (`ops/*.ts`),
  * which call this builder. Every tensor is looked up with the shape that the hyper-parameters demand. A
@@ -62,7 +71,7 @@ export class PlanBuilder {
   /** Tensors of the file that ops read, in whole or in part. */
   readonly #read = new Set<string>();
   readonly #buffers: PlanBuffer[] = [];
-  readonly #ops: PlanOp[] = [];
+  readonly #ops: { readonly op: string }[] = [];
   /** Values that are written as floats only. Their quantized form needs a separate op. */
   readonly #floatOnly = new Set<Value>();
   /** Match tensors of the file that the model correctly does not use. */
@@ -87,8 +96,9 @@ export class PlanBuilder {
     this.fine = fine;
   }
 
-  push(op: PlanOp): void {
-    this.#ops.push(op);
+  /** Adds an op of this kind. */
+  push<Name extends string, L extends Operands>(kind: OpKind<Name, L>, operands: Values<L>): void {
+    this.#ops.push({ op: kind.op, ...operands });
   }
 
   /** Returns a new value. Its op writes the forms that its readers need. */
@@ -252,21 +262,18 @@ export class PlanBuilder {
     this.#ends.push(write);
   }
 
-  /** Returns the plan. Throws GgufError where the file has tensors that are neither read nor left out. */
-  finish(head: Pick<Plan, "architecture" | "vocabSize" | "contextLength">): Plan {
+  /** Returns what was collected. Throws GgufError where the file has tensors that are neither read nor left out. */
+  collect(architecture: string): PlanParts {
     for (const write of this.#ends) write();
-    this.#refuseUnread(head.architecture);
-    const plan: Plan = {
-      ...head,
-      kv: { type: "f16", ...groupKvLayers(this.#kvLayers, this.#ops) },
+    this.#refuseUnread(architecture);
+    return {
+      kvLayers: this.#kvLayers,
       rope: this.#rope,
       states: this.#states,
       tensors: this.#tensors,
       buffers: this.#buffers,
       ops: this.#ops,
     };
-    checkBuffers(plan);
-    return plan;
   }
 
   #refuseUnread(architecture: string): void {
@@ -288,7 +295,7 @@ export class PlanBuilder {
     if (known !== undefined) return known;
     const made = value.forms[form] = this.#buffer(value, form);
     if (this.#floatOnly.has(value)) {
-      this.push({ op: "quantize", x: value.forms.float!, out: { [form]: made } });
+      this.push(QUANTIZE, { x: value.forms.float!, out: { [form]: made } });
     }
     return made;
   }

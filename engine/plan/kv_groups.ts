@@ -1,5 +1,5 @@
 import { kindOf, type PlanOp } from "./ops/registry.ts";
-import type { KvLayer, KvShape } from "./plan.ts";
+import type { KvLayer, KvShape } from "./values.ts";
 
 /**
  * Estimated overhead of one more group, as a share of the memory: each group needs a block table in every

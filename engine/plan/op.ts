@@ -1,6 +1,5 @@
 import type { Operands, Values } from "./operands.ts";
-import type { Forms, Plan } from "./plan.ts";
-import { formsOf } from "./plan.ts";
+import { type Forms, formsOf, type PlanBuffer, type PlanTensor } from "./values.ts";
 
 /** Describes one kind of op; everything else derives from it. */
 export interface OpKind<Name extends string = string, L extends Operands = Operands> {
@@ -39,7 +38,12 @@ export function opKind<const Name extends string, L extends Operands>(
 
 /** Returns the names of buffers and tensors in a printed plan. */
 export class Names {
-  constructor(private readonly plan: Plan) {}
+  constructor(
+    private readonly plan: {
+      readonly buffers: readonly PlanBuffer[];
+      readonly tensors: readonly PlanTensor[];
+    },
+  ) {}
 
   buffer(id: number): string {
     const { name, rows, columns } = this.plan.buffers[id];

@@ -15,7 +15,7 @@ import {
   type HeadShape,
   type MambaShape,
   type TensorId,
-} from "./plan.ts";
+} from "./values.ts";
 import type { WordWriter } from "./words.ts";
 
 /** Encodes an absent operand. */

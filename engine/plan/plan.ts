@@ -3,185 +3,24 @@
  * are never ops. Values that change per step (rows, rows with logits, KV lengths) are not part of a plan.
  */
 import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "./choices.ts";
-import type { TensorInfo } from "../gguf/types.ts";
 import type { PlanOp } from "./ops/registry.ts";
+import {
+  CONV_TAPS,
+  DeltaShape,
+  KvLayer,
+  KvShape,
+  MambaShape,
+  NO_MATRICES,
+  PlanBuffer,
+  PlanTensor,
+  RopeAngles,
+  StateLayer,
+} from "./values.ts";
 
 export type { ActivationPrecision } from "./choices.ts";
 
 export type { PlanOp };
-
-/** The number of experts, and how many of them each row chooses. */
-export interface Choice {
-  readonly count: number;
-  readonly used: number;
-}
-
-/** A buffer of the chosen experts: per row their numbers in ascending order as f32, then their weights. */
-export interface Chosen extends Choice {
-  readonly buffer: BufferId;
-}
-
-/**
- * Rows of a buffer: one per token of the step, per row with logits, per pooled sequence, or per expert chosen
- * by a token. Rows of the same expert are contiguous.
- */
-export type BufferRows = "step" | "logits" | "pools" | Choice;
-
-/**
- * "float": f32 rows. "quant": 8-bit blocks of 32 with f32 scales. "fine": those blocks in two planes; the
- * second holds the rounding error of the first.
- */
-export type BufferForm = "float" | "quant" | "fine";
-
-/** A matrix of activations. */
-export interface PlanBuffer {
-  readonly name: string;
-  readonly form: BufferForm;
-  readonly rows: BufferRows;
-  readonly columns: number;
-}
-
-/** A weight that the plan reads: a matrix, packed at load, or an f32 vector. */
-export interface PlanTensor {
-  readonly info: TensorInfo;
-  readonly kind: "matrix" | "vector";
-  readonly columns: number;
-  /** Rows of all experts together, where there are several. */
-  readonly rows: number;
-  /** Number of matrices, one per expert; absent for a single matrix. */
-  readonly experts?: number;
-  /** The file's factor on the values: one number, or one per expert. */
-  readonly factors?: TensorInfo;
-}
-
-/** Indices into `Plan.buffers` and `Plan.tensors`. */
-export type BufferId = number;
-export type TensorId = number;
-
-/**
- * Activations of feed-forward blocks, in order of the kernels' codes. `gelu` is the tanh approximation.
- * `swiglu_oai` is gpt-oss's function of gate g and value u: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u,
- * -7, 7) + 1).
- */
-export const ACTIVATIONS = ["silu", "gelu", "gelu_erf", "squared_relu", "tanh", "swiglu_oai"] as const;
-export type Activation = typeof ACTIVATIONS[number];
-
-/** Names of the gated units with these activations. */
-export const GLU_NAMES: Readonly<Record<Activation, string>> = {
-  silu: "swiglu",
-  gelu: "geglu",
-  gelu_erf: "geglu_erf",
-  squared_relu: "squared_reglu",
-  tanh: "tanh_glu",
-  swiglu_oai: "swiglu_oai",
-};
-
-/** One matrix of activations in the forms that its readers need, at least one. */
-export interface Forms {
-  readonly float?: BufferId;
-  readonly quant?: BufferId;
-  readonly fine?: BufferId;
-}
-
-/** Returns the buffers of the forms that exist. */
-export function formsOf({ float, quant, fine }: Forms): BufferId[] {
-  return [float, quant, fine].filter((id) => id !== undefined);
-}
-
-/** A layer of the KV cache: a key and a value per head and token. */
-export interface KvLayer {
-  readonly heads: number;
-  readonly headDim: number;
-  /** The group that the layer belongs to. */
-  readonly group: number;
-}
-
-/**
- * The KV cache. A block holds KV_BLOCK_TOKENS tokens for the layers of one group. A sequence has a block
- * table per group.
- */
-export interface KvShape {
-  readonly type: KvType;
-  /** The layers with a cache, each with its own shape. */
-  readonly layers: readonly KvLayer[];
-  /**
-   * Per group, the tokens that its layers' rows attend to, themselves included; 0 is all. The first group's
-   * window is always 0, and it exists even without layers.
-   */
-  readonly windows: readonly number[];
-}
-
-export interface HeadShape {
-  /** Index into `Plan.kv.layers`: the layer's own cache, or the earlier layer's cache that it reads. */
-  readonly layer: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  /**
-   * In query rows, each head is followed by a gate of the same width. Its sigmoid scales the head's output.
-   */
-  readonly gated: boolean;
-}
-
-/** Heads of a recurrent layer, each headDim wide. Value head h reads query and key head h % keyHeads. */
-export interface DeltaShape {
-  /** Index into the layers with a recurrent state. */
-  readonly layer: number;
-  readonly keyHeads: number;
-  readonly valueHeads: number;
-  readonly headDim: number;
-  /**
-   * Value heads that share a key head are adjacent instead. Alpha and beta are then in one row: a group's
-   * betas, then its alphas.
-   */
-  readonly inGroups?: boolean;
-}
-
-/**
- * Channels of a short convolution, in heads of headDim: the first keyHeads become queries, the next keyHeads
- * become keys.
- */
-export interface ConvShape {
-  /** Index into the layers with a recurrent state. */
-  readonly layer: number;
-  readonly heads: number;
-  readonly headDim: number;
-  readonly keyHeads: number;
-}
-
-/** Heads of Mamba2. Head h uses the write and read vectors of group floor(h / (heads / groups)). */
-export interface MambaShape {
-  /** Index into the layers with a recurrent state. */
-  readonly layer: number;
-  readonly heads: number;
-  readonly headDim: number;
-  readonly groups: number;
-  /** State values per channel of a head. */
-  readonly stateSize: number;
-}
-
-/** A recurrent layer's state between tokens, in f32. */
-export interface StateLayer {
-  /** The last inputs of a short convolution. */
-  readonly conv: { readonly inputs: number; readonly channels: number };
-  /** One matrix per head. */
-  readonly matrices?: { readonly heads: number; readonly rows: number; readonly columns: number };
-}
-
-export const NO_MATRICES = { heads: 0, rows: 0, columns: 0 };
-
-/** Inputs of the short convolution: the token's own and those of the three tokens before it. */
-export const CONV_TAPS = 4;
-
-/** Rotation angles of a rotary table. */
-export interface RopeAngles {
-  /** Angle per position, for each pair. */
-  readonly frequencies: Float64Array;
-  /** Factor on cosine and sine. */
-  readonly magnitude: number;
-  /** Replaces `frequencies` where sequences may have more than `beyond` tokens. */
-  readonly long?: { readonly beyond: number; readonly frequencies: Float64Array };
-}
+export * from "./values.ts";
 
 export interface Plan {
   readonly architecture: string;

@@ -5,6 +5,7 @@ import { parseGguf } from "../../engine/gguf/reader.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
 import { PlanBuilder } from "../../engine/plan/builder.ts";
+import { finishPlan } from "../../engine/plan/finish.ts";
 import { activated } from "../../engine/plan/ops/activated.ts";
 import { candidates } from "../../engine/plan/ops/candidates.ts";
 import { embed } from "../../engine/plan/ops/embed.ts";
@@ -79,7 +80,7 @@ const planOf = (layers: readonly Layer[]) => (file: GgufFile): Plan => {
     linear(b, inner, [{ name: name("ffn_down"), rows: EMBEDDING, addTo: x }]);
   }
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
-  return b.finish({ architecture: "activations", vocabSize: VOCABULARY, contextLength: 512 });
+  return finishPlan(b, { architecture: "activations", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
 /** Logits after a token, in float64. */

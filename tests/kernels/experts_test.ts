@@ -6,6 +6,7 @@ import { openGguf, parseGguf } from "../../engine/gguf/reader.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
 import { PlanBuilder } from "../../engine/plan/builder.ts";
+import { finishPlan } from "../../engine/plan/finish.ts";
 import { activeBytes, planCost } from "../../engine/plan/cost.ts";
 import { candidates } from "../../engine/plan/ops/candidates.ts";
 import { embed } from "../../engine/plan/ops/embed.ts";
@@ -115,7 +116,7 @@ const planOf = (layers: readonly Mixture[]) => (file: GgufFile): Plan => {
     expertSum(b, inner, chosen, name("ffn_down_exps"), x);
   }
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
-  return b.finish({ architecture: "experts", vocabSize: VOCABULARY, contextLength: 512 });
+  return finishPlan(b, { architecture: "experts", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
 /** Logits after a token, in float64. */

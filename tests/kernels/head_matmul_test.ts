@@ -4,6 +4,7 @@ import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequanti
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
 import { PlanBuilder } from "../../engine/plan/builder.ts";
+import { finishPlan } from "../../engine/plan/finish.ts";
 import { candidates } from "../../engine/plan/ops/candidates.ts";
 import { embed } from "../../engine/plan/ops/embed.ts";
 import { headMatmul } from "../../engine/plan/ops/head_matmul.ts";
@@ -52,7 +53,7 @@ const planOf = (stage: Stage, fine: boolean) => (file: GgufFile): Plan => {
     headMatmul(b, first, { name: "second", heads: HEADS, rows: OUTER, rest: REST, keeps: false });
   const last = stage === "kept" ? first : second();
   candidates(b, rmsNorm(b, last, "output_norm", EPSILON, "logits"), VOCABULARY);
-  return b.finish({ architecture: "heads", vocabSize: VOCABULARY, contextLength: 512 });
+  return finishPlan(b, { architecture: "heads", vocabSize: VOCABULARY, contextLength: 512 });
 };
 
 /** Logits after a token, in float64. */

@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { activation, forms, optional, product, weights } from "../operands.ts";
-import type { Activation } from "../plan.ts";
+import type { Activation } from "../values.ts";
 
 /** out = activation(weight x + bias). */
 export const ACTIVATED = opKind({
@@ -28,8 +28,7 @@ export function activated(
 ): Value {
   const out = b.value("ffn", x.rows, rows);
   const weight = b.operand(x, b.matrix(`${name}.weight`, x.columns, rows));
-  b.push({
-    op: "activated",
+  b.push(ACTIVATED, {
     x: b.blocksOf(x),
     weight,
     bias: b.bias(name, rows),

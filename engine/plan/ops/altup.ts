@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { type Names, opKind } from "../op.ts";
 import { floats, forms, group, groups, real, weights } from "../operands.ts";
-import type { TensorId } from "../plan.ts";
+import type { TensorId } from "../values.ts";
 
 /** Several streams of rows; layers compute on the first. */
 const streams = groups({ x: floats("update") });
@@ -62,8 +62,7 @@ export interface Mixing {
 export function altupPredict(b: PlanBuilder, streams: readonly Value[], by: Mixing, scale: number): Value {
   const [{ rows, columns }] = streams;
   const out = b.floats("active", rows, columns);
-  b.push({
-    op: "altup_predict",
+  b.push(ALTUP_PREDICT, {
     streams: streams.map((stream) => ({ x: b.update(stream) })),
     mixing: mixingOf(b, by, columns, streams.length, streams.length ** 2),
     scale,
@@ -81,8 +80,7 @@ export function altupCorrect(
   scale: string,
 ): Value {
   const out = b.value("corrected", x.rows, x.columns);
-  b.push({
-    op: "altup_correct",
+  b.push(ALTUP_CORRECT, {
     x: b.asFloat(x),
     streams: streams.map((stream) => ({ x: b.update(stream) })),
     mixing: mixingOf(b, by, x.columns, streams.length, streams.length),

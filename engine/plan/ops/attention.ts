@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { attentionHeads, floats, integer, optional, real, weights } from "../operands.ts";
-import type { HeadShape } from "../plan.ts";
+import type { HeadShape } from "../values.ts";
 
 /**
  * out = softmax(scale q K) V over the sequence's cache: all positions up to the row's own, or the last
@@ -55,6 +55,6 @@ export function attention(
 ): Value {
   const out = b.floats("attn", q.rows, heads.heads * heads.headDim);
   const sinks = name === undefined ? undefined : b.vector(name, heads.heads);
-  b.push({ op: "attention", q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, sinks, softcap });
+  b.push(ATTENTION, { q: b.asFloat(q), out: b.asFloat(out), heads, scale, window, sinks, softcap });
   return out;
 }

@@ -51,5 +51,5 @@ export function candidates(
   const weight = b.matrix(`${name}.weight`, x.columns, vocab);
   const rounded = !biased && !b.readsFloats(weight);
   const exact = rounded ? { x: b.asFloat(x), weight } : undefined;
-  b.push({ op: "candidates", logits: b.asFloat(logits), exact, scale, softcap });
+  b.push(CANDIDATES, { logits: b.asFloat(logits), exact, scale, softcap });
 }

@@ -17,6 +17,6 @@ export function columns(
   { first, columns }: { readonly first: number; readonly columns: number },
 ): Value {
   const out = b.value("columns", x.rows, columns);
-  b.push({ op: "columns", x: b.asFloat(x), first, out: out.forms });
+  b.push(COLUMNS, { x: b.asFloat(x), first, out: out.forms });
   return out;
 }

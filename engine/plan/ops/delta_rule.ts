@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { deltaHeads, floats, forms, real, weights } from "../operands.ts";
-import type { DeltaShape } from "../plan.ts";
+import type { DeltaShape } from "../values.ts";
 
 /**
  * Updates the state S of each value head: S *= a, S += beta (v - S k) k^T, out = RMSNorm(S q; norm) *
@@ -60,8 +60,7 @@ export function deltaRule(
   eps: number,
 ): Value {
   const out = b.value("delta", inputs.qkv.rows, heads.valueHeads * heads.headDim);
-  b.push({
-    op: "delta_rule",
+  b.push(DELTA_RULE, {
     qkv: b.asFloat(inputs.qkv),
     gate: b.asFloat(inputs.gate),
     alpha: b.asFloat(inputs.alpha),

@@ -16,6 +16,6 @@ export const EMBED = opKind({
 /** Returns the tokens' embedding rows times `scale`. */
 export function embed(b: PlanBuilder, name: string, vocab: number, columns: number, scale = 1): Value {
   const out = b.floats("x", "step", columns);
-  b.push({ op: "embed", weight: b.matrix(`${name}.weight`, columns, vocab), scale, out: b.asFloat(out) });
+  b.push(EMBED, { weight: b.matrix(`${name}.weight`, columns, vocab), scale, out: b.asFloat(out) });
   return out;
 }

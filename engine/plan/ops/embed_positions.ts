@@ -23,5 +23,5 @@ export interface Learned {
 export function embedPositions(b: PlanBuilder, x: Value, { positions, types }: Learned): void {
   if (!positions && !types) return;
   const matrix = (m: Learned["types"]) => m && b.matrix(`${m.name}.weight`, x.columns, m.count);
-  b.push({ op: "embed_positions", x: b.asFloat(x), positions: matrix(positions), types: matrix(types) });
+  b.push(EMBED_POSITIONS, { x: b.asFloat(x), positions: matrix(positions), types: matrix(types) });
 }

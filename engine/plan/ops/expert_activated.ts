@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
-import type { Activation, Chosen } from "../plan.ts";
+import type { Activation, Chosen } from "../values.ts";
 
 /** For each expert e chosen by row x: out = activation(weight_e x + bias_e). */
 export const EXPERT_ACTIVATED = opKind({
@@ -36,8 +36,7 @@ export function expertActivated(
   const { count, used } = chosen;
   const out = b.value("ffn", { count, used }, rows);
   const weight = b.expertOperand(x, b.experts(`${name}.weight`, x.columns, rows, count));
-  b.push({
-    op: "expert_activated",
+  b.push(EXPERT_ACTIVATED, {
     x: { float: x.forms.float, quant: x.forms.quant },
     chosen,
     weight,

@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { activation, chosenExperts, forms, optional, product, weights } from "../operands.ts";
-import { type Activation, type Chosen, GLU_NAMES } from "../plan.ts";
+import { type Activation, type Chosen, GLU_NAMES } from "../values.ts";
 
 /** For each expert e chosen by row x: out = activation(gate_e x + bias_e) * (up_e x + bias_e). */
 export const EXPERT_GLU = opKind({
@@ -43,8 +43,7 @@ export function expertGlu(
   const matrix = (name: string) => b.experts(`${name}.weight`, x.columns, height, count);
   const [g, u] = [gate, up].map((name) => b.expertOperand(x, matrix(name)));
   const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height, count));
-  b.push({
-    op: "expert_glu",
+  b.push(EXPERT_GLU, {
     x: { float: x.forms.float, quant: x.forms.quant },
     chosen,
     gate: g,

@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { chosenExperts, flag, floats, forms, optional, product, weights } from "../operands.ts";
-import type { Chosen } from "../plan.ts";
+import type { Chosen } from "../values.ts";
 
 /**
  * out (+)= sum of p (weight_e x + bias_e) over the experts e that a row chose with weight p, in order of
@@ -33,8 +33,7 @@ export function expertSum(b: PlanBuilder, x: Value, chosen: Chosen, name: string
   const [add, sum] = typeof to === "number" ? [false, b.floats("experts", "step", to)] : [true, to];
   const weight = b.expertOperand(x, b.experts(`${name}.weight`, x.columns, sum.columns, chosen.count));
   const bias = b.bias(name, sum.columns, chosen.count);
-  b.push({
-    op: "expert_sum",
+  b.push(EXPERT_SUM, {
     chosen,
     x: { ...x.forms },
     weight,

@@ -48,8 +48,7 @@ export function gate(
   { activation = "none", addTo, from = 0, columns = x.columns - from }: GateOptions = {},
 ): Value {
   const out = addTo ?? b.floats("gated", x.rows, columns);
-  b.push({
-    op: "gate",
+  b.push(GATE, {
     gate: b.asFloat(gate),
     activation: GATE_ACTIVATIONS.indexOf(activation),
     x: b.asFloat(x),

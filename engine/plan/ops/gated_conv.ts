@@ -25,8 +25,7 @@ export function gatedConv(b: PlanBuilder, x: Value, name: string, taps: number):
   const channels = x.columns / 3;
   const out = b.value("conv", x.rows, channels);
   const conv = { layer: b.stateLayer({ conv: { inputs: taps - 1, channels } }), taps };
-  b.push({
-    op: "gated_conv",
+  b.push(GATED_CONV, {
     x: b.asFloat(x),
     weight: b.vector(`${name}.weight`, taps, channels),
     conv,

@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { activation, forms, optional, product, weights } from "../operands.ts";
-import { type Activation, GLU_NAMES } from "../plan.ts";
+import { type Activation, GLU_NAMES } from "../values.ts";
 
 /** out = activation(gate x + bias) * (up x + bias). */
 export const GLU = opKind({
@@ -38,6 +38,6 @@ export function glu(
   const height = gate === up ? 2 * rows : rows;
   const [g, u] = [gate, up].map((name) => b.operand(x, b.matrix(`${name}.weight`, x.columns, height)));
   const [gateBias, upBias] = [gate, up].map((name) => b.bias(name, height));
-  b.push({ op: "glu", x: b.blocksOf(x), gate: g, gateBias, up: u, upBias, activation, out: out.forms });
+  b.push(GLU, { x: b.blocksOf(x), gate: g, gateBias, up: u, upBias, activation, out: out.forms });
   return out;
 }

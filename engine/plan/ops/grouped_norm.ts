@@ -36,6 +36,6 @@ export function groupedNorm(
   const out = b.value("normed", x.rows, columns);
   const flat = groups === 1 && b.file.tensors.get(name)?.shape.length === 1;
   const weight = flat ? b.vector(name, columns) : b.vector(name, columns / groups, groups);
-  b.push({ op: "grouped_norm", x: b.asFloat(x), first, weight, groups, eps, out: out.forms });
+  b.push(GROUPED_NORM, { x: b.asFloat(x), first, weight, groups, eps, out: out.forms });
   return out;
 }

@@ -53,8 +53,7 @@ export function headMatmul(
 ): Value {
   const out = b.floats("heads", x.rows, heads * (rows + (keeps ? rest : 0)));
   const weight = b.matrices(`${name}.weight`, x.columns / heads - rest, rows, heads);
-  b.push({
-    op: "head_matmul",
+  b.push(HEAD_MATMUL, {
     x: b.asFloat(x),
     weight,
     heads,

@@ -13,6 +13,6 @@ export const JOIN = opKind({
 /** Concatenates the rows of two values. */
 export function join(b: PlanBuilder, first: Value, second: Value): Value {
   const out = b.floats("joined", first.rows, first.columns + second.columns);
-  b.push({ op: "join", first: b.asFloat(first), second: b.asFloat(second), out: b.asFloat(out) });
+  b.push(JOIN, { first: b.asFloat(first), second: b.asFloat(second), out: b.asFloat(out) });
   return out;
 }

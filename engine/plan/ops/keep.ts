@@ -12,5 +12,5 @@ export const KEEP = opKind({
 
 /** Ends the plan's draft. `to` is the value that the draft began with. */
 export function keep(b: PlanBuilder, x: Value, to: Value): void {
-  b.push({ op: "keep", x: b.asFloat(x), to: b.asFloat(to) });
+  b.push(KEEP, { x: b.asFloat(x), to: b.asFloat(to) });
 }

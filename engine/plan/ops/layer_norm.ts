@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, integer, optional, real, weights } from "../operands.ts";
-import type { BufferRows } from "../plan.ts";
+import type { BufferRows } from "../values.ts";
 
 /**
  * out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, separately in each of `groups` parts of a
@@ -41,6 +41,6 @@ export function layerNorm(
   const out = b.value("normed", rows, x.columns);
   const shape = groups === 1 ? [x.columns] : [x.columns / groups, groups];
   const [weight, bias] = [b.vector(`${name}.weight`, ...shape), b.bias(name, ...shape)];
-  b.push({ op: "layer_norm", x: b.asFloat(x), weight, bias, groups, eps, out: out.forms });
+  b.push(LAYER_NORM, { x: b.asFloat(x), weight, bias, groups, eps, out: out.forms });
   return out;
 }

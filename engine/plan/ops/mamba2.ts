@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, mambaHeads, weights } from "../operands.ts";
-import type { MambaShape } from "../plan.ts";
+import type { MambaShape } from "../values.ts";
 
 /**
  * Updates the state h of each head. Rows hold gates, channels x, write vectors B, read vectors C and a step
@@ -34,8 +34,7 @@ export function mambaColumns({ heads, headDim, groups, stateSize }: Omit<MambaSh
 
 /** Updates the state token by token. The output replaces the channels in place. */
 export function mamba2(b: PlanBuilder, rows: Value, tensors: MambaTensors, heads: MambaShape): void {
-  b.push({
-    op: "mamba2",
+  b.push(MAMBA2, {
     x: b.asFloat(rows),
     decay: b.vector(tensors.decay, 1, heads.heads),
     skip: b.vector(tensors.skip, 1, heads.heads),

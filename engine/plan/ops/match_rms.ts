@@ -21,13 +21,13 @@ export const MATCH_RMS = opKind({
 
 /** Scales each x so that its rows have the root mean square of `like`'s rows. */
 export function matchRms(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): void {
-  b.push({ op: "match_rms", ...matched(b, like, xs, least) });
+  b.push(MATCH_RMS, { ...matched(b, like, xs, least) });
 }
 
 /** Scales the other values as `matchRms` does. Returns the mean of `like` and them. */
 export function meanOfMatched(b: PlanBuilder, like: Value, xs: readonly Value[], least: number): Value {
   const mean = b.floats("mean", like.rows, like.columns);
-  b.push({ op: "match_rms", ...matched(b, like, xs, least), mean: b.asFloat(mean) });
+  b.push(MATCH_RMS, { ...matched(b, like, xs, least), mean: b.asFloat(mean) });
   return mean;
 }
 

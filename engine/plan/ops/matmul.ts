@@ -66,7 +66,7 @@ export function linear(b: PlanBuilder, x: Value, linears: readonly Linear[]): Va
       fine,
     };
   });
-  b.push({ op: "matmul", x: { ...x.forms }, parts });
+  b.push(MATMUL, { x: { ...x.forms }, parts });
   return values;
 }
 

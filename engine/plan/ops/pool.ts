@@ -43,8 +43,7 @@ export function pool(
   norm?: PoolNorm,
 ): Value {
   const out = b.floats("pooled", "pools", x.columns);
-  b.push({
-    op: "pool",
+  b.push(POOL, {
     x: b.asFloat(x),
     norm: norm && { weight: b.vector(`${norm.name}.weight`, x.columns), eps: norm.eps },
     way: POOLINGS.indexOf(way),

@@ -47,8 +47,7 @@ export function postNorm(
   to: Value,
   { group = x.columns, scale = 1, layerScale }: PostNormOptions = {},
 ): void {
-  b.push({
-    op: "post_norm",
+  b.push(POST_NORM, {
     x: b.asFloat(x),
     weight: b.vector(typeof name === "string" ? `${name}.weight` : name.whole, group),
     group,

@@ -16,6 +16,6 @@ export const RECALL = opKind({
 /** Begins the plan's draft with rows of the previous step. */
 export function recall(b: PlanBuilder, x: Value): Value {
   const out = b.floats("recalled", x.rows, x.columns);
-  b.push({ op: "recall", x: b.asFloat(x), out: b.asFloat(out) });
+  b.push(RECALL, { x: b.asFloat(x), out: b.asFloat(out) });
   return out;
 }

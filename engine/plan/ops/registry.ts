@@ -10,7 +10,7 @@ import {
   tensorsOfAll,
   type TensorUse,
 } from "../operands.ts";
-import type { Choice, Plan, TensorId } from "../plan.ts";
+import type { Choice, PlanBuffer, TensorId } from "../values.ts";
 import type { WordWriter } from "../words.ts";
 import { ACTIVATED } from "./activated.ts";
 import { ALTUP_CORRECT, ALTUP_PREDICT } from "./altup.ts";
@@ -106,18 +106,18 @@ export function buffersOf(op: PlanOp): BufferUse[] {
 }
 
 /** Whether an op computes only one row per pooled sequence. */
-export function isPooling({ buffers }: Pick<Plan, "buffers">, op: PlanOp): boolean {
+export function isPooling({ buffers }: { readonly buffers: readonly PlanBuffer[] }, op: PlanOp): boolean {
   return buffersOf(op).some(({ buffer }) => buffers[buffer].rows === "pools");
 }
 
 /** Returns the ops that run outside drafts. */
-export function mainOps({ ops }: Pick<Plan, "ops">): readonly PlanOp[] {
+export function mainOps({ ops }: { readonly ops: readonly PlanOp[] }): readonly PlanOp[] {
   const draft = ops.findIndex(({ op }) => op === "recall");
   return draft < 0 ? ops : ops.slice(0, draft);
 }
 
 /** Whether the plan has a layer that drafts tokens. */
-export function canDraft({ ops }: Pick<Plan, "ops">): boolean {
+export function canDraft({ ops }: { readonly ops: readonly PlanOp[] }): boolean {
   return ops.some(({ op }) => op === "recall");
 }
 

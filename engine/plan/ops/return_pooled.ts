@@ -12,5 +12,5 @@ export const RETURN_POOLED = opKind({
 
 /** Returns pooled rows, or rows computed from them, to the step's caller. */
 export function returnPooled(b: PlanBuilder, x: Value): void {
-  b.push({ op: "return_pooled", x: b.asFloat(x) });
+  b.push(RETURN_POOLED, { x: b.asFloat(x) });
 }

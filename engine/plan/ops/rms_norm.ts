@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, forms, optional, real, weights } from "../operands.ts";
-import type { BufferRows } from "../plan.ts";
+import type { BufferRows } from "../values.ts";
 
 /**
  * out = scale * x / rms(x) * weight; the weight is optional. If the output holds logits rows, only those rows
@@ -42,6 +42,6 @@ export function rmsNorm(
   const out = b.value("normed", rows, x.columns);
   const tensor = typeof name === "string" ? `${name}.weight` : name?.whole;
   const weight = tensor === undefined ? undefined : b.vector(tensor, x.columns);
-  b.push({ op: "rms_norm", x: b.asFloat(x), weight, eps, scale, out: out.forms });
+  b.push(RMS_NORM, { x: b.asFloat(x), weight, eps, scale, out: out.forms });
   return out;
 }

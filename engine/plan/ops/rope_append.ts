@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { attentionHeads, flag, floats, integer, optional, real, weights } from "../operands.ts";
-import type { HeadShape } from "../plan.ts";
+import type { HeadShape } from "../values.ts";
 
 /**
  * Norms q and k heads (optional), rotates them (if there is a table), and appends k and v to the cache.
@@ -76,8 +76,7 @@ export function ropeAppend(
   rope: RopeOptions,
 ): void {
   const norm = (name?: string) => name ? b.vector(`${name}.weight`, heads.headDim) : undefined;
-  b.push({
-    op: "rope_append",
+  b.push(ROPE_APPEND, {
     q: q && b.asFloat(q),
     k: k && b.asFloat(k),
     v: v && b.asFloat(v),

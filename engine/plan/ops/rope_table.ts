@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { floats, integer } from "../operands.ts";
-import type { RopeAngles } from "../plan.ts";
+import type { RopeAngles } from "../values.ts";
 
 /**
  * out = cos and then sin of position x frequency, both times the magnitude; `table` is an index into
@@ -17,7 +17,7 @@ export const ROPE_TABLE = opKind({
 /** Returns cos and sin of each token's position, from a table of the plan. */
 export function ropeTableOf(b: PlanBuilder, table: number, pairs: number): Value {
   const out = b.floats("angles", "step", 2 * pairs);
-  b.push({ op: "rope_table", out: b.asFloat(out), table });
+  b.push(ROPE_TABLE, { out: b.asFloat(out), table });
   return out;
 }
 

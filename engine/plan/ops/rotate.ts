@@ -51,8 +51,7 @@ export function rotate(
   { table, rotated, interleaved = false, norm, eps = 0 }: RotateOptions,
 ): void {
   const { value, column, step = headDim } = at;
-  b.push({
-    op: "rotate",
+  b.push(ROTATE, {
     x: b.asFloat(value),
     column,
     step,

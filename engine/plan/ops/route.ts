@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { chosenExperts, flag, floats, integer, optional, real, weights } from "../operands.ts";
-import type { Chosen } from "../plan.ts";
+import type { Chosen } from "../values.ts";
 
 /**
  * Chooses the highest-scoring experts per row and computes their weights.
@@ -64,8 +64,7 @@ export function route(
 ): Chosen {
   const buffer = b.asFloat(b.floats("chosen", logits.rows, 2 * used));
   const chosen = { buffer, count: logits.columns, used };
-  b.push({
-    op: "route",
+  b.push(ROUTE, {
     logits: b.asFloat(logits),
     bias: bias === undefined ? undefined : b.vector(bias, logits.columns),
     sigmoid,

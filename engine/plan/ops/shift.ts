@@ -17,6 +17,6 @@ export const SHIFT = opKind({
 export function shift(b: PlanBuilder, x: Value): Value {
   const out = b.floats("before", x.rows, x.columns);
   const state = b.stateLayer({ conv: { inputs: 1, channels: x.columns } });
-  b.push({ op: "shift", x: b.asFloat(x), state, out: b.asFloat(out) });
+  b.push(SHIFT, { x: b.asFloat(x), state, out: b.asFloat(out) });
   return out;
 }

@@ -1,7 +1,7 @@
 import type { PlanBuilder, Value } from "../builder.ts";
 import { opKind } from "../op.ts";
 import { convHeads, floats, integer, optional, real, weights } from "../operands.ts";
-import { CONV_TAPS, type DeltaShape, type MambaShape } from "../plan.ts";
+import { CONV_TAPS, type DeltaShape, type MambaShape } from "../values.ts";
 
 /**
  * Convolves channels in place, starting at column `first`: x = silu(weight . the last CONV_TAPS inputs +
@@ -38,7 +38,7 @@ export function convolveHeads(
 ): void {
   const weight = b.vector(`${name}.weight`, CONV_TAPS, qkv.columns);
   const heads = { layer, heads: 2 * keyHeads + valueHeads, headDim, keyHeads };
-  b.push({ op: "short_conv", x: b.asFloat(qkv), first: 0, weight, heads, eps });
+  b.push(SHORT_CONV, { x: b.asFloat(qkv), first: 0, weight, heads, eps });
 }
 
 /** Channels convolved together, so that each row's channels share few cache lines. */
@@ -55,5 +55,5 @@ export function convolveChannels(b: PlanBuilder, rows: Value, name: string, m: M
   const bias = b.file.tensors.has(`${name}.bias`) ? b.vector(`${name}.bias`, channels) : undefined;
   const headDim = TOGETHER.find((width) => channels % width === 0)!;
   const heads = { layer: m.layer, heads: channels / headDim, headDim, keyHeads: 0 };
-  b.push({ op: "short_conv", x: b.asFloat(rows), first, weight, bias, heads, eps: 0 });
+  b.push(SHORT_CONV, { x: b.asFloat(rows), first, weight, bias, heads, eps: 0 });
 }

@@ -19,6 +19,6 @@ export const SPARSE_GATE = opKind({
 /** Returns x times the GELU of its gates. Gates below the row's cutoff count as 0. */
 export function sparseGate(b: PlanBuilder, gate: Value, x: Value, deviations: number): Value {
   const out = b.value("gated", x.rows, x.columns);
-  b.push({ op: "sparse_gate", gate: b.asFloat(gate), deviations, x: b.asFloat(x), out: out.forms });
+  b.push(SPARSE_GATE, { gate: b.asFloat(gate), deviations, x: b.asFloat(x), out: out.forms });
   return out;
 }

@@ -91,8 +91,7 @@ export function textAttention(
   const type = b.file.tensors.get(`${reader}.weight`)?.type;
   const rounds = headDim >= ROUNDED_DIM && !b.fine && type !== undefined && !FORMATS[type].float;
   const at = ({ value, column, step = headDim }: HeadColumns) => ({ buffer: b.asFloat(value), column, step });
-  b.push({
-    op: "text_attention",
+  b.push(TEXT_ATTENTION, {
     q: at(q),
     k: at(k),
     v: at(v),
