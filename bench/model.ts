@@ -133,16 +133,8 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     kvType,
   );
   const shape = shapeOf(plan, options);
-  const most = Math.max(...options.sequences);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
-  const together = options.together ? TOGETHER.sequences : 0;
-  const blocks = Math.max(most * shape.blocks, blocksOf(longest), together * blocksOf(TOGETHER.tokens));
-  const size = {
-    kvBlocks: blocks * plan.kv.windows.length,
-    stateSlots: plan.states.length > 0 ? Math.max(most, together) : 0,
-    maxRows: Math.max(MAX_ROWS, most, isEncoder(plan) ? shape.prefill : 0),
-    maxLogitRows: Math.max(most, together),
-  };
+  const size = sizeOf(plan, shape, longest, options);
   await checkMemory(plan, size, options);
   const { backend, choice } = await prepareBackend(file, plan, size, options);
   const loadMs = performance.now() - start;
@@ -151,7 +143,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
     const before = await backend.measureLimits();
     const apart = new Steps(backend, plan, shape.blocks);
     const samples = isEncoder(plan) ? await measureTexts(apart, shape, options.sequences, onPhase) : [
-      await measurePrefill(apart, shape, most, onPhase),
+      await measurePrefill(apart, shape, Math.max(...options.sequences), onPhase),
       ...await measureDecode(apart, shape, options.sequences, onPhase),
       ...options.together ? await measureTogether(backend, plan, onPhase) : [],
     ];
@@ -193,6 +185,19 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   } finally {
     backend.close();
   }
+}
+
+/** Returns the sizes that the measurements need; `longest` is the largest context in tokens. */
+function sizeOf(plan: Plan, shape: Shape, longest: number, options: BenchOptions) {
+  const most = Math.max(...options.sequences);
+  const together = options.together ? TOGETHER.sequences : 0;
+  const blocks = Math.max(most * shape.blocks, blocksOf(longest), together * blocksOf(TOGETHER.tokens));
+  return {
+    kvBlocks: blocks * plan.kv.windows.length,
+    stateSlots: plan.states.length > 0 ? Math.max(most, together) : 0,
+    maxRows: Math.max(MAX_ROWS, most, isEncoder(plan) ? shape.prefill : 0),
+    maxLogitRows: Math.max(most, together),
+  };
 }
 
 interface Shape {

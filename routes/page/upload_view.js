@@ -115,13 +115,7 @@ export class UploadView {
       },
       h("h2", {}, file.name),
       h("p", { class: "figures" }, summary(file, check, whole)),
-      check.problems.length > 0 && h(
-        "ul",
-        { class: "problems" },
-        check.problems.map(({ line, message }) => h("li", {}, `Line ${line} ${message}.`)),
-        check.bad > check.problems.length &&
-          h("li", {}, `and ${count(check.bad - check.problems.length)} more`),
-      ),
+      problemList(check),
       endpoints.length > 1 &&
         h("p", { class: "problem" }, "Its lines name several endpoints; a batch answers those of one."),
       h(
@@ -190,4 +184,14 @@ function summary(file, check, whole) {
     check.bad > 0 ? `${count(check.bad)} bad` : "no problem found",
     models.length > 0 && `for ${models.slice(0, 3).join(", ")}${models.length > 3 ? " and others" : ""}`,
   ].filter(Boolean).join(" · ");
+}
+
+/** @param {import("./batch_file.js").BatchCheck} check */
+function problemList({ problems, bad }) {
+  return problems.length > 0 && h(
+    "ul",
+    { class: "problems" },
+    problems.map(({ line, message }) => h("li", {}, `Line ${line} ${message}.`)),
+    bad > problems.length && h("li", {}, `and ${count(bad - problems.length)} more`),
+  );
 }

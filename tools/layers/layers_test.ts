@@ -1,5 +1,6 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { cyclesOf, importsOf } from "./imports.ts";
+import functionLength from "./function_length.ts";
 import { check, checkAll } from "./layers.ts";
 
 Deno.test("layers: finds imports in every form and ignores comments", () => {
@@ -134,4 +135,13 @@ Deno.test("layers: names files that nothing uses", () => {
   assertEquals(checkAll(sources, ["main.ts"]), [
     "cli/x.ts is not reachable from main.ts, mod.ts, a task or a test",
   ]);
+});
+
+Deno.test("lint: refuses functions of more than 70 lines outside tests", () => {
+  const source = (lines: number) => `export function f() {\n${"  f();\n".repeat(lines - 2)}}\n`;
+  const problems = (file: string, lines: number) =>
+    Deno.lint.runPlugin(functionLength, file, source(lines)).map(({ message }) => message);
+  assertEquals(problems("jobs/a.ts", 70), []);
+  assertEquals(problems("jobs/a.ts", 71), ["This function has 71 lines: at most 70 are allowed"]);
+  assertEquals(problems("jobs/a_test.ts", 71), []);
 });

@@ -73,6 +73,7 @@ interface Kernels {
  * A worker's whole program. It travels as text, so that it needs no file of its own beside a bundle: it must not name anything
  * that stands outside of it.
  */
+// deno-lint-ignore compy/function-length -- a program that travels as the text of one function
 export function workerMain(): void {
   const STACK = 2 ** 20;
   /** Bytes of an output where the caller names none, and of a message. */
