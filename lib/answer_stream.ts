@@ -1,18 +1,18 @@
 import { toCompyError } from "./errors.ts";
 
-/** What makes an answer: gives its parts as they come, and at last the whole. */
+/** Computes an answer: emits its parts and returns the complete answer. */
 export type AnswerSource<Part, Answer> = (
-  /** Aborted when nobody wants the rest: the source then gives what there is. Where the caller's own is, it throws that reason. */
+  /** Aborted when the caller leaves: the source then returns what it has. If the caller's own signal aborted, it throws that reason. */
   signal: AbortSignal,
   emit: (part: Part) => void,
 ) => Promise<Answer>;
 
 /**
- * An answer as it comes: iterate over its parts, await all of it with `answer()`, or both. Nothing is computed before one of these is
- * called, and all of it once.
+ * An answer while it is computed: iterate over its parts, await the complete answer with `answer()`, or both. The computation starts
+ * with the first of these and runs once.
  *
- * Leaving a loop early, or disposing of it, cancels what is left; `answer()` then has what came so far, with the finish reason
- * `cancelled`. The `signal` of the request cancels too, and is thrown with its reason.
+ * Leaving a loop early, or disposing of the stream, cancels the rest. `answer()` then returns the answer so far, with the finish reason
+ * `cancelled`. The request's `signal` cancels too: then its reason is thrown.
  *
  * ```ts
  * import { loadModel } from "compy";
@@ -26,11 +26,11 @@ export type AnswerSource<Part, Answer> = (
  * ```
  */
 export interface AnswerStream<Part, Answer> extends AsyncIterable<Part>, AsyncDisposable {
-  /** The whole answer, once it is complete; the same each time. Who reads the parts hears of a failure there, and need not call this. */
+  /** Resolves to the complete answer, the same each time. A caller that iterates gets failures there and need not call this. */
   answer(): Promise<Answer>;
 }
 
-/** An answer whose source is asked for when somebody wants it. */
+/** An answer that is computed once it is read. */
 export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
   readonly #source: AnswerSource<Part, Answer>;
   readonly #signal: AbortSignal | undefined;
@@ -41,11 +41,11 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
   #begun = false;
   #ended = false;
 
-  /** `signal` is the caller's. */
+  /** `signal` comes from the caller. */
   constructor(source: AnswerSource<Part, Answer>, signal?: AbortSignal) {
     this.#source = source;
     this.#signal = signal;
-    // Who only iterates hears of a failure there.
+    // A caller that only iterates gets the failure there.
     this.#answer.promise.catch(() => {});
   }
 
@@ -54,7 +54,7 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
     return this.#answer.promise;
   }
 
-  /** The parts from the first one on, however many of them came before. */
+  /** Yields all parts, including those that came before this call. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Part, void, void> {
     this.#begin();
     let complete = false;
@@ -71,7 +71,7 @@ export class LazyAnswer<Part, Answer> implements AnswerStream<Part, Answer> {
     }
   }
 
-  /** Cancels what is left and waits until nothing runs any more. */
+  /** Cancels the rest and waits until the computation has stopped. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#cancel.abort();
     if (this.#begun) await this.#answer.promise.catch(() => {});

@@ -24,7 +24,7 @@ import {
 export type { Tool, ToolChoice } from "../engine/mod.ts";
 
 /**
- * What `chat` takes. A form (`schema` and the like) is that of the answer's text: thinking and calls are not part of it.
+ * Options of `chat`. A constraint such as `schema` applies to the answer's text, not to its thinking or tool calls.
  *
  * ```ts
  * import { type ChatOptions, loadModel } from "compy";
@@ -35,24 +35,24 @@ export type { Tool, ToolChoice } from "../engine/mod.ts";
  * ```
  */
 export interface ChatOptions extends GenerateOptions {
-  /** What the model may call. It only asks for calls: whoever reads the answer makes them, and says what came of them. */
+  /** Tools that the model may call. The caller runs the calls and sends their results as messages of the role `tool`. */
   readonly tools?: readonly Tool[];
-  /** Whether it may call one, must call one, or must call the one of that name. Default auto. */
+  /** `auto`: the model may call a tool. `required`: it must call one. `{ name }`: it must call this one. Default auto. */
   readonly toolChoice?: ToolChoice;
-  /** Whether it may call several at once. Default true. */
+  /** Whether one answer may have several calls. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** How much is thought before the answer: `none` is not at all; other words are for models that know them. */
+  /** How long the model thinks before it answers. `none` turns thinking off; the other values need a model that knows them. */
   readonly effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max";
-  /** Most tokens of thinking, after which the answer begins. */
+  /** Maximum number of thinking tokens. */
   readonly thinkingBudget?: number;
   /** Variables of the model's template, such as `enable_thinking`. */
   readonly templateVariables?: Readonly<Record<string, string | number | boolean | null>>;
-  /** Whether the answer continues the last message; default where that is the assistant's and calls nothing. */
+  /** Whether the answer continues the last message. Default true if that is an assistant message without calls. */
   readonly continueLast?: boolean;
 }
 
 /**
- * A part of an answer; one of `text`, `reasoning`, `toolCall` and `progress` is there.
+ * A part of an answer: one of `text`, `reasoning`, `toolCall` and `progress` is set.
  *
  * ```ts
  * import { type ChatPart, loadModel } from "compy";
@@ -64,14 +64,14 @@ export interface ChatOptions extends GenerateOptions {
  * ```
  */
 export interface ChatPart extends GeneratedPart {
-  /** More of what the model thinks before it answers. */
+  /** More of the model's thinking. */
   readonly reasoning?: string;
-  /** A whole call of a tool. */
+  /** A complete tool call. */
   readonly toolCall?: ToolCall;
 }
 
 /**
- * A whole answer.
+ * A complete answer.
  *
  * ```ts
  * import { type ChatAnswer, loadModel } from "compy";
@@ -82,16 +82,16 @@ export interface ChatPart extends GeneratedPart {
  * ```
  */
 export interface ChatAnswer extends Omit<GeneratedText, "finishReason"> {
-  /** What was thought before it; empty where nothing was. */
+  /** The model's thinking; empty without any. */
   readonly reasoning: string;
-  /** What it calls. A call that the answer's end has cut is not among them. */
+  /** Complete tool calls. A call that the end of the answer cut off is left out. */
   readonly toolCalls: readonly ToolCall[];
-  /** As of a generated text; `tool_calls` where the model waits for what its calls give. */
+  /** As in GeneratedText; `tool_calls` if the model waits for the results of its calls. */
   readonly finishReason: GeneratedText["finishReason"] | "tool_calls";
 }
 
 /**
- * An answer as it comes.
+ * An answer while it is generated.
  *
  * ```ts
  * import { type Chat, loadModel } from "compy";
@@ -114,9 +114,9 @@ const CHAT_OPTIONS: OptionTable<ChatOptions> = {
   continueLast: "switch",
 };
 
-/** Answers a conversation. What is wrong is thrown where the answer is read. */
+/** Answers a conversation. Errors are thrown where the answer is read. */
 export function chat(engine: Engine, said: string | readonly Message[], asked: ChatOptions): Chat {
-  // As they are now: nothing is read of them before somebody wants the answer.
+  // Copied now, because they are read only when the caller wants the answer.
   const messages = Array.isArray(said) ? [...said] : said;
   const options = { ...asked };
   return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
@@ -187,13 +187,13 @@ function checkChoice(choice: ToolChoice, tools: readonly Tool[]): void {
   }
 }
 
-/** Puts the parts of an answer together, and gives out calls once they are whole. */
+/** Joins the parts of an answer. Emits a call when it is complete. */
 class Parts {
   #text = "";
   #reasoning = "";
   readonly #tokens: ScoredToken[] = [];
   readonly #calls: ToolCall[] = [];
-  /** The call whose arguments come now. */
+  /** The call whose arguments are incomplete. */
   #open: { readonly id: string; readonly name: string; json: string } | undefined;
 
   constructor(

@@ -4,7 +4,7 @@ import { CompyError, refuse, toCompyError } from "./errors.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
 
 /**
- * What `embed` takes.
+ * Options of `embed`.
  *
  * ```ts
  * import { type EmbedOptions, loadModel } from "compy";
@@ -15,18 +15,18 @@ import { checkOptions, type OptionTable, positive } from "./options.ts";
  * ```
  */
 export interface EmbedOptions {
-  /** Numbers of each vector, its first; default all. */
+  /** Number of leading values to keep of each vector; default all. */
   readonly dimensions?: number;
-  /** Batch requests let interactive ones go first. Default interactive. */
+  /** Interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Cancels the request; its reason is thrown. */
+  /** Cancels the request, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
 const EMBED_OPTIONS: OptionTable<EmbedOptions> = { dimensions: "number", priority: "text", signal: "object" };
 
 /**
- * The vectors of texts.
+ * The vectors of the texts.
  *
  * ```ts
  * import { type Embeddings, loadModel } from "compy";
@@ -37,14 +37,14 @@ const EMBED_OPTIONS: OptionTable<EmbedOptions> = { dimensions: "number", priorit
  * ```
  */
 export interface Embeddings {
-  /** In the order of the texts, of length 1 each. */
+  /** In the order of the texts; each has length 1. */
   readonly vectors: readonly Float32Array[];
-  /** What they took, in tokens. */
+  /** Token counts, summed over all texts. */
   readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
 }
 
 /**
- * What `rerank` takes.
+ * Options of `rerank`.
  *
  * ```ts
  * import { type RerankOptions } from "compy";
@@ -55,18 +55,18 @@ export interface Embeddings {
  * ```
  */
 export interface RerankOptions {
-  /** Only so many of the best; default all. */
+  /** Number of best documents to return; default all. */
   readonly top?: number;
-  /** Batch requests let interactive ones go first. Default interactive. */
+  /** Interactive requests precede batch requests. Default interactive. */
   readonly priority?: "interactive" | "batch";
-  /** Cancels the request; its reason is thrown. */
+  /** Cancels the request, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
 const RERANK_OPTIONS: OptionTable<RerankOptions> = { top: "number", priority: "text", signal: "object" };
 
 /**
- * Documents by how well they fit a query.
+ * The documents in order of their relevance to a query.
  *
  * ```ts
  * import { CompyError, loadModel, type Reranked } from "compy";
@@ -82,13 +82,13 @@ const RERANK_OPTIONS: OptionTable<RerankOptions> = { top: "number", priority: "t
  * ```
  */
 export interface Reranked {
-  /** The best first; `index` is that of the document, `score` is from 0 to 1. */
+  /** Best first. `index` is the document's position, `score` is from 0 to 1. */
   readonly results: readonly { readonly index: number; readonly score: number }[];
-  /** What they took, in tokens. */
+  /** Token counts, summed over all texts. */
   readonly usage: { readonly promptTokens: number; readonly cachedTokens: number };
 }
 
-/** A vector for each text. */
+/** Returns one vector per text. Throws CompyError, or the signal's reason. */
 export async function embed(
   engine: Engine,
   texts: string | readonly (string | readonly number[])[],
@@ -120,7 +120,7 @@ export async function embed(
   return { vectors: rows.map((row) => normalized(row, dimensions)), usage };
 }
 
-/** Documents by how well they fit a query. */
+/** Returns the documents ordered by relevance. Throws CompyError, or the signal's reason. */
 export async function rerank(
   engine: Engine,
   query: string,

@@ -12,7 +12,7 @@ import { CompyError, refuse } from "./errors.ts";
 import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, requestOf } from "./options.ts";
 
 /**
- * How much of a long prompt is read: `processed` of `total` tokens, of which `cached` were found in the KV cache.
+ * Progress of a long prompt: `processed` of `total` tokens are computed; `cached` of them came from the KV cache.
  *
  * ```ts
  * import { loadModel, type Progress } from "compy";
@@ -25,7 +25,7 @@ import { checkOptions, constraintOf, GENERATE_OPTIONS, type GenerateOptions, req
 export type Progress = PromptProgress;
 
 /**
- * A token of an answer, and what else might have stood there.
+ * A token of an answer with its log-probability and its alternatives.
  *
  * ```ts
  * import { loadModel, type TokenScore } from "compy";
@@ -37,18 +37,18 @@ export type Progress = PromptProgress;
  * ```
  */
 export interface TokenScore {
-  /** Its id. */
+  /** Token id. */
   readonly token: number;
-  /** Its text alone; of a token that is a part of a character, the replacement character. */
+  /** The token's own text; the replacement character if the token is part of a character. */
   readonly text: string;
   /** Natural logarithm of its probability. */
   readonly logprob: number;
-  /** The likeliest tokens in its place, best first. */
+  /** The most probable tokens at this position, best first. */
   readonly top: readonly { readonly token: number; readonly text: string; readonly logprob: number }[];
 }
 
 /**
- * A part of a generated text; one of `text` and `progress` is there.
+ * A part of a generated text: either `text` or `progress` is set.
  *
  * ```ts
  * import { type GeneratedPart, loadModel } from "compy";
@@ -61,14 +61,14 @@ export interface TokenScore {
 export interface GeneratedPart {
   /** More text. */
   readonly text?: string;
-  /** The tokens of the text, where `logprobs` were asked for. */
+  /** The tokens of the text; only with `logprobs`. */
   readonly tokens?: readonly TokenScore[];
-  /** Comes before any text, while a long prompt is read. */
+  /** Comes before the first text, while a long prompt is computed. */
   readonly progress?: Progress;
 }
 
 /**
- * What a request took, in tokens.
+ * Token counts of a request.
  *
  * ```ts
  * import { loadModel, type Usage } from "compy";
@@ -80,20 +80,20 @@ export interface GeneratedPart {
  * ```
  */
 export interface Usage {
-  /** Of the prompt. */
+  /** Tokens of the prompt. */
   readonly promptTokens: number;
-  /** Of the answer, its thinking too. */
+  /** Tokens of the answer, including its thinking. */
   readonly completionTokens: number;
-  /** Of the prompt those that were found in the KV cache. */
+  /** Prompt tokens that came from the KV cache. */
   readonly cachedTokens: number;
-  /** Of the answer those of its thinking. */
+  /** Answer tokens that are thinking. */
   readonly reasoningTokens: number;
-  /** Where tokens of the answer were computed by guess: those that proved right, and those that did not and are no part of it. */
+  /** Counts of correct and wrong draft tokens; only if drafts were used. Wrong ones are not part of the answer. */
   readonly drafts?: { readonly accepted: number; readonly rejected: number };
 }
 
 /**
- * How long a request took, in milliseconds.
+ * Durations of a request in milliseconds.
  *
  * ```ts
  * import { loadModel, type Timings } from "compy";
@@ -105,11 +105,11 @@ export interface Usage {
  * ```
  */
 export interface Timings {
-  /** Until it was taken up. */
+  /** From the request to its start. */
   readonly queueMs: number;
-  /** Until its prompt was read. */
+  /** From the start to the end of the prompt. */
   readonly prefillMs: number;
-  /** Until its answer was complete. */
+  /** From the end of the prompt to the end of the answer. */
   readonly decodeMs: number;
 }
 
@@ -127,22 +127,22 @@ export interface Timings {
 export interface GeneratedText {
   /** The text. */
   readonly text: string;
-  /** The text parsed, where a `schema` was given and the answer is whole. */
+  /** The parsed text; only with a `schema` and a complete answer. */
   readonly json?: unknown;
-  /** The tokens of the text, where `logprobs` were asked for. */
+  /** The tokens of the text; only with `logprobs`. */
   readonly tokens?: readonly TokenScore[];
-  /** What it took. */
+  /** Token counts. */
   readonly usage: Usage;
-  /** How long it took. */
+  /** Durations in milliseconds. */
   readonly timings: Timings;
-  /** Why it ended: by itself or at a stop text, at `maxTokens` or the context's end, or since nobody wanted the rest. */
+  /** `stop`: the model ended, or a stop text came. `length`: `maxTokens` or the context window was reached. `cancelled`: the caller left. */
   readonly finishReason: "stop" | "length" | "cancelled";
-  /** The stop text that it ended at. */
+  /** The stop text that ended the answer. */
   readonly stop?: string;
 }
 
 /**
- * A text as it is generated.
+ * A text while it is generated.
  *
  * ```ts
  * import { type Generation, loadModel } from "compy";
@@ -162,13 +162,13 @@ export interface GeneratedText {
  */
 export type Generation = AnswerStream<GeneratedPart, GeneratedText>;
 
-/** Continues a prompt. What is wrong is thrown where the answer is read. */
+/** Continues a prompt. Errors are thrown where the answer is read. */
 export function generate(
   engine: Engine,
   given: string | readonly number[],
   asked: GenerateOptions,
 ): Generation {
-  // As they are now: nothing is read of them before somebody wants the answer.
+  // Copied now, because they are read only when the caller wants the answer.
   const prompt = Array.isArray(given) ? [...given] : given;
   const options = { ...asked };
   return new LazyAnswer<GeneratedPart, GeneratedText>(async (signal, emit) => {
@@ -204,7 +204,7 @@ function promptTokens(engine: Engine, prompt: string | readonly number[]): reado
 
 type Finish = Extract<TokenEvent, { type: "finish" }>;
 
-/** An answer's pieces, and once they have been read its end. Leaving them early cancels it. */
+/** Returns an answer's pieces and, after the last piece, its end. Leaving the iteration early cancels the answer. */
 export function readEvents(engine: Engine, request: GenerateRequest) {
   const { id, pooled } = engine.model;
   if (pooled?.encoder) {
@@ -223,7 +223,7 @@ export function readEvents(engine: Engine, request: GenerateRequest) {
   }
   return {
     pieces: pieces(),
-    /** Throws the reason of the caller's `signal` where that ended it, CompyError where the model was closed meanwhile. */
+    /** Throws the reason of the caller's signal if that ended the answer, CompyError if the model was closed. */
     end(caller: AbortSignal | undefined): {
       reason: Finish["reason"];
       stop?: string;
@@ -254,7 +254,7 @@ function usageOf(
   };
 }
 
-/** Where log-probabilities are asked for, says a text's tokens as people read them. */
+/** Returns a function that adds readable tokens to a text; it adds nothing without `logprobs`. */
 export function scorer(tokenizer: Tokenizer, { logprobs }: GenerateOptions) {
   const text = (token: number) => tokenizer.decode([token], { special: true, continuation: true });
   return (scored: readonly ScoredToken[]): { tokens?: TokenScore[] } => {
@@ -269,7 +269,7 @@ export function scorer(tokenizer: Tokenizer, { logprobs }: GenerateOptions) {
   };
 }
 
-/** The answer parsed, where it was to be JSON and is whole. */
+/** Returns the parsed answer; only with a `schema` and a complete answer. */
 export function jsonOf(text: string, { schema }: GenerateOptions, reason: string): { json?: unknown } {
   if (schema === undefined || reason !== "stop") return {};
   const json = tryJson(text);

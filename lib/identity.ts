@@ -11,23 +11,22 @@ import {
 } from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 
-/** What the answers of a model depend on besides the requests, and besides its file, at `path`. */
+/** Settings, besides the requests, that a model's answers depend on. */
 export interface AnsweringModel {
   readonly path: string;
   readonly contextLength: number;
-  /** Where it is computed; by default on the CPU, natively where that can be. */
+  /** The backend; by default the native CPU kernels, or WebAssembly without them. */
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
   readonly kvType?: KvType;
   readonly activations?: ActivationPrecision;
-  /** Only where it is not left to the file. */
+  /** Set only if it overrides the file. */
   readonly pooling?: PoolingKind;
 }
 
 /**
- * What the answers of a model depend on besides the requests. A job and its workers resume and compute with the same
- * only. Not part of it is the processor, which decides how sums are rounded: a batch may end on another machine than
- * that on which it began.
+ * Returns what a model's answers depend on, besides the requests. A job resumes, and its workers compute, only with an
+ * equal identity. The processor is not part of it, although it affects rounding: a batch may end on another machine.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
   const { path, contextLength, pooling, activations } = model;

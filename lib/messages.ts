@@ -2,7 +2,7 @@ import { type ChatMessage, type Tool, TOOL_NAME, TOOL_NAME_RULE } from "../engin
 import { refuse } from "./errors.ts";
 
 /**
- * What the model is to be, or to keep to.
+ * Instructions for the model.
  *
  * ```ts
  * import { loadModel, type SystemMessage } from "compy";
@@ -13,14 +13,14 @@ import { refuse } from "./errors.ts";
  * ```
  */
 export interface SystemMessage {
-  /** `developer` is for templates that know it. */
+  /** `developer` needs a template that knows this role. */
   readonly role: "system" | "developer";
   /** The instructions. */
   readonly content: string;
 }
 
 /**
- * What the user says.
+ * A message of the user.
  *
  * ```ts
  * import { loadModel, type UserMessage } from "compy";
@@ -33,12 +33,12 @@ export interface SystemMessage {
 export interface UserMessage {
   /** Always this. */
   readonly role: "user";
-  /** What is said. */
+  /** The text. */
   readonly content: string;
 }
 
 /**
- * What the model has answered.
+ * An answer of the model.
  *
  * ```ts
  * import { type AssistantMessage, loadModel } from "compy";
@@ -52,16 +52,16 @@ export interface UserMessage {
 export interface AssistantMessage {
   /** Always this. */
   readonly role: "assistant";
-  /** Its text; default none. */
+  /** The answer's text; default none. */
   readonly content?: string;
-  /** What it thought before, for templates that show it again. */
+  /** The model's thinking before the answer, for templates that repeat it. */
   readonly reasoning?: string;
-  /** What it called; a message of the role `tool` answers each. */
+  /** The calls of this answer. A message of the role `tool` follows for each. */
   readonly toolCalls?: readonly ToolCall[];
 }
 
 /**
- * What a tool gave that the model had called.
+ * The result of a tool call.
  *
  * ```ts
  * import { loadModel, type ToolMessage } from "compy";
@@ -80,7 +80,7 @@ export interface ToolMessage {
   readonly role: "tool";
   /** The `id` of the call. */
   readonly toolCallId: string;
-  /** The result, for the model to read. */
+  /** The result as text. */
   readonly content: string;
 }
 
@@ -100,7 +100,7 @@ export interface ToolMessage {
 export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage;
 
 /**
- * A whole call of a tool.
+ * A tool call.
  *
  * ```ts
  * import { loadModel, type ToolCall } from "compy";
@@ -117,19 +117,19 @@ export type Message = SystemMessage | UserMessage | AssistantMessage | ToolMessa
  * ```
  */
 export interface ToolCall {
-  /** Names this call among those of the conversation. */
+  /** Identifies the call in the conversation. */
   readonly id: string;
-  /** The tool. */
+  /** Name of the tool. */
   readonly name: string;
-  /** As the tool's `parameters` describe them. */
+  /** The parsed arguments. */
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** The arguments as the model wrote them; a conversation that repeats them finds its prompt in the cache. */
+  /** The arguments as the model wrote them. Send them back, so that the conversation is found in the cache. */
   readonly json?: string;
 }
 
 const ROLES = ["system", "developer", "user", "assistant", "tool"];
 
-/** The conversation as templates know it. Throws CompyError invalid_request. */
+/** Returns the conversation in the shape of chat templates. Throws CompyError invalid_request. */
 export function templateMessages(messages: string | readonly Message[]): ChatMessage[] {
   if (typeof messages === "string") return [{ role: "user", content: messages.toWellFormed() }];
   if (!Array.isArray(messages) || messages.length === 0) {
@@ -166,14 +166,14 @@ function templateCall({ id, name, arguments: values, json = JSON.stringify(value
   return { id, type: "function", function: { name, arguments: json } };
 }
 
-/** Whether the last message is one that the answer can continue. */
+/** Whether the answer can continue the last message. */
 export function canContinue(messages: string | readonly Message[]): boolean {
   if (typeof messages === "string") return false;
   const last = messages.at(-1);
   return last?.role === "assistant" && !last.toolCalls?.length;
 }
 
-/** Throws CompyError invalid_request for tools whose names are none, or there twice. */
+/** Throws CompyError invalid_request for a tool with an invalid or repeated name. */
 export function checkTools(tools: readonly Tool[]): void {
   const seen = new Map<string, number>();
   for (const [i, { name }] of tools.entries()) {

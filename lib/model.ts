@@ -68,7 +68,7 @@ export type {
 } from "../engine/mod.ts";
 
 /**
- * How a model is loaded; what is not said is chosen by the file and the machine.
+ * Options of `loadModel`. Defaults depend on the file and the machine.
  *
  * ```ts
  * import { loadModel, type LoadOptions } from "compy";
@@ -84,45 +84,45 @@ export type {
  * ```
  */
 export interface LoadOptions {
-  /** Requests that run side by side; others wait. Default 4. */
+  /** Maximum number of requests that run together; others wait. Default 4. */
   readonly parallel?: number;
-  /** Tokens that a prompt and its answer may have together. Default the model's own, at most 4096. */
+  /** Context window: maximum tokens of prompt and answer. Default the model's own, at most 4096. */
   readonly ctx?: number;
-  /** Where to compute; `auto` is the GPU where it measures faster. Default the CPU: its native kernels or, where there are none, WebAssembly. */
+  /** The backend. `auto` chooses the GPU if it measures faster. Default the native CPU kernels, or WebAssembly without them. */
   readonly backend?: BackendName;
-  /** Threads that compute. Default one a physical core. */
+  /** Number of compute threads. Default one per physical core. */
   readonly threads?: number;
-  /** Instruction set by name, such as `avx2`. Default the best of this CPU. */
+  /** Instruction set, such as `avx2`. Default the best of this CPU. */
   readonly isa?: string;
-  /** How a GPU computes matrix products. Default in f32. */
+  /** Arithmetic of a GPU's matrix products. Default `f32`. */
   readonly arithmetic?: Arithmetic;
-  /** Whether a GPU may compute in an arithmetic in which the model leaves its gates of accuracy. Default `gated`: it is refused. */
+  /** Whether a GPU may use an arithmetic that fails the model's accuracy gates. Default `gated`: no. */
   readonly accuracy?: Accuracy;
-  /** What the KV cache holds. Default `f16`: 16 bits a value, which on the CPU are integers with a scale for each head. */
+  /** Storage type of the KV cache. Default `f16`: 16 bits per value; on the CPU these are integers with one scale per head. */
   readonly kvType?: KvType;
-  /** What activations are rounded to before products with quantised weights: `fine` is nearer to exact and slower in prompts. Default `fast`. */
+  /** Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default `fast`. */
   readonly activations?: ActivationPrecision;
-  /** Bytes of the KV cache. Default what `parallel` requests of `ctx` tokens need. */
+  /** Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens. */
   readonly kvBytes?: number;
-  /** Where drafts of an answer's next tokens come from. They make answers faster and never others. Default `auto`. */
+  /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
-  /** The file of a smaller model of the same vocabulary that drafts. */
+  /** File of a smaller model with the same vocabulary that drafts tokens. */
   readonly draft?: string;
-  /** How a text's rows become one vector. Default what the file says. */
+  /** How a text's rows are pooled into one vector. Default as the file says. */
   readonly pooling?: PoolingKind;
-  /** Requests that may wait beside those that run. Default 256. */
+  /** Maximum number of waiting requests. Default 256. */
   readonly queue?: number;
-  /** What the model is called. Default its file's name without `.gguf`. */
+  /** The model's id. Default its file name without `.gguf`. */
   readonly id?: string;
-  /** Keeps prompts in a folder, of at most so many bytes, so that a later process need not compute them. On the CPU only. */
+  /** Stores prompts in a folder, up to `bytes` bytes, so that a later process reuses them. CPU only. */
   readonly promptCache?: { readonly folder: string; readonly bytes: number; readonly eager?: boolean };
-  /** Load the model again when it fails, as a server does. Default false. */
+  /** Whether a failed model is loaded again, as a server does. Default false. */
   readonly reload?: boolean;
-  /** Told how much of the weights is loaded. */
+  /** Receives the progress of loading: bytes of weights. */
   readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;
-  /** Told what an operator should know and what stops nothing. */
+  /** Receives warnings about problems that do not stop the load. */
   readonly onWarning?: (message: string) => void;
-  /** Ends the loading; its reason is thrown. */
+  /** Cancels the load, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
@@ -150,7 +150,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
 };
 
 /**
- * What is known of a loaded model.
+ * Facts about a loaded model.
  *
  * ```ts
  * import { loadModel, type ModelInfo } from "compy";
@@ -161,21 +161,21 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
  * ```
  */
 export interface ModelInfo {
-  /** What it is called: the file's name without `.gguf`. */
+  /** The model's id, by default the file name without `.gguf`. */
   readonly id: string;
-  /** Its file. */
+  /** Path of its file. */
   readonly path: string;
-  /** Such as `qwen3`. */
+  /** For example `qwen3`. */
   readonly architecture: string;
-  /** Tokens that a prompt and its answer may have together. */
+  /** Context window: maximum tokens of prompt and answer. */
   readonly contextLength: number;
-  /** Tokens of its vocabulary. */
+  /** Number of tokens in the vocabulary. */
   readonly vocabSize: number;
-  /** Numbers of a vector; undefined where it gives none. */
+  /** Length of an embedding; undefined if the model computes none. */
   readonly dimensions: number | undefined;
-  /** What computes: a backend, and its instruction set or GPU. */
+  /** The backend, its instruction set or GPU, and its number of threads. */
   readonly backend: { readonly name: string; readonly device: string; readonly threads: number };
-  /** Bytes that it takes: the packed weights, the KV cache and recurrent states once full, the activations of a step. */
+  /** Bytes of the packed weights, the KV cache and recurrent states when full, and the activations of a step. */
   readonly memory: {
     readonly weights: number;
     readonly kv: number;
@@ -184,19 +184,19 @@ export interface ModelInfo {
   };
 }
 
-/** @internal The engine in a model, for the parts of this library. */
+/** @internal Returns the engine of a model. */
 export let loadedOf: (model: Model) => LoadedEngine;
-/** @internal A model of an engine, which it closes. */
+/** @internal Returns a model that owns the engine. */
 export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
-/** @internal What its answers depend on besides the requests. */
+/** @internal Returns what the model's answers depend on, besides the requests. */
 export let identityOf: (model: Model) => Promise<ModelIdentity>;
 
-/** @internal How answers are computed, as far as the loaded engine does not say it. */
+/** @internal Settings that affect answers and that the loaded engine does not report. */
 export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "activations" | "pooling">;
 
 /**
- * A loaded model. Any number of requests may be under way; they share its steps, and the same request has the same answer however
- * many run beside it. Dispose of it with `await using` or `close()`: what runs then fails with `engine_closed`.
+ * A loaded model. Requests run together and share its steps; a request gets the same answer alone and among others. Dispose of the
+ * model with `await using` or `close()`: running requests then fail with `engine_closed`.
  *
  * ```ts
  * import { loadModel, type Model } from "compy";
@@ -224,7 +224,7 @@ export class Model implements AsyncDisposable {
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 
-  /** What is known of it. */
+  /** Facts about the model. */
   get info(): ModelInfo {
     const { engine: { model }, backend: { info }, memory } = this.#loaded;
     const { id, path, architecture, contextLength, vocabSize, pooled } = model;
@@ -240,17 +240,17 @@ export class Model implements AsyncDisposable {
     };
   }
 
-  /** Answers a conversation, or one message of a user. */
+  /** Answers a conversation, or one user message. */
   chat(messages: string | readonly Message[], options: ChatOptions = {}): Chat {
     return chat(this.#loaded.engine, messages, options);
   }
 
-  /** Continues a text, in which control tokens such as `<|im_start|>` count as such, or token ids. */
+  /** Continues a text or token ids. Control tokens in the text, such as `<|im_start|>`, are recognized. */
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Generation {
     return generate(this.#loaded.engine, prompt, options);
   }
 
-  /** A vector of length 1 for each text; a text may be token ids, too. */
+  /** Resolves to one vector of length 1 per text. A text may also be token ids. */
   embed(
     texts: string | readonly (string | readonly number[])[],
     options: EmbedOptions = {},
@@ -258,19 +258,19 @@ export class Model implements AsyncDisposable {
     return embed(this.#loaded.engine, texts, options);
   }
 
-  /** How well each document fits a query, the best first; for models that rank. */
+  /** Resolves to the documents by relevance, best first. Only for ranking models. */
   rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Reranked> {
     return rerank(this.#loaded.engine, query, documents, options);
   }
 
-  /** The ids of a text's tokens. Without options nothing is added, and control tokens in it stay text. */
+  /** Returns the token ids of a text. By default nothing is added, and control tokens in the text stay text. */
   tokenize(text: string, options: TokenizeOptions = {}): number[] {
     const { tokenizer } = this.#loaded.engine;
     if (typeof text !== "string") refuse("text", "must be a string", text);
     return tokenizer.encode(text.toWellFormed(), options);
   }
 
-  /** The text of token ids; `special`: that of control tokens too. */
+  /** Returns the text of token ids. With `special`, control tokens are included. */
   detokenize(tokens: readonly number[], options: { readonly special?: boolean } = {}): string {
     const { engine: { tokenizer, model } } = this.#loaded;
     const wrong = tokens.find((token) => !(Number.isInteger(token) && token >= 0 && token < model.vocabSize));
@@ -286,19 +286,19 @@ export class Model implements AsyncDisposable {
     return identifyModel({ path, contextLength, backend: name, ...this.#settings });
   }
 
-  /** Cancels what runs and frees the memory. */
+  /** Cancels running requests and frees the memory. */
   async close(): Promise<void> {
     await this.#loaded.engine.close();
   }
 
-  /** As `close`. */
+  /** Same as `close`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 }
 
 /**
- * How a text becomes tokens.
+ * Options of `tokenize`.
  *
  * ```ts
  * import { loadModel, type TokenizeOptions } from "compy";
@@ -309,16 +309,15 @@ export class Model implements AsyncDisposable {
  * ```
  */
 export interface TokenizeOptions {
-  /** Begin and end as the model's file says of prompts. Default false. */
+  /** Adds the tokens that the model's file adds to prompts. Default false. */
   readonly addSpecial?: boolean;
-  /** Control tokens such as `<|im_end|>` in the text count as such. Default false. */
+  /** Recognizes control tokens such as `<|im_end|>` in the text. Default false. */
   readonly parseSpecial?: boolean;
 }
 
 /**
- * Loads a GGUF file, by default the small demo model that comes with compy; in a browser a Blob, such as a File that somebody chose or
- * what was fetched. Several models may be loaded at once. Throws CompyError
- * with one of the codes of model files, or the signal's reason.
+ * Loads a GGUF file, by default the small demo model that comes with compy. In a browser, pass a Blob, such as a chosen File or a
+ * fetched one. Several models can be loaded at the same time. Throws CompyError, or the signal's reason.
  *
  * ```ts
  * import { loadModel } from "compy";
@@ -347,7 +346,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
     draft: draft === undefined ? undefined : modelPath(draft),
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
-    // What is asked for is to be had; a default shrinks to what is free.
+    // An explicit size must fit; the default shrinks to the free memory.
     kvShare: parallel === undefined ? 1 : undefined,
     progress: onProgress && ((done: number, total: number) => onProgress({ done, total })),
     warn: onWarning,
@@ -357,8 +356,8 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
 }
 
 /**
- * @internal As loadModel, by the engine's own options. With `living` an engine that fails is loaded again, where `note` is told; with
- * `options.coming` it goes over to native kernels.
+ * @internal Like loadModel, with the engine's own options. With `living`, a failed engine is loaded again and `note` is called; with
+ * `options.coming`, the engine moves to native kernels when they are built.
  */
 export async function openModel(
   options: EngineLoadOptions,
@@ -375,7 +374,7 @@ export async function openModel(
   }
 }
 
-/** A model that is no file of this machine. */
+/** Returns options for a model in memory. */
 function inMemory(blob: Blob): { model: string; open: OpenSource } {
   const model = blob instanceof File ? blob.name : "model.gguf";
   return { model, open: () => Promise.resolve(blobSource(blob)) };

@@ -8,15 +8,15 @@ export { modelName, modelsInFolder } from "../engine/models/folder.ts";
 const DEMO_MODEL = shipped("models/demo.gguf");
 
 /**
- * The path of a model's file, by default that of the demo model. Throws CompyError model_not_found where it cannot be read, or is no
- * file; `advice` says what to do where there is none.
+ * Returns the path of a model's file, by default the demo model's. Throws CompyError model_not_found if it cannot be read or is not
+ * a file; the message then ends with `advice`.
  */
 export function modelPath(given: string | URL | undefined, advice = ""): string {
   const file = given ?? DEMO_MODEL;
   const path = typeof file === "string" ? file : fromFileUrl(file);
-  // Not imported: a browser, which has no such module, reads this file too.
+  // Not imported, because browsers load this file too and have no such module.
   const fs = globalThis.process?.getBuiltinModule("node:fs");
-  if (fs === undefined) return path; // who reads it will say what is wrong with it
+  if (fs === undefined) return path; // reading it reports any problem
   const what = `Cannot load a model from "${path}"`;
   let info: ReturnType<typeof fs.statSync>;
   try {

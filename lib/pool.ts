@@ -25,30 +25,30 @@ export interface Alias {
   readonly model: string;
 }
 
-/** Which models are offered, and how they are loaded when a request names them. */
+/** The offered models, and how to load one when a request names it. */
 export interface PoolOptions {
-  /** Files, each by its name without `.gguf`. */
+  /** Model files. Each is offered under its name without `.gguf`. */
   readonly files: readonly string[];
-  /** A folder whose files are offered too, as they come and go; a file of the same name goes first. */
+  /** A folder whose current files are offered too. `files` take precedence over files of the same name. */
   readonly folder?: string;
-  /** Other names; `ids` are those of the models that there are now. */
+  /** Returns aliases, given the ids of the current models. */
   readonly aliases: (ids: readonly string[]) => readonly Alias[];
-  /** Bytes that all loaded models may take together; default what is free now. */
+  /** Maximum bytes of all loaded models together; default the memory that is free now. */
   readonly memoryBytes?: number;
-  /** A model that nobody used for so long is unloaded; default never. */
+  /** Idle time after which a model is unloaded; default never. */
   readonly idleMs?: number;
   readonly load: Omit<EngineLoadOptions, "model">;
-  /** Load an engine again when it fails. */
+  /** Whether a failed engine is loaded again. */
   readonly reloads: boolean;
   readonly note: (message: string) => void;
-  /** Told what was loaded. */
+  /** Receives each loaded engine. */
   readonly describe: (loaded: LoadedEngine) => void;
 }
 
-/** Several models in one budget of memory. Throws where a file cannot be read, CompyError where two have the same name. */
+/** Returns a pool of models in one memory budget. Throws if a file cannot be read, CompyError if two have the same name. */
 export async function openPool(options: PoolOptions): Promise<ModelPool> {
   const { files, folder, load, idleMs, note } = options;
-  checkTogether(load); // what no model could be loaded with
+  checkTogether(load); // options that no model could be loaded with
   if (folder !== undefined) {
     checkFolder(folder);
     noteLeftOut(modelsLeftOut(folder), note);
@@ -68,7 +68,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...(budget < Infinity ? { freeBytes: budget } : {}),
     ...(options.memoryBytes === undefined ? {} : { freeRoom: BUDGET }),
   });
-  // A wrong file is worth knowing at once.
+  // Check the files now, not at their first request.
   for (const source of named) {
     await measureModel(startOptions(loading(source))).catch((error) => {
       if (!isForNative(error, load)) refuseModel(source, error);
@@ -85,21 +85,21 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   return pool;
 }
 
-/** Whether a model is only too large for WebAssembly, while native kernels are still to come. */
+/** Whether the model is too large only for WebAssembly, and native kernels are being built. */
 function isForNative(error: unknown, { coming, backend }: Omit<EngineLoadOptions, "model">): boolean {
   return error instanceof MemoryError && coming?.isPending === true && backend === undefined;
 }
 
 const BUDGET = { allows: "--memory-mb allows", advice: "allow more with --memory-mb" };
 
-/** Says which of the models it is. */
+/** Throws the error with the model's name. */
 function refuseModel({ id }: ModelSource, error: unknown): never {
   const known = loadError(error);
   if (!(known instanceof CompyError)) throw error;
   throw new CompyError(known.code, `Model "${id}": ${known.message}`, { cause: error });
 }
 
-/** Throws CompyError where there is no such folder: nothing would ever be offered. */
+/** Throws CompyError if the folder does not exist. */
 function checkFolder(folder: string): void {
   try {
     for (const _ of Deno.readDirSync(folder)) break;
@@ -109,7 +109,7 @@ function checkFolder(folder: string): void {
   }
 }
 
-/** So many names are shown. */
+/** Maximum number of names to show. */
 const SHOWN = 5;
 
 function noteLeftOut(names: readonly string[], note: (message: string) => void): void {
@@ -119,7 +119,7 @@ function noteLeftOut(names: readonly string[], note: (message: string) => void):
   note(`Not offered, for names are to be of up to 128 letters, digits and ._+-: ${shown}${more}`);
 }
 
-/** A GPU's memory is not known; it refuses what does not fit. */
+/** The free memory of a GPU is unknown; the GPU itself refuses a model that does not fit. */
 function defaultBudget({ backend }: Pick<EngineLoadOptions, "backend">): number {
   return backend === "webgpu" ? Infinity : freeMemory() ?? Infinity;
 }
@@ -155,7 +155,7 @@ async function openOffered(
   };
 }
 
-/** The pool knows neither files nor sizes, but whether there is any hope. */
+/** Marks errors that another attempt cannot fix. */
 function forPool(error: unknown): unknown {
   if (error instanceof MemoryError) return new ModelRefused(error, error.needed);
   return error instanceof GgufError ? new ModelRefused(error) : error;
@@ -176,7 +176,7 @@ function checkNames(sources: readonly ModelSource[]): void {
   }
 }
 
-/** A model's own name goes before another's alias. */
+/** A model's own name takes precedence over another model's alias. */
 function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[]): ModelSource[] {
   const ids = new Set(sources.map(({ id }) => id));
   return sources.map((source) => {
@@ -185,7 +185,7 @@ function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[])
   });
 }
 
-/** What answers depend on to lines that name these models, of which one that is not loaded is measured. */
+/** Returns the identities of the models that batch lines name. Reads the header of a model that is not loaded. */
 export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "model">) {
   const known = new Map<string, Promise<ModelIdentity>>();
   return identities(models, ({ path, engine }) => {
@@ -198,7 +198,7 @@ export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "
   });
 }
 
-/** Needs no room: the model is not loaded for it. */
+/** Needs no memory, because the model is not loaded. */
 async function identityOf(path: string, load: Omit<EngineLoadOptions, "model">): Promise<ModelIdentity> {
   const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity })
     .catch((error) => {

@@ -16,7 +16,7 @@ const SERVER_OPTIONS: OptionTable<ServerOptions> = {
 };
 
 /**
- * The OpenAI-compatible API (and Anthropic's, and llama-server's) over one model or several. Throws CompyError.
+ * Returns a server with the HTTP APIs of OpenAI, Anthropic and llama-server over one or several models. Throws CompyError.
  *
  * ```ts
  * import { Hono } from "hono";
@@ -44,7 +44,7 @@ export async function createServer(
   const twice = ids.find((id, i) => ids.indexOf(id) !== i);
   if (all.length === 0) refuse("models", "must be a model, or an array of at least one", []);
   if (twice !== undefined) refuse("models", "must have different ids; load one with another `id`", twice);
-  // What only servers need is read when there is one: the rest of the library begins faster, and runs where there is no network.
+  // Imported on demand: the rest of the library starts faster, and works without network modules.
   const { openServer } = await import("./serving.ts");
   try {
     return await openServer(all, options);

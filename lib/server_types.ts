@@ -1,5 +1,5 @@
 /**
- * How a server meets those who ask.
+ * Options of a server: who may use it, and where it keeps files.
  *
  * ```ts
  * import { createServer, loadModel, type ServerOptions } from "compy";
@@ -11,28 +11,28 @@
  * ```
  */
 export interface ServerOptions {
-  /** With any, every route wants one of them. */
+  /** API keys. If there are any, every route requires one of them. */
   readonly apiKeys?: readonly string[];
-  /** Host names, without port, that requests may name besides this machine's own. Default "any" where keys are wanted, else none. */
+  /** Host names, without port, that requests may name besides this machine's own. Default "any" with keys, otherwise none. */
   readonly allowedHosts?: readonly string[] | "any";
-  /** Origins, such as `https://app.example`, whose pages may use the API from a browser. Default none. */
+  /** Origins, such as `https://app.example`, whose pages may call the API from a browser. Default none. */
   readonly corsOrigins?: readonly string[];
-  /** `/health` wants no key. */
+  /** Whether `/health` works without a key. */
   readonly openHealth?: boolean;
-  /** Begins every path, such as `/llm`, where the server is not at the root and whoever is before it does not take that away. */
+  /** Prefix of every path, such as `/llm`, for a proxy that does not remove it. */
   readonly pathPrefix?: string;
-  /** A folder that keeps uploaded files and batches; those that have not ended resume. Without it there are no such routes. Needs Deno. */
+  /** Folder for uploaded files and batches. Unfinished batches resume. Without it, the server has no such routes. Needs Deno. */
   readonly data?: string;
-  /** Lines of batches in flight; default as many as the first model runs at once. */
+  /** Maximum number of batch lines in flight; default the number of requests that the first model runs together. */
   readonly batchLines?: number;
-  /** Bytes that uploaded files may take together. Default no bound. */
+  /** Maximum bytes of all uploaded files together. Default unlimited. */
   readonly maxStorageBytes?: number;
-  /** Told of every failure that nobody foresaw; clients learn nothing of it. */
+  /** Receives every unexpected failure. Clients do not see its reason. */
   readonly onError?: (error: unknown) => void;
 }
 
 /**
- * Where a server listens.
+ * Address and limits of a listening server.
  *
  * ```ts
  * import { createServer, type ListenOptions, loadModel } from "compy";
@@ -44,20 +44,20 @@ export interface ServerOptions {
  * ```
  */
 export interface ListenOptions {
-  /** Default 127.0.0.1. An address that other machines reach wants a key. */
+  /** Default 127.0.0.1. An address that other machines can reach requires an API key. */
   readonly host?: string;
-  /** Default 0: any free port. */
+  /** Default 0, which means any free port. */
   readonly port?: number;
-  /** The path of a socket to listen at instead, for this user alone. */
+  /** Path of a Unix socket to listen on instead. Only this user can open it. */
   readonly unix?: string;
-  /** Connections that may be open at once; default as many as file descriptors allow, up to 1024. */
+  /** Maximum open connections; default what the file descriptors allow, at most 1024. */
   readonly maxConnections?: number;
-  /** How long requests may go on after the stop, in milliseconds. Default 10,000. */
+  /** Milliseconds that running requests get after a stop. Default 10,000. */
   readonly drainMs?: number;
 }
 
 /**
- * Where a server can be reached.
+ * The address of a listening server.
  *
  * ```ts
  * import { type Address, createServer, loadModel } from "compy";
@@ -69,14 +69,14 @@ export interface ListenOptions {
  * ```
  */
 export interface Address {
-  /** Such as `http://127.0.0.1:8080`; empty at a socket. */
+  /** For example `http://127.0.0.1:8080`; empty for a Unix socket. */
   readonly url: string;
-  /** The port that it has. */
+  /** The port. */
   readonly port: number;
 }
 
 /**
- * The HTTP API over loaded models, which are the caller's: closing the server closes none of them.
+ * The HTTP API over loaded models. The caller owns the models: closing the server does not close them.
  *
  * ```ts
  * import { createServer, loadModel, type Server } from "compy";
@@ -88,13 +88,13 @@ export interface Address {
  * ```
  */
 export interface Server extends AsyncDisposable {
-  /** Answers one request: to be mounted into another app (`app.mount("/llm", server.fetch)`), for `Deno.serve` and the like. */
+  /** Answers one request. Mount it in another app (`app.mount("/llm", server.fetch)`) or pass it to `Deno.serve`. */
   readonly fetch: (request: Request) => Promise<Response>;
   /**
-   * Listens at an address until it is closed, with bounds on connections and times. A server listens once. Needs Deno: in Node give
+   * Listens until the server is closed, with limits on connections and times. Call it once. Needs Deno: in Node, pass
    * `fetch` to a server such as @hono/node-server.
    */
   listen(options?: ListenOptions): Address;
-  /** Takes no new work, lets requests that run end within `drainMs`, and stops batches, to be resumed by a later server. */
+  /** Refuses new requests, gives running ones `drainMs` to end, and stops batches, which a later server resumes. */
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** The HTTP API over loaded models: what createServer() opens, and what `serve` puts together itself. */
+/** The HTTP API over loaded models, for createServer() and for the `serve` command. */
 import {
   type HeldEngine,
   loadedModels,
@@ -36,9 +36,9 @@ export { check, show } from "../routes/core/check.ts";
 export { Metrics } from "../routes/metrics/metrics.ts";
 export type { LogEntry } from "../routes/metrics/request_record.ts";
 
-/** Batches of different models that are answered side by side. */
+/** Maximum number of batches of different models that run in parallel. */
 export const BATCH_LANES = 4;
-/** How long requests may go on where nobody says otherwise. */
+/** Default time for running requests after a stop. */
 const DRAIN_MS = 10_000;
 
 const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
@@ -49,7 +49,7 @@ const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
   drainMs: "number",
 };
 
-/** How the batches of a server are answered. */
+/** How a server runs its batches. */
 export interface BatchHost
   extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes"> {
   readonly path: string;
@@ -58,7 +58,7 @@ export interface BatchHost
   readonly report: (error: unknown) => void;
 }
 
-/** Resumes the batches of a folder. */
+/** Opens the folder's batch service, which resumes unfinished batches. */
 export async function openBatches(
   models: Models,
   { metrics, ...host }: BatchHost,
@@ -77,11 +77,11 @@ export async function openBatches(
   }
 }
 
-/** As createServer, whose options and models are checked. */
+/** Like createServer, for options and models that are already checked. */
 export async function openServer(models: readonly Model[], options: ServerOptions): Promise<Server> {
   const { data, batchLines, maxStorageBytes: storageBytes, ...others } = options;
   const apiKeys = keyRing(options.apiKeys);
-  // Who has no key gets nowhere, whatever name the server is reached by.
+  // Without a key a request gets nothing, so any host name is allowed.
   const allowedHosts = options.allowedHosts ?? (apiKeys.isEmpty ? [] : "any");
   const served = loadedModels(models.map((model) => loadedOf(model).engine));
   const metrics = new Metrics();
@@ -157,7 +157,7 @@ class ModelServer implements Server {
   }
 }
 
-/** Models that others use too: to drain them is to wait for this server's own requests. */
+/** Models that other code uses too. Draining waits only for this server's own requests. */
 class SharedModels implements Models {
   #held = 0;
   #idle = Promise.withResolvers<void>();
@@ -204,7 +204,7 @@ class SharedModels implements Models {
     if (this.#held > 0) await settledWithin(this.#idle.promise, graceMs);
   }
 
-  /** They are the caller's. */
+  /** The caller owns the models. */
   close(): Promise<void> {
     return Promise.resolve();
   }

@@ -1,4 +1,4 @@
-/** What went wrong with a file, for the errors that people meet: by Deno's names of errors and by the system's codes. */
+/** Reasons of file errors in words, by Deno's error names and by the system's codes. */
 const REASONS: Readonly<Record<string, string>> = {
   NotFound: "there is no such file or folder",
   ENOENT: "there is no such file or folder",
@@ -13,11 +13,11 @@ const REASONS: Readonly<Record<string, string>> = {
   AlreadyExists: "something else of that name is there",
   EEXIST: "something else of that name is there",
 };
-/** What Deno opens with all permissions only, and would have people ask for. */
+/** Paths that Deno opens only with all permissions. Its own advice to grant them is left out. */
 const SPECIAL_FILE =
   "tasks may not open devices, pipes and files of the system; copy it to an ordinary file first";
 
-/** Why the system refused a file, without its codes and calls; undefined for errors that are not the system's. */
+/** Returns why the system refused a file, without codes and calls; undefined for other errors. */
 export function systemReason(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   if (error.name === "NotCapable" && error.message.includes("--allow-all")) return SPECIAL_FILE;
@@ -29,14 +29,14 @@ export function systemReason(error: unknown): string | undefined {
   return said && said[0].toLowerCase() + said.slice(1);
 }
 
-/** The message of an error that nobody foresaw; the system's with the path that Deno names at the end. */
+/** Returns the message of an unexpected error; for system errors with the path that Deno names at the end. */
 export function messageOf(error: Error): string {
   const reason = systemReason(error);
   const path = /['"]([^'"]+)['"](, run again.*)?$/.exec(error.message)?.[1];
   return reason === undefined || path === undefined ? error.message : `Cannot use "${path}": ${reason}`;
 }
 
-/** The error with what could not be done before its reason; errors that are not the system's are given back. */
+/** Returns a system error with `cannot` before its reason; other errors unchanged. */
 export function explained(what: string, error: unknown, advice = ""): unknown {
   const reason = systemReason(error);
   return reason === undefined
