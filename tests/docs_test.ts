@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { dirname, fromFileUrl, join, relative } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
@@ -38,6 +38,13 @@ Deno.test("docs: documents stay short enough to be read to the end", () => {
   const long = [...Object.entries(SIZES), ...design]
     .filter(([path, most]) => Deno.statSync(join(ROOT, path)).size > most);
   assertEquals(long, []);
+});
+
+Deno.test("docs: the glossary has at most 40 terms, in alphabetical order", async () => {
+  const rows = (await Deno.readTextFile(join(ROOT, "docs/GLOSSARY.md"))).match(/^\| .*$/gm)!.slice(2);
+  const terms = rows.map((row) => row.split("|")[1].trim().toLowerCase());
+  assertEquals(terms, terms.toSorted());
+  assert(terms.length <= 40, `${terms.length} terms`);
 });
 
 /** The README, what lies in docs/, and the notes of the folders. */
