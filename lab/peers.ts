@@ -26,7 +26,7 @@ Usage: deno task bench:peers --model FILE [options]
   --threads N    threads that compute (default: one a core)
   --isa NAME     instruction set of compy (default: the best that this CPU has); a peer takes what it was built for
   --backend NAME cpu, or webgpu: compy on WebGPU beside llama.cpp on Vulkan, or Metal on a Mac (default cpu)
-  --arithmetic A of compy's matrix products on the GPU: f32, f16-activations, f16 or int16-activations (default f32)
+  --arithmetic A of compy's matrix products on the GPU: f32 or f16 (default f32)
   --rounds N     how often each has its turn (default 3)
   --json         one JSON object: {"date", "machine": {"cpu", "cores"}, "model", "peer", "threads", "pp", "tg", "load_averages",
                  "backend", "arithmetic", "isa": {"compy", "peer"}, "limits": {"read_gbps", "int8_gops", "f32_gflops"},

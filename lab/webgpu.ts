@@ -19,7 +19,7 @@ const HELP = `Measure the GPU's matrix-vector products.
 Usage: deno task bench:webgpu [options]
 
   --types LIST    formats (default Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16)
-  --modes LIST    arithmetics (default f32,f16-activations,f16,int16-activations)
+  --modes LIST    arithmetics (default f32,f16)
   --shape RxC     rows and columns of the matrix (default 4096x4096)
   --set MB        matrices are taken in turn out of so many megabytes, so that no cache holds them (default 256)
   --tune          sweep rows of eight lanes and lanes of a workgroup; keep the best in

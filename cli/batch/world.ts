@@ -95,7 +95,7 @@ export const ENGINE_HELP = `  --model FILE     the GGUF model (default: the one 
   --threads N      threads that compute (default: one a physical core)
   --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
                    wasm where there are no native kernels)
-  --arithmetic A   of the GPU's matrix products: f32, f16-activations, f16 or int16-activations (default f32)
+  --arithmetic A   of the GPU's matrix products: f32 or f16 (default f32)
   --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
   --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
                    53 % of the memory (default f16)

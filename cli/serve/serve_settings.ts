@@ -69,7 +69,7 @@ export const SERVE_SETTINGS = {
       "cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu, or wasm where there are no native kernels)",
   }),
   arithmetic: choice("A", ARITHMETICS, {
-    help: "of the GPU's matrix products: f32, f16-activations, f16 or int16-activations (default f32)",
+    help: "of the GPU's matrix products: f32 or f16 (default f32)",
   }),
   accuracy: choice("A", ACCURACIES, {
     help: "gated (default), or any: also in an arithmetic in which a model leaves its gates of accuracy",

@@ -29,21 +29,20 @@ export type BackendName = "cpu" | "wasm" | "webgpu" | "auto";
 export const BACKENDS: readonly BackendName[] = ["cpu", "wasm", "webgpu", "auto"];
 
 /**
- * How a matrix product is computed on a GPU: all in f32; activations rounded to f16 and sums in f32; products and sums in f16
- * within a block of 32 columns, and f32 across blocks; or activations rounded to 16-bit integers, times quantised weights' codes in
- * integers within such a block.
+ * How a GPU computes matrix products. `f32`: everything in f32. `f16`: products and sums in f16 within a block of 32 columns, and f32
+ * across blocks.
  *
  * ```ts
  * import { type Arithmetic } from "compy";
  *
- * const arithmetic: Arithmetic = "f16-activations";
+ * const arithmetic: Arithmetic = "f16";
  * // await using model = await loadModel("qwen3-4b-q4_0.gguf", { backend: "webgpu", arithmetic });
  * console.log(arithmetic);
  * ```
  */
-export type Arithmetic = "f32" | "f16-activations" | "f16" | "int16-activations";
+export type Arithmetic = "f32" | "f16";
 /** All of them. */
-export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16-activations", "f16", "int16-activations"];
+export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16"];
 
 /**
  * Whether a model may be computed on a GPU in an arithmetic in which it leaves the gates of accuracy (docs/WEBGPU.md): `gated` refuses

@@ -4,7 +4,6 @@ import { firstLayers } from "../plan/layers.ts";
 import { type Plan, wholeTables } from "../plan/plan.ts";
 import {
   type Accuracy,
-  type Arithmetic,
   type Backend,
   type BackendName,
   type CompileOptions,
@@ -43,8 +42,6 @@ export interface Prepared {
 /** How fast native kernels are beside those in WebAssembly: docs/WASM.md has the figures. */
 const NATIVE_SPEED = "twice";
 
-/** Arithmetics in which models with recurrent layers leave the gates of accuracy. */
-const ROUGH: readonly Arithmetic[] = ["f16-activations", "f16"];
 /** Layers of the model that "auto" measures, tokens that each backend decodes, and chunks of a prompt of so many rows. */
 const TRIAL_LAYERS = 4;
 const TRIAL_STEPS = 9;
@@ -124,10 +121,10 @@ export async function prepareBackend(
 function checkGpu(plan: Plan, { arithmetic = "f32", accuracy = "gated", notOnGpu }: PrepareOptions): void {
   if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
   lower(plan);
-  if (ROUGH.includes(arithmetic) && plan.states.length > 0 && accuracy === "gated") {
+  if (arithmetic === "f16" && plan.states.length > 0 && accuracy === "gated") {
     throw new GpuError(
       `Cannot compute ${plan.architecture} in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it; ` +
-        "use --arithmetic f32 or int16-activations, or --accuracy any as well",
+        "use --arithmetic f32, or --accuracy any as well",
     );
   }
 }

@@ -14,9 +14,9 @@ gpuTest("the accuracy report keeps its gates, as JSON", async () => {
   assertEquals([code, errors], [0, []]);
   assertEquals(
     products.map((row: { arithmetic: string; passes: boolean }) => [row.arithmetic, row.passes]),
-    [["f32", true], ["f16-activations", true], ["f16", true], ["int16-activations", true]],
+    [["f32", true], ["f16", true]],
   );
-  assertEquals(texts.length, 12);
+  assertEquals(texts.length, 6);
   assertEquals(summary.length, texts.length);
   for (const { model, of, from, tokens, mean_kl, worst_kl, top1, worst_flip, perplexity, gates } of texts) {
     assertEquals([model, tokens], ["demo.gguf", 19]);
@@ -42,12 +42,10 @@ gpuTest("the accuracy report measures models too that are refused in an arithmet
     );
     using readers = await Readers.open(path, [
       { name: "f32", backend: "webgpu" },
-      { name: "int16-activations", backend: "webgpu", arithmetic: "int16-activations" },
+      { name: "f16", backend: "webgpu", arithmetic: "f16" },
     ], 4);
-    const [distance] = await readers.compare(await readers.write(), [{
-      of: "int16-activations",
-      from: "f32",
-    }], () => {});
+    const pairs = [{ of: "f16", from: "f32" }];
+    const [distance] = await readers.compare(await readers.write(), pairs, () => {});
     assert(distance.meanKl > 0 && distance.meanKl < 2e-4, `mean KL ${distance.meanKl}`);
   } finally {
     await Deno.remove(folder, { recursive: true });

@@ -1,7 +1,7 @@
 import { DeviceLoss } from "./device_loss.ts";
 import { GpuError } from "./errors.ts";
 import type { KernelDevice } from "./kernels/types.ts";
-import { probeDot4, probeF16, probeSynchronousMap } from "./probes.ts";
+import { probeF16, probeSynchronousMap } from "./probes.ts";
 
 /** A device, and what was found out about it. */
 export interface Gpu {
@@ -28,13 +28,6 @@ export async function findAdapter(): Promise<GPUAdapter | undefined> {
   return await gpu?.requestAdapter({ powerPreference: "high-performance" }) ?? undefined;
 }
 
-/** Whether this WebGPU, on any adapter, has products of packed bytes. */
-export function hasDot4(): boolean {
-  // Deno has it, and its types do not.
-  const { wgslLanguageFeatures } = globalThis.navigator.gpu as { wgslLanguageFeatures?: ReadonlySet<string> };
-  return wgslLanguageFeatures?.has("packed_4x8_integer_dot_product") ?? false;
-}
-
 /** Opens the best adapter with all that it offers, and probes it. Throws GpuError. */
 export async function openGpu(): Promise<Gpu> {
   const adapter = await findAdapter();
@@ -57,12 +50,11 @@ async function describe(adapter: GPUAdapter, device: GPUDevice): Promise<Gpu> {
   const has = (feature: string) => device.features.has(feature as GPUFeatureName);
   const loss = new DeviceLoss(device);
   const f16 = has("shader-f16") && await loss.or(probeF16(device));
-  const dot4 = hasDot4() && await loss.or(probeDot4(device));
   return {
     device,
     loss,
     name: adapter.info.description || adapter.info.device || adapter.info.vendor || "unnamed adapter",
-    kernels: { f16, dot4 },
+    kernels: { f16 },
     synchronousMap: await loss.or(probeSynchronousMap(device)),
     timestamps: has("timestamp-query"),
     bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),

@@ -54,18 +54,6 @@ export async function probeF16(device: GPUDevice): Promise<boolean> {
   return found !== undefined && found.every((value, i) => value === 15 * i + 16);
 }
 
-/** Products and sums of signed bytes, the least ones too, packed by the device: exact, as integers are. */
-export async function probeDot4(device: GPUDevice): Promise<boolean> {
-  const code = `requires packed_4x8_integer_dot_product;
-@group(0) @binding(0) var<storage, read_write> data: array<u32>;
-@compute @workgroup_size(8) fn main(@builtin(local_invocation_index) i: u32) {
-  let x = pack4xI8(vec4<i32>(-128, 127, -1, i32(data[i])));
-  data[i] = bitcast<u32>(dot4I8Packed(x, pack4xI8(vec4<i32>(-128, -128, 7, 256 - 3))));
-}`;
-  const found = await run(device, code, Uint32Array.from({ length: 8 }, (_, i) => i));
-  return found !== undefined && found.every((value, i) => (value | 0) === 128 * 128 - 127 * 128 - 7 - 3 * i);
-}
-
 /**
  * Whether a buffer that is mapped and read in one turn has the data of the work before it. Deno's implementation
  * finishes the work while it looks for the mapping; others give an error, and then reading back waits for the event.

@@ -5,7 +5,7 @@ import { readTunings } from "./tuning_file.ts";
 const TUNING = { rows: 2, lanes: 128 };
 const GPU = {
   name: "A",
-  kernels: { f16: true, dot4: true },
+  kernels: { f16: true },
   workgroupLanes: 256,
 } as Parameters<typeof readTunings>[0];
 

@@ -66,10 +66,8 @@ export function matMulKernels(
 }
 
 /** What a device lacks for an arithmetic, if anything. */
-export function missingFor(arithmetic: Arithmetic, { f16, dot4 }: KernelDevice): string | undefined {
-  if (arithmetic === "f32") return undefined;
-  if (arithmetic === "int16-activations") return dot4 ? undefined : "working products of packed bytes";
-  return f16 ? undefined : "working 16-bit floats";
+export function missingFor(arithmetic: Arithmetic, { f16 }: KernelDevice): string | undefined {
+  return arithmetic === "f16" && !f16 ? "working 16-bit floats" : undefined;
 }
 
 /** Of kernels for growing numbers of rows those that steps of up to `rows` need: compiling one can take seconds. */

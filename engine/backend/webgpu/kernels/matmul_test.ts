@@ -19,7 +19,7 @@ import {
   spec,
 } from "./testing_products.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
-import type { KernelDevice, MatMulSpec, Tuning } from "./types.ts";
+import type { MatMulSpec, Tuning } from "./types.ts";
 
 const gpu = await openTestDevice();
 const test = (name: string, fn: () => Promise<void>) =>
@@ -65,17 +65,12 @@ for (const type of SHAPES) {
 
   test(`${type}: many rows keep the gates`, async () => {
     for (const kernel of [2, 3]) {
-      const arithmetics: readonly Arithmetic[] = type === "Q2_K"
-        ? [...HARDEST, "int16-activations"]
-        : HARDEST;
-      for (const arithmetic of arithmetics) {
-        await assertGates(spec(type, arithmetic), kernel, adversarial(37));
-      }
+      for (const arithmetic of HARDEST) await assertGates(spec(type, arithmetic), kernel, adversarial(37));
     }
   });
 }
 
-for (const arithmetic of ["f32", "f16", "int16-activations"] as const) {
+for (const arithmetic of ARITHMETICS) {
   test(`a row's product in ${arithmetic} has the same bits alone, among few, among many, and however tuned`, async () => {
     const { bytes } = known("Q4_0");
     const of = spec("Q4_0", arithmetic);
@@ -164,9 +159,12 @@ test("columns that are no multiple of 32: what stands beyond them does not count
   const columns = 100;
   const bytes = matrix("F16", ROWS, columns);
   const p = { type: "F16" as const, weights: bytes, rows: ROWS, columns, x: normal(columns, "x"), m: 1 };
-  const of = spec("F16", "f16-activations", { columns });
-  const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[0], of, p);
-  assert(nmse(found, product(dequantize("F16", bytes, ROWS * columns), p)) <= GATES["f16-activations"]);
+  const exact = product(dequantize("F16", bytes, ROWS * columns), p);
+  for (const arithmetic of ARITHMETICS) {
+    const of = spec("F16", arithmetic, { columns });
+    const found = await multiply(gpu!, matMulKernels(of, gpu!.kernels)[0], of, p);
+    assert(nmse(found, exact) <= GATES[arithmetic], arithmetic);
+  }
 });
 
 test("MXFP4: scales that are kept for a strand's next pair are those of its blocks, in rows of any length", async () => {
@@ -191,7 +189,7 @@ test("MXFP4: scales that are kept for a strand's next pair are those of its bloc
 });
 
 Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices and thin formats go by two rows a lane", () => {
-  const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false, dot4: false });
+  const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false });
   assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [
     1,
     2,
@@ -209,14 +207,6 @@ Deno.test("only the kernels that a step of so many rows may need are compiled, a
 });
 
 Deno.test("an arithmetic on a device without it is refused by name", () => {
-  const refused = (arithmetic: Arithmetic, of: Partial<KernelDevice>, why: string) => {
-    const device = { f16: false, dot4: false, ...of };
-    assertThrows(() => matMulKernels(spec("Q4_0", arithmetic), device), Error, why);
-  };
-  refused("f16", { dot4: true }, `arithmetic "f16": the device has no working 16-bit floats`);
-  refused(
-    "int16-activations",
-    { f16: true },
-    `"int16-activations": the device has no working products of packed bytes`,
-  );
+  const make = () => matMulKernels(spec("Q4_0", "f16"), { f16: false });
+  assertThrows(make, Error, `arithmetic "f16": the device has no working 16-bit floats`);
 });

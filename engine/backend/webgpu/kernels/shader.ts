@@ -15,7 +15,6 @@ import {
 import { gpuFormat } from "./formats/registry.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
-import { list } from "./list.ts";
 import { loaders } from "./words.ts";
 
 /** The types that a kernel computes in. */
@@ -23,31 +22,15 @@ export interface Numbers {
   /** Decoded weights. */
   readonly weight: Scalar;
   /** Activations as they are multiplied. */
-  readonly input: Exclude<keyof typeof QUAD, "i8">;
+  readonly input: Scalar;
 }
 
 /**
- * The numbers of an arithmetic. Weights without bounds (F32) are never multiplied in half: products of a block could overflow,
- * whatever the scale of the activations. Weights that are floats are never multiplied as integers.
+ * The types for an arithmetic. Weights without bounds (F32) are never multiplied in f16: a block's products could overflow, whatever
+ * the scale of the activations.
  */
 export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
-  if (arithmetic === "int16-activations") {
-    return format.unit === undefined ? { weight: "f32", input: "f32" } : { weight: "i8", input: "i16" };
-  }
-  return {
-    weight: arithmetic === "f16" && format.bounded ? "f16" : "f32",
-    input: arithmetic === "f32" ? "f32" : "f16",
-  };
-}
-
-export function usesHalf({ weight, input }: Numbers): boolean {
-  return weight === "f16" || input === "f16";
-}
-
-/** Directives that the kernels of these numbers begin with. */
-function directives(numbers: Numbers): string {
-  if (numbers.weight === "i8") return "requires packed_4x8_integer_dot_product;";
-  return usesHalf(numbers) ? "enable f16;" : "";
+  return { weight: arithmetic === "f16" && format.bounded ? "f16" : "f32", input: arithmetic };
 }
 
 const OP = `struct Op {
@@ -94,7 +77,7 @@ export function preamble(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
   const decoder = format.decoder(numbers.weight);
   const bias = 4 + format.planes.length;
-  return `${directives(numbers)}
+  return `${numbers.input === "f16" ? "enable f16;" : ""}
 ${OP}
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
@@ -113,13 +96,6 @@ export function scaleType(format: WeightFormat): string {
 
 /** Activations that are multiplied in half are below 2^10, weights at most 1: no product or sum of a block overflows. */
 const MAGNITUDE = 10;
-/** Activations of 16 bits are at most 127.5 x 256, so that their high bytes, rounded, are bytes. */
-const MAGNITUDE_16 = { exponent: 15, room: 1.004 };
-/** Four integers of 16 bits as their high and their low bytes, both signed. */
-const BYTES_OF = `fn bytes_of(x: vec4<f32>) -> vec2<u32> {
-  let i = vec4<i32>(round(x));
-  return vec2<u32>(pack4xI8((i + vec4<i32>(128)) >> vec4<u32>(8u)), pack4xI8(i));
-}`;
 
 /** `Input` and `read_block(t, b)`: columns 32 b to 32 b + 31 of row t, in the decoder's order. */
 function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { input }: Numbers): string {
@@ -132,7 +108,7 @@ function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { i
   const quads = Array.from({ length: 8 }, (_, k) => {
     const from = decoder.order.slice(4 * k, 4 * k + 4).map((c) => `x${c >> 2}.${"xyzw"[c & 3]}`);
     const quad = `vec4<f32>(${from.join(", ")})`;
-    return input === "f32" ? quad : input === "f16" ? `vec4<f16>(${quad} * up)` : `bytes_of(${quad} * up)`;
+    return scaled ? `vec4<f16>(${quad} * up)` : quad;
   });
   const values = [
     `array<${QUAD[input]}, 8>(\n      ${quads.join(",\n      ")},\n    )`,
@@ -140,18 +116,11 @@ function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { i
     ...(decoder.offset ? [sums(format)] : []),
   ];
   const loads = Array.from({ length: 8 }, (_, k) => `let x${k} = ${loadQuad(columns, k)};`);
-  return `${input === "i16" ? BYTES_OF : ""}
-struct Input { ${fields.join(", ")} }
+  return `struct Input { ${fields.join(", ")} }
 fn read_block(t: u32, b: u32) -> Input {
   let at = t * (op.x_stride >> 2u) + 8u * b;
   ${loads.join("\n  ")}
-  ${
-    input === "f16"
-      ? scaledTo(MAGNITUDE)
-      : input === "i16"
-      ? scaledTo(MAGNITUDE_16.exponent, MAGNITUDE_16.room)
-      : ""
-  }
+  ${scaled ? scaledTo(MAGNITUDE) : ""}
   return Input(
     ${values.join(",\n    ")},
   );
@@ -180,7 +149,6 @@ function sums(format: WeightFormat): string {
  */
 export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
-  if (numbers.weight === "i8") return integerDot(format);
   const x = (k: number) => numbers.weight === numbers.input ? `v.q[${k}]` : `vec4<f32>(v.q[${k}])`;
   const chain = (...ks: number[]) =>
     ks.slice(1).reduce((sum, k) => `fma(w.q[${k}], ${x(k)}, ${sum})`, `w.q[${ks[0]}] * ${x(ks[0])}`);
@@ -196,22 +164,6 @@ export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
   return `fn block_dot(w: Block, v: Input, sum: f32) -> f32 {
   ${[...chains.map((c, i) => `let c${i} = ${c};`), ...parts].join("\n  ")}
   return ${scaledSum(format, numbers, offset)};
-}`;
-}
-
-/** The same in integers, which are exact up to a block's sum. */
-function integerDot(format: WeightFormat): string {
-  const bytes = (part: string, from: number, to: number) =>
-    list(to - from, (i) => `dot4I8Packed(w.q[${from + i}], v.q[${from + i}].${part})`).join(" + ");
-  const value = (from: number, to: number) =>
-    `f32(256i * (${bytes("x", from, to)}) + (${bytes("y", from, to)})) * ${1 / format.unit!}f`;
-  const parts = format.sub === BLOCK
-    ? [`let all = ${value(0, 8)};`]
-    : [`let low = ${value(0, 4)};`, `let high = ${value(4, 8)};`];
-  const offset = format.decoder("i8").offset !== undefined;
-  return `fn block_dot(w: Block, v: Input, sum: f32) -> f32 {
-  ${parts.join("\n  ")}
-  return ${scaledSum(format, { weight: "i8", input: "i16" }, offset)};
 }`;
 }
 

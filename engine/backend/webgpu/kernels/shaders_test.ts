@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import type { TensorType } from "../../../gguf/types.ts";
 import { fullTier } from "../../../../testing/tier.ts";
 import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
@@ -8,7 +8,7 @@ import { translate } from "./testing_shaders.ts";
 import { ARITHMETICS } from "../../backend.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 
-const DEVICE = { f16: true, dot4: true };
+const DEVICE = { f16: true };
 const TUNED: Tuning = { rows: 8, lanes: 64 };
 
 function kernels(): Kernel[] {
@@ -41,11 +41,6 @@ fullTier.test("every shader is valid to Dawn, becomes Metal, and accumulates in 
       // Halves of the file are read as such, and widened at once.
       assert(!/\bhalf\d?\b/.test(text.replaceAll("float2(as_type<half2>(", "")), `${key} computes in half`);
       if (kind === "embed") continue;
-    }
-    if (arithmetic === "int16-activations" && gpuFormat(type as TensorType).unit !== undefined) {
-      assert(!ACCUMULATORS.test(text), `${key} multiplies in floats`);
-      assertMatch(text, /packed_char4/, `${key} multiplies in integers`);
-      continue;
     }
     const half = arithmetic === "f16" && gpuFormat(type as TensorType).bounded;
     const found = new Set([...text.matchAll(ACCUMULATORS)].map((m) => m[1]));

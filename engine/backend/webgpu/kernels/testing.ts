@@ -1,6 +1,5 @@
 /** Runs single kernels on the machine's adapter, for tests and for what measures. */
 import type { TensorType } from "../../../gguf/types.ts";
-import { hasDot4 } from "../device.ts";
 import { packPlanes } from "./planes.ts";
 import type { Kernel, KernelDevice, MatMulSpec } from "./types.ts";
 
@@ -24,7 +23,7 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
   // A software adapter's threads must not outlive the test file: they would race with the process's end.
   addEventListener("unload", () => device.destroy());
-  return { device, kernels: { f16: true, dot4: hasDot4() } };
+  return { device, kernels: { f16: true } };
 }
 
 /** One product. */

@@ -11,9 +11,7 @@ import type { MatMulSpec, Tuning } from "./types.ts";
 /** Most that the mean squared error may be over the mean square of the exact product. */
 export const GATES: Readonly<Record<Arithmetic, number>> = {
   f32: 1e-11,
-  "f16-activations": 1e-6,
   f16: 2e-6,
-  "int16-activations": 1e-8,
 };
 
 export const ROWS = 70;

@@ -30,8 +30,7 @@ export function tuningProblem(text: string, adapter: string): string | undefined
   const found = field(all, adapter);
   if (found === undefined) return undefined;
   if (!isObject(found)) return `what it has for "${adapter}" is no JSON object`;
-  const known = parseTunings(text, adapter);
-  const bad = Object.keys(found).find((key) => !known.has(key));
+  const bad = Object.keys(found).find((key) => !tuningOf(found[key]));
   return bad === undefined ? undefined : `its "${bad}" for "${adapter}" is no tuning`;
 }
 
@@ -41,13 +40,16 @@ export function parseTunings(text: string, adapter: string): TuningTable {
   const found = field(parse(text), adapter);
   const known = GPU_TYPES.flatMap((type) => ARITHMETICS.map((a) => tuningKey(type, a)));
   for (const key of known) {
-    const entry = field(found, key);
-    const [rows, lanes] = ["rows", "lanes"].map((name) => field(entry, name));
-    if (ROWS.includes(rows as number) && LANES.includes(lanes as number)) {
-      table.set(key, { rows: rows as number, lanes: lanes as number });
-    }
+    const tuning = tuningOf(field(found, key));
+    if (tuning) table.set(key, tuning);
   }
   return table;
+}
+
+/** The entry as a tuning; undefined where kernels cannot be made from it. */
+function tuningOf(entry: unknown): Tuning | undefined {
+  const [rows, lanes] = [field(entry, "rows") as number, field(entry, "lanes") as number];
+  return ROWS.includes(rows) && LANES.includes(lanes) ? { rows, lanes } : undefined;
 }
 
 /** The file's text with an adapter's findings in place of what stood there of the same formats and arithmetics. */

@@ -30,6 +30,8 @@ Deno.test("a file that is no findings says why; findings for other adapters are 
   const bad = JSON.stringify({ A: { "Q4_0 f16": TUNING, "Q4_0 f32": { ...TUNING, rows: 1e9 } } });
   assertEquals(tuningProblem(bad, "A"), `its "Q4_0 f32" for "A" is no tuning`);
   assertEquals(tuningProblem(bad, "B"), undefined);
+  const older = JSON.stringify({ A: { "Q4_0 f16": TUNING, "Q4_0 int16-activations": TUNING } });
+  assertEquals(tuningProblem(older, "A"), undefined, "an arithmetic that an older version had");
   assertEquals(tuningProblem(mergeTunings("", "A", new Map([["Q4_0 f16", TUNING]])), "A"), undefined);
 });
 

@@ -1,12 +1,10 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import type { Arithmetic } from "../../backend.ts";
 
-/** What the start-up probes found of a device, as far as kernels differ by it. */
+/** What the start-up probes found about a device, as far as kernels depend on it. */
 export interface KernelDevice {
-  /** `enable f16` gives right numbers. */
+  /** `enable f16` gives correct numbers. */
   readonly f16: boolean;
-  /** `dot4I8Packed` and `pack4xI8` give right numbers. */
-  readonly dot4: boolean;
 }
 
 /** What a matrix product's results become: y = r; y += r; y = silu(gate's r) * up's r. */

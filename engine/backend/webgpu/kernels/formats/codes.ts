@@ -13,9 +13,6 @@ export interface Field {
   readonly shift: number;
 }
 
-/** The sign of each byte of a word. */
-const SIGNS = 0x80808080;
-
 /** Puts bits `shift` to `shift + width` of 32 codes into `to[place..]`, which must be zero. */
 export function packField(
   code: (column: number) => number,
@@ -31,8 +28,8 @@ export function packField(
 }
 
 /**
- * Quads of (code - offset) / unit, in i8 of code - offset; unit is a power of two, codes are below 256 (below 128 where the offset is not 128),
- * so that every step is exact. `of` makes codes out of a word of four fields.
+ * Quads of (code - offset) / unit. Unit is a power of two and codes are below 256, so every step is exact. `of` makes codes from a word of
+ * four fields.
  */
 export function quads(
   scalar: Scalar,
@@ -41,13 +38,6 @@ export function quads(
   unit: number,
   of: (word: string) => string = (word) => word,
 ): string[] {
-  if (scalar === "i8") {
-    return Array.from({ length: 8 }, (_, k) => {
-      const codes = of(word(fields, k));
-      // All bits of a byte that is offset by half its range: there is no room to subtract, and no need.
-      return offset === 128 ? `((${codes}) ^ ${SIGNS}u)` : `quad(${codes}, ${offset * 0x01010101}u)`;
-    });
-  }
   const bits = Math.log2(unit);
   const mantissa = scalar === "f16" ? 10 : 23;
   // A float of this exponent counts in steps of 1 / unit: a code below its exponent is the float base + code / unit.
@@ -66,9 +56,6 @@ export function order(scalar: Scalar): readonly number[] {
 
 /** WGSL function `quad` for the scalar. */
 export function quadFunction(scalar: Scalar): string {
-  if (scalar === "i8") {
-    return `fn quad(w: u32, offset: u32) -> u32 { return ((w | ${SIGNS}u) - offset) ^ ${SIGNS}u; }`;
-  }
   if (scalar === "f32") {
     return `fn quad(w: u32, magic: u32, base: f32) -> vec4<f32> {
   return bitcast<vec4<f32>>(((vec4<u32>(w) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)) | vec4<u32>(magic)) - base;

@@ -9,11 +9,11 @@ export const BLOCK = 32;
  */
 export const STRANDS = 8;
 
-/** The scalar that decoded weights are; "i8" only where a format has a unit. */
-export type Scalar = "f32" | "f16" | "i8";
+/** The type of decoded weights and of activations. */
+export type Scalar = "f32" | "f16";
 
-/** WGSL type of four values side by side; activations in 16 bits ("i16") as their high and their low bytes. */
-export const QUAD = { f32: "vec4<f32>", f16: "vec4<f16>", i8: "u32", i16: "vec2<u32>" } as const;
+/** WGSL type of four neighbouring values. */
+export const QUAD = { f32: "vec4<f32>", f16: "vec4<f16>" } as const;
 
 /** A part of a matrix that lies by itself: `bytes` for each `columns` columns of a row, rows padded to whole elements. */
 export interface Plane {
@@ -26,10 +26,7 @@ export interface Plane {
   readonly byStrand?: true;
 }
 
-/**
- * What `decode_block(row, b)` computes: columns 32 b to 32 b + 31 are `scale * values + offset`, where values in "i8" are to be
- * divided by the format's unit.
- */
+/** How `decode_block` computes columns 32 b to 32 b + 31: they are `scale * values + offset`. */
 export interface Decoder {
   /** Statements that take apart; `b`, `own` (the block's own elements) and `words` (its pair's, where planes are shared) are in scope. */
   readonly body: string;
@@ -54,8 +51,6 @@ export interface WeightFormat {
   readonly sub: 16 | 32;
   /** Values are bounded, so that half accumulators cannot overflow. */
   readonly bounded: boolean;
-  /** Values are signed bytes over this power of two; absent where they are floats. */
-  readonly unit?: number;
   /** Columns and bytes of a block in the file. */
   readonly blockColumns: number;
   readonly blockBytes: number;
@@ -157,14 +152,13 @@ export function copy(from: Uint8Array, at: number, to: Uint8Array, place: number
 }
 
 /**
- * Statements: `up` and `down`, powers of two of which one is the other's inverse; `up` brings the largest magnitude of x0 to x7, each a
- * vec4<f32>, to [2^(exponent - 1), 2^exponent), over `room` where it has to stay away from the upper end.
+ * Statements that define `up` and `down`, powers of two and each other's inverse. `up` brings the largest magnitude of x0 to x7, each a
+ * vec4<f32>, to [2^(exponent - 1), 2^exponent).
  */
-export function scaledTo(exponent: number, room = 1): string {
-  const margin = room === 1 ? "" : ` * ${room}`;
+export function scaledTo(exponent: number): string {
   return `let m4 = max(max(max(abs(x0), abs(x1)), max(abs(x2), abs(x3))),
     max(max(abs(x4), abs(x5)), max(abs(x6), abs(x7))));
-  let exponent = clamp(bitcast<u32>(max(max(m4.x, m4.y), max(m4.z, m4.w))${margin}) >> 23u, ${
+  let exponent = clamp(bitcast<u32>(max(max(m4.x, m4.y), max(m4.z, m4.w))) >> 23u, ${
     Math.max(10, exponent)
   }u, 252u);
   let up = bitcast<f32>((${253 + exponent}u - exponent) << 23u);

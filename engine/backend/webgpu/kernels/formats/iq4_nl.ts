@@ -10,6 +10,5 @@ export const VALUES = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 
 
 export const IQ4_NL: WeightFormat = {
   ...Q4_0,
-  unit: 128,
   decoder: (scalar) => lookup(scalar, VALUES, loadHalf("d", "scales"), "d * 128.0"),
 };

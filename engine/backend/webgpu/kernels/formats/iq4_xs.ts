@@ -13,7 +13,6 @@ export const IQ4_XS: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  unit: 128,
   blockColumns: 256,
   blockBytes: 136,
   pack(from, at, [codes, scales], [c, s]) {

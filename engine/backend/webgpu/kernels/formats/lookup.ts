@@ -8,28 +8,21 @@ export function lookup(
   body: string,
   scale: string,
 ): Decoder {
-  const bytes = scalar === "i8";
   const pair = (word: number, byte: number) => `pairs[(w[${word}] >> ${8 * byte}u) & 255u]`;
   return {
     body: `let w = own.codes;\n  ${body}`,
     quads: Array.from({ length: 8 }, (_, q) => {
       const [word, byte] = [q >> 1, (q & 1) * 2];
       const [first, second] = [pair(word, byte), pair(word, byte + 1)];
-      return bytes ? `(${first} | (${second} << 16u))` : `vec4<${scalar}>(${first}, ${second})`;
+      return `vec4<${scalar}>(${first}, ${second})`;
     }),
     // A byte holds column c and column c + 16.
     order: Array.from({ length: 16 }, (_, c) => [c, c + 16]).flat(),
     scale,
-    globals: `var<workgroup> pairs: array<${bytes ? "u32" : `vec2<${scalar}>`}, 256>;`,
-    setup: `var values = array<${bytes ? "u32" : "f32"}, 16>(${
-      values.map((v) => bytes ? `${(128 * v) & 255}u` : `${v}f`).join(", ")
-    });
+    globals: `var<workgroup> pairs: array<vec2<${scalar}>, 256>;`,
+    setup: `var values = array<f32, 16>(${values.map((v) => `${v}f`).join(", ")});
   for (var i = lane_in_group; i < 256u; i += SIZE) {
-    pairs[i] = ${
-      bytes
-        ? "values[i & 15u] | (values[i >> 4u] << 8u)"
-        : `vec2<${scalar}>(vec2<f32>(values[i & 15u], values[i >> 4u]))`
-    };
+    pairs[i] = vec2<${scalar}>(vec2<f32>(values[i & 15u], values[i >> 4u]));
   }
   workgroupBarrier();`,
   };

@@ -28,7 +28,6 @@ export const MXFP4: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  unit: 16,
   // E8M0's 255.
   isNan: (from, at) => from[at] === 255,
   blockColumns: 32,

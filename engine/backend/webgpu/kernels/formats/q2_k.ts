@@ -20,7 +20,6 @@ export const Q2_K: WeightFormat = {
   ],
   sub: 16,
   bounded: true,
-  unit: 2,
   blockColumns: 256,
   blockBytes: 84,
   pack(from, at, [codes, scales, factors], [c, s, f]) {

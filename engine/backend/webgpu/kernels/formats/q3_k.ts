@@ -18,7 +18,6 @@ export const Q3_K: WeightFormat = {
   ],
   sub: 16,
   bounded: true,
-  unit: 4,
   blockColumns: 256,
   blockBytes: 110,
   pack(from, at, [codes, high, scales, factors], [c, h, s, f]) {

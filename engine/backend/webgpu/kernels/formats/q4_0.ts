@@ -9,7 +9,6 @@ export const Q4_0: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  unit: 8,
   blockColumns: 32,
   blockBytes: 18,
   pack(from, at, [codes, scales], [c, s]) {

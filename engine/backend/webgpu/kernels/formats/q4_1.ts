@@ -9,7 +9,6 @@ export const Q4_1: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  unit: 8,
   blockColumns: 32,
   blockBytes: 20,
   pack(from, at, [codes, scales], [c, s]) {

@@ -44,7 +44,6 @@ export const Q4_K: WeightFormat = {
   planes: [{ name: "codes", element: "vec4<u32>", bytes: 16, columns: 32 }, SCALES],
   sub: 32,
   bounded: true,
-  unit: 8,
   blockColumns: 256,
   blockBytes: 144,
   pack(from, at, [codes, scales], [c, s]) {

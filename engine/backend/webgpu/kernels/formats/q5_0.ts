@@ -27,7 +27,6 @@ export const Q5_0: WeightFormat = {
   planes: [...CODES, { name: "scales", element: "u32", bytes: 2, columns: 32 }],
   sub: 32,
   bounded: true,
-  unit: 16,
   blockColumns: 32,
   blockBytes: 22,
   pack(from, at, planes, places) {

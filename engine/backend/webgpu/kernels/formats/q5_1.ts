@@ -7,7 +7,6 @@ export const Q5_1: WeightFormat = {
   planes: [...CODES, { name: "scales", element: "u32", bytes: 4, columns: 32 }],
   sub: 32,
   bounded: true,
-  unit: 16,
   blockColumns: 32,
   blockBytes: 24,
   pack(from, at, planes, places) {

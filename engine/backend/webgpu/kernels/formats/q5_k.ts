@@ -11,7 +11,6 @@ export const Q5_K: WeightFormat = {
   planes: [...CODES, SCALES],
   sub: 32,
   bounded: true,
-  unit: 16,
   blockColumns: 256,
   blockBytes: 176,
   pack(from, at, [codes, high, scales], [c, h, s]) {

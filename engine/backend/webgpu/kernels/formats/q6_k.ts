@@ -26,7 +26,6 @@ export const Q6_K: WeightFormat = {
   ],
   sub: 16,
   bounded: true,
-  unit: 32,
   blockColumns: 256,
   blockBytes: 210,
   pack(from, at, [codes, high, scales, factors], [c, h, s, f]) {

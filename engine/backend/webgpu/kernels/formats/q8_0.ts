@@ -9,7 +9,6 @@ export const Q8_0: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  unit: 128,
   blockColumns: 32,
   blockBytes: 34,
   pack(from, at, [codes, scales], [c, s]) {
