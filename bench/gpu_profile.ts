@@ -1,4 +1,4 @@
-import type { StepProfile } from "../engine/backend/webgpu/recorder.ts";
+import type { StepProfile } from "../engine/backend/webgpu/step/dispatch.ts";
 import type { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import type { MachineLimits } from "../engine/plan/cost.ts";
 import type { ProfileRow } from "./profile.ts";

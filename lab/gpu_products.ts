@@ -1,12 +1,12 @@
 /** Times the GPU's matrix-vector products by themselves, each over copies of a matrix that no cache holds. */
-import { type Gpu, openGpu } from "../engine/backend/webgpu/device.ts";
+import { type Gpu, openGpu } from "../engine/backend/webgpu/device/gpu.ts";
 import { DEFAULT_TUNING, matMulKernels } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { planeRowBytes } from "../engine/backend/webgpu/kernels/planes.ts";
-import { fits, LANES, ROWS } from "../engine/backend/webgpu/kernels/tuning.ts";
+import { fits, LANES, ROWS } from "../engine/backend/webgpu/tuning/tuning.ts";
 import type { Arithmetic } from "../engine/backend/backend.ts";
 import type { Kernel, Tuning } from "../engine/backend/webgpu/kernels/types.ts";
-import { copyBandwidth } from "../engine/backend/webgpu/limits.ts";
-import { GpuMemory } from "../engine/backend/webgpu/memory.ts";
+import { copyBandwidth } from "../engine/backend/webgpu/device/limits.ts";
+import { GpuMemory } from "../engine/backend/webgpu/device/memory.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { median } from "../bench/samples.ts";
 

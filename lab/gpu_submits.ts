@@ -4,7 +4,7 @@ import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts"
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
-import type { SubmitTime } from "../engine/backend/webgpu/recorder.ts";
+import type { SubmitTime } from "../engine/backend/webgpu/step/dispatch.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
 import { blocksOf, Steps } from "../bench/steps.ts";
 

@@ -7,10 +7,10 @@ import { dirname, fromFileUrl } from "@std/path";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { GPU_FORMATS } from "../engine/backend/webgpu/kernels/formats/registry.ts";
 import { defaultTuning, missingFor } from "../engine/backend/webgpu/kernels/matmul.ts";
-import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/kernels/tuning.ts";
+import { mergeTunings, TUNING_FILE, tuningKey } from "../engine/backend/webgpu/tuning/tuning.ts";
 import { type Arithmetic, ARITHMETICS } from "../engine/backend/backend.ts";
 import type { Tuning } from "../engine/backend/webgpu/kernels/types.ts";
-import { readTunings } from "../engine/backend/webgpu/tuning_file.ts";
+import { readTunings } from "../engine/backend/webgpu/tuning/tuning_file.ts";
 import type { TensorType } from "../engine/gguf/types.ts";
 import { GpuProducts } from "./gpu_products.ts";
 

@@ -1,4 +1,4 @@
-import { findAdapter } from "../engine/backend/webgpu/device.ts";
+import { findAdapter } from "../engine/backend/webgpu/device/gpu.ts";
 import { fullTier } from "./tier.ts";
 
 /**

@@ -2,8 +2,8 @@ import type { BackendName } from "../backend/backend.ts";
 import { defaultBackend } from "../backend/choose.ts";
 import { CpuBackend } from "../backend/cpu/cpu.ts";
 import { WasmBackend } from "../backend/wasm/wasm.ts";
-import { findAdapter, openGpu } from "../backend/webgpu/device.ts";
-import { probeProducts } from "../backend/webgpu/probes.ts";
+import { findAdapter, openGpu } from "../backend/webgpu/device/gpu.ts";
+import { probeProducts } from "../backend/webgpu/device/probes.ts";
 import type { MachineLimits } from "../plan/cost.ts";
 
 export type { MachineLimits } from "../plan/cost.ts";

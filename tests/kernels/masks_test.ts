@@ -7,7 +7,7 @@ import {
   type LogitsRequest,
   StepStopped,
 } from "../../engine/backend/backend.ts";
-import { openGpu } from "../../engine/backend/webgpu/device.ts";
+import { openGpu } from "../../engine/backend/webgpu/device/gpu.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "../../testing/gpu.ts";
 import { kernelBackend, KernelModel } from "../../testing/kernel_model.ts";

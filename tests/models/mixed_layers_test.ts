@@ -1,6 +1,7 @@
 /** Layers that differ, on the kernels: against float64, and to the bit however a prompt is cut and whatever runs beside it. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { lower } from "../../engine/backend/webgpu/lowering.ts";
+import type { RopeAppendOp } from "../../engine/backend/webgpu/ops/rope_append.ts";
 import { planCost } from "../../engine/plan/cost.ts";
 import { firstLayers } from "../../engine/plan/layers.ts";
 import { kvBytesPerToken } from "../../engine/plan/plan.ts";
@@ -174,6 +175,6 @@ Deno.test("mixed layers: the GPU refuses what it has no kernels for", async () =
     "Cannot run this model on the GPU: some of its layers read another layer's KV cache; use --backend cpu",
   );
   const plan = await mixedPlanOf(LAYERS.slice(0, 3));
-  const tables = lower(plan).ops.flatMap((op) => op.op === "rope_append" ? [op.table] : []);
-  assertEquals(tables, [0, 1, 2]);
+  const ropes = lower(plan).ops.filter((op): op is RopeAppendOp => op.op === "rope_append");
+  assertEquals(ropes.map(({ table }) => table), [0, 1, 2]);
 });

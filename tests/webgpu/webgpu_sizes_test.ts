@@ -2,8 +2,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { greedyRequest } from "../../engine/backend/backend.ts";
-import { type Gpu, openGpu } from "../../engine/backend/webgpu/device.ts";
-import { kvParts } from "../../engine/backend/webgpu/step_buffers.ts";
+import { type Gpu, openGpu } from "../../engine/backend/webgpu/device/gpu.ts";
+import { kvParts } from "../../engine/backend/webgpu/step/step_buffers.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 import type { ByteSource } from "../../engine/gguf/byte_source.ts";
 import { openGguf, parseGguf } from "../../engine/gguf/reader.ts";

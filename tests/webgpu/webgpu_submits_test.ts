@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { type Draw, greedyRequest, StepStopped } from "../../engine/backend/backend.ts";
-import { Costs } from "../../engine/backend/webgpu/costs.ts";
-import { openGpu } from "../../engine/backend/webgpu/device.ts";
-import { SUBMIT_MS } from "../../engine/backend/webgpu/submits.ts";
+import { Costs } from "../../engine/backend/webgpu/step/costs.ts";
+import { openGpu } from "../../engine/backend/webgpu/device/gpu.ts";
+import { SUBMIT_MS } from "../../engine/backend/webgpu/step/submits.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "../../testing/gpu.ts";
 import { KernelModel, shuffledBlocks } from "../../testing/kernel_model.ts";

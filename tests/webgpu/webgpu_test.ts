@@ -9,7 +9,7 @@ import {
   type LogitsRequest,
 } from "../../engine/backend/backend.ts";
 import { prepareBackend } from "../../engine/backend/choose.ts";
-import { openGpu } from "../../engine/backend/webgpu/device.ts";
+import { openGpu } from "../../engine/backend/webgpu/device/gpu.ts";
 import { GpuError } from "../../engine/backend/webgpu/errors.ts";
 import { GPU_TYPES } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
 import type { Tuning } from "../../engine/backend/webgpu/kernels/types.ts";

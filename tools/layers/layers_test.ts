@@ -64,7 +64,7 @@ const FORBIDDEN: [file: string, target: string][] = [
   ["engine/plan/encode.ts", "engine/backend/cpu/cpu.ts"],
   ["engine/backend/backend.ts", "engine/backend/cpu/cpu.ts"],
   ["engine/backend/choose.ts", "ffi/library.ts"],
-  ["engine/backend/cpu/cpu.ts", "engine/backend/webgpu/limits.ts"],
+  ["engine/backend/cpu/cpu.ts", "engine/backend/webgpu/device/limits.ts"],
   ["engine/backend/webgpu/webgpu.ts", "engine/backend/cpu/cpu.ts"],
   ["engine/backend/webgpu/webgpu.ts", "ffi/library.ts"],
   ["ffi/library.ts", "engine/mod.ts"],

@@ -128,7 +128,7 @@ export async function packNpm(
   const json: DenoJson = JSON.parse(await Deno.readTextFile(join(root, "deno.json")));
   const [main, platform] = [join(dist, "npm"), join(dist, "npm-platform")];
   const js = join(main, "js");
-  await bundle(root, ["main.ts", "mod.ts", "engine/backend/webgpu/pack_worker.ts"], js);
+  await bundle(root, ["main.ts", "mod.ts", "engine/backend/webgpu/weights/pack_worker.ts"], js);
   await writeMainPackage(root, json, await writeDeclarations(root, "mod.ts", js), main);
   await writePlatformPackage(root, libraries, platform);
   return { main: (await pack(main, dist)).path, platform: (await pack(platform, dist)).path, js };

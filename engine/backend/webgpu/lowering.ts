@@ -1,22 +1,10 @@
 import { layersOf } from "../../plan/layers.ts";
-import { buffersOf, isPooling, type PlanOp } from "../../plan/ops/registry.ts";
-import { type BufferId, type Forms, formsOf, type Plan, type TensorId } from "../../plan/plan.ts";
+import { isPooling } from "../../plan/ops/registry.ts";
+import type { Plan } from "../../plan/plan.ts";
 import { isGpuType } from "./kernels/formats/registry.ts";
 import { gpuKindOf } from "./ops/registry.ts";
-import type {
-  GpuBufferShape,
-  GpuMatrix,
-  GpuOp,
-  GpuVector,
-  MatrixId,
-  Program,
-  RowKind,
-  Slice,
-  VectorId,
-} from "./program.ts";
-
-/** Floats that rows are rounded up to: a kernel's vector loads never straddle rows. */
-const ROUND = 64;
+import type { Program } from "./program.ts";
+import { ProgramBuilder } from "./program_builder.ts";
 
 /** Lowers a plan. Throws for one that the GPU has no kernels for. */
 export function lower(plan: Plan): Program {
@@ -28,153 +16,21 @@ export function lower(plan: Plan): Program {
     const { name, type } = foreign.info;
     throw new Error(`Cannot compute with ${type} on the GPU yet (tensor "${name}"); use --backend cpu`);
   }
-  return new Lowering(withoutPooling(plan)).run();
+  const pooled = withoutPooling(plan);
+  const builder = new ProgramBuilder(pooled);
+  const layers = layersOf(pooled);
+  for (const [i, op] of pooled.ops.entries()) {
+    const kind = gpuKindOf(op);
+    if (!kind?.lower) {
+      throw new Error(`Cannot run this model on the GPU: it has no "${op.op}"; use --backend cpu`);
+    }
+    builder.lowered(i, layers[i], () => kind.lower!(op, builder));
+  }
+  return builder.program;
 }
 
 /** What a model that gives candidates pools besides is left out. */
 function withoutPooling(plan: Plan): Plan {
   const candidates = plan.ops.some(({ op }) => op === "candidates");
   return candidates ? { ...plan, ops: plan.ops.filter((op) => !isPooling(plan, op)) } : plan;
-}
-
-/** A program under way. The ops (`ops/*.ts`) put themselves into it. */
-export class Lowering {
-  readonly #matrices: GpuMatrix[] = [];
-  readonly #matrixIds = new Map<string, MatrixId>();
-  readonly #vectors: GpuVector[] = [];
-  readonly #vectorIds = new Map<string, VectorId>();
-  readonly #buffers: GpuBufferShape[] = [];
-  /** Buffers that no later op reads, by shape. */
-  readonly #free = new Map<string, number[]>();
-  /** Where the plan's buffers are; forms of one value are the same. */
-  readonly #slices = new Map<BufferId, Slice>();
-  /** The last op that touches each of the plan's buffers, by any form. */
-  readonly #lastUse: number[];
-  readonly #ops: GpuOp[] = [];
-  /** Ops that a later one takes along, by the plan's buffer. */
-  readonly #deferred = new Map<BufferId, PlanOp>();
-  #layer: number | undefined;
-
-  constructor(readonly plan: Plan) {
-    this.#lastUse = lastUses(plan);
-  }
-
-  run(): Program {
-    const layers = layersOf(this.plan);
-    for (const [i, op] of this.plan.ops.entries()) {
-      this.#layer = layers[i];
-      const kind = gpuKindOf(op);
-      if (!kind?.lower) {
-        throw new Error(`Cannot run this model on the GPU: it has no "${op.op}"; use --backend cpu`);
-      }
-      kind.lower(op, this);
-      this.#release(i);
-    }
-    return { matrices: this.#matrices, vectors: this.#vectors, buffers: this.#buffers, ops: this.#ops };
-  }
-
-  push(op: GpuOp): void {
-    this.#ops.push({ ...op, layer: this.#layer });
-  }
-
-  /** Leaves an op on a buffer to a later one, which gets it from `deferred`. */
-  defer(buffer: BufferId, op: PlanOp): void {
-    this.#deferred.set(buffer, op);
-  }
-
-  deferred<Name extends PlanOp["op"]>(
-    buffer: BufferId,
-    name: Name,
-  ): Extract<PlanOp, { op: Name }> | undefined {
-    const op = this.#deferred.get(buffer);
-    return op?.op === name ? op as Extract<PlanOp, { op: Name }> : undefined;
-  }
-
-  /** Where a buffer of the plan is. */
-  slice(id: BufferId): Slice {
-    return this.#slices.get(id)!;
-  }
-
-  /** Where a value is, whatever its forms. */
-  sliceOf(forms: Forms): Slice {
-    return this.slice(formsOf(forms).find((id) => this.#slices.has(id))!);
-  }
-
-  /** Says that a buffer of the plan is another form of what is there. */
-  alias(id: BufferId, of: BufferId): void {
-    this.#slices.set(id, this.slice(of));
-  }
-
-  /** Which rows a buffer of the plan has. */
-  rowsOf(id: BufferId): RowKind {
-    const { rows } = this.plan.buffers[id];
-    if (rows === "step" || rows === "logits") return rows;
-    throw new TypeError("The GPU has no buffers of rows by experts, or of pooled sequences");
-  }
-
-  /** A buffer for values of one kind of rows: forms of one value, or (side by side) several values. */
-  make(ids: readonly BufferId[], sideBySide = false): Slice {
-    const rows = this.rowsOf(ids[0]);
-    const columns = ids.map((id) => this.plan.buffers[id].columns);
-    const width = sideBySide ? columns.reduce((a, b) => a + b, 0) : columns[0];
-    const buffer = this.buffer(rows, width);
-    let offset = 0;
-    for (const [i, id] of ids.entries()) {
-      this.#slices.set(id, { buffer, offset });
-      if (sideBySide) offset += columns[i];
-    }
-    return this.slice(ids[0]);
-  }
-
-  buffer(rows: RowKind, columns: number): number {
-    const stride = Math.ceil(columns / ROUND) * ROUND;
-    return this.#free.get(`${rows} ${stride}`)?.pop() ?? this.#buffers.push({ rows, stride }) - 1;
-  }
-
-  freeBuffer(buffer: number): void {
-    const { rows, stride } = this.#buffers[buffer];
-    const key = `${rows} ${stride}`;
-    const free = this.#free.get(key) ?? [];
-    if (!free.includes(buffer)) free.push(buffer);
-    this.#free.set(key, free);
-  }
-
-  /** Matrices stacked by rows; or, `paired`, a gate and what it gates. */
-  matrix(tensors: readonly TensorId[], paired = false): MatrixId {
-    const key = tensors.join();
-    const known = this.#matrixIds.get(key);
-    if (known !== undefined) return known;
-    const shapes = tensors.map((id) => this.plan.tensors[id]);
-    const rows = paired ? shapes[0].rows : shapes.reduce((sum, t) => sum + t.rows, 0);
-    this.#matrices.push({ tensors, paired, columns: shapes[0].columns, rows });
-    this.#matrixIds.set(key, this.#matrices.length - 1);
-    return this.#matrices.length - 1;
-  }
-
-  vector(parts: GpuVector["parts"]): VectorId {
-    const key = parts.map(({ tensor, length }) => `${tensor}:${length}`).join();
-    const known = this.#vectorIds.get(key);
-    if (known !== undefined) return known;
-    this.#vectors.push({ parts });
-    this.#vectorIds.set(key, this.#vectors.length - 1);
-    return this.#vectors.length - 1;
-  }
-
-  /** Gives back the buffers whose last reader is this op. Quantised forms are the float form's buffer. */
-  #release(op: number): void {
-    const alive = new Set<number>();
-    for (const [id, slice] of this.#slices) if (this.#lastUse[id] > op) alive.add(slice.buffer);
-    for (const [id, slice] of [...this.#slices]) {
-      if (alive.has(slice.buffer)) continue;
-      this.#slices.delete(id);
-      this.freeBuffer(slice.buffer);
-    }
-  }
-}
-
-/** Index of the last op that touches each of the plan's buffers. */
-function lastUses(plan: Plan): number[] {
-  const last = plan.buffers.map(() => -1);
-  for (const [i, op] of plan.ops.entries()) for (const { buffer } of buffersOf(op)) last[buffer] = i;
-  return last;
 }

@@ -1,7 +1,4 @@
 import type { TensorId } from "../../plan/plan.ts";
-import type { GpuOp } from "./ops/registry.ts";
-
-export type { GpuOp };
 
 /**
  * A plan as the GPU runs it: a list of dispatches. Pure data, made without a device, so that it can be counted and
@@ -12,7 +9,7 @@ export interface Program {
   readonly matrices: readonly GpuMatrix[];
   readonly vectors: readonly GpuVector[];
   readonly buffers: readonly GpuBufferShape[];
-  readonly ops: readonly GpuOp[];
+  readonly ops: readonly LoweredOp[];
 }
 
 export type MatrixId = number;

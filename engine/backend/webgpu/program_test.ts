@@ -7,18 +7,24 @@ import { type Plan, type PlanOp } from "../../plan/plan.ts";
 import { smallModel } from "../../plan/testing.ts";
 import { countDispatches } from "./dispatch_count.ts";
 import { lower } from "./lowering.ts";
-import type { Program } from "./program.ts";
+import type { AttentionOp } from "./ops/attention/attention.ts";
+import type { DeltaRuleOp } from "./ops/delta_rule.ts";
+import type { MatMulOp } from "./ops/matmul.ts";
+import type { LoweredOp, Program } from "./program.ts";
 
 const FFN = ["rms_norm", "matmul swiglu", "matmul add"];
 const ATTENTION = ["rms_norm", "matmul store", "rope_append", "attention", "matmul add", ...FFN];
 const DELTA = ["rms_norm", "matmul store", "delta_rule", "matmul add", ...FFN];
+
+const isDelta = (op: LoweredOp): op is DeltaRuleOp => op.op === "delta_rule";
+const isAttention = (op: LoweredOp): op is AttentionOp => op.op === "attention";
 
 /** Names of the ops of each layer. */
 function layersOf({ ops }: Program): string[][] {
   const layers: string[][] = [];
   for (const op of ops) {
     if (op.layer === undefined) continue;
-    (layers[op.layer] ??= []).push(op.op === "matmul" ? `${op.op} ${op.epilogue}` : op.op);
+    (layers[op.layer] ??= []).push(op.op === "matmul" ? `${op.op} ${(op as MatMulOp).epilogue}` : op.op);
   }
   return layers;
 }
@@ -43,8 +49,8 @@ Deno.test("a layer of which a search has left nothing takes no dispatches", () =
 Deno.test("layers of a hybrid count their caches and states each for themselves", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const { ops } = lower(plan);
-  assertEquals(ops.flatMap((op) => op.op === "delta_rule" ? [op.heads.layer] : []), [0, 1, 2]);
-  assertEquals(ops.flatMap((op) => op.op === "attention" ? [[op.layer, op.cache]] : []), [[3, 0]]);
+  assertEquals(ops.filter(isDelta).map((op) => op.heads.layer), [0, 1, 2]);
+  assertEquals(ops.filter(isAttention).map((op) => [op.layer, op.cache]), [[3, 0]]);
 });
 
 Deno.test("gated convolutions, which the GPU has not, are refused by name", () => {

@@ -11,36 +11,32 @@ import {
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
-import { Costs, type Piece, wholeOf } from "./costs.ts";
-import { type Gpu, openGpu } from "./device.ts";
-import { LOSS_MS } from "./device_loss.ts";
-import { DispatchWriter } from "./dispatches.ts";
+import { Costs, type Piece, wholeOf } from "./step/costs.ts";
+import { type Gpu, openGpu } from "./device/gpu.ts";
+import { LOSS_MS } from "./device/device_loss.ts";
+import { DispatchWriter } from "./step/dispatch_writer.ts";
 import { GpuError } from "./errors.ts";
 import { missingFor } from "./kernels/matmul.ts";
-import type { TuningTable } from "./kernels/tuning.ts";
-import { copyBandwidth } from "./limits.ts";
-import { GpuMemory } from "./memory.ts";
-import { PassClock, passTimes } from "./pass_clock.ts";
-import { Pipelines } from "./pipelines.ts";
+import type { TuningTable } from "./tuning/tuning.ts";
+import { copyBandwidth } from "./device/limits.ts";
+import { GpuMemory } from "./device/memory.ts";
+import { PassClock, passTimes } from "./device/pass_clock.ts";
+import { Pipelines } from "./device/pipelines.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower } from "./lowering.ts";
-import { type AnswerBuffers, type CandidateDispatches, candidateDispatches } from "./ops/candidates.ts";
+import { modelDispatches } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
-import {
-  type Dispatch,
-  isFor,
-  Recorder,
-  type StepProfile,
-  type StepSize,
-  type SubmitTime,
-} from "./recorder.ts";
-import { ReadBack } from "./read_back.ts";
-import { makeStepBuffers, type StepBuffers } from "./step_buffers.ts";
-import { decodeAnswers, encodeStep, ROW_WORDS, type StepData } from "./step_data.ts";
-import { StepTimes } from "./step_times.ts";
-import { cutStep, Submits } from "./submits.ts";
-import { readTunings } from "./tuning_file.ts";
-import { WeightLoader, type Weights } from "./weights.ts";
+import { Answers } from "./step/answers.ts";
+import { type Dispatch, isFor, type StepProfile, type StepSize, type SubmitTime } from "./step/dispatch.ts";
+import type { StepBuffers } from "./step/layout.ts";
+import { Recorder } from "./step/recorder.ts";
+import { ReadBack } from "./device/read_back.ts";
+import { makeStepBuffers, writeStep } from "./step/step_buffers.ts";
+import { decodeAnswers, encodeStep, sizeOf, type StepData } from "./step/step_data.ts";
+import { StepTimes } from "./step/step_times.ts";
+import { cutStep, Submits } from "./step/submits.ts";
+import { readTunings } from "./tuning/tuning_file.ts";
+import { WeightLoader, type Weights } from "./weights/weights.ts";
 
 export interface WebGpuOptions {
   /** How matrix products are computed; by default in f32. */
@@ -48,9 +44,6 @@ export interface WebGpuOptions {
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
 }
-
-/** Bytes that hold a step's wants and answers at first. */
-const FIRST_ANSWERS = 1 << 16;
 
 /** Passes of a step that are timed: one of each kernel of the largest models. */
 const TIMED_PASSES = 64;
@@ -63,14 +56,9 @@ const LEAST_ROWS = 16;
 interface Compiled {
   readonly options: CompileOptions;
   readonly buffers: StepBuffers;
-  readonly writer: DispatchWriter;
+  readonly answers: Answers;
   readonly model: readonly Dispatch[];
   readonly vocabSize: number;
-}
-
-interface Answering {
-  readonly buffers: AnswerBuffers;
-  readonly dispatches: CandidateDispatches;
 }
 
 /** Plans on a GPU through WebGPU: a step is as few submits as keep each of them short. */
@@ -87,7 +75,6 @@ export class WebGpuBackend implements Backend {
   #program: Program | undefined;
   #weights: Weights | undefined;
   #compiled: Compiled | undefined;
-  #answering: Answering | undefined;
   /** The longest context of the last step. */
   #context = 0;
   /** Until a step of a prompt has been measured again. */
@@ -194,11 +181,10 @@ export class WebGpuBackend implements Backend {
       weights: this.#weights!,
       buffers,
     });
-    const model = await writer.model();
-    this.#compiled = { options, buffers, writer, model, vocabSize: plan.vocabSize };
-    await this.#makeAnswers(FIRST_ANSWERS, FIRST_ANSWERS);
-    const dispatches = [...model, ...Object.values<Dispatch>({ ...this.#answering!.dispatches })];
-    await this.#pipelines.compile(dispatches.flatMap(({ kernels }) => kernels));
+    const model = await modelDispatches(writer);
+    const answers = await Answers.make(writer);
+    this.#compiled = { options, buffers, answers, model, vocabSize: plan.vocabSize };
+    await this.#pipelines.compile([...model, ...answers.dispatches].flatMap(({ kernels }) => kernels));
     this.#check();
   }
 
@@ -275,7 +261,8 @@ export class WebGpuBackend implements Backend {
     this.#check();
     const data = this.#encode(input);
     await this.#upload(data);
-    const [dispatches, size] = [[...this.#compiled!.model, ...this.#choosing(data)], sizeOf(input, data, 1)];
+    const { model, answers } = this.#compiled!;
+    const [dispatches, size] = [[...model, ...answers.choosing(data)], sizeOf(input, data, 1)];
     const start = performance.now();
     await this.#submits.send(cutStep(dispatches, size, this.#submits.costs), () => false);
     const recordMs = performance.now() - start;
@@ -296,7 +283,8 @@ export class WebGpuBackend implements Backend {
     const size = sizeOf(input, data, 1);
     this.#context = size.context;
     this.#stepRows = undefined;
-    const submits = cutStep([...this.#compiled!.model, ...this.#choosing(data)], size, this.#submits.costs);
+    const { model, answers } = this.#compiled!;
+    const submits = cutStep([...model, ...answers.choosing(data)], size, this.#submits.costs);
     const { device, loss } = this.gpu;
     // As many as there are where each piece has a pass of its own.
     const passes = submits.reduce((sum, pieces) => sum + pieces.length, 0);
@@ -325,7 +313,7 @@ export class WebGpuBackend implements Backend {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes + (this.#clock?.mostBytes ?? 0));
     await this.#upload(data);
-    const { model } = this.#compiled!;
+    const { model, answers } = this.#compiled!;
     const { costs } = this.#submits;
     const stopped = () => this.#stopped;
     const nothing = new Uint32Array(0);
@@ -336,11 +324,11 @@ export class WebGpuBackend implements Backend {
       if (!await this.#submits.send(submits, stopped, undefined, times)) return nothing;
       if (!await this.#uploadMasks(data)) return nothing;
     }
-    const dispatches = [...data.masks.length > 0 ? [] : model, ...this.#choosing(data)];
+    const dispatches = [...data.masks.length > 0 ? [] : model, ...answers.choosing(data)];
     for (let i = 0; i < steps; i++) {
       // The GPU computes a step while the next one is recorded.
       const after = (encoder: GPUCommandEncoder) => {
-        if (bytes > 0) this.#readBack.copy(encoder, this.#answering!.buffers.answers, bytes, i * bytes);
+        if (bytes > 0) this.#readBack.copy(encoder, answers.buffers.answers, bytes, i * bytes);
         if (i === steps - 1) this.#copyTimes(encoder, times, steps * bytes);
       };
       const submits = cutStep(dispatches, size, costs);
@@ -381,44 +369,10 @@ export class WebGpuBackend implements Backend {
     return lost ?? this.#failure ?? new GpuError(`The GPU refused a step: ${reason}`, { cause: error });
   }
 
-  /** From logits to candidates. */
-  #choosing(data: StepData): Dispatch[] {
-    const { parts, adjust, races, candidates, draw } = this.#answering!.dispatches;
-    return [
-      parts,
-      ...data.adjusts ? [adjust] : [],
-      ...data.wholeDraws ? [races] : [],
-      candidates,
-      ...data.draws ? [draw] : [],
-    ];
-  }
-
   async #upload(data: StepData): Promise<void> {
-    const { buffers } = this.#compiled!;
-    const { queue } = this.gpu.device;
-    const [rows, logits] = [data.rows.length / ROW_WORDS, data.chosen.length];
-    if (4 * data.tables.length > buffers.tables.size) {
-      const { tables } = buffers.layout;
-      throw new RangeError(
-        `A step's block tables must have at most ${buffers.tables.size / 4 - tables} entries ` +
-          `(got ${data.tables.length - tables})`,
-      );
-    }
-    const { wants, answers } = this.#answering!.buffers;
-    if (wants.size < data.wants.byteLength || answers.size < 4 * data.answerWords) {
-      await this.#makeAnswers(
-        Math.max(wants.size, 2 * data.wants.byteLength),
-        Math.max(answers.size, 8 * data.answerWords),
-      );
-    }
-    queue.writeBuffer(buffers.rows, 0, data.rows);
-    queue.writeBuffer(buffers.tables, 0, data.tables);
-    if (data.carries.length > 0) queue.writeBuffer(buffers.carries, 0, data.carries);
-    queue.writeBuffer(buffers.counts.step.buffer, 0, Uint32Array.of(rows, 0, 0, 0));
-    queue.writeBuffer(buffers.counts.logits.buffer, 0, Uint32Array.of(logits, 0, 0, 0));
-    if (logits === 0) return;
-    queue.writeBuffer(buffers.chosen, 0, data.chosen);
-    queue.writeBuffer(this.#answering!.buffers.wants, 0, data.wants);
+    const { buffers, answers } = this.#compiled!;
+    writeStep(this.gpu.device, buffers, data);
+    await answers.upload(data);
   }
 
   /** Writes masks as they come, while the GPU computes logits; false where the step is to stop first. */
@@ -426,27 +380,17 @@ export class WebGpuBackend implements Backend {
     const { promise, resolve } = Promise.withResolvers<"stop">();
     this.#onStop = () => resolve("stop");
     if (this.#stopped) return false;
-    const length = Math.ceil(this.#compiled!.vocabSize / 32);
+    const { vocabSize, answers } = this.#compiled!;
+    const length = Math.ceil(vocabSize / 32);
     for (const { at, mask } of masks) {
       const words = await this.gpu.loss.or(Promise.race([mask, promise]));
       if (words === "stop") return false;
       if (words.length !== length) {
         throw new RangeError(`A mask must have ${length} words (got ${words.length})`);
       }
-      this.gpu.device.queue.writeBuffer(this.#answering!.buffers.wants, 4 * at, words.slice());
+      this.gpu.device.queue.writeBuffer(answers.buffers.wants, 4 * at, words.slice());
     }
     return true;
-  }
-
-  async #makeAnswers(wantBytes: number, answerBytes: number): Promise<void> {
-    if (this.#answering) {
-      this.#memory.free(this.#answering.buffers.wants);
-      this.#memory.free(this.#answering.buffers.answers);
-    }
-    const wants = await this.#memory.storage("what is wanted of logits", Math.max(wantBytes, FIRST_ANSWERS));
-    const answers = await this.#memory.storage("candidates", Math.max(answerBytes, FIRST_ANSWERS));
-    const buffers = { wants, answers };
-    this.#answering = { buffers, dispatches: await candidateDispatches(this.#compiled!.writer, buffers) };
   }
 
   #fail(message: string): void {
@@ -458,17 +402,4 @@ export class WebGpuBackend implements Backend {
     const failure = this.gpu.loss.error ?? this.#failure;
     if (failure) throw failure;
   }
-}
-
-/** Of the last of so many steps. */
-function sizeOf({ tokens, sequences, logits }: StepInput, { spans }: StepData, steps: number): StepSize {
-  const context = sequences.reduce((most, { cached, length }) => Math.max(most, cached + length), 0);
-  return {
-    step: tokens.length,
-    sequences: sequences.length,
-    logits: logits.length,
-    singles: spans.singles.length,
-    tiles: spans.tiles.length,
-    context: context + steps - 1,
-  };
 }

@@ -5,6 +5,7 @@ import { gpuFormat } from "./formats/registry.ts";
 import { product } from "./product.ts";
 import { productTile } from "./product_tile.ts";
 import { weights } from "./shader.ts";
+import { kernelOf } from "./kernel.ts";
 import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, loadPair } from "./words.ts";
 
@@ -113,12 +114,5 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   }
 }
 `;
-  return {
-    key: `embed ${type} ${columns}`,
-    code,
-    entryPoint: "embed",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (_n, m) => [m, 1, 1],
-  };
+  return kernelOf(`embed ${type} ${columns}`, code, (_n, m) => [m, 1, 1]);
 }

@@ -3,7 +3,7 @@ import type { TensorType } from "../../../gguf/types.ts";
 import { fullTier } from "../../../../testing/tier.ts";
 import { GPU_TYPES, gpuFormat } from "./formats/registry.ts";
 import { embedKernel, matMulKernels } from "./matmul.ts";
-import { countedFrom } from "../pipelines.ts";
+import { countedFrom } from "../device/pipelines.ts";
 import { translate } from "./testing_shaders.ts";
 import { ARITHMETICS } from "../../backend.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";

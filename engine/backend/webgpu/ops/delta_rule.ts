@@ -1,6 +1,8 @@
 import { CONV_TAPS, type DeltaShape, formsOf } from "../../../plan/plan.ts";
+import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
 import type { LoweredOp, Slice, VectorId } from "../program.ts";
+import { NO_SLOT } from "../step/layout.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 
 /** Most floats of the state that a lane holds in registers. */
@@ -8,16 +10,13 @@ const STRIP = 64;
 /** Lanes that add up a head's products with itself. */
 const PARTS = 8;
 
-/** No slot: the state before a sequence's first row is all zeros. */
-export const NO_SLOT = 0xffffffff;
-
 /** Inputs before a token's own that its convolution reads. */
 const PAST = CONV_TAPS - 1;
 
 type Heads = Omit<DeltaShape, "layer">;
 
 /** A layer's short convolution, gates, delta rule and gated norm. */
-interface DeltaRuleOp extends LoweredOp {
+export interface DeltaRuleOp extends LoweredOp {
   readonly op: "delta_rule";
   readonly rows: "sequences";
   /** The one buffer of its inputs, and where each begins in its rows. */
@@ -50,7 +49,7 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
     }
     const { columns } = to.plan.buffers[op.qkv];
     const { valueHeads, headDim } = op.heads;
-    to.push({
+    to.push<DeltaRuleOp>({
       op: "delta_rule",
       rows: "sequences",
       buffer: qkv.buffer,
@@ -267,15 +266,12 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
   }
 }`;
-  return {
-    key: `delta_rule ${keyHeads} ${valueHeads} ${headDim} ${lengthEps}`,
+  return kernelOf(
+    `delta_rule ${keyHeads} ${valueHeads} ${headDim} ${lengthEps}`,
     code,
-    entryPoint: "delta_rule",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (_n, sequences) => [valueHeads, sequences, 1],
-    work: ({ step }) => 3 * headDim * headDim * step,
-  };
+    (_n, sequences) => [valueHeads, sequences, 1],
+    ({ step }) => 3 * headDim * headDim * step,
+  );
 }
 
 /**

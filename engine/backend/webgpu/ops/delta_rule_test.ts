@@ -2,7 +2,7 @@ import { assert, assertEquals, assertThrows } from "@std/assert";
 import { Random, seedOf } from "../../../../testing/random.ts";
 import type { StepSequence } from "../../backend.ts";
 import { dispatch, openTestDevice, read, upload } from "../kernels/testing.ts";
-import { encodeCarries } from "../step_data.ts";
+import { encodeCarries } from "../step/step_data.ts";
 import { fullTier } from "../../../../testing/tier.ts";
 import { DELTA_RULE, deltaRuleKernel, headStateFloats } from "./delta_rule.ts";
 

@@ -16,7 +16,7 @@ export const EMBED: GpuKind<PlanOpOf<"embed">, EmbedOp> = {
     if (op.scale !== 1) {
       throw new Error("Cannot run this model on the GPU: its embedding is scaled; use --backend cpu");
     }
-    to.push({ op: "embed", rows: "step", matrix: to.matrix([op.weight]), y: to.make([op.out]) });
+    to.push<EmbedOp>({ op: "embed", rows: "step", matrix: to.matrix([op.weight]), y: to.make([op.out]) });
   },
   dispatches(op, w) {
     const { program, plan, weights, buffers } = w.context;

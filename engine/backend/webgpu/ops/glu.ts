@@ -1,6 +1,8 @@
 import { formsOf } from "../../../plan/plan.ts";
+import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
 import type { LoweredOp, Slice } from "../program.ts";
+import type { MatMulOp } from "./matmul.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
 
 /** SwiGLU: one product where gate and up are of one type; otherwise two, and the activation between them. */
@@ -19,16 +21,22 @@ export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
     const [gate, up] = [op.gate, op.up].map((id) => to.plan.tensors[id]);
     if (gate.info.type === up.info.type) {
       const matrix = to.matrix([op.gate, op.up], true);
-      to.push({ op: "matmul", rows, matrix, x, y: to.make(formsOf(op.out)), epilogue: "swiglu" });
+      to.push<MatMulOp>({ op: "matmul", rows, matrix, x, y: to.make(formsOf(op.out)), epilogue: "swiglu" });
       return;
     }
     const both = to.buffer(rows, gate.rows + up.rows);
     for (const [offset, weight] of [[0, op.gate], [gate.rows, op.up]]) {
       const y = { buffer: both, offset };
-      to.push({ op: "matmul", rows, matrix: to.matrix([weight]), x, y, epilogue: "store" });
+      to.push<MatMulOp>({ op: "matmul", rows, matrix: to.matrix([weight]), x, y, epilogue: "store" });
     }
     const y = to.make(formsOf(op.out));
-    to.push({ op: "silu_multiply", rows, x: { buffer: both, offset: 0 }, y, columns: gate.rows });
+    to.push<SiluMultiplyOp>({
+      op: "silu_multiply",
+      rows,
+      x: { buffer: both, offset: 0 },
+      y,
+      columns: gate.rows,
+    });
     to.freeBuffer(both);
   },
 };
@@ -66,12 +74,5 @@ fn silu_multiply(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
   let gate = x[at];
   y[group.y * op.y_stride + op.y_offset + column] = gate / (1.0 + exp(-gate)) * x[at + op.columns];
 }`;
-  return {
-    key: "silu_multiply",
-    code,
-    entryPoint: "silu_multiply",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (n, m) => [Math.ceil(n / 64), m, 1],
-  };
+  return kernelOf("silu_multiply", code, (n, m) => [Math.ceil(n / 64), m, 1]);
 }

@@ -1,12 +1,12 @@
 import { defaultTuning, matMulKernels, neededFor } from "../kernels/matmul.ts";
-import { tuningKey } from "../kernels/tuning.ts";
+import { tuningKey } from "../tuning/tuning.ts";
 import type { Epilogue } from "../kernels/types.ts";
-import type { Lowering } from "../lowering.ts";
+import type { ProgramBuilder } from "../program_builder.ts";
 import type { LoweredOp, MatrixId, RowKind, Slice, VectorId } from "../program.ts";
-import type { Dispatch } from "../recorder.ts";
+import type { Dispatch } from "../step/dispatch.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-interface MatMulOp extends LoweredOp {
+export interface MatMulOp extends LoweredOp {
   readonly op: "matmul";
   readonly rows: RowKind;
   readonly matrix: MatrixId;
@@ -59,17 +59,17 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
 type Part = PlanOpOf<"matmul">["parts"][number];
 
 /** The first parts that are one matrix on the GPU: neighbours of one type with new outputs, or one that adds. */
-function stackable(parts: readonly Part[], { plan }: Lowering): readonly Part[] {
+function stackable(parts: readonly Part[], { plan }: ProgramBuilder): readonly Part[] {
   const typeOf = ({ weight }: Part) => plan.tensors[weight].info.type;
   if (parts[0].add !== undefined) return parts.slice(0, 1);
   const end = parts.findIndex((part) => part.add !== undefined || typeOf(part) !== typeOf(parts[0]));
   return end === -1 ? parts : parts.slice(0, end);
 }
 
-function lowerStack(parts: readonly Part[], x: Slice, to: Lowering): void {
+function lowerStack(parts: readonly Part[], x: Slice, to: ProgramBuilder): void {
   const { add, out } = parts[0];
   const biased = parts.some((part) => part.bias !== undefined);
-  to.push({
+  to.push<MatMulOp>({
     op: "matmul",
     rows: to.rowsOf(out),
     matrix: to.matrix(parts.map((part) => part.weight)),

@@ -1,8 +1,8 @@
 import type { OpName, PlanOp } from "../../../plan/ops/registry.ts";
-import type { DispatchWriter } from "../dispatches.ts";
-import type { Lowering } from "../lowering.ts";
+import type { Dispatch } from "../step/dispatch.ts";
+import type { DispatchWriter } from "../step/dispatch_writer.ts";
 import type { LoweredOp } from "../program.ts";
-import type { Dispatch } from "../recorder.ts";
+import type { ProgramBuilder } from "../program_builder.ts";
 
 /** A plan's op of that name. */
 export type PlanOpOf<Name extends OpName> = Extract<PlanOp, { op: Name }>;
@@ -14,7 +14,7 @@ export type PlanOpOf<Name extends OpName> = Extract<PlanOp, { op: Name }>;
 export interface GpuKind<P extends PlanOp, G extends LoweredOp> {
   readonly op: string;
   /** Puts the op, its matrices, vectors and buffers into the program. Throws where the GPU cannot run it. */
-  lower?(op: P, to: Lowering): void;
+  lower?(op: P, to: ProgramBuilder): void;
   /** Its dispatches with all their buffers, in order. */
   dispatches?(op: G, writer: DispatchWriter): Promise<Dispatch[]>;
   /** Dispatches of a decoded token; by default 1. */

@@ -1,8 +1,10 @@
 /** The ops that the GPU has. A new one is a file beside this one and a line in this list. */
 import type { PlanOp } from "../../../plan/ops/registry.ts";
 import type { LoweredOp } from "../program.ts";
-import { ATTENTION } from "./attention.ts";
-import { CANDIDATES } from "./candidates.ts";
+import type { Dispatch } from "../step/dispatch.ts";
+import type { DispatchWriter } from "../step/dispatch_writer.ts";
+import { ATTENTION } from "./attention/attention.ts";
+import { CANDIDATES } from "./logits/candidates.ts";
 import { DELTA_RULE } from "./delta_rule.ts";
 import { EMBED } from "./embed.ts";
 import { GLU, SILU_MULTIPLY } from "./glu.ts";
@@ -27,15 +29,20 @@ const KINDS = [
   CANDIDATES,
   SHORT_CONV,
   DELTA_RULE,
-] as const;
-
-/** One op of a program. */
-export type GpuOp = typeof KINDS[number] extends infer K ? K extends GpuKind<infer _, infer G> ? G : never
-  : never;
+];
 
 const BY_NAME = new Map(KINDS.map((kind) => [kind.op, kind as GpuKind<PlanOp, LoweredOp>]));
 
 /** What the GPU has of an op; undefined where it has nothing. */
 export function gpuKindOf({ op }: { readonly op: string }): GpuKind<PlanOp, LoweredOp> | undefined {
   return BY_NAME.get(op);
+}
+
+/** Returns the dispatches of the program's ops in order, without those that choose tokens (`logits/candidates.ts`). */
+export async function modelDispatches(writer: DispatchWriter): Promise<Dispatch[]> {
+  const dispatches: Dispatch[] = [];
+  for (const op of writer.context.program.ops) {
+    dispatches.push(...await gpuKindOf(op)!.dispatches?.(op, writer) ?? []);
+  }
+  return dispatches;
 }

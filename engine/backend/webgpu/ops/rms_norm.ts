@@ -1,4 +1,5 @@
 import { formsOf } from "../../../plan/plan.ts";
+import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
 import type { LoweredOp, RowKind, Slice, VectorId } from "../program.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
@@ -28,7 +29,7 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
     }
     const [out] = formsOf(op.out);
     const [rows, { columns }] = [to.rowsOf(out), to.plan.buffers[out]];
-    to.push({
+    to.push<RmsNormOp>({
       op: "rms_norm",
       rows,
       x: to.slice(op.x),
@@ -80,12 +81,5 @@ fn rms_norm(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_i
     y[to + i] = x[from_x + i] * factor * weight[i];
   }
 }`;
-  return {
-    key: `rms_norm ${gather}`,
-    code,
-    entryPoint: "rms_norm",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (_n, m) => [m, 1, 1],
-  };
+  return kernelOf(`rms_norm ${gather}`, code, (_n, m) => [m, 1, 1]);
 }

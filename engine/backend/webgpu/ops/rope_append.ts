@@ -1,15 +1,16 @@
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
+import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
-import type { DispatchWriter } from "../dispatches.ts";
+import type { DispatchWriter } from "../step/dispatch_writer.ts";
 import type { HeadCounts, LoweredOp, VectorId } from "../program.ts";
-import type { Dispatch } from "../recorder.ts";
+import type { Dispatch } from "../step/dispatch.ts";
 import { kvWriter } from "./kv_cache.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 import { ROW, treeSum } from "./shape.ts";
 
 const LANES = 64;
 
-interface RopeAppendOp extends LoweredOp {
+export interface RopeAppendOp extends LoweredOp {
   readonly op: "rope_append";
   readonly rows: "step";
   /** The one buffer of queries, keys and values, and where each begins in its rows. */
@@ -68,7 +69,7 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
       );
     }
     const length = op.heads.headDim;
-    to.push({
+    to.push<RopeAppendOp>({
       op: "rope_append",
       rows: "step",
       buffer: q.buffer,
@@ -202,12 +203,9 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let slot = row.y % ${KV_BLOCK_TOKENS}u;
   ${append.statements}
 }`;
-  return {
-    key: `rope_append ${q} ${kv} ${headDim} ${type} ${gated} ${rotated} ${interleaved} ${norms} ${windowed}`,
+  return kernelOf(
+    `rope_append ${q} ${kv} ${headDim} ${type} ${gated} ${rotated} ${interleaved} ${norms} ${windowed}`,
     code,
-    entryPoint: "rope_append",
-    constants: {},
-    maxRows: Infinity,
-    workgroups: (_n, m) => [q + 2 * kv, m, 1],
-  };
+    (_n, m) => [q + 2 * kv, m, 1],
+  );
 }

@@ -1,0 +1,89 @@
+import { DeviceLoss } from "./device_loss.ts";
+import { GpuError } from "../errors.ts";
+import type { KernelDevice } from "../kernels/types.ts";
+import { probeF16, probeSynchronousMap } from "./probes.ts";
+
+/** A device, and what was found out about it. */
+export interface Gpu {
+  readonly device: GPUDevice;
+  readonly loss: DeviceLoss;
+  /** The adapter's name, such as "llvmpipe (LLVM 15.0.6, 256 bits)". */
+  readonly name: string;
+  readonly kernels: KernelDevice;
+  /** A buffer can be mapped without waiting for an event: reading back takes microseconds, not a poll's 10 ms. */
+  readonly synchronousMap: boolean;
+  readonly timestamps: boolean;
+  /** Most bytes of one storage binding. */
+  readonly bindingBytes: number;
+  /** Most lanes of a workgroup. */
+  readonly workgroupLanes: number;
+}
+
+/** Storage buffers of one kernel; every adapter that runs compute at all has them. */
+const STORAGE_BUFFERS = 8;
+
+/** Whether there is an adapter at all. */
+export async function findAdapter(): Promise<GPUAdapter | undefined> {
+  const gpu = globalThis.navigator.gpu;
+  return await gpu?.requestAdapter({ powerPreference: "high-performance" }) ?? undefined;
+}
+
+/** Opens the best adapter with all that it offers, and probes it. Throws GpuError. */
+export async function openGpu(): Promise<Gpu> {
+  const adapter = await findAdapter();
+  if (!adapter) {
+    throw new GpuError(
+      "Cannot use WebGPU: no adapter was found, which takes a GPU with a Metal or Vulkan driver. " +
+        "Install the driver, or use --backend cpu",
+    );
+  }
+  const device = await requestDevice(adapter);
+  try {
+    return await describe(adapter, device);
+  } catch (error) {
+    device.destroy();
+    throw error;
+  }
+}
+
+async function describe(adapter: GPUAdapter, device: GPUDevice): Promise<Gpu> {
+  const has = (feature: string) => device.features.has(feature as GPUFeatureName);
+  const loss = new DeviceLoss(device);
+  const f16 = has("shader-f16") && await loss.or(probeF16(device));
+  return {
+    device,
+    loss,
+    name: adapter.info.description || adapter.info.device || adapter.info.vendor || "unnamed adapter",
+    kernels: { f16 },
+    synchronousMap: await loss.or(probeSynchronousMap(device)),
+    timestamps: has("timestamp-query"),
+    bindingBytes: Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize),
+    workgroupLanes: device.limits.maxComputeInvocationsPerWorkgroup,
+  };
+}
+
+/** Asks for the features that kernels use, and for the adapter's own limits: the defaults are 128 MiB a binding. */
+async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
+  const { limits } = adapter;
+  const wanted = ["shader-f16", "timestamp-query"].filter((f) => adapter.features.has(f as GPUFeatureName));
+  const descriptor = {
+    requiredFeatures: wanted as GPUFeatureName[],
+    requiredLimits: {
+      maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
+      maxBufferSize: limits.maxBufferSize,
+      maxStorageBuffersPerShaderStage: Math.max(
+        STORAGE_BUFFERS,
+        Math.min(16, limits.maxStorageBuffersPerShaderStage),
+      ),
+      maxComputeWorkgroupStorageSize: limits.maxComputeWorkgroupStorageSize,
+      maxComputeInvocationsPerWorkgroup: limits.maxComputeInvocationsPerWorkgroup,
+      maxComputeWorkgroupSizeX: limits.maxComputeWorkgroupSizeX,
+    },
+  };
+  try {
+    return await adapter.requestDevice(descriptor);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new GpuError(`Cannot open the GPU: ${reason}. Use --backend cpu`, { cause });
+  }
+}

@@ -1,0 +1,96 @@
+import type { DeviceLoss } from "./device_loss.ts";
+import { GpuError } from "../errors.ts";
+
+/** What allocations need of a device; so that its refusals can be tested. */
+export type BufferMaker = Pick<GPUDevice, "createBuffer" | "pushErrorScope" | "popErrorScope" | "limits">;
+
+const MIB = 2 ** 20;
+
+/** All buffers of a backend: refusals are errors that say what was wanted, and one call gives everything back. */
+export class GpuMemory {
+  readonly #buffers = new Set<GPUBuffer>();
+  #bytes = 0;
+
+  constructor(private readonly device: BufferMaker, private readonly loss?: Pick<DeviceLoss, "or">) {}
+
+  /** Bytes that are held. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** A buffer for kernels, filled with zeros. Throws GpuError where the device has no room. */
+  async storage(what: string, bytes: number, usage = 0): Promise<GPUBuffer> {
+    const all = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
+    const limit = Math.min(this.device.limits.maxBufferSize, this.device.limits.maxStorageBufferBindingSize);
+    if (bytes > limit) {
+      throw new GpuError(
+        `Cannot hold ${what} on the GPU: a buffer must take at most ${mib(limit)} (got ${mib(bytes)}); ` +
+          "ask for less with --ctx or --parallel, or use --backend cpu",
+      );
+    }
+    return await this.buffer(what, bytes, all | usage);
+  }
+
+  async buffer(what: string, bytes: number, usage: number): Promise<GPUBuffer> {
+    const size = Math.max(16, Math.ceil(bytes / 16) * 16);
+    this.device.pushErrorScope("out-of-memory");
+    this.device.pushErrorScope("validation");
+    const buffer = this.device.createBuffer({ label: what, size, usage });
+    // Both at once, so that no other allocation's scopes come between.
+    const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
+    const [invalid, full] = await (this.loss?.or(scopes) ?? scopes).catch((error) => {
+      buffer.destroy();
+      throw error;
+    });
+    if (invalid || full) {
+      buffer.destroy();
+      const held = `${mib(this.#bytes)} are held already`;
+      throw new GpuError(
+        full
+          ? `The GPU is out of memory: ${what} takes ${
+            mib(size)
+          }, ${held}. Use a smaller model, --ctx or --parallel, ` +
+            "or --backend cpu"
+          : `The GPU refused ${mib(size)} for ${what}, ${held}: ${invalid!.message}`,
+      );
+    }
+    this.#buffers.add(buffer);
+    this.#bytes += size;
+    return buffer;
+  }
+
+  /** A few words that never change, for kernels as uniforms. */
+  constant(what: string, words: Uint32Array<ArrayBuffer>): GPUBuffer {
+    const size = words.byteLength;
+    const buffer = this.device.createBuffer({
+      label: what,
+      size,
+      usage: GPUBufferUsage.UNIFORM,
+      mappedAtCreation: true,
+    });
+    try {
+      new Uint32Array(buffer.getMappedRange()).set(words);
+      buffer.unmap();
+    } catch (error) {
+      buffer.destroy(); // the device was lost
+      throw error;
+    }
+    this.#buffers.add(buffer);
+    this.#bytes += size;
+    return buffer;
+  }
+
+  free(buffer: GPUBuffer): void {
+    if (!this.#buffers.delete(buffer)) return;
+    this.#bytes -= buffer.size;
+    buffer.destroy();
+  }
+
+  freeAll(): void {
+    for (const buffer of [...this.#buffers]) this.free(buffer);
+  }
+}
+
+function mib(bytes: number): string {
+  return `${(bytes / MIB).toFixed(bytes < 10 * MIB ? 2 : 0)} MiB`;
+}

@@ -1,0 +1,55 @@
+import type { DeviceLoss } from "./device_loss.ts";
+import { GpuError } from "../errors.ts";
+import type { Kernel } from "../kernels/types.ts";
+
+/** Where kernels find the first of the workgroups that they are dispatched for: behind all bindings of their own. */
+export const FIRST_GROUP_BINDING = 15;
+
+const GROUP = "@builtin(workgroup_id) group: vec3<u32>";
+
+/**
+ * A kernel's text, with workgroups that are counted from a given one on: so any dispatch can be cut into several. Kernels call the
+ * workgroup's id `group`, and know nothing of it.
+ */
+export function countedFrom({ key, code, entryPoint }: Kernel): string {
+  const [before, after, more] = code.split(GROUP);
+  const body = after?.indexOf("{") ?? -1;
+  if (body < 0 || more !== undefined) {
+    throw new Error(`The kernel "${key}" must have one "${GROUP}", of ${entryPoint}`);
+  }
+  return `${before}@builtin(workgroup_id) group_from_first: vec3<u32>${after.slice(0, body + 1)}
+  let group = group_from_first + first_group.xyz;${after.slice(body + 1)}
+@group(0) @binding(${FIRST_GROUP_BINDING}) var<uniform> first_group: vec4<u32>;
+`;
+}
+
+/** Compiled kernels, one of each key. */
+export class Pipelines {
+  readonly #pipelines = new Map<string, GPUComputePipeline>();
+
+  constructor(private readonly device: GPUDevice, private readonly loss: DeviceLoss) {}
+
+  get(kernel: Kernel): GPUComputePipeline {
+    const known = this.#pipelines.get(kernel.key);
+    if (known) return known;
+    const module = this.device.createShaderModule({ label: kernel.key, code: countedFrom(kernel) });
+    const { entryPoint, constants } = kernel;
+    const compute = { module, entryPoint, constants: { ...constants } };
+    const pipeline = this.device.createComputePipeline({ label: kernel.key, layout: "auto", compute });
+    this.#pipelines.set(kernel.key, pipeline);
+    return pipeline;
+  }
+
+  /** Compiles kernels ahead of their use. Throws GpuError where one is refused. */
+  async compile(kernels: readonly Kernel[]): Promise<void> {
+    for (const kernel of kernels) {
+      if (this.#pipelines.has(kernel.key)) continue;
+      this.device.pushErrorScope("validation");
+      this.get(kernel);
+      const error = await this.loss.or(this.device.popErrorScope());
+      if (!error) continue;
+      this.#pipelines.delete(kernel.key);
+      throw new GpuError(`The GPU refused the kernel "${kernel.key}": ${error.message}; use --backend cpu`);
+    }
+  }
+}

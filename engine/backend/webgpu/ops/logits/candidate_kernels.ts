@@ -1,0 +1,286 @@
+import { MAX_CANDIDATES } from "../../../backend.ts";
+import { kernelOf } from "../../kernels/kernel.ts";
+import type { Kernel } from "../../kernels/types.ts";
+import { bestOf, ROW } from "../shape.ts";
+import { ADJUST_WORDS, DRAW, HEAD_WORDS, wantHead } from "./wants.ts";
+
+/** Logits that one workgroup of the first pass looks at. */
+const PART = 2048;
+const LANES = 256;
+
+/**
+ * Bytes of a part's findings: largest logit, sum of exponentials, token of the largest, sum of distances from the largest; then
+ * score and token of a race's winner, and sum of the squares of those distances.
+ */
+export const PART_BYTES = 32;
+
+/** Parts of the vocabulary that have their own largest logit and sum. */
+export function partsOf(vocabulary: number): number {
+  return Math.ceil(vocabulary / PART);
+}
+
+/** For each part of each row: its largest logit, that one's token, and sums. Copies the probed logits. */
+export function partsKernel(): Kernel {
+  const code = `
+${wantHead()}
+@group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
+/* of exponentials, of distances from the largest, and of their squares */
+var<workgroup> sums: array<vec3<f32>, ${LANES}>;
+${bestOf(LANES)}
+
+@compute @workgroup_size(${LANES})
+fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.y * op.stride + op.offset;
+  let want = want_of(group.y);
+  let end = min(op.vocabulary, (group.x + 1u) * ${PART}u);
+  var top = -3.4e38;
+  var token = op.vocabulary;
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let x = logits[row + i];
+    if (x > top) { top = x; token = i; }
+  }
+  let best = best_of(lane, top, token);
+  let largest = best.value;
+  var sum = vec3(0.0);
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let distance = logits[row + i] - largest;
+    sum += vec3(exp(distance), distance, distance * distance);
+  }
+  sums[lane] = sum;
+  workgroupBarrier();
+  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) { sums[lane] += sums[lane + reach]; }
+    workgroupBarrier();
+  }
+  if (lane == 0u) {
+    let at = 2u * (group.y * op.parts + group.x);
+    parts[at] = vec4(largest, sums[0].x, f32(best.token), sums[0].y);
+    parts[at + 1u] = vec4(0.0, 0.0, sums[0].z, 0.0);
+  }
+  if (group.x == 0u) {
+    for (var i = lane; i < want.probe_count; i += ${LANES}u) {
+      let probed = logits[row + min(wants[want.probes + i], op.vocabulary - 1u)];
+      answers[want.answer + ${HEAD_WORDS}u + 2u * want.k + i] = bitcast<u32>(probed);
+    }
+  }
+}`;
+  return kernelOf("logit_parts", code, (n, m) => [partsOf(n), m, 1]);
+}
+
+/** For each part of each row that draws from the whole vocabulary: the token with the best score, and that score. */
+export function racesKernel(): Kernel {
+  const code = `
+${wantHead()}
+@group(0) @binding(3) var<storage, read_write> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> chosen: array<u32>;
+@group(0) @binding(5) var<storage, read> rows: array<Row>;
+${ROW}
+${DRAW}
+${bestOf(LANES)}
+
+@compute @workgroup_size(${LANES})
+fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let want = want_of(group.y);
+  if (want.draw == 0u || (wants[want.draw] & DRAW_WHOLE) == 0u) { return; }
+  let row = group.y * op.stride + op.offset;
+  let draw = draw_of(want.draw);
+  let position = rows[chosen[group.y]].y;
+  let end = min(op.vocabulary, (group.x + 1u) * ${PART}u);
+  var score = -3.4e38;
+  var token = op.vocabulary;
+  for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
+    let x = logits[row + i];
+    let its = score_of(draw, x, position, i);
+    /* masked tokens do not run */
+    if (x > -3.3e38 && its > score) { score = its; token = i; }
+  }
+  let best = best_of(lane, score, token);
+  if (lane == 0u) {
+    let at = 2u * (group.y * op.parts + group.x) + 1u;
+    parts[at].x = best.value;
+    parts[at].y = f32(best.token);
+  }
+}`;
+  return kernelOf("races", code, (n, m) => [partsOf(n), m, 1]);
+}
+
+/** Penalties and bias on the tokens that they name, then the mask; keeps those tokens' raw logits in the answer. */
+export function adjustKernel(): Kernel {
+  const code = `
+${wantHead("read_write")}
+@group(0) @binding(3) var<storage, read_write> answers: array<u32>;
+
+@compute @workgroup_size(${LANES})
+fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.x * op.stride + op.offset;
+  let want = want_of(group.x);
+  let raws = want.answer + ${HEAD_WORDS}u + 2u * want.k + want.probe_count;
+  for (var i = lane; i < want.adjust_count; i += ${LANES}u) {
+    let entry = want.adjusts + ${ADJUST_WORDS}u * i;
+    let at = row + min(wants[entry], op.vocabulary - 1u);
+    let penalty = bitcast<f32>(wants[entry + 1u]);
+    let x = logits[at];
+    answers[raws + i] = bitcast<u32>(x);
+    logits[at] = select(x * penalty, x / penalty, x > 0.0) - bitcast<f32>(wants[entry + 2u]) +
+      bitcast<f32>(wants[entry + 3u]);
+  }
+  storageBarrier();
+  if (want.mask == 0u) { return; }
+  for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+    if (((wants[want.mask + i / 32u] >> (i % 32u)) & 1u) == 0u) { logits[row + i] = -3.4e38; }
+  }
+}`;
+  return kernelOf("adjust", code, (_n, m) => [m, 1, 1]);
+}
+
+/**
+ * The k best logits of a row, best first, the lower token first among equals; and log(sum(exp(raw))). More than one are
+ * found digit by digit: how many logits have each value of the next eight bits, which of them the k-th best has; four
+ * digits of the logit, then three of the token. No number (NaN) and masked ones are never chosen.
+ */
+export function candidatesKernel(): Kernel {
+  const code = `
+${wantHead()}
+@group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
+/* sums of exponentials, of distances from the largest logit, and of their squares */
+var<workgroup> work: array<vec3<f32>, ${LANES}>;
+var<workgroup> counts: array<atomic<u32>, 256>;
+var<workgroup> keys: array<u32, ${MAX_CANDIDATES}>;
+var<workgroup> tokens: array<u32, ${MAX_CANDIDATES}>;
+var<workgroup> found: atomic<u32>;
+/* of the k-th best: the digits known so far, logit's and token's; how many are wanted among those that have them */
+var<workgroup> high: u32;
+var<workgroup> low: u32;
+var<workgroup> missing: u32;
+var<workgroup> chosen: u32;
+var<workgroup> settled: u32;
+
+/* larger for larger logits; 0 for what must not be chosen */
+fn key_of(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u || x <= -3.3e38) { return 0u; }
+  return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+}
+
+/* the first digits of (key, reversed token), as many as there are in high and low after \`digits\` passes */
+fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
+  if (digits <= 4u) { return vec2(select(key >> ((4u - digits) * 8u % 32u), 0u, digits == 0u), 0u); }
+  return vec2(key, (0xffffffu - token) >> ((7u - digits) * 8u));
+}
+
+@compute @workgroup_size(${LANES})
+fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.x * op.stride + op.offset;
+  let want = want_of(group.x);
+  let first_part = 2u * group.x * op.parts;
+  var top = -3.4e38;
+  var best = op.vocabulary;
+  for (var i = 0u; i < op.parts; i++) {
+    let part = parts[first_part + 2u * i];
+    if (part.x > top) { top = part.x; best = u32(part.z); }
+  }
+  var sum = vec3(0.0);
+  for (var i = lane; i < op.parts; i += ${LANES}u) {
+    let part = parts[first_part + 2u * i];
+    let squares = parts[first_part + 2u * i + 1u].z;
+    let shift = part.x - top;
+    let count = f32(min(${PART}u, op.vocabulary - i * ${PART}u));
+    sum += vec3(
+      part.y * exp(shift), part.w + count * shift, squares + 2.0 * shift * part.w + count * shift * shift);
+  }
+  work[lane] = sum;
+  workgroupBarrier();
+  for (var reach = ${LANES / 2}u; reach > 0u; reach >>= 1u) {
+    if (lane < reach) { work[lane] += work[lane + reach]; }
+    workgroupBarrier();
+  }
+  if (lane == 0u) {
+    let mean = work[0].y / f32(op.vocabulary);
+    let variance = max(work[0].z / f32(op.vocabulary) - mean * mean, 0.0);
+    answers[want.answer + 1u] = bitcast<u32>(top + log(work[0].x));
+    answers[want.answer + 2u] = bitcast<u32>(sqrt(variance));
+  }
+  if (want.k == 1u && want.adjust_count == 0u && want.mask == 0u) {
+    if (lane == 0u) {
+      answers[want.answer] = select(0u, 1u, best < op.vocabulary);
+      answers[want.answer + ${HEAD_WORDS}u] = best;
+      answers[want.answer + ${HEAD_WORDS + 1}u] = bitcast<u32>(top);
+    }
+    return;
+  }
+  keys[lane] = 0u;
+  tokens[lane] = 0xffffffu;
+  if (lane == 0u) { high = 0u; low = 0u; missing = want.k; chosen = want.k; settled = 0u; atomicStore(&found, 0u); }
+  for (var digits = 0u; digits < 7u; digits++) {
+    atomicStore(&counts[lane], 0u);
+    workgroupBarrier();
+    if (settled == 0u) {
+      let known = vec2(high, low);
+      for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+        let key = key_of(logits[row + i]);
+        if (key != 0u && all(head_of(key, i, digits) == known)) {
+          let next = head_of(key, i, digits + 1u);
+          atomicAdd(&counts[select(next.x, next.y, digits >= 4u) & 255u], 1u);
+        }
+      }
+    }
+    workgroupBarrier();
+    if (lane == 0u && settled == 0u) {
+      if (digits == 0u) {
+        var all_counts = 0u;
+        for (var i = 0u; i < 256u; i++) { all_counts += atomicLoad(&counts[i]); }
+        missing = min(missing, all_counts);
+        chosen = missing;
+      }
+      var digit = 255u;
+      var here = atomicLoad(&counts[255]);
+      while (here < missing && digit > 0u) {
+        missing -= here;
+        digit--;
+        here = atomicLoad(&counts[digit]);
+      }
+      if (digits < 4u) { high = (high << 8u) | digit; } else { low = (low << 8u) | digit; }
+      if (here == missing || digits == 6u) { settled = digits + 1u; }
+    }
+    workgroupBarrier();
+  }
+  let known = vec2(high, low);
+  if (chosen > 0u) {
+    for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
+      let key = key_of(logits[row + i]);
+      let head = head_of(key, i, settled);
+      if (key != 0u && (head.x > known.x || (head.x == known.x && head.y >= known.y))) {
+        let at = atomicAdd(&found, 1u);
+        if (at < ${MAX_CANDIDATES}u) { keys[at] = key; tokens[at] = i; }
+      }
+    }
+  }
+  workgroupBarrier();
+  /* a bitonic sort, best first */
+  for (var size = 2u; size <= ${MAX_CANDIDATES}u; size <<= 1u) {
+    for (var reach = size / 2u; reach > 0u; reach >>= 1u) {
+      let other = lane ^ reach;
+      if (other > lane) {
+        let after = keys[lane] < keys[other] || (keys[lane] == keys[other] && tokens[lane] > tokens[other]);
+        if (after == ((lane & size) == 0u)) {
+          let key = keys[lane];
+          let token = tokens[lane];
+          keys[lane] = keys[other];
+          tokens[lane] = tokens[other];
+          keys[other] = key;
+          tokens[other] = token;
+        }
+      }
+      workgroupBarrier();
+    }
+  }
+  if (lane == 0u) { answers[want.answer] = chosen; }
+  if (lane < chosen) {
+    answers[want.answer + ${HEAD_WORDS}u + lane] = tokens[lane];
+    answers[want.answer + ${HEAD_WORDS}u + want.k + lane] = bitcast<u32>(logits[row + tokens[lane]]);
+  }
+}`;
+  return kernelOf("candidates", code, (_n, m) => [m, 1, 1]);
+}

@@ -1,0 +1,64 @@
+import type { DispatchWriter } from "../../step/dispatch_writer.ts";
+import type { Kernel } from "../../kernels/types.ts";
+import type { LoweredOp, Slice } from "../../program.ts";
+import type { Dispatch } from "../../step/dispatch.ts";
+import { adjustKernel, candidatesKernel, partsKernel, partsOf, racesKernel } from "./candidate_kernels.ts";
+import { drawKernel } from "./draw.ts";
+import type { GpuKind, PlanOpOf } from "../op.ts";
+
+interface CandidatesOp extends LoweredOp {
+  readonly op: "candidates";
+  readonly rows: "logits";
+  readonly x: Slice;
+}
+
+/** Its dispatches are written apart (`candidateDispatches`): the buffers of wants and answers grow with what is asked. */
+export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
+  op: "candidates",
+  lower(op, to) {
+    if (op.scale !== 1 || op.softcap !== 0) {
+      throw new Error("Cannot run this model on the GPU: its logits are scaled or capped; use --backend cpu");
+    }
+    to.push<CandidatesOp>({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
+  },
+  // Parts of the vocabulary, the best of all, the races of the parts, and the draw.
+  count: 4,
+};
+
+/** What a step's rows want of their logits, and the answers; replaced by larger ones as needed. */
+export interface AnswerBuffers {
+  readonly wants: GPUBuffer;
+  readonly answers: GPUBuffer;
+}
+
+/** In this order: `adjust` only where a row has penalties, bias or a mask, `races` where one draws from all tokens, `draw` where one draws. */
+export interface CandidateDispatches {
+  readonly parts: Dispatch;
+  readonly adjust: Dispatch;
+  readonly races: Dispatch;
+  readonly candidates: Dispatch;
+  readonly draw: Dispatch;
+}
+
+/** The dispatches that answer a step. */
+export async function candidateDispatches(
+  w: DispatchWriter,
+  { wants, answers }: AnswerBuffers,
+): Promise<CandidateDispatches> {
+  const op = w.context.program.ops.find((op) => op.op === "candidates") as CandidatesOp;
+  const { vocabSize } = w.context.plan;
+  const { parts, chosen, rows } = w.context.buffers;
+  const logits = w.buffer(op.x);
+  const uniforms = await w.uniforms([vocabSize, w.stride(op.x), op.x.offset, partsOf(vocabSize)]);
+  const make = (label: string, kernel: Kernel, buffers: GPUBuffer[]): Dispatch => {
+    const bindings = [uniforms, ...buffers];
+    return { label: `- ${label}`, rows: "logits", kernels: [kernel], n: vocabSize, bindings };
+  };
+  return {
+    parts: make("logit_parts", partsKernel(), [logits, wants, parts, answers]),
+    races: make("races", racesKernel(), [logits, wants, parts, chosen, rows]),
+    adjust: make("adjust", adjustKernel(), [logits, wants, answers]),
+    candidates: make("candidates", candidatesKernel(), [logits, wants, parts, answers]),
+    draw: make("draw_tokens", drawKernel(), [logits, wants, parts, answers, chosen, rows]),
+  };
+}

@@ -1,0 +1,70 @@
+import {
+  type AnswerBuffers,
+  type CandidateDispatches,
+  candidateDispatches,
+} from "../ops/logits/candidates.ts";
+import type { Dispatch } from "./dispatch.ts";
+import type { DispatchWriter } from "./dispatch_writer.ts";
+import type { StepData } from "./step_data.ts";
+
+/** Initial bytes of each buffer. */
+const FIRST_BYTES = 1 << 16;
+
+/** The requests for logits and the answers of a step. Both buffers grow with what steps ask for. */
+export class Answers {
+  #buffers!: AnswerBuffers;
+  #dispatches!: CandidateDispatches;
+
+  private constructor(private readonly writer: DispatchWriter) {}
+
+  /** Throws GpuError where the GPU has no room. */
+  static async make(writer: DispatchWriter): Promise<Answers> {
+    const answers = new Answers(writer);
+    await answers.#allocate(FIRST_BYTES, FIRST_BYTES);
+    return answers;
+  }
+
+  get buffers(): AnswerBuffers {
+    return this.#buffers;
+  }
+
+  /** All dispatches that a step may need. */
+  get dispatches(): Dispatch[] {
+    return Object.values<Dispatch>({ ...this.#dispatches });
+  }
+
+  /** The dispatches from logits to candidates that a step needs, in order. */
+  choosing(data: StepData): Dispatch[] {
+    const { parts, adjust, races, candidates, draw } = this.#dispatches;
+    return [
+      parts,
+      ...data.adjusts ? [adjust] : [],
+      ...data.wholeDraws ? [races] : [],
+      candidates,
+      ...data.draws ? [draw] : [],
+    ];
+  }
+
+  /** Makes room for a step's answers and writes its requests. */
+  async upload({ wants, answerWords, chosen }: StepData): Promise<void> {
+    const { buffers } = this;
+    if (buffers.wants.size < wants.byteLength || buffers.answers.size < 4 * answerWords) {
+      const { memory } = this.writer.context;
+      memory.free(buffers.wants);
+      memory.free(buffers.answers);
+      await this.#allocate(
+        Math.max(buffers.wants.size, 2 * wants.byteLength),
+        Math.max(buffers.answers.size, 8 * answerWords),
+      );
+    }
+    if (chosen.length > 0) this.writer.context.device.queue.writeBuffer(this.#buffers.wants, 0, wants);
+  }
+
+  async #allocate(wantBytes: number, answerBytes: number): Promise<void> {
+    const { memory } = this.writer.context;
+    const wants = await memory.storage("what is wanted of logits", wantBytes);
+    const answers = await memory.storage("candidates", answerBytes);
+    this.#buffers = { wants, answers };
+    this.#dispatches = await candidateDispatches(this.writer, this.#buffers);
+  }
+}

@@ -1,0 +1,49 @@
+import { shippedModule } from "../../../../package.ts";
+import { pack, type PackReply, type PackRequest } from "./packing.ts";
+
+/**
+ * Packs weights off this thread, which answers requests meanwhile. Where no worker can be had (a program may not read its file), on this
+ * thread, with pauses between pieces. One piece at a time.
+ */
+export class Packer implements Disposable {
+  #worker: Worker | undefined;
+  #waiting: { readonly request: PackRequest; readonly resolve: (reply: PackReply) => void } | undefined;
+
+  /** `url`: of the worker's program. */
+  constructor(url: URL = shippedModule("engine/backend/webgpu/weights/pack_worker.ts")) {
+    try {
+      this.#worker = new Worker(url, { type: "module", name: "pack" });
+    } catch {
+      return;
+    }
+    this.#worker.onmessage = ({ data }: MessageEvent<PackReply>) => {
+      this.#waiting?.resolve(data);
+      this.#waiting = undefined;
+    };
+    this.#worker.onerror = (event) => {
+      event.preventDefault();
+      this.#worker?.terminate();
+      this.#worker = undefined;
+      this.#waiting?.resolve(pack(this.#waiting.request));
+      this.#waiting = undefined;
+    };
+  }
+
+  async pack(request: PackRequest): Promise<PackReply> {
+    const worker = this.#worker;
+    if (!worker) {
+      await new Promise((resolve) => setTimeout(resolve));
+      return pack(request);
+    }
+    const { promise, resolve } = Promise.withResolvers<PackReply>();
+    this.#waiting = { request, resolve };
+    worker.postMessage(request);
+    return await promise;
+  }
+
+  /** Ends the worker. Nobody may wait for a piece. */
+  [Symbol.dispose](): void {
+    this.#worker?.terminate();
+    this.#worker = undefined;
+  }
+}

@@ -1,0 +1,22 @@
+import type { TensorType } from "../../../gguf/types.ts";
+import { findNan, packPlanes } from "../kernels/planes.ts";
+
+/** Whole rows of a file's matrix. */
+export interface PackRequest {
+  readonly type: TensorType;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+export interface PackReply {
+  /** As the GPU reads them; none where a scale stands for NaN. */
+  readonly planes: readonly Uint8Array<ArrayBuffer>[];
+  /** Row and column of the first such. */
+  readonly nan?: readonly [number, number];
+}
+
+export function pack({ type, bytes, rows, columns }: PackRequest): PackReply {
+  const nan = findNan(type, bytes, columns);
+  return nan ? { planes: [], nan } : { planes: packPlanes(type, bytes, rows, columns) };
+}
