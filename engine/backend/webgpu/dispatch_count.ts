@@ -1,7 +1,10 @@
 import { gpuKindOf } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 
-/** Dispatches of a decoded token, by layer, and those that belong to none; of contexts that no workgroups share. */
+/**
+ * Counts the dispatches of a decoded token by layer, and those outside layers. Contexts are not split among
+ * workgroups.
+ */
 export function countDispatches({ ops }: Program): { layers: number[]; others: number; total: number } {
   const layers: number[] = [];
   let others = 0;

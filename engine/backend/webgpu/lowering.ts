@@ -6,7 +6,7 @@ import { gpuKindOf } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 import { ProgramBuilder } from "./program_builder.ts";
 
-/** Lowers a plan. Throws for one that the GPU has no kernels for. */
+/** Lowers a plan to a program. Throws for a plan that the GPU has no kernels for. */
 export function lower(plan: Plan): Program {
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
     throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
@@ -29,7 +29,7 @@ export function lower(plan: Plan): Program {
   return builder.program;
 }
 
-/** What a model that gives candidates pools besides is left out. */
+/** Drops the pooling ops of a model that also gives candidates. */
 function withoutPooling(plan: Plan): Plan {
   const candidates = plan.ops.some(({ op }) => op === "candidates");
   return candidates ? { ...plan, ops: plan.ops.filter((op) => !isPooling(plan, op)) } : plan;

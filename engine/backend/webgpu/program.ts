@@ -1,9 +1,12 @@
 import type { TensorId } from "../../plan/plan.ts";
 
 /**
- * A plan as the GPU runs it: a list of dispatches. Pure data, made without a device, so that it can be counted and
- * printed anywhere. Matrices of one type that read one x are stacked into one, gate and up too; the forms of a value
- * (f32, 8-bit) are one; the table of angles is made once, for all positions. No op is recorded that moves nothing.
+ * A plan as the GPU runs it: a list of ops that become dispatches. It is pure data, made without a device, so
+ * it can be counted and printed anywhere.
+ *
+ * Matrices of one type that read the same x are stacked, and so are gate and up. The f32 and 8-bit forms of a
+ * value share one buffer. The table of rope angles is made once for all positions. Ops that move no data are
+ * dropped.
  */
 export interface Program {
   readonly matrices: readonly GpuMatrix[];
@@ -15,41 +18,41 @@ export interface Program {
 export type MatrixId = number;
 export type VectorId = number;
 
-/** Matrices of one type stacked by rows; or gate and up, which stay side by side in every shard. */
+/** Matrices of one type stacked by rows, or a gate and an up matrix that stay side by side in every shard. */
 export interface GpuMatrix {
   readonly tensors: readonly TensorId[];
   readonly paired: boolean;
   readonly columns: number;
-  /** Rows of y: of a pair, those of the gate. */
+  /** Rows of y. For a gate and up pair: the rows of the gate. */
   readonly rows: number;
 }
 
-/** Vectors of f32, end to end; `undefined` stands for zeros. */
+/** Vectors of f32, concatenated. `undefined` stands for zeros. */
 export interface GpuVector {
   readonly parts: readonly { readonly tensor?: TensorId; readonly length: number }[];
 }
 
 export type RowKind = "step" | "logits";
-/** What a dispatch is over: rows, the sequences that they belong to, or the spans that attention cuts them into. */
+/** What a dispatch iterates over: rows, their sequences, or the spans that attention makes of them. */
 export type DispatchKind = RowKind | "sequences" | "singles" | "tiles";
 
-/** f32 rows; `stride` floats from one to the next. */
+/** Rows of f32, `stride` floats apart. */
 export interface GpuBufferShape {
   readonly rows: RowKind;
   readonly stride: number;
 }
 
-/** Columns of a buffer. */
+/** Columns of a buffer from `offset` on. */
 export interface Slice {
   readonly buffer: number;
   readonly offset: number;
 }
 
-/** What all of the GPU's ops have. */
+/** What all GPU ops have in common. */
 export interface LoweredOp {
   readonly op: string;
   readonly rows: DispatchKind;
-  /** The model's layer that it belongs to. */
+  /** The model layer of the op. */
   readonly layer?: number;
 }
 
@@ -57,6 +60,6 @@ export interface HeadCounts {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** In the queries' rows each head is followed by a gate as wide. */
+  /** Whether each head in the query rows is followed by a gate of the same width. */
   readonly gated: boolean;
 }

@@ -12,10 +12,10 @@ import type {
   VectorId,
 } from "./program.ts";
 
-/** Floats that rows are rounded up to: a kernel's vector loads never straddle rows. */
+/** Rows are padded to a multiple of so many floats: vector loads never straddle rows. */
 const ROUND = 64;
 
-/** A program under way. The ops (`ops/*.ts`) put themselves into it. */
+/** Builds a program. The ops (`ops/*.ts`) add themselves to it. */
 export class ProgramBuilder {
   readonly #matrices: GpuMatrix[] = [];
   readonly #matrixIds = new Map<string, MatrixId>();
@@ -24,12 +24,12 @@ export class ProgramBuilder {
   readonly #buffers: GpuBufferShape[] = [];
   /** Buffers that no later op reads, by shape. */
   readonly #free = new Map<string, number[]>();
-  /** Where the plan's buffers are; forms of one value are the same. */
+  /** Where the plan's buffers are. Forms of one value share a place. */
   readonly #slices = new Map<BufferId, Slice>();
-  /** The last op that touches each of the plan's buffers, by any form. */
+  /** The last op that uses each of the plan's buffers in any form. */
   readonly #lastUse: number[];
   readonly #ops: LoweredOp[] = [];
-  /** Ops that a later one takes along, by the plan's buffer. */
+  /** Ops that a later op includes, by the plan's buffer. */
   readonly #deferred = new Map<BufferId, PlanOp>();
   #layer: number | undefined;
 
@@ -41,7 +41,10 @@ export class ProgramBuilder {
     return { matrices: this.#matrices, vectors: this.#vectors, buffers: this.#buffers, ops: this.#ops };
   }
 
-  /** Adds what `lower` gives for op `i` of the plan, which is part of that layer. */
+  /**
+   * Runs `lower` for op `i` of the plan, which belongs to `layer`, then frees the buffers that no later op
+   * reads.
+   */
   lowered(i: number, layer: number | undefined, lower: () => void): void {
     this.#layer = layer;
     lower();
@@ -52,7 +55,7 @@ export class ProgramBuilder {
     this.#ops.push({ ...op, layer: this.#layer });
   }
 
-  /** Leaves an op on a buffer to a later one, which gets it from `deferred`. */
+  /** Leaves an op on a buffer to a later op, which gets it from `deferred`. */
   defer(buffer: BufferId, op: PlanOp): void {
     this.#deferred.set(buffer, op);
   }
@@ -65,29 +68,32 @@ export class ProgramBuilder {
     return op?.op === name ? op as Extract<PlanOp, { op: Name }> : undefined;
   }
 
-  /** Where a buffer of the plan is. */
+  /** Returns the place of a buffer of the plan. */
   slice(id: BufferId): Slice {
     return this.#slices.get(id)!;
   }
 
-  /** Where a value is, whatever its forms. */
+  /** Returns the place of a value, whatever its form. */
   sliceOf(forms: Forms): Slice {
     return this.slice(formsOf(forms).find((id) => this.#slices.has(id))!);
   }
 
-  /** Says that a buffer of the plan is another form of what is there. */
+  /** Declares that a buffer of the plan is another form of an existing one. */
   alias(id: BufferId, of: BufferId): void {
     this.#slices.set(id, this.slice(of));
   }
 
-  /** Which rows a buffer of the plan has. */
+  /** Returns the row kind of a buffer of the plan. */
   rowsOf(id: BufferId): RowKind {
     const { rows } = this.plan.buffers[id];
     if (rows === "step" || rows === "logits") return rows;
     throw new TypeError("The GPU has no buffers of rows by experts, or of pooled sequences");
   }
 
-  /** A buffer for values of one kind of rows: forms of one value, or (side by side) several values. */
+  /**
+   * Allocates a buffer for several forms of one value or, with `sideBySide`, for several values of one row
+   * kind.
+   */
   make(ids: readonly BufferId[], sideBySide = false): Slice {
     const rows = this.rowsOf(ids[0]);
     const columns = ids.map((id) => this.plan.buffers[id].columns);
@@ -114,7 +120,7 @@ export class ProgramBuilder {
     this.#free.set(key, free);
   }
 
-  /** Matrices stacked by rows; or, `paired`, a gate and what it gates. */
+  /** Adds matrices stacked by rows or, with `paired`, a gate and its up matrix. */
   matrix(tensors: readonly TensorId[], paired = false): MatrixId {
     const key = tensors.join();
     const known = this.#matrixIds.get(key);
@@ -135,7 +141,7 @@ export class ProgramBuilder {
     return this.#vectors.length - 1;
   }
 
-  /** Gives back the buffers whose last reader is this op. Quantised forms are the float form's buffer. */
+  /** Frees the buffers that this op reads last. Quantized forms share the buffer of the float form. */
   #release(op: number): void {
     const alive = new Set<number>();
     for (const [id, slice] of this.#slices) if (this.#lastUse[id] > op) alive.add(slice.buffer);
@@ -147,7 +153,7 @@ export class ProgramBuilder {
   }
 }
 
-/** Index of the last op that touches each of the plan's buffers. */
+/** Returns the index of the last op that uses each of the plan's buffers. */
 function lastUses(plan: Plan): number[] {
   const last = plan.buffers.map(() => -1);
   for (const [i, op] of plan.ops.entries()) for (const { buffer } of buffersOf(op)) last[buffer] = i;

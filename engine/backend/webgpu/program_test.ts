@@ -19,7 +19,7 @@ const DELTA = ["rms_norm", "matmul store", "delta_rule", "matmul add", ...FFN];
 const isDelta = (op: LoweredOp): op is DeltaRuleOp => op.op === "delta_rule";
 const isAttention = (op: LoweredOp): op is AttentionOp => op.op === "attention";
 
-/** Names of the ops of each layer. */
+/** Returns the names of the ops of each layer. */
 function layersOf({ ops }: Program): string[][] {
   const layers: string[][] = [];
   for (const op of ops) {
@@ -58,7 +58,7 @@ Deno.test("gated convolutions, which the GPU has not, are refused by name", () =
   assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use --backend cpu');
 });
 
-/** The plan with operands of its ops of one kind changed. */
+/** Returns the plan with changed operands of its ops of one kind. */
 function changed<Name extends PlanOp["op"]>(
   plan: Plan,
   name: Name,

@@ -39,20 +39,23 @@ import { readTunings } from "./tuning/tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights/weights.ts";
 
 export interface WebGpuOptions {
-  /** How matrix products are computed; by default in f32. */
+  /** How matrix products are computed; f32 by default. */
   readonly arithmetic?: Arithmetic;
-  /** Told what went wrong without stopping anything. */
+  /** Receives problems that stop nothing. */
   readonly warn?: (message: string) => void;
 }
 
-/** Passes of a step that are timed: one of each kernel of the largest models. */
+/** Timed passes of a step: enough for one of each kernel of the largest models. */
 const TIMED_PASSES = 64;
 
-/** Milliseconds that a step of a prompt may take: so long others wait for their next token. A kernel's tile of rows is not cut for it. */
+/**
+ * Milliseconds that a prefill step may take: other sequences wait that long for their next token. A step has
+ * at least LEAST_ROWS rows, since smaller ones would not fill a kernel's tile.
+ */
 const STEP_MS = 1000;
 const LEAST_ROWS = 16;
 
-/** What `compile` makes. */
+/** The result of `compile`. */
 interface Compiled {
   readonly options: CompileOptions;
   readonly buffers: StepBuffers;
@@ -61,7 +64,7 @@ interface Compiled {
   readonly vocabSize: number;
 }
 
-/** Plans on a GPU through WebGPU: a step is as few submits as keep each of them short. */
+/** Runs plans on a GPU through WebGPU. A step is as few submits as keep each of them short. */
 export class WebGpuBackend implements Backend {
   readonly info: BackendInfo;
   readonly #arithmetic: Arithmetic;
@@ -77,17 +80,17 @@ export class WebGpuBackend implements Backend {
   #compiled: Compiled | undefined;
   /** The longest context of the last step. */
   #context = 0;
-  /** Until a step of a prompt has been measured again. */
+  /** Unset until a prefill step has been measured again. */
   #stepRows: number | undefined;
   #stopped = false;
-  /** Wakes who waits for a mask. */
+  /** Wakes a step that waits for a mask. */
   #onStop = () => {};
   #closed = false;
-  /** Why nothing works any more, where the device is still there. */
+  /** Why nothing works any more, although the device is still there. */
   #failure: GpuError | undefined;
   readonly #lost = Promise.withResolvers<DeviceLost>();
 
-  /** Owns the device from here on. Throws GpuError where it cannot compute as asked. */
+  /** Takes ownership of the device. Throws GpuError where it lacks what the arithmetic needs. */
   constructor(
     private readonly gpu: Gpu,
     options: WebGpuOptions = {},
@@ -117,7 +120,10 @@ export class WebGpuBackend implements Backend {
     });
   }
 
-  /** Opens the best adapter, with the tuning that was found for it. Throws GpuError where there is none or it cannot do what is asked. */
+  /**
+   * Opens the best adapter with its stored tunings. Throws GpuError where there is none or it lacks what is
+   * asked.
+   */
   static async open(options: WebGpuOptions = {}): Promise<WebGpuBackend> {
     const gpu = await openGpu();
     return new WebGpuBackend(gpu, options, await readTunings(gpu, options.warn));
@@ -127,19 +133,22 @@ export class WebGpuBackend implements Backend {
     return this.#lost.promise;
   }
 
-  /** Bytes held on the GPU. */
+  /** Bytes allocated on the GPU. */
   get bytes(): number {
     return this.#memory.bytes;
   }
 
-  /** Bytes of one matrix in the planes that kernels read; 0 for a vector. */
+  /** Returns the bytes of a matrix as kernels read it; 0 for a vector. */
   tensorBytes(t: PlanTensor): number {
     return t.kind === "vector"
       ? 0
       : t.rows * planeRowBytes(t.info.type, t.columns).reduce((a, b) => a + b, 0);
   }
 
-  /** What the GPU copies within its memory, read and written; arithmetic is not measured and so no limit. */
+  /**
+   * Measures the speed of copies within the GPU's memory, reads and writes both counted. Arithmetic is not
+   * measured, so it is not a limit.
+   */
   async measureLimits(): Promise<MachineLimits> {
     this.#check();
     const readGbps = await copyBandwidth(this.gpu, this.#memory);
@@ -192,7 +201,10 @@ export class WebGpuBackend implements Backend {
     return (await this.decode(input, 1))[0];
   }
 
-  /** Steps whose tokens never leave the GPU: what is drawn is the next row. Stopping voids all of them. */
+  /**
+   * Runs steps whose tokens stay on the GPU: each drawn token is the next step's row. Stopping discards all
+   * of them.
+   */
   async decode(input: StepInput, steps: number): Promise<StepOutput[]> {
     this.#check();
     this.#stopped = false;
@@ -219,8 +231,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Rows such that a step of a prompt takes about STEP_MS, by what steps took until now: whole tiles of rows, 512 at most. Any chunk of
-   * a prompt gives the same bits.
+   * Rows with which a prefill step takes about STEP_MS by past measurements: whole tiles, at most 512. Every
+   * chunking of a prompt gives the same bits.
    */
   get stepRows(): number {
     return this.#stepRows ??= this.#fittingRows();
@@ -255,7 +267,10 @@ export class WebGpuBackend implements Backend {
     this.#onStop();
   }
 
-  /** Runs a step, then again with a timestamp before and after each dispatch. Throws GpuError where the GPU has none. */
+  /**
+   * Runs a step twice, the second time with a timestamp before and after each dispatch. Throws GpuError where
+   * the GPU has none.
+   */
   async profile(input: StepInput): Promise<StepProfile> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot profile: ${this.info.isa} has no timestamps`);
     this.#check();
@@ -273,7 +288,8 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Runs a step, cut as `step` would, without its answer, and says what each submit took. Throws GpuError where the GPU has no clock.
+   * Runs a step cut as `step` would cut it, without reading its answer, and returns the time of each submit.
+   * Throws GpuError where the GPU has no clock.
    */
   async submitTimes(input: StepInput): Promise<SubmitTime[]> {
     if (!this.gpu.timestamps) throw new GpuError(`Cannot time submits: ${this.info.isa} has no timestamps`);
@@ -286,7 +302,7 @@ export class WebGpuBackend implements Backend {
     const { model, answers } = this.#compiled!;
     const submits = cutStep([...model, ...answers.choosing(data)], size, this.#submits.costs);
     const { device, loss } = this.gpu;
-    // As many as there are where each piece has a pass of its own.
+    // Enough for one pass per piece.
     const passes = submits.reduce((sum, pieces) => sum + pieces.length, 0);
     const clock = await PassClock.make(device, loss, this.#memory, passes);
     try {
@@ -308,7 +324,9 @@ export class WebGpuBackend implements Backend {
     this.gpu.device.destroy();
   }
 
-  /** Submits steps, each once it is recorded, and waits for their answers, one step's after the other's. Stopping ends it between submits. */
+  /**
+   * Submits steps as soon as each is recorded, then waits for all answers. Stopping ends it between submits.
+   */
   async #run(data: StepData, size: StepSize, steps: number): Promise<Uint32Array<ArrayBuffer>> {
     const bytes = 4 * data.answerWords;
     await this.#readBack.reserve(steps * bytes + (this.#clock?.mostBytes ?? 0));
@@ -340,26 +358,29 @@ export class WebGpuBackend implements Backend {
     return read;
   }
 
-  /** What is timed of a step in such submits: one by itself is never cut, whatever its kernels take. */
+  /** Chooses what to time in a step. A step of one submit is not timed: its kernels are never cut. */
   #timesOf(submits: readonly (readonly Piece[])[]): StepTimes | undefined {
     return this.#clock && submits.length > 1 ? new StepTimes(this.#clock, this.#submits.costs) : undefined;
   }
 
-  /** Records that the stamps are brought too, to the place `at`. */
+  /** Records a copy of the timestamps to offset `at` of the answers. */
   #copyTimes(encoder: GPUCommandEncoder, times: StepTimes | undefined, at: number): void {
     if (!times || times.clock.bytes === 0) return;
     times.clock.resolve(encoder);
     this.#readBack.copy(encoder, times.clock.resolved, times.clock.bytes, at);
   }
 
-  /** What was copied, of so many bytes, once all that was submitted is done. */
+  /** Returns the copied words after all submitted work is done. */
   async #read(bytes: number): Promise<Uint32Array<ArrayBuffer>> {
     if (bytes > 0) return await this.#readBack.read(bytes, this.#submits.remainingMs);
     await this.gpu.loss.or(this.gpu.device.queue.onSubmittedWorkDone());
     return new Uint32Array(0);
   }
 
-  /** What is to be told of a failed step. A lost device is known some time after the call that it made fail. */
+  /**
+   * Returns the error to report for a failed step. A lost device is reported some time after the call that it
+   * made fail.
+   */
   async #explain(error: unknown): Promise<unknown> {
     if (error instanceof RangeError || error instanceof GpuError || error instanceof DeviceLost) {
       return error;
@@ -375,7 +396,10 @@ export class WebGpuBackend implements Backend {
     await answers.upload(data);
   }
 
-  /** Writes masks as they come, while the GPU computes logits; false where the step is to stop first. */
+  /**
+   * Writes masks as they arrive, while the GPU computes logits. Returns false where the step is to stop
+   * first.
+   */
   async #uploadMasks({ masks }: StepData): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<"stop">();
     this.#onStop = () => resolve("stop");

@@ -1,11 +1,17 @@
 import { DeviceLost } from "../../backend.ts";
 
-/** Milliseconds in which a device says that it was lost, after a call that failed by it. */
+/**
+ * Milliseconds to wait for the device's loss report after a call failed: the report may come later than the
+ * failure.
+ */
 export const LOSS_MS = 200;
 
-/** Whether a device was lost. What waits for it must not wait for ever: drivers need not settle what was under way. */
+/**
+ * Tells whether a device was lost. Waiters must not hang: drivers need not settle promises that were pending
+ * at the loss.
+ */
 export class DeviceLoss {
-  /** Resolves when it is lost. */
+  /** Resolves when the device is lost. */
   readonly happens: Promise<DeviceLost>;
   #error: DeviceLost | undefined;
   readonly #waiting = new Set<(error: DeviceLost) => void>();
@@ -20,14 +26,17 @@ export class DeviceLoss {
     });
   }
 
-  /** Set once it was lost. */
+  /** The error, once the device was lost. */
   get error(): DeviceLost | undefined {
     return this.#error;
   }
 
-  /** What the promise gives. Throws DeviceLost as soon as the device is lost, or where the promise failed by that. */
+  /**
+   * Returns the promise's value. Throws DeviceLost as soon as the device is lost, and where the loss made the
+   * promise fail.
+   */
   async or<T>(promise: Promise<T>): Promise<T> {
-    promise.catch(() => {}); // it may fail when nobody waits any more
+    promise.catch(() => {}); // the promise may fail after everyone stopped waiting
     if (this.#error) throw this.#error;
     const { promise: lost, reject } = Promise.withResolvers<never>();
     this.#waiting.add(reject);
@@ -40,7 +49,7 @@ export class DeviceLoss {
     }
   }
 
-  /** Gives the loss if it comes within so many milliseconds. */
+  /** Returns the loss if it is reported within `ms` milliseconds. */
   async within(ms: number): Promise<DeviceLost | undefined> {
     const { promise: late, resolve } = Promise.withResolvers<void>();
     const timer = setTimeout(resolve, ms);

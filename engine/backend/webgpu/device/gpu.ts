@@ -3,32 +3,35 @@ import { GpuError } from "../errors.ts";
 import type { KernelDevice } from "../kernels/types.ts";
 import { probeF16, probeSynchronousMap } from "./probes.ts";
 
-/** A device, and what was found out about it. */
+/** A device and what was found about it. */
 export interface Gpu {
   readonly device: GPUDevice;
   readonly loss: DeviceLoss;
   /** The adapter's name, such as "llvmpipe (LLVM 15.0.6, 256 bits)". */
   readonly name: string;
   readonly kernels: KernelDevice;
-  /** A buffer can be mapped without waiting for an event: reading back takes microseconds, not a poll's 10 ms. */
+  /**
+   * Whether a buffer can be mapped without waiting for an event. Reading back then takes microseconds;
+   * polling for an event takes 10 ms.
+   */
   readonly synchronousMap: boolean;
   readonly timestamps: boolean;
-  /** Most bytes of one storage binding. */
+  /** Largest storage binding in bytes. */
   readonly bindingBytes: number;
-  /** Most lanes of a workgroup. */
+  /** Most lanes in a workgroup. */
   readonly workgroupLanes: number;
 }
 
-/** Storage buffers of one kernel; every adapter that runs compute at all has them. */
+/** Storage buffers per kernel. Every adapter that runs compute shaders has them. */
 const STORAGE_BUFFERS = 8;
 
-/** Whether there is an adapter at all. */
+/** Returns the best adapter, or undefined where there is none. */
 export async function findAdapter(): Promise<GPUAdapter | undefined> {
   const gpu = globalThis.navigator.gpu;
   return await gpu?.requestAdapter({ powerPreference: "high-performance" }) ?? undefined;
 }
 
-/** Opens the best adapter with all that it offers, and probes it. Throws GpuError. */
+/** Opens the best adapter with all its features and limits, and probes it. Throws GpuError. */
 export async function openGpu(): Promise<Gpu> {
   const adapter = await findAdapter();
   if (!adapter) {
@@ -62,7 +65,10 @@ async function describe(adapter: GPUAdapter, device: GPUDevice): Promise<Gpu> {
   };
 }
 
-/** Asks for the features that kernels use, and for the adapter's own limits: the defaults are 128 MiB a binding. */
+/**
+ * Requests the features that kernels use and the adapter's own limits. The default limit is 128 MiB a
+ * binding.
+ */
 async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
   const { limits } = adapter;
   const wanted = ["shader-f16", "timestamp-query"].filter((f) => adapter.features.has(f as GPUFeatureName));

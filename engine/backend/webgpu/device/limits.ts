@@ -1,12 +1,15 @@
 import type { Gpu } from "./gpu.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Bytes that are copied: more than caches hold. */
+/** Bytes to copy: more than caches hold. */
 const COPY_BYTES = 128 * 2 ** 20;
 const COPIES = 4;
 const SAMPLES = 5;
 
-/** What a GPU copies within its memory at best: 10^9 bytes a second, those read and those written. */
+/**
+ * Measures how fast a GPU copies within its memory, in 10^9 bytes a second. Bytes read and bytes written both
+ * count.
+ */
 export async function copyBandwidth({ device, loss }: Gpu, memory: GpuMemory): Promise<number> {
   const size = Math.min(COPY_BYTES, device.limits.maxStorageBufferBindingSize);
   const from = await memory.storage("a copy's source", size);
@@ -23,7 +26,7 @@ export async function copyBandwidth({ device, loss }: Gpu, memory: GpuMemory): P
     await seconds(1);
     let best = 0;
     for (let i = 0; i < SAMPLES; i++) {
-      // The difference leaves out what submitting and waiting take.
+      // The difference leaves out the time of submitting and waiting.
       const [few, many] = [await seconds(1), await seconds(1 + COPIES)];
       if (many > few) best = Math.max(best, 2 * COPIES * size / (many - few));
     }

@@ -1,24 +1,27 @@
 import type { DeviceLoss } from "./device_loss.ts";
 import { GpuError } from "../errors.ts";
 
-/** What allocations need of a device; so that its refusals can be tested. */
+/** The part of a device that allocations use, so that tests can replace it. */
 export type BufferMaker = Pick<GPUDevice, "createBuffer" | "pushErrorScope" | "popErrorScope" | "limits">;
 
 const MIB = 2 ** 20;
 
-/** All buffers of a backend: refusals are errors that say what was wanted, and one call gives everything back. */
+/**
+ * Owns all buffers of a backend. A refused allocation throws an error that says what was wanted; `freeAll`
+ * frees everything.
+ */
 export class GpuMemory {
   readonly #buffers = new Set<GPUBuffer>();
   #bytes = 0;
 
   constructor(private readonly device: BufferMaker, private readonly loss?: Pick<DeviceLoss, "or">) {}
 
-  /** Bytes that are held. */
+  /** Allocated bytes. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** A buffer for kernels, filled with zeros. Throws GpuError where the device has no room. */
+  /** Allocates a buffer for kernels, filled with zeros. Throws GpuError where the device has no room. */
   async storage(what: string, bytes: number, usage = 0): Promise<GPUBuffer> {
     const all = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
     const limit = Math.min(this.device.limits.maxBufferSize, this.device.limits.maxStorageBufferBindingSize);
@@ -36,7 +39,7 @@ export class GpuMemory {
     this.device.pushErrorScope("out-of-memory");
     this.device.pushErrorScope("validation");
     const buffer = this.device.createBuffer({ label: what, size, usage });
-    // Both at once, so that no other allocation's scopes come between.
+    // Pop both scopes at once, so that the scopes of another allocation cannot come between.
     const scopes = Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
     const [invalid, full] = await (this.loss?.or(scopes) ?? scopes).catch((error) => {
       buffer.destroy();
@@ -59,7 +62,7 @@ export class GpuMemory {
     return buffer;
   }
 
-  /** A few words that never change, for kernels as uniforms. */
+  /** Allocates a uniform buffer with words that never change. */
   constant(what: string, words: Uint32Array<ArrayBuffer>): GPUBuffer {
     const size = words.byteLength;
     const buffer = this.device.createBuffer({

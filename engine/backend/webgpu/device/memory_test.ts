@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { GpuError } from "../errors.ts";
 import { type BufferMaker, GpuMemory } from "./memory.ts";
 
-/** A device of so many bytes that makes no buffers. */
+/** Returns a device with so many bytes. It makes no real buffers. */
 function smallDevice(bytes: number): BufferMaker {
   const scopes: (GPUError | null)[] = [];
   return {

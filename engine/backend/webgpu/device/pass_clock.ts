@@ -1,16 +1,16 @@
 import type { DeviceLoss } from "./device_loss.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Passes of one query set, which holds at most 4,096 stamps. */
+/** Passes in one query set, which holds at most 4,096 timestamps. */
 const MOST_TIMED = 2048;
 
-/** When a pass began and ended by the device's own clock, in milliseconds from some moment on. */
+/** When a pass began and ended by the device's clock, in milliseconds since an arbitrary moment. */
 export interface PassTime {
   readonly begin: number;
   readonly end: number;
 }
 
-/** What passes take by the device's own clock: stamps where each begins and ends. */
+/** Measures passes by the device's own clock, with a timestamp at the beginning and the end of each. */
 export class PassClock {
   #passes = 0;
 
@@ -19,14 +19,14 @@ export class PassClock {
     private readonly loss: DeviceLoss,
     private readonly memory: GpuMemory,
     private readonly querySets: readonly GPUQuerySet[],
-    /** Stamps, once they are resolved. */
+    /** Receives the resolved timestamps. */
     readonly resolved: GPUBuffer,
     private readonly back: GPUBuffer,
     /** Most passes. */
     readonly most: number,
   ) {}
 
-  /** For at most so many passes. Throws GpuError where there is no room. */
+  /** Makes a clock for at most `passes` passes. Throws GpuError where there is no room. */
   static async make(
     device: GPUDevice,
     loss: DeviceLoss,
@@ -44,7 +44,7 @@ export class PassClock {
     return new PassClock(device, loss, memory, querySets, resolved, back, passes);
   }
 
-  /** Bytes of the stamps so far. */
+  /** Bytes of the timestamps recorded so far. */
   get bytes(): number {
     return 16 * this.#passes;
   }
@@ -58,7 +58,7 @@ export class PassClock {
     this.#passes = 0;
   }
 
-  /** The stamps of the next pass. */
+  /** Returns the timestamps to write in the next pass. */
   next(): GPUComputePassTimestampWrites {
     const pass = this.#passes++;
     const querySet = this.querySets[Math.floor(pass / MOST_TIMED)];
@@ -66,7 +66,7 @@ export class PassClock {
     return { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 };
   }
 
-  /** Records that the stamps so far are put into `resolved`. */
+  /** Records the copy of all timestamps so far into `resolved`. */
   resolve(encoder: GPUCommandEncoder): void {
     for (const [i, querySet] of this.querySets.entries()) {
       const first = 2 * i * MOST_TIMED;
@@ -75,7 +75,7 @@ export class PassClock {
     }
   }
 
-  /** The times of the passes so far, once what was submitted is done. */
+  /** Returns the times of the passes so far, after the submitted work is done. */
   async read(): Promise<PassTime[]> {
     const { device, resolved, back, bytes } = this;
     const encoder = device.createCommandEncoder();
@@ -93,7 +93,7 @@ export class PassClock {
   }
 }
 
-/** Stamps, nanoseconds in two words each, as the times of passes. */
+/** Converts timestamps (nanoseconds, two words each) into pass times. */
 export function passTimes(words: Uint32Array): PassTime[] {
   const at = (i: number) => (words[i + 1] * 2 ** 32 + words[i]) / 1e6;
   return Array.from({ length: words.length / 4 }, (_, i) => ({ begin: at(4 * i), end: at(4 * i + 2) }));

@@ -2,14 +2,14 @@ import type { DeviceLoss } from "./device_loss.ts";
 import { GpuError } from "../errors.ts";
 import type { Kernel } from "../kernels/types.ts";
 
-/** Where kernels find the first of the workgroups that they are dispatched for: behind all bindings of their own. */
+/** Binding of the first workgroup's id, behind all bindings of the kernels themselves. */
 export const FIRST_GROUP_BINDING = 15;
 
 const GROUP = "@builtin(workgroup_id) group: vec3<u32>";
 
 /**
- * A kernel's text, with workgroups that are counted from a given one on: so any dispatch can be cut into several. Kernels call the
- * workgroup's id `group`, and know nothing of it.
+ * Returns a kernel's text with workgroup ids that start at a given id, so that any dispatch can be cut into
+ * several. Kernels name the workgroup's id `group` and are not aware of the change.
  */
 export function countedFrom({ key, code, entryPoint }: Kernel): string {
   const [before, after, more] = code.split(GROUP);
@@ -23,7 +23,7 @@ export function countedFrom({ key, code, entryPoint }: Kernel): string {
 `;
 }
 
-/** Compiled kernels, one of each key. */
+/** Compiled kernels by key. */
 export class Pipelines {
   readonly #pipelines = new Map<string, GPUComputePipeline>();
 
@@ -40,7 +40,7 @@ export class Pipelines {
     return pipeline;
   }
 
-  /** Compiles kernels ahead of their use. Throws GpuError where one is refused. */
+  /** Compiles kernels before their first use. Throws GpuError where the driver refuses one. */
   async compile(kernels: readonly Kernel[]): Promise<void> {
     for (const kernel of kernels) {
       if (this.#pipelines.has(kernel.key)) continue;

@@ -1,8 +1,11 @@
 /**
- * What drivers say and what they do are two things. Each probe runs a kernel of a few lines and looks at the numbers.
+ * Drivers do not always do what they report. Each probe runs a kernel of a few lines and checks the numbers.
  */
 
-/** Runs a kernel of one workgroup over one buffer of words; undefined where it is refused. */
+/**
+ * Runs a kernel of one workgroup over one buffer of words. Returns undefined where the driver refuses the
+ * kernel.
+ */
 async function run(device: GPUDevice, code: string, words: Uint32Array<ArrayBuffer>) {
   device.pushErrorScope("validation");
   const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -41,7 +44,7 @@ async function run(device: GPUDevice, code: string, words: Uint32Array<ArrayBuff
   }
 }
 
-/** Eight products and sums in f16, exact ones: some drivers have compiled them to zeros. */
+/** Checks eight exact products and sums in f16: some drivers compiled them to zeros. */
 export async function probeF16(device: GPUDevice): Promise<boolean> {
   const code = `enable f16;
 @group(0) @binding(0) var<storage, read_write> data: array<u32>;
@@ -55,8 +58,9 @@ export async function probeF16(device: GPUDevice): Promise<boolean> {
 }
 
 /**
- * Whether a buffer that is mapped and read in one turn has the data of the work before it. Deno's implementation
- * finishes the work while it looks for the mapping; others give an error, and then reading back waits for the event.
+ * Returns whether a buffer that is mapped and read without awaiting holds the data of the preceding work.
+ * Deno's implementation finishes the work when it maps the buffer. Others throw, and reading back then waits
+ * for the event.
  */
 export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
   const size = 256;
@@ -75,7 +79,7 @@ export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
     for (let value = 2; value < 5; value++) {
       copy(value);
       const mapped = back.mapAsync(GPUMapMode.READ);
-      mapped.catch(() => {}); // its failure is seen in getMappedRange
+      mapped.catch(() => {}); // getMappedRange reports this failure
       const right = new Uint32Array(back.getMappedRange()).every((found) => found === value);
       back.unmap();
       if (!right) return false;
@@ -89,13 +93,13 @@ export async function probeSynchronousMap(device: GPUDevice): Promise<boolean> {
   }
 }
 
-/** Rows and columns of the product that is compared with the CPU's. */
+/** Shape of the product that is compared with the CPU's. */
 const PRODUCT_ROWS = 64;
 const PRODUCT_COLUMNS = 256;
 
 /**
- * How far a product of a matrix and a vector in f32 is from the one in f64: the largest difference over the sum of the absolute
- * products. Infinity where the kernel is refused, NaN where that is what it computes.
+ * Returns the error of a matrix-vector product in f32 against f64: the largest difference over the sum of
+ * absolute products. Infinity where the driver refuses the kernel, NaN where the kernel computes NaN.
  */
 export async function probeProducts(device: GPUDevice): Promise<number> {
   const code = `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
@@ -107,7 +111,7 @@ export async function probeProducts(device: GPUDevice): Promise<number> {
   }
   data[row] = bitcast<u32>(sum);
 }`;
-  // The vector, then the rows; thirds have no end in binary.
+  // The vector, then the rows. Thirds have no finite binary expansion.
   const values = Float32Array.from(
     { length: PRODUCT_COLUMNS * (PRODUCT_ROWS + 1) },
     (_, i) => ((i * 7919) % 257 - 128) / 3,
@@ -116,7 +120,7 @@ export async function probeProducts(device: GPUDevice): Promise<number> {
   return found === undefined ? Infinity : productError(values, new Float32Array(found.buffer));
 }
 
-/** `values` holds the vector and the rows, `found` each row's product in its first place. */
+/** `values` holds the vector, then the rows. `found` holds each row's product in the row's first place. */
 export function productError(values: Float32Array, found: Float32Array): number {
   let worst = 0;
   for (let row = PRODUCT_COLUMNS; row < values.length; row += PRODUCT_COLUMNS) {

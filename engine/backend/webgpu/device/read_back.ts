@@ -1,18 +1,18 @@
 import type { DeviceLoss } from "./device_loss.ts";
 import type { GpuMemory } from "./memory.ts";
 
-/** Milliseconds of work from which waiting for an event, which is looked for every 10 ms or so, costs little. */
+/** Milliseconds of work above which waiting for an event is cheap: events are polled every 10 ms or so. */
 const LONG_MS = 50;
-/** Milliseconds that reading may block this thread's other work, one call after the other, without a pause. */
+/** Milliseconds for which consecutive reads may block this thread without a pause. */
 const BLOCKED_MS = 10;
-/** The share of the expected time that is left to other work; timers come some milliseconds late. */
+/** Share of the expected time that other work gets. Timers fire some milliseconds late. */
 const PAUSE = 0.75;
 const TIMER_MS = 2;
 
-/** Brings answers from the GPU. */
+/** Copies answers from the GPU to the host. */
 export class ReadBack {
   #buffer: GPUBuffer | undefined;
-  /** Whether the buffer has been waited for. */
+  /** Whether the buffer has been mapped with `await` before. */
   #waited = false;
   #pausedAt = 0;
 
@@ -27,19 +27,20 @@ export class ReadBack {
     if (this.#buffer && this.#buffer.size >= bytes) return;
     if (this.#buffer) this.memory.free(this.#buffer);
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    // Deno 2.9 ends the process where a buffer is read in one turn whose first mapping was not waited for.
+    // Deno 2.9 aborts the process where the first mapping of a buffer is not awaited.
     this.#waited = false;
     this.#buffer = await this.memory.buffer("answers on their way", bytes, usage);
   }
 
-  /** Records a copy of the first `bytes` of a buffer, to the place `at`. */
+  /** Records a copy of the first `bytes` of a buffer to offset `at`. */
   copy(encoder: GPUCommandEncoder, source: GPUBuffer, bytes: number, at = 0): void {
     encoder.copyBufferToBuffer(source, 0, this.#buffer!, at, bytes);
   }
 
   /**
-   * The copy, once the work that was submitted is done, which is expected to take so many milliseconds. A short wait blocks, since the
-   * event would come later by more than the wait; but only its last part, so that this thread can do other work meanwhile.
+   * Returns the copied words after the submitted work is done, which is expected to take `expectedMs`. A
+   * short wait blocks this thread, because the event would come later than the work ends. Only the last part
+   * blocks, so that other work can run before.
    */
   async read(bytes: number, expectedMs: number): Promise<Uint32Array<ArrayBuffer>> {
     const buffer = this.#buffer!;

@@ -1,4 +1,4 @@
-/** Kernels of matrix products and of the embedding, for every format and arithmetic. */
+/** Kernels for matrix products and the embedding, for every format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
 import type { Arithmetic } from "../../backend.ts";
 import { gpuFormat } from "./formats/registry.ts";
@@ -10,8 +10,8 @@ import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, loadPair } from "./words.ts";
 
 /**
- * Rows of activations that a workgroup takes, and up to how many rows in all: beyond, tiles have enough workgroups for a GPU
- * and read less.
+ * Rows of activations per workgroup, and the largest step that each kernel is for. Beyond that, tiles have
+ * enough workgroups for a GPU and load less.
  */
 const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 1, maxRows: 1 },
@@ -19,19 +19,20 @@ const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 16, maxRows: 64 },
 ];
 
-/** What is used where no sweep has been kept. */
+/** Used where no sweep has stored a tuning. */
 export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
-/** The same with half the workgroups, by which activations are read half as often. */
+/** The same with half the workgroups, so activations are loaded half as often. */
 const HALF_AS_MANY: Tuning = { rows: 2, lanes: 256 };
-/** For a matrix so tall they are enough for a GPU. */
+/** From this many matrix rows, half the workgroups are enough for a GPU. */
 const TALL_ROWS = 16_384;
 /**
- * In a format of fewer bytes a weight activations would be more than a fifth of what a workgroup loads, and with twice the rows a lane
- * still loads hardly more weights than of other formats. The lanes of a gate and an up have two rows as it is.
+ * Bytes per weight below which a product takes twice the rows per workgroup. There, activations would be over
+ * a fifth of what a workgroup loads. A lane still loads hardly more weights than with other formats. Lanes of
+ * a gate and up pair have two rows anyway.
  */
 const THIN_BYTES = 0.5;
 
-/** The tuning of a matrix of so many rows where no sweep has been kept. */
+/** Returns the tuning for a matrix of so many rows where no sweep has stored one. */
 export function defaultTuning(
   rows: number,
   { type, epilogue }: Pick<MatMulSpec, "type" | "epilogue">,
@@ -41,12 +42,13 @@ export function defaultTuning(
   return thin || rows >= TALL_ROWS ? HALF_AS_MANY : DEFAULT_TUNING;
 }
 
-/** Of products of several rows of activations; half the rows where each is a gate's and an up's. */
+/** For products of several rows of activations. Gate and up pairs take half the rows. */
 const SEVERAL: Tuning = { rows: 2, lanes: 256 };
 
 /**
- * Kernels of a product for growing numbers of rows of activations: the first whose `maxRows` is not exceeded is meant. All add
- * up a row's products in the same order. Throws where the device lacks what the arithmetic wants.
+ * Returns the kernels of a product for growing numbers of rows of activations. Use the first whose `maxRows`
+ * is not exceeded. All sum a row's products in the same order. Throws where the device lacks what the
+ * arithmetic needs.
  */
 export function matMulKernels(
   spec: MatMulSpec,
@@ -66,19 +68,21 @@ export function matMulKernels(
   return [...few, productTile(spec)];
 }
 
-/** What a device lacks for an arithmetic, if anything. */
+/** Returns what a device lacks for an arithmetic; undefined where it lacks nothing. */
 export function missingFor(arithmetic: Arithmetic, { f16 }: KernelDevice): string | undefined {
   return arithmetic === "f16" && !f16 ? "working 16-bit floats" : undefined;
 }
 
-/** Of kernels for growing numbers of rows those that steps of up to `rows` need: compiling one can take seconds. */
+/** Returns the kernels that steps of at most `rows` rows need: compiling one can take seconds. */
 export function neededFor(kernels: readonly Kernel[], rows: number): Kernel[] {
   return kernels.slice(0, 1 + kernels.findIndex(({ maxRows }) => rows <= maxRows));
 }
 
 /**
- * The kernel that copies rows of the matrix, as f32, by token id. Bindings: 0 {columns, rows of this shard, first row,
- * stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4 the planes. Tokens of other shards are left alone.
+ * Returns the kernel that copies matrix rows, as f32, by token id. It leaves tokens of other shards alone.
+ *
+ * Bindings: 0 {columns, rows of this shard, first row, stride of y}; 1 {rows of y}; 2 token ids in x; 3 y; 4
+ * the planes.
  */
 export function embedKernel(type: TensorType, columns: number): Kernel {
   const format = gpuFormat(type);

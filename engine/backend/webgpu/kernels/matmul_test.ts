@@ -51,10 +51,13 @@ for (const type of GPU_TYPES) {
   });
 }
 
-/** A software driver takes most of a second to compile a kernel: all of them are a campaign of minutes. */
+/**
+ * A software driver takes most of a second to compile a kernel, so all of them take minutes: only with
+ * COMPY_ALL_KERNELS.
+ */
 const ALL = Deno.env.has("COMPY_ALL_KERNELS");
 const HARDEST: readonly Arithmetic[] = ALL ? ARITHMETICS : ["f16"];
-/** A type for each shape of decoder: by one scale, with mins, with two scales, both, by look-up, floats. */
+/** One type per kind of decoder: one scale, mins, two scales, both, a table, floats. */
 const SHAPES: readonly TensorType[] = ALL ? GPU_TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
 
 for (const type of SHAPES) {
@@ -92,7 +95,7 @@ for (const arithmetic of ARITHMETICS) {
 
 for (const type of ["Q4_K", "Q6_K"] as const) {
   test(`${type}: what neighbouring lanes load for each other is what a lane by itself loads`, async () => {
-    // Not all strands have a pair in the last round, and not all blocks a partner that shares Q6_K's factors.
+    // In the last round some strands have no pair, and some blocks share Q6_K's factors with no other block.
     const columns = 5 * 256;
     const of = spec(type, "f32", { columns });
     const p = { type, weights: matrix(type, ROWS, columns), rows: ROWS, columns };
@@ -168,7 +171,7 @@ test("columns that are no multiple of 32: what stands beyond them does not count
 });
 
 test("MXFP4: scales that are kept for a strand's next pair are those of its blocks, in rows of any length", async () => {
-  // Two rounds of strands and a part of a third, and one that ends within a pair.
+  // Two rounds of strands and part of a third; and rows that end within a pair.
   for (const columns of [32 * 43, 32 * 33]) {
     const bytes = matrix("MXFP4", ROWS, columns);
     const exact = dequantize("MXFP4", bytes, ROWS * columns);

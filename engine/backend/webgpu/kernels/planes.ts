@@ -1,14 +1,16 @@
-/** Matrices on the GPU: a matrix is its format's planes, each an array of rows of aligned words. */
+/** Matrices on the GPU: each is the planes of its format, and each plane holds rows of aligned words. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { placeOf, rowBytesOf } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 
-/** Bytes that a row of `columns` columns takes in each plane; row r stands at r times that. Multiples of 4. */
+/** Returns the bytes per matrix row in each plane, multiples of 4. Row r starts at r times that. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {
   return gpuFormat(type).planes.map((plane) => rowBytesOf(plane, columns));
 }
 
-/** The row and column of the first of a matrix's blocks whose scale stands for NaN; only some formats have such a code. */
+/**
+ * Returns the row and column of the first block whose scale is NaN. Only some formats have a code for NaN.
+ */
 export function findNan(type: TensorType, bytes: Uint8Array, columns: number): [number, number] | undefined {
   const { isNan, blockColumns, blockBytes } = gpuFormat(type);
   if (!isNan) return undefined;
@@ -21,8 +23,8 @@ export function findNan(type: TensorType, bytes: Uint8Array, columns: number): [
 }
 
 /**
- * Whole rows of a file's matrix as planes. `bytes` holds `rows` rows of `columns` columns, which must be whole blocks of
- * the type. Nothing is rounded: decoding gives the file's values.
+ * Packs whole rows of a file's matrix into planes. `bytes` holds `rows` rows of `columns` columns, which must
+ * be whole blocks. Nothing is rounded: decoding gives the file's values.
  */
 export function packPlanes(
   type: TensorType,

@@ -8,7 +8,8 @@ Deno.test("planes: a word of MXFP4's scales serves two pairs that a strand takes
   const scales = packPlanes("MXFP4", file, 2, columns)[1];
   assertEquals([planeRowBytes("MXFP4", columns)[1], scales.length], [64, 128]);
   const word = (row: number, i: number) => [...scales.subarray(64 * row + 4 * i, 64 * row + 4 * i + 4)];
-  // Strand 0's pairs 0 and 8, strand 7's pairs 7 and 15; then pair 16, which has no partner, and pair 21's only block.
+  // Strand 0 has pairs 0 and 8, strand 7 has pairs 7 and 15. Then pair 16, which has no partner, and the only
+  // block of pair 21.
   assertEquals([word(0, 0), word(0, 7)], [[100, 101, 116, 117], [114, 115, 130, 131]]);
   assertEquals([word(0, 8), word(0, 13), word(0, 14)], [[132, 133, 0, 0], [142, 0, 0, 0], [0, 0, 0, 0]]);
   assertEquals(word(1, 0), [143, 144, 159, 160]);

@@ -1,9 +1,13 @@
 /**
- * Matrix products of few rows of activations. A row of the matrix is cut into pairs of blocks of 32 columns, and eight lanes
- * share it: lane s takes pairs s, s + 8 and so on, one block after the other; then the eight lanes' sums are added up from the first to the last.
- * Products of many rows (`product_tile.ts`) keep to that order, so a product's bits depend neither on how many rows of
- * activations there are nor on the device's subgroups, which are not used. Rows and tokens are written out in the text: naga
- * guards each loop with a counter, which keeps drivers from unrolling.
+ * Matrix products of few rows of activations. A matrix row is cut into pairs of blocks of 32 columns, and
+ * eight lanes share it. Lane s takes pairs s, s + 8 and so on, block by block. Then the eight lanes' sums are
+ * added from the first to the last.
+ *
+ * Tiles (`product_tile.ts`) keep this order, so a product's bits depend neither on the number of rows of
+ * activations nor on the device's subgroups, which are not used.
+ *
+ * Rows and tokens are unrolled in the text: naga guards each loop with a counter, which keeps drivers from
+ * unrolling it.
  */
 import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
@@ -13,11 +17,14 @@ import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, type PairWords, pairWordsOfNeighbours } from "./words.ts";
 
-/** Blocks of activations of a strand that lie in workgroup memory at once, and tokens that are added up across lanes at once. */
+/**
+ * STAGED: blocks of activations per strand in workgroup memory at once. ADDED: tokens whose sums are added
+ * across lanes at once.
+ */
 const STAGED = 8;
 const ADDED = 2;
 
-/** The kernel that takes `tokens` rows of activations a workgroup. */
+/** Returns the kernel that takes `tokens` rows of activations per workgroup. */
 export function product(spec: MatMulSpec, tuning: Tuning, tokens: number, maxRows: number): Kernel {
   const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
   const { rows, lanes } = tuning;
@@ -39,7 +46,8 @@ function code(spec: MatMulSpec, numbers: Numbers, rows: number, tokens: number):
   const { setup = "", offset } = format.decoder(numbers.weight);
   const up = spec.epilogue === "swiglu";
   const rowNames = [...list(rows, (r) => `row_${r}`), ...(up ? list(rows, (r) => `up_${r}`) : [])];
-  // Of a single row a pair goes together; of more the weights' registers are for one block.
+  // With a single row of activations a lane multiplies both blocks of a pair at once. With more, registers
+  // hold one block of weights.
   const blocks = tokens === 1 ? 2 : 1;
   const staged = Math.min(STAGED / blocks, tokens);
   const added = Math.min(ADDED, tokens);
@@ -82,17 +90,18 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 interface Work {
   readonly spec: MatMulSpec;
   readonly rowNames: readonly string[];
-  /** Of each row. */
+  /** For each row. */
   readonly words: readonly PairWords[];
-  /** Of a pair, that go together. */
+  /** Blocks of a pair that are multiplied at once. */
   readonly blocks: number;
-  /** Tokens. */
+  /** Tokens whose activations are staged at once. */
   readonly staged: number;
 }
 
 /**
- * Statements: blocks of the strands' pairs, from `half` on, are loaded and multiplied with all tokens. They are decoded behind the first
- * tokens' barrier, which is also that of what neighbours load for each other; meanwhile the loads are under way.
+ * Statements that load the strands' blocks from `half` on and multiply them with all tokens. Blocks are
+ * decoded behind the first tokens' barrier, while loads are in flight. Elements that neighbouring lanes load
+ * for each other need the same barrier.
  */
 function turn(work: Work, tokens: number): string {
   const { spec, rowNames, words, blocks, staged } = work;
@@ -117,7 +126,7 @@ function turn(work: Work, tokens: number): string {
   return [...load, ...multiplied].flat().join("\n    ");
 }
 
-/** Statements: the workgroup makes some tokens' blocks ready. */
+/** Statements with which the workgroup stages blocks of some tokens. */
 function makeReady({ blocks, staged }: Work, from: number): string {
   const each = blocks * STRANDS;
   return `for (var i = lane_in_group; i < ${each * staged}u; i += SIZE) {
@@ -129,7 +138,7 @@ function makeReady({ blocks, staged }: Work, from: number): string {
     workgroupBarrier();`;
 }
 
-/** Statements: each lane multiplies its own blocks with some tokens'. */
+/** Statements with which each lane multiplies its own blocks with some tokens. */
 function multiply({ rowNames, blocks, staged }: Work, from: number): string {
   const token = (t: number, e: number) =>
     `{
@@ -150,7 +159,7 @@ function multiply({ rowNames, blocks, staged }: Work, from: number): string {
     workgroupBarrier();`;
 }
 
-/** Statements: the lanes of each row are added up for some tokens, and the results put into y. */
+/** Statements that add the lanes of each row for some tokens and store the results in y. */
 function addUp(spec: MatMulSpec, { rowNames, rows, from, added }: {
   readonly rowNames: readonly string[];
   readonly rows: number;

@@ -1,7 +1,8 @@
 /**
- * Matrix products of many rows of activations: each lane has a row of the matrix, and the workgroup reads the activations of
- * a tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after the other, so that a tile needs two sums
- * a token, and has the same bits. Of a gate and an up half of the lanes take each.
+ * Matrix products of many rows of activations. Each lane has a matrix row, and the workgroup loads the
+ * activations of a tile of tokens once for all its rows. A lane takes the strands of `product.ts` one after
+ * the other, so it needs two sums per token and gives the same bits. For a gate and up pair, half the lanes
+ * take each.
  */
 import { STRANDS } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
@@ -11,14 +12,14 @@ import { stageOf } from "./stage.ts";
 import type { Kernel, MatMulSpec } from "./types.ts";
 import { decoded, pairWords } from "./words.ts";
 
-/** Rows of the matrix that a workgroup takes: one a lane. Every device has so many lanes. */
+/** Matrix rows per workgroup, one per lane. Every device has this many lanes. */
 const LANES = 256;
-/** Rows of activations of a tile; a pair of blocks of each lies in workgroup memory, 8 KiB. */
+/** Rows of activations per tile. A pair of blocks of each is in workgroup memory, 8 KiB. */
 const TOKENS = 32;
-/** Tokens of which up's results are handed to the gate's lanes at once. */
+/** Tokens whose up results are handed to the gate's lanes at once. */
 const HANDED = 8;
 
-/** The kernel for any number of rows of activations. */
+/** Returns the kernel for any number of rows of activations. */
 export function productTile(spec: MatMulSpec): Kernel {
   const numbers = numbersOf(gpuFormat(spec.type), spec.arithmetic);
   const rows = rowsOf(spec);
@@ -33,7 +34,7 @@ export function productTile(spec: MatMulSpec): Kernel {
   };
 }
 
-/** Rows of y that a workgroup makes. */
+/** Returns the rows of y that a workgroup computes. */
 function rowsOf({ epilogue }: MatMulSpec): number {
   return epilogue === "swiglu" ? LANES / 2 : LANES;
 }
@@ -80,7 +81,7 @@ fn matmul(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 `;
 }
 
-/** Statements: the lane's results go into y. */
+/** Statements that store the lane's results in y. */
 function putAll(spec: MatMulSpec): string {
   const put = (t: number) =>
     `{ let t = t_base + ${t}u; if (t < step.x) { ${store(spec.epilogue, spec.bias, `all_${t}`)} } }`;
@@ -89,7 +90,10 @@ function putAll(spec: MatMulSpec): string {
   }`;
 }
 
-/** Statements: up's lanes hand some tokens' results to the gate's, which put the products into y. */
+/**
+ * Statements that hand the up lanes' results for some tokens to the gate's lanes, which store the products in
+ * y.
+ */
 function handOver(spec: MatMulSpec, rows: number, from: number): string {
   const hand = (i: number) => `ups[${i * rows}u + slot] = all_${from + i};`;
   const put = (i: number) =>

@@ -1,4 +1,6 @@
-/** What the matrix kernels share: bindings, the decoder of the format, activations, and the product of two blocks. */
+/**
+ * Shared by the matrix kernels: bindings, the format's decoder, activations, and the product of two blocks.
+ */
 import { quadFunction } from "./formats/codes.ts";
 import {
   BLOCK,
@@ -17,17 +19,17 @@ import type { Arithmetic } from "../../backend.ts";
 import type { Epilogue, MatMulSpec } from "./types.ts";
 import { loaders } from "./words.ts";
 
-/** The types that a kernel computes in. */
+/** The types in which a kernel computes. */
 export interface Numbers {
   /** Decoded weights. */
   readonly weight: Scalar;
-  /** Activations as they are multiplied. */
+  /** Activations when they are multiplied. */
   readonly input: Scalar;
 }
 
 /**
- * The types for an arithmetic. Weights without bounds (F32) are never multiplied in f16: a block's products could overflow, whatever
- * the scale of the activations.
+ * Returns the types for an arithmetic. Weights without bounds (F32) are never multiplied in f16: a block's
+ * products could overflow, whatever the scale of the activations.
  */
 export function numbersOf(format: WeightFormat, arithmetic: Arithmetic): Numbers {
   return { weight: arithmetic === "f16" && format.bounded ? "f16" : "f32", input: arithmetic };
@@ -39,14 +41,17 @@ const OP = `struct Op {
 @group(0) @binding(0) var<uniform> op: Op;
 @group(0) @binding(1) var<uniform> step: vec4<u32>;`;
 
-const HALF_OF = `// A half float's value out of its bits, subnormal ones too, which devices may flush to 0.
+const HALF_OF = `// The value of a half float from its bits, subnormal ones too, which devices may flush to 0.
 fn half_of(bits: u32) -> f32 {
   let m = bits & 0x7fffu;
   let value = select(bitcast<f32>((m << 13u) + 0x38000000u), f32(m) * 5.9604644775390625e-8, m < 0x400u);
   return select(value, -value, (bits & 0x8000u) != 0u);
 }`;
 
-/** Declarations of the planes from binding 4 on, and of what is called to load and decode a block (`words.ts`). */
+/**
+ * Returns the declarations of the planes from binding 4 on, and of the functions that load and decode a block
+ * (`words.ts`).
+ */
 export function weights(type: MatMulSpec["type"], columns: number, scalar: Scalar): string {
   const format = gpuFormat(type);
   const decoder = format.decoder(scalar);
@@ -72,7 +77,10 @@ fn decode_block(b: u32, own: Own${sharedPlanes(format).length > 0 ? ", words: Wo
 }`;
 }
 
-/** Bindings of a matrix product, its decoder, and `read_block`, which makes a block of activations ready. */
+/**
+ * Returns the bindings of a matrix product, its decoder, and `read_block`, which loads a block of
+ * activations.
+ */
 export function preamble(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
   const decoder = format.decoder(numbers.weight);
@@ -89,15 +97,18 @@ fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
 ${inputBlock(spec.columns, format, decoder, numbers)}`;
 }
 
-/** WGSL type of a block's scale, and of what an offset multiplies. */
+/** Returns the WGSL type of a block's scale, and of the sums that an offset multiplies. */
 export function scaleType(format: WeightFormat): string {
   return format.sub === BLOCK ? "f32" : "vec2<f32>";
 }
 
-/** Activations that are multiplied in half are below 2^10, weights at most 1: no product or sum of a block overflows. */
+/** Scaled activations are below 2^10 and weights at most 1, so no product or sum of a block overflows f16. */
 const MAGNITUDE = 10;
 
-/** `Input` and `read_block(t, b)`: columns 32 b to 32 b + 31 of row t, in the decoder's order. */
+/**
+ * Returns `Input` and `read_block(t, b)`, which loads columns 32 b to 32 b + 31 of row t in the decoder's
+ * order.
+ */
 function inputBlock(columns: number, format: WeightFormat, decoder: Decoder, { input }: Numbers): string {
   const scaled = input !== "f32";
   const fields = [
@@ -127,14 +138,14 @@ fn read_block(t: u32, b: u32) -> Input {
 }`;
 }
 
-/** Columns beyond the matrix's own count as 0, whatever stands there. */
+/** Columns beyond the matrix count as 0, whatever the buffer holds there. */
 function loadQuad(columns: number, k: number): string {
   if (columns % BLOCK === 0) return `x[at + ${k}u]`;
   const lanes = "vec4<u32>(0u, 1u, 2u, 3u)";
   return `select(vec4<f32>(), x[at + ${k}u], ${lanes} + (32u * b + ${4 * k}u) < vec4<u32>(${columns}u))`;
 }
 
-/** Of the activations as they are, not rounded: what an offset multiplies gains no error. */
+/** Sums of the unrounded activations, so that multiplying an offset adds no rounding error. */
 function sums(format: WeightFormat): string {
   const of = (from: number, to: number) => {
     const list = Array.from({ length: to - from }, (_, i) => `x${from + i}`);
@@ -144,8 +155,8 @@ function sums(format: WeightFormat): string {
 }
 
 /**
- * `block_dot(w, v, sum)`: the sum and the product of a block. Every product that is added is an `fma`, so that no compiler has a choice
- * that would make the same sums differ in two kernels.
+ * Returns `block_dot(w, v, sum)`, which adds the product of a block to `sum`. Every product that is added is
+ * an `fma`, so no compiler can round the same sum differently in two kernels.
  */
 export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
   const format = gpuFormat(spec.type);
@@ -167,7 +178,10 @@ export function blockDot(spec: MatMulSpec, numbers: Numbers): string {
 }`;
 }
 
-/** Expression: `sum` and a block's products, \`all\` or \`low\` and \`high\`, times their scales, and what an offset adds. */
+/**
+ * Expression: `sum` plus a block's products, `all` or `low` and `high`, times their scales, plus what an
+ * offset adds.
+ */
 function scaledSum(format: WeightFormat, { input }: Numbers, offset: boolean): string {
   const [whole, scaled] = [format.sub === BLOCK, input !== "f32"];
   const sum = whole
@@ -184,7 +198,10 @@ function withOffset(format: WeightFormat, sum: string): string {
     : `fma(w.offset.x, v.sum.x, fma(w.offset.y, v.sum.y, ${sum}))`;
 }
 
-/** Statement that puts `value` (with "swiglu": the gate's `value` and `up`) into row `row` of y's row `t`. */
+/**
+ * Statement that stores `value` in column `row` of y's row `t`; with "swiglu", the gate's `value` and `up`
+ * together.
+ */
 export function store(epilogue: Epilogue, bias: boolean, value: string, up = ""): string {
   const at = "t * op.y_stride + op.y_offset + row";
   if (epilogue === "add") return `y[${at}] += ${value};`;

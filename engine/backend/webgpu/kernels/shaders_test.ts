@@ -28,7 +28,7 @@ function kernels(): Kernel[] {
   ];
 }
 
-/** Variables whose values are accumulated: block_dot's chains. */
+/** The accumulators: variables of block_dot's chains. */
 const ACCUMULATORS = /metal::(half|float)4 c\d_\w* = /g;
 
 fullTier.test("every shader is valid to Dawn, becomes Metal, and accumulates in what its arithmetic says", async () => {
@@ -38,7 +38,7 @@ fullTier.test("every shader is valid to Dawn, becomes Metal, and accumulates in 
     const text = texts.get(key)!;
     const [kind, type, arithmetic] = key.split(" ");
     if (kind === "embed" || arithmetic === "f32") {
-      // Halves of the file are read as such, and widened at once.
+      // Halves of the file are loaded as halves and widened at once.
       assert(!/\bhalf\d?\b/.test(text.replaceAll("float2(as_type<half2>(", "")), `${key} computes in half`);
       if (kind === "embed") continue;
     }

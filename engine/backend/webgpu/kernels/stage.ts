@@ -4,8 +4,8 @@ import { list } from "./list.ts";
 import { type Numbers, scaleType } from "./shader.ts";
 
 /**
- * WGSL: `stage(t, e, v)` puts a block of activations into workgroup memory as block `e` of row `t`, `staged(t, e)` takes it from
- * there. `offset`: the decoder has offsets, which multiply a block's sum.
+ * Returns WGSL: `stage(t, e, v)` stores a block of activations as block `e` of row `t`, and `staged(t, e)`
+ * loads it. `offset`: the decoder has offsets, which multiply a block's sum.
  */
 export function stageOf(
   format: WeightFormat,

@@ -1,4 +1,4 @@
-/** Runs single kernels on the machine's adapter, for tests and for what measures. */
+/** Runs single kernels on the machine's adapter, for tests and measurements. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { packPlanes } from "./planes.ts";
 import type { Kernel, KernelDevice, MatMulSpec } from "./types.ts";
@@ -8,7 +8,7 @@ export interface TestDevice {
   readonly kernels: KernelDevice;
 }
 
-/** Where there is no adapter, or one without f16: undefined, after saying so. */
+/** Opens the adapter. Without one, or without f16, it says so and returns undefined. */
 export async function openTestDevice(): Promise<TestDevice | undefined> {
   const adapter = await globalThis.navigator.gpu?.requestAdapter();
   if (!adapter?.features.has("shader-f16")) {
@@ -21,7 +21,7 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
   const { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX } = adapter.limits;
   const requiredLimits = { maxComputeInvocationsPerWorkgroup, maxComputeWorkgroupSizeX };
   const device = await adapter.requestDevice({ requiredFeatures, requiredLimits });
-  // A software adapter's threads must not outlive the test file: they would race with the process's end.
+  // A software adapter's threads must not outlive the test file: they would race with the end of the process.
   addEventListener("unload", () => device.destroy());
   return { device, kernels: { f16: true } };
 }
@@ -29,18 +29,18 @@ export async function openTestDevice(): Promise<TestDevice | undefined> {
 /** One product. */
 export interface Product {
   readonly type: TensorType;
-  /** The file's bytes, `rows` rows; with "swiglu" the gate's and then as many of up. */
+  /** The file's bytes, `rows` rows; with "swiglu" the gate's rows, then the up rows. */
   readonly weights: Uint8Array;
   readonly rows: number;
   readonly columns: number;
   readonly x: Float32Array; // [m, columns]
   readonly m: number;
   readonly bias?: Float32Array<ArrayBuffer>;
-  /** What y holds before; [m, rows]. */
+  /** The initial y; [m, rows]. */
   readonly y?: Float32Array;
 }
 
-/** y of a product: [m, rows]. */
+/** Returns y of a product: [m, rows]. */
 export async function multiply(
   { device }: TestDevice,
   kernel: Kernel,
@@ -49,7 +49,7 @@ export async function multiply(
 ): Promise<Float32Array> {
   const { rows, columns, m } = product;
   const [xStride, yStride] = [64 * Math.ceil(columns / 64), 64 * Math.ceil((rows + 3) / 64)];
-  // What stands beyond the columns must not matter.
+  // Values beyond the columns must not matter.
   const x = new Float32Array(m * xStride).fill(NaN);
   const y = new Float32Array(m * yStride);
   const offset = 3;
@@ -81,7 +81,7 @@ export async function multiply(
   return out;
 }
 
-/** Rows of a matrix by token id: [tokens, columns]. */
+/** Returns rows of a matrix by token id: [tokens, columns]. */
 export async function embed(
   { device }: TestDevice,
   kernel: Kernel,
@@ -110,7 +110,7 @@ export async function embed(
   return out;
 }
 
-/** A buffer that holds `data`. */
+/** Returns a buffer that holds `data`. */
 export function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, usage: number): GPUBuffer {
   const size = Math.ceil(data.byteLength / 4) * 4;
   const buffer = device.createBuffer({ size, usage: usage | GPUBufferUsage.COPY_DST });
@@ -120,7 +120,7 @@ export function upload(device: GPUDevice, data: ArrayBufferView<ArrayBuffer>, us
 
 const pipelines = new WeakMap<GPUDevice, Map<string, GPUComputePipeline>>();
 
-/** Runs a kernel once. Throws where it is refused. */
+/** Runs a kernel once. Throws where the driver refuses it. */
 export async function dispatch(
   device: GPUDevice,
   { code, entryPoint, constants }: Pick<Kernel, "code" | "entryPoint" | "constants">,
@@ -148,7 +148,7 @@ export async function dispatch(
   if (error) throw new Error(`${error.message}\n${code}`);
 }
 
-/** What a buffer holds, which needs the usage COPY_SRC. */
+/** Returns the contents of a buffer, which needs the usage COPY_SRC. */
 export async function read(device: GPUDevice, buffer: GPUBuffer): Promise<Float32Array> {
   const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
   const target = device.createBuffer({ size: buffer.size, usage });

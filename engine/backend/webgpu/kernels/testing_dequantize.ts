@@ -1,4 +1,6 @@
-/** The file formats' definitions, written as plainly as can be: the truth that the GPU's kernels are compared with. */
+/**
+ * The definitions of the file formats, written as plainly as possible: GPU kernels are compared with them.
+ */
 import { layoutOf } from "../../../gguf/tensor_types.ts";
 import type { GpuType } from "./formats/registry.ts";
 import type { TensorType } from "../../../gguf/types.ts";
@@ -6,10 +8,10 @@ import type { TensorType } from "../../../gguf/types.ts";
 type Block = DataView;
 const u8 = (b: Block, at: number) => b.getUint8(at);
 const f16 = (b: Block, at: number) => b.getFloat16(at, true);
-/** Nibble of column k where columns k and k + 16 share a byte. */
+/** Returns the nibble of column k where columns k and k + 16 share a byte. */
 const nibble = (b: Block, at: number, k: number) => u8(b, at + k % 16) >> (k < 16 ? 0 : 4) & 15;
 const bit = (b: Block, at: number, k: number) => u8(b, at + (k >> 3)) >> (k & 7) & 1;
-/** Nibble of column k of 256 where 64 columns share 32 bytes. */
+/** Returns the nibble of column k of 256 where 64 columns share 32 bytes. */
 const nibbleK = (b: Block, at: number, k: number) =>
   u8(b, at + (k >> 6) * 32 + k % 32) >> (k % 64 < 32 ? 0 : 4) & 15;
 const twoBits = (b: Block, at: number, k: number) =>
@@ -34,7 +36,7 @@ function q6Code(b: Block, k: number): number {
   return low | (u8(b, 128 + 32 * half + i) >> 2 * run & 3) << 4;
 }
 
-/** Column k of a block. */
+/** Returns column k of a block. */
 const VALUE: Readonly<Record<GpuType, (b: Block, k: number) => number>> = {
   F32: (b) => b.getFloat32(0, true),
   F16: (b) => f16(b, 0),
@@ -75,7 +77,7 @@ const VALUE: Readonly<Record<GpuType, (b: Block, k: number) => number>> = {
   MXFP4: (b, k) => 2 ** (u8(b, 0) - 127) * E2M1[nibble(b, 1, k)],
 };
 
-/** `count` values of a type, in float64. */
+/** Returns `count` values of a type in float64. */
 export function dequantize(type: TensorType, bytes: Uint8Array, count: number): Float64Array {
   const { elements, bytes: size } = layoutOf(type);
   return Float64Array.from({ length: count }, (_, i) => {

@@ -1,4 +1,4 @@
-/** Products of a matrix of every format with activations that are hard for halves, beside the exact ones. */
+/** Products of matrices of every format with activations that are hard for f16, beside the exact products. */
 import { Random, seedOf } from "../../../../testing/random.ts";
 import { weights } from "../../../../testing/synth/synth.ts";
 import type { TensorType } from "../../../gguf/types.ts";
@@ -8,7 +8,7 @@ import { dequantize } from "./testing_dequantize.ts";
 import type { Arithmetic } from "../../backend.ts";
 import type { MatMulSpec, Tuning } from "./types.ts";
 
-/** Most that the mean squared error may be over the mean square of the exact product. */
+/** Largest mean squared error over the mean square of the exact product. */
 export const GATES: Readonly<Record<Arithmetic, number>> = {
   f32: 1e-11,
   f16: 2e-6,
@@ -24,7 +24,7 @@ export function matrix(type: TensorType, rows = ROWS, columns = COLUMNS): Uint8A
 
 const matrices = new Map<TensorType, { bytes: Uint8Array; exact: Float64Array }>();
 
-/** A matrix of 2 x ROWS rows and its values. */
+/** Returns a matrix of 2 x ROWS rows and its values. */
 export function known(type: TensorType): { bytes: Uint8Array; exact: Float64Array } {
   const made = matrices.get(type) ?? (() => {
     const bytes = matrix(type, 2 * ROWS);
@@ -39,7 +39,10 @@ export function normal(count: number, seed: string): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: count }, () => random.normal());
 }
 
-/** Activations that break careless half arithmetic, a row each: plain, large, larger, small, one outlier, nothing. */
+/**
+ * Returns activations that break careless f16 arithmetic, one kind per row: plain, large, larger, small, one
+ * outlier, all zeros.
+ */
 export function adversarial(m: number): Float32Array<ArrayBuffer> {
   const x = normal(m * COLUMNS, "x");
   const scales = [1, 9e3, 4e5, 1e-5, 1, 0];
@@ -51,7 +54,7 @@ export function adversarial(m: number): Float32Array<ArrayBuffer> {
   return x;
 }
 
-/** x W in float64: [m, rows]. */
+/** Returns x W in float64: [m, rows]. */
 export function product(exact: Float64Array, { x, m, rows, columns }: Product, first = 0): Float64Array {
   return Float64Array.from({ length: m * rows }, (_, i) => {
     const [t, r] = [Math.floor(i / rows), i % rows + first];
@@ -61,7 +64,7 @@ export function product(exact: Float64Array, { x, m, rows, columns }: Product, f
   });
 }
 
-/** Mean squared error over the mean square of the exact values; 0 where both are nothing but zeros. */
+/** Returns the mean squared error over the mean square of the exact values; 0 where both are all zeros. */
 export function nmse(found: Float32Array, exact: Float64Array): number {
   let [error, energy] = [0, 0];
   for (let i = 0; i < exact.length; i++) {
@@ -75,7 +78,7 @@ export function spec(type: TensorType, arithmetic: Arithmetic, rest: Partial<Mat
   return { type, arithmetic, columns: COLUMNS, epilogue: "store", bias: false, ...rest };
 }
 
-/** The error of each row of activations: a kernel's product of a format's known matrix. */
+/** Returns the error of each row of activations in a kernel's product with a format's known matrix. */
 export async function productErrors(
   gpu: TestDevice,
   of: MatMulSpec,

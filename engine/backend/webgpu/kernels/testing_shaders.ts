@@ -1,9 +1,12 @@
-/** Shaders checked without a GPU: by Dawn, which Chrome runs on, and by naga's translation to Metal's language. */
+/**
+ * Checks shaders without a GPU: Dawn, on which Chrome runs, validates them, and naga translates them to
+ * Metal's language.
+ */
 import { fromFileUrl, join } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("../../../../", import.meta.url));
 
-/** Throws with what is wrong with any of the shaders; returns Metal's text of each. */
+/** Returns each shader's text in Metal's language. Throws with what is wrong with any of them. */
 export async function translate(shaders: ReadonlyMap<string, string>): Promise<Map<string, string>> {
   const folder = await Deno.makeTempDir();
   try {

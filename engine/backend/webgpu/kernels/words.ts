@@ -1,4 +1,7 @@
-/** How kernels load a block: its own elements of the planes, and those that it has in common with its neighbours. */
+/**
+ * How kernels load a block: its own elements of the planes, and elements that it shares with neighbouring
+ * blocks.
+ */
 import {
   elementsOfBlock,
   keptPairs,
@@ -12,7 +15,10 @@ import {
   type WeightFormat,
 } from "./formats/format.ts";
 
-/** `Own` and `load_own(row, b)`: a block's own elements; `Words` and `load_words(row, pair)`: what the blocks of a pair have in common. */
+/**
+ * Returns `Own` and `load_own(row, b)` for a block's own elements, and `Words` and `load_words(row, pair)`
+ * for elements that a pair shares.
+ */
 export function loaders(format: WeightFormat): string {
   const own = ownPlanes(format);
   const shared = sharedPlanes(format);
@@ -38,29 +44,35 @@ function loadOwn(plane: Plane): string {
   return count === 1 ? elements[0] : `${typeOfOwn(plane)}(${elements.join(", ")})`;
 }
 
-/** Statement: `name`, what the blocks of a pair have in common; nothing where that is nothing. */
+/** Statement that loads a pair's shared elements as `name`; empty where the format has none. */
 export function loadPair(format: WeightFormat, name: string, row: string, pair: string): string {
   return sharedPlanes(format).length === 0 ? "" : `let ${name} = load_words(${row}, ${pair});`;
 }
 
-/** Expression: block `b` out of `own`, its own elements, and `words`, those of its pair. */
+/**
+ * Expression that decodes block `b` from its own elements and, where there are any, the pair's shared
+ * `words`.
+ */
 export function decoded(format: WeightFormat, b: string, own: string, words: string): string {
   return `decode_block(${b}, ${own}${sharedPlanes(format).length === 0 ? "" : `, ${words}`})`;
 }
 
-/** What the blocks of a pair have in common, in a loop over a strand's pairs. */
+/** How a loop over a strand's pairs loads their shared elements. */
 export interface PairWords {
   /** Declarations outside functions. */
   readonly globals: string;
   /** Statements before the loop. */
   readonly before: string;
-  /** Statements in the loop; where lanes are neighbours, before a barrier. */
+  /** Statements in the loop; where lanes load for each other, a barrier must follow. */
   readonly load: string;
-  /** Expression, after that. */
+  /** Expression for the elements, after the statements and the barrier. */
   readonly words: string;
 }
 
-/** Of a lane by itself, `first` being the strand's pair or the first strand's: what serves several of its pairs is kept. */
+/**
+ * For a lane that works alone. `first` is the strand's pair or the first strand's pair. Elements that serve
+ * several of the lane's pairs are kept.
+ */
 export function pairWords(
   format: WeightFormat,
   name: string,
@@ -79,8 +91,8 @@ export function pairWords(
 }
 
 /**
- * The same where the strands are lanes side by side, in a workgroup of SIZE: of an element that serves several pairs side by side the
- * first of their lanes puts it into workgroup memory for the others.
+ * For strands in neighbouring lanes of a workgroup of SIZE lanes. An element that serves several neighbouring
+ * pairs is loaded by the first of their lanes and stored in workgroup memory for the others.
  */
 export function pairWordsOfNeighbours(
   format: WeightFormat,

@@ -5,12 +5,12 @@ import type { LoweredOp, Slice, VectorId } from "../program.ts";
 import { NO_SLOT } from "../step/layout.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-/** Most floats of the state that a lane holds in registers. */
+/** Most floats of the state in a lane's registers. */
 const STRIP = 64;
-/** Lanes that add up a head's products with itself. */
+/** Lanes that sum the products of a head's query and key. */
 const PARTS = 8;
 
-/** Inputs before a token's own that its convolution reads. */
+/** Previous inputs that a token's convolution reads. */
 const PAST = CONV_TAPS - 1;
 
 type Heads = Omit<DeltaShape, "layer">;
@@ -19,13 +19,13 @@ type Heads = Omit<DeltaShape, "layer">;
 export interface DeltaRuleOp extends LoweredOp {
   readonly op: "delta_rule";
   readonly rows: "sequences";
-  /** The one buffer of its inputs, and where each begins in its rows. */
+  /** The buffer of all inputs, and where each begins in its rows. */
   readonly buffer: number;
   readonly at: { readonly qkv: number; readonly gate: number; readonly alpha: number; readonly beta: number };
   readonly y: Slice;
-  /** The convolution's taps, decay, bias, norm. */
+  /** Taps of the convolution, decay, bias, norm. */
   readonly weights: VectorId;
-  /** `heads.layer` is among the layers that have a recurrent state. */
+  /** `heads.layer` counts the layers with recurrent state. */
   readonly heads: DeltaShape;
   readonly lengthEps: number;
   readonly eps: number;
@@ -85,28 +85,34 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
 
 export interface DeltaRuleShape {
   readonly heads: Heads;
-  /** Queries and keys that are shorter than this are divided by it instead of by their length. */
+  /** Smallest length by which queries and keys are divided. */
   readonly lengthEps: number;
 }
 
-/** Floats that a value head keeps in a slot: its matrix, and the last inputs of the channels that it reads. */
+/**
+ * Returns the floats of a value head in a slot: its matrix, and the last inputs of the channels that it
+ * reads.
+ */
 export function headStateFloats({ headDim }: Heads): number {
   return headDim * headDim + PAST * 3 * headDim;
 }
 
 /**
- * A layer's short convolution, gates, delta rule and gated norm in one: a workgroup takes one value head through all
- * rows of one sequence, with its state in registers. A state is read from the slot that the step names and put wherever
- * the step wants it, in passing or at the end.
+ * Computes a layer's short convolution, gates, delta rule and gated norm. A workgroup takes one value head
+ * through all rows of one sequence, with its state in registers. It reads the state from the slot that the
+ * step names, and stores it wherever the step asks, between rows or at the end.
  *
- * For each token S <- a S + d k^T with d = beta (v - a S k), and o = S q = a (S q) + d (k . q) from the S before it, so
- * that S is gone through once. Lane (strip, v) holds S[v] for a strip of keys; in memory S stands as [key / 4][v][4], so
- * that neighbours read side by side. Value heads that share a key head convolve it each for themselves and keep its
- * inputs each for themselves: none waits for another, and a slot can be read and written in one dispatch. The sums of a
- * token are in one order wherever a step begins. Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
+ * For each token S <- a S + d k^T with d = beta (v - a S k). The output is o = S q = a (S q) + d (k . q),
+ * from the S before the token, so S is read once. Source: "Gated Delta Networks" (arXiv 2412.06464), equation
+ * 10.
  *
- * Bindings: 1 rows of queries, keys, values, gates, alpha, beta; 2 y; 3 states; 4 what the step says of its sequences
- * (step_data.ts); 5 the convolution's taps by channel, decay and bias by value head, the norm.
+ * Lane (strip, v) holds S[v] for a strip of keys. In memory S is [key / 4][v][4], so neighbouring lanes read
+ * neighbouring addresses. Value heads that share a key head each convolve it and keep its inputs: none waits
+ * for another, and a slot can be read and written in one dispatch. The sums of a token have one order
+ * wherever a step begins.
+ *
+ * Bindings: 1 rows of queries, keys, values, gates, alpha, beta; 2 y; 3 states; 4 slots of the sequences
+ * (`step_data.ts`); 5 taps by channel, decay and bias by value head, norm.
  */
 export function deltaRuleKernel({ heads, lengthEps }: DeltaRuleShape): Kernel {
   const { keyHeads, valueHeads, headDim } = heads;
@@ -129,7 +135,7 @@ const D = ${headDim}u;
 const QUADS = ${quads}u;
 const SLOT = ${valueHeads * headStateFloats(heads) / 4}u;
 const HEAD = ${headStateFloats(heads) / 4}u;
-/* of the head: query, key and value */
+/* the head's query, key and value */
 var<workgroup> mixed: array<vec4<f32>, ${3 * quads}>;
 /* q . q, k . k, k . q */
 var<workgroup> products: array<vec3<f32>, ${PARTS}>;
@@ -139,7 +145,7 @@ var<workgroup> squares: array<f32, ${PARTS}>;
 
 fn weight(i: u32) -> f32 { return weights[i >> 2u][i & 3u]; }
 fn activation(i: u32) -> f32 { return x[i >> 2u][i & 3u]; }
-/* ln(1 + e^x) from 2 artanh(e / (2 + e)): exact where e^x is small too, as a driver's log is not */
+/* ln(1 + e^x) from 2 artanh(e / (2 + e)): exact for small e^x too, unlike a driver's log */
 fn softplus(x: f32) -> f32 {
   let e = exp(-abs(x));
   let s = e / (2.0 + e);
@@ -151,7 +157,7 @@ fn softplus(x: f32) -> f32 {
 
 @compute @workgroup_size(${lanes})
 fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  /* first row, slot to read, first and end of where the state is put: (after how many rows, slot) */
+  /* first row, slot to read, and the range of entries (after how many rows, slot to store the state in) */
   let carry = carries[group.y];
   let length = carries[carry.w - 1u].x;
   let head = group.x;
@@ -275,8 +281,8 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
 }
 
 /**
- * Lanes that share a row of the state, a power of two. Up to 128 dimensions a head takes the 256 lanes that every device
- * has; 256 dimensions take 1,024.
+ * Returns the lanes that share a row of the state, a power of two. Heads of up to 128 dimensions use the 256
+ * lanes that every device has; 256 dimensions use 1,024.
  */
 function stripsOf(headDim: number): number {
   let strips = 1;
@@ -284,7 +290,7 @@ function stripsOf(headDim: number): number {
   return strips;
 }
 
-/** The sum of terms, added up in pairs. */
+/** Expression for the sum of terms, added in pairs. */
 function tree(count: number, term: (i: number) => string): string {
   const terms = Array.from({ length: count }, (_, i) => term(i));
   while (terms.length > 1) terms.push(`(${terms.shift()} + ${terms.shift()})`);

@@ -14,7 +14,7 @@ const { STORAGE, COPY_SRC, UNIFORM } = GPUBufferUsage;
 const EPS = 1e-6;
 const LENGTH_EPS = 1e-5;
 const SLOTS = 4;
-/** Mean squared error over mean square. */
+/** Returns the mean squared error over the mean square. */
 const GATE = 1e-11;
 
 interface Heads {
@@ -38,7 +38,7 @@ Deno.test("value heads that stand in groups are refused", () => {
   assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, "use --backend cpu");
 });
 
-/** Where a row's gates, alpha and beta begin; queries, keys and values are before them. */
+/** Where a row's gates, alpha and beta begin. Queries, keys and values precede them. */
 function placesOf(heads: Heads) {
   const gate = channelsOf(heads);
   const alpha = gate + heads.valueHeads * heads.headDim;
@@ -60,7 +60,7 @@ function layer(heads: Heads, rows: number, seed = "delta"): Layer {
   return { heads, weights, x: Float32Array.from(of(rows * stride, 0, 1)), stride };
 }
 
-/** The formulas in float64, over one sequence's rows. */
+/** Returns the formulas in float64 over one sequence's rows. */
 function plain({ heads, weights, x, stride }: Layer, first: number, length: number): Float64Array {
   const { keyHeads, valueHeads, headDim: D } = heads;
   const channels = channelsOf(heads);
@@ -103,7 +103,7 @@ function plain({ heads, weights, x, stride }: Layer, first: number, length: numb
   return out;
 }
 
-/** Steps over the same slots; the rows of all of them: [rows, valueHeads * headDim]. */
+/** Runs steps over the same slots and returns all their rows: [rows, valueHeads * headDim]. */
 async function run(
   { heads, weights, x, stride }: Layer,
   steps: readonly StepSequence[][],
@@ -114,7 +114,7 @@ async function run(
   const op = new Uint32Array([stride, 0, gate, alpha, beta, width, 0, 0]);
   new Float32Array(op.buffer)[7] = EPS;
   const y = upload(device, new Float32Array(x.length / stride * width), STORAGE | COPY_SRC);
-  // What stands in a slot before it is written must not matter.
+  // The initial content of a slot must not matter.
   const states = new Float32Array(SLOTS * heads.valueHeads * headStateFloats(heads)).fill(NaN);
   const kernel = deltaRuleKernel({ heads, lengthEps: LENGTH_EPS });
   const buffers = [
@@ -145,7 +145,7 @@ function assertNear(found: Float32Array, exact: Float64Array): void {
     error += (found[i] - value) ** 2;
     energy += value ** 2;
   }
-  assert(error <= GATE * energy, `NMSE ${error / energy}`); // no number is no smaller either
+  assert(error <= GATE * energy, `NMSE ${error / energy}`); // NaN fails this comparison too
 }
 
 for (const headDim of [32, 96, 256]) {
@@ -166,7 +166,7 @@ test("delta rule: however rows are cut and states are carried, the same bits", a
   ]);
   assertNear(whole.subarray(8 * 512), plain(one, 8, 4));
   const cut = await run(one, [
-    // More is computed than is gone on from: the slots keep the states in passing.
+    // Slots keep states between rows, and the next step continues from some of them.
     [sequence(0, 8, { read: undefined, write: 3, saves: [{ after: 2, slot: 0 }, { after: 5, slot: 2 }] })],
     [sequence(8, 1, { read: undefined, write: 3, saves: [{ after: 1, slot: 1 }] })],
     [

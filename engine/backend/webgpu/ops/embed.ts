@@ -9,7 +9,7 @@ interface EmbedOp extends LoweredOp {
   readonly y: Slice;
 }
 
-/** Rows of the embedding by token id; each shard of the matrix has its own tokens. */
+/** Looks up rows of the embedding by token id. Each shard of the matrix has its own tokens. */
 export const EMBED: GpuKind<PlanOpOf<"embed">, EmbedOp> = {
   op: "embed",
   lower(op, to) {

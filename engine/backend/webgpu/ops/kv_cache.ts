@@ -1,54 +1,57 @@
 /**
- * How keys and values lie in the cache, and how kernels read and write them. Both buffers of a layer are blocks of heads: of
- * each KV_BLOCK_TOKENS slots, in f16 two values a word; or in 8 bits, 32 codes under one scale as in GGUF's Q8_0, first the codes of
- * all slots, then their scales as halves, an even number a slot. Kernels load a unit at once (8 values in f16, 32 in 8 bits), and
- * compute with words of eight halves.
+ * Layout of the KV cache, and how kernels read and write it. Both buffers of a layer hold blocks of heads,
+ * each with KV_BLOCK_TOKENS slots. In f16 a word holds two values. In 8 bits, 32 codes have one scale as in
+ * GGUF's Q8_0: first the codes of all slots, then their scales as halves, an even number per slot. Kernels
+ * load one unit at a time (8 values in f16, 32 in 8 bits) and compute with words of eight halves.
  */
 
 import { KV_BLOCK_TOKENS, type KvType } from "../../backend.ts";
 
-/** The cache of a layer, as kernels differ by it. */
+/** What kernels depend on in a layer's cache. */
 export interface KvShape {
   readonly kv: KvType;
   readonly kvHeads: number;
   readonly headDim: number;
 }
 
-/** Values under one scale. */
+/** Values per scale. */
 const SCALED = 32;
 
-/** Words of eight values that a unit has. */
+/** Returns the words of eight values in a unit. */
 export function unitWords(type: KvType): number {
   return type === "f16" ? 1 : SCALED / 8;
 }
 
-/** Units of a head; the last may have fewer values. */
+/** Returns the units of a head. The last may have fewer values. */
 export function unitsOf({ kv, headDim }: KvShape): number {
   return Math.ceil(headDim / 8 / unitWords(kv));
 }
 
-/** Scales of a slot: an even number, so that a word of two is one slot's. */
+/** Returns the scales of a slot: an even number, so that a word of two belongs to one slot. */
 function scalesOf(shape: KvShape): number {
   return 2 * Math.ceil(unitsOf(shape) / 2);
 }
 
-/** Bytes of a head's keys, or values, in a block. */
+/** Returns the bytes of a head's keys, or values, in a block. */
 export function kvHeadBytes(shape: KvShape): number {
   if (shape.kv === "f16") return KV_BLOCK_TOKENS * shape.headDim * 2;
   return KV_BLOCK_TOKENS * (unitsOf(shape) * SCALED + 2 * scalesOf(shape));
 }
 
-/** Where codes of a head end in a block, and the block itself, in words. */
+/** Returns, in words, where the codes of a head end in a block, and the size of the head. */
 function wordsOf(shape: KvShape): { codes: number; head: number } {
   return { codes: KV_BLOCK_TOKENS * unitsOf(shape) * SCALED / 4, head: kvHeadBytes(shape) / 4 };
 }
 
-/** WGSL that reads `keys` and `values`, arrays of vec4<u32>: `Unit`, `unit_of`, `key_unit` and `value_unit`. */
+/**
+ * Returns WGSL that reads `keys` and `values`, arrays of vec4<u32>: `Unit`, `unit_of`, `key_unit` and
+ * `value_unit`.
+ */
 export function kvReader(shape: KvShape): string {
   const units = unitsOf(shape);
   const place = `
 const UNITS = ${units}u;
-/* the first unit of a position in a block; those of the next position follow */
+/* the first unit of a position in a block; the next position's units follow */
 fn unit_of(block: u32, kv_head: u32, position: u32) -> u32 {
   return ((block * ${shape.kvHeads}u + kv_head) * ${KV_BLOCK_TOKENS}u + position % ${KV_BLOCK_TOKENS}u) * UNITS;
 }`;
@@ -82,15 +85,15 @@ fn halves_of(codes: vec2<u32>, scale: f32) -> vec4<u32> {
 }`;
 }
 
-/** Expression: word k of a unit, eight halves. */
+/** Expression for word k of a unit, eight halves. */
 export function unitWord({ kv }: KvShape, unit: string, k: number): string {
   if (kv === "f16") return unit;
   return `halves_of(${unit}.${k < 2 ? "low" : "high"}.${k % 2 === 0 ? "xy" : "zw"}, ${unit}.scale)`;
 }
 
 /**
- * Statements that put the words of unit number `at` (counted over positions side by side) to `put(word, value)`, where the word
- * is counted over positions too.
+ * Statements that pass the words of unit `at` to `put(word, value)`. Both indices count over neighbouring
+ * positions.
  */
 export function putUnit(
   shape: KvShape,
@@ -110,9 +113,9 @@ export function putUnit(
 }
 
 /**
- * What the kernel that appends declares and does: `keys` and `values` are arrays of u32, the head's values are in `head`, its key or
- * value goes to `slot` of `kv_head` in `block`. Values beyond the largest half become that one: beyond comes infinity, and 0 x infinity in a
- * masked place is no number.
+ * Returns the declarations and statements of the kernel that appends. `keys` and `values` are arrays of u32;
+ * `head` holds the values; they go to `slot` of `kv_head` in `block`. Values are clamped to the largest half:
+ * beyond it is infinity, and 0 x infinity in a masked position is NaN.
  */
 export function kvWriter(
   shape: KvShape,

@@ -16,7 +16,7 @@ export interface MatMulOp extends LoweredOp {
   readonly bias?: VectorId;
 }
 
-/** A product, a dispatch for each shard of the matrix. New outputs lie side by side in one buffer. */
+/** A matrix product, one dispatch per shard. New outputs are neighbours in one buffer. */
 export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
   op: "matmul",
   lower(op, to) {
@@ -58,7 +58,10 @@ export const MATMUL: GpuKind<PlanOpOf<"matmul">, MatMulOp> = {
 
 type Part = PlanOpOf<"matmul">["parts"][number];
 
-/** The first parts that are one matrix on the GPU: neighbours of one type with new outputs, or one that adds. */
+/**
+ * Returns the first parts that form one matrix on the GPU: neighbours of one type with new outputs, or one
+ * that adds.
+ */
 function stackable(parts: readonly Part[], { plan }: ProgramBuilder): readonly Part[] {
   const typeOf = ({ weight }: Part) => plan.tensors[weight].info.type;
   if (parts[0].add !== undefined) return parts.slice(0, 1);

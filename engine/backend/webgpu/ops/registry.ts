@@ -1,4 +1,4 @@
-/** The ops that the GPU has. A new one is a file beside this one and a line in this list. */
+/** The ops that the GPU has. A new op is one file and one line in this list. */
 import type { PlanOp } from "../../../plan/ops/registry.ts";
 import type { LoweredOp } from "../program.ts";
 import type { Dispatch } from "../step/dispatch.ts";
@@ -33,7 +33,7 @@ const KINDS = [
 
 const BY_NAME = new Map(KINDS.map((kind) => [kind.op, kind as GpuKind<PlanOp, LoweredOp>]));
 
-/** What the GPU has of an op; undefined where it has nothing. */
+/** Returns how the GPU handles an op; undefined where it does not. */
 export function gpuKindOf({ op }: { readonly op: string }): GpuKind<PlanOp, LoweredOp> | undefined {
   return BY_NAME.get(op);
 }

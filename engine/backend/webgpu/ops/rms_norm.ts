@@ -15,7 +15,7 @@ interface RmsNormOp extends LoweredOp {
   readonly weight: VectorId;
   readonly columns: number;
   readonly eps: number;
-  /** Reads only the rows that want logits. */
+  /** Whether it reads only the rows that want logits. */
   readonly gather: boolean;
 }
 
@@ -55,7 +55,7 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   },
 };
 
-/** y = x / rms(x) * weight, a workgroup a row; `gather` reads only the rows that want logits. */
+/** y = x / rms(x) * weight, one workgroup per row. `gather`: reads only the rows that want logits. */
 export function rmsNormKernel(gather: boolean): Kernel {
   const code = `
 struct Op { columns: u32, x_stride: u32, x_offset: u32, y_stride: u32, y_offset: u32, eps: f32, a: u32, b: u32 }

@@ -13,14 +13,14 @@ const LANES = 64;
 export interface RopeAppendOp extends LoweredOp {
   readonly op: "rope_append";
   readonly rows: "step";
-  /** The one buffer of queries, keys and values, and where each begins in its rows. */
+  /** The buffer of queries, keys and values, and where each begins in its rows. */
   readonly buffer: number;
   readonly at: { readonly q: number; readonly k: number; readonly v: number };
-  /** Of q's heads, then of k's. */
+  /** Norm weights of q's heads, then of k's. */
   readonly norms?: VectorId;
-  /** Among the layers that have a KV cache. */
+  /** Index among the layers that have a KV cache. */
   readonly cache: number;
-  /** Index into the tables of angles; absent where nothing is rotated. */
+  /** Index of the angle table; absent where nothing is rotated. */
   readonly table?: number;
   readonly heads: HeadCounts;
   readonly rotated: number;
@@ -91,7 +91,10 @@ export const ROPE_APPEND: GpuKind<PlanOpOf<"rope_append">, RopeAppendOp> = {
   },
 };
 
-/** The dispatch of the heads of keys and values that are in one of a layer's buffers; the first one has all queries besides. */
+/**
+ * Returns the dispatch for the key and value heads in one of a layer's buffers. The first dispatch also takes
+ * all queries.
+ */
 async function partOf(op: RopeAppendOp, w: DispatchWriter, part: number, parts: number): Promise<Dispatch> {
   const { weights, buffers, program, plan } = w.context;
   const { stride } = program.buffers[op.buffer];
@@ -125,12 +128,13 @@ export interface RopeShape {
   readonly rotated: number;
   readonly interleaved: boolean;
   readonly norms: boolean;
-  /** Its layer sees a window, and so has block tables of its own. */
+  /** Whether its layer has a sliding window, and so block tables of its own. */
   readonly windowed?: boolean;
 }
 
 /**
- * Norms and rotates q and k heads, appends k and v to the cache (`kv_cache.ts`); a workgroup a head of q, k or v.
+ * Norms and rotates q and k heads and appends k and v to the cache (`kv_cache.ts`). One workgroup per head of
+ * q, k or v.
  */
 export function ropeKernel(
   { heads, kv: type, rotated, interleaved, norms, windowed = false }: RopeShape,

@@ -15,7 +15,7 @@ import { ropeKernel } from "./rope_append.ts";
 import { siluMultiplyKernel } from "./glu.ts";
 
 const PLAIN = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
-/** As of Qwen3.6-27B. */
+/** As in Qwen3.6-27B. */
 const GATED = { heads: 24, kvHeads: 4, headDim: 256, gated: true };
 const PARTS = contextParts(40_960);
 const DELTA = { keyHeads: 16, valueHeads: 48, headDim: 128 };
@@ -41,7 +41,7 @@ function kernels(): Kernel[] {
       ) => [singleKernel(shape, PARTS, shared), tileKernel(shape, PARTS, shared)]),
       mergeKernel(shape, PARTS),
     ]),
-    // Dawn's adapter without a GPU has workgroups of 256 lanes; a head of 256 takes more.
+    // Dawn's adapter without a GPU has workgroups of 256 lanes; a head of 256 needs more.
     ...[32, 96, 128].map((headDim) => deltaRuleKernel({ heads: { ...DELTA, headDim }, lengthEps: 1e-6 })),
     partsKernel(),
     racesKernel(),

@@ -1,14 +1,14 @@
-/** WGSL that more than one kernel has. */
+/** WGSL that several kernels share. */
 
-/** What an op's uniforms hold: eight words, as each kernel names them. */
+/** Words of an op's uniforms. Each kernel names them itself. */
 export const OP_WORDS = 8;
 
-/** What one row of a step is. */
+/** A row of a step. */
 export const ROW = `
 /* token, position, first entry of its block table, 1 where its sequence has ended */
 alias Row = vec4<u32>;`;
 
-/** Adds up \`size\` values of a workgroup, always in the same order; the result is in \`sums[0]\`. */
+/** Returns `tree_sum`, which adds `size` values of a workgroup, always in the same order. */
 export function treeSum(size: number): string {
   return `
 var<workgroup> sums: array<f32, ${size}>;
@@ -25,7 +25,10 @@ fn tree_sum(lane: u32, value: f32) -> f32 {
 }`;
 }
 
-/** The largest of `size` values of a workgroup, and its token: the lower one among equals. */
+/**
+ * Returns `best_of`, which finds the largest of `size` values of a workgroup and its token, the lower one
+ * among equals.
+ */
 export function bestOf(size: number): string {
   return `
 struct Best { value: f32, token: u32 }

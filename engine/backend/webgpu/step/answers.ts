@@ -10,7 +10,7 @@ import type { StepData } from "./step_data.ts";
 /** Initial bytes of each buffer. */
 const FIRST_BYTES = 1 << 16;
 
-/** The requests for logits and the answers of a step. Both buffers grow with what steps ask for. */
+/** Holds a step's requests for logits and its answers. Both buffers grow with what steps ask for. */
 export class Answers {
   #buffers!: AnswerBuffers;
   #dispatches!: CandidateDispatches;
@@ -33,7 +33,7 @@ export class Answers {
     return Object.values<Dispatch>({ ...this.#dispatches });
   }
 
-  /** The dispatches from logits to candidates that a step needs, in order. */
+  /** Returns the dispatches from logits to candidates that a step needs, in order. */
   choosing(data: StepData): Dispatch[] {
     const { parts, adjust, races, candidates, draw } = this.#dispatches;
     return [

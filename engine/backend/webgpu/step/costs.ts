@@ -7,33 +7,39 @@ export type Grid = readonly [number, number, number];
 export interface Piece {
   readonly dispatch: Dispatch;
   readonly kernel: Kernel;
-  /** The first workgroup, and how many from there on. */
+  /** Id of the first workgroup, and how many workgroups follow on each axis. */
   readonly first: Grid;
   readonly groups: Grid;
-  /** Multiply-adds, about. */
+  /** Approximate multiply-adds. */
   readonly work: number;
 }
 
-/** Milliseconds of a multiply-add of which nothing is known yet: as slow as a software adapter on a busy machine. */
+/** Initial estimate of milliseconds per multiply-add: that of a software adapter on a busy machine. */
 const FIRST_GUESS = 5e-6;
-/** Multiply-adds of a workgroup of a kernel that does not say. */
+/** Multiply-adds per workgroup of a kernel without `work`. */
 const SMALL_WORK = 4096;
-/** How much of an error is corrected at once, of one that is no mere noise, and how much of a small one. */
+/**
+ * An error beyond the factor LARGE is corrected in full. A smaller one may be noise and is corrected by the
+ * power SMALL_STEP.
+ */
 const LARGE = 2;
 const SMALL_STEP = 0.5;
-/** Most by which one measurement moves an estimate. */
+/** Largest factor by which one measurement changes an estimate. */
 const MOST = 8;
 
-/** What kernels take on this device, learned from how long submits took. */
+/** Learns how long kernels take on this device from how long submits took. */
 export class Costs {
-  /** Milliseconds of a multiply-add, by kernel. */
+  /** Milliseconds per multiply-add by kernel. */
   readonly #rates = new Map<string, number>();
-  /** Kernels that were timed by themselves and say their work. */
+  /** Kernels that were timed alone and state their work. */
   readonly #timed = new Set<string>();
-  /** Of a kernel that has not run yet where none was timed by itself: as those that were measured last. */
+  /**
+   * The estimate for a kernel that has not run, until a kernel was timed alone: that of the kernels measured
+   * last.
+   */
   #common: number;
 
-  /** `guess`: milliseconds of a multiply-add, before anything was measured. */
+  /** `guess`: milliseconds per multiply-add before any measurement. */
   constructor(guess = FIRST_GUESS) {
     this.#common = guess;
   }
@@ -43,22 +49,22 @@ export class Costs {
     return this.#rates.has(key);
   }
 
-  /** Whether the device's clock has told what kernels take. */
+  /** Whether the device's clock has timed any kernel. */
   get timed(): boolean {
     return this.#timed.size > 0;
   }
 
-  /** Milliseconds that so much work of a kernel is expected to take. */
+  /** Returns the milliseconds that this work of a kernel should take. */
   of(kernel: Kernel, work: number): number {
     return work * (this.#rates.get(kernel.key) ?? this.#unknown);
   }
 
-  /** Milliseconds that the pieces are expected to take together. */
+  /** Returns the milliseconds that the pieces should take together. */
   sum(pieces: readonly Piece[]): number {
     return pieces.reduce((ms, { kernel, work }) => ms + this.of(kernel, work), 0);
   }
 
-  /** The piece took so long by itself, and was not its kernel's first. */
+  /** Learns from a piece that was timed alone and was not its kernel's first run. */
   time({ kernel, work }: Piece, ms: number): void {
     if (ms <= 0) return;
     const ratio = Math.min(MOST, ms / this.of(kernel, work));
@@ -66,14 +72,17 @@ export class Costs {
     if (kernel.work) this.#timed.add(kernel.key);
   }
 
-  /** The pieces have been handed over in a step of which each kernel is timed by itself: nothing is learned from all together. */
+  /**
+   * Notes that the pieces were submitted in a step that times each kernel alone. Their total time teaches
+   * nothing.
+   */
   ran(pieces: readonly Piece[]): void {
     for (const { kernel } of pieces) this.#know(kernel);
   }
 
   /**
-   * The pieces took so long together. Each kernel's estimate moves by its share of them. Where a kernel ran for the first time, a long
-   * time says nothing: the driver may have compiled it.
+   * Learns from pieces that took `ms` together. Each kernel's estimate moves by its share of the total. A
+   * long time teaches nothing where a kernel ran for the first time: the driver may have compiled it.
    */
   learn(pieces: readonly Piece[], ms: number): void {
     const expected = new Map<string, number>();
@@ -98,26 +107,26 @@ export class Costs {
     this.#common *= ratio ** size;
   }
 
-  /** Notes that the kernel has run; gives whether that is new. */
+  /** Notes that the kernel has run. Returns whether this is its first run. */
   #know({ key }: Kernel): boolean {
     if (this.#rates.has(key)) return false;
     this.#rates.set(key, this.#unknown);
     return true;
   }
 
-  /** Milliseconds of a multiply-add of a kernel that has not run yet. */
+  /** Milliseconds per multiply-add of a kernel that has not run yet. */
   get #unknown(): number {
     const timed = [...this.#timed].map((key) => this.#rates.get(key)!);
     return timed.length > 0 ? Math.max(...timed) : this.#common;
   }
 }
 
-/** The power of an error by which an estimate is corrected. */
+/** Returns the power of the error by which an estimate is corrected. */
 function sizeOf(ratio: number): number {
   return Math.abs(Math.log(ratio)) > Math.log(LARGE) ? 1 : SMALL_STEP;
 }
 
-/** The kernel that a step takes of a dispatch, and how many workgroups of it. */
+/** Returns the kernel that a step uses for a dispatch, with all its workgroups. */
 export function wholeOf(dispatch: Dispatch, size: StepSize): Piece {
   const rows = size[dispatch.rows];
   const kernel = dispatch.kernels.find(({ maxRows }) => rows <= maxRows)!;
@@ -127,7 +136,7 @@ export function wholeOf(dispatch: Dispatch, size: StepSize): Piece {
 
 const NONE: Grid = [0, 0, 0];
 
-/** The piece in halves of its longest side, and those again, until each is expected to take at most `ms`. */
+/** Halves a piece along its longest axis, repeatedly, until each part should take at most `ms`. */
 export function cutPiece(piece: Piece, size: StepSize, costs: Costs, ms: number): Piece[] {
   const { kernel, groups, first, work } = piece;
   const longest = Math.max(...groups);

@@ -25,7 +25,7 @@ function dispatchOf(kernel: Kernel, n: number): Dispatch {
 
 const count = ({ groups: [x, y, z] }: Piece) => x * y * z;
 
-/** What pieces really take, in milliseconds of a multiply-add by kernel. */
+/** Returns the real time of pieces from milliseconds per multiply-add by kernel. */
 const real = (pieces: readonly Piece[], rates: Record<string, number>) =>
   pieces.reduce((ms, { kernel, work }) => ms + work * rates[kernel.key], 0);
 
@@ -52,11 +52,11 @@ Deno.test("costs: kernels that always run in one proportion are told apart where
   assert(costs.sum([a]) < 0.7 * real([a], rates));
   for (let i = 0; i < 6; i++) for (const piece of [a, b]) costs.time(piece, real([piece], rates));
   for (const piece of [a, b]) assert(Math.abs(costs.sum([piece]) / real([piece], rates) - 1) < 0.05);
-  // One that has not run counts as the slowest, and having run among others tells nothing.
+  // A kernel that has not run counts as the slowest; running among others teaches nothing.
   costs.ran([a, b, c]);
   assertEquals(costs.sum([c]), costs.sum([a]));
   assert(costs.has("c"));
-  // A pause while it was timed moves an estimate only so far.
+  // A pause during a measurement moves an estimate only by a bounded factor.
   costs.time(b, 1e6);
   assert(costs.sum([b]) < 10 * real([b], rates));
 });
@@ -100,7 +100,7 @@ Deno.test("a step is cut into submits in order, none expected to be too long", (
   const groups = (key: string) =>
     submits.flat().filter((p) => p.kernel.key === key).reduce((n, p) => n + count(p), 0);
   assertEquals(dispatches.map((_, i) => groups(`${i}`)), [6000, 20, 20_000, 2]);
-  // Once it is known to be fast, it is one.
+  // Once the kernels are known to be fast, the step is one submit.
   for (let i = 0; i < 30; i++) {
     for (const submit of cutStep(dispatches, SIZE, costs)) costs.learn(submit, 0.01);
   }

@@ -1,7 +1,7 @@
 import type { Kernel } from "../kernels/types.ts";
 import type { DispatchKind } from "../program.ts";
 
-/** One kernel over fixed buffers; how many rows it takes is said when it is recorded. */
+/** One kernel with fixed buffers. The number of rows is chosen when it is recorded. */
 export interface Dispatch {
   /** For profiles and errors, such as "3 matmul attn_q". */
   readonly label: string;
@@ -11,40 +11,40 @@ export interface Dispatch {
   /** What the kernel's workgroups are counted by, besides rows. */
   readonly n: number;
   readonly bindings: readonly (GPUBuffer | GPUBufferBinding)[];
-  /** Bytes of weights that it reads; by default none. */
+  /** Bytes of weights that it reads; none by default. */
   readonly bytes?: number;
-  /** Steps that it is for; by default all. */
+  /** Whether a step of this size needs it; always by default. */
   readonly when?: (size: StepSize) => boolean;
 }
 
-/** What one dispatch took, by the GPU's own clock. */
+/** Time of one dispatch by the GPU's own clock. */
 export interface DispatchTime {
   readonly label: string;
   readonly ms: number;
-  /** Of weights that it read. */
+  /** Bytes of weights that it read. */
   readonly bytes: number;
 }
 
-/** What one submit took, by the GPU's own clock. */
+/** Time of one submit by the GPU's own clock. */
 export interface SubmitTime {
   readonly ms: number;
-  /** What it was expected to take. */
+  /** The time that was expected. */
   readonly expected: number;
   /** Keys of its kernels. */
   readonly kernels: readonly string[];
 }
 
-/** What a step took. */
+/** Time of a step. */
 export interface StepProfile {
-  /** This thread's time to record and submit it. */
+  /** The CPU's time to record and submit it. */
   readonly recordMs: number;
   readonly dispatches: readonly DispatchTime[];
 }
 
-/** Rows of a step, its sequences, spans of attention, and the tokens of the longest context. */
+/** Numbers of rows, sequences and attention spans in a step, and tokens of the longest context. */
 export type StepSize = Readonly<Record<DispatchKind | "context", number>>;
 
-/** Whether a step has the dispatch. */
+/** Returns whether a step needs the dispatch. */
 export function isFor({ rows, when }: Dispatch, size: StepSize): boolean {
   return size[rows] > 0 && when?.(size) !== false;
 }

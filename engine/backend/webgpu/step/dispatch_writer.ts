@@ -20,19 +20,19 @@ export interface DispatchContext {
   readonly buffers: StepBuffers;
 }
 
-/** Bytes between uniforms: the largest alignment that a device may demand. */
+/** Bytes between uniforms: the largest alignment that a device may require. */
 const SLOT = 256;
 const PAGE_SLOTS = 256;
 
-/** Turns a program's ops into dispatches with all their buffers. The ops (`ops/*.ts`) say which. */
+/** Gives ops (`ops/*.ts`) the buffers that their dispatches bind. */
 export class DispatchWriter {
-  /** Where uniforms are put, and slots of it that are taken. */
+  /** The buffer for the next uniforms, and how many of its slots are used. */
   #page: Promise<GPUBuffer> | undefined;
   #used = 0;
 
   constructor(readonly context: DispatchContext) {}
 
-  /** Floats from one row of the slice's buffer to the next. */
+  /** Returns the floats from one row of the slice's buffer to the next. */
   stride({ buffer }: Slice): number {
     return this.context.program.buffers[buffer].stride;
   }
@@ -41,7 +41,7 @@ export class DispatchWriter {
     return this.context.buffers.activations[buffer];
   }
 
-  /** At most OP_WORDS words as a kernel's binding 0. */
+  /** Writes at most OP_WORDS words for a kernel's binding 0. */
   async uniforms(words: readonly number[]): Promise<GPUBufferBinding> {
     if (!this.#page || this.#used === PAGE_SLOTS) {
       const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;

@@ -1,27 +1,30 @@
-/** The buffers of a step: what the host writes (`step_data.ts`) and kernels read. */
+/** The buffers of a step: the host writes them (`step_data.ts`) and kernels read them. */
 import type { ContextParts } from "../ops/attention/attention_shape.ts";
 import type { RowKind } from "../program.ts";
 
-/** No slot: the state before a sequence's first row is all zeros. */
+/** Stands for no slot: the state before a sequence's first row is all zeros. */
 export const NO_SLOT = 0xffffffff;
 
 export const ROW_WORDS = 4;
-/** Words of one entry of `carries`. */
+/** Words per entry of `carries`. */
 export const CARRY_WORDS = 4;
 
-/** Where the buffer of tables has what: lists of spans, where tables begin of rows in groups after the first, tables. */
+/**
+ * Layout of the table buffer: lists of spans, then for each further layer group where each row's block table
+ * begins, then the block tables.
+ */
 export interface TableLayout {
-  /** First entries of the lists of single rows and of tiles, and of the block tables. */
+  /** First entries of the list of single rows, of the list of tiles, and of the block tables. */
   readonly singles: number;
   readonly tiles: number;
   readonly tables: number;
-  /** Rows of a tile of attention. */
+  /** Rows in a tile of attention. */
   readonly tileRows: number;
-  /** First of the entries that say where each row's table begins of a group after the first. */
+  /** First of the entries that say where each row's block table begins in a group after the first. */
   basesOf(group: number): number;
 }
 
-/** For steps of up to so many rows. */
+/** Returns the layout for steps of at most `maxRows` rows. */
 export function tableLayout(maxRows: number, groups: number, tileRows: number): TableLayout {
   const bases = 3 * maxRows;
   return {
@@ -36,25 +39,25 @@ export function tableLayout(maxRows: number, groups: number, tileRows: number): 
 /** The buffers that ops read besides weights. */
 export interface StepBuffers {
   readonly activations: readonly GPUBuffer[]; // [program.buffers]
-  /** Those of a layer that one binding cannot hold are in several, each with as many of its heads. */
+  /** Split by heads where one binding cannot hold a layer. */
   readonly keys: readonly (readonly GPUBuffer[])[]; // [layers][parts]
   readonly values: readonly (readonly GPUBuffer[])[]; // [layers][parts]
   /** Slots of recurrent state. */
   readonly states: readonly GPUBuffer[]; // [layers]
-  /** Where the states of a step's sequences come from and go to. */
+  /** Slots that a step's sequences read their state from and write it to. */
   readonly carries: GPUBuffer;
   readonly rows: GPUBuffer;
   readonly tables: GPUBuffer;
   readonly layout: TableLayout;
   readonly angles: readonly GPUBuffer[]; // [tables]
-  /** Row of each row that wants logits. */
+  /** Row index of each row that wants logits. */
   readonly chosen: GPUBuffer;
   readonly parts: GPUBuffer;
-  /** How attention cuts contexts, and what workgroups that share one find. */
+  /** How attention cuts contexts, and what workgroups that share a context found. */
   readonly contexts: ContextParts;
   readonly partials: GPUBuffer;
-  /** Number of rows, by kind: uniforms. */
+  /** Number of rows by kind, as uniforms. */
   readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
-  /** Most rows of a step, by kind. */
+  /** Most rows of a step by kind. */
   readonly most: Readonly<Record<RowKind, number>>;
 }

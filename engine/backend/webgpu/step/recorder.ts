@@ -5,14 +5,14 @@ import { PassClock } from "../device/pass_clock.ts";
 import { FIRST_GROUP_BINDING, type Pipelines } from "../device/pipelines.ts";
 import { type Dispatch, type DispatchTime, isFor, type StepSize } from "./dispatch.ts";
 
-/** Bind groups of a dispatch that are kept: more come only where it is cut in ever other ways. */
+/** Bind groups kept per dispatch. More are made only where it is cut in ever different ways. */
 const MOST_GROUPS = 64;
 
-/** Writes dispatches into command encoders. Bind groups are made once, when they are first recorded. */
+/** Writes dispatches into command encoders. Bind groups are made when they are first recorded. */
 export class Recorder {
   readonly #groups = new WeakMap<Dispatch, Map<string, GPUBindGroup>>();
 
-  /** Uniforms of the first workgroups of pieces. */
+  /** Uniforms with the first workgroup of pieces. */
   readonly #firsts = new Map<string, GPUBuffer>();
 
   constructor(
@@ -22,7 +22,7 @@ export class Recorder {
     private readonly memory: GpuMemory,
   ) {}
 
-  /** Records the pieces into one pass, which may take stamps where it begins and ends. */
+  /** Records the pieces in one pass, with timestamps at its beginning and end where given. */
   record(
     encoder: GPUCommandEncoder,
     pieces: readonly Piece[],
@@ -33,7 +33,7 @@ export class Recorder {
     pass.end();
   }
 
-  /** Runs the dispatches that have rows, each in a pass of its own between two timestamps. */
+  /** Runs the dispatches that have rows, each in a pass between two timestamps. */
   async time(dispatches: readonly Dispatch[], size: StepSize): Promise<DispatchTime[]> {
     const pieces = dispatches.filter((dispatch) => isFor(dispatch, size)).map((d) => wholeOf(d, size));
     const clock = await PassClock.make(this.device, this.loss, this.memory, pieces.length);

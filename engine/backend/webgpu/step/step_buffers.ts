@@ -10,7 +10,10 @@ import type { Program } from "../program.ts";
 import { CARRY_WORDS, ROW_WORDS, type StepBuffers, tableLayout } from "./layout.ts";
 import type { StepData } from "./step_data.ts";
 
-/** Buffers such that each holds as many of a layer's heads, and takes `bindingBytes` at most; one a head where that is too much too. */
+/**
+ * Returns into how many buffers a layer's cache is split: the fewest with equal numbers of heads that take at
+ * most `bindingBytes` each, or one per head.
+ */
 export function kvParts(heads: number, headBytes: number, bindingBytes: number): number {
   for (let parts = 1; parts < heads; parts++) {
     if (heads % parts === 0 && heads / parts * headBytes <= bindingBytes) return parts;
@@ -39,7 +42,10 @@ async function cacheOf(
   return all;
 }
 
-/** Allocates them for steps of the largest size, the cache in bindings of at most so many bytes. Throws GpuError where there is no room. */
+/**
+ * Allocates the buffers for steps of the largest size. Bindings of the cache take at most `bindingBytes`.
+ * Throws GpuError where there is no room.
+ */
 export async function makeStepBuffers(
   device: GPUDevice,
   memory: GpuMemory,
@@ -109,7 +115,7 @@ async function statesOf(memory: GpuMemory, { ops }: Plan, slots: number): Promis
   return buffers;
 }
 
-/** Rows of a tile of attention that all layers have room for. */
+/** Returns the rows of an attention tile that all layers have room for. */
 function smallestTile({ ops }: Plan): number {
   return ops.reduce(
     (rows, op) => op.op === "attention" ? Math.min(rows, tileRows(op.heads)) : rows,
@@ -121,7 +127,10 @@ function largestHead({ kv: { layers } }: Plan): number {
   return layers.reduce((largest, { headDim }) => Math.max(largest, headDim), 0);
 }
 
-/** cos, then sin, of every position's angles, table by table, from f64: a GPU's own are wrong for large angles. */
+/**
+ * Makes the tables of cos, then sin, of every position's angles, computed in f64: a GPU's own are wrong for
+ * large angles.
+ */
 async function anglesOf(
   device: GPUDevice,
   memory: GpuMemory,

@@ -13,26 +13,26 @@ import {
 
 /** A step as the kernels read it. */
 export interface StepData {
-  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, where its block table begins, 0: not ended
-  /** As a `TableLayout` says. */
+  readonly rows: Uint32Array<ArrayBuffer>; // [rows][4]: token, position, first entry of its block table, 0 (not ended)
+  /** Laid out as in `TableLayout`. */
   readonly tables: Uint32Array<ArrayBuffer>;
-  /** How attention goes through the rows. */
+  /** How attention groups the rows. */
   readonly spans: Spans;
   /** Empty where the model has no recurrent state. */
   readonly carries: Uint32Array<ArrayBuffer>;
   readonly chosen: Uint32Array<ArrayBuffer>; // [logit rows]
   readonly wants: Uint32Array<ArrayBuffer>;
-  /** Words of `wants` that come while the step runs. */
+  /** Parts of `wants` that arrive while the step runs. */
   readonly masks: readonly { readonly at: number; readonly mask: Promise<Uint32Array> }[];
   readonly answerWords: number;
   /** Whether any row has penalties, bias or a mask. */
   readonly adjusts: boolean;
-  /** Whether any row draws its token, and whether one does from the whole vocabulary. */
+  /** Whether any row draws its token, and whether any draws from the whole vocabulary. */
   readonly draws: boolean;
   readonly wholeDraws: boolean;
 }
 
-/** `vocabSize`: tokens that a mask is of. */
+/** Encodes a step. `vocabSize`: tokens that a mask covers. */
 export function encodeStep(input: StepInput, vocabSize: number, layout: TableLayout): StepData {
   const rows = new Uint32Array(ROW_WORDS * input.tokens.length);
   const spans = spansOf(input.sequences, layout.tileRows);
@@ -71,7 +71,10 @@ export function sizeOf(
   };
 }
 
-/** Writes rows too. A window's table lacks its first blocks: it begins before its place, by as many. */
+/**
+ * Writes `rows` too. The table of a windowed group lacks its first blocks, so its beginning is counted as
+ * that many entries earlier.
+ */
 function encodeTables(
   { tokens, sequences }: StepInput,
   layout: TableLayout,
@@ -101,8 +104,9 @@ function encodeTables(
 }
 
 /**
- * Where states come from and go to: of each sequence its first row, the slot to read, and the first and the end of its
- * entries behind all sequences: after how many rows to put the state into which slot. The last is after the last row.
+ * Returns the slots of recurrent state. First, per sequence: its first row, the slot to read, and the range
+ * of its entries. Then the entries: after how many rows to store the state, and into which slot. A sequence's
+ * last entry is after its last row.
  */
 export function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<ArrayBuffer> {
   const carried = sequences.filter(({ state }) => state);
@@ -116,7 +120,7 @@ export function encodeCarries(sequences: StepInput["sequences"]): Uint32Array<Ar
   return Uint32Array.from([...heads, ...entries].flat());
 }
 
-/** One token's penalties and bias together: each token is changed by one lane, once. */
+/** Penalties and bias of one token combined, so that one lane changes each token once. */
 interface Adjustment {
   readonly token: number;
   penalty: number;
@@ -141,8 +145,8 @@ function adjustmentsOf(r: LogitsRequest): Adjustment[] {
 }
 
 /**
- * Words of a row's answer: its head, ids, logits, probed logits, raw logits of adjusted tokens, and what was
- * drawn.
+ * Returns the words of a row's answer: head, ids, logits, probed logits, raw logits of adjusted tokens, and
+ * the drawn token.
  */
 function answerWordsOf(r: LogitsRequest, adjusts: number): number {
   return HEAD_WORDS + 2 * r.candidates + r.probe.length + adjusts + (r.draw ? DRAWN_WORDS : 0);
@@ -231,7 +235,10 @@ export function decodeAnswers(words: Uint32Array<ArrayBuffer>, input: StepInput)
   });
 }
 
-/** Index of the token at `token` among those from `first` on; `count` where it is none of them. */
+/**
+ * Returns the index of the token at `words[token]` among the candidates from `first` on, or `count` where it
+ * is not among them.
+ */
 function whereDrawn(words: Uint32Array, token: number, first: number, count: number): number {
   const index = words.subarray(first, first + count).indexOf(words[token]);
   return index < 0 ? count : index;

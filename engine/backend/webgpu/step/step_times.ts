@@ -2,31 +2,31 @@ import type { Costs, Piece } from "./costs.ts";
 import type { PassClock, PassTime } from "../device/pass_clock.ts";
 import type { SubmitTime } from "./dispatch.ts";
 
-/** Pieces that one pass runs, and where it puts its stamps. */
+/** Pieces of one pass, and where it writes its timestamps. */
 export interface Pass {
   readonly pieces: readonly Piece[];
   readonly stamps?: GPUComputePassTimestampWrites;
 }
 
-/** A pass that was timed. */
+/** A timed pass. */
 interface Timed {
-  /** Of a step. */
+  /** Index of the submit in the step. */
   readonly submit: number;
   readonly pieces: readonly Piece[];
-  /** For what one piece takes. */
+  /** Whether the pass times a single piece, to learn its cost. */
   readonly alone: boolean;
 }
 
 /**
- * What of a step is timed: a piece of each kernel, in a pass of its own, so that what it takes is known apart from all others. With
- * `everything` all other passes too, so that each submit's time is known.
+ * Chooses which passes of a step are timed: one piece of each kernel in a pass of its own, so that its time
+ * is known apart. With `everything`, all other passes are timed too, so that each submit's time is known.
  */
 export class StepTimes {
   readonly #timed: Timed[] = [];
-  /** Keys of kernels that are timed by themselves. */
+  /** Keys of kernels that are timed alone. */
   readonly #alone = new Set<string>();
   readonly #submits: (readonly Piece[])[] = [];
-  /** What submits were expected to take when they were handed over. */
+  /** Expected times of the submits when they were submitted. */
   readonly #expected: number[] = [];
 
   constructor(
@@ -37,7 +37,7 @@ export class StepTimes {
     clock.restart();
   }
 
-  /** A submit's pieces in passes. */
+  /** Splits a submit's pieces into passes. */
   passes(pieces: readonly Piece[]): Pass[] {
     const submit = this.#submits.push(pieces) - 1;
     this.#expected.push(this.costs.sum(pieces));
@@ -62,7 +62,7 @@ export class StepTimes {
     return passes;
   }
 
-  /** Once for each kernel, but not where it runs for the first time: the driver may compile it then. */
+  /** Each kernel is timed once per step, but not in its first run: the driver may compile it then. */
   #isWanted({ kernel: { key } }: Piece): boolean {
     return this.costs.has(key) && !this.#alone.has(key) && this.#timed.length < this.clock.most;
   }
@@ -72,14 +72,14 @@ export class StepTimes {
     return { pieces, stamps: this.clock.next() };
   }
 
-  /** The costs learn what passes of one piece took. */
+  /** Teaches the costs the times of passes with a single piece. */
   learn(times: readonly PassTime[]): void {
     for (const [i, { pieces, alone }] of this.#timed.entries()) {
       if (alone) this.costs.time(pieces[0], times[i].end - times[i].begin);
     }
   }
 
-  /** What each submit took, where everything was timed. */
+  /** Returns the time of each submit, where everything was timed. */
   submits(times: readonly PassTime[]): SubmitTime[] {
     const spans: { begin: number; end: number }[] = [];
     for (const [i, { submit }] of this.#timed.entries()) {

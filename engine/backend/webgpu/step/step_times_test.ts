@@ -10,7 +10,7 @@ function pieceOf(key: string): Piece {
   return { kernel, dispatch: {} as Dispatch, first: [0, 0, 0], groups: [1, 1, 1], work: 1000 };
 }
 
-/** A clock whose stamps are numbered. */
+/** A clock with numbered timestamps. */
 function clockOf(most: number) {
   let passes = 0;
   const next = () => ({ beginningOfPassWriteIndex: 2 * passes, endOfPassWriteIndex: 2 * passes++ + 1 });
@@ -24,7 +24,7 @@ const keys = (times: StepTimes, pieces: readonly Piece[]) =>
 
 const [A, B, C] = ["a", "b", "c"].map(pieceOf);
 
-/** In which a, b and c have run, each taking 1 ms. */
+/** Costs after kernels a, b and c have run for 1 ms each. */
 function learned(): Costs {
   const costs = new Costs(1e-3);
   costs.learn([A, B, C], 3);

@@ -6,16 +6,17 @@ import type { Recorder } from "./recorder.ts";
 import type { StepTimes } from "./step_times.ts";
 
 /**
- * Milliseconds that one submit is to take, by what is expected: well under the 100 that it may, since a busy device takes up to three times that. A driver
- * resets a device whose work takes some two seconds, and a screen's own work waits for the end of ours.
+ * Expected milliseconds of one submit. Far below the goal of 100, because a busy device takes up to three
+ * times as long. A driver resets a device whose work takes some two seconds, and the screen's own work waits
+ * for ours.
  */
 export const SUBMIT_MS = 25;
-/** Milliseconds of work that are handed over ahead: enough for a device never to wait, and little enough to stop soon. */
+/** Milliseconds of work submitted ahead: enough to keep the device busy, and little enough to stop soon. */
 const AHEAD_MS = 60;
-/** Timers come some milliseconds late. */
+/** Timers fire some milliseconds late. */
 const TIMER_MS = 2;
 
-/** A step's work in pieces, a list for each submit. None is expected to take longer than it is to, unless by a single workgroup. */
+/** Cuts a step into submits. None should take longer than SUBMIT_MS, except where a single workgroup does. */
 export function cutStep(dispatches: readonly Dispatch[], size: StepSize, costs: Costs): Piece[][] {
   const submits: Piece[][] = [];
   let submit: Piece[] = [];
@@ -36,19 +37,19 @@ export function cutStep(dispatches: readonly Dispatch[], size: StepSize, costs: 
   return submits;
 }
 
-/** Work that was handed over, from when on the device had nothing else to do, and when it was done. */
+/** Submitted work: since when the device had nothing else to do, and when it was done. */
 interface Span {
   readonly pieces: Piece[];
   since: number;
   done?: number;
 }
 
-/** Hands work over in submits of bounded length, not too far ahead, and learns what it takes. */
+/** Submits work in pieces of bounded length, a bounded time ahead, and learns how long they take. */
 export class Submits {
-  /** What the device was asked about, and what was handed over since. */
+  /** The work that is being waited for, and the work submitted after it. */
   #asked: Span & { readonly end: Promise<void> } | undefined;
   #latest: Span = { pieces: [], since: 0 };
-  /** What of the step under way is timed by the device's clock. */
+  /** The timed passes of the current step. */
   #times: StepTimes | undefined;
 
   constructor(
@@ -57,7 +58,7 @@ export class Submits {
     readonly costs: Costs,
   ) {}
 
-  /** Milliseconds until what was handed over is done, as far as can be said. */
+  /** Estimated milliseconds until the submitted work is done. */
   get remainingMs(): number {
     const spans = [this.#asked, this.#latest].filter((span) => span && span.pieces.length > 0) as Span[];
     if (spans.length === 0) return 0;
@@ -66,8 +67,8 @@ export class Submits {
   }
 
   /**
-   * Hands over a step, `after` recorded behind it; `times` chooses what of it is timed. Gives false where `stopped` came true before its
-   * end. Throws DeviceLost where the device is lost.
+   * Submits a step, with `after` recorded behind it; `times` chooses what is timed. Returns false where
+   * `stopped` became true before the end. Throws DeviceLost where the device is lost.
    */
   async send(
     submits: readonly (readonly Piece[])[],
@@ -84,7 +85,7 @@ export class Submits {
     return true;
   }
 
-  /** Everything that was handed over is done; what was timed of it took so long. */
+  /** Notes that all submitted work is done, with the times of timed passes. */
   settled(times?: readonly PassTime[]): void {
     if (this.#asked?.done !== undefined) this.#learnAsked(this.#asked.done);
     const { pieces, since } = this.#asked ?? this.#latest;
@@ -94,20 +95,23 @@ export class Submits {
     this.forget();
   }
 
-  /** Forgets what is under way: how long it takes will not be known. */
+  /** Forgets the submitted work without learning its time. */
   forget(): void {
     this.#asked = undefined;
     this.#latest = { pieces: [], since: 0 };
     this.#times = undefined;
   }
 
-  /** The pieces took so long together: of no use where the device's clock tells what each kernel takes, and has told before. */
+  /**
+   * Learns from pieces that took `ms` together, unless the device's clock times kernels alone and has done so
+   * before.
+   */
   #learn(pieces: readonly Piece[], ms: number): void {
     if (this.#times && this.costs.timed) this.costs.ran(pieces);
     else this.costs.learn(pieces, ms);
   }
 
-  /** Waits, and gives true once so much more work can be handed over. */
+  /** Waits a while. Returns true once `ms` more of work may be submitted. */
   async #room(ms: number): Promise<boolean> {
     const pause = this.remainingMs + ms - AHEAD_MS;
     if (pause <= 0 || (!this.#asked && this.#latest.pieces.length === 0)) return true;
@@ -116,7 +120,7 @@ export class Submits {
       this.#learnAsked(this.#asked.done!);
       return false;
     }
-    // To ask blocks this thread on some drivers, until the work is done: so that is done late.
+    // On some drivers this call blocks the thread until the work is done, so it comes late.
     if (pause > TIMER_MS) {
       await new Promise((resolve) => setTimeout(resolve, Math.min(pause, AHEAD_MS) - TIMER_MS));
     }
@@ -125,13 +129,13 @@ export class Submits {
     const end = loss.or(device.queue.onSubmittedWorkDone()).then(() => {
       span.done = performance.now();
     });
-    end.catch(() => {}); // it is waited for later
+    end.catch(() => {}); // awaited later
     this.#asked = Object.assign(span, { end });
     this.#latest = { pieces: [], since: 0 };
     return true;
   }
 
-  /** What was asked about was done then. */
+  /** Learns from the work that was waited for. */
   #learnAsked(done: number): void {
     const { pieces, since } = this.#asked!;
     this.#learn(pieces, done - since);

@@ -1,4 +1,4 @@
-/** What sweeps found, kept in a file: by adapter, then by format and arithmetic. */
+/** The results of tuning sweeps in a file: by adapter, then by format and arithmetic. */
 import type { TensorType } from "../../../gguf/types.ts";
 import { type Arithmetic, ARITHMETICS } from "../../backend.ts";
 import { GPU_TYPES } from "../kernels/formats/registry.ts";
@@ -7,7 +7,7 @@ import type { Tuning } from "../kernels/types.ts";
 /** By "TYPE ARITHMETIC", such as "Q4_0 f16". */
 export type TuningTable = ReadonlyMap<string, Tuning>;
 
-/** Where `deno task bench:webgpu --tune` keeps its findings, from the repository's root. */
+/** Where `deno task bench:webgpu --tune` writes its results, from the repository's root. */
 export const TUNING_FILE = ".cache/webgpu-tuning.json";
 
 export const ROWS: readonly number[] = [1, 2, 4, 8];
@@ -17,12 +17,12 @@ export function tuningKey(type: TensorType, arithmetic: Arithmetic): string {
   return `${type} ${arithmetic}`;
 }
 
-/** Whether a device can run a tuning's kernels. */
+/** Returns whether a device can run a tuning's kernels. */
 export function fits({ lanes }: Tuning, workgroupLanes: number): boolean {
   return lanes <= workgroupLanes;
 }
 
-/** What is wrong with the file, of the findings for an adapter; undefined where nothing is. */
+/** Returns what is wrong with the file or its entries for an adapter; undefined where nothing is. */
 export function tuningProblem(text: string, adapter: string): string | undefined {
   const all = parse(text);
   if (all === undefined) return "it is not JSON";
@@ -34,7 +34,7 @@ export function tuningProblem(text: string, adapter: string): string | undefined
   return bad === undefined ? undefined : `its "${bad}" for "${adapter}" is no tuning`;
 }
 
-/** The file's findings for an adapter. Whatever is not a finding that kernels can be made from is left out. */
+/** Returns the file's tunings for an adapter. Entries that no kernel can be made from are left out. */
 export function parseTunings(text: string, adapter: string): TuningTable {
   const table = new Map<string, Tuning>();
   const found = field(parse(text), adapter);
@@ -46,13 +46,16 @@ export function parseTunings(text: string, adapter: string): TuningTable {
   return table;
 }
 
-/** The entry as a tuning; undefined where kernels cannot be made from it. */
+/** Returns the entry as a tuning; undefined where no kernel can be made from it. */
 function tuningOf(entry: unknown): Tuning | undefined {
   const [rows, lanes] = [field(entry, "rows") as number, field(entry, "lanes") as number];
   return ROWS.includes(rows) && LANES.includes(lanes) ? { rows, lanes } : undefined;
 }
 
-/** The file's text with an adapter's findings in place of what stood there of the same formats and arithmetics. */
+/**
+ * Returns the file's text with an adapter's new tunings in place of the old ones for the same formats and
+ * arithmetics.
+ */
 export function mergeTunings(text: string, adapter: string, table: TuningTable): string {
   const all = parse(text);
   const whole = isObject(all) ? all : {};

@@ -4,7 +4,7 @@ import { fits, parseTunings, TUNING_FILE, tuningProblem, type TuningTable } from
 
 const FILE = shipped(TUNING_FILE);
 
-/** What a sweep has found for an adapter. A file that says nothing usable of it is told of, once, and not used. */
+/** Reads the tunings for an adapter. A file with an unusable entry is reported once and ignored. */
 export async function readTunings(
   { name, workgroupLanes }: Gpu,
   warn: (message: string) => void = () => {},

@@ -1,4 +1,4 @@
-/** Packs weights in a thread of its own: what `packer.ts` sends. */
+/** A worker that packs the weights that `packer.ts` sends. */
 import { pack, type PackReply, type PackRequest } from "./packing.ts";
 
 const port = globalThis as unknown as {

@@ -2,14 +2,14 @@ import { shippedModule } from "../../../../package.ts";
 import { pack, type PackReply, type PackRequest } from "./packing.ts";
 
 /**
- * Packs weights off this thread, which answers requests meanwhile. Where no worker can be had (a program may not read its file), on this
- * thread, with pauses between pieces. One piece at a time.
+ * Packs weights in a worker, so that this thread can answer requests. Where no worker can be started (the
+ * program may not read its file), it packs on this thread with pauses between pieces. One piece at a time.
  */
 export class Packer implements Disposable {
   #worker: Worker | undefined;
   #waiting: { readonly request: PackRequest; readonly resolve: (reply: PackReply) => void } | undefined;
 
-  /** `url`: of the worker's program. */
+  /** `url`: the worker's module. */
   constructor(url: URL = shippedModule("engine/backend/webgpu/weights/pack_worker.ts")) {
     try {
       this.#worker = new Worker(url, { type: "module", name: "pack" });
@@ -41,7 +41,7 @@ export class Packer implements Disposable {
     return await promise;
   }
 
-  /** Ends the worker. Nobody may wait for a piece. */
+  /** Ends the worker. No call of `pack` may be pending. */
   [Symbol.dispose](): void {
     this.#worker?.terminate();
     this.#worker = undefined;

@@ -2,13 +2,13 @@ import { assert, assertEquals } from "@std/assert";
 import { Packer } from "./packer.ts";
 import { pack, type PackRequest } from "./packing.ts";
 
-/** Rows of Q4_K with other bytes everywhere. */
+/** Returns rows of Q4_K with different bytes everywhere. */
 function rowsOf(rows: number, columns = 1024): PackRequest {
   const bytes = new Uint8Array(rows * columns / 256 * 144).map((_, i) => (i * 31 + (i >> 8)) & 0x3f);
   return { type: "Q4_K", bytes, rows, columns };
 }
 
-/** The longest time in which this thread could do nothing else. */
+/** Returns the longest time for which this thread was blocked. */
 async function longestGap(work: () => Promise<unknown>): Promise<number> {
   let [last, longest] = [performance.now(), 0];
   const look = () => {

@@ -1,7 +1,7 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import { findNan, packPlanes } from "../kernels/planes.ts";
 
-/** Whole rows of a file's matrix. */
+/** Whole rows of a matrix in the file. */
 export interface PackRequest {
   readonly type: TensorType;
   readonly bytes: Uint8Array<ArrayBuffer>;
@@ -10,9 +10,9 @@ export interface PackRequest {
 }
 
 export interface PackReply {
-  /** As the GPU reads them; none where a scale stands for NaN. */
+  /** As the GPU reads them; empty where a scale is NaN. */
   readonly planes: readonly Uint8Array<ArrayBuffer>[];
-  /** Row and column of the first such. */
+  /** Row and column of the first NaN scale. */
   readonly nan?: readonly [number, number];
 }
 

@@ -8,9 +8,9 @@ import type { GpuMemory } from "../device/memory.ts";
 import { Packer } from "./packer.ts";
 import type { GpuMatrix, GpuVector, Program } from "../program.ts";
 
-/** Rows of a matrix that fit into one binding each. */
+/** Rows of a matrix that fit into one binding. */
 export interface Shard {
-  /** First row, and rows; of a pair, of the gate. */
+  /** First row and number of rows; of the gate for a gate and up pair. */
   readonly first: number;
   readonly rows: number;
   readonly planes: readonly GPUBuffer[];
@@ -23,19 +23,22 @@ export interface Weights {
 
 /** Bytes of the file that are repacked at once. */
 const PIECE = 4 * 2 ** 20;
-/** Bytes handed to the queue before the next wait: what is written lies in memory twice until then. */
+/** Bytes written to the queue before it is awaited: until then they are in memory twice. */
 const IN_FLIGHT = 64 * 2 ** 20;
-/** Rows of shards come in this many, so that no workgroup's rows are in two. */
+/** Rows per shard are a multiple of this, so that no workgroup's rows are in two shards. */
 const SHARD_ROWS = 64;
 
-/** Rows of a shard such that no plane exceeds `bindingBytes`; with `paired`, both halves count. */
+/**
+ * Returns the rows of a shard such that no plane exceeds `bindingBytes`. With `paired`, gate and up count
+ * together.
+ */
 export function shardRows(rowBytes: readonly number[], paired: boolean, bindingBytes: number): number {
   const widest = Math.max(...rowBytes) * (paired ? 2 : 1);
   const rows = Math.floor(bindingBytes / widest);
   return rows > SHARD_ROWS ? rows - rows % SHARD_ROWS : rows;
 }
 
-/** Reads, repacks and uploads weights, once. */
+/** Reads, repacks and uploads weights once. */
 export class WeightLoader {
   readonly #packer = new Packer();
   #inFlight = 0;
@@ -90,7 +93,7 @@ export class WeightLoader {
     return shards;
   }
 
-  /** Uploads a shard's rows: of each tensor those that fall into it. */
+  /** Uploads the rows of each tensor that fall into the shard. */
   async #fill(matrix: GpuMatrix, shard: Shard, rowBytes: readonly number[]) {
     let before = 0; // rows of the tensors before this one
     for (const [half, id] of matrix.tensors.entries()) {

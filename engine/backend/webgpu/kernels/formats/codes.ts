@@ -1,7 +1,7 @@
 /**
- * Codes in words. Quad k (columns 4k to 4k + 3 of a block) is a word whose bytes are the four codes. Fields of `width`
- * bits lie in `width` words a block: quad k in word k % width, from bit width * floor(k / width) of each byte. At width
- * 4 this is Q4_0's own order, so that its codes are copied as they are.
+ * Codes in words. Quad k (columns 4k to 4k + 3 of a block) is a word whose bytes are four codes. A field of
+ * `width` bits takes `width` words per block: quad k is in word k % width, from bit width * floor(k / width)
+ * of each byte. At width 4 this is Q4_0's own order, so its codes are copied unchanged.
  */
 import { BLOCK, NATURAL, type Scalar } from "./format.ts";
 
@@ -9,11 +9,11 @@ export interface Field {
   /** Expressions, `width` of them. */
   readonly words: readonly string[];
   readonly width: 1 | 2 | 4 | 8;
-  /** Where these bits stand in the code. */
+  /** Position of these bits in the code. */
   readonly shift: number;
 }
 
-/** Puts bits `shift` to `shift + width` of 32 codes into `to[place..]`, which must be zero. */
+/** Packs bits `shift` to `shift + width` of 32 codes into `to[place..]`, which must be zero. */
 export function packField(
   code: (column: number) => number,
   { width, shift }: Pick<Field, "width" | "shift">,
@@ -28,8 +28,8 @@ export function packField(
 }
 
 /**
- * Quads of (code - offset) / unit. Unit is a power of two and codes are below 256, so every step is exact. `of` makes codes from a word of
- * four fields.
+ * Returns expressions for quads of (code - offset) / unit. `unit` is a power of two and codes are below 256,
+ * so every step is exact. `of` makes codes from a word of four fields.
  */
 export function quads(
   scalar: Scalar,
@@ -40,7 +40,8 @@ export function quads(
 ): string[] {
   const bits = Math.log2(unit);
   const mantissa = scalar === "f16" ? 10 : 23;
-  // A float of this exponent counts in steps of 1 / unit: a code below its exponent is the float base + code / unit.
+  // A float of this exponent counts in steps of 1 / unit. OR-ing a code into its bits gives base + code /
+  // unit.
   const exponent = mantissa - bits;
   const base = 2 ** exponent + offset / unit;
   const magic = scalar === "f16" ? ((15 + exponent) << 10) * 0x10001 >>> 0 : ((127 + exponent) << 23) >>> 0;
@@ -48,13 +49,13 @@ export function quads(
   return Array.from({ length: 8 }, (_, k) => `quad(${of(word(fields, k))}, ${magic}u, ${base}${suffix})`);
 }
 
-/** Columns of the values that `quads` gives. */
+/** Returns the columns of the values that `quads` gives. */
 export function order(scalar: Scalar): readonly number[] {
-  // Halves come in pairs out of a word's 16-bit halves: bytes 0 and 2, then 1 and 3.
+  // Halves are made in pairs from bytes 0 and 2, then 1 and 3, of a word.
   return scalar !== "f16" ? NATURAL : NATURAL.map((c) => (c & ~3) + [0, 2, 1, 3][c & 3]);
 }
 
-/** WGSL function `quad` for the scalar. */
+/** Returns the WGSL function `quad` for the scalar. */
 export function quadFunction(scalar: Scalar): string {
   if (scalar === "f32") {
     return `fn quad(w: u32, magic: u32, base: f32) -> vec4<f32> {
@@ -69,7 +70,7 @@ export function quadFunction(scalar: Scalar): string {
 }`;
 }
 
-/** The word of quad k: a code a byte. */
+/** Expression for the word of quad k, one code per byte. */
 function word(fields: readonly Field[], k: number): string {
   return fields.map(({ words, width, shift }) => {
     const at = width * Math.floor(k / width);
@@ -79,7 +80,7 @@ function word(fields: readonly Field[], k: number): string {
   }).join(" | ");
 }
 
-/** Components of a vector by name: ["w.x", "w.y", …]. */
+/** Returns the components of a vector by name: ["w.x", "w.y", …]. */
 export function components(name: string, count: number): string[] {
   return ["x", "y", "z", "w"].slice(0, count).map((c) => `${name}.${c}`);
 }

@@ -1,9 +1,10 @@
-/** F16, as it is. */
+/** F16, stored unchanged. */
 import { copy, type Decoder, NATURAL, type Scalar, scaledTo, type WeightFormat } from "./format.ts";
 
 /**
- * Decoder of a format of 16 bits a weight, `pair` making two floats of a word. In f16 a power of two brings the block's largest
- * magnitude to [0.5, 1), which its scale takes back: the other formats' bounds hold for these weights too.
+ * Returns the decoder of a format with 16 bits per weight. `pair` makes two floats of a word. In f16
+ * arithmetic a power of two scales the block's largest magnitude to [0.5, 1) and the block's scale reverts
+ * it, so that the bounds of the other formats hold for these weights too.
  */
 export function floats(scalar: Scalar, pair: (word: string) => string): Decoder {
   const quads = Array.from({ length: 8 }, (_, k) => {
@@ -17,7 +18,7 @@ export function floats(scalar: Scalar, pair: (word: string) => string): Decoder 
   return { body, quads: quads.map((_, k) => `vec4<f16>(x${k} * up)`), order: NATURAL, scale: "down" };
 }
 
-/** Statements: w0, w1 and so on, the elements of the block. */
+/** Statements that name the block's elements w0, w1 and so on. */
 export function nameWords(count: number): string {
   return Array.from({ length: count }, (_, i) => `let w${i} = own.codes[${i}];`).join("\n  ");
 }

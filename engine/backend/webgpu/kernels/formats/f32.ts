@@ -1,4 +1,4 @@
-/** F32: floats as they are. */
+/** F32, stored unchanged. */
 import { nameWords } from "./f16.ts";
 import { copy, NATURAL, type WeightFormat } from "./format.ts";
 

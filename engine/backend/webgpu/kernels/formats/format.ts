@@ -1,11 +1,14 @@
-/** What a weight format is to the GPU's kernels: planes of aligned words, a packer, and the WGSL that decodes a block. */
+/**
+ * A weight format as GPU kernels use it: planes of aligned words, a packer, and the WGSL that decodes a
+ * block.
+ */
 
-/** Columns that one call of `decode_block` gives. */
+/** Columns of a block, which one call of `decode_block` decodes. */
 export const BLOCK = 32;
 
 /**
- * Lanes of a row of the matrix in products of few rows of activations, or times that a lane goes through it in others: strand s takes
- * pairs of blocks s, s + STRANDS and so on.
+ * Strands of a matrix row. Strand s takes the pairs of blocks s, s + STRANDS and so on. In products of few
+ * rows of activations each strand is a lane; in tiles one lane takes the strands one after the other.
  */
 export const STRANDS = 8;
 
@@ -15,22 +18,31 @@ export type Scalar = "f32" | "f16";
 /** WGSL type of four neighbouring values. */
 export const QUAD = { f32: "vec4<f32>", f16: "vec4<f16>" } as const;
 
-/** A part of a matrix that lies by itself: `bytes` for each `columns` columns of a row, rows padded to whole elements. */
+/**
+ * A part of a matrix with its own buffer: `bytes` for each `columns` columns of a row. Rows are padded to
+ * whole elements.
+ */
 export interface Plane {
-  /** Its name in WGSL; NAME_ROW is the number of its elements in a row. */
+  /** Name in WGSL. NAME_ROW is the number of elements in a row. */
   readonly name: string;
   readonly element: "u32" | "vec2<u32>" | "vec4<u32>";
   readonly bytes: number;
   readonly columns: number;
-  /** An element serves pairs that a strand takes one after the other, so that it is kept; else pairs side by side. */
+  /**
+   * Set where an element serves successive pairs of one strand, so that a lane keeps it. Otherwise it serves
+   * neighbouring pairs.
+   */
   readonly byStrand?: true;
 }
 
 /** How `decode_block` computes columns 32 b to 32 b + 31: they are `scale * values + offset`. */
 export interface Decoder {
-  /** Statements that take apart; `b`, `own` (the block's own elements) and `words` (its pair's, where planes are shared) are in scope. */
+  /**
+   * Statements that unpack a block. `b`, `own` (the block's own elements) and, where planes are shared,
+   * `words` (the pair's elements) are in scope.
+   */
   readonly body: string;
-  /** Eight expressions of four values each; |value| <= 1 where the format is bounded. */
+  /** Eight expressions of four values each. |value| <= 1 where the format is bounded. */
   readonly quads: readonly string[];
   /** Column (0 to 31) of each of the 32 values. */
   readonly order: readonly number[];
@@ -40,7 +52,10 @@ export interface Decoder {
   readonly offset?: string;
   /** Declarations outside functions. */
   readonly globals?: string;
-  /** Statements before the first `decode_block`, with `lane_in_group` and SIZE (the lanes) in scope. */
+  /**
+   * Statements before the first `decode_block`. `lane_in_group` and SIZE (lanes of the workgroup) are in
+   * scope.
+   */
   readonly setup?: string;
 }
 
@@ -49,45 +64,49 @@ export interface WeightFormat {
   readonly planes: readonly Plane[];
   /** Columns that share a scale. */
   readonly sub: 16 | 32;
-  /** Values are bounded, so that half accumulators cannot overflow. */
+  /** Whether values are bounded, so that f16 sums cannot overflow. */
   readonly bounded: boolean;
   /** Columns and bytes of a block in the file. */
   readonly blockColumns: number;
   readonly blockBytes: number;
-  /** Whether the scale of the file's block at `from[at]` stands for NaN, which its decoder does not know. */
+  /**
+   * Whether the scale of the file's block at `from[at]` stands for NaN, which the decoder does not handle.
+   */
   readonly isNan?: (from: Uint8Array, at: number) => boolean;
   /** Packs the file's block at `from[at]`; `places[p]` is where its bytes start in plane p. */
   pack(from: Uint8Array, at: number, planes: readonly Uint8Array[], places: readonly number[]): void;
   decoder(scalar: Scalar): Decoder;
 }
 
-/** Columns in their own order. */
+/** Columns in natural order. */
 export const NATURAL: readonly number[] = Array.from({ length: BLOCK }, (_, i) => i);
 
 export const ELEMENT_BYTES = { "u32": 4, "vec2<u32>": 8, "vec4<u32>": 16 };
 
-/** Planes of which one element serves both blocks of a pair (2 p and 2 p + 1): it is loaded once for both. */
+/** Returns the planes whose elements serve both blocks of a pair (2 p and 2 p + 1): one load serves both. */
 export function sharedPlanes({ planes }: WeightFormat): readonly Plane[] {
   return planes.filter((plane) => elementsOfBlock(plane) < 1);
 }
 
-/** The others. */
+/** Returns the planes whose elements belong to one block. */
 export function ownPlanes({ planes }: WeightFormat): readonly Plane[] {
   return planes.filter((plane) => elementsOfBlock(plane) >= 1);
 }
 
-/** Of a format all of whose shared planes lie by strands: how many of a strand's pairs an element serves. */
+/**
+ * Returns how many pairs of a strand an element serves, where all shared planes are by strand; otherwise 1.
+ */
 export function keptPairs(format: WeightFormat): number {
   const planes = sharedPlanes(format);
   return planes.length > 0 && planes.every(({ byStrand }) => byStrand) ? Math.min(...planes.map(pairsOf)) : 1;
 }
 
-/** Pairs side by side that an element of a shared plane serves. */
+/** Returns how many neighbouring pairs an element of a shared plane serves. */
 export function pairsBeside(plane: Plane): number {
   return plane.byStrand ? 1 : pairsOf(plane);
 }
 
-/** Expression: the element of a shared plane for a pair of a row. */
+/** Expression for the element of a shared plane for a pair of a row. */
 export function loadShared(plane: Plane, row = "row", pair = "pair"): string {
   const pairs = pairsOf(plane);
   const at = plane.byStrand
@@ -98,17 +117,17 @@ export function loadShared(plane: Plane, row = "row", pair = "pair"): string {
   return `${plane.name}[${row} * ${rowOf(plane.name)} + ${at}]`;
 }
 
-/** Elements of a plane for each block: below one where it is shared. */
+/** Returns the plane's elements per block: less than one where it is shared. */
 export function elementsOfBlock({ bytes, columns, element }: Plane): number {
   return bytes * BLOCK / columns / ELEMENT_BYTES[element];
 }
 
-/** Pairs that one element of a shared plane serves. */
+/** Returns how many pairs one element of a shared plane serves. */
 function pairsOf(plane: Plane): number {
   return 1 / (2 * elementsOfBlock(plane));
 }
 
-/** Bytes of a row in a plane, whole elements. */
+/** Returns the bytes of a row in a plane, in whole elements. */
 export function rowBytesOf(plane: Plane, columns: number): number {
   const element = ELEMENT_BYTES[plane.element];
   const blocks = Math.ceil(columns / BLOCK);
@@ -116,7 +135,7 @@ export function rowBytesOf(plane: Plane, columns: number): number {
   return Math.ceil(Math.ceil(blocks * BLOCK / plane.columns) * plane.bytes / element) * element;
 }
 
-/** Where the bytes of a row's column begin in its plane. */
+/** Returns where the bytes of a row's column begin in its plane. */
 export function placeOf(plane: Plane, column: number): number {
   if (!plane.byStrand) return column / plane.columns * plane.bytes;
   const [block, pairs] = [column / BLOCK, pairsOf(plane)];
@@ -126,23 +145,23 @@ export function placeOf(plane: Plane, column: number): number {
   return element * ELEMENT_BYTES[plane.element] + inside * plane.bytes;
 }
 
-/** Statement: the half float, 16 bits of `name`, of every `columns` columns, as `to`, a number. */
+/** Statement that loads an f16 value of plane `name`, one per `columns` columns, as the f32 `to`. */
 export function loadHalf(to: string, name: string, columns = BLOCK): string {
   return `let ${to} = half_of(${load16(name, columns)});`;
 }
 
-/** Expression: 16 bits of the shared plane for every `columns` columns. */
+/** Expression for the 16 bits of a shared plane that belong to the block, one per `columns` columns. */
 export function load16(name: string, columns = BLOCK): string {
   const block = columns === BLOCK ? "b" : `(b >> ${Math.log2(columns / BLOCK)}u)`;
   return `(words.${name} >> ((${block} & 1u) * 16u)) & 0xffffu`;
 }
 
-/** Expression: a byte for every block of a shared plane by strands, whose elements are words. */
+/** Expression for the block's byte of a shared plane by strands whose elements are words. */
 export function load8(name: string): string {
   return `(words.${name} >> (((b / ${2 * STRANDS}u) & 1u) * 16u + (b & 1u) * 8u)) & 255u`;
 }
 
-/** The constant that holds a plane's elements in a row. */
+/** Name of the constant that holds a plane's elements per row. */
 export function rowOf(name: string): string {
   return `${name.toUpperCase()}_ROW`;
 }

@@ -1,6 +1,6 @@
 /**
- * IQ4_XS: 256 nibbles that look up IQ4_NL's values; eight sub-blocks of 32 with 6-bit scales, offset by 32, under one
- * f16. In the file: d: f16, scales_h: u16, scales_l: [u8; 4], qs: [u8; 128].
+ * IQ4_XS: 256 nibbles that index IQ4_NL's values; eight sub-blocks of 32 with 6-bit scales, offset by 32,
+ * under one f16. In the file: d: f16, scales_h: u16, scales_l: [u8; 4], qs: [u8; 128].
  */
 import { copy, type WeightFormat } from "./format.ts";
 import { VALUES } from "./iq4_nl.ts";

@@ -1,7 +1,10 @@
-/** Codes of 4 bits that look values up: a table of pairs in workgroup memory, an entry for every byte of two codes. */
+/**
+ * Codes of 4 bits that index values. A table in workgroup memory has a pair of values for every byte of two
+ * codes.
+ */
 import type { Decoder, Scalar } from "./format.ts";
 
-/** Decoder of `codes` (Q4_0's order) whose values are `values[code]`, all within [-1, 1]. */
+/** Returns the decoder of `codes` (in Q4_0's order) with the values `values[code]`, all within [-1, 1]. */
 export function lookup(
   scalar: Scalar,
   values: readonly number[],

@@ -1,16 +1,17 @@
 /**
- * MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0).  Source: OCP Microscaling Formats (MX)
+ * MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0). Source: OCP Microscaling Formats (MX)
  * specification 1.0. In the file: e: u8, qs: [u8; 16].
  */
 import { components, order, quads } from "./codes.ts";
 import { copy, load8, type WeightFormat } from "./format.ts";
 
-/** Twice the largest magnitude: codes stand for halves, and count from there. */
+/** Twice the largest magnitude. Decoded codes count halves from minus this value. */
 const LARGEST = 12;
 
 /**
- * Four codes of a word, a byte each, as twice their values + 12. Magnitudes are 0, 1, 2, 3 and 4, 6, 8, 12: with u the lower two
- * bits, u and 4 + 2 u + 2 (both bits set). No byte overflows into the next.
+ * Decodes four codes, one per byte, to twice their values + 12. With u the lower two bits, twice the
+ * magnitude is u for 0, 1, 2, 3, and 4 + 2 u + 2 (both bits set) for 4, 6, 8, 12. No byte overflows into the
+ * next.
  */
 const E2M1 = `fn e2m1(codes: u32) -> u32 {
   let u = codes & 0x03030303u;
@@ -28,7 +29,7 @@ export const MXFP4: WeightFormat = {
   ],
   sub: 32,
   bounded: true,
-  // E8M0's 255.
+  // 255 in E8M0 is NaN.
   isNan: (from, at) => from[at] === 255,
   blockColumns: 32,
   blockBytes: 17,
@@ -47,7 +48,8 @@ export const MXFP4: WeightFormat = {
       (word) => `e2m1(${word})`,
     ),
     order: order(scalar),
-    // 8 x 2^(e - 127), up to the largest that f32 holds: never subnormal, so no device flushes it to 0.
+    // 8 x 2^(e - 127), at most the largest power of two in f32. It is never subnormal, so no device flushes
+    // it to 0.
     scale: "bitcast<f32>(min(e + 3u, 254u) << 23u)",
     globals: E2M1,
   }),

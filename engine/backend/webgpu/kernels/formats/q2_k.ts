@@ -5,7 +5,10 @@
 import { components, type Field, order, packField, quads } from "./codes.ts";
 import { copy, load16, type WeightFormat } from "./format.ts";
 
-/** Code of column i of block b: each half of the block holds four runs of 32 in two bits of 32 bytes. */
+/**
+ * Returns the code of column i of block b. Each half of the block holds four runs of 32, two bits of 32 bytes
+ * each.
+ */
 export function lowCode(qs: Uint8Array, at: number, b: number, i: number): number {
   return qs[at + 32 * (b >> 2) + i] >> 2 * (b & 3) & 3;
 }

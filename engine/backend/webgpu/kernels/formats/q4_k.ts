@@ -5,10 +5,13 @@
 import { components, order, quads } from "./codes.ts";
 import { copy, type Plane, type WeightFormat } from "./format.ts";
 
-/** d and dmin, a nibble of each scale, a nibble of each min, two bits of each scale and min. */
+/**
+ * Holds d and dmin, four bits of each scale, four bits of each min, and the upper two bits of each scale and
+ * min.
+ */
 export const SCALES: Plane = { name: "scales", element: "vec4<u32>", bytes: 16, columns: 256 };
 
-/** The file's first 16 bytes into the plane. */
+/** Packs the file's first 16 bytes into the plane. */
 export function packScales(from: Uint8Array, at: number, to: Uint8Array, place: number): void {
   copy(from, at, to, place, 4);
   for (let j = 0; j < 8; j++) {
@@ -22,14 +25,17 @@ export function packScales(from: Uint8Array, at: number, to: Uint8Array, place: 
   }
 }
 
-/** Statements: `scale` of (code - unit) / unit, and `offset`, of sub-block b. */
+/** Statements: the `scale` of (code - unit) / unit and the `offset` of sub-block b. */
 export function loadScales(unit: number): string {
   return `let s = (words.scales >> vec4<u32>(0u, vec3<u32>(4u * (b & 7u))));
   let scale = half_of(s.x & 0xffffu) * ${unit}.0 * f32((s.y & 15u) | ((s.w & 3u) << 4u));
   let offset = scale - half_of(s.x >> 16u) * f32((s.z & 15u) | ((s.w & 12u) << 2u));`;
 }
 
-/** Nibbles of 32 columns a run: runs 2i and 2i + 1 are the low and high nibbles of bytes 32 i to 32 i + 31. */
+/**
+ * Packs nibbles by runs of 32 columns. Runs 2i and 2i + 1 are the low and high nibbles of bytes 32 i to 32 i
+ * + 31.
+ */
 export function packNibbles(from: Uint8Array, at: number, to: Uint8Array, place: number): void {
   for (let i = 0; i < 4; i++) {
     for (let j = 0; j < 16; j++) {

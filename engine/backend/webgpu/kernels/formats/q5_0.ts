@@ -12,7 +12,7 @@ export const FIELDS: readonly Field[] = [
 ];
 export const LOAD = `let w = own.codes;\n  let h = own.high;`;
 
-/** Packs the high bits at `from[at]`, a bit a column, and the nibbles after them. */
+/** Packs the high bits at `from[at]`, one per column, and the nibbles behind them. */
 export function packCodes(
   from: Uint8Array,
   at: number,

@@ -5,7 +5,10 @@
 import { components, type Field, order, packField, quads } from "./codes.ts";
 import { copy, load16, loadHalf, type WeightFormat } from "./format.ts";
 
-/** Statement: `scale`, unit * d * the two scales of block b, bytes offset by 128. Q3_K has the same. */
+/**
+ * Statement: `scale`, which is unit * d * the two scales of block b, stored as bytes offset by 128. Q3_K uses
+ * it too.
+ */
 export function loadByteScales(unit: number): string {
   return `let s = ${load16("scales")};
   ${loadHalf("d", "factors", 256)}
@@ -32,7 +35,8 @@ export const Q6_K: WeightFormat = {
     copy(from, at + 208, factors, f, 2);
     for (let i = 0; i < 16; i++) scales[s + i] = from[at + 192 + i] ^ 0x80;
     for (let b = 0; b < 8; b++) {
-      // Each half of the block holds four runs of 32: nibbles of 64 bytes, and two bits of 32 bytes above them.
+      // Each half of the block holds four runs of 32: nibbles of 64 bytes, and above them two bits of 32
+      // bytes.
       const [half, run] = [b >> 2, b & 3];
       const low = at + 64 * half + (run & 1) * 32;
       const top = at + 128 + 32 * half;

@@ -13,7 +13,7 @@ export const Q8_0: WeightFormat = {
   blockBytes: 34,
   pack(from, at, [codes, scales], [c, s]) {
     copy(from, at, scales, s, 2);
-    // Unsigned: the code is the byte + 128.
+    // The stored code is the byte + 128, unsigned.
     for (let i = 0; i < 32; i++) codes[c + i] = from[at + 2 + i] ^ 0x80;
   },
   decoder: (scalar) => ({

@@ -18,7 +18,7 @@ import { Q5_K } from "./q5_k.ts";
 import { Q6_K } from "./q6_k.ts";
 import { Q8_0 } from "./q8_0.ts";
 
-/** The types that only the CPU computes with. */
+/** Types that only the CPU computes with. */
 type CpuType =
   | "IQ1_M"
   | "IQ1_S"
@@ -58,7 +58,10 @@ export function isGpuType(type: TensorType): type is GpuType {
   return Object.hasOwn(GPU_FORMATS, type);
 }
 
-/** Throws for a type that only the CPU computes with: plans with such tensors are refused before (`lowering.ts`). */
+/**
+ * Returns the format of a type. Throws for a type that only the CPU computes with; `lowering.ts` refuses such
+ * plans before.
+ */
 export function gpuFormat(type: TensorType): WeightFormat {
   if (!isGpuType(type)) throw new TypeError(`The GPU has no kernels for ${type}`);
   return GPU_FORMATS[type];

@@ -13,11 +13,11 @@ export interface AttentionOp extends LoweredOp {
   readonly rows: "step";
   readonly q: Slice;
   readonly y: Slice;
-  /** Among the layers that have a KV cache. */
+  /** Index among the layers that have a KV cache. */
   readonly cache: number;
   readonly heads: HeadCounts;
   readonly scale: number;
-  /** Positions that a row sees; 0 is all. */
+  /** Positions that a row sees; 0 for all. */
   readonly window: number;
   readonly sinks?: VectorId;
 }
@@ -50,7 +50,10 @@ export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   },
 };
 
-/** The dispatches of the heads whose keys are in one of a layer's buffers: as those of an attention that has no others. */
+/**
+ * Returns the dispatches for the heads whose keys are in one of a layer's buffers, as if there were no other
+ * heads.
+ */
 async function dispatchesOf(
   op: AttentionOp,
   w: DispatchWriter,
@@ -113,7 +116,9 @@ async function dispatchesOf(
   ];
 }
 
-/** Sinks of so many heads: a binding cannot begin at any of them, so those of some heads are copied. */
+/**
+ * Returns the sinks of `count` heads. A binding cannot begin at any head, so a part of the sinks is copied.
+ */
 async function sinksOf(id: VectorId, w: DispatchWriter, first: number, count: number): Promise<GPUBuffer> {
   const { device, memory, weights } = w.context;
   const all = weights.vectors[id];

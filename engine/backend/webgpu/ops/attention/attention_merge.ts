@@ -11,8 +11,8 @@ import {
 } from "./attention_shape.ts";
 
 /**
- * Merges what workgroups found in the parts of shared contexts, in their order. Only where there is a gate does it read q,
- * and where there are sinks those.
+ * Merges, in order, what workgroups found in the parts of split contexts. It reads q only for gates, and
+ * sinks only where there are any.
  */
 export function mergeKernel(shape: AttentionShape, parts: ContextParts): Kernel {
   const { heads, headDim, gated, sinks } = shape;

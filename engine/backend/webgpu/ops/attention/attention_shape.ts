@@ -1,58 +1,62 @@
-/** What the kernels of attention share: how contexts are cut, who computes which rows, and their text. */
+/** Shared by the attention kernels: how contexts are cut, which rows go together, and common WGSL. */
 import type { HeadCounts } from "../../program.ts";
 import { kvReader, type KvShape } from "../kv_cache.ts";
 import { ROW } from "../shape.ts";
 
-/** Positions of which a softmax takes all scores before it goes on: half a block of the cache. */
+/** Positions whose scores a softmax step takes together: half a block of the cache. */
 export const CHUNK = 16;
-/** Dimensions of a head that one lane multiplies: 32 at most, in words of eight. */
+/** Words of eight dimensions that one lane multiplies of a head, so at most 32 dimensions. */
 const LANE_WORDS = 4;
 /**
- * How many of a product's multiply-adds one of attention counts as, with all that it does besides, where nothing was measured: on a software
- * adapter. Submits that hold both in the same proportion do not tell which of them takes long.
+ * Cost of a multiply-add of attention, with all other work, in multiply-adds of a product; measured on a
+ * software adapter. It is the estimate before anything was measured: submits that hold both in equal
+ * proportion do not tell which of them takes long.
  */
 export const ATTENTION_COST = 8;
-/** Positions of a part at least and its multiples, and parts of a context at most. */
+/** A part has at least PART positions and a multiple of them. A context has at most MOST_PARTS parts. */
 const PART = 256;
 const MOST_PARTS = 64;
-/** Workgroups that are enough for a GPU: with fewer, long contexts are shared out. */
+/** Workgroups that fill a GPU. With fewer, long contexts are split. */
 const ENOUGH = 256;
-/** Most pairs of a row and a head whose contexts are shared out: what is found in each part has to lie somewhere. */
+/** Most pairs of row and head whose contexts are split: the buffer holds the results of their parts. */
 const MOST_SHARED = 1024;
-/** Rows of one sequence from which they go by tiles. */
+/** Rows of one sequence from which attention uses tiles. */
 const TILED = 8;
 
-/** An attention as its kernels differ by it. */
+/** What attention kernels depend on. */
 export interface AttentionShape extends HeadCounts, KvShape {
-  /** Positions that a row sees, its own the last; 0 is all. */
+  /** Positions that a row sees, its own included; 0 for all. */
   readonly window: number;
-  /** Each head has one more score, which has no value. */
+  /** Whether each head has one more score, without a value. */
   readonly sinks: boolean;
-  /** Group of layers by what they see; those after the first have tables of their own. */
+  /** Group of layers by window. Groups after the first have block tables of their own. */
   readonly group: number;
 }
 
-/** How contexts are cut, the same for all rows: a row's sums have one order whether workgroups share it or not. */
+/**
+ * How contexts are cut, equally for all rows: a row's sums have one order whether workgroups share its
+ * context or not.
+ */
 export interface ContextParts {
-  /** Positions of one. */
+  /** Positions of a part. */
   readonly length: number;
   /** Most parts of a context. */
   readonly count: number;
 }
 
-/** The parts of contexts of up to so many tokens. */
+/** Returns how contexts of at most `tokens` tokens are cut. */
 export function contextParts(tokens: number): ContextParts {
   const length = Math.max(PART, Math.ceil(tokens / MOST_PARTS / PART) * PART);
   return { length, count: Math.ceil(tokens / length) };
 }
 
-/** Rows of a step that are computed one by one, and tiles of rows of one sequence: (first row, rows). */
+/** Rows that are computed one by one, and tiles of rows of one sequence: (first row, rows). */
 export interface Spans {
   readonly singles: readonly number[];
   readonly tiles: readonly (readonly [number, number])[];
 }
 
-/** Which rows go together. Their bits do not depend on it. */
+/** Groups the rows of a step. A row's bits do not depend on the grouping. */
 export function spansOf(
   sequences: readonly { readonly start: number; readonly length: number }[],
   tileRows: number,
@@ -69,7 +73,7 @@ export function spansOf(
   return { singles, tiles };
 }
 
-/** What of a step's size decides whether contexts are shared out. */
+/** The parts of a step's size that decide whether contexts are split. */
 export interface SharedSize {
   readonly step: number;
   readonly singles: number;
@@ -78,7 +82,7 @@ export interface SharedSize {
   readonly context: number;
 }
 
-/** Whether workgroups share out the contexts of a step. */
+/** Returns whether workgroups share the contexts of a step. */
 export function sharesContext(
   { heads, kvHeads }: HeadCounts,
   parts: ContextParts,
@@ -88,7 +92,10 @@ export function sharesContext(
     size.step * heads <= MOST_SHARED;
 }
 
-/** Positions that a workgroup goes through of a context, at most: of all its parts, or of one that it was given. */
+/**
+ * Returns the most positions that a workgroup visits: of all parts of a context or, with `shared`, of one
+ * part.
+ */
 export function positionsSeen({ window }: AttentionShape, { length }: ContextParts, shared: boolean) {
   return ({ step, context }: { readonly step: number; readonly context: number }): number => {
     const seen = window === 0 ? context : Math.min(context, window + step);
@@ -96,28 +103,37 @@ export function positionsSeen({ window }: AttentionShape, { length }: ContextPar
   };
 }
 
-/** Floats that hold what the workgroups of a step find that shares its contexts. */
+/** Returns the floats of the buffer for the parts of split contexts. */
 export function partialFloats(headDim: number, { count }: ContextParts): number {
   return MOST_SHARED * count * partialSize(headDim);
 }
 
-/** Floats of a part: weighted values, the largest score, the sum of weights, and two that keep quads aligned. */
+/**
+ * Returns the floats of a part's result: weighted values, largest score, sum of weights, and two that keep
+ * quads aligned.
+ */
 function partialSize(headDim: number): number {
   return headDim + 4;
 }
 
-/** Lanes that share a position's score, each some words of the head; a power of two, and not one: a tile has 128 queries at most. */
+/**
+ * Returns the lanes that share a position's score. It is a power of two, and at least two so that a tile has
+ * at most 128 queries.
+ */
 export function scoreLanes({ headDim }: HeadCounts): number {
   const most = 2 ** Math.ceil(Math.log2(headDim / 8 / LANE_WORDS));
   return Math.max(2, most);
 }
 
-/** Words of eight dimensions that a lane has of a head: word i of lane p is p + i times the lanes. */
+/** Returns the words of eight dimensions per lane. Word i of lane p is p + i times the lanes. */
 export function laneWords(shape: HeadCounts): number {
   return Math.ceil(shape.headDim / 8 / scoreLanes(shape));
 }
 
-/** Heads that a workgroup takes of those that read one head of keys: all, or an even share where there is no room. */
+/**
+ * Returns how many of the heads that share a key head a workgroup takes: all, or an even share where there is
+ * no room.
+ */
 export function headsTogether(
   { heads, kvHeads }: HeadCounts,
   most: number,
@@ -132,7 +148,7 @@ export function shapeKey(shape: AttentionShape, parts: ContextParts): string {
   return [heads, kvHeads, headDim, kv, gated, window, sinks, Math.min(group, 1), parts.length].join(" ");
 }
 
-/** Declarations that all kernels have: `y` is the outputs, or the parts' findings. */
+/** Returns the declarations of all attention kernels. `y` is the outputs, or the results of parts. */
 export function head({ heads, headDim, gated, window, group }: AttentionShape): string {
   return `
 struct Op { q_stride: u32, q_offset: u32, y_stride: u32, y_offset: u32, scale: f32, parts: u32, list: u32, bases: u32 }
@@ -150,16 +166,16 @@ fn output_at(row: u32, head: u32) -> u32 { return (row * op.y_stride + op.y_offs
 fn partial_at(row: u32, head: u32, part: u32) -> u32 {
   return ((row * ${heads}u + head) * op.parts + part) * ${partialSize(headDim) / 4}u;
 }
-/* the first position that a row of so many positions sees */
+/* the first position that a row with so many positions sees */
 fn first_seen(count: u32) -> u32 { return ${window === 0 ? "0u" : `max(count, ${window}u) - ${window}u`}; }
 fn low(word: vec4<u32>) -> vec4<f32> { return vec4(unpack2x16float(word.x), unpack2x16float(word.y)); }
 fn high(word: vec4<u32>) -> vec4<f32> { return vec4(unpack2x16float(word.z), unpack2x16float(word.w)); }
 fn added(x: vec4<f32>) -> f32 { return (x.x + x.y) + (x.z + x.w); }
-${group === 0 ? "" : "/* of layers that see a window, tables begin elsewhere */"}
+${group === 0 ? "" : "/* block tables of windowed layers begin elsewhere */"}
 `;
 }
 
-/** What the kernels that read the cache declare, beside `head`. */
+/** Returns further declarations of the kernels that read the cache. */
 export function cache(shape: AttentionShape): string {
   return `
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
@@ -171,15 +187,15 @@ export function cache(shape: AttentionShape): string {
 ${kvReader(shape)}`;
 }
 
-/** What those of them declare that put out whole sums of heads with sinks. */
+/** Declared by kernels that store final sums of heads with sinks. */
 export const SINKS = "@group(0) @binding(7) var<storage, read> sinks: array<f32>;";
 
-/** Expression: where the block table of a row begins in `tables`. */
+/** Expression for where a row's block table begins in `tables`. */
 export function tableOf({ group }: AttentionShape, row: string, index: string): string {
   return group === 0 ? `${row}.z` : `tables[op.bases + ${index}]`;
 }
 
-/** Statements that add to a whole (`all_top`, `all_total`, and sums) what one of its parts found. */
+/** Statements that merge a part's result into the whole (`all_top`, `all_total` and sums). */
 export function addPart(sums: readonly string[], suffix = ""): string {
   const [allTop, allTotal, top, total] = ["all_top", "all_total", "top", "total"].map((name) =>
     name + suffix
@@ -194,7 +210,7 @@ export function addPart(sums: readonly string[], suffix = ""): string {
   }`;
 }
 
-/** Statements that let a head's sink take its weight. */
+/** Statements that add the weight of a head's sink. */
 export function addSink(shape: AttentionShape, sums: readonly string[], head: string, suffix = ""): string {
   if (!shape.sinks) return "";
   const [top, total] = [`all_top${suffix}`, `all_total${suffix}`];
@@ -206,7 +222,7 @@ export function addSink(shape: AttentionShape, sums: readonly string[], head: st
   }`;
 }
 
-/** Statement that puts a quad of the whole into y, times the sigmoid of the gate behind the query. */
+/** Statement that stores a quad of the whole in y, times the sigmoid of the gate behind the query. */
 export function storeQuad({ gated, headDim }: HeadCounts, names: {
   readonly row: string;
   readonly head: string;

@@ -1,6 +1,6 @@
 /**
- * Attention of a row by itself: a workgroup reads keys and values once for all heads that read them, many positions at a
- * time. Its sums have the order of the tiles' (`attention_tile.ts`), so a row has the same bits either way.
+ * Attention of single rows. A workgroup reads keys and values once for all heads that share them, many
+ * positions at a time. Its sums have the order of `attention_tile.ts`, so a row has the same bits either way.
  */
 import { KV_BLOCK_TOKENS } from "../../../backend.ts";
 import { kernelOf } from "../../kernels/kernel.ts";
@@ -28,7 +28,7 @@ import {
 import { putUnit, unitsOf } from "../kv_cache.ts";
 
 const LANES = 128;
-/** Floats of queries that a workgroup has room for. */
+/** Floats of queries that fit into the workgroup's memory. */
 const QUERY_FLOATS = 1024;
 
 function together(shape: HeadCounts) {
@@ -36,8 +36,8 @@ function together(shape: HeadCounts) {
 }
 
 /**
- * The kernel of rows by themselves; with `shared` each part of a context is another workgroup's, which only notes what it
- * finds. Its list holds the rows.
+ * Returns the kernel for single rows; its list holds the rows. With `shared`, each part of a context has a
+ * workgroup of its own, which stores only its part's result.
  */
 export function singleKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
   const { splits, together: heads } = together(shape);
@@ -52,14 +52,17 @@ export function singleKernel(shape: AttentionShape, parts: ContextParts, shared 
   );
 }
 
-/** How the lanes are used: a score's lanes side by side; a quad of dimensions of every n-th head. */
+/**
+ * How lanes are used. For scores, neighbouring lanes share a position. For values, a lane has a quad of
+ * dimensions of every n-th head.
+ */
 interface Places {
   readonly heads: number;
-  /** Lanes of a position, and positions of a round. */
+  /** Lanes per position, and positions per round. */
   readonly lanes: number;
   readonly positions: number;
   readonly chunks: number;
-  /** Heads are taken by so many strands of lanes, each every n-th. */
+  /** Number of strands of lanes. Each takes every n-th head. */
   readonly strands: number;
   readonly headsOfLane: number;
   readonly words: number;
@@ -94,11 +97,11 @@ const POSITIONS = ${positions}u;
 const CHUNKS = ${chunks}u;
 const QUADS = ${headDim / 4}u;
 var<workgroup> query: array<vec4<f32>, ${places.heads * headDim / 4}>;
-/* of a score, by head, position and lane */
+/* parts of a score, by head, position and lane */
 var<workgroup> shares: array<f32, ${places.heads * LANES}>;
 /* scores, then weights, by head and position */
 var<workgroup> weights: array<f32, ${places.heads * positions}>;
-/* the largest score of each head's chunks, and of all that went before */
+/* the largest score of each head's chunks, and of all chunks before */
 var<workgroup> tops: array<f32, ${places.heads * chunks}>;
 var<workgroup> reached: array<f32, ${places.heads}>;
 var<workgroup> stage: array<vec2<u32>, ${positions * headDim / 4}>;
@@ -150,7 +153,7 @@ fn attention_single(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invo
 }`;
 }
 
-/** Statements that go through a part, round by round. */
+/** Statements that go through a part in rounds. */
 function rounds(shape: AttentionShape, parts: ContextParts, places: Places): string {
   const { positions, words, lanes } = places;
   const blocks = Math.max(1, positions / KV_BLOCK_TOKENS);
@@ -236,7 +239,7 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
   }`;
 }
 
-/** Statements: the words of its position's key that the lane multiplies, out of the cache. */
+/** Statements that load the lane's words of its position's key from the cache. */
 function ownKeys({ headDim }: AttentionShape, { words, lanes }: Places, block: string): string {
   const load = (i: number) => `key_${i} = key_unit(at + p + ${i * lanes}u);`;
   return `if (inside) {
@@ -245,19 +248,22 @@ function ownKeys({ headDim }: AttentionShape, { words, lanes }: Places, block: s
     }`;
 }
 
-/** Statements: the same out of what lies in `stage`. */
+/** Statements that load the lane's words of its position's key from `stage`. */
 function stagedKeys({ headDim }: AttentionShape, { words, lanes }: Places): string {
   const load = (i: number) =>
     `let at = 2u * (mine * WORDS + p + ${i * lanes}u); key_${i} = vec4<u32>(stage[at], stage[at + 1u]);`;
   return list(words, (i) => ifWord(headDim, lanes, i, load(i))).join("\n    ");
 }
 
-/** The statement for word i of a lane, where the lane has it. */
+/** Statement for word i of a lane, if the lane has it. */
 function ifWord(headDim: number, lanes: number, i: number, statement: string): string {
   return `${headDim / 8 % lanes === 0 ? "" : `if (p + ${i * lanes}u < WORDS) `}{ ${statement} }`;
 }
 
-/** Statements: the round's keys or values as halves in `stage`, zeros where the row sees none. */
+/**
+ * Statements that put the round's keys or values into `stage` as halves, with zeros where the row sees no
+ * position.
+ */
 function stageUnits(
   shape: AttentionShape,
   { positions }: Places,
@@ -285,7 +291,7 @@ function stageUnits(
   }).join("\n    ");
 }
 
-/** Statements: a head's sums of weighted values, and of weights, chunk after chunk. */
+/** Statements that add a head's weighted values and weights, chunk by chunk. */
 function addValues(n: number): string {
   return `if (used_${n}) {
       for (var k = 0u; k < CHUNKS; k++) {

@@ -32,10 +32,12 @@ const halves = (count: number, seed: string, scale: number) => {
   return Float16Array.from({ length: count }, () => random.normal() * scale);
 };
 
-/** One sequence whose last rows are in the step: a cache of blocks that lie in reverse, queries, and sinks. */
+/**
+ * One sequence whose last rows are in the step: a cache with its blocks in reverse order, queries, and sinks.
+ */
 interface Setting {
   readonly shape: AttentionShape;
-  /** The position of the step's first row, and its rows. */
+  /** Position of the step's first row, and its number of rows. */
   readonly first: number;
   readonly rows: number;
 }
@@ -55,13 +57,16 @@ function setting({ shape: { kv, heads, kvHeads, headDim, gated }, first, rows }:
   };
 }
 
-/** Heads of a cache as it gives them back; those of one in 8 bits are what its appending makes of them, again and again. */
+/**
+ * Returns cache heads as kernels read them. An 8-bit cache is rounded repeatedly until appending changes
+ * nothing.
+ */
 function rounded(kv: AttentionShape["kv"], heads: Float16Array<ArrayBuffer>, headDim: number) {
   if (kv === "f16") return heads;
   for (let head = 0; head < heads.length; head += headDim) {
     for (let d = 0; d < headDim; d += 32) {
       const values = heads.subarray(head + d, head + Math.min(d + 32, headDim));
-      // Codes and a scale of few bits: nothing that is appended is rounded.
+      // Codes and a scale with few bits: appending rounds nothing.
       const scale = 2 ** -5 * (1 + head / headDim % 7 / 8);
       for (let i = 0; i < values.length; i++) {
         values[i] = scale * Math.max(-127, Math.min(127, Math.round(values[i] / scale)));
@@ -72,7 +77,10 @@ function rounded(kv: AttentionShape["kv"], heads: Float16Array<ArrayBuffer>, hea
   return heads;
 }
 
-/** The cache's keys and values: halves as they lie, or appended to one of 8 bits, a row for each position. */
+/**
+ * Returns the cache's keys and values: halves as they are, or appended to an 8-bit cache, one row per
+ * position.
+ */
 async function cacheOf(of: Setting, made: ReturnType<typeof setting>): Promise<[GPUBuffer, GPUBuffer]> {
   const { device } = gpu!;
   const { shape } = of;
@@ -110,7 +118,7 @@ async function cacheOf(of: Setting, made: ReturnType<typeof setting>): Promise<[
   return made8;
 }
 
-/** The outputs of all ways: rows one by one and by tiles, contexts done by one workgroup and shared out. */
+/** Returns the outputs of all variants: single rows and tiles, whole and split contexts. */
 async function allWays(of: Setting): Promise<Map<string, Float32Array>> {
   const { device } = gpu!;
   const { shape, first, rows } = of;
@@ -165,7 +173,7 @@ async function allWays(of: Setting): Promise<Map<string, Float32Array>> {
   return found;
 }
 
-/** softmax(scale q K) V in float64, of what each row sees. */
+/** Returns softmax(scale q K) V in float64, of the positions that each row sees. */
 function exact(of: Setting): Float64Array {
   const { shape: { heads, kvHeads, headDim, gated, window, sinks: sunk }, first, rows } = of;
   const { q, stride, keys, values, sinks, blocks } = setting(of);

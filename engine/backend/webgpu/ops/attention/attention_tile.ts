@@ -1,6 +1,7 @@
 /**
- * Attention of many rows of one sequence: a workgroup stages keys and values once for a tile of rows and all heads that
- * read them. Lanes share a row's head between them, each some of its dimensions, and hold queries and sums in registers.
+ * Attention of many rows of one sequence. A workgroup stages keys and values once for a tile of rows and all
+ * heads that share them. Several lanes share a query (one head of one row). Each has some dimensions and
+ * holds the query and sums in registers.
  */
 import { KV_BLOCK_TOKENS } from "../../../backend.ts";
 import { kernelOf } from "../../kernels/kernel.ts";
@@ -28,7 +29,7 @@ import {
 import { putUnit, unitsOf } from "../kv_cache.ts";
 
 const LANES = 256;
-/** Queries (a row's head each) that a lane takes where heads are wide, so that what it reads serves both. */
+/** Queries per lane where heads are wide, so that each loaded word serves both. */
 const TWICE = 2;
 /** Positions whose scores a lane has in registers at once. */
 const AT_ONCE = 8;
@@ -39,15 +40,16 @@ function queriesOf(shape: HeadCounts): { queries: number; each: number } {
   return { queries: LANES / lanes * each, each };
 }
 
-/** Rows of a tile. */
+/** Returns the rows of a tile. */
 export function tileRows(shape: HeadCounts): number {
   const { queries } = queriesOf(shape);
   return Math.floor(queries / headsTogether(shape, queries).together);
 }
 
 /**
- * The kernel of tiles; with `shared` each part of a context is another workgroup's, which only notes what it finds. Its list
- * holds (first row, rows); rows of a tile follow each other in one sequence. Workgroups of one head of keys are neighbours.
+ * Returns the kernel for tiles. Its list holds (first row, rows); rows of a tile follow each other in one
+ * sequence. With `shared`, each part of a context has a workgroup of its own, which stores only its part's
+ * result. Workgroups of one key head are neighbours.
  */
 export function tileKernel(shape: AttentionShape, parts: ContextParts, shared = false): Kernel {
   const { kvHeads, headDim } = shape;
@@ -76,7 +78,7 @@ function code(shape: AttentionShape, parts: ContextParts, shared: boolean): stri
 ${shape.sinks && !shared ? SINKS : ""}
 const LANES = ${lanes}u;
 var<workgroup> stage: array<vec4<u32>, ${CHUNK * headDim / 8}>;
-/* of each query, quads of positions: scores, then weights */
+/* quads of positions by query: scores, then weights */
 var<workgroup> scores: array<vec4<f32>, ${queries * CHUNK / 4}>;
 
 @compute @workgroup_size(${LANES})
@@ -117,7 +119,9 @@ fn attention_tile(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
 }`;
 }
 
-/** Statements: the lane's query r, with zeros in words that the head has not, and what its row sees. */
+/**
+ * Statements that load the lane's query r, with zeros in words beyond the head, and set what its row sees.
+ */
 function query(shape: AttentionShape, r: number, of: {
   readonly together: number;
   readonly queries: number;
@@ -141,7 +145,10 @@ function query(shape: AttentionShape, r: number, of: {
   ${list(words, (i) => `${load(i, 0)} ${load(i, 1)}`).join("\n  ")}`;
 }
 
-/** Statements that go through a part, chunk by chunk; keys and values are on their way while others are computed with. */
+/**
+ * Statements that go through a part chunk by chunk. Keys are in flight while values are used, and the other
+ * way round.
+ */
 function chunks(shape: AttentionShape, parts: ContextParts, each: number): string {
   const staged = CHUNK * unitsOf(shape);
   const loads = Math.ceil(staged / LANES);
@@ -187,7 +194,7 @@ function chunks(shape: AttentionShape, parts: ContextParts, each: number): strin
   }`;
 }
 
-/** Statements: scores of the chunk's positions. Lanes of a query add their shares one after the other. */
+/** Statements for the scores of a chunk. Lanes of a query add their shares one after the other. */
 function scores(shape: AttentionShape, each: number): string {
   const lanes = scoreLanes(shape);
   const words = laneWords(shape);
@@ -225,7 +232,7 @@ function scores(shape: AttentionShape, each: number): string {
     }`;
 }
 
-/** Statements: the query's scores of what its row sees, and the largest so far. */
+/** Statements for the scores of the positions that the query's row sees, and the largest so far. */
 function softmax(r: number): string {
   const quads = list(CHUNK / 4, (k) => k);
   return `${
@@ -241,7 +248,7 @@ function softmax(r: number): string {
     top_${r} = largest_${r};`;
 }
 
-/** Statements: the query's weights; each lane makes some quads of them. */
+/** Statements for the query's weights; each lane computes some quads of them. */
 function weigh(shape: AttentionShape, r: number): string {
   const lanes = scoreLanes(shape);
   return list(CHUNK / 4, (k) => {
@@ -251,7 +258,7 @@ function weigh(shape: AttentionShape, r: number): string {
   }).join("\n    ");
 }
 
-/** Statements: sums of weighted values, and of weights. */
+/** Statements that add weighted values and weights. */
 function addValues(shape: AttentionShape, each: number): string {
   const words = laneWords(shape);
   const position = (j: number) =>

@@ -4,22 +4,22 @@ import type { Kernel } from "../../kernels/types.ts";
 import { bestOf, ROW } from "../shape.ts";
 import { ADJUST_WORDS, DRAW, HEAD_WORDS, wantHead } from "./wants.ts";
 
-/** Logits that one workgroup of the first pass looks at. */
+/** Logits per workgroup of the first pass. */
 const PART = 2048;
 const LANES = 256;
 
 /**
- * Bytes of a part's findings: largest logit, sum of exponentials, token of the largest, sum of distances from the largest; then
- * score and token of a race's winner, and sum of the squares of those distances.
+ * Bytes of a part's result: largest logit, sum of exponentials, token of the largest, sum of distances from
+ * the largest; then score and token of the race's winner, and sum of the squares of those distances.
  */
 export const PART_BYTES = 32;
 
-/** Parts of the vocabulary that have their own largest logit and sum. */
+/** Returns the number of vocabulary parts with a result each. */
 export function partsOf(vocabulary: number): number {
   return Math.ceil(vocabulary / PART);
 }
 
-/** For each part of each row: its largest logit, that one's token, and sums. Copies the probed logits. */
+/** Finds, for each part of each row, the largest logit, its token, and sums. Copies the probed logits. */
 export function partsKernel(): Kernel {
   const code = `
 ${wantHead()}
@@ -68,7 +68,10 @@ fn logit_parts(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   return kernelOf("logit_parts", code, (n, m) => [partsOf(n), m, 1]);
 }
 
-/** For each part of each row that draws from the whole vocabulary: the token with the best score, and that score. */
+/**
+ * Finds, for each part of each row that draws from the whole vocabulary, the token with the best score, and
+ * the score.
+ */
 export function racesKernel(): Kernel {
   const code = `
 ${wantHead()}
@@ -92,7 +95,7 @@ fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   for (var i = group.x * ${PART}u + lane; i < end; i += ${LANES}u) {
     let x = logits[row + i];
     let its = score_of(draw, x, position, i);
-    /* masked tokens do not run */
+    /* masked tokens take no part */
     if (x > -3.3e38 && its > score) { score = its; token = i; }
   }
   let best = best_of(lane, score, token);
@@ -105,7 +108,10 @@ fn races(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   return kernelOf("races", code, (n, m) => [partsOf(n), m, 1]);
 }
 
-/** Penalties and bias on the tokens that they name, then the mask; keeps those tokens' raw logits in the answer. */
+/**
+ * Applies penalties and bias to the listed tokens, then the mask. Stores these tokens' raw logits in the
+ * answer.
+ */
 export function adjustKernel(): Kernel {
   const code = `
 ${wantHead("read_write")}
@@ -135,9 +141,11 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 }
 
 /**
- * The k best logits of a row, best first, the lower token first among equals; and log(sum(exp(raw))). More than one are
- * found digit by digit: how many logits have each value of the next eight bits, which of them the k-th best has; four
- * digits of the logit, then three of the token. No number (NaN) and masked ones are never chosen.
+ * Finds the k best logits of a row, best first, the lower token first among equals, and log(sum(exp(raw))).
+ *
+ * More than one are found digit by digit: count the logits by their next eight bits, and take the digit of
+ * the k-th best. There are four digits of the logit, then three of the token. NaN and masked logits are never
+ * chosen.
  */
 export function candidatesKernel(): Kernel {
   const code = `
@@ -150,21 +158,22 @@ var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> keys: array<u32, ${MAX_CANDIDATES}>;
 var<workgroup> tokens: array<u32, ${MAX_CANDIDATES}>;
 var<workgroup> found: atomic<u32>;
-/* of the k-th best: the digits known so far, logit's and token's; how many are wanted among those that have them */
+/* the k-th best: its known digits, of logit and token, and how many are wanted among equals in those
+   digits */
 var<workgroup> high: u32;
 var<workgroup> low: u32;
 var<workgroup> missing: u32;
 var<workgroup> chosen: u32;
 var<workgroup> settled: u32;
 
-/* larger for larger logits; 0 for what must not be chosen */
+/* larger for larger logits; 0 for logits that must not be chosen */
 fn key_of(x: f32) -> u32 {
   let bits = bitcast<u32>(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u || x <= -3.3e38) { return 0u; }
   return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
 }
 
-/* the first digits of (key, reversed token), as many as there are in high and low after \`digits\` passes */
+/* the first digits of (key, reversed token), as many as high and low hold after so many passes */
 fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
   if (digits <= 4u) { return vec2(select(key >> ((4u - digits) * 8u % 32u), 0u, digits == 0u), 0u); }
   return vec2(key, (0xffffffu - token) >> ((7u - digits) * 8u));
@@ -258,7 +267,7 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     }
   }
   workgroupBarrier();
-  /* a bitonic sort, best first */
+  /* bitonic sort, best first */
   for (var size = 2u; size <= ${MAX_CANDIDATES}u; size <<= 1u) {
     for (var reach = size / 2u; reach > 0u; reach >>= 1u) {
       let other = lane ^ reach;

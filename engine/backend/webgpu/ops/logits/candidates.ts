@@ -12,7 +12,9 @@ interface CandidatesOp extends LoweredOp {
   readonly x: Slice;
 }
 
-/** Its dispatches are written apart (`candidateDispatches`): the buffers of wants and answers grow with what is asked. */
+/**
+ * `candidateDispatches` makes its dispatches: the buffers of wants and answers grow with what steps ask for.
+ */
 export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
   lower(op, to) {
@@ -21,17 +23,20 @@ export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
     }
     to.push<CandidatesOp>({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
-  // Parts of the vocabulary, the best of all, the races of the parts, and the draw.
+  // Parts of the vocabulary, candidates, races, and the draw.
   count: 4,
 };
 
-/** What a step's rows want of their logits, and the answers; replaced by larger ones as needed. */
+/** What a step's rows want of their logits, and the answers. Larger buffers replace them as needed. */
 export interface AnswerBuffers {
   readonly wants: GPUBuffer;
   readonly answers: GPUBuffer;
 }
 
-/** In this order: `adjust` only where a row has penalties, bias or a mask, `races` where one draws from all tokens, `draw` where one draws. */
+/**
+ * In dispatch order. `adjust` is for rows with penalties, bias or a mask, `races` for draws from all tokens,
+ * `draw` for any draw.
+ */
 export interface CandidateDispatches {
   readonly parts: Dispatch;
   readonly adjust: Dispatch;
@@ -40,7 +45,7 @@ export interface CandidateDispatches {
   readonly draw: Dispatch;
 }
 
-/** The dispatches that answer a step. */
+/** Returns the dispatches that answer a step. */
 export async function candidateDispatches(
   w: DispatchWriter,
   { wants, answers }: AnswerBuffers,

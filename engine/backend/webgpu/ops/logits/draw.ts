@@ -7,9 +7,9 @@ import { DRAW, HEAD_WORDS, MASS_OF_ALL, wantHead, WHOLE } from "./wants.ts";
 const LANES = MAX_CANDIDATES;
 
 /**
- * Draws each row's token: out of the whole vocabulary by the parts' best scores, or out of the candidates that top-k, top-p
- * and min-p leave. It comes at the answer's end, and the row becomes the next step's. Which token it is does not depend
- * on how many candidates are wanted.
+ * Draws each row's token: from the whole vocabulary by the parts' best scores, or from the candidates that
+ * top-k, top-p and min-p leave. The token is appended to the answer and becomes the row of the next step. It
+ * does not depend on how many candidates are wanted.
  */
 export function drawKernel(): Kernel {
   const code = `

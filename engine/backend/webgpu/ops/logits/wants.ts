@@ -1,14 +1,14 @@
-/** What a row wants of its logits, as step_data.ts writes it and kernels read it. */
+/** What a row wants of its logits: `step_data.ts` writes it and kernels read it. */
 import type { Draw } from "../../../backend.ts";
 
-/** Words of a row's request; the lists follow behind all rows. */
+/** Words of a row's request. The lists follow behind all rows. */
 export const WANT_WORDS = 8;
-/** Words of an adjusted token: token, penalty (1: none), what is subtracted and added, as f32. */
+/** Words of an adjusted token: token, penalty (1 for none), and what is subtracted and added, as f32. */
 export const ADJUST_WORDS = 4;
 
 const WANT = `
-/* count of candidates; where probes begin, and how many; where adjusted tokens begin, and how many; where the mask
-   begins, 0 without; where the answer begins; where the draw's words begin, 0 without */
+/* count of candidates; first probe and number of probes; first adjusted token and their number; first word
+   of the mask (0 for none), of the answer, and of the draw (0 for none) */
 struct Want { k: u32, probes: u32, probe_count: u32, adjusts: u32, adjust_count: u32, mask: u32, answer: u32, draw: u32 }
 struct Op { vocabulary: u32, stride: u32, offset: u32, parts: u32, a: u32, b: u32, c: u32, d: u32 }
 fn want_of(row: u32) -> Want {
@@ -17,7 +17,10 @@ fn want_of(row: u32) -> Want {
     wants[i + 7u]);
 }`;
 
-/** What each shader begins with that reads wants: the op, the logits, which it may change or not, and the words themselves. */
+/**
+ * Returns the beginning of each shader that reads wants: the op, the logits (read-only or not), and the
+ * words.
+ */
 export function wantHead(logits: "read" | "read_write" = "read"): string {
   return `${WANT}
 @group(0) @binding(0) var<uniform> op: Op;
@@ -25,12 +28,15 @@ export function wantHead(logits: "read" | "read_write" = "read"): string {
 @group(0) @binding(2) var<storage, read> wants: array<u32>;`;
 }
 
-/** Words at an answer's head: count, log-sum-exp and standard deviation as f32. */
+/** Words at the head of an answer: count, log-sum-exp and standard deviation as f32. */
 export const HEAD_WORDS = 3;
 
-/** Words of a draw: flags, temperature, top-p, min-p, key, top-k, how many tokens end the sequence; those tokens follow. */
+/**
+ * Words of a draw: flags, temperature, top-p, min-p, key, top-k, number of tokens that end the sequence.
+ * These tokens follow.
+ */
 export const DRAW_WORDS = 8;
-/** Words that a draw has at the end of the row's answer: the token, and its logit as f32. */
+/** Words of a drawn token at the end of the row's answer: the token, and its logit as f32. */
 export const DRAWN_WORDS = 2;
 export const WHOLE = 1;
 export const MASS_OF_ALL = 2;
@@ -40,9 +46,9 @@ export function drawFlags({ whole, massOfAll }: Draw): number {
 }
 
 /**
- * A token is drawn by a race: of exponential times E with the rate of each token's probability p, the first is a
- * token's with probability p. In logarithms the largest logit / temperature - log(E) wins (the Gumbel-max trick). E comes
- * of a hash of key, position and token, so that it is the same whatever else a step computes.
+ * A race draws a token: exponential times E have the rate of each token's probability p, and the first is a
+ * token's with probability p. In logarithms, the largest logit / temperature - log(E) wins (the Gumbel-max
+ * trick). E is a hash of key, position and token, so it does not depend on what else a step computes.
  */
 export const DRAW = `
 const DRAW_WHOLE = ${WHOLE}u;
@@ -63,7 +69,7 @@ fn mix(x: u32) -> u32 {
 
 fn score_of(draw: Draw, logit: f32, position: u32, token: u32) -> f32 {
   let h = mix(mix(mix(draw.key.x ^ (position * 0x9e3779b9u)) ^ draw.key.y) + token * 0x9e3779b9u);
-  /* -log(1 - u): near 0, where races are won, by its series, since log is not exact there */
+  /* -log(1 - u); near 0, where races are won, by its series, since log is not exact there */
   let u = (f32(h) + 0.5) * exp2(-32.0);
   let rest = (f32(~h) + 0.5) * exp2(-32.0);
   let time = select(-log(rest), u + u * u * (0.5 + u / 3.0), u < 0.01);
