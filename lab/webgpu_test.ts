@@ -14,7 +14,7 @@ async function bench(...args: string[]) {
 const adapter = await globalThis.navigator.gpu?.requestAdapter();
 
 Deno.test({
-  name: "bench:webgpu gives a row for each format and arithmetic, as JSON",
+  name: "bench:webgpu: prints a row per format and arithmetic, as JSON",
   ignore: !adapter,
   async fn() {
     const small = ["--shape", "256x256", "--set", "1", "--types", "Q4_0", "--modes", "f32", "--json"];
@@ -27,7 +27,7 @@ Deno.test({
   },
 });
 
-Deno.test("bench:webgpu names a wrong option and what is allowed", async () => {
+Deno.test("bench:webgpu: names a wrong option and what is allowed", async () => {
   const { code, err } = await bench("--types", "Q9_9");
   assertEquals(code, 2);
   assert(err.includes(`--types must be among F32`), err);

@@ -14,7 +14,7 @@ const distance = (rest: Partial<Distance>): Distance => ({
   ...rest,
 });
 
-Deno.test("each gate is kept to its edge and fails alone beyond it", () => {
+Deno.test("accuracy report: each gate holds up to its limit and fails alone beyond it", () => {
   const edges: Partial<Distance>[] = [{ meanKl: 2e-4 }, { same: 995 }, { perplexity: -1e-3 }];
   for (const edge of edges) assertEquals(passes(judge("m", distance(edge))), true);
   const beyond: Partial<Distance>[] = [{ meanKl: 2.1e-4 }, { same: 994 }, { perplexity: -1.1e-3 }];
@@ -24,12 +24,12 @@ Deno.test("each gate is kept to its edge and fails alone beyond it", () => {
   }
 });
 
-Deno.test("activations in 8 bits have no gate", () => {
+Deno.test("accuracy report: 8-bit activations have no gate", () => {
   assertEquals(passes(judge("m", distance({ from: CPU, meanKl: 1 }))), undefined);
   assertEquals(passes(judge("m", distance({ of: CPU, from: EXACT, meanKl: 1 }))), undefined);
 });
 
-Deno.test("over several models the worst of each is told, and which keep no gate", () => {
+Deno.test("accuracy report: the summary has the worst of each and the models that fail", () => {
   const all = [
     judge("a", distance({ meanKl: 3e-4, perplexity: -2e-4 })),
     judge("b", distance({ same: 990, worstFlip: 2e-3 })),

@@ -9,7 +9,7 @@ import { fullTier } from "../../testing/tier.ts";
 
 const SIZE = { kvBlocks: 2, stateSlots: 1, maxRows: 8, maxLogitRows: 1 };
 
-fullTier.test("a model that leaves the accuracy gates in f16 is refused in it on the GPU, and auto says so", async () => {
+fullTier.test("accuracy gates: a recurrent model is refused in f16, and auto says so", async () => {
   const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     const types = ["Q8_0"] as const;

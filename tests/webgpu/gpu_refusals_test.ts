@@ -34,7 +34,7 @@ async function withModel(
   }
 }
 
-fullTier.test("models made for vectors or ranks are refused on the GPU when they are loaded, and what to do is said", async () => {
+fullTier.test("refusals: embedding and reranking models are refused at load, with advice", async () => {
   const cases: [Architecture, SynthTexts | undefined][] = [
     ["qwen3", { pooling: 3 }],
     ["qwen3", { pooling: 4, labels: 1 }],
@@ -51,7 +51,7 @@ fullTier.test("models made for vectors or ranks are refused on the GPU when they
   });
 });
 
-fullTier.test("the architectures that the GPU runs are those of docs/WEBGPU.md; all others are refused by what they have", async () => {
+fullTier.test("refusals: the GPU runs the architectures in docs/WEBGPU.md and names what it lacks for others", async () => {
   const runs: string[] = [];
   for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
     const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
@@ -66,7 +66,7 @@ fullTier.test("the architectures that the GPU runs are those of docs/WEBGPU.md; 
   assertEquals(runs.sort(), ["deci", "llama", "nanbeige", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);
 });
 
-fullTier.test("auto takes the CPU for a model made for vectors, and says why", () =>
+fullTier.test("auto: takes the CPU for an embedding model and says why", () =>
   withModel("qwen3", { pooling: 3 }, async (model) => {
     const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto" });
     try {
@@ -78,7 +78,7 @@ fullTier.test("auto takes the CPU for a model made for vectors, and says why", (
     }
   }));
 
-fullTier.test("several models with a disk cache on the GPU: refused before a server listens, a folder's too", () =>
+fullTier.test("refusals: a disk cache on the GPU is refused before the server listens, also for several models", () =>
   withModel("qwen3", undefined, async (_, folder) => {
     const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
     const load = { ...SIZE, backend: "webgpu", promptCache } as const;
@@ -86,7 +86,7 @@ fullTier.test("several models with a disk cache on the GPU: refused before a ser
     await assertRejects(() => openPool({ ...quiet, files: [], folder, load }), Error, NO_PROMPTS);
   }));
 
-fullTier.test("auto takes the CPU where prompts are to be kept on a disk, and says why", () =>
+fullTier.test("auto: takes the CPU for a disk cache and says why", () =>
   withModel("qwen3", undefined, async (model, folder) => {
     const promptCache = { folder: join(folder, "prompts"), bytes: 1e6 };
     const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", promptCache });
@@ -95,7 +95,7 @@ fullTier.test("auto takes the CPU where prompts are to be kept on a disk, and sa
     assertStringIncludes(choice, NO_PROMPTS);
   }));
 
-fullTier.test("auto takes the CPU where drafts are asked for, and says why", () =>
+fullTier.test("auto: takes the CPU for drafts and says why", () =>
   withModel("qwen3", undefined, async (model) => {
     for (
       const [asked, option] of [[{ speculate: "lookup" }, "--speculate lookup"], [
@@ -113,7 +113,7 @@ fullTier.test("auto takes the CPU where drafts are asked for, and says why", () 
   }));
 
 gpuTest(
-  "a model that generates refuses embeddings by request, and goes on generating",
+  "refusals: a generating model refuses embedding requests and keeps generating",
   () =>
     withModel("qwen3", undefined, async (model) => {
       const { engine } = await loadEngine({ ...SIZE, model, backend: "webgpu" });

@@ -6,7 +6,7 @@ import { Readers } from "./teacher_forced.ts";
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 
-gpuTest("the accuracy report keeps its gates, as JSON", async () => {
+gpuTest("accuracy report: the demo model keeps the gates, as JSON", async () => {
   const options = ["--types", "Q4_0", "--tokens", "20", "--model", "models", "--json"];
   const args = ["run", "-q", "-P=accuracy", "tests/webgpu/webgpu_accuracy.ts", ...options];
   const { code, stdout } = await new Deno.Command(Deno.execPath(), { args, cwd: ROOT }).output();
@@ -32,7 +32,7 @@ gpuTest("the accuracy report keeps its gates, as JSON", async () => {
   }
 });
 
-gpuTest("the accuracy report measures models too that are refused in an arithmetic", async () => {
+gpuTest("accuracy report: measures a model also in an arithmetic in which it is refused", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const path = join(folder, "qwen35.gguf");

@@ -96,20 +96,23 @@ async function decode(
 const idsOf = (outputs: readonly StepOutput[]) => outputs.map(({ rows }) => rows.map(drawnOf));
 
 for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
-  gpuTest(`${architecture}: eight sequences, several steps a submit, as one step at a time`, async () => {
-    using model = await load(architecture, layers);
-    const greedy = () => GREEDY;
-    const alone = await decode(model, [1, 1, 1, 1, 1], greedy);
-    assertEquals(await decode(model, [4, 1], greedy), alone);
-    const seeded = (s: number): Draw => ({ ...GREEDY, temperature: 1.2, whole: s % 2 > 0, key: [7, s] });
-    const drawn = await decode(model, [1, 1, 1, 1, 1], seeded);
-    assertEquals(await decode(model, [2, 3], seeded), drawn);
-    assert(idsOf(drawn).join() !== idsOf(alone).join());
-  });
+  gpuTest(
+    `${architecture}: eight sequences draw the same with several steps per submit as with one`,
+    async () => {
+      using model = await load(architecture, layers);
+      const greedy = () => GREEDY;
+      const alone = await decode(model, [1, 1, 1, 1, 1], greedy);
+      assertEquals(await decode(model, [4, 1], greedy), alone);
+      const seeded = (s: number): Draw => ({ ...GREEDY, temperature: 1.2, whole: s % 2 > 0, key: [7, s] });
+      const drawn = await decode(model, [1, 1, 1, 1, 1], seeded);
+      assertEquals(await decode(model, [2, 3], seeded), drawn);
+      assert(idsOf(drawn).join() !== idsOf(alone).join());
+    },
+  );
 }
 
 gpuTest(
-  "several steps of one call are stopped between their submits, and what follows is right",
+  "decode: stops between submits, and later steps are correct",
   async () => {
     using model = await load("qwen3", 1);
     const wanted = idsOf(await decode(model, [1, 3], () => GREEDY));
@@ -133,7 +136,7 @@ gpuTest(
   },
 );
 
-gpuTest("what is drawn at temperature 0 is the best candidate, with a bias too", async () => {
+gpuTest("draw: temperature 0 takes the best candidate, also with a bias", async () => {
   using model = await load("qwen3", 1);
   await prefill(model);
   const bias = { biasTokens: Int32Array.of(9, 17), biasValues: Float32Array.of(3, 30) };
@@ -148,7 +151,7 @@ gpuTest("what is drawn at temperature 0 is the best candidate, with a bias too",
   }
 });
 
-gpuTest("what is drawn does not depend on the candidates that are reported", async () => {
+gpuTest("draw: does not depend on how many candidates are reported", async () => {
   using model = await load("qwen3", 1);
   const bias = { biasTokens: Int32Array.of(9, 17), biasValues: Float32Array.of(3, 4) };
   const draws: readonly [Partial<Draw>, Partial<LogitsRequest>][] = [
@@ -171,7 +174,7 @@ gpuTest("what is drawn does not depend on the candidates that are reported", asy
   }
 });
 
-gpuTest("after a token that ends it, a sequence has no answers; the others go on", async () => {
+gpuTest("decode: a sequence gives no answers after its end, and others continue", async () => {
   using model = await load("qwen3", 1);
   const steps = idsOf(await decode(model, [6], () => GREEDY));
   const sequence = 3;
@@ -229,13 +232,13 @@ function softmax({ logits }: Candidates, temperature: number, kept: (i: number) 
   return masses.map((mass) => mass / total);
 }
 
-gpuTest("draws from the whole vocabulary have the model's probabilities", async () => {
+gpuTest("draw: samples the whole vocabulary with the model's probabilities", async () => {
   await frequencies({ temperature: 0.5, whole: true }, 1, ({ rawLogits, ...c }) => {
     return softmax({ rawLogits, ...c }, 0.5, () => true); // tokens beyond the 256 best have next to none
   });
 });
 
-gpuTest("draws from what top-k, top-p and min-p leave have those probabilities", async () => {
+gpuTest("draw: samples the tokens that top-k, top-p and min-p leave with their probabilities", async () => {
   await frequencies({ temperature: 2, topK: 12 }, 12, (c) => softmax(c, 2, (i) => i < 12));
   await frequencies({ temperature: 1, topP: 0.6, minP: 0.02 }, 256, (c) => {
     const p = Array.from(c.rawLogits, (x) => Math.exp(x - c.logSumExp));
@@ -244,7 +247,7 @@ gpuTest("draws from what top-k, top-p and min-p leave have those probabilities",
   });
 });
 
-gpuTest("other work of the thread goes on while steps follow each other", async () => {
+gpuTest("decode: leaves the thread free between steps", async () => {
   using model = await load("qwen3", 1);
   await prefill(model);
   let turns = 0;
@@ -256,7 +259,7 @@ gpuTest("other work of the thread goes on while steps follow each other", async 
 });
 
 gpuTest(
-  "the server's eight at once say what each says alone",
+  "server: eight requests at once get the answers of each alone",
   () =>
     withLiveServer(["--backend", "webgpu", "--parallel", "8"], async ({ client, metric }) => {
       const ask = (n: number, temperature: number) =>

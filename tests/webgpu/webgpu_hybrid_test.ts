@@ -66,7 +66,7 @@ function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): num
 }
 
 for (const type of ["F16", "Q8_0", "Q4_0", "MXFP4"] as const) {
-  gpuTest(`qwen35 in ${type} answers as the CPU does with the same values in F32`, async () => {
+  gpuTest(`qwen35 in ${type}: gives the CPU's answers for the same values in F32`, async () => {
     using cpu = await KernelModel.load(model(type, true), LIMITS);
     using gpu = await load(model(type));
     for (const prompt of [3, 65]) {
@@ -79,7 +79,7 @@ for (const type of ["F16", "Q8_0", "Q4_0", "MXFP4"] as const) {
   });
 }
 
-gpuTest("qwen35 whose projections are of two formats answers the same", async () => {
+gpuTest("qwen35: gives the CPU's answers when projections have two formats", async () => {
   const types = ["Q4_0", "Q4_0", "F32"] as const;
   using cpu = await KernelModel.load(model(types, true), LIMITS);
   using gpu = await load(model(types));
@@ -92,7 +92,7 @@ const ROUNDED = [
   ["Q4_0", "f16", HALF],
 ] as const;
 for (const [type, arithmetic, gate] of ROUNDED) {
-  gpuTest(`qwen35's ${type} in ${arithmetic} answers as in f32`, async () => {
+  gpuTest(`qwen35 in ${type}: answers in ${arithmetic} as in f32`, async () => {
     using cpu = await KernelModel.load(model(type, true), LIMITS);
     using gpu = await load(model(type), arithmetic);
     const exact = await decode(cpu, 3);
@@ -101,38 +101,41 @@ for (const [type, arithmetic, gate] of ROUNDED) {
   });
 }
 
-gpuTest("eight states side by side, kept, copied and gone on from, are what each is alone", async () => {
-  using gpu = await load(model("Q4_0"));
-  // At most sixteen rows in a step: up to there every sum has one order (docs/WEBGPU.md).
-  const whole = (i: number): Run => ({
-    tokens: text(4, i),
-    blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
-    slot: i,
-    wanted: [EVERYTHING, EVERYTHING],
-  });
-  const alone: Candidates[][] = [];
-  for (let i = 0; i < 8; i++) alone.push(...await gpu.step([whole(i)]));
+gpuTest(
+  "qwen35: eight sequences give the bits of each alone when states are kept, copied and continued",
+  async () => {
+    using gpu = await load(model("Q4_0"));
+    // At most sixteen rows in a step: up to there every sum has one order (docs/WEBGPU.md).
+    const whole = (i: number): Run => ({
+      tokens: text(4, i),
+      blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
+      slot: i,
+      wanted: [EVERYTHING, EVERYTHING],
+    });
+    const alone: Candidates[][] = [];
+    for (let i = 0; i < 8; i++) alone.push(...await gpu.step([whole(i)]));
 
-  // The first two tokens; each state stays in its own slot and is put in another, after one token or after two.
-  const beginning = (i: number): Run => ({
-    ...whole(i),
-    tokens: text(4, i).slice(0, 2),
-    slot: 8 + i,
-    saves: [{ after: 1 + i % 2, slot: 16 + i }],
-    wanted: [],
-  });
-  await gpu.step(Array.from({ length: 8 }, (_, i) => beginning(i)));
-  // From its own slot or from the other; back to the slot that it read, or to a third one.
-  const rest = (i: number): Run => {
-    const own = i % 4 === 3;
-    const cached = own ? 2 : 1 + i % 2;
-    const source = own ? 8 + i : 16 + i;
-    return { ...whole(i), tokens: text(4, i).slice(cached), cached, source, slot: i < 4 ? source : i };
-  };
-  const answers: Candidates[][] = [];
-  for (const group of [[0, 1, 2, 3], [4, 5, 6, 7]]) answers.push(...await gpu.step(group.map(rest)));
-  assertEquals(answers, alone);
-});
+    // The first two tokens; each state stays in its own slot and is put in another, after one token or after two.
+    const beginning = (i: number): Run => ({
+      ...whole(i),
+      tokens: text(4, i).slice(0, 2),
+      slot: 8 + i,
+      saves: [{ after: 1 + i % 2, slot: 16 + i }],
+      wanted: [],
+    });
+    await gpu.step(Array.from({ length: 8 }, (_, i) => beginning(i)));
+    // From its own slot or from the other; back to the slot that it read, or to a third one.
+    const rest = (i: number): Run => {
+      const own = i % 4 === 3;
+      const cached = own ? 2 : 1 + i % 2;
+      const source = own ? 8 + i : 16 + i;
+      return { ...whole(i), tokens: text(4, i).slice(cached), cached, source, slot: i < 4 ? source : i };
+    };
+    const answers: Candidates[][] = [];
+    for (const group of [[0, 1, 2, 3], [4, 5, 6, 7]]) answers.push(...await gpu.step(group.map(rest)));
+    assertEquals(answers, alone);
+  },
+);
 
 /** Calls with the path of a model's file, which is then removed. */
 async function withFile(bytes: Uint8Array, use: (path: string) => Promise<void>): Promise<void> {
@@ -153,7 +156,7 @@ async function say(engine: Engine, prompt: number[], cacheSalt: string) {
 }
 
 gpuTest(
-  "qwen35: what begins alike continues from a snapshot and says the same",
+  "qwen35: a shared prefix continues from a snapshot with the same answer",
   () =>
     withFile(model("Q4_0"), async (model) => {
       const { engine } = await loadEngine({ model, backend: "webgpu", contextLength: 96, parallel: 4 });
@@ -169,7 +172,7 @@ gpuTest(
     }),
 );
 
-gpuTest("qwen35: more states than a binding holds are refused with what to do", async () => {
+gpuTest("qwen35: refuses more states than a binding holds, with advice", async () => {
   const backend = await WebGpuBackend.open();
   try {
     await assertRejects(
@@ -182,7 +185,7 @@ gpuTest("qwen35: more states than a binding holds are refused with what to do", 
   }
 });
 
-gpuTest("qwen35: auto measures both", () =>
+gpuTest("qwen35: auto measures both backends", () =>
   withFile(model("Q4_0"), async (path) => {
     const file = await openGguf(path);
     const size = { ...LIMITS, stateSlots: 1 };

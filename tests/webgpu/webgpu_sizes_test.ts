@@ -74,7 +74,7 @@ for (
   const [kv, bindingBytes, each] of [["f16", 20_000, 2], ["q8_0", 10_000, 4]] as const
 ) {
   gpuTest(
-    `a KV cache in ${kv}, ${each} buffers each for a layer's keys and values: windows and sinks have the same bits`,
+    `KV cache in ${kv}: windows and sinks give the same bits when split into ${each} buffers`,
     () =>
       assertSameBits({
         bytes: mixedFile(WINDOWED).bytes,
@@ -87,7 +87,7 @@ for (
 }
 
 gpuTest(
-  "a KV cache in several buffers: contexts that workgroups share, and gates, have the same bits",
+  "KV cache in several buffers: split contexts and gates give the same bits",
   () =>
     assertSameBits({
       bytes: synthesize({
@@ -106,7 +106,7 @@ gpuTest(
 
 for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
   gpuTest(
-    `${architecture}: a device with no more than the limits that every WebGPU has gives the same bits`,
+    `${architecture}: a device with the smallest limits gives the same bits`,
     async () => {
       const bytes = synthesize({ architecture, types: ["Q4_0"], layers, seed: 5, vocabulary: 300 });
       const limits = { kvBlocks: 2, maxRows: 64, maxLogitRows: 1 };
@@ -128,7 +128,7 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 4]] as const) {
   );
 }
 
-fullTier.test("buffers of a KV cache are as few as hold it, with as many heads each", () => {
+fullTier.test("KV cache: uses the fewest buffers with equal numbers of heads", () => {
   assertEquals(kvParts(8, 100, 800), 1);
   assertEquals(kvParts(8, 100, 799), 2);
   assertEquals(kvParts(8, 100, 100), 8);
@@ -157,7 +157,7 @@ function spread(
   return { from: moved[0].offset, header };
 }
 
-gpuTest("tensors that stand beyond 4 GB in the file are those that are computed with", async () => {
+gpuTest("weights: tensors beyond 4 GB in the file are read correctly", async () => {
   const bytes = synthesize({
     architecture: "qwen3",
     types: ["Q4_0", "F16"],

@@ -54,7 +54,7 @@ async function submitsOf(work: () => Promise<unknown>): Promise<number> {
 }
 
 for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 2]] as const) {
-  gpuTest(`${architecture}: a submit for each workgroup gives the bits of one for all`, async () => {
+  gpuTest(`${architecture}: one submit per workgroup gives the bits of a single submit`, async () => {
     using whole = await load(architecture, layers);
     using cut = await load(architecture, layers, new Slow());
     assertEquals(await cut.step([run]), await whole.step([run]));
@@ -65,7 +65,7 @@ for (const [architecture, layers] of [["qwen3", 1], ["qwen35", 2]] as const) {
   });
 }
 
-gpuTest("submits are timed as they are cut, and a step after it is right", async () => {
+gpuTest("submit times: there is one per submit, and a later step is correct", async () => {
   using whole = await load("qwen3", 1);
   using cut = await load("qwen3", 1, new Slow());
   const input = {
@@ -82,7 +82,7 @@ gpuTest("submits are timed as they are cut, and a step after it is right", async
   assertEquals(await cut.step([next]), await whole.step([next]));
 });
 
-gpuTest("a step stops between its submits, and the one after it is right", async () => {
+gpuTest("stop: ends a step between submits, and the next step is correct", async () => {
   using whole = await load("qwen3", 1);
   using cut = await load("qwen3", 1, new Slow());
   const all = await submitsOf(() => cut.step([run]));
@@ -103,7 +103,7 @@ gpuTest("a step stops between its submits, and the one after it is right", async
 });
 
 gpuTest(
-  "masks, penalties and draws of steps that are cut and timed have the answers of whole ones",
+  "masks, penalties and draws: a step that is cut and timed gives the answers of a whole one",
   async () => {
     const costs = new Cut();
     using whole = await load("qwen3", 1);
@@ -157,7 +157,7 @@ gpuTest(
 
 const other = { ...run, tokens: run.tokens.toReversed(), blockTable: shuffledBlocks(1, 2) };
 
-gpuTest("two models whose steps are cut and timed at once have the answers that each has alone", async () => {
+gpuTest("two models: cut and timed steps at the same time give the answers of each alone", async () => {
   using whole = await load("qwen3", 1);
   const right = [await whole.step([run]), await whole.step([next])];
   using hybrid = await load("qwen35", 2);
@@ -172,7 +172,7 @@ gpuTest("two models whose steps are cut and timed at once have the answers that 
   for (const costs of [mine, theirs]) assert(costs.timed, "kernels were timed beside the other model");
 });
 
-gpuTest("what two models learn beside each other keeps the submits of both short", async () => {
+gpuTest("two models: both learn costs that keep their submits short", async () => {
   const [mine, theirs] = [new Costs(), new Costs()];
   using first = await load("qwen3", 1, mine);
   using second = await load("qwen3", 1, theirs);
@@ -190,7 +190,7 @@ gpuTest("what two models learn beside each other keeps the submits of both short
   }
 });
 
-gpuTest("a model that is closed between another's submits takes nothing from it", async () => {
+gpuTest("two models: closing one between the other's submits leaves the other intact", async () => {
   using whole = await load("qwen3", 1);
   const right = [await whole.step([run]), await whole.step([next])];
   using stays = await load("qwen3", 1, new Slow());

@@ -79,7 +79,7 @@ for (
     ["deci", 6],
   ] as const
 ) {
-  gpuTest(`${architecture} in F16 gives the CPU's answers`, async () => {
+  gpuTest(`${architecture} in F16: gives the CPU's answers`, async () => {
     const bytes = model(architecture, ["F16"], layers);
     using cpu = await KernelModel.load(bytes, LIMITS);
     using gpu = await load(bytes);
@@ -88,7 +88,7 @@ for (
   });
 }
 
-gpuTest("a KV cache in 8 bits gives the CPU's answers, and other ones than f16", async () => {
+gpuTest("KV cache in q8_0: gives the CPU's answers, which differ from those in f16", async () => {
   const bytes = model("qwen3", ["F16"], 2);
   using cpu = await KernelModel.load(bytes, LIMITS, { kvType: "q8_0" });
   const build = (file: GgufFile) => withKvType(buildPlan(file), "q8_0");
@@ -100,7 +100,7 @@ gpuTest("a KV cache in 8 bits gives the CPU's answers, and other ones than f16",
   assert(apart > 0 && apart < ROUNDED, `mean KL ${apart} from f16`);
 });
 
-gpuTest("every format, mixed in one model", async () => {
+gpuTest("formats: a model with every format gives the CPU's answers", async () => {
   // Two layers have fourteen matrices; with the embedding and the output every format comes up.
   const bytes = model("llama", GPU_TYPES, 2);
   using cpu = await KernelModel.load(bytes, LIMITS);
@@ -119,7 +119,7 @@ gpuTest("f16 arithmetic: answers as f32 does", async () => {
   assert(found > 0 && found < HALF, `mean KL ${found} from f32`);
 });
 
-gpuTest("eight sequences side by side have the answers that each has alone", async () => {
+gpuTest("batch: eight sequences give the bits of each alone", async () => {
   const bytes = model("qwen3", ["Q4_0"]);
   using gpu = await load(bytes);
   const run = (i: number): Run => ({
@@ -133,7 +133,7 @@ gpuTest("eight sequences side by side have the answers that each has alone", asy
 });
 
 gpuTest(
-  "sixteen sequences that share nearly all blocks of the cache have the answers that each has alone",
+  "batch: sixteen sequences with shared KV blocks give the bits of each alone",
   async () => {
     const [bytes, limits] = [model("llama", ["Q8_0"]), { kvBlocks: 24, maxRows: 32, maxLogitRows: 16 }];
     using gpu = await KernelModel.load(bytes, limits, await WebGpuBackend.open());
@@ -154,7 +154,7 @@ gpuTest(
   },
 );
 
-gpuTest("weights in many shards give the bits of whole ones", async () => {
+gpuTest("weights: many shards give the bits of one", async () => {
   const bytes = model("llama", ["Q8_0"]);
   using whole = await load(bytes);
   const gpu = { ...await openGpu(), bindingBytes: 24_000 };
@@ -162,7 +162,7 @@ gpuTest("weights in many shards give the bits of whole ones", async () => {
   assertEquals(await logprobs(sharded), await logprobs(whole));
 });
 
-gpuTest("products are computed as they were tuned", async () => {
+gpuTest("tuning: every tuning gives the same bits, and an impossible one is refused", async () => {
   const bytes = model("llama", ["Q8_0"]);
   const tuned = async (tuning: Tuning) =>
     await KernelModel.load(
@@ -207,7 +207,7 @@ function assertSame(cpu: Candidates, gpu: Candidates, row: number): void {
   assert(Math.abs(gpu.logSumExp - cpu.logSumExp) < 1e-4);
 }
 
-gpuTest("candidates are the CPU's, with penalties, bias and mask too", async () => {
+gpuTest("candidates: match the CPU's, also with penalties, bias and mask", async () => {
   const mask = new Uint32Array(Math.ceil(VOCABULARY / 32));
   mask.set([0xf0f0f0f0, 0x0000ffff, 1]);
   const penaltyTokens = Int32Array.of(5, 9, 200);
@@ -227,7 +227,7 @@ gpuTest("candidates are the CPU's, with penalties, bias and mask too", async () 
   ], assertSame);
 });
 
-gpuTest("steps that want much in turns, of logits and of answers, make no buffers anew", async () => {
+gpuTest("answers: alternating large requests and large answers allocate no new buffers", async () => {
   using gpu = await load(model("llama", ["F32"]));
   const rows = Array.from({ length: LIMITS.maxLogitRows }, (_, row) => row);
   const every = Int32Array.from(ALL);
@@ -244,7 +244,9 @@ gpuTest("steps that want much in turns, of logits and of answers, make no buffer
   let made: (string | undefined)[] = [];
   GPUDevice.prototype.createBuffer = function (descriptor) {
     // Others are made where a step is cut for the first time.
-    if (["what is wanted of logits", "candidates"].includes(descriptor.label!)) made.push(descriptor.label);
+    if (["the requests for logits", "the candidates"].includes(descriptor.label!)) {
+      made.push(descriptor.label);
+    }
     return createBuffer.call(this, descriptor);
   };
   try {
@@ -259,7 +261,7 @@ gpuTest("steps that want much in turns, of logits and of answers, make no buffer
   assertEquals(made, []);
 });
 
-gpuTest("a lost GPU is an error that says so, at once and ever after", async () => {
+gpuTest("device loss: every step afterwards throws DeviceLost", async () => {
   const gpu = await openGpu();
   using lost = await KernelModel.load(model("llama", ["F16"]), LIMITS, new WebGpuBackend(gpu));
   const run: Run = { tokens: [1, 2, 3], blockTable: shuffledBlocks(0, BLOCKS), wanted: [{}] };
@@ -270,7 +272,7 @@ gpuTest("a lost GPU is an error that says so, at once and ever after", async () 
   }
 });
 
-gpuTest("a cache beyond the device's buffers is refused with what to do", async () => {
+gpuTest("KV cache: refuses a size beyond the device, with advice", async () => {
   const limits = { ...LIMITS, kvBlocks: 10_000_000 };
   const backend = await WebGpuBackend.open();
   try {
@@ -309,7 +311,7 @@ async function withoutAdapter(test: () => Promise<void>): Promise<void> {
   }
 }
 
-fullTier.test("without an adapter, auto computes on the CPU and says why; webgpu is refused", () =>
+fullTier.test("auto: takes the CPU and says why when there is no adapter, and webgpu is refused", () =>
   withoutAdapter(async () => {
     const { backend, choice } = await prepare("auto");
     assertEquals(backend.info.name, "cpu");
@@ -318,7 +320,7 @@ fullTier.test("without an adapter, auto computes on the CPU and says why; webgpu
     await assertRejects(() => prepare("webgpu"), GpuError, "no adapter was found");
   }));
 
-gpuTest("auto measures both and takes the faster", async () => {
+gpuTest("auto: measures both backends and takes the faster", async () => {
   const { backend, choice } = await prepare("auto");
   const [, cpu, gpu] = /take ([\d.]+) ms .*on the CPU.*, ([\d.]+) ms on /.exec(choice)!.map(Number);
   assertEquals(backend.info.name, gpu < cpu ? "webgpu" : "cpu", choice);
@@ -326,7 +328,7 @@ gpuTest("auto measures both and takes the faster", async () => {
 });
 
 gpuTest(
-  "the server answers eight at once",
+  "server: answers eight requests at once",
   () =>
     withLiveServer(["--backend", "webgpu", "--parallel", "8"], async ({ client }) => {
       const ask = (n: number) =>
@@ -341,7 +343,7 @@ gpuTest(
     }),
 );
 
-gpuTest("a batch is answered", async () => {
+gpuTest("batch run: answers all lines", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     const line = (n: number) =>

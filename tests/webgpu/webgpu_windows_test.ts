@@ -26,7 +26,7 @@ function prompt(length: number): number[] {
 }
 
 gpuTest(
-  "sliding windows: the logits are those of float64, and of a prompt in pieces beside another",
+  "sliding windows: logits match float64, and a prompt in pieces beside another gives the same bits",
   async () => {
     using gpu = await KernelModel.loadAs(mixedPlan(WINDOWED), bytes, LIMITS, await WebGpuBackend.open());
     const tokens = prompt(170);

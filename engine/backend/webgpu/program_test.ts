@@ -29,7 +29,7 @@ function layersOf({ ops }: Program): string[][] {
   return layers;
 }
 
-Deno.test("a layer takes eight dispatches, one of Gated DeltaNet seven, and the rest seven at most", () => {
+Deno.test("dispatch count: eight per layer, seven per Gated DeltaNet layer, seven for the rest", () => {
   const dense = lower(buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true })));
   assertEquals(layersOf(dense), [ATTENTION, ATTENTION]);
   assertEquals(countDispatches(dense), { layers: [8, 8], others: 7, total: 23 });
@@ -39,21 +39,21 @@ Deno.test("a layer takes eight dispatches, one of Gated DeltaNet seven, and the 
   assertEquals(countDispatches(hybrid), { layers: [7, 7, 7, 8], others: 7, total: 36 });
 });
 
-Deno.test("a layer of which a search has left nothing takes no dispatches", () => {
+Deno.test("dispatch count: none for a layer without ops", () => {
   const { layers } = countDispatches(
     lower(buildPlan(parseGguf(synthesize({ architecture: "deci", types: ["Q8_0"], seed: 1 })))),
   );
   assertEquals([...new Set(layers)].sort((a, b) => a - b), [0, 3, 5, 8]);
 });
 
-Deno.test("layers of a hybrid count their caches and states each for themselves", () => {
+Deno.test("program: numbers the caches and states of a hybrid separately", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const { ops } = lower(plan);
   assertEquals(ops.filter(isDelta).map((op) => op.heads.layer), [0, 1, 2]);
   assertEquals(ops.filter(isAttention).map((op) => [op.layer, op.cache]), [[3, 0]]);
 });
 
-Deno.test("gated convolutions, which the GPU has not, are refused by name", () => {
+Deno.test("program: refuses gated convolutions by name", () => {
   const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
   assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use --backend cpu');
 });
@@ -67,7 +67,7 @@ function changed<Name extends PlanOp["op"]>(
   return { ...plan, ops: plan.ops.map((op) => op.op === name ? { ...op, ...change } : op) };
 }
 
-Deno.test("operands that the GPU does not compute with are refused by name", () => {
+Deno.test("program: refuses unsupported operands by name", () => {
   const dense = buildPlan(smallModel({ architecture: "qwen3", type: "Q4_0", headNorms: true }));
   const hybrid = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const added = { ...dense, ops: dense.ops.map(halved) };
@@ -94,7 +94,7 @@ function halved(op: PlanOp): PlanOp {
   return { ...op, parts: op.parts.map((part) => ({ ...part, add: part.add && 0.5 })) };
 }
 
-Deno.test("the first layers of a hybrid are a plan of their own", () => {
+Deno.test("program: lowers the first layers of a hybrid alone", () => {
   const plan = buildPlan(smallModel({ architecture: "qwen35", type: "F16" }));
   const cut = firstLayers(plan, 2);
   assertEquals([cut.kv.layers, cut.states.length], [[], 2]);

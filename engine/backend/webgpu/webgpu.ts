@@ -11,7 +11,7 @@ import {
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
-import { Costs, type Piece, wholeOf } from "./step/costs.ts";
+import { Costs, type Piece } from "./step/costs.ts";
 import { type Gpu, openGpu } from "./device/gpu.ts";
 import { LOSS_MS } from "./device/device_loss.ts";
 import { DispatchWriter } from "./step/dispatch_writer.ts";
@@ -27,14 +27,14 @@ import { lower } from "./lowering.ts";
 import { modelDispatches } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 import { Answers } from "./step/answers.ts";
-import { type Dispatch, isFor, type StepProfile, type StepSize, type SubmitTime } from "./step/dispatch.ts";
+import { type Dispatch, type StepProfile, type StepSize, type SubmitTime } from "./step/dispatch.ts";
 import type { StepBuffers } from "./step/layout.ts";
 import { Recorder } from "./step/recorder.ts";
 import { ReadBack } from "./device/read_back.ts";
 import { makeStepBuffers, writeStep } from "./step/step_buffers.ts";
 import { decodeAnswers, encodeStep, sizeOf, type StepData } from "./step/step_data.ts";
 import { StepTimes } from "./step/step_times.ts";
-import { cutStep, Submits } from "./step/submits.ts";
+import { cutStep, fittingRows, Submits } from "./step/submits.ts";
 import { readTunings } from "./tuning/tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights/weights.ts";
 
@@ -47,13 +47,6 @@ export interface WebGpuOptions {
 
 /** Timed passes of a step: enough for one of each kernel of the largest models. */
 const TIMED_PASSES = 64;
-
-/**
- * Milliseconds that a prefill step may take: other sequences wait that long for their next token. A step has
- * at least LEAST_ROWS rows, since smaller ones would not fill a kernel's tile.
- */
-const STEP_MS = 1000;
-const LEAST_ROWS = 16;
 
 /** The result of `compile`. */
 interface Compiled {
@@ -168,14 +161,8 @@ export class WebGpuBackend implements Backend {
 
   async compile(plan: Plan, options: CompileOptions): Promise<void> {
     const { device, bindingBytes } = this.gpu;
-    const buffers = await makeStepBuffers(
-      device,
-      this.#memory,
-      plan,
-      this.#program!,
-      options,
-      bindingBytes,
-    );
+    const program = this.#program!;
+    const buffers = await makeStepBuffers(device, this.#memory, plan, program, options, bindingBytes);
     if (this.gpu.timestamps) {
       this.#clock ??= await PassClock.make(device, this.gpu.loss, this.#memory, TIMED_PASSES);
     }
@@ -186,7 +173,7 @@ export class WebGpuBackend implements Backend {
       arithmetic: this.#arithmetic,
       tunings: this.tunings,
       plan,
-      program: this.#program!,
+      program,
       weights: this.#weights!,
       buffers,
     });
@@ -231,23 +218,13 @@ export class WebGpuBackend implements Backend {
   }
 
   /**
-   * Rows with which a prefill step takes about STEP_MS by past measurements: whole tiles, at most 512. Every
+   * Rows with which a prefill step takes about a second by past measurements: whole tiles, at most 512. Every
    * chunking of a prompt gives the same bits.
    */
   get stepRows(): number {
-    return this.#stepRows ??= this.#fittingRows();
-  }
-
-  #fittingRows(): number {
-    const { options: { maxRows }, buffers: { layout }, model } = this.#compiled!;
-    const msOf = (rows: number) => {
-      const [tiles, context] = [Math.ceil(rows / layout.tileRows), Math.max(rows, this.#context)];
-      const size = { step: rows, sequences: 1, logits: 0, singles: 0, tiles, context };
-      return this.#submits.costs.sum(model.filter((d) => isFor(d, size)).map((d) => wholeOf(d, size)));
-    };
-    let rows = LEAST_ROWS;
-    while (2 * rows <= maxRows && msOf(2 * rows) <= STEP_MS) rows *= 2;
-    return rows;
+    const { options: { maxRows }, buffers: { layout: { tileRows } }, model } = this.#compiled!;
+    const most = { maxRows, tileRows, context: this.#context };
+    return this.#stepRows ??= fittingRows(model, most, this.#submits.costs);
   }
 
   #encode(input: StepInput): StepData {
@@ -400,21 +377,11 @@ export class WebGpuBackend implements Backend {
    * Writes masks as they arrive, while the GPU computes logits. Returns false where the step is to stop
    * first.
    */
-  async #uploadMasks({ masks }: StepData): Promise<boolean> {
+  async #uploadMasks(data: StepData): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<"stop">();
     this.#onStop = () => resolve("stop");
     if (this.#stopped) return false;
-    const { vocabSize, answers } = this.#compiled!;
-    const length = Math.ceil(vocabSize / 32);
-    for (const { at, mask } of masks) {
-      const words = await this.gpu.loss.or(Promise.race([mask, promise]));
-      if (words === "stop") return false;
-      if (words.length !== length) {
-        throw new RangeError(`A mask must have ${length} words (got ${words.length})`);
-      }
-      this.gpu.device.queue.writeBuffer(answers.buffers.wants, 4 * at, words.slice());
-    }
-    return true;
+    return await this.#compiled!.answers.uploadMasks(data, promise, this.gpu.loss);
   }
 
   #fail(message: string): void {

@@ -12,7 +12,7 @@ const SAMPLES = 5;
  */
 export async function copyBandwidth({ device, loss }: Gpu, memory: GpuMemory): Promise<number> {
   const size = Math.min(COPY_BYTES, device.limits.maxStorageBufferBindingSize);
-  const from = await memory.storage("a copy's source", size);
+  const from = await memory.storage("the source of a copy", size);
   const to = await memory.storage("a copy", size);
   const seconds = async (copies: number) => {
     const start = performance.now();

@@ -17,7 +17,7 @@ function smallDevice(bytes: number): BufferMaker {
   };
 }
 
-Deno.test("memory: what does not fit is an error with sizes and advice; what was given back can be had again", async () => {
+Deno.test("memory: an allocation that does not fit throws with sizes and advice; freed memory can be used again", async () => {
   const memory = new GpuMemory(smallDevice(3 << 20));
   const first = await memory.storage("weights", 2 << 20);
   const error = await assertRejects(() => memory.storage("more weights", 2 << 20), GpuError);
@@ -33,7 +33,7 @@ Deno.test("memory: what does not fit is an error with sizes and advice; what was
   assertEquals(memory.bytes, 0);
 });
 
-Deno.test("memory: a constant of a device that was just lost leaves no buffer behind", () => {
+Deno.test("memory: a constant leaves no buffer behind when the device is lost", () => {
   let alive = 0;
   const device: BufferMaker = {
     ...smallDevice(0),

@@ -36,7 +36,11 @@ export class PassClock {
     const count = 2 * passes;
     const { QUERY_RESOLVE, COPY_SRC, MAP_READ, COPY_DST } = GPUBufferUsage;
     const resolved = await memory.buffer("timestamps", 8 * count, QUERY_RESOLVE | COPY_SRC);
-    const back = await memory.buffer("timestamps on their way", 8 * count, MAP_READ | COPY_DST);
+    const back = await memory.buffer(
+      "the buffer for reading timestamps back",
+      8 * count,
+      MAP_READ | COPY_DST,
+    );
     const querySets = Array.from({ length: Math.ceil(passes / MOST_TIMED) }, (_, i) => {
       const left = passes - i * MOST_TIMED;
       return device.createQuerySet({ type: "timestamp", count: 2 * Math.min(left, MOST_TIMED) });

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { productError } from "./probes.ts";
 
-Deno.test("products are compared row by row with those in f64", () => {
+Deno.test("product probe: compares each row with f64", () => {
   const values = new Float32Array(256 * 65).fill(0.5);
   const found = new Float32Array(values.length).fill(0.25 * 256);
   assertEquals(productError(values, found), 0);

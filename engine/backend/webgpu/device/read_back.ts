@@ -29,7 +29,7 @@ export class ReadBack {
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
     // Deno 2.9 aborts the process where the first mapping of a buffer is not awaited.
     this.#waited = false;
-    this.#buffer = await this.memory.buffer("answers on their way", bytes, usage);
+    this.#buffer = await this.memory.buffer("the buffer for reading answers back", bytes, usage);
   }
 
   /** Records a copy of the first `bytes` of a buffer to offset `at`. */

@@ -34,11 +34,11 @@ async function assertGates(of: MatMulSpec, kernel: number, x: Float32Array, tuni
 }
 
 for (const type of GPU_TYPES) {
-  test(`${type}: no activation of a single row overflows, vanishes or leaves the gates`, async () => {
+  test(`product of ${type}: one row keeps the accuracy gates for adversarial activations`, async () => {
     for (const arithmetic of ARITHMETICS) await assertGates(spec(type, arithmetic), 0, adversarial(6));
   });
 
-  test(`${type}: the embedding gives the file's values`, async () => {
+  test(`embedding of ${type}: gives the file's values`, async () => {
     const { bytes, exact } = known(type);
     const tokens = [69, 0, 3];
     const weights = { type, weights: bytes, rows: ROWS, columns: COLUMNS };
@@ -61,12 +61,12 @@ const HARDEST: readonly Arithmetic[] = ALL ? ARITHMETICS : ["f16"];
 const SHAPES: readonly TensorType[] = ALL ? GPU_TYPES : ["Q4_0", "Q4_K", "Q6_K", "Q2_K", "MXFP4", "F16"];
 
 for (const type of SHAPES) {
-  test(`${type}: no activation of several rows overflows, vanishes or leaves the gates`, async () => {
+  test(`product of ${type}: several rows keep the accuracy gates for adversarial activations`, async () => {
     const arithmetics = type === "Q4_0" ? ARITHMETICS : HARDEST;
     for (const arithmetic of arithmetics) await assertGates(spec(type, arithmetic), 1, adversarial(6));
   });
 
-  test(`${type}: many rows keep the gates`, async () => {
+  test(`product of ${type}: many rows keep the accuracy gates`, async () => {
     for (const kernel of [2, 3]) {
       for (const arithmetic of HARDEST) await assertGates(spec(type, arithmetic), kernel, adversarial(37));
     }
@@ -74,7 +74,7 @@ for (const type of SHAPES) {
 }
 
 for (const arithmetic of ARITHMETICS) {
-  test(`a row's product in ${arithmetic} has the same bits alone, among few, among many, and however tuned`, async () => {
+  test(`product in ${arithmetic}: a row has the same bits for any number of rows and any tuning`, async () => {
     const { bytes } = known("Q4_0");
     const of = spec("Q4_0", arithmetic);
     const [one, few, several, tiles] = matMulKernels(of, gpu!.kernels);
@@ -94,7 +94,7 @@ for (const arithmetic of ARITHMETICS) {
 }
 
 for (const type of ["Q4_K", "Q6_K"] as const) {
-  test(`${type}: what neighbouring lanes load for each other is what a lane by itself loads`, async () => {
+  test(`product of ${type}: elements shared by neighbouring lanes give the bits of lanes that load alone`, async () => {
     // In the last round some strands have no pair, and some blocks share Q6_K's factors with no other block.
     const columns = 5 * 256;
     const of = spec(type, "f32", { columns });
@@ -110,7 +110,7 @@ for (const type of ["Q4_K", "Q6_K"] as const) {
 }
 
 for (const [kernel, m] of [[0, 1], [1, 5], [2, 33], [3, 33]]) {
-  test(`epilogues for ${m} rows: bias, residual, SwiGLU`, async () => {
+  test(`product epilogues: bias, residual and SwiGLU are correct for ${m} rows`, async () => {
     const { bytes, exact } = known("Q4_0");
     const x = normal(m * COLUMNS, "x");
     const p: Product = { type: "Q4_0", weights: bytes, rows: ROWS, columns: COLUMNS, x, m };
@@ -131,7 +131,7 @@ for (const [kernel, m] of [[0, 1], [1, 5], [2, 33], [3, 33]]) {
   });
 }
 
-test("F16 weights of any magnitude keep the gates in half", async () => {
+test("product of F16: weights of any magnitude keep the accuracy gates in f16", async () => {
   const scales = [1, 9e3, 1e-4, 300, 0];
   const values = Float16Array.from(
     normal(ROWS * COLUMNS, "large"),
@@ -158,7 +158,7 @@ test("F16 weights of any magnitude keep the gates in half", async () => {
   }
 });
 
-test("columns that are no multiple of 32: what stands beyond them does not count", async () => {
+test("product: ignores values beyond columns that are not a multiple of 32", async () => {
   const columns = 100;
   const bytes = matrix("F16", ROWS, columns);
   const p = { type: "F16" as const, weights: bytes, rows: ROWS, columns, x: normal(columns, "x"), m: 1 };
@@ -170,7 +170,7 @@ test("columns that are no multiple of 32: what stands beyond them does not count
   }
 });
 
-test("MXFP4: scales that are kept for a strand's next pair are those of its blocks, in rows of any length", async () => {
+test("product of MXFP4: scales kept for a strand's next pair are correct for rows of any length", async () => {
   // Two rounds of strands and part of a third; and rows that end within a pair.
   for (const columns of [32 * 43, 32 * 33]) {
     const bytes = matrix("MXFP4", ROWS, columns);
@@ -191,7 +191,7 @@ test("MXFP4: scales that are kept for a strand's next pair are those of its bloc
   }
 });
 
-Deno.test("only the kernels that a step of so many rows may need are compiled, and tall matrices and thin formats go by two rows a lane", () => {
+Deno.test("product kernels: only those a step may need are compiled; tall matrices and thin formats take two rows", () => {
   const kernels = matMulKernels(spec("Q4_0", "f32"), { f16: false });
   assertEquals([1, 3, 4, 16, 17, 64, 65, 512].map((rows) => neededFor(kernels, rows).length), [
     1,
@@ -209,7 +209,7 @@ Deno.test("only the kernels that a step of so many rows may need are compiled, a
   assertEquals([rowsOf(2560, "Q3_K"), rowsOf(2560, "Q3_K", { epilogue: "swiglu" })], [2, 1]);
 });
 
-Deno.test("an arithmetic on a device without it is refused by name", () => {
+Deno.test("product kernels: refuse an arithmetic that the device lacks", () => {
   const make = () => matMulKernels(spec("Q4_0", "f16"), { f16: false });
   assertThrows(make, Error, `arithmetic "f16": the device has no working 16-bit floats`);
 });

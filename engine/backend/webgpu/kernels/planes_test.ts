@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { findNan, packPlanes, planeRowBytes } from "./planes.ts";
 
-Deno.test("planes: a word of MXFP4's scales serves two pairs that a strand takes one after the other", () => {
+Deno.test("planes: a word of MXFP4's scales serves two successive pairs of a strand", () => {
   const [columns, blocks] = [32 * 43, 43];
   const file = new Uint8Array(2 * 17 * blocks);
   for (let b = 0; b < 2 * blocks; b++) file[17 * b] = 100 + b;
@@ -15,7 +15,7 @@ Deno.test("planes: a word of MXFP4's scales serves two pairs that a strand takes
   assertEquals(word(1, 0), [143, 144, 159, 160]);
 });
 
-Deno.test("planes: a scale that stands for NaN is found with its row and column", () => {
+Deno.test("planes: find the row and column of a NaN scale", () => {
   const rows = new Uint8Array(17 * 2 * 3).fill(120);
   assertEquals(findNan("MXFP4", rows, 64), undefined);
   rows[17 * (2 * 2 + 1)] = 255;

@@ -33,7 +33,7 @@ interface Layer {
 
 const channelsOf = ({ keyHeads, valueHeads, headDim }: Heads) => (2 * keyHeads + valueHeads) * headDim;
 
-Deno.test("value heads that stand in groups are refused", () => {
+Deno.test("delta rule: refuses grouped value heads", () => {
   const op = { heads: { layer: 0, keyHeads: 2, valueHeads: 4, headDim: 32, inGroups: true } };
   assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, "use --backend cpu");
 });
@@ -149,14 +149,14 @@ function assertNear(found: Float32Array, exact: Float64Array): void {
 }
 
 for (const headDim of [32, 96, 256]) {
-  test(`delta rule, heads of ${headDim}: the formulas' results`, async () => {
+  test(`delta rule: matches the formulas for heads of ${headDim}`, async () => {
     const one = layer({ keyHeads: 2, valueHeads: headDim > 64 ? 2 : 6, headDim }, 9);
     const found = await run(one, [[sequence(0, 9, { read: undefined, write: 1, saves: [] })]]);
     assertNear(found, plain(one, 0, 9));
   });
 }
 
-test("delta rule: however rows are cut and states are carried, the same bits", async () => {
+test("delta rule: gives the same bits however rows are cut and states are carried", async () => {
   const one = layer({ keyHeads: 2, valueHeads: 4, headDim: 128 }, 12);
   const whole = await run(one, [
     [
@@ -178,7 +178,7 @@ test("delta rule: however rows are cut and states are carried, the same bits", a
   assertEquals(cut, whole);
 });
 
-test("delta rule: gates far out, zeros and large inputs give numbers", async () => {
+test("delta rule: gives finite numbers for extreme gates, zeros and large inputs", async () => {
   const heads = { keyHeads: 1, valueHeads: 2, headDim: 64 };
   const one = layer(heads, 8);
   const { alpha, beta } = placesOf(heads);

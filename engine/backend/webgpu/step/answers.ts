@@ -4,6 +4,7 @@ import {
   candidateDispatches,
 } from "../ops/logits/candidates.ts";
 import type { Dispatch } from "./dispatch.ts";
+import type { DeviceLoss } from "../device/device_loss.ts";
 import type { DispatchWriter } from "./dispatch_writer.ts";
 import type { StepData } from "./step_data.ts";
 
@@ -60,10 +61,28 @@ export class Answers {
     if (chosen.length > 0) this.writer.context.device.queue.writeBuffer(this.#buffers.wants, 0, wants);
   }
 
+  /**
+   * Writes masks as they arrive. Returns false where `stop` resolves first. Throws RangeError for a mask of a
+   * wrong length.
+   */
+  async uploadMasks({ masks }: StepData, stop: Promise<"stop">, loss: DeviceLoss): Promise<boolean> {
+    const { device, plan } = this.writer.context;
+    const length = Math.ceil(plan.vocabSize / 32);
+    for (const { at, mask } of masks) {
+      const words = await loss.or(Promise.race([mask, stop]));
+      if (words === "stop") return false;
+      if (words.length !== length) {
+        throw new RangeError(`A mask must have ${length} words (got ${words.length})`);
+      }
+      device.queue.writeBuffer(this.#buffers.wants, 4 * at, words.slice());
+    }
+    return true;
+  }
+
   async #allocate(wantBytes: number, answerBytes: number): Promise<void> {
     const { memory } = this.writer.context;
-    const wants = await memory.storage("what is wanted of logits", wantBytes);
-    const answers = await memory.storage("candidates", answerBytes);
+    const wants = await memory.storage("the requests for logits", wantBytes);
+    const answers = await memory.storage("the candidates", answerBytes);
     this.#buffers = { wants, answers };
     this.#dispatches = await candidateDispatches(this.writer, this.#buffers);
   }

@@ -29,7 +29,7 @@ const count = ({ groups: [x, y, z] }: Piece) => x * y * z;
 const real = (pieces: readonly Piece[], rates: Record<string, number>) =>
   pieces.reduce((ms, { kernel, work }) => ms + work * rates[kernel.key], 0);
 
-Deno.test("costs: estimates come near to what each kernel takes, which is never measured by itself", () => {
+Deno.test("costs: estimates approach each kernel's time although none is measured alone", () => {
   const rates: Record<string, number> = { a: 1e-7, b: 3e-5, c: 2e-6 };
   const costs = new Costs();
   const dispatches = ["a", "b", "c"].map((key, i) => dispatchOf(kernelOf(key), 100 * (i + 1)));
@@ -44,7 +44,7 @@ Deno.test("costs: estimates come near to what each kernel takes, which is never 
   }
 });
 
-Deno.test("costs: kernels that always run in one proportion are told apart where each is timed by itself", () => {
+Deno.test("costs: kernels that always run in one proportion are told apart when each is timed alone", () => {
   const rates: Record<string, number> = { a: 4e-6, b: 3e-7 };
   const costs = new Costs(1e-6);
   const [a, b, c] = ["a", "b", "c"].map((key) => wholeOf(dispatchOf(kernelOf(key), 100), SIZE));
@@ -61,7 +61,7 @@ Deno.test("costs: kernels that always run in one proportion are told apart where
   assert(costs.sum([b]) < 10 * real([b], rates));
 });
 
-Deno.test("costs: a kernel's first time is not counted where it was long: the driver may have compiled it", () => {
+Deno.test("costs: ignore a kernel's first time when it is long, since the driver may have compiled it", () => {
   const costs = new Costs(1e-6);
   const piece = wholeOf(dispatchOf(kernelOf("a"), 10), SIZE);
   const before = costs.sum([piece]);
@@ -71,7 +71,7 @@ Deno.test("costs: a kernel's first time is not counted where it was long: the dr
   assertEquals(costs.sum([piece]), 4 * before);
 });
 
-Deno.test("a dispatch is cut into pieces that hold each of its workgroups once", () => {
+Deno.test("costs: a dispatch is cut into pieces that hold each workgroup once", () => {
   const costs = new Costs(1e-5); // 0.01 ms a workgroup
   const whole = wholeOf(dispatchOf(kernelOf("a"), 777), { ...SIZE, step: 80 });
   assertEquals(whole.groups, [777, 5, 1]);
@@ -89,7 +89,7 @@ Deno.test("a dispatch is cut into pieces that hold each of its workgroups once",
   }
 });
 
-Deno.test("a step is cut into submits in order, none expected to be too long", () => {
+Deno.test("submits: a step is cut in order, and no submit should take too long", () => {
   const costs = new Costs(1e-5);
   const dispatches = [3000, 10, 10_000, 1].map((n, i) => dispatchOf(kernelOf(`${i}`), n));
   const submits = cutStep(dispatches, SIZE, costs);
@@ -107,7 +107,7 @@ Deno.test("a step is cut into submits in order, none expected to be too long", (
   assertEquals(cutStep(dispatches, SIZE, costs).length, 1);
 });
 
-Deno.test("dispatches that a step has no rows for are left out", () => {
+Deno.test("submits: leave out dispatches without rows in the step", () => {
   const none = { ...dispatchOf(kernelOf("a"), 10), rows: "singles" } as const;
   assertEquals(cutStep([none], SIZE, new Costs()), []);
 });

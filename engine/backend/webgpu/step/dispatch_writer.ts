@@ -45,7 +45,7 @@ export class DispatchWriter {
   async uniforms(words: readonly number[]): Promise<GPUBufferBinding> {
     if (!this.#page || this.#used === PAGE_SLOTS) {
       const usage = GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST;
-      const page = this.context.memory.buffer("the ops' numbers", PAGE_SLOTS * SLOT, usage);
+      const page = this.context.memory.buffer("the uniforms of ops", PAGE_SLOTS * SLOT, usage);
       this.#used = 0;
       this.#page = page;
     }

@@ -31,7 +31,7 @@ function learned(): Costs {
   return costs;
 }
 
-Deno.test("a piece of each kernel has a timed pass of its own, once in a step", () => {
+Deno.test("step times: one piece of each kernel has a timed pass per step", () => {
   const costs = learned();
   const times = new StepTimes(clockOf(8), costs);
   assertEquals(keys(times, [A, A, B, B]), ["a timed", "a", "b timed", "b"]);
@@ -40,7 +40,7 @@ Deno.test("a piece of each kernel has a timed pass of its own, once in a step", 
   assertEquals([A, B, C].map((piece) => Math.round(1e6 * costs.sum([piece])) / 1e6), [0.707107, 5, 1]);
 });
 
-Deno.test("a kernel that has never run is not timed, nor one for which the clock has no room", () => {
+Deno.test("step times: time no first run, and no more passes than the clock has room for", () => {
   const costs = new Costs(1e-3);
   assertEquals(keys(new StepTimes(clockOf(8), costs), [A, B]), ["ab"]);
   assertEquals(keys(new StepTimes(clockOf(2), learned()), [A, B, C, pieceOf("d")]), [
@@ -50,7 +50,7 @@ Deno.test("a kernel that has never run is not timed, nor one for which the clock
   ]);
 });
 
-Deno.test("where everything is timed each submit lasts from its first pass to its last", () => {
+Deno.test("step times: a submit lasts from its first pass to its last when everything is timed", () => {
   const times = new StepTimes(clockOf(8), learned(), true);
   assertEquals(keys(times, [B, A]), ["b timed", "a timed"]);
   assertEquals(keys(times, [A, A, C]), ["aa timed", "c timed"]);
@@ -61,7 +61,7 @@ Deno.test("where everything is timed each submit lasts from its first pass to it
   ]);
 });
 
-Deno.test("stamps are nanoseconds in two words", () => {
+Deno.test("pass times: timestamps are nanoseconds in two words", () => {
   const words = Uint32Array.of(4_000_000_000, 1, 500_000, 2, 7, 0, 7, 0);
   const [first, second] = passTimes(words);
   assertEquals(Math.round(1e6 * (first.end - first.begin)), 2 ** 32 - 4_000_000_000 + 500_000);

@@ -13,6 +13,10 @@ import type { StepTimes } from "./step_times.ts";
 export const SUBMIT_MS = 25;
 /** Milliseconds of work submitted ahead: enough to keep the device busy, and little enough to stop soon. */
 const AHEAD_MS = 60;
+/** Milliseconds that a prefill step may take: other sequences wait that long for their next token. */
+const STEP_MS = 1000;
+/** Fewest rows of a prefill step: a kernel's tile of rows is not cut to keep STEP_MS. */
+const LEAST_ROWS = 16;
 /** Timers fire some milliseconds late. */
 const TIMER_MS = 2;
 
@@ -35,6 +39,22 @@ export function cutStep(dispatches: readonly Dispatch[], size: StepSize, costs: 
   }
   if (submit.length > 0) submits.push(submit);
   return submits;
+}
+
+/** Returns the rows with which a prefill step of these dispatches should take at most STEP_MS. */
+export function fittingRows(
+  dispatches: readonly Dispatch[],
+  { maxRows, tileRows, context }: Readonly<Record<"maxRows" | "tileRows" | "context", number>>,
+  costs: Costs,
+): number {
+  const msOf = (rows: number) => {
+    const tiles = Math.ceil(rows / tileRows);
+    const size = { step: rows, sequences: 1, logits: 0, singles: 0, tiles, context: Math.max(rows, context) };
+    return costs.sum(dispatches.filter((d) => isFor(d, size)).map((d) => wholeOf(d, size)));
+  };
+  let rows = LEAST_ROWS;
+  while (2 * rows <= maxRows && msOf(2 * rows) <= STEP_MS) rows *= 2;
+  return rows;
 }
 
 /** Submitted work: since when the device had nothing else to do, and when it was done. */

@@ -22,14 +22,14 @@ async function read(text: string | undefined) {
   }
 }
 
-Deno.test("a backend takes what a sweep has kept for its adapter", async () => {
+Deno.test("tuning file: returns the tunings stored for the adapter", async () => {
   const known = new Map([["Q4_0 f16", TUNING]]);
   assertEquals(await read(mergeTunings("", "A", known)), { tunings: known, warnings: [] });
   assertEquals(await read(mergeTunings("", "B", known)), { tunings: new Map(), warnings: [] });
   assertEquals(await read(undefined), { tunings: new Map(), warnings: [] });
 });
 
-Deno.test("a tuning file that is none is told of and not used", async () => {
+Deno.test("tuning file: warns about an unusable file and ignores it", async () => {
   for (const text of ["{", "[1]", '{"A": 3}', '{"A": {"Q4_0 f16": {"rows": 3}}}']) {
     const { tunings, warnings } = await read(text);
     assertEquals([tunings.size, warnings.length], [0, 1]);

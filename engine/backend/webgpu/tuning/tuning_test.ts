@@ -3,7 +3,7 @@ import { fits, mergeTunings, parseTunings, tuningProblem } from "./tuning.ts";
 
 const TUNING = { rows: 2, lanes: 128 };
 
-Deno.test("findings come back for their adapter alone, beside those of others", () => {
+Deno.test("tunings: are stored and read per adapter", () => {
   const first = mergeTunings("", "A", new Map([["Q4_0 f16", TUNING]]));
   const both = mergeTunings(first, "B", new Map([["MXFP4 f32", { ...TUNING, rows: 8 }]]));
   assertEquals(parseTunings(both, "A"), new Map([["Q4_0 f16", TUNING]]));
@@ -11,7 +11,7 @@ Deno.test("findings come back for their adapter alone, beside those of others", 
   assertEquals(parseTunings(both, "C").size, 0);
 });
 
-Deno.test("what kernels cannot be made from is left out", () => {
+Deno.test("tunings: leave out entries that no kernel can be made from", () => {
   const entries = {
     "Q4_0 f16": { ...TUNING, rows: 3 },
     "Q4_0 f32": { ...TUNING, lanes: 100 },
@@ -23,7 +23,7 @@ Deno.test("what kernels cannot be made from is left out", () => {
   for (const text of ["", "null", "[]", '{"A": 1}', "{"]) assertEquals(parseTunings(text, "A").size, 0);
 });
 
-Deno.test("a file that is no findings says why; findings for other adapters are no fault", () => {
+Deno.test("tunings: say what is wrong with a file for this adapter, and ignore other adapters", () => {
   assertEquals(tuningProblem("{", "A"), "it is not JSON");
   for (const text of ["null", "[]", "7"]) assertEquals(tuningProblem(text, "A"), "it is no JSON object");
   assertEquals(tuningProblem('{"A": [1]}', "A"), `what it has for "A" is no JSON object`);
@@ -35,6 +35,6 @@ Deno.test("a file that is no findings says why; findings for other adapters are 
   assertEquals(tuningProblem(mergeTunings("", "A", new Map([["Q4_0 f16", TUNING]])), "A"), undefined);
 });
 
-Deno.test("a tuning fits where its workgroup has no more lanes than the device allows", () => {
+Deno.test("tunings: fit when the workgroup has no more lanes than the device allows", () => {
   assertEquals([256, 512].map((lanes) => fits({ ...TUNING, lanes }, 256)), [true, false]);
 });

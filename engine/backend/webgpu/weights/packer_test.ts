@@ -23,7 +23,7 @@ async function longestGap(work: () => Promise<unknown>): Promise<number> {
   return longest;
 }
 
-Deno.test("weights are packed as on this thread, which goes on meanwhile", async () => {
+Deno.test("packer: packs in a worker as on this thread, without blocking it", async () => {
   using packer = new Packer();
   await packer.pack(rowsOf(1)); // the worker starts
   const large = rowsOf(12_000);
@@ -36,13 +36,13 @@ Deno.test("weights are packed as on this thread, which goes on meanwhile", async
   assert(gap < Math.max(50, takes / 2), `this thread stood still for ${gap} ms; packing takes ${takes}`);
 });
 
-Deno.test("without a worker, weights are packed on this thread", async () => {
+Deno.test("packer: packs on this thread when no worker can be started", async () => {
   using packer = new Packer(new URL("file:///nonexistent/worker.ts"));
   const few = rowsOf(4);
   for (let i = 0; i < 3; i++) assertEquals(await packer.pack(few), pack(few));
 });
 
-Deno.test("a scale that stands for NaN is found by the worker too", async () => {
+Deno.test("packer: reports a NaN scale from the worker", async () => {
   using packer = new Packer();
   const bytes = new Uint8Array(2 * 4 * 17);
   bytes[17 * 6] = 0xff;

@@ -236,7 +236,7 @@ for (
     ["nine heads over one, of 128", { ...PLAIN, heads: 9, kvHeads: 1, headDim: 128, sinks: true }, 260, 9],
   ] as const
 ) {
-  test(`${name}: rows alone, tiles and shared contexts have the same bits, and the right ones`, async () => {
+  test(`attention, ${name}: single rows, tiles and split contexts give the same, correct bits`, async () => {
     const of: Setting = { shape, first, rows };
     const found = await allWays(of);
     const right = exact(of);
@@ -248,12 +248,12 @@ for (
   });
 }
 
-Deno.test("sequences of few rows go row by row, others by tiles of their own", () => {
+Deno.test("attention spans: few rows of a sequence are single, more form tiles", () => {
   const sequences = [{ start: 0, length: 1 }, { start: 1, length: 70 }, { start: 71, length: 3 }];
   assertEquals(spansOf(sequences, 32), { singles: [0, 71, 72, 73], tiles: [[1, 32], [33, 32], [65, 6]] });
 });
 
-Deno.test("a tile holds 128 queries of heads up to 128, and heads share their lanes", () => {
+Deno.test("attention tiles: hold 128 queries of heads up to 128 dimensions", () => {
   const shape = (heads: number, kvHeads: number, headDim: number) => ({
     heads,
     kvHeads,
@@ -267,7 +267,7 @@ Deno.test("a tile holds 128 queries of heads up to 128, and heads share their la
   assertEquals(headsTogether(shape(20, 1, 128), 8), { together: 7, splits: 3 });
 });
 
-Deno.test("only long contexts of few rows are shared", () => {
+Deno.test("attention: splits contexts only when they are long and rows are few", () => {
   const heads = { heads: 32, kvHeads: 8, headDim: 128, gated: false };
   const parts = contextParts(16_384);
   assertEquals(parts, { length: 256, count: 64 });
