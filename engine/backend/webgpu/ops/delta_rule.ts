@@ -120,9 +120,40 @@ export function deltaRuleKernel({ heads, lengthEps }: DeltaRuleShape): Kernel {
   const quads = headDim / 4;
   const held = Array.from({ length: quads / strips }, (_, i) => i);
   const lanes = headDim * strips;
-  const channels = (2 * keyHeads + valueHeads) * headDim;
   const code = `
-struct Op {
+${declarations(heads, lanes)}
+
+@compute @workgroup_size(${lanes})
+fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  ${loadState(heads, held)}
+  let stride = op.x_stride >> 2u;
+  var at = carry.x * stride + ((op.qkv + channel) >> 2u);
+  var next = x[at];
+  var put = carry.z;
+  for (var t = 0u; t < length; t++) {
+    let row = carry.x + t;
+    let input = next;
+    at += select(0u, stride, t + 1u < length);
+    next = x[at];
+    ${convolve(quads)}
+    ${updateState({ heads, lengthEps }, strips, held)}
+    ${normAndGate()}
+    ${storeStates(held)}
+  }
+}`;
+  return kernelOf(
+    `delta_rule ${keyHeads} ${valueHeads} ${headDim} ${lengthEps}`,
+    code,
+    (_n, sequences) => [valueHeads, sequences, 1],
+    ({ step }) => 3 * headDim * headDim * step,
+  );
+}
+
+/** Declarations of the kernel. */
+function declarations(heads: Heads, lanes: number): string {
+  const { valueHeads, headDim } = heads;
+  const quads = headDim / 4;
+  return `struct Op {
   x_stride: u32, qkv: u32, gate: u32, alpha: u32, beta: u32, y_stride: u32, y_offset: u32, eps: f32,
 }
 @group(0) @binding(0) var<uniform> op: Op;
@@ -153,11 +184,13 @@ fn softplus(x: f32) -> f32 {
   let odd = 1.0 + z * (1.0 / 3.0 + z * (1.0 / 5.0 + z * (1.0 / 7.0 + z * (1.0 / 9.0 + z * (1.0 / 11.0 +
     z * (1.0 / 13.0 + z / 15.0))))));
   return max(x, 0.0) + 2.0 * s * odd;
+}`;
 }
 
-@compute @workgroup_size(${lanes})
-fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  /* first row, slot to read, and the range of entries (after how many rows, slot to store the state in) */
+/** Statements that load a lane's constants, and the state from its slot or zeros. */
+function loadState({ keyHeads, valueHeads, headDim }: Heads, held: readonly number[]): string {
+  const channels = (2 * keyHeads + valueHeads) * headDim;
+  return `/* first row, slot to read, and the range of entries (after how many rows, slot to store the state in) */
   let carry = carries[group.y];
   let length = carries[carry.w - 1u].x;
   let head = group.x;
@@ -188,17 +221,12 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     if (convolves) {
       ${[0, 1, 2].map((i) => `past_${i} = states[base + window + ${3 * i}u * QUADS];`).join("\n      ")}
     }
-  }
-  let stride = op.x_stride >> 2u;
-  var at = carry.x * stride + ((op.qkv + channel) >> 2u);
-  var next = x[at];
-  var put = carry.z;
-  for (var t = 0u; t < length; t++) {
-    let row = carry.x + t;
-    let input = next;
-    at += select(0u, stride, t + 1u < length);
-    next = x[at];
-    if (convolves) {
+  }`;
+}
+
+/** Statements that convolve a token's inputs, and sum the products of its query and key. */
+function convolve(quads: number): string {
+  return `if (convolves) {
       let sum = vec4<f32>(${
     ["x", "y", "z", "w"].map((c, i) => `
         dot(taps_${i}, vec4<f32>(past_0.${c}, past_1.${c}, past_2.${c}, input.${c}))`).join(",")
@@ -221,8 +249,16 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
       }`).join("\n      ")
   }
       products[lane] = sum;
-    }
-    let keys = QUADS + strip * ${held.length}u;
+    }`;
+}
+
+/** Statements that read from the state, update it, and put the token's result into `results`. */
+function updateState(
+  { heads: { headDim }, lengthEps }: DeltaRuleShape,
+  strips: number,
+  held: readonly number[],
+): string {
+  return `let keys = QUADS + strip * ${held.length}u;
     let queries = strip * ${held.length}u;
     var with_key = vec4<f32>();
     var with_query = vec4<f32>();
@@ -246,8 +282,12 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     ${held.map((i) => `s_${i} = fma(vec4<f32>(update), mixed[keys + ${i}u], a * s_${i});`).join("\n    ")}
     let result = (a * read.y + d * product.z * k_scale) * q_scale;
     if (strip == 0u) { results[v] = result; }
-    workgroupBarrier();
-    if (lane < ${PARTS}u) {
+    workgroupBarrier();`;
+}
+
+/** Statements that norm and gate the result, and store it. */
+function normAndGate(): string {
+  return `if (lane < ${PARTS}u) {
       var sum = 0.0;
       for (var i = 0u; i < D / ${PARTS}u; i++) {
         let r = results[D / ${PARTS}u * lane + i];
@@ -261,23 +301,19 @@ fn delta_rule(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
       let gate = activation(row * op.x_stride + op.gate + head * D + v);
       y[row * op.y_stride + op.y_offset + head * D + v] = result / sqrt(square / f32(D) + op.eps) * norm *
         gate / (1.0 + exp(-gate));
-    }
-    while (put < carry.w && carries[put].x == t + 1u) {
+    }`;
+}
+
+/** Statements that store the state in the slots that want it after this token. */
+function storeStates(held: readonly number[]): string {
+  return `while (put < carry.w && carries[put].x == t + 1u) {
       let base = carries[put].y * SLOT + head * HEAD;
       ${held.map((i) => `states[base + cell + ${i}u * D] = s_${i};`).join("\n      ")}
       if (convolves) {
         ${[0, 1, 2].map((i) => `states[base + window + ${3 * i}u * QUADS] = past_${i};`).join("\n        ")}
       }
       put++;
-    }
-  }
-}`;
-  return kernelOf(
-    `delta_rule ${keyHeads} ${valueHeads} ${headDim} ${lengthEps}`,
-    code,
-    (_n, sequences) => [valueHeads, sequences, 1],
-    ({ step }) => 3 * headDim * headDim * step,
-  );
+    }`;
 }
 
 /**

@@ -132,6 +132,34 @@ export interface RopeShape {
   readonly windowed?: boolean;
 }
 
+/** Statements that norm the head, unless it is a value. */
+const NORM = `if (!is_v) {
+    var sum = 0.0;
+    for (var d = lane; d < D; d += ${LANES}u) { sum += head[d] * head[d]; }
+    let factor = 1.0 / sqrt(tree_sum(lane, sum) / f32(D) + op.eps);
+    let weights = select(D, 0u, is_q);
+    for (var d = lane; d < D; d += ${LANES}u) { head[d] = head[d] * factor * norms[weights + d]; }
+    workgroupBarrier();
+  }`;
+
+/** Statements that rotate the head, unless it is a value. */
+function rotate(rotated: number, interleaved: boolean): string {
+  const half = rotated / 2;
+  const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
+  return `if (!is_v) {
+    let angle = row.y * ${rotated}u;
+    for (var i = lane; i < ${half}u; i += ${LANES}u) {
+      let c = angles[angle + i];
+      let s = angles[angle + ${half}u + i];
+      let x = head[${first}];
+      let y = head[${second}];
+      head[${first}] = x * c - y * s;
+      head[${second}] = x * s + y * c;
+    }
+    workgroupBarrier();
+  }`;
+}
+
 /**
  * Norms and rotates q and k heads and appends k and v to the cache (`kv_cache.ts`). One workgroup per head of
  * q, k or v.
@@ -140,8 +168,6 @@ export function ropeKernel(
   { heads, kv: type, rotated, interleaved, norms, windowed = false }: RopeShape,
 ): Kernel {
   const { heads: q, kvHeads: kv, headDim, gated } = heads;
-  const half = rotated / 2;
-  const [first, second] = interleaved ? ["2u * i", "2u * i + 1u"] : ["i", `i + ${half}u`];
   const append = kvWriter({ kv: type, kvHeads: kv, headDim }, LANES);
   const code = `
 struct Op { stride: u32, q: u32, k: u32, v: u32, eps: f32, bases: u32, b: u32, c: u32 }
@@ -170,34 +196,8 @@ fn rope_append(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   at += group.y * op.stride;
   for (var d = lane; d < D; d += ${LANES}u) { head[d] = qkv[at + d]; }
   workgroupBarrier();
-  ${
-    norms
-      ? `if (!is_v) {
-    var sum = 0.0;
-    for (var d = lane; d < D; d += ${LANES}u) { sum += head[d] * head[d]; }
-    let factor = 1.0 / sqrt(tree_sum(lane, sum) / f32(D) + op.eps);
-    let weights = select(D, 0u, is_q);
-    for (var d = lane; d < D; d += ${LANES}u) { head[d] = head[d] * factor * norms[weights + d]; }
-    workgroupBarrier();
-  }`
-      : ""
-  }
-  ${
-    rotated > 0
-      ? `if (!is_v) {
-    let angle = row.y * ${rotated}u;
-    for (var i = lane; i < ${half}u; i += ${LANES}u) {
-      let c = angles[angle + i];
-      let s = angles[angle + ${half}u + i];
-      let x = head[${first}];
-      let y = head[${second}];
-      head[${first}] = x * c - y * s;
-      head[${second}] = x * s + y * c;
-    }
-    workgroupBarrier();
-  }`
-      : ""
-  }
+  ${norms ? NORM : ""}
+  ${rotated > 0 ? rotate(rotated, interleaved) : ""}
   if (is_q) {
     for (var d = lane; d < D; d += ${LANES}u) { qkv[at + d] = head[d]; }
     return;

@@ -206,7 +206,15 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
     }
     workgroupBarrier();
     ${halves ? "" : stageUnits(shape, places, "value", blockOf)}
-    for (var i = lane; i < HEADS * POSITIONS; i += ${LANES}u) {
+    ${softmax(places)}
+    ${list(places.headsOfLane, addValues).join("\n    ")}
+    workgroupBarrier();
+  }`;
+}
+
+/** Statements that turn the lanes' shares into scores, and those into weights of an online softmax. */
+function softmax({ lanes, chunks }: Places): string {
+  return `for (var i = lane; i < HEADS * POSITIONS; i += ${LANES}u) {
       let first = i / POSITIONS * ${LANES}u + i % POSITIONS * ${lanes}u;
       var score = shares[first];
       ${list(lanes - 1, (k) => `score += shares[first + ${k + 1}u];`).join(" ")}
@@ -224,8 +232,10 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
       let head = i / POSITIONS;
       var top = reached[head];
       ${
-    list(places.chunks, (k) =>
-      `if (i % POSITIONS >= ${k * CHUNK}u) { top = max(top, tops[head * CHUNKS + ${k}u]); }`).join("\n      ")
+    list(
+      chunks,
+      (k) => `if (i % POSITIONS >= ${k * CHUNK}u) { top = max(top, tops[head * CHUNKS + ${k}u]); }`,
+    ).join("\n      ")
   }
       let at = c + i % POSITIONS;
       weights[i] = select(0.0, exp(weights[i] - top), at >= seen && at < stop);
@@ -233,10 +243,7 @@ function rounds(shape: AttentionShape, parts: ContextParts, places: Places): str
     workgroupBarrier();
     if (lane < HEADS) {
       for (var k = 0u; k < CHUNKS; k++) { reached[lane] = max(reached[lane], tops[lane * CHUNKS + k]); }
-    }
-    ${list(places.headsOfLane, addValues).join("\n    ")}
-    workgroupBarrier();
-  }`;
+    }`;
 }
 
 /** Statements that load the lane's words of its position's key from the cache. */

@@ -140,19 +140,8 @@ fn adjust(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   return kernelOf("adjust", code, (_n, m) => [m, 1, 1]);
 }
 
-/**
- * Finds the k best logits of a row, best first, the lower token first among equals, and log(sum(exp(raw))).
- *
- * More than one are found digit by digit: count the logits by their next eight bits, and take the digit of
- * the k-th best. There are four digits of the logit, then three of the token. NaN and masked logits are never
- * chosen.
- */
-export function candidatesKernel(): Kernel {
-  const code = `
-${wantHead()}
-@group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
-/* sums of exponentials, of distances from the largest logit, and of their squares */
+/** What the search for candidates declares. */
+const SEARCH = `/* sums of exponentials, of distances from the largest logit, and of their squares */
 var<workgroup> work: array<vec3<f32>, ${LANES}>;
 var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> keys: array<u32, ${MAX_CANDIDATES}>;
@@ -177,13 +166,10 @@ fn key_of(x: f32) -> u32 {
 fn head_of(key: u32, token: u32, digits: u32) -> vec2<u32> {
   if (digits <= 4u) { return vec2(select(key >> ((4u - digits) * 8u % 32u), 0u, digits == 0u), 0u); }
   return vec2(key, (0xffffffu - token) >> ((7u - digits) * 8u));
-}
+}`;
 
-@compute @workgroup_size(${LANES})
-fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let row = group.x * op.stride + op.offset;
-  let want = want_of(group.x);
-  let first_part = 2u * group.x * op.parts;
+/** Statements: log-sum-exp and standard deviation of a row from its parts; `top` and `best`, its best logit and token. */
+const MERGE_PARTS = `let first_part = 2u * group.x * op.parts;
   var top = -3.4e38;
   var best = op.vocabulary;
   for (var i = 0u; i < op.parts; i++) {
@@ -210,16 +196,10 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
     let variance = max(work[0].z / f32(op.vocabulary) - mean * mean, 0.0);
     answers[want.answer + 1u] = bitcast<u32>(top + log(work[0].x));
     answers[want.answer + 2u] = bitcast<u32>(sqrt(variance));
-  }
-  if (want.k == 1u && want.adjust_count == 0u && want.mask == 0u) {
-    if (lane == 0u) {
-      answers[want.answer] = select(0u, 1u, best < op.vocabulary);
-      answers[want.answer + ${HEAD_WORDS}u] = best;
-      answers[want.answer + ${HEAD_WORDS + 1}u] = bitcast<u32>(top);
-    }
-    return;
-  }
-  keys[lane] = 0u;
+  }`;
+
+/** Statements that find the digits of the k-th best. */
+const FIND_DIGITS = `keys[lane] = 0u;
   tokens[lane] = 0xffffffu;
   if (lane == 0u) { high = 0u; low = 0u; missing = want.k; chosen = want.k; settled = 0u; atomicStore(&found, 0u); }
   for (var digits = 0u; digits < 7u; digits++) {
@@ -254,8 +234,10 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
       if (here == missing || digits == 6u) { settled = digits + 1u; }
     }
     workgroupBarrier();
-  }
-  let known = vec2(high, low);
+  }`;
+
+/** Statements that collect the logits that are at least the k-th best. */
+const COLLECT = `let known = vec2(high, low);
   if (chosen > 0u) {
     for (var i = lane; i < op.vocabulary; i += ${LANES}u) {
       let key = key_of(logits[row + i]);
@@ -266,8 +248,10 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
       }
     }
   }
-  workgroupBarrier();
-  /* bitonic sort, best first */
+  workgroupBarrier();`;
+
+/** Statements that sort what was collected. */
+const SORT = `/* bitonic sort, best first */
   for (var size = 2u; size <= ${MAX_CANDIDATES}u; size <<= 1u) {
     for (var reach = size / 2u; reach > 0u; reach >>= 1u) {
       let other = lane ^ reach;
@@ -284,7 +268,38 @@ fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
       }
       workgroupBarrier();
     }
+  }`;
+
+/**
+ * Finds the k best logits of a row, best first, the lower token first among equals, and log(sum(exp(raw))).
+ *
+ * More than one are found digit by digit: count the logits by their next eight bits, and take the digit of
+ * the k-th best. There are four digits of the logit, then three of the token. NaN and masked logits are never
+ * chosen.
+ */
+export function candidatesKernel(): Kernel {
+  const code = `
+${wantHead()}
+@group(0) @binding(3) var<storage, read> parts: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> answers: array<u32>;
+${SEARCH}
+
+@compute @workgroup_size(${LANES})
+fn candidates(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let row = group.x * op.stride + op.offset;
+  let want = want_of(group.x);
+  ${MERGE_PARTS}
+  if (want.k == 1u && want.adjust_count == 0u && want.mask == 0u) {
+    if (lane == 0u) {
+      answers[want.answer] = select(0u, 1u, best < op.vocabulary);
+      answers[want.answer + ${HEAD_WORDS}u] = best;
+      answers[want.answer + ${HEAD_WORDS + 1}u] = bitcast<u32>(top);
+    }
+    return;
   }
+  ${FIND_DIGITS}
+  ${COLLECT}
+  ${SORT}
   if (lane == 0u) { answers[want.answer] = chosen; }
   if (lane < chosen) {
     answers[want.answer + ${HEAD_WORDS}u + lane] = tokens[lane];
