@@ -7,7 +7,10 @@ import type { Steps } from "./steps.ts";
 
 const ROUNDS = 9;
 
-/** What a step takes that decodes one token of one sequence after `context`, and each of its dispatches: medians, in order. */
+/**
+ * Returns the time of a step that decodes one token of one sequence after `context`, and of each dispatch:
+ * medians, in order.
+ */
 export async function profileGpu(
   backend: WebGpuBackend,
   steps: Steps,
@@ -23,8 +26,8 @@ export async function profileGpu(
 }
 
 /**
- * Dispatches of one kind, all layers together, beside the time in which their weights could be copied; and recording all
- * of them, which the CPU does. Largest gap first.
+ * Sums the dispatches of one kind over all layers, beside the time of copying their weights. One more row is
+ * the CPU's recording of all dispatches. Largest gap first.
  */
 export function gpuProfileRows({ recordMs, dispatches }: StepProfile, limits: MachineLimits): ProfileRow[] {
   const recording = { count: dispatches.length, ms: recordMs, floorMs: 0 };

@@ -1,4 +1,4 @@
-/** Times the GPU's matrix-vector products by themselves, each over copies of a matrix that no cache holds. */
+/** Times the GPU's matrix-vector products alone, over copies of a matrix that exceed every cache. */
 import { type Gpu, openGpu } from "../engine/backend/webgpu/device/gpu.ts";
 import { DEFAULT_TUNING, matMulKernels } from "../engine/backend/webgpu/kernels/matmul.ts";
 import { planeRowBytes } from "../engine/backend/webgpu/kernels/planes.ts";
@@ -11,7 +11,7 @@ import type { TensorType } from "../engine/gguf/types.ts";
 import { median } from "../bench/samples.ts";
 
 const ROUNDS = 5;
-/** A round lasts about so long: by the GPU's clock, and by this thread's, to which work is told done every 10 ms. */
+/** Length of a round. By the GPU's clock it can be short; this thread learns of the end only every 10 ms. */
 const STAMPED_MS = 50;
 const WAITED_MS = 200;
 
@@ -23,16 +23,16 @@ export interface MatrixSize {
 }
 
 export interface Speed {
-  /** 10^9 bytes of the matrix a second, by the median round. */
+  /** 10^9 bytes of the matrix per second in the median round. */
   readonly gbps: number;
   /** Slowest over fastest round. */
   readonly spread: number;
 }
 
-/** Copies of a matrix of random codes, and what else a product binds. */
+/** Copies of a matrix of random codes, and the other bindings of a product. */
 export interface Matrices {
   readonly size: MatrixSize;
-  /** Bytes of one. */
+  /** Bytes of one copy. */
   readonly weight: number;
   readonly shared: readonly GPUBuffer[];
   readonly copies: readonly (readonly GPUBuffer[])[];
@@ -55,18 +55,18 @@ export class GpuProducts {
     return new GpuProducts(await openGpu());
   }
 
-  /** What the adapter copies, read and written bytes both counted: 10^9 bytes a second. */
+  /** Returns the speed of copies in 10^9 bytes a second, bytes read and written both counted. */
   copy(): Promise<number> {
     return copyBandwidth(this.gpu, new GpuMemory(this.gpu.device));
   }
 
-  /** Tunings that this adapter can run. */
+  /** Returns the tunings that this adapter can run. */
   tunings(): Tuning[] {
     return ROWS.flatMap((rows) => LANES.map((lanes): Tuning => ({ rows, lanes })))
       .filter((tuning) => fits(tuning, this.gpu.workgroupLanes));
   }
 
-  /** Holds them until `destroy`. */
+  /** Allocates matrices until `destroy`. */
   matrices(type: TensorType, size: MatrixSize): Matrices {
     const { rows, columns, bytes } = size;
     const { device } = this.gpu;
@@ -102,7 +102,7 @@ export class GpuProducts {
     for (const buffer of [...shared, ...copies.flat()]) buffer.destroy();
   }
 
-  /** One row of activations times the matrices, in turn. */
+  /** Multiplies one row of activations with the matrices in turn. */
   async measure(
     type: TensorType,
     arithmetic: Arithmetic,
@@ -125,7 +125,7 @@ export class GpuProducts {
     };
   }
 
-  /** A function that takes so many products and gives the milliseconds of all. */
+  /** Returns a function that runs so many products and returns their milliseconds. */
   async #runner(
     kernel: Kernel,
     { size, shared, copies }: Matrices,
@@ -154,7 +154,10 @@ export class GpuProducts {
     };
   }
 
-  /** Milliseconds of what was recorded: between the stamps, or until this thread is told. */
+  /**
+   * Returns the milliseconds of the recorded work: between the timestamps, or until this thread learns of the
+   * end.
+   */
   async #time(encoder: GPUCommandEncoder): Promise<number> {
     const { device } = this.gpu;
     const start = performance.now();

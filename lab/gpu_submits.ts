@@ -1,4 +1,7 @@
-/** What each submit of a long prompt takes on the GPU (`deno task bench:gpu-submits`): a driver resets a device that computes too long. */
+/**
+ * Times each submit of a long prompt on the GPU (`deno task bench:gpu-submits`): a driver resets a device
+ * that computes for too long.
+ */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
@@ -8,9 +11,9 @@ import type { SubmitTime } from "../engine/backend/webgpu/step/dispatch.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
 import { blocksOf, Steps } from "../bench/steps.ts";
 
-/** Milliseconds that no submit may take. */
+/** Milliseconds that no submit may exceed. */
 const MOST_MS = 100;
-/** The longest submits, whose contents are listed. */
+/** Number of longest submits whose contents are listed. */
 const LONGEST = 5;
 
 const HELP = `Time each submit of a prompt on the GPU, by its own clock.
@@ -24,8 +27,8 @@ Usage: deno task bench:gpu-submits --model FILE [options]
                  [{"ms", "expected", "kernels", "first"}, …]}, …]}
   --help         this text
 
-The prompt is cut into steps and these into submits as the server cuts them, by what kernels were measured to take. Submits in which
-kernels ran for the first time ("first") are told apart, since some drivers compile them then.
+The prompt is cut into steps and submits as the server cuts them, by the measured times of kernels. Submits in which kernels ran for the
+first time ("first") are listed apart, since some drivers compile them then.
 Exit code: 0 none of the others took over ${MOST_MS} ms, 1 some did, or there is no adapter with a clock, 2 wrong usage.
 `;
 
@@ -38,7 +41,7 @@ interface TimedStep {
 }
 
 interface TimedSubmit extends SubmitTime {
-  /** Kernels that ran for the first time in it: some drivers compile them then. */
+  /** Kernels that ran for the first time: some drivers compile them then. */
   readonly first: readonly string[];
 }
 
@@ -52,7 +55,7 @@ async function timePrompt(
   const plan = buildPlan(file, await readRopeFactors(file));
   if (tokens > plan.contextLength) {
     throw new RangeError(
-      `--tokens must be at most ${plan.contextLength}, the model's context (got ${tokens})`,
+      `--tokens must be at most ${plan.contextLength}, the model's context window (got ${tokens})`,
     );
   }
   await backend.loadWeights(file, plan);
@@ -75,7 +78,7 @@ async function timePrompt(
       return { ...time, first };
     });
     steps.push({ rows, cached, submits });
-    // Those between are left out: what stands in the cache does not matter to how long a step takes.
+    // The steps in between are skipped: the contents of the cache do not change a step's time.
     const next = Math.ceil(steps.length * tokens / wanted / rows) * rows;
     cached = last ? tokens : Math.max(cached + rows, Math.min(next, tokens - rows));
   }
@@ -97,7 +100,7 @@ function asText(adapter: string, steps: readonly TimedStep[], seconds: number): 
   ].join("\n");
 }
 
-/** What a long submit consists of: neighbours of one kernel are counted. */
+/** Returns what a long submit consists of. Neighbouring pieces of one kernel are counted. */
 function contents({ ms, expected, kernels }: TimedSubmit): string {
   const runs: [string, number][] = [];
   for (const kernel of kernels) {

@@ -1,6 +1,6 @@
 /**
- * Speed of the GPU's matrix-vector products against what the adapter copies (`deno task bench:webgpu`), and the sweep
- * that finds each format's tuning.
+ * Measures the GPU's matrix-vector products against the adapter's copies (`deno task bench:webgpu`), and
+ * sweeps for each format's best tuning.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";
@@ -21,16 +21,16 @@ Usage: deno task bench:webgpu [options]
   --types LIST    formats (default Q4_0,MXFP4,Q8_0,Q4_K,Q6_K,F16)
   --modes LIST    arithmetics (default f32,f16)
   --shape RxC     rows and columns of the matrix (default 4096x4096)
-  --set MB        matrices are taken in turn out of so many megabytes, so that no cache holds them (default 256)
-  --tune          sweep rows of eight lanes and lanes of a workgroup; keep the best in
+  --set MB        use matrices of so many megabytes in turn, more than caches hold (default 256)
+  --tune          sweep matrix rows per eight lanes and lanes per workgroup; store the best in
                   ${TUNING_FILE}
   --json          one JSON object: {"adapter", "copy_gbps", "shape", "rows": [{"type", "mode", "tuning", "gbps",
                   "share", "spread"}, …]}
   --help          this text
 
-GB/s are bytes of the matrix as it lies on the GPU, over the median time of five rounds by the GPU's clock,
-where it has one; the share is of what the adapter
-copies, read and written bytes both counted; the spread is slowest over fastest round.
+GB/s are bytes of the matrix on the GPU over the median time of five rounds, by the GPU's clock where it has one.
+The share compares with the adapter's copies, bytes read and written both counted. The spread is slowest over
+fastest round.
 Exit code: 0 done, 1 no adapter, 2 wrong usage.
 `;
 
@@ -58,7 +58,7 @@ interface Options {
 const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
 const complain = (text: string) => Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
 
-/** The options, or what is wrong with them. */
+/** Returns the options, or what is wrong with them. */
 function options(args: string[]): Options | string {
   const flags = parseArgs(args, {
     string: ["types", "modes", "shape", "set"],
@@ -143,7 +143,7 @@ async function measure(chosen: Options, products: GpuProducts): Promise<void> {
   if (chosen.json) say(JSON.stringify({ adapter: name, copy_gbps: copy, shape, rows: best }));
 }
 
-/** Puts what was found into the file, beside what other adapters found. */
+/** Stores the results in the file, beside those of other adapters. */
 async function keep(adapter: string, best: readonly Row[]): Promise<void> {
   const file = fromFileUrl(new URL(`../${TUNING_FILE}`, import.meta.url));
   const before = await Deno.readTextFile(file).catch(() => "");

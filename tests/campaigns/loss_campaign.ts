@@ -1,6 +1,7 @@
 /**
- * Devices that are lost at random moments (`deno task webgpu:losses`): while weights are packed, kernels compiled, prompts and answers
- * computed, answers read back, and engines closed. Every stream ends, nothing hangs, and all memory is given back.
+ * Loses devices at random moments (`deno task webgpu:losses`): while weights are packed, kernels compiled,
+ * prompts and answers computed, answers read back, and engines closed. Every stream must end, nothing may
+ * hang, and all memory must be freed.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { Losses } from "../server/losses.ts";

@@ -1,35 +1,35 @@
-/** What `deno task accuracy:webgpu` finds, judged and in words. */
+/** Judges and prints what `deno task accuracy:webgpu` finds. */
 import { asTable } from "../../bench/table.ts";
 import type { Arithmetic } from "../../engine/backend/backend.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { Distance } from "./teacher_forced.ts";
 
-/** The CPU as it computes, and with a file's values in F32, so that it rounds no activations. */
+/** The CPU as it computes, and with the file's values in F32 so that it rounds no activations. */
 export const CPU = "CPU";
 export const EXACT = "CPU in F32";
 
-/** Over a text, of what the GPU says. */
+/** Gates for the GPU's predictions over a text. */
 export const TEXT_GATES = { meanKl: 2e-4, top1: 0.995, perplexity: 1e-3 };
 
-/** The error of products of a format. */
+/** The error of products of one format. */
 export interface ProductRow {
   readonly type: TensorType;
   readonly arithmetic: Arithmetic;
   readonly nmse: number;
-  /** The worst of activations that are hard for halves. */
+  /** The worst error with adversarial activations. */
   readonly adversarial: number;
   readonly gate: number;
   readonly passes: boolean;
 }
 
-/** A distance and whether it keeps each gate; undefined where none is set. */
+/** A distance, and whether it keeps each gate; undefined where there is no gate. */
 export interface Judged extends Distance {
   readonly model: string;
   readonly top1: number;
   readonly gates?: { readonly meanKl: boolean; readonly top1: boolean; readonly perplexity: boolean };
 }
 
-/** What the CPU says is no fault of the GPU's, nor what lies between the GPU and activations in 8 bits. */
+/** The CPU's own rounding has no gate, nor has the distance between the GPU and 8-bit activations. */
 export function judge(model: string, d: Distance): Judged {
   const top1 = d.same / d.tokens;
   if (d.from === CPU || d.of === CPU) return { ...d, model, top1 };
@@ -81,7 +81,7 @@ export function textTable(model: string, distances: readonly Judged[]): string {
   return asTable([[...head, ""], ...cells]);
 }
 
-/** Of one pair over all models: the worst of each. */
+/** The worst of one pair over all models. */
 export interface Summary {
   readonly of: string;
   readonly from: string;
@@ -89,12 +89,12 @@ export interface Summary {
   readonly tokens: number;
   readonly meanKl: number;
   readonly worstKl: number;
-  /** Over the tokens of all models, and of the model that has least. */
+  /** Over the tokens of all models, and of the model with the lowest share. */
   readonly top1: number;
   readonly leastTop1: number;
   readonly worstFlip: number;
   readonly perplexity: number;
-  /** Models that do not keep a gate; absent where there are none. */
+  /** Models that fail a gate; absent where there are none. */
   readonly failed?: Readonly<Record<keyof typeof TEXT_GATES, readonly string[]>>;
 }
 

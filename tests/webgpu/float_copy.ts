@@ -3,14 +3,15 @@ import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
 
 const FLOAT_BYTES = Float32Array.BYTES_PER_ELEMENT;
 
-/** Weights of a file: what a copy in F32 takes four bytes each for. */
+/** Returns the number of weights in a file. A copy in F32 takes four bytes for each. */
 export function weightsOf({ tensors }: GgufFile): number {
   return [...tensors.values()].reduce((sum, { shape }) => sum + shape.reduce((a, b) => a * b, 1), 0);
 }
 
 /**
- * Writes every tensor's values as F32 to `path`, one behind the other. The file returned has the original's metadata and
- * reads its tensors from there, so on the CPU it computes with the original's weights and no rounded activations.
+ * Writes every tensor's values as F32 to `path`, one after the other. The returned file has the original's
+ * metadata and reads its tensors from there. So the CPU computes with the original's weights and rounds no
+ * activations.
  */
 export async function floatCopy(file: GgufFile, path: string): Promise<GgufFile> {
   using target = await Deno.open(path, { write: true, truncate: true });

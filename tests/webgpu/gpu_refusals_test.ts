@@ -12,7 +12,8 @@ import { FAMILIES } from "../../testing/synth/registry.ts";
 import { type Architecture, synthesize, type SynthTexts } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* What the GPU does not do is refused when a model is loaded, before a device is opened: most of this needs none. */
+/* A model that the GPU cannot run is refused at load, before a device is opened. Most of these tests need
+   no device. */
 
 const NO_VECTORS = "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
 const NO_PROMPTS =

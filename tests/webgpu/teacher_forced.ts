@@ -1,4 +1,4 @@
-/** One text through several backends at once, and how far what they expect of each token lies apart. */
+/** Runs one text through several backends and measures how far their predictions differ. */
 import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
 import {
   type Arithmetic,
@@ -18,7 +18,7 @@ import { sample } from "../../engine/sampling/sampler.ts";
 import { DEFAULT_SAMPLING } from "../../engine/mod.ts";
 import { floatCopy } from "./float_copy.ts";
 
-/** Rows of a step: so few that the kernels of decoding compute them. */
+/** Rows of a step: few enough for the kernels of decoding. */
 const ROWS = 16;
 
 export interface Setting {
@@ -29,19 +29,19 @@ export interface Setting {
   readonly floats?: boolean;
 }
 
-/** How far a setting lies from another, over all tokens of a text but the first. */
+/** The distance of one setting from another, over all tokens of a text but the first. */
 export interface Distance {
   readonly of: string;
   readonly from: string;
   readonly tokens: number;
-  /** Kullback-Leibler divergence: mean, and of the worst token. */
+  /** Kullback-Leibler divergence: mean, and that of the worst token. */
   readonly meanKl: number;
   readonly worstKl: number;
-  /** Tokens whose likeliest successor is the same. */
+  /** Share of tokens with the same likeliest successor. */
   readonly same: number;
   /**
-   * Of those where it is another: the most that the one to compare with puts its own before the other, in nats. 0 where
-   * there are none.
+   * Where the likeliest token differs: the largest lead, in nats, that the reference gives its own. 0 where
+   * none differs.
    */
   readonly worstFlip: number;
   /** Relative difference of the perplexities. */
@@ -57,8 +57,9 @@ export class Readers implements Disposable {
   ) {}
 
   /**
-   * With room for a text of so many tokens. `scratch` is an empty file for the values in F32, wanted only here and only by
-   * settings with `floats`. Throws where the model's context does not hold the text.
+   * Opens the model with room for a text of `count` tokens. `scratch` is an empty file for the values in F32;
+   * only settings with `floats` need it, and only in this call. Throws where the text exceeds the model's
+   * context.
    */
   static async open(
     path: string,
@@ -84,7 +85,7 @@ export class Readers implements Disposable {
     try {
       for (const { name, floats, ...options } of settings) {
         const read = floats ? await floatCopy(file, scratch!) : file;
-        // What leaves the gates is measured too.
+        // Arithmetics that leave the gates are measured too.
         const asked = { ...options, accuracy: "any" } as const;
         const { backend } = await prepareBackend(read, buildPlan(read, factors), size, asked);
         backends.set(name, backend);
@@ -96,7 +97,7 @@ export class Readers implements Disposable {
     }
   }
 
-  /** A text that the model itself writes, drawn at temperature 1 by the first backend: always the same. */
+  /** Returns a text that the first backend writes at temperature 1. It is always the same. */
   async write(): Promise<Int32Array> {
     const [backend] = this.backends.values();
     const random = new Random(7);
@@ -111,7 +112,10 @@ export class Readers implements Disposable {
     return text;
   }
 
-  /** Reads a text on all backends; the distances of the pairs asked for. `tell` gets tokens done. */
+  /**
+   * Reads a text on all backends and returns the distances of the given pairs. `tell` receives the tokens
+   * done.
+   */
   async compare(
     text: Int32Array,
     pairs: readonly { readonly of: string; readonly from: string }[],
@@ -150,13 +154,13 @@ export class Readers implements Disposable {
     }));
   }
 
-  /** Log-probabilities of the whole vocabulary after tokens `from` to `to`. */
+  /** Returns the log-probabilities of the whole vocabulary after tokens `from` to `to`. */
   async #read(backend: Backend, text: Int32Array, from: number, to: number): Promise<Float64Array[]> {
     const probe = Int32Array.from({ length: this.plan.vocabSize }, (_, token) => token);
     const logits = Array.from({ length: to - from }, (_, row) => ({ ...greedyRequest(row), probe }));
     const { rows } = await backend.step({ ...this.#step(text, from, to), logits });
     return rows.map(({ probed }) => {
-      // The backend's own sum of exponentials is in f32: too coarse for divergences of 1e-7.
+      // The backend's own sum of exponentials is in f32, too coarse for divergences of 1e-7.
       const logits = Float64Array.from(probed);
       const top = logits.reduce((a, b) => Math.max(a, b));
       const sum = top + Math.log(logits.reduce((total, x) => total + Math.exp(x - top), 0));
@@ -179,7 +183,7 @@ export class Readers implements Disposable {
   }
 }
 
-/** Kullback-Leibler divergence of b from a: log-probabilities of the same tokens. */
+/** Returns the Kullback-Leibler divergence of b from a, both log-probabilities of the same tokens. */
 export function divergence(a: Float64Array, b: Float64Array): number {
   return a.reduce((sum, p, token) => sum + Math.exp(p) * (p - b[token]), 0);
 }

@@ -1,6 +1,6 @@
 /**
- * How exact the GPU computes (`deno task accuracy:webgpu`): products of every format and arithmetic against float64, and
- * models over a text, arithmetic against arithmetic and against the CPU.
+ * Measures the GPU's accuracy (`deno task accuracy:webgpu`): products of every format and arithmetic against
+ * float64, and models over a text, against the other arithmetic and the CPU.
  */
 import { basename, fromFileUrl, join, resolve } from "@std/path";
 import { command, Options, print, ROOT, say, UsageError } from "../../bench/shell.ts";
@@ -33,37 +33,36 @@ import {
 import { weightsOf } from "./float_copy.ts";
 import { Readers, type Setting } from "./teacher_forced.ts";
 
-const HELP = `How exact the GPU computes.
+const HELP = `Measure the accuracy of the GPU.
 
 Usage: deno task accuracy:webgpu [options]
 
-  --model PATH   a GGUF model to compare over a text besides, or a folder of them; may be given more than once (default: the
-                 model that comes with compy)
+  --model PATH   a GGUF model to compare over a text, or a folder of models; may be repeated (default: the model that comes
+                 with compy)
   --tokens N     length of the text (default 512)
-  --text FILE    read this text's first N tokens; by default one that the model writes on the CPU, always the same
+  --text FILE    use the first N tokens of this text (default: a text that the model writes on the CPU, always the same)
   --types LIST   formats of the products (default: all)
   --json         one JSON object: {"products": [{"type", "arithmetic", "nmse", "adversarial", "gate", "passes"}, …],
                  "texts": [{"model", "of", "from", "tokens", "mean_kl", "worst_kl", "top1", "worst_flip", "perplexity",
                  "gates"}, …], "summary": [{"of", "from", …}, …], "errors": [{"model", "error"}, …]}
   --help         this text
 
-Products are those of one row of activations with a matrix of random weights, on the kernel of 2 to 16 rows: mean squared error over
-mean square, of plain activations and of the worst of large, larger, small ones, one outlier and nothing. A text goes
-through each arithmetic sixteen tokens at a time as it stands; compared is what is expected after each token:
-Kullback-Leibler divergence, the likeliest token, and how the perplexities differ. Where the likeliest token is another, "flip"
-is the largest lead (nats) that the one compared with gives its own. Gates are those of docs/WEBGPU.md: from f32, and from
-the CPU with the model's values in F32 (up to 2^28 weights). As it computes, the CPU rounds activations of quantised weights
-to 8 bits; distances from that have no gate.
-Exit code: 0 all gates are kept, 1 one is not or something failed, 2 wrong usage.
+Products multiply one row of activations with a matrix of random weights, on the kernel for 2 to 4 rows. The error is the mean squared
+error over the mean square: of plain activations, and the worst of large, larger and small ones, one outlier and zeros.
+A text goes through each arithmetic sixteen tokens at a time. The predictions after each token are compared: Kullback-Leibler
+divergence, likeliest token, and difference of perplexities. Where the likeliest token differs, "flip" is the largest lead (nats) that
+the reference gives its own. The gates are in docs/WEBGPU.md: from f32, and from the CPU with the model's values in F32 (up to 2^28
+weights). Normally the CPU rounds activations of quantized weights to 8 bits; distances from that have no gate.
+Exit code: 0 all gates hold, 1 one fails or something else failed, 2 wrong usage.
 `;
 
 const ROWS_OF_X = 6;
-/** A copy in F32 takes 4 bytes for each. */
+/** A copy in F32 takes 4 bytes per weight. */
 const MOST_WEIGHTS_IN_F32 = 2 ** 28;
 
 async function products(types: readonly TensorType[]): Promise<ProductRow[]> {
   const gpu = await openTestDevice();
-  if (!gpu) throw new Error("There is no adapter with 16-bit floats to measure");
+  if (!gpu) throw new Error("No adapter with 16-bit floats was found");
   const rows: ProductRow[] = [];
   for (const type of types) {
     say(`${type} …`);
@@ -114,12 +113,14 @@ async function tokensOf(model: string, path: string, count: number): Promise<Int
   const tokenizer = createTokenizer((await openGguf(model)).metadata);
   const tokens = tokenizer.encode(await Deno.readTextFile(path), { addSpecial: true });
   if (tokens.length < count) {
-    throw new UsageError(`--text ${path} has ${tokens.length} tokens, --tokens wants ${count}`);
+    throw new UsageError(
+      `--tokens must be at most ${tokens.length}, the tokens of --text ${path} (got ${count})`,
+    );
   }
   return Int32Array.from(tokens.slice(0, count));
 }
 
-/** The files that are named, and those in the folders that are. */
+/** Returns the named files, and the files in named folders. */
 async function modelsOf(paths: readonly string[]): Promise<string[]> {
   const files: string[] = [];
   for (const path of paths) {
@@ -141,7 +142,7 @@ interface Findings {
   readonly errors: readonly { readonly model: string; readonly error: string }[];
 }
 
-/** Goes on with the next model where one fails. */
+/** Continues with the next model where one fails. */
 async function readAll(models: readonly string[], count: number, path: string | undefined) {
   const found: Judged[] = [];
   const errors: { model: string; error: string }[] = [];
@@ -199,16 +200,20 @@ await command("accuracy:webgpu", HELP, async () => {
   const types = (options.text("types") ?? GPU_TYPES.join()).split(",");
   const unknown = types.find((type) => !Object.hasOwn(GPU_FORMATS, type));
   if (unknown !== undefined) {
-    throw new UsageError(`--types: "${unknown}"; allowed are ${GPU_TYPES.join(", ")}`);
+    throw new UsageError(`--types must be among ${GPU_TYPES.join(", ")} (got "${unknown}")`);
   }
   const [count, path] = [options.count("tokens", 1_000_000, 512), options.text("text")];
-  if (count < 2) throw new UsageError("--tokens must be 2 or more: nothing is compared after the last");
+  if (count < 2) {
+    throw new UsageError(
+      `--tokens must be at least 2: nothing is compared after the last token (got ${count})`,
+    );
+  }
   const found: Findings = {
     products: await products(types as TensorType[]),
     ...await readAll(models, count, path && inFolder(path)),
   };
   print(options.json ? asJson(found) : inWords(found));
   const failed = [...found.products.map((row) => row.passes), ...found.texts.map(passes)];
-  if (failed.includes(false)) throw new Error("A gate is not kept");
+  if (failed.includes(false)) throw new Error("An accuracy gate failed");
   if (found.errors.length > 0) throw new Error(`${found.errors.length} models could not be compared`);
 });

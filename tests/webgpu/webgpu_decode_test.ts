@@ -15,7 +15,7 @@ import { KernelModel, shuffledBlocks } from "../../testing/kernel_model.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 
-/* Tokens drawn on the GPU, and several steps in one submit. */
+/* Tokens drawn on the GPU, and several steps per submit. */
 
 const VOCABULARY = 300;
 const BLOCKS = 2;
@@ -41,7 +41,7 @@ const GREEDY: Draw = {
 
 const token = (sequence: number, position: number) => (position * 53 + sequence * 91 + 7) % VOCABULARY;
 
-/** Puts the prompt of each sequence into the cache, all but its last token. */
+/** Puts all but the last token of each sequence's prompt into the cache. */
 async function prefill({ backend }: KernelModel): Promise<void> {
   for (let s = 0; s < SEQUENCES; s++) {
     const tokens = Int32Array.from({ length: PROMPT - 1 }, (_, i) => token(s, i));
@@ -55,7 +55,7 @@ async function prefill({ backend }: KernelModel): Promise<void> {
   }
 }
 
-/** The step of all sequences after `taken` tokens of each, whose last ones are given. */
+/** Returns the step of all sequences after `taken` tokens of each; `last` are their last tokens. */
 function decodeStep(taken: number, last: readonly number[], draw: (s: number) => Draw): StepInput {
   return {
     tokens: Int32Array.from(last),
@@ -74,7 +74,7 @@ const FIRST = Array.from({ length: SEQUENCES }, (_, s) => token(s, PROMPT - 1));
 
 const drawnOf = ({ ids, drawn }: Candidates) => drawn === undefined ? undefined : ids[drawn];
 
-/** Answers for all sequences, `calls` steps a call. */
+/** Returns the answers of all sequences, with `calls` steps per call. */
 async function decode(
   model: KernelModel,
   calls: readonly number[],
@@ -130,7 +130,7 @@ gpuTest(
       } finally {
         GPUQueue.prototype.submit = submit;
       }
-      // What was written of the tokens that nobody hears of is overwritten.
+      // The discarded tokens' cache entries are overwritten.
       assertEquals(idsOf(await decode(model, [1, 3], () => GREEDY)), wanted);
     }
   },
@@ -186,7 +186,7 @@ gpuTest("decode: a sequence gives no answers after its end, and others continue"
   assertEquals(ended, expected);
 });
 
-/** How often each token comes, of many keys, over how often it should: chi-square with about its degrees of freedom. */
+/** Returns chi-square of how often each token comes, over many keys, against how often it should. */
 async function frequencies(
   draw: Partial<Draw>,
   candidates: number,
@@ -221,11 +221,11 @@ async function frequencies(
   }
   if (rest * draws >= 10) chi += (restCount - rest * draws) ** 2 / (rest * draws);
   else assert(restCount < 40, `${restCount} draws of unlikely tokens`);
-  // Five standard deviations; keys are fixed, so this never fails by chance.
+  // Five standard deviations. The keys are fixed, so this never fails by chance.
   assert(chi < freedom + 5 * Math.sqrt(2 * freedom), `chi-square ${chi} with ${freedom} degrees of freedom`);
 }
 
-/** Probabilities at a temperature of the candidates that are kept. */
+/** Returns the probabilities of the kept candidates at a temperature. */
 function softmax({ logits }: Candidates, temperature: number, kept: (i: number) => boolean): number[] {
   const masses = Array.from(logits, (x, i) => kept(i) ? Math.exp((x - logits[0]) / temperature) : 0);
   const total = masses.reduce((a, b) => a + b, 0);
@@ -234,7 +234,7 @@ function softmax({ logits }: Candidates, temperature: number, kept: (i: number) 
 
 gpuTest("draw: samples the whole vocabulary with the model's probabilities", async () => {
   await frequencies({ temperature: 0.5, whole: true }, 1, ({ rawLogits, ...c }) => {
-    return softmax({ rawLogits, ...c }, 0.5, () => true); // tokens beyond the 256 best have next to none
+    return softmax({ rawLogits, ...c }, 0.5, () => true); // tokens beyond the 256 best have almost no probability
   });
 });
 

@@ -12,7 +12,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { KernelModel, type Run, shuffledBlocks } from "../../testing/kernel_model.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/* A hybrid of Gated DeltaNet and gated attention on the GPU beside the same on the CPU. */
+/* A hybrid of Gated DeltaNet and gated attention on the GPU, compared with the CPU. */
 
 const VOCABULARY = 300;
 const BLOCKS = 3;
@@ -21,7 +21,7 @@ const ALL = Array.from({ length: VOCABULARY }, (_, token) => token);
 const EVERYTHING = { candidates: 3, probe: ALL };
 const STEPS = 16;
 
-/** Mean divergence from the CPU's f32: of f32, and of f16. */
+/** Largest mean divergence from the CPU's f32, for f32 and for f16. */
 const FLOATS = 2e-6;
 const HALF = 2e-4;
 
@@ -42,7 +42,10 @@ const text = (length: number, seed = 0) =>
 const load = async (bytes: Uint8Array, arithmetic: Arithmetic = "f32") =>
   await KernelModel.load(bytes, LIMITS, await WebGpuBackend.open({ arithmetic }));
 
-/** What a model says and chooses after a prompt and after each token that is appended: its own choice, or the one given. */
+/**
+ * Returns a model's predictions and choices after a prompt and after each appended token: its own choice, or
+ * the given one.
+ */
 async function decode(on: KernelModel, prompt: number, given?: readonly number[]) {
   const tokens = text(prompt);
   const blockTable = shuffledBlocks(0, BLOCKS);
@@ -59,7 +62,7 @@ async function decode(on: KernelModel, prompt: number, given?: readonly number[]
   return { rows, choices, tokens: tokens.slice(prompt) };
 }
 
-/** Mean Kullback-Leibler divergence of b from a. */
+/** Returns the mean Kullback-Leibler divergence of b from a. */
 function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): number {
   const rows = a.map((row, i) => row.reduce((sum, p, t) => sum + Math.exp(p) * (p - b[i][t]), 0));
   return rows.reduce((x, y) => x + y, 0) / rows.length;
@@ -105,7 +108,7 @@ gpuTest(
   "qwen35: eight sequences give the bits of each alone when states are kept, copied and continued",
   async () => {
     using gpu = await load(model("Q4_0"));
-    // At most sixteen rows in a step: up to there every sum has one order (docs/WEBGPU.md).
+    // Logits do not depend on the number of rows (docs/WEBGPU.md).
     const whole = (i: number): Run => ({
       tokens: text(4, i),
       blockTable: shuffledBlocks(i * BLOCKS, BLOCKS),
@@ -115,7 +118,8 @@ gpuTest(
     const alone: Candidates[][] = [];
     for (let i = 0; i < 8; i++) alone.push(...await gpu.step([whole(i)]));
 
-    // The first two tokens; each state stays in its own slot and is put in another, after one token or after two.
+    // The first two tokens. Each state stays in its own slot and is copied to another, after one token or
+    // after two.
     const beginning = (i: number): Run => ({
       ...whole(i),
       tokens: text(4, i).slice(0, 2),
@@ -124,7 +128,7 @@ gpuTest(
       wanted: [],
     });
     await gpu.step(Array.from({ length: 8 }, (_, i) => beginning(i)));
-    // From its own slot or from the other; back to the slot that it read, or to a third one.
+    // Continue from the own slot or the copy; store into the slot that was read, or into a third one.
     const rest = (i: number): Run => {
       const own = i % 4 === 3;
       const cached = own ? 2 : 1 + i % 2;
@@ -137,7 +141,7 @@ gpuTest(
   },
 );
 
-/** Calls with the path of a model's file, which is then removed. */
+/** Calls `use` with the path of a model's file, then removes it. */
 async function withFile(bytes: Uint8Array, use: (path: string) => Promise<void>): Promise<void> {
   const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
@@ -190,7 +194,7 @@ gpuTest("qwen35: auto measures both backends", () =>
     const file = await openGguf(path);
     const size = { ...LIMITS, stateSlots: 1 };
     const { backend, choice } = await prepareBackend(file, buildPlan(file), size, { backend: "auto" });
-    // Prompts are measured only where the decode of the GPU is not hopeless beside the CPU's.
+    // Prompts are measured only where the GPU's decoding is not far slower than the CPU's.
     assertMatch(
       choice,
       /^auto: (a prompt of 512 tokens and 128 more through )?4 layers take [\d.]+ ms .*on the CPU.*, [\d.]+ ms on /,

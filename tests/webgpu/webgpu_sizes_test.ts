@@ -1,4 +1,4 @@
-/** What one binding of the GPU cannot hold: KV caches by some heads of keys each, and models beyond 4 GB in their file. */
+/** Sizes beyond one binding of the GPU: KV caches divided by heads, and models beyond 4 GB in their file. */
 import { assert, assertEquals } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { greedyRequest } from "../../engine/backend/backend.ts";
@@ -19,7 +19,7 @@ const VOCABULARY = 80;
 const WANTED = [{ candidates: 3, probe: Array.from({ length: VOCABULARY }, (_, i) => i) }];
 const text = (length: number) => Array.from({ length }, (_, i) => (i * 53 + 7) % VOCABULARY);
 
-/** A GPU whose bindings hold so many bytes at most, and the sizes of the buffers of its KV cache. */
+/** Returns a GPU with bindings of at most so many bytes, and the sizes of its KV cache's buffers. */
 async function smallGpu(bindingBytes: number): Promise<{ gpu: Gpu; cache: number[] }> {
   const gpu = { ...await openGpu(), bindingBytes };
   const cache: number[] = [];
@@ -34,14 +34,14 @@ async function smallGpu(bindingBytes: number): Promise<{ gpu: Gpu; cache: number
 interface Split {
   readonly bytes: Uint8Array;
   readonly build: (file: GgufFile) => Plan;
-  /** Bytes that a binding may take, and how many the cache then has. */
+  /** Most bytes of a binding, and how many buffers the cache then has. */
   readonly bindingBytes: number;
   readonly buffers: number;
-  /** Tokens, in steps of these lengths. */
+  /** Tokens in steps of these lengths. */
   readonly steps: readonly number[];
 }
 
-/** That a cache in several buffers gives the bits of one in one. */
+/** Asserts that a cache in several buffers gives the bits of a cache in one. */
 async function assertSameBits({ bytes, build, bindingBytes, buffers, steps }: Split): Promise<void> {
   const blocks = Math.ceil(steps.reduce((a, b) => a + b) / 32) + 1;
   const limits = { kvBlocks: blocks, maxRows: Math.max(...steps), maxLogitRows: 1 };
@@ -64,7 +64,7 @@ const WINDOWED: MixedLayer[] = [
   { heads: 16, kvHeads: 4, headDim: 16, rotated: 16, base: 1e6, interleaved: true, window: 0 },
 ];
 
-/** With a sink of each head; any vector of so many will do. */
+/** Gives each head a sink; any vector of that length will do. */
 function withSinks(plan: Plan): Plan {
   const norm = plan.ops.find((op) => op.op === "rope_append")!.qNorm;
   return { ...plan, ops: plan.ops.map((op) => op.op === "attention" ? { ...op, sinks: norm } : op) };
@@ -136,7 +136,7 @@ fullTier.test("KV cache: uses the fewest buffers with equal numbers of heads", (
   assertEquals(kvParts(6, 100, 99), 6);
 });
 
-/** The file with so many bytes of nothing in the midst of its tensors, and where those after them stand. */
+/** Inserts so many zero bytes between the file's tensors, and returns where the later tensors are. */
 function spread(
   bytes: Uint8Array<ArrayBuffer>,
   hole: number,
@@ -169,7 +169,7 @@ gpuTest("weights: tensors beyond 4 GB in the file are read correctly", async () 
   const { from, header } = spread(bytes, hole);
   const source: ByteSource = {
     size: bytes.length + hole,
-    // Nothing so large is written anywhere.
+    // Nothing that large is written anywhere.
     read(offset, into) {
       const count = Math.max(0, Math.min(into.length, this.size - offset));
       for (let i = 0; i < count; i++) {

@@ -13,13 +13,13 @@ import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 const VOCABULARY = 300;
 const LIMITS = { kvBlocks: 2, maxRows: 64, maxLogitRows: 4 };
 
-/** Every workgroup is expected to take too long, and nothing is waited for, whatever is learned. */
+/** Expects every workgroup to take too long, and never waits, whatever is learned. */
 class Cut extends Costs {
   override of = () => Infinity;
   override sum = () => 0;
 }
 
-/** The same, which learns nothing, so that nothing is timed. */
+/** Also learns nothing, so nothing is timed. */
 class Slow extends Cut {
   override learn() {}
 }
@@ -37,7 +37,7 @@ const run = {
 };
 const next = { ...run, tokens: [5], cached: 21 };
 
-/** How many submits there are while `work` runs. */
+/** Returns the number of submits while `work` runs. */
 async function submitsOf(work: () => Promise<unknown>): Promise<number> {
   const { submit } = GPUQueue.prototype;
   let count = 0;
@@ -153,7 +153,7 @@ gpuTest(
   },
 );
 
-/* Two models side by side, each in its own backend on the one adapter. */
+/* Two models at the same time, each with its own backend on the one adapter. */
 
 const other = { ...run, tokens: run.tokens.toReversed(), blockTable: shuffledBlocks(1, 2) };
 

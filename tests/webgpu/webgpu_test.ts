@@ -24,7 +24,8 @@ import { KernelModel, type Run, shuffledBlocks } from "../../testing/kernel_mode
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Whole models on the GPU beside the same on the CPU. Models are tiny: a software driver computes some of these. */
+/* Whole models on the GPU, compared with the CPU. Models are tiny, since a software driver may compute
+   them. */
 
 const VOCABULARY = 300;
 const BLOCKS = 2;
@@ -38,7 +39,9 @@ const model = (architecture: Architecture, types: readonly TensorType[], layers 
 const text = (length: number, seed = 0) =>
   Array.from({ length }, (_, i) => (i * 53 + seed * 91 + 7) % VOCABULARY);
 
-/** Log-probabilities after a prompt, by default one that is longer than a block of KV, and after two tokens one by one. */
+/**
+ * Returns log-probabilities after a prompt (by default longer than a KV block) and after two single tokens.
+ */
 async function logprobs(model: KernelModel, prompt = PROMPT): Promise<Float64Array[]> {
   const tokens = text(prompt + 2);
   const blockTable = shuffledBlocks(0, BLOCKS);
@@ -52,7 +55,7 @@ async function logprobs(model: KernelModel, prompt = PROMPT): Promise<Float64Arr
   return out;
 }
 
-/** Mean Kullback-Leibler divergence of b from a. */
+/** Returns the mean Kullback-Leibler divergence of b from a. */
 function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): number {
   const rows = a.map((row, i) => row.reduce((sum, p, t) => sum + Math.exp(p) * (p - b[i][t]), 0));
   return rows.reduce((x, y) => x + y, 0) / rows.length;
@@ -61,13 +64,17 @@ function divergence(a: readonly Float64Array[], b: readonly Float64Array[]): num
 const load = async (bytes: Uint8Array, arithmetic: Arithmetic = "f32") =>
   await KernelModel.load(bytes, LIMITS, await WebGpuBackend.open({ arithmetic }));
 
-/** Of a model whose activations the CPU rounds to 8 bits, and of one in floats: mean divergence from the CPU. */
+/**
+ * Largest mean divergence from the CPU: of a model whose activations the CPU rounds to 8 bits, and of one in
+ * floats.
+ */
 const ROUNDED = 2e-3;
 const FLOATS = 2e-6;
-/** Of f16 arithmetic from f32. */
+/** Largest mean divergence of f16 from f32. */
 const HALF = 2e-4;
 
-// Every fourth layer of a smollm3 rotates nothing, a nanbeige's layers run several times, and layers of a deci lack parts.
+// Every fourth layer of smollm3 has no rotation, nanbeige's layers run several times, and layers of deci lack
+// parts.
 for (
   const [architecture, layers] of [
     ["llama", 2],
@@ -101,7 +108,7 @@ gpuTest("KV cache in q8_0: gives the CPU's answers, which differ from those in f
 });
 
 gpuTest("formats: a model with every format gives the CPU's answers", async () => {
-  // Two layers have fourteen matrices; with the embedding and the output every format comes up.
+  // Two layers have fourteen matrices, so with the embedding and the output every format is used.
   const bytes = model("llama", GPU_TYPES, 2);
   using cpu = await KernelModel.load(bytes, LIMITS);
   using gpu = await load(bytes);
@@ -176,7 +183,7 @@ gpuTest("tuning: every tuning gives the same bits, and an impossible one is refu
   await assertRejects(() => tuned({ rows: 1, lanes: 0 }), GpuError, "refused");
 });
 
-/** With all values of attention 0, so that their rounding, which is to f16 here and to integers on the CPU, is no difference. */
+/** Sets all attention values to 0, since the GPU rounds them to f16 and the CPU to integers. */
 function withoutValues(bytes: Uint8Array<ArrayBuffer>): Uint8Array {
   for (const { name, offset, byteLength } of parseGguf(bytes).tensors.values()) {
     if (name.endsWith(".attn_v.weight")) bytes.fill(0, offset, offset + byteLength);
@@ -243,7 +250,7 @@ gpuTest("answers: alternating large requests and large answers allocate no new b
   const { createBuffer } = GPUDevice.prototype;
   let made: (string | undefined)[] = [];
   GPUDevice.prototype.createBuffer = function (descriptor) {
-    // Others are made where a step is cut for the first time.
+    // Other buffers are made where a step is cut for the first time.
     if (["the requests for logits", "the candidates"].includes(descriptor.label!)) {
       made.push(descriptor.label);
     }
@@ -251,7 +258,7 @@ gpuTest("answers: alternating large requests and large answers allocate no new b
   };
   try {
     for (let round = 0; round < 3; round++) {
-      if (round === 1) made = []; // until then they grow
+      if (round === 1) made = []; // the buffers grow until then
       await step(penalties);
       await step({ candidates: 256, probe: every });
     }
@@ -286,7 +293,7 @@ gpuTest("KV cache: refuses a size beyond the device, with advice", async () => {
   }
 });
 
-/** Prepares a small model; what chose the backend is in the result. */
+/** Prepares a small model, and returns why the backend was chosen. */
 async function prepare(backend: "auto" | "webgpu"): Promise<{ backend: Backend; choice: string }> {
   const { openGguf } = await import("../../engine/gguf/reader.ts");
   const { buildPlan, readRopeFactors } = await import("../../engine/architectures/registry.ts");

@@ -1,4 +1,7 @@
-/** Layers with sliding windows among one that sees all, on the GPU: against float64, and to the bit however a prompt is cut. */
+/**
+ * Layers with sliding windows beside one without, on the GPU: against float64, and bit for bit however a
+ * prompt is cut.
+ */
 import { assert, assertEquals } from "@std/assert";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 import { gpuTest } from "../../testing/gpu.ts";
@@ -14,7 +17,7 @@ import {
 } from "../../testing/mixed_model.ts";
 import { Random, seedOf } from "../../testing/random.ts";
 
-/** Windows of 5 and of 140 tokens, and no window; none reads what another keeps. */
+/** Windows of 5 and of 140 tokens, and no window. No layer reads another layer's cache. */
 const WINDOWED = LAYERS.slice(0, 3);
 const { bytes, values } = mixedFile(WINDOWED);
 const LIMITS = { kvBlocks: 40, maxRows: 256, maxLogitRows: 4 };
