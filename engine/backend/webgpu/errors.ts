@@ -1,4 +1,4 @@
-/** The GPU cannot do what was asked. The message says why and what to do. */
+/** The GPU cannot be used as asked. The message says why and what to do. */
 export class GpuError extends Error {
   override name = "GpuError";
 }

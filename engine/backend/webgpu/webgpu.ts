@@ -11,30 +11,30 @@ import {
   type StepOutput,
   StepStopped,
 } from "../backend.ts";
-import { Costs, type Piece } from "./step/costs.ts";
-import { type Gpu, openGpu } from "./device/gpu.ts";
 import { LOSS_MS } from "./device/device_loss.ts";
-import { DispatchWriter } from "./step/dispatch_writer.ts";
-import { GpuError } from "./errors.ts";
-import { missingFor } from "./kernels/matmul.ts";
-import type { TuningTable } from "./tuning/tuning.ts";
+import { type Gpu, openGpu } from "./device/gpu.ts";
 import { copyBandwidth } from "./device/limits.ts";
 import { GpuMemory } from "./device/memory.ts";
 import { PassClock, passTimes } from "./device/pass_clock.ts";
 import { Pipelines } from "./device/pipelines.ts";
+import { ReadBack } from "./device/read_back.ts";
+import { GpuError } from "./errors.ts";
+import { missingFor } from "./kernels/matmul.ts";
 import { planeRowBytes } from "./kernels/planes.ts";
 import { lower } from "./lowering.ts";
 import { modelDispatches } from "./ops/registry.ts";
 import type { Program } from "./program.ts";
 import { Answers } from "./step/answers.ts";
-import { type Dispatch, type StepProfile, type StepSize, type SubmitTime } from "./step/dispatch.ts";
+import { Costs, type Piece } from "./step/costs.ts";
+import type { Dispatch, StepProfile, StepSize, SubmitTime } from "./step/dispatch.ts";
+import { DispatchWriter } from "./step/dispatch_writer.ts";
 import type { StepBuffers } from "./step/layout.ts";
 import { Recorder } from "./step/recorder.ts";
-import { ReadBack } from "./device/read_back.ts";
 import { makeStepBuffers, writeStep } from "./step/step_buffers.ts";
 import { decodeAnswers, encodeStep, sizeOf, type StepData } from "./step/step_data.ts";
 import { StepTimes } from "./step/step_times.ts";
 import { cutStep, fittingRows, Submits } from "./step/submits.ts";
+import type { TuningTable } from "./tuning/tuning.ts";
 import { readTunings } from "./tuning/tuning_file.ts";
 import { WeightLoader, type Weights } from "./weights/weights.ts";
 

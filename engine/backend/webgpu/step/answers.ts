@@ -1,10 +1,10 @@
+import type { DeviceLoss } from "../device/device_loss.ts";
 import {
   type AnswerBuffers,
   type CandidateDispatches,
   candidateDispatches,
 } from "../ops/logits/candidates.ts";
 import type { Dispatch } from "./dispatch.ts";
-import type { DeviceLoss } from "../device/device_loss.ts";
 import type { DispatchWriter } from "./dispatch_writer.ts";
 import type { StepData } from "./step_data.ts";
 
