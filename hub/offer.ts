@@ -3,7 +3,7 @@ import { PullError } from "./errors.ts";
 import { judge, machineMemory, type Verdict } from "./header.ts";
 import type { HubClient } from "./http.ts";
 import { checkModelName, localName, quote } from "./names.ts";
-import type { Patience } from "./patience.ts";
+import type { RetryPolicy } from "./retry_policy.ts";
 import { listRepository } from "./repository.ts";
 import { type Source, sourceText } from "./source.ts";
 import { Transfer } from "./transfer.ts";
@@ -29,12 +29,12 @@ export interface Search {
 export async function find(
   { source, as, sha256 }: Search,
   client: HubClient,
-  patience: Patience,
+  retries: RetryPolicy,
   signal?: AbortSignal,
 ): Promise<Found> {
   const name = as === undefined ? undefined : checkModelName(as);
   if (source.kind === "url") return { choices: [choiceOfUrl(source.url, sha256, name)], commit: undefined };
-  const { commit, files } = await listRepository(client, source, patience, signal);
+  const { commit, files } = await listRepository(client, source, retries, signal);
   const what = sourceText({ ...source, wanted: undefined });
   const choices = findChoices(files);
   if (choices.length === 0) {
@@ -120,10 +120,10 @@ export interface Offer {
 export async function describeChoices(
   source: Source,
   { choices }: Found,
-  { models, client, patience, signal, free = machineMemory() }: {
+  { models, client, retries, signal, free = machineMemory() }: {
     readonly models: string;
     readonly client: HubClient;
-    readonly patience: Patience;
+    readonly retries: RetryPolicy;
     readonly signal?: AbortSignal;
     readonly free?: number;
   },
@@ -131,7 +131,7 @@ export async function describeChoices(
   const fitsIn = (bytes: number | undefined) =>
     free === undefined || bytes === undefined ? undefined : bytes <= free;
   const read = recommend(choices, ({ bytes }) => fitsIn(bytes) ?? true);
-  const { verdict, fresh } = await peek(read, { models, client, patience, source, signal });
+  const { verdict, fresh } = await peek(read, { models, client, retries, source, signal });
   const rest = verdict && "needs" in verdict ? verdict.needs.rest : undefined;
   const offered = choices.map((choice): OfferedChoice => {
     const exact = choice === read;
@@ -154,10 +154,10 @@ export async function describeChoices(
  */
 async function peek(
   choice: Choice | undefined,
-  { models, client, patience, source, signal }: {
+  { models, client, retries, source, signal }: {
     readonly models: string;
     readonly client: HubClient;
-    readonly patience: Patience;
+    readonly retries: RetryPolicy;
     readonly source: Source;
     readonly signal?: AbortSignal;
   },
@@ -175,7 +175,7 @@ async function peek(
   try {
     const { kept } = await unfinished.begin(sourceText(source), choice.pieces);
     fresh = kept === 0;
-    using transfer = new Transfer({ client, patience, signal });
+    using transfer = new Transfer({ client, retries, signal });
     const verdict = await judge(transfer, unfinished.pieces);
     await unfinished.save();
     return { verdict, fresh };

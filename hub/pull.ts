@@ -7,7 +7,7 @@ import { HubClient } from "./http.ts";
 import { parseSha256, SHIPPED_LIST } from "./model_list.ts";
 import { quote } from "./names.ts";
 import { checkChoice, describeChoices, find, type Offer, refuseOpenChoice } from "./offer.ts";
-import { Patience, sleep } from "./patience.ts";
+import { RetryPolicy, sleep } from "./retry_policy.ts";
 import { parseEndpoint, parseSource, type Source, sourceText } from "./source.ts";
 import { finishPlacing, isComplete, place, readReceipt, type Receipt } from "./store.ts";
 import { Transfer } from "./transfer.ts";
@@ -44,7 +44,7 @@ class Pull {
   readonly #source: Source;
   readonly #sha256: string | undefined;
   readonly #client: HubClient;
-  readonly #patience: Patience;
+  readonly #retries: RetryPolicy;
   readonly #shown = { download: 0, check: 0 };
   #fetched = 0;
   /** Whether the "begin" event was sent. */
@@ -59,7 +59,7 @@ class Pull {
     const given = sha256 ?? listed?.sha256;
     this.#sha256 = given === undefined ? undefined : parseSha256(given);
     this.#client = new HubClient({ endpoint: parseEndpoint(endpoint), token, stallMs: pace?.stallMs });
-    this.#patience = new Patience(pace, (message) => this.#note(message));
+    this.#retries = new RetryPolicy(pace, (message) => this.#note(message));
   }
 
   async offer(): Promise<Offer> {
@@ -101,12 +101,12 @@ class Pull {
   #find() {
     const { as, signal } = this.#options;
     const search = { source: this.#source, as, sha256: this.#sha256 };
-    return find(search, this.#client, this.#patience, signal);
+    return find(search, this.#client, this.#retries, signal);
   }
 
   #search() {
     const { models, signal, freeMemory } = this.#options;
-    return { models, client: this.#client, patience: this.#patience, signal, free: freeMemory };
+    return { models, client: this.#client, retries: this.#retries, signal, free: freeMemory };
   }
 
   async #choose(found: Awaited<ReturnType<typeof find>>): Promise<Choice> {
@@ -226,7 +226,7 @@ class Pull {
     const total = () => sum(pieces, ({ size }) => size ?? 0);
     return new Transfer({
       client: this.#client,
-      patience: this.#patience,
+      retries: this.#retries,
       signal,
       onBytes: (count) => {
         this.#fetched += count;

@@ -2,7 +2,7 @@ import { z } from "zod";
 import { PullError, Transient } from "./errors.ts";
 import type { HubClient } from "./http.ts";
 import { isSafePath, quote } from "./names.ts";
-import type { Patience } from "./patience.ts";
+import type { RetryPolicy } from "./retry_policy.ts";
 import { type HubSource, sourceText } from "./source.ts";
 
 /** A file on a hub. */
@@ -42,13 +42,13 @@ const LISTING = z.object({
 export async function listRepository(
   client: HubClient,
   source: HubSource,
-  patience: Patience,
+  retries: RetryPolicy,
   signal?: AbortSignal,
 ): Promise<Repository> {
   const { owner, repo, revision } = source;
   const at = revision === undefined ? "" : `/revision/${encodeURIComponent(revision)}`;
   const url = new URL(`api/models/${owner}/${repo}${at}?blobs=true`, client.endpoint);
-  const json = await patience.retry(() => fetchJson(client, url, signal), signal);
+  const json = await retries.retry(() => fetchJson(client, url, signal), signal);
   const { success, data, error } = LISTING.safeParse(json);
   if (!success) {
     const { path, message } = error.issues[0];

@@ -2,7 +2,7 @@ import { FileChanged, PullError, RangeRefused, Transient } from "./errors.ts";
 import { Body, readSpan } from "./body.ts";
 import type { Answer, HubClient } from "./http.ts";
 import { quote } from "./names.ts";
-import type { Patience } from "./patience.ts";
+import type { RetryPolicy } from "./retry_policy.ts";
 import { Ranges } from "./ranges.ts";
 import { MAX_FILE_BYTES } from "./repository.ts";
 import type { Piece } from "./unfinished.ts";
@@ -14,7 +14,7 @@ const IGNORED_RANGES = 3;
 
 export interface TransferOptions {
   readonly client: HubClient;
-  readonly patience: Patience;
+  readonly retries: RetryPolicy;
   readonly signal?: AbortSignal;
   /** Called with the number of bytes received each time, wanted or not. */
   readonly onBytes?: (count: number) => void;
@@ -23,7 +23,7 @@ export interface TransferOptions {
 /** Fetches bytes of pieces into their files. Throws FileChanged, PullError and the signal's reason. */
 export class Transfer implements Disposable {
   readonly #client: HubClient;
-  readonly #patience: Patience;
+  readonly #retries: RetryPolicy;
   readonly #onBytes: (count: number) => void;
   readonly #stop = new AbortController();
   readonly #signal: AbortSignal;
@@ -32,9 +32,9 @@ export class Transfer implements Disposable {
   readonly #withoutRanges = new Set<Piece>();
   readonly #ignored = new Map<Piece, number>();
 
-  constructor({ client, patience, signal, onBytes = () => {} }: TransferOptions) {
+  constructor({ client, retries, signal, onBytes = () => {} }: TransferOptions) {
     this.#client = client;
-    this.#patience = patience;
+    this.#retries = retries;
     this.#onBytes = onBytes;
     this.#signal = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
   }
@@ -49,7 +49,7 @@ export class Transfer implements Disposable {
    * Fetches the missing bytes of a piece from `start` to `end`, or to its end. Afterwards its size is known.
    */
   async ensure(piece: Piece, start: number, end: number): Promise<void> {
-    await this.#patience.retry(async () => {
+    await this.#retries.retry(async () => {
       while (true) {
         const gap = piece.done.gap(start, Math.min(end, piece.size ?? Infinity));
         if (gap === undefined && piece.size !== undefined) return;
@@ -79,7 +79,7 @@ export class Transfer implements Disposable {
         } finally {
           busy.get(piece)!.remove(start, end);
         }
-        if (broken) await this.#patience.wait(broken, this.#signal);
+        if (broken) await this.#retries.wait(broken, this.#signal);
       }
     };
     const guarded = async () => {
@@ -194,7 +194,7 @@ export class Transfer implements Disposable {
   }
 
   readonly #received = (count: number) => {
-    this.#patience.progress();
+    this.#retries.progress();
     this.#onBytes(count);
   };
 

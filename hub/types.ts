@@ -3,7 +3,7 @@ import type { FreeSpace } from "./disk.ts";
 import type { Needs } from "./header.ts";
 import type { ModelList } from "./model_list.ts";
 import type { Offer } from "./offer.ts";
-import type { Pace } from "./patience.ts";
+import type { Pace } from "./retry_policy.ts";
 import type { Receipt } from "./store.ts";
 
 /** The default hub. */

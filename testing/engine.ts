@@ -19,7 +19,7 @@ import { createChatForm } from "../engine/chat/chat_form.ts";
 import { FakeGrammars } from "./grammars.ts";
 import { LlmEngine } from "../engine/loop/engine.ts";
 import type { Grammars } from "../engine/grammar/types.ts";
-import type { PromptKeeping } from "../engine/cache/disk/types.ts";
+import type { PromptDisk } from "../engine/cache/disk/types.ts";
 import type { EngineLimits } from "../engine/schedule/limits.ts";
 import type { Speculation } from "../engine/speculation/speculation.ts";
 import { deviationOf } from "./sampling.ts";
@@ -458,7 +458,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
   limits: Partial<EngineLimits> = {},
   contextLength = 1024,
   kind: new (options: FakeBackendOptions) => B = FakeBackend as new (options: FakeBackendOptions) => B,
-  keeping?: PromptKeeping,
+  promptDisk?: PromptDisk,
   pooled?: PooledInfo,
   speculation?: Speculation,
 ) {
@@ -471,7 +471,7 @@ export function startEngine<B extends FakeBackend = FakeBackend>(
     contextLength,
     FAKE_VOCABULARY,
     grammars,
-    keeping,
+    promptDisk,
     pooled,
     speculation,
   );
@@ -485,7 +485,7 @@ export function engineOver(
   contextLength: number,
   vocabSize = FAKE_VOCABULARY,
   grammars: Grammars = new FakeGrammars({ vocabSize, ends: [EOS] }),
-  keeping?: PromptKeeping,
+  promptDisk?: PromptDisk,
   pooled?: PooledInfo,
   speculation?: Speculation,
   tokenizer: Tokenizer = new ByteTokenizer(),
@@ -507,7 +507,7 @@ export function engineOver(
     rankTemplate: { encode: (query, document) => tokenizer.encode(`${query}\n${document}`) },
     grammars,
     limits,
-    keeping,
+    promptDisk,
     speculation,
   });
 }

@@ -324,7 +324,7 @@ export class KvCache {
     sequence.indexed = 0;
     sequence.cached = 0;
     sequence.restoring = undefined;
-    sequence.keeping = undefined;
+    sequence.storing = undefined;
   }
 
   /** Whether `running` is computing a block that `waiting` could share afterwards. */

@@ -58,7 +58,7 @@ export class RecurrentStates {
     const state: RunningState = {
       slot,
       source,
-      marks: new Set(),
+      snapshotEdges: new Set(),
       saves: [],
       answer: undefined,
       draft: undefined,
@@ -70,7 +70,7 @@ export class RecurrentStates {
     const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     this.mark(sequence, edge);
     // The template's text after the last message may cross an edge, so the next prompt diverges before that edge.
-    if (sequence.keeps) this.mark(sequence, edge - KV_BLOCK_TOKENS);
+    if (sequence.mustStore) this.mark(sequence, edge - KV_BLOCK_TOKENS);
   }
 
   /** Returns a slot for the state that the sequence waits for: a snapshot's if possible, or else its own. */
@@ -91,15 +91,15 @@ export class RecurrentStates {
 
   /** Requests a snapshot at this block edge, if the sequence has not passed it. */
   mark(sequence: Sequence, position: number): void {
-    if (position > sequence.cached) sequence.state!.marks.add(position);
+    if (position > sequence.cached) sequence.state!.snapshotEdges.add(position);
   }
 
   /** Returns what the sequence's next `rows` rows read, write and save. */
   step(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
     const end = sequence.cached + rows;
-    for (const position of [...state.marks].filter((mark) => mark <= end).sort((a, b) => a - b)) {
-      state.marks.delete(position);
+    for (const position of [...state.snapshotEdges].filter((mark) => mark <= end).sort((a, b) => a - b)) {
+      state.snapshotEdges.delete(position);
       if (position > sequence.promptLength && !this.#followsAnswer(state)) continue;
       const slot = this.#takeForSnapshot();
       if (slot !== undefined) state.saves.push({ position, slot });
@@ -116,10 +116,10 @@ export class RecurrentStates {
    * drafts.
    */
   draftRoom(sequence: Sequence, rows: number): number {
-    const { marks, saves } = sequence.state!;
+    const { snapshotEdges, saves } = sequence.state!;
     if (this.#forDrafts === 0 || saves.length > 0) return 0;
     const end = sequence.cached + rows;
-    return Math.max(0, Math.min(...marks) - 1 - end);
+    return Math.max(0, Math.min(...snapshotEdges) - 1 - end);
   }
 
   /**

@@ -2,7 +2,7 @@ import { delay } from "@std/async/delay.js";
 import { type Backend, type CacheBlock, KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { firstSeen } from "./kv_blocks.ts";
 import type { KvCache } from "./kv_cache.ts";
-import type { PartKind, PromptKeeping } from "./disk/types.ts";
+import type { PartKind, PromptDisk } from "./disk/types.ts";
 import { inTime, MOST_COPIED, type Piece, piecesOf } from "./restore_blocks.ts";
 import type { Restore, Sequence } from "../schedule/sequence.ts";
 import type { DiskStats } from "../api/engine.ts";
@@ -53,7 +53,7 @@ export interface Restorer {
  * continue from. `exchange` copies bytes into and out of the KV cache, only between steps.
  */
 export class StoredPrefixes {
-  readonly #keeping: PromptKeeping;
+  readonly #disk: PromptDisk;
   readonly #backend: Required<Pick<Backend, "readCache" | "writeCache">>;
   readonly #wake: () => void;
   readonly #unlisten: () => void;
@@ -74,14 +74,14 @@ export class StoredPrefixes {
   readonly #totals = { hits: 0, tokens: 0, readBytes: 0, writes: 0, writtenBytes: 0 };
 
   /** `wake` makes the engine call `exchange`. */
-  constructor(keeping: PromptKeeping, backend: Backend, wake: () => void) {
+  constructor(disk: PromptDisk, backend: Backend, wake: () => void) {
     const { readCache, writeCache } = backend;
     if (!readCache || !writeCache) throw new Error("This backend's KV cache cannot be copied");
-    this.#keeping = keeping;
+    this.#disk = disk;
     this.#backend = { readCache: readCache.bind(backend), writeCache: writeCache.bind(backend) };
     this.#wake = wake;
-    this.#unlisten = keeping.store.onRoom(() => this.pending && wake());
-    const tokenBytes = keeping.groupBytes.reduce((sum, bytes) => sum + bytes, 0) / KV_BLOCK_TOKENS;
+    this.#unlisten = disk.store.onRoom(() => this.pending && wake());
+    const tokenBytes = disk.groupBytes.reduce((sum, bytes) => sum + bytes, 0) / KV_BLOCK_TOKENS;
     this.#bytesPerToken = Math.max(4096, tokenBytes);
   }
 
@@ -91,31 +91,31 @@ export class StoredPrefixes {
   }
 
   stats(): DiskStats {
-    const { bytes, limit } = this.#keeping.store;
+    const { bytes, limit } = this.#disk.store;
     return { ...this.#totals, bytes, limit };
   }
 
   /** Identifies this engine's prompts on the disk. */
   get id(): string {
-    return this.#keeping.names.id;
+    return this.#disk.names.id;
   }
 
   /** Whether there are parts to copy. */
   get pending(): boolean {
     if (this.#arrivals.length + this.#urgentStates.size > 0) return true;
-    return this.#offers.size + this.#urgent.size > 0 && this.#keeping.store.room > 0;
+    return this.#offers.size + this.#urgent.size > 0 && this.#disk.store.room > 0;
   }
 
   /** Whether a part of the sequence's prefix is on the disk. */
   has(sequence: Sequence, position: number, kind: PartKind): boolean {
     return !sequence.skipsDisk && !sequence.pooled &&
-      this.#keeping.store.has(this.#nameOf(sequence, position, kind));
+      this.#disk.store.has(this.#nameOf(sequence, position, kind));
   }
 
   /** Call when a block enters the prefix index. */
   computed(sequence: Sequence, position: number): void {
     if (sequence.pooled) return; // embedding texts are many and rarely repeat
-    if (this.#keeping.eager || this.#isSecond(sequence.hashes[position])) this.#offer(sequence, position, 0);
+    if (this.#disk.eager || this.#isSecond(sequence.hashes[position])) this.#offer(sequence, position, 0);
   }
 
   /** Call when a sequence reuses a prefix of `end` blocks from memory. */
@@ -126,12 +126,12 @@ export class StoredPrefixes {
     for (const { position, kind } of this.#edgeParts(sequence, end)) {
       names.push(this.#offer(sequence, position, kind));
     }
-    this.#keeping.store.use(names);
+    this.#disk.store.use(names);
   }
 
   /** Call when a later sequence may continue after the first `end` blocks of this one. */
   edge(sequence: Sequence, end: number): void {
-    if (!this.#keeping.eager || sequence.pooled || end === 0 || end > sequence.indexed) return;
+    if (!this.#disk.eager || sequence.pooled || end === 0 || end > sequence.indexed) return;
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 
@@ -160,8 +160,8 @@ export class StoredPrefixes {
    * Writes the whole prompt of a sequence, which is held until then. When it is durable, resolves to the number of
    * tokens that a prompt with the same prefix can reuse. Throws an Error with the reason of a failure.
    */
-  async keep(sequence: Sequence): Promise<number> {
-    const { store } = this.#keeping;
+  async storePrompt(sequence: Sequence): Promise<number> {
+    const { store } = this.#disk;
     const { parts, end } = this.#partsToKeep(sequence);
     if (end === 0) return 0;
     const bytes = parts.reduce((sum, { kind }) => sum + this.#bytesOf(kind), 0);
@@ -196,7 +196,7 @@ export class StoredPrefixes {
 
   /** Copies out the remaining parts, for a limited time. No step may run any more. */
   async flush(restorer: Restorer): Promise<void> {
-    const { store } = this.#keeping;
+    const { store } = this.#disk;
     const end = performance.now() + FLUSH_MS;
     while (this.#offers.size > 0 && performance.now() < end) {
       if (store.room > 0) await this.exchange(restorer, true);
@@ -207,7 +207,7 @@ export class StoredPrefixes {
   async close(): Promise<void> {
     this.drop();
     this.#unlisten();
-    await this.#keeping.close();
+    await this.#disk.close();
   }
 
   /** Returns the parts, beside the first group's blocks, that a sequence needs to continue at a block edge. */
@@ -245,7 +245,7 @@ export class StoredPrefixes {
 
   /** Queues a part to be written, unless it is known. Returns its name. */
   #offer(sequence: Sequence, position: number, kind: PartKind): string {
-    const { store } = this.#keeping;
+    const { store } = this.#disk;
     const name = this.#nameOf(sequence, position, kind);
     const waiting = [this.#offers, this.#urgent, this.#urgentStates, this.#writing];
     const known = waiting.some((names) => names.has(name)) || store.has(name);
@@ -266,7 +266,7 @@ export class StoredPrefixes {
   }
 
   async #fetch(sequence: Sequence, restore: Restore): Promise<void> {
-    const { store } = this.#keeping;
+    const { store } = this.#disk;
     let before = Promise.resolve();
     for (const piece of piecesOf(restore, (kind) => this.#bytesOf(kind))) {
       const reads = piece.parts.map(({ position, kind }) =>
@@ -313,7 +313,7 @@ export class StoredPrefixes {
   }
 
   async #copyOut(idle: boolean): Promise<void> {
-    const { store } = this.#keeping;
+    const { store } = this.#disk;
     if (!store.writable) return this.drop();
     const blocks: { name: string; place: CacheBlock; offer: Offer }[] = [];
     const slots: { name: string; place: number; offer: Offer }[] = [];
@@ -366,11 +366,11 @@ export class StoredPrefixes {
   }
 
   #bytesOf(kind: PartKind): number {
-    return kind === "state" ? this.#keeping.stateBytes : this.#keeping.groupBytes[kind];
+    return kind === "state" ? this.#disk.stateBytes : this.#disk.groupBytes[kind];
   }
 
   #nameOf(sequence: Sequence, position: number, kind: PartKind): string {
-    const { names } = this.#keeping;
+    const { names } = this.#disk;
     const { links, tokens, salt } = sequence;
     while (links.length <= position) {
       const count = links.length;

@@ -47,7 +47,7 @@ async function start(folder: MemoryFolder, setup: Setup = {}) {
   const store = await FolderStore.open(folder, { limit, warn });
   if (room) Object.defineProperty(store, "room", { get: room });
   const groups = 1 + (limits.kvWindows?.length ?? 0);
-  const keeping = {
+  const promptDisk = {
     store,
     names: createNames({ weights, plan: "p", kernels: "k", isa: "i" }, store.secret),
     groupBytes: new Array(groups).fill(blockBytes),
@@ -55,7 +55,7 @@ async function start(folder: MemoryFolder, setup: Setup = {}) {
     eager,
     close: () => store.close(),
   };
-  const started = startEngine({ maxRows: 64, ...limits }, 1024, Backend, keeping);
+  const started = startEngine({ maxRows: 64, ...limits }, 1024, Backend, promptDisk);
   const ask = (prompt: number[], more: Partial<GenerateRequest> = {}) =>
     generate(started.engine, { prompt, maxTokens: 6, sampling: GREEDY, ignoreEos: true, ...more });
   return { ...started, store, ask, end: () => started.engine.close() };

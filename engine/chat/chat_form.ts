@@ -91,16 +91,19 @@ class TemplateChatForm implements ChatForm {
       begin: this.#marks.encode(begin),
       end: this.#marks.encode(end),
       budget,
-      ...whole && this.#heads(whole, prompt),
+      ...whole && this.#headers(whole, prompt),
     };
   }
 
-  /** Returns no heads where the mark that ends a head is not a token: then heads look like text. */
-  #heads({ heads }: NonNullable<CallSyntax["whole"]>, { continues }: Prompt): Pick<ThinkingBounds, "heads"> {
-    const end = heads.end.token;
+  /** Returns no headers where the mark that ends a header is not a token: then headers look like text. */
+  #headers(
+    { headers }: NonNullable<CallSyntax["whole"]>,
+    { continues }: Prompt,
+  ): Pick<ThinkingBounds, "headers"> {
+    const end = headers.end.token;
     if (end === undefined) return {};
-    const begin = heads.begin.flatMap(({ token }) => token ?? []);
-    return { heads: { open: continues === undefined, begin, end } };
+    const begin = headers.begin.flatMap(({ token }) => token ?? []);
+    return { headers: { open: continues === undefined, begin, end } };
   }
 
   /** Returns the grammar of optional thinking, then constrained content or calls. */

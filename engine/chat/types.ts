@@ -83,12 +83,12 @@ export interface ThinkingBounds {
   readonly end: readonly number[];
   /** Most tokens between `begin` and `end`; Infinity for no limit. */
   readonly budget: number;
-  /** Heads of messages, where an answer consists of messages. */
-  readonly heads?: MessageHeads;
+  /** Headers of messages, if an answer consists of messages. */
+  readonly headers?: MessageHeaders;
 }
 
-/** The head of each message in an answer. Heads are not text, so stop texts do not search them. */
-export interface MessageHeads {
+/** The header of each message in an answer. Headers are not text, so stop texts do not search them. */
+export interface MessageHeaders {
   /** Whether the answer begins with a head instead of text. */
   readonly open: boolean;
   /** Tokens that begin a head, or occur in it. */

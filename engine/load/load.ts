@@ -27,7 +27,7 @@ import {
 } from "../plan/plan.ts";
 import { createNames, sha256 } from "../cache/disk/names.ts";
 import { type OpenedStore, openStore } from "../cache/disk/open.ts";
-import type { PromptKeeping } from "../cache/disk/types.ts";
+import type { PromptDisk } from "../cache/disk/types.ts";
 import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
@@ -259,7 +259,7 @@ async function loadMeasured(
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
   const grammars = createGrammars(tokenizer, chatForm.markers);
-  const keeping = opened && await promptKeeping(options, { plan, backend, opened }).catch((error) => {
+  const promptDisk = opened && await openPromptDisk(options, { plan, backend, opened }).catch((error) => {
     backend.close();
     throw error;
   });
@@ -277,7 +277,7 @@ async function loadMeasured(
       rankTemplate,
       grammars,
       limits,
-      keeping,
+      promptDisk,
       speculation,
     }),
     backend,
@@ -312,10 +312,10 @@ function openPromptStore(
 }
 
 /** Returns how the engine stores prompts. Their names cover everything that their bytes depend on. */
-async function promptKeeping(
+async function openPromptDisk(
   { model, open, promptCache }: LoadOptions,
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
-): Promise<PromptKeeping> {
+): Promise<PromptDisk> {
   if (!("kernelsDigest" in backend)) {
     throw new Error(NO_PROMPTS_ON_GPU);
   }

@@ -1,7 +1,7 @@
 import { greedyRequest } from "../backend/backend.ts";
 import { Random } from "../sampling/random.ts";
 import { checkPrompt } from "../schedule/request.ts";
-import type { PooledText, Sequence } from "../schedule/sequence.ts";
+import type { PooledOutput, Sequence } from "../schedule/sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { ModelInfo } from "../api/engine.ts";
@@ -150,7 +150,7 @@ class Texts {
       this.#live.delete(sequence);
       this.fail(error);
     };
-    const pooled: PooledText = {
+    const pooled: PooledOutput = {
       whole,
       give: (row) => this.#take(index, sequence, row),
       cancel: () =>
@@ -200,8 +200,8 @@ function commonFields(tokenizer: Tokenizer): Common {
     hashes: [],
     links: [],
     restoring: undefined,
-    keeps: false,
-    keeping: undefined,
+    mustStore: false,
+    storing: undefined,
     skipsDisk: true,
     stored: undefined,
     sampling: DEFAULT_SAMPLING,

@@ -20,7 +20,7 @@ import { inNumbers, type Sequence } from "../schedule/sequence.ts";
 import type { Speculation } from "../speculation/speculation.ts";
 import { StepRunner } from "./step_runner.ts";
 import { Totals } from "./totals.ts";
-import type { PromptKeeping } from "../cache/disk/types.ts";
+import type { PromptDisk } from "../cache/disk/types.ts";
 import { StoredPrefixes } from "../cache/stored_prefixes.ts";
 import {
   type ChatMessage,
@@ -50,7 +50,7 @@ export interface LlmEngineOptions {
   /** `kvBlocks`, `maxRows` and `maxLogitRows` must be the values that the backend was compiled with. */
   readonly limits: EngineLimits;
   /** Stores prompts on a disk, if the backend's KV cache can be copied. The engine closes it. */
-  readonly keeping?: PromptKeeping;
+  readonly promptDisk?: PromptDisk;
   /** Proposes draft tokens. The engine closes it. Not for a backend that samples tokens itself. */
   readonly speculation?: Speculation;
 }
@@ -84,7 +84,7 @@ export class LlmEngine implements Engine {
   readonly #steps: StepRunner;
 
   constructor(options: LlmEngineOptions) {
-    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, keeping } =
+    const { backend, model, tokenizer, chatTemplate, chatForm, rankTemplate, grammars, limits, promptDisk } =
       options;
     this.model = model;
     this.tokenizer = tokenizer;
@@ -96,7 +96,7 @@ export class LlmEngine implements Engine {
     };
     this.#backend = backend;
     this.#grammars = grammars;
-    this.#stored = keeping && new StoredPrefixes(keeping, backend, () => this.#wake());
+    this.#stored = promptDisk && new StoredPrefixes(promptDisk, backend, () => this.#wake());
     this.#speculation = options.speculation;
     this.#scheduler = new Scheduler(
       { wholeRows: backend.wholeRows, ...limits },
@@ -113,7 +113,7 @@ export class LlmEngine implements Engine {
       speculation: options.speculation,
       vocabSize: model.vocabSize,
       maxRows: limits.maxRows,
-      keep: (sequence) => void this.#keep(sequence),
+      storePrompt: (sequence) => void this.#storePrompt(sequence),
     });
     backend.lost?.then((error) => {
       this.#lost = error;
@@ -335,16 +335,16 @@ export class LlmEngine implements Engine {
   }
 
   /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
-  async #keep(sequence: Sequence): Promise<void> {
+  async #storePrompt(sequence: Sequence): Promise<void> {
     const stored = this.#stored!;
-    const attempt = sequence.keeping = {};
+    const attempt = sequence.storing = {};
     try {
-      const tokens = await stored.keep(sequence);
-      if (sequence.keeping !== attempt || sequence.done) return;
+      const tokens = await stored.storePrompt(sequence);
+      if (sequence.storing !== attempt || sequence.done) return;
       sequence.stored = { tokens, cache: stored.id };
       finish(sequence, "length");
     } catch (error) {
-      if (sequence.keeping !== attempt || sequence.done) return;
+      if (sequence.storing !== attempt || sequence.done) return;
       const reason = error instanceof Error ? error.message : String(error);
       const message = `The prompt cannot be kept on the disk: ${reason}`;
       failOne(sequence, new EngineError("prompt_not_stored", message));

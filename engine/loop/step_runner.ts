@@ -25,7 +25,7 @@ export interface StepContext {
   /** Maximum rows of a step. */
   readonly maxRows: number;
   /** Stores a sequence's prompt on the disk and then ends the sequence. */
-  readonly keep: (sequence: Sequence) => void;
+  readonly storePrompt: (sequence: Sequence) => void;
 }
 
 /** Schedules steps, computes them on the backend and publishes their results, one at a time. */

@@ -1,15 +1,15 @@
 import type { Grammar, Matcher } from "../grammar/types.ts";
-import { Heads } from "./message_headers.ts";
+import { HeaderTracker } from "./message_headers.ts";
 import { Thinking } from "./thinking.ts";
 import type { ThinkingBounds } from "../chat/types.ts";
 
 /**
  * Applies a request's constraint and thinking bounds to its answer, and tells content from thinking and message
- * heads.
+ * headers.
  */
 export class AnswerForm {
   readonly thinking: Thinking | undefined;
-  readonly #heads: Heads | undefined;
+  readonly #headers: HeaderTracker | undefined;
   readonly #grammar: Grammar | undefined;
   readonly #matcher: Matcher | undefined;
   /** Settles when the running mask computation ends. Until then the matcher must not be used or closed. */
@@ -27,16 +27,16 @@ export class AnswerForm {
     this.#grammar = grammar;
     this.#matcher = grammar?.matcher();
     this.thinking = thinking && new Thinking(thinking, spell);
-    this.#heads = thinking?.heads && new Heads(thinking.heads, spell);
+    this.#headers = thinking?.headers && new HeaderTracker(thinking.headers, spell);
   }
 
   get constrained(): boolean {
     return this.#matcher !== undefined;
   }
 
-  /** Whether stop texts apply to the last token's text. They do not apply inside thinking or message heads. */
+  /** Whether stop texts apply to the last token's text. They do not apply inside thinking or message headers. */
   get watched(): boolean {
-    return !this.thinking?.took && !this.#heads?.inside;
+    return !this.thinking?.took && !this.#headers?.inside;
   }
 
   /** Whether the answer is complete, so that only an end token may follow. */
@@ -71,7 +71,7 @@ export class AnswerForm {
     if (this.#matcher && !this.#matcher.consume(token)) return false;
     this.#run = this.#run[0] === token ? this.#run.slice(1) : [];
     this.thinking?.take(token);
-    this.#heads?.take(token);
+    this.#headers?.take(token);
     return true;
   }
 

@@ -570,7 +570,7 @@ Deno.test("thinking: a begin mark later in the answer is text, with a score and 
   await engine.close();
 });
 
-Deno.test("stop: stop texts do not apply inside message heads", async () => {
+Deno.test("stop: stop texts do not apply inside message headers", async () => {
   const { engine } = startEngine();
   const [begin, end] = [bytes("#"), bytes(":")[0]];
   const ask = (open: boolean) =>
@@ -584,7 +584,7 @@ Deno.test("stop: stop texts do not apply inside message heads", async () => {
         begin: [],
         end: bytes("/"),
         budget: 0,
-        heads: { open, begin, end },
+        headers: { open, begin, end },
       },
     });
   for (const open of [true, false]) assertEquals((await ask(open)).text, "#stop:it is#stop:there, ");

@@ -1,34 +1,34 @@
-import type { MessageHeads } from "../chat/types.ts";
+import type { MessageHeaders } from "../chat/types.ts";
 
 const BLANK = 0x20;
 
-/** Follows an answer that consists of messages, and tells which of its tokens belong to message heads. */
-export class Heads {
+/** Follows an answer that consists of messages, and tells which of its tokens belong to message headers. */
+export class HeaderTracker {
   readonly #begin: ReadonlySet<number>;
   readonly #end: number;
   #inside: boolean;
   #isFirst = true;
 
   /** `spell` returns a token's bytes; none for a token without text. */
-  constructor({ open, begin, end }: MessageHeads, private readonly spell: (token: number) => Uint8Array) {
+  constructor({ open, begin, end }: MessageHeaders, private readonly spell: (token: number) => Uint8Array) {
     this.#begin = new Set(begin);
     this.#end = end;
     this.#inside = open;
   }
 
-  /** Whether the last token belongs to a head. */
+  /** Whether the last token belongs to a header. */
   get inside(): boolean {
     return this.#inside;
   }
 
   take(token: number): void {
     if (this.#begin.has(token)) this.#inside = true;
-    else if (token === this.#end || this.#isFirst && !this.#isHead(token)) this.#inside = false;
+    else if (token === this.#end || this.#isFirst && !this.#isHeader(token)) this.#inside = false;
     this.#isFirst = false;
   }
 
-  /** An answer that begins with text has no head. A tool's name in a head begins with a blank. */
-  #isHead(token: number): boolean {
+  /** An answer that begins with text has no header. A tool's name in a header begins with a blank. */
+  #isHeader(token: number): boolean {
     const [first = BLANK] = this.spell(token);
     return first === BLANK;
   }

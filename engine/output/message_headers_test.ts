@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { Heads } from "./message_headers.ts";
+import { HeaderTracker } from "./message_headers.ts";
 
 /** Marks, which have no text, followed by texts. */
 const WORDS = ["<channel>", "<message>", "<end>", " to", "final", "hm"];
@@ -8,10 +8,14 @@ const spell = (token: number) => new TextEncoder().encode(token < MARKS ? "" : W
 const token = (word: string) => WORDS.indexOf(word);
 
 function follow(open: boolean, words: string[]): string {
-  const heads = new Heads({ open, begin: ["<channel>", "<end>"].map(token), end: token("<message>") }, spell);
+  const headers = new HeaderTracker({
+    open,
+    begin: ["<channel>", "<end>"].map(token),
+    end: token("<message>"),
+  }, spell);
   return words.map((word) => {
-    heads.take(token(word));
-    return heads.inside ? "h" : ".";
+    headers.take(token(word));
+    return headers.inside ? "h" : ".";
   }).join("");
 }
 

@@ -24,7 +24,7 @@ export interface PublisherContext {
   readonly tokenizer: Tokenizer;
   readonly totals: Totals;
   /** Stores a sequence's prompt on the disk and then ends the sequence. */
-  readonly keep: (sequence: Sequence) => void;
+  readonly storePrompt: (sequence: Sequence) => void;
 }
 
 /** A step that was computed. */
@@ -46,7 +46,7 @@ export class StepPublisher {
 
   /** Publishes one output. Returns the rows of the sequences that continue. */
   publish({ step, masks, output, earlier }: ComputedStep): ComputedRows[] {
-    const { scheduler, keep } = this.#context;
+    const { scheduler, storePrompt } = this.#context;
     const counted: ComputedRows[] = [];
     let [row, pooled, start] = [0, 0, 0];
     for (const part of step) {
@@ -72,7 +72,7 @@ export class StepPublisher {
         right = this.#publishTokens(part, sampled, masks);
         if (drafts.length > 0) scheduler.advance(part, right);
       } else if (sequence.cached === sequence.length) {
-        if (sequence.keeps) keep(sequence);
+        if (sequence.mustStore) storePrompt(sequence);
         else finish(sequence, sequence.ending ?? "length");
       }
       if (!sequence.done) counted.push({ sequence, start: first, position, valid: rows + right });

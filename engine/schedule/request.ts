@@ -66,9 +66,9 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     hashes: [],
     links: [],
     restoring: undefined,
-    keeps: context.stores && request.priority === "batch" && request.maxTokens === 0 &&
+    mustStore: context.stores && request.priority === "batch" && request.maxTokens === 0 &&
       !request.promptLogprobs,
-    keeping: undefined,
+    storing: undefined,
     skipsDisk: false,
     stored: undefined,
     sampling,
@@ -244,8 +244,8 @@ function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void
 function checkTokens({ markers = NO_MARKERS, thinking }: GenerateRequest, vocabSize: number): void {
   for (const token of markers) checkToken("markers", token, vocabSize);
   if (!thinking) return;
-  const { begin, end, budget, heads } = thinking;
-  for (const token of [...begin, ...end, ...heads ? [...heads.begin, heads.end] : []]) {
+  const { begin, end, budget, headers } = thinking;
+  for (const token of [...begin, ...end, ...headers ? [...headers.begin, headers.end] : []]) {
     checkToken("thinking", token, vocabSize);
   }
   check("thinking", end.length > 0, "must have an end", "none");

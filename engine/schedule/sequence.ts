@@ -17,7 +17,7 @@ export interface RunningState {
   /** The snapshot's slot that the sequence resumes from, until its first step is done. */
   source: number | undefined;
   /** Block edges ahead, in tokens, where a snapshot is wanted. */
-  readonly marks: Set<number>;
+  readonly snapshotEdges: Set<number>;
   /** Snapshots that the current step takes. */
   saves: { readonly position: number; readonly slot: number }[];
   /** The KV block after which the answer's last snapshot was taken. */
@@ -53,7 +53,7 @@ export interface EventSink {
 }
 
 /** The receiver of a text's pooled row. */
-export interface PooledText {
+export interface PooledOutput {
   /** Whether all rows are pooled. Then they are computed in one step, and none comes from the cache. */
   readonly whole: boolean;
   give(row: Float32Array): void;
@@ -67,7 +67,7 @@ export interface Sequence {
   readonly batch: boolean;
   readonly stream: EventSink;
   /** Set only for pooled texts, which generate no tokens. */
-  readonly pooled?: PooledText;
+  readonly pooled?: PooledOutput;
 
   /** The prompt and the generated tokens; the first `length` are valid. */
   tokens: Int32Array; // [capacity]
@@ -95,9 +95,9 @@ export interface Sequence {
   /** Set while the running sequence waits for its prefix. `cached` and `blocks` already include that prefix. */
   restoring: Restore | undefined;
   /** Whether the prompt must be stored on the disk before the sequence ends. */
-  readonly keeps: boolean;
+  readonly mustStore: boolean;
   /** Identifies the current attempt to store the prompt. */
-  keeping: object | undefined;
+  storing: object | undefined;
   /** Whether to ignore the disk, because a read was late or incomplete. */
   skipsDisk: boolean;
   /** Where the prompt is stored, once it is. */

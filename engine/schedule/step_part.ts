@@ -60,8 +60,8 @@ export function isSlow({ stream }: Sequence): boolean {
 }
 
 /** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
-export function awaitsDisk({ restoring, keeping }: Sequence): boolean {
-  return restoring !== undefined || keeping !== undefined;
+export function awaitsDisk({ restoring, storing }: Sequence): boolean {
+  return restoring !== undefined || storing !== undefined;
 }
 
 /** Whether a running sequence is preempted in favour of a waiting one. */

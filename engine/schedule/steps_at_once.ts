@@ -31,5 +31,5 @@ function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): numb
   );
   if (!state) return untilEnd;
   if (state.read !== state.write || state.saves.length > 0) return 1;
-  return Math.min(untilEnd, ...[...sequence.state!.marks].map((mark) => mark - sequence.cached - 1));
+  return Math.min(untilEnd, ...[...sequence.state!.snapshotEdges].map((edge) => edge - sequence.cached - 1));
 }

@@ -44,7 +44,7 @@ export interface PromptStore {
 }
 
 /** An engine's prompt cache on disk. */
-export interface PromptKeeping {
+export interface PromptDisk {
   readonly store: PromptStore;
   readonly names: PromptNames;
   /** Bytes of a KV block of each group, and of a recurrent state. */

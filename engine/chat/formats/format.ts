@@ -61,7 +61,7 @@ export interface WholeSyntax extends Syntax {
     readonly begin: string;
     readonly end: string;
     /** Marks that begin a message's head or occur in it, and the mark that ends the head. */
-    readonly heads: { readonly begin: readonly Mark[]; readonly end: Mark };
+    readonly headers: { readonly begin: readonly Mark[]; readonly end: Mark };
     /**
      * Returns the grammar of an answer with thinking, content and, if there are tools, calls. `inside` is the
      * part that the prompt has begun.

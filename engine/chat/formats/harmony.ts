@@ -22,7 +22,7 @@ export const harmony: CallFormat = {
       whole: {
         begin: "<|channel|>analysis<|message|>",
         end: "<|end|>",
-        heads: harmony.heads,
+        headers: harmony.headers,
         grammar: (lark, shape, inside) => harmony.grammar(lark, shape, inside),
         read: (input, answer, inside) => harmony.read(input, answer, inside),
       },
@@ -74,7 +74,7 @@ class Harmony {
     return [this.#channel, this.#message, this.#start, this.#constrain, ...this.#ends];
   }
 
-  get heads(): { begin: Mark[]; end: Mark } {
+  get headers(): { begin: Mark[]; end: Mark } {
     return { begin: this.all.filter((mark) => mark !== this.#message), end: this.#message };
   }
 

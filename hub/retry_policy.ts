@@ -16,7 +16,7 @@ export interface Pace {
 const MAX_RETRY_AFTER_MS = 10 * 60_000;
 
 /** Retries transient failures while bytes keep arriving from time to time. */
-export class Patience {
+export class RetryPolicy {
   readonly #pace: Required<Pace>;
   readonly #note: (message: string) => void;
   #failures = 0;
