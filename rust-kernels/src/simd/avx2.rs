@@ -13,6 +13,10 @@ use std::arch::x86_64::{_mm256_dpbusd_avx_epi32 as dpbusd, _mm256_dpwssd_avx_epi
 #[cfg(vnni_evex)]
 use std::arch::x86_64::{_mm256_dpbusd_epi32 as dpbusd, _mm256_dpwssd_epi32 as dpwssd};
 
+type F = __m256;
+type I = __m256i;
+type B = __m256i;
+
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
@@ -27,69 +31,57 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const PAIR_ROWS: usize = 4;
     // A line is two vectors: two streams of half a line each leave a Zen 3 waiting for both (docs/lab/2026-11.md, "AVX2 without VNNI").
     const PAIRS_IN_ORDER: usize = 4;
-    type F = __m256;
-    type I = __m256i;
-    type B = __m256i;
-    type Low = Self;
-    type High = Self;
-    const HALVES: bool = false;
-    #[inline(always)]
-    fn halves(self) -> (Self, Self) {
-        (self, self)
+    type F = F;
+    type I = I;
+    type B = B;
+    one_register! {}
+
+    wrappers! {
+        fn splat(self, x: f32) -> F = _mm256_set1_ps(x);
+        unsafe fn load(self, p: *const f32) -> F = _mm256_loadu_ps(p);
+        unsafe fn store(self, p: *mut f32, v: F) = _mm256_storeu_ps(p, v);
+        fn add(self, a: F, b: F) -> F = _mm256_add_ps(a, b);
+        fn sub(self, a: F, b: F) -> F = _mm256_sub_ps(a, b);
+        fn mul(self, a: F, b: F) -> F = _mm256_mul_ps(a, b);
+        fn div(self, a: F, b: F) -> F = _mm256_div_ps(a, b);
+        fn fma(self, a: F, b: F, c: F) -> F = _mm256_fmadd_ps(a, b, c);
+        fn fnma(self, a: F, b: F, c: F) -> F = _mm256_fnmadd_ps(a, b, c);
+        fn max(self, a: F, b: F) -> F = _mm256_max_ps(a, b);
+        fn min(self, a: F, b: F) -> F = _mm256_min_ps(a, b);
+        fn abs(self, a: F) -> F = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        fn round(self, a: F) -> F = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        fn zero_below(self, x: F, limit: F, y: F) -> F = _mm256_and_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(x, limit), y);
+        unsafe fn load_f16(self, p: *const u16) -> F = _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
+        unsafe fn store_f16(self, p: *mut u16, v: F) =
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        unsafe fn load_bf16(self, p: *const u16) -> F =
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
+        unsafe fn load_u8(self, p: *const u8) -> F =
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+        unsafe fn load_i8(self, p: *const i8) -> F =
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+        fn i_splat(self, x: i32) -> I = _mm256_set1_epi32(x);
+        fn i_add(self, a: I, b: I) -> I = _mm256_add_epi32(a, b);
+        fn i_to_f(self, a: I) -> F = _mm256_cvtepi32_ps(a);
+        fn i_as_f(self, a: I) -> F = _mm256_castsi256_ps(a);
+        fn prefetch(self, p: *const u8) = x86::prefetch(p);
+        fn prefetch_l2(self, p: *const u8) = x86::prefetch_l2(p);
+        fn prefetch_write(self, p: *const u8) = x86::prefetch_write(p);
+        unsafe fn b_load(self, p: *const u8) -> B = _mm256_loadu_si256(p.cast());
+        unsafe fn b_store(self, p: *mut u8, v: B) = _mm256_storeu_si256(p.cast(), v);
+        fn b_and(self, a: B, mask: u8) -> B = _mm256_and_si256(a, _mm256_set1_epi8(mask as i8));
+        fn b_or(self, a: B, b: B) -> B = _mm256_or_si256(a, b);
+        fn b_shr(self, a: B, n: u32) -> B = _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32));
+        fn b_shl(self, a: B, n: u32) -> B = _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32));
+        fn b_lookup(self, table: &[u8; 16], index: B) -> B =
+            _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), index);
+        fn b_triple(self, a: B) -> B = _mm256_add_epi8(_mm256_add_epi8(a, a), a);
+        fn b_and32(self, a: B, mask: u32) -> B = _mm256_and_si256(a, _mm256_set1_epi32(mask as i32));
+        fn b_shr32(self, a: B, n: u32) -> B = _mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32));
+        fn b_shl32(self, a: B, n: u32) -> B = _mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32));
+        fn b_to_f(self, a: B) -> F = _mm256_cvtepi32_ps(a);
     }
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        unsafe { _mm256_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> Self::F {
-        unsafe { _mm256_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: Self::F) {
-        unsafe { _mm256_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_div_ps(a, b) }
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { _mm256_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { _mm256_fnmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_max_ps(a, b) }
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm256_min_ps(a, b) }
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
-    }
-    #[inline(always)]
-    fn round(self, a: Self::F) -> Self::F {
-        unsafe { _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
-    }
     #[inline(always)]
     fn pow2(self, n: Self::F) -> Self::F {
         unsafe {
@@ -97,10 +89,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
         }
     }
-    #[inline(always)]
-    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
-        unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_GE_OQ>(x, limit), y) }
-    }
+
     #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {
         unsafe {
@@ -109,6 +98,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
         }
     }
+
     #[inline(always)]
     fn largest(self, a: Self::F) -> f32 {
         unsafe {
@@ -118,26 +108,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    #[inline(always)]
-    unsafe fn load_f16(self, p: *const u16) -> Self::F {
-        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
-        unsafe { _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
-        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(self, p: *const u8) -> Self::F {
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(self, p: *const i8) -> Self::F {
-        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
-    }
     /// The double of the result is the byte in the place of a float's exponent, but for byte 0.
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
@@ -147,6 +117,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_mul_ps(_mm256_castsi256_ps(doubled), _mm256_set1_ps(0.5))
         }
     }
+
     /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
@@ -155,6 +126,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(128.0))
         }
     }
+
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -172,6 +144,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm_storeu_si128(p.cast(), _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256::<1>(q)));
         }
     }
+
     #[inline(always)]
     unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
         unsafe {
@@ -181,28 +154,12 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn i_splat(self, x: i32) -> Self::I {
-        unsafe { _mm256_set1_epi32(x) }
-    }
-    #[inline(always)]
-    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
     fn i_sum(self, a: Self::I) -> i32 {
         unsafe {
             let x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
             let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b00_00_11_10>(x));
             _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32::<1>(x)))
         }
-    }
-    #[inline(always)]
-    fn i_to_f(self, a: Self::I) -> Self::F {
-        unsafe { _mm256_cvtepi32_ps(a) }
-    }
-    #[inline(always)]
-    fn i_as_f(self, a: Self::I) -> Self::F {
-        unsafe { _mm256_castsi256_ps(a) }
     }
 
     /// With VNNI group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load serves P or N
@@ -376,46 +333,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn prefetch(self, p: *const u8) {
-        x86::prefetch(p);
-    }
-    #[inline(always)]
-    fn prefetch_l2(self, p: *const u8) {
-        x86::prefetch_l2(p);
-    }
-    #[inline(always)]
-    fn prefetch_write(self, p: *const u8) {
-        x86::prefetch_write(p);
-    }
-    #[inline(always)]
-    unsafe fn b_load(self, p: *const u8) -> Self::B {
-        unsafe { _mm256_loadu_si256(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
-        unsafe { _mm256_storeu_si256(p.cast(), v) }
-    }
-    #[inline(always)]
-    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
-        unsafe { _mm256_and_si256(a, _mm256_set1_epi8(mask as i8)) }
-    }
-    #[inline(always)]
-    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
-        unsafe { _mm256_or_si256(a, b) }
-    }
-    #[inline(always)]
-    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm256_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm256_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
-        unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), index) }
-    }
-    #[inline(always)]
     fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
         unsafe {
             let bit = _mm256_set1_epi8(bit as i8);
@@ -423,10 +340,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_blendv_epi8(a, _mm256_sub_epi8(_mm256_set1_epi8(c as i8), a), negative)
         }
     }
-    #[inline(always)]
-    fn b_triple(self, a: Self::B) -> Self::B {
-        unsafe { _mm256_add_epi8(_mm256_add_epi8(a, a), a) }
-    }
+
     /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
@@ -436,6 +350,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             _mm256_and_si256(_mm256_srli_epi16::<6>(quarters), _mm256_set1_epi8(3))
         }
     }
+
     #[inline(always)]
     fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
         unsafe {
@@ -443,21 +358,5 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let bytes = _mm_add_epi8(first, _mm_set1_epi8(if HIGH { 2 } else { 0 }));
             _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(bytes))
         }
-    }
-    #[inline(always)]
-    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
-        unsafe { _mm256_and_si256(a, _mm256_set1_epi32(mask as i32)) }
-    }
-    #[inline(always)]
-    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_to_f(self, a: Self::B) -> Self::F {
-        unsafe { _mm256_cvtepi32_ps(a) }
     }
 }

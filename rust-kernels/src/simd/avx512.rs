@@ -13,6 +13,10 @@ struct Codes {
     negative: __mmask64,
 }
 
+type F = __m512;
+type I = __m512i;
+type B = __m512i;
+
 impl<const VNNI: bool> Avx512<VNNI> {
     /// Codes of 8 bits stand for code - 128; narrower ones have no sign.
     ///
@@ -94,106 +98,64 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     const WIDE_BIAS: i32 = if VNNI { 128 } else { 0 };
     const PAIRS_TOGETHER: bool = true;
     const PAIR_ROWS: usize = 8;
-    type F = __m512;
-    type I = __m512i;
-    type B = __m512i;
-    type Low = Self;
-    type High = Self;
-    const HALVES: bool = false;
-    #[inline(always)]
-    fn halves(self) -> (Self, Self) {
-        (self, self)
+    type F = F;
+    type I = I;
+    type B = B;
+    one_register! {}
+
+    wrappers! {
+        fn splat(self, x: f32) -> F = _mm512_set1_ps(x);
+        unsafe fn load(self, p: *const f32) -> F = _mm512_loadu_ps(p);
+        unsafe fn store(self, p: *mut f32, v: F) = _mm512_storeu_ps(p, v);
+        fn add(self, a: F, b: F) -> F = _mm512_add_ps(a, b);
+        fn sub(self, a: F, b: F) -> F = _mm512_sub_ps(a, b);
+        fn mul(self, a: F, b: F) -> F = _mm512_mul_ps(a, b);
+        fn div(self, a: F, b: F) -> F = _mm512_div_ps(a, b);
+        fn fma(self, a: F, b: F, c: F) -> F = _mm512_fmadd_ps(a, b, c);
+        fn fnma(self, a: F, b: F, c: F) -> F = _mm512_fnmadd_ps(a, b, c);
+        fn max(self, a: F, b: F) -> F = _mm512_max_ps(a, b);
+        fn min(self, a: F, b: F) -> F = _mm512_min_ps(a, b);
+        fn abs(self, a: F) -> F = _mm512_abs_ps(a);
+        fn round(self, a: F) -> F = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        fn pow2(self, n: F) -> F = _mm512_scalef_ps(_mm512_set1_ps(1.0), n);
+        fn zero_below(self, x: F, limit: F, y: F) -> F =
+            _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), y);
+        fn sum(self, a: F) -> f32 = _mm512_reduce_add_ps(a);
+        fn largest(self, a: F) -> f32 = _mm512_reduce_max_ps(a);
+        unsafe fn load_f16(self, p: *const u16) -> F = _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+        unsafe fn store_f16(self, p: *mut u16, v: F) =
+            _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+        unsafe fn load_bf16(self, p: *const u16) -> F =
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+        unsafe fn load_u8(self, p: *const u8) -> F =
+            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())));
+        unsafe fn load_i8(self, p: *const i8) -> F =
+            _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())));
+        unsafe fn store_i16(self, p: *mut i16, v: F) =
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v)));
+        fn i_splat(self, x: i32) -> I = _mm512_set1_epi32(x);
+        fn i_add(self, a: I, b: I) -> I = _mm512_add_epi32(a, b);
+        fn i_sum(self, a: I) -> i32 = _mm512_reduce_add_epi32(a);
+        fn i_to_f(self, a: I) -> F = _mm512_cvtepi32_ps(a);
+        fn i_as_f(self, a: I) -> F = _mm512_castsi512_ps(a);
+        fn prefetch(self, p: *const u8) = x86::prefetch(p);
+        fn prefetch_l2(self, p: *const u8) = x86::prefetch_l2(p);
+        fn prefetch_write(self, p: *const u8) = x86::prefetch_write(p);
+        unsafe fn b_load(self, p: *const u8) -> B = _mm512_loadu_si512(p.cast());
+        unsafe fn b_store(self, p: *mut u8, v: B) = _mm512_storeu_si512(p.cast(), v);
+        fn b_and(self, a: B, mask: u8) -> B = _mm512_and_si512(a, _mm512_set1_epi8(mask as i8));
+        fn b_or(self, a: B, b: B) -> B = _mm512_or_si512(a, b);
+        fn b_shr(self, a: B, n: u32) -> B = _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32));
+        fn b_shl(self, a: B, n: u32) -> B = _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32));
+        fn b_lookup(self, table: &[u8; 16], index: B) -> B =
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index);
+        fn b_triple(self, a: B) -> B = _mm512_add_epi8(_mm512_add_epi8(a, a), a);
+        fn b_and32(self, a: B, mask: u32) -> B = _mm512_and_si512(a, _mm512_set1_epi32(mask as i32));
+        fn b_shr32(self, a: B, n: u32) -> B = _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32));
+        fn b_shl32(self, a: B, n: u32) -> B = _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32));
+        fn b_to_f(self, a: B) -> F = _mm512_cvtepi32_ps(a);
     }
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        unsafe { _mm512_set1_ps(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> Self::F {
-        unsafe { _mm512_loadu_ps(p) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: Self::F) {
-        unsafe { _mm512_storeu_ps(p, v) }
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_div_ps(a, b) }
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { _mm512_fnmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_max_ps(a, b) }
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { _mm512_min_ps(a, b) }
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        unsafe { _mm512_abs_ps(a) }
-    }
-    #[inline(always)]
-    fn round(self, a: Self::F) -> Self::F {
-        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
-    }
-    #[inline(always)]
-    fn pow2(self, n: Self::F) -> Self::F {
-        unsafe { _mm512_scalef_ps(_mm512_set1_ps(1.0), n) }
-    }
-    #[inline(always)]
-    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
-        unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GE_OQ>(x, limit), y) }
-    }
-    #[inline(always)]
-    fn sum(self, a: Self::F) -> f32 {
-        unsafe { _mm512_reduce_add_ps(a) }
-    }
-    #[inline(always)]
-    fn largest(self, a: Self::F) -> f32 {
-        unsafe { _mm512_reduce_max_ps(a) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_f16(self, p: *const u16) -> Self::F {
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
-    }
-    #[inline(always)]
-    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
-        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
-    }
-    #[inline(always)]
-    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
-        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(self, p: *const u8) -> Self::F {
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))) }
-    }
-    #[inline(always)]
-    unsafe fn load_i8(self, p: *const i8) -> Self::F {
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
-    }
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -204,6 +166,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal))
         }
     }
+
     /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
@@ -212,6 +175,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(128.0))
         }
     }
+
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -222,10 +186,6 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
-        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(v))) }
-    }
-    #[inline(always)]
     unsafe fn store_pairs(self, p: *mut i16, a: Self::F, b: Self::F) {
         unsafe {
             let (a, b) = (_mm512_cvtps_epi32(a), _mm512_slli_epi32::<16>(_mm512_cvtps_epi32(b)));
@@ -233,26 +193,6 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    #[inline(always)]
-    fn i_splat(self, x: i32) -> Self::I {
-        unsafe { _mm512_set1_epi32(x) }
-    }
-    #[inline(always)]
-    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
-        unsafe { _mm512_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn i_sum(self, a: Self::I) -> i32 {
-        unsafe { _mm512_reduce_add_epi32(a) }
-    }
-    #[inline(always)]
-    fn i_to_f(self, a: Self::I) -> Self::F {
-        unsafe { _mm512_cvtepi32_ps(a) }
-    }
-    #[inline(always)]
-    fn i_as_f(self, a: Self::I) -> Self::F {
-        unsafe { _mm512_castsi512_ps(a) }
-    }
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
@@ -362,56 +302,13 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    fn prefetch(self, p: *const u8) {
-        x86::prefetch(p);
-    }
-    #[inline(always)]
-    fn prefetch_l2(self, p: *const u8) {
-        x86::prefetch_l2(p);
-    }
-    #[inline(always)]
-    fn prefetch_write(self, p: *const u8) {
-        x86::prefetch_write(p);
-    }
-    #[inline(always)]
-    unsafe fn b_load(self, p: *const u8) -> Self::B {
-        unsafe { _mm512_loadu_si512(p.cast()) }
-    }
-    #[inline(always)]
-    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
-        unsafe { _mm512_storeu_si512(p.cast(), v) }
-    }
-    #[inline(always)]
-    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
-        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask as i8)) }
-    }
-    #[inline(always)]
-    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
-        unsafe { _mm512_or_si512(a, b) }
-    }
-    #[inline(always)]
-    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
-        unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), index) }
-    }
-    #[inline(always)]
     fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
         unsafe {
             let negative = _mm512_test_epi8_mask(signs, _mm512_set1_epi8(bit as i8));
             _mm512_mask_sub_epi8(a, negative, _mm512_set1_epi8(c as i8), a)
         }
     }
-    #[inline(always)]
-    fn b_triple(self, a: Self::B) -> Self::B {
-        unsafe { _mm512_add_epi8(_mm512_add_epi8(a, a), a) }
-    }
+
     /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
@@ -421,6 +318,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_and_si512(_mm512_srli_epi16::<6>(quarters), _mm512_set1_epi8(3))
         }
     }
+
     #[inline(always)]
     fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
         unsafe {
@@ -429,22 +327,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(bytes))
         }
     }
-    #[inline(always)]
-    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
-        unsafe { _mm512_and_si512(a, _mm512_set1_epi32(mask as i32)) }
-    }
-    #[inline(always)]
-    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm512_srl_epi32(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
-    }
-    #[inline(always)]
-    fn b_to_f(self, a: Self::B) -> Self::F {
-        unsafe { _mm512_cvtepi32_ps(a) }
-    }
+
     /// Of 128 entries at a time a look-up by the index's low bits, kept where its higher bits say so.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {

@@ -7,6 +7,9 @@
 //! holds it may compute. What is `unsafe` here follows pointers: they must lead to what a function loads or stores.
 //! Kernels get their token from `Isa::run`.
 
+#[macro_use]
+mod wrappers;
+
 mod ahead;
 #[cfg(target_arch = "x86_64")]
 pub mod amx;

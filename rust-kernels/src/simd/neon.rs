@@ -40,6 +40,10 @@ macro_rules! shift {
     };
 }
 
+type F = float32x4_t;
+type I = int32x4_t;
+type B = uint8x16_t;
+
 impl<const DOT: u8> Simd for Neon<DOT> {
     const LANES: usize = 4;
     const TILE: usize = 8;
@@ -52,84 +56,59 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const PAIRS_TOGETHER: bool = false;
     const PAIR_ROWS: usize = 8;
     const ROW_PAIRS: bool = DOT == MATRIX;
-    type F = float32x4_t;
-    type I = int32x4_t;
-    type B = uint8x16_t;
-    type Low = Self;
-    type High = Self;
-    const HALVES: bool = false;
-    #[inline(always)]
-    fn halves(self) -> (Self, Self) {
-        (self, self)
-    }
+    type F = F;
+    type I = I;
+    type B = B;
+    one_register! {}
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> Self::F {
-        unsafe { vdupq_n_f32(x) }
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> Self::F {
-        unsafe { vld1q_f32(p) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: Self::F) {
-        unsafe { vst1q_f32(p, v) }
-    }
-    #[inline(always)]
-    fn add(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vaddq_f32(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vsubq_f32(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vmulq_f32(a, b) }
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vdivq_f32(a, b) }
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { vfmaq_f32(c, a, b) }
-    }
-    #[inline(always)]
-    fn fnma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe { vfmsq_f32(c, a, b) }
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) } // fmax would hand on NaN from either side
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F, b: Self::F) -> Self::F {
-        unsafe { vbslq_f32(vcltq_f32(a, b), a, b) }
-    }
-    #[inline(always)]
-    fn abs(self, a: Self::F) -> Self::F {
-        unsafe { vabsq_f32(a) }
-    }
-    #[inline(always)]
-    fn round(self, a: Self::F) -> Self::F {
-        unsafe { vrndnq_f32(a) }
-    }
-    #[inline(always)]
-    fn pow2(self, n: Self::F) -> Self::F {
-        unsafe { vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)))) }
-    }
-    #[inline(always)]
-    fn zero_below(self, x: Self::F, limit: Self::F, y: Self::F) -> Self::F {
-        unsafe { vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, limit), vreinterpretq_u32_f32(y))) }
-    }
-    #[inline(always)]
-    fn sum(self, a: Self::F) -> f32 {
-        unsafe { vaddvq_f32(a) }
-    }
-    #[inline(always)]
-    fn largest(self, a: Self::F) -> f32 {
-        unsafe { vmaxvq_f32(a) }
+    wrappers! {
+        fn splat(self, x: f32) -> F = vdupq_n_f32(x);
+        unsafe fn load(self, p: *const f32) -> F = vld1q_f32(p);
+        unsafe fn store(self, p: *mut f32, v: F) = vst1q_f32(p, v);
+        fn add(self, a: F, b: F) -> F = vaddq_f32(a, b);
+        fn sub(self, a: F, b: F) -> F = vsubq_f32(a, b);
+        fn mul(self, a: F, b: F) -> F = vmulq_f32(a, b);
+        fn div(self, a: F, b: F) -> F = vdivq_f32(a, b);
+        fn fma(self, a: F, b: F, c: F) -> F = vfmaq_f32(c, a, b);
+        fn fnma(self, a: F, b: F, c: F) -> F = vfmsq_f32(c, a, b);
+        fn max(self, a: F, b: F) -> F = vbslq_f32(vcgtq_f32(a, b), a, b); // fmax would hand on NaN from either side
+        fn min(self, a: F, b: F) -> F = vbslq_f32(vcltq_f32(a, b), a, b);
+        fn abs(self, a: F) -> F = vabsq_f32(a);
+        fn round(self, a: F) -> F = vrndnq_f32(a);
+        fn pow2(self, n: F) -> F =
+            vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127))));
+        fn zero_below(self, x: F, limit: F, y: F) -> F =
+            vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, limit), vreinterpretq_u32_f32(y)));
+        fn sum(self, a: F) -> f32 = vaddvq_f32(a);
+        fn largest(self, a: F) -> f32 = vmaxvq_f32(a);
+        unsafe fn load_bf16(self, p: *const u16) -> F = vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p)));
+        unsafe fn load_u8(self, p: *const u8) -> F = vcvtq_f32_u32(load_bytes(p));
+        unsafe fn store_i16(self, p: *mut i16, v: F) = vst1_s16(p, vmovn_s32(vcvtnq_s32_f32(v)));
+        fn i_splat(self, x: i32) -> I = vdupq_n_s32(x);
+        fn i_add(self, a: I, b: I) -> I = vaddq_s32(a, b);
+        fn i_sum(self, a: I) -> i32 = vaddvq_s32(a);
+        fn i_to_f(self, a: I) -> F = vcvtq_f32_s32(a);
+        fn i_as_f(self, a: I) -> F = vreinterpretq_f32_s32(a);
+        unsafe fn dot16_signed(self, acc: I, w: [B; 4], x: *const i8) -> I = self.signed_bytes(acc, w, vld1q_s8(x));
+        fn prefetch(self, p: *const u8) = ask!("pldl1keep", p);
+        fn prefetch_l2(self, p: *const u8) = ask!("pldl2keep", p);
+        fn prefetch_write(self, p: *const u8) = ask!("pstl1keep", p);
+        unsafe fn b_load(self, p: *const u8) -> B = vld1q_u8(p);
+        unsafe fn b_store(self, p: *mut u8, v: B) = vst1q_u8(p, v);
+        fn b_and(self, a: B, mask: u8) -> B = vandq_u8(a, vdupq_n_u8(mask));
+        fn b_or(self, a: B, b: B) -> B = vorrq_u8(a, b);
+        fn b_shr(self, a: B, n: u32) -> B = shift!(vshrq_n_u8, a, n);
+        fn b_shl(self, a: B, n: u32) -> B = shift!(vshlq_n_u8, a, n);
+        fn b_lookup(self, table: &[u8; 16], index: B) -> B = vqtbl1q_u8(vld1q_u8(table.as_ptr()), index);
+        fn b_mirror(self, a: B, signs: B, bit: u8, c: u8) -> B =
+            vbslq_u8(vtstq_u8(signs, vdupq_n_u8(bit)), vsubq_u8(vdupq_n_u8(c), a), a);
+        fn b_triple(self, a: B) -> B = vaddq_u8(vaddq_u8(a, a), a);
+        fn b_and32(self, a: B, mask: u32) -> B = vandq_u8(a, vreinterpretq_u8_u32(vdupq_n_u32(mask)));
+        fn b_shr32(self, a: B, n: u32) -> B =
+            vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(-(n as i32))));
+        fn b_shl32(self, a: B, n: u32) -> B =
+            vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(n as i32)));
+        fn b_to_f(self, a: B) -> F = vcvtq_f32_s32(vreinterpretq_s32_u8(a));
     }
 
     #[inline(always)]
@@ -145,6 +124,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             out
         }
     }
+
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         unsafe {
@@ -158,14 +138,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             vst1_u16(p, halves);
         }
     }
-    #[inline(always)]
-    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
-        unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p))) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(self, p: *const u8) -> Self::F {
-        unsafe { vcvtq_f32_u32(load_bytes(p)) }
-    }
+
     #[inline(always)]
     unsafe fn load_i8(self, p: *const i8) -> Self::F {
         unsafe {
@@ -173,6 +146,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))
         }
     }
+
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -182,6 +156,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             vreinterpretq_f32_u32(vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), subnormal, normal))
         }
     }
+
     /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
@@ -191,6 +166,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
             vmulq_n_f32(self.load_f16(words.as_ptr()), 128.0)
         }
     }
+
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: Self::F) -> Self::I {
         unsafe {
@@ -202,31 +178,6 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
 
-    #[inline(always)]
-    unsafe fn store_i16(self, p: *mut i16, v: Self::F) {
-        unsafe { vst1_s16(p, vmovn_s32(vcvtnq_s32_f32(v))) }
-    }
-
-    #[inline(always)]
-    fn i_splat(self, x: i32) -> Self::I {
-        unsafe { vdupq_n_s32(x) }
-    }
-    #[inline(always)]
-    fn i_add(self, a: Self::I, b: Self::I) -> Self::I {
-        unsafe { vaddq_s32(a, b) }
-    }
-    #[inline(always)]
-    fn i_sum(self, a: Self::I) -> i32 {
-        unsafe { vaddvq_s32(a) }
-    }
-    #[inline(always)]
-    fn i_to_f(self, a: Self::I) -> Self::F {
-        unsafe { vcvtq_f32_s32(a) }
-    }
-    #[inline(always)]
-    fn i_as_f(self, a: Self::I) -> Self::F {
-        unsafe { vreinterpretq_f32_s32(a) }
-    }
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe { self.bytes::<BITS>(acc, w, vld1q_s8(x)) }
@@ -242,87 +193,19 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
-        unsafe { self.signed_bytes(acc, w, vld1q_s8(x)) }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, p: *const u8) {
-        ask!("pldl1keep", p);
-    }
-    #[inline(always)]
-    fn prefetch_l2(self, p: *const u8) {
-        ask!("pldl2keep", p);
-    }
-    #[inline(always)]
-    fn prefetch_write(self, p: *const u8) {
-        ask!("pstl1keep", p);
-    }
-    #[inline(always)]
-    unsafe fn b_load(self, p: *const u8) -> Self::B {
-        unsafe { vld1q_u8(p) }
-    }
-    #[inline(always)]
-    unsafe fn b_store(self, p: *mut u8, v: Self::B) {
-        unsafe { vst1q_u8(p, v) }
-    }
-    #[inline(always)]
-    fn b_and(self, a: Self::B, mask: u8) -> Self::B {
-        unsafe { vandq_u8(a, vdupq_n_u8(mask)) }
-    }
-    #[inline(always)]
-    fn b_or(self, a: Self::B, b: Self::B) -> Self::B {
-        unsafe { vorrq_u8(a, b) }
-    }
-    #[inline(always)]
-    fn b_shr(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { shift!(vshrq_n_u8, a, n) }
-    }
-    #[inline(always)]
-    fn b_shl(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { shift!(vshlq_n_u8, a, n) }
-    }
-    #[inline(always)]
-    fn b_lookup(self, table: &[u8; 16], index: Self::B) -> Self::B {
-        unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), index) }
-    }
-    #[inline(always)]
-    fn b_mirror(self, a: Self::B, signs: Self::B, bit: u8, c: u8) -> Self::B {
-        unsafe { vbslq_u8(vtstq_u8(signs, vdupq_n_u8(bit)), vsubq_u8(vdupq_n_u8(c), a), a) }
-    }
-    #[inline(always)]
-    fn b_triple(self, a: Self::B) -> Self::B {
-        unsafe { vaddq_u8(vaddq_u8(a, a), a) }
-    }
-    #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         unsafe {
             let above = vaddq_u8(vcgeq_u8(a, vdupq_n_u8(86)), vcgeq_u8(a, vdupq_n_u8(171)));
             vsubq_u8(vdupq_n_u8(0), above)
         }
     }
+
     #[inline(always)]
     fn b_pairs<const HIGH: bool>(self, a: Self::B) -> Self::B {
         unsafe {
             const FIRST: [u8; 16] = [0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13];
             vqtbl1q_u8(a, vaddq_u8(vld1q_u8(FIRST.as_ptr()), vdupq_n_u8(if HIGH { 2 } else { 0 })))
         }
-    }
-    #[inline(always)]
-    fn b_and32(self, a: Self::B, mask: u32) -> Self::B {
-        unsafe { vandq_u8(a, vreinterpretq_u8_u32(vdupq_n_u32(mask))) }
-    }
-    #[inline(always)]
-    fn b_shr32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(-(n as i32)))) }
-    }
-    #[inline(always)]
-    fn b_shl32(self, a: Self::B, n: u32) -> Self::B {
-        unsafe { vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(a), vdupq_n_s32(n as i32))) }
-    }
-    #[inline(always)]
-    fn b_to_f(self, a: Self::B) -> Self::F {
-        unsafe { vcvtq_f32_s32(vreinterpretq_s32_u8(a)) }
     }
 }
 

@@ -49,13 +49,7 @@ impl Simd for Scalar {
     type F = [f32; N];
     type I = [i32; N];
     type B = [u8; 4 * N];
-    type Low = Self;
-    type High = Self;
-    const HALVES: bool = false;
-    #[inline(always)]
-    fn halves(self) -> (Self, Self) {
-        (self, self)
-    }
+    one_register! {}
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {

@@ -59,6 +59,17 @@ macro_rules! of_halves {
         }
         of_halves! { $($rest)* }
     };
+    (unsafe fn $name:ident($to:ident: $type:ty)[$v:ident]; $($rest:tt)*) => {
+        #[inline(always)]
+        unsafe fn $name(self, $to: $type, $v: V) {
+            let (low, high) = self.halves();
+            unsafe {
+                low.$name($to, $v[0]);
+                high.$name($to, $v[1]);
+            }
+        }
+        of_halves! { $($rest)* }
+    };
     (unsafe fn $name:ident($($arg:ident: $type:ty),*); $($rest:tt)*) => {
         #[inline(always)]
         unsafe fn $name(self, $($arg: $type),*) -> V {
@@ -127,44 +138,16 @@ impl Simd for Wasm {
         unsafe fn load_e8m0_half(p: *const u8);
         unsafe fn load_e4m3_half(p: *const u8);
         unsafe fn b_load(p: *const u8);
+        unsafe fn store(p: *mut f32)[v];
+        unsafe fn store_f16(p: *mut u16)[v];
+        unsafe fn store_i16(p: *mut i16)[v];
+        unsafe fn b_store(p: *mut u8)[v];
     }
 
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: V) {
-        let (low, high) = self.halves();
-        unsafe {
-            low.store(p, v[0]);
-            high.store(p, v[1]);
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_f16(self, p: *mut u16, v: V) {
-        let (low, high) = self.halves();
-        unsafe {
-            low.store_f16(p, v[0]);
-            high.store_f16(p, v[1]);
-        }
-    }
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: V) -> V {
         let (low, high) = self.halves();
         unsafe { [low.store_i8(p, v[0]), high.store_i8(p, v[1])] }
-    }
-    #[inline(always)]
-    unsafe fn store_i16(self, p: *mut i16, v: V) {
-        let (low, high) = self.halves();
-        unsafe {
-            low.store_i16(p, v[0]);
-            high.store_i16(p, v[1]);
-        }
-    }
-    #[inline(always)]
-    unsafe fn b_store(self, p: *mut u8, v: V) {
-        let (low, high) = self.halves();
-        unsafe {
-            low.b_store(p, v[0]);
-            high.b_store(p, v[1]);
-        }
     }
     #[inline(always)]
     fn sum(self, a: V) -> f32 {

@@ -120,91 +120,64 @@ impl<const H: usize> Simd for Half<H> {
     type F = v128;
     type I = v128;
     type B = v128;
-    type Low = Self;
-    type High = Self;
-    const HALVES: bool = false;
-    #[inline(always)]
-    fn halves(self) -> (Self, Self) {
-        (self, self)
+    one_register! {}
+
+    wrappers! {
+        fn splat(self, x: f32) -> v128 = f32x4_splat(x);
+        unsafe fn load(self, p: *const f32) -> v128 = v128_load(p.add(N * H).cast());
+        unsafe fn store(self, p: *mut f32, v: v128) = v128_store(p.add(N * H).cast(), v);
+        fn add(self, a: v128, b: v128) -> v128 = f32x4_add(a, b);
+        fn sub(self, a: v128, b: v128) -> v128 = f32x4_sub(a, b);
+        fn mul(self, a: v128, b: v128) -> v128 = f32x4_mul(a, b);
+        fn div(self, a: v128, b: v128) -> v128 = f32x4_div(a, b);
+        fn fma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_madd(a, b, c);
+        fn fnma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_nmadd(a, b, c);
+        // Of a comparison with NaN, pmax and pmin take the first.
+        fn max(self, a: v128, b: v128) -> v128 = f32x4_pmax(b, a);
+        fn min(self, a: v128, b: v128) -> v128 = f32x4_pmin(b, a);
+        fn abs(self, a: v128) -> v128 = f32x4_abs(a);
+        fn round(self, a: v128) -> v128 = f32x4_nearest(a);
+        fn pow2(self, n: v128) -> v128 = i32x4_shl(i32x4_add(i32x4_relaxed_trunc_f32x4(n), i32x4_splat(127)), 23);
+        fn zero_below(self, x: v128, limit: v128, y: v128) -> v128 = v128_and(f32x4_ge(x, limit), y);
+        /// The other half is widened too: whoever wants both has them for little more.
+        unsafe fn load_f16(self, p: *const u16) -> v128 = widen_f16(&self.0, v128_load(p.cast()))[H];
+        unsafe fn load_bf16(self, p: *const u16) -> v128 = i32x4_shl(u32x4_load_extend_u16x4(p.add(N * H)), 16);
+        unsafe fn load_u8(self, p: *const u8) -> v128 = f32x4_convert_i32x4(load_bytes::<H>(p));
+        fn i_splat(self, x: i32) -> v128 = i32x4_splat(x);
+        fn i_add(self, a: v128, b: v128) -> v128 = i32x4_add(a, b);
+        fn i_to_f(self, a: v128) -> v128 = f32x4_convert_i32x4(a);
+        fn i_as_f(self, a: v128) -> v128 = a;
+        /// `fma` may round twice.
+        fn scale_biased(self, scale: v128, sum: v128, _bias: v128) -> v128 =
+            f32x4_mul(scale, f32x4_sub(sum, self.0.bias));
+        unsafe fn dot_pair(self, acc: v128, w: v128, x: *const i16) -> v128 =
+            i32x4_add(acc, i32x4_dot_i16x8(w, v128_load32_splat(x.cast())));
+        unsafe fn b_load(self, p: *const u8) -> v128 = v128_load(p.add(4 * N * H).cast());
+        unsafe fn b_store(self, p: *mut u8, v: v128) = v128_store(p.add(4 * N * H).cast(), v);
+        fn b_and(self, a: v128, mask: u8) -> v128 =
+            v128_and(a, if mask == 15 { self.0.nibble } else { u8x16_splat(mask) });
+        fn b_or(self, a: v128, b: v128) -> v128 = v128_or(a, b);
+        fn b_shr(self, a: v128, n: u32) -> v128 = u16x8_shr(a, n);
+        fn b_shl(self, a: v128, n: u32) -> v128 = u16x8_shl(a, n);
+        fn b_triple(self, a: v128) -> v128 = i8x16_add(i8x16_add(a, a), a);
+        fn b_and32(self, a: v128, mask: u32) -> v128 = v128_and(a, u32x4_splat(mask));
+        fn b_shr32(self, a: v128, n: u32) -> v128 = u32x4_shr(a, n);
+        fn b_shl32(self, a: v128, n: u32) -> v128 = u32x4_shl(a, n);
+        fn b_to_f(self, a: v128) -> v128 = f32x4_convert_i32x4(a);
     }
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> v128 {
-        f32x4_splat(x)
-    }
-    #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> v128 {
-        unsafe { v128_load(p.add(N * H).cast()) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: v128) {
-        unsafe { v128_store(p.add(N * H).cast(), v) }
-    }
-    #[inline(always)]
-    fn add(self, a: v128, b: v128) -> v128 {
-        f32x4_add(a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: v128, b: v128) -> v128 {
-        f32x4_sub(a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: v128, b: v128) -> v128 {
-        f32x4_mul(a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: v128, b: v128) -> v128 {
-        f32x4_div(a, b)
-    }
-    #[inline(always)]
-    fn fma(self, a: v128, b: v128, c: v128) -> v128 {
-        f32x4_relaxed_madd(a, b, c)
-    }
-    #[inline(always)]
-    fn fnma(self, a: v128, b: v128, c: v128) -> v128 {
-        f32x4_relaxed_nmadd(a, b, c)
-    }
-    // Of a comparison with NaN, pmax and pmin take the first.
-    #[inline(always)]
-    fn max(self, a: v128, b: v128) -> v128 {
-        f32x4_pmax(b, a)
-    }
-    #[inline(always)]
-    fn min(self, a: v128, b: v128) -> v128 {
-        f32x4_pmin(b, a)
-    }
-    #[inline(always)]
-    fn abs(self, a: v128) -> v128 {
-        f32x4_abs(a)
-    }
-    #[inline(always)]
-    fn round(self, a: v128) -> v128 {
-        f32x4_nearest(a)
-    }
-    #[inline(always)]
-    fn pow2(self, n: v128) -> v128 {
-        i32x4_shl(i32x4_add(i32x4_relaxed_trunc_f32x4(n), i32x4_splat(127)), 23)
-    }
-    #[inline(always)]
-    fn zero_below(self, x: v128, limit: v128, y: v128) -> v128 {
-        v128_and(f32x4_ge(x, limit), y)
-    }
     #[inline(always)]
     fn sum(self, a: v128) -> f32 {
         let x = f32x4_add(a, i32x4_shuffle::<2, 3, 0, 1>(a, a));
         f32x4_extract_lane::<0>(x) + f32x4_extract_lane::<1>(x)
     }
+
     #[inline(always)]
     fn largest(self, a: v128) -> f32 {
         let x = f32x4_pmax(a, i32x4_shuffle::<2, 3, 0, 1>(a, a));
         f32x4_extract_lane::<0>(x).max(f32x4_extract_lane::<1>(x))
     }
 
-    /// The other half is widened too: whoever wants both has them for little more.
-    #[inline(always)]
-    unsafe fn load_f16(self, p: *const u16) -> v128 {
-        unsafe { widen_f16(&self.0, v128_load(p.cast()))[H] }
-    }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: v128) {
         let mut floats = [0f32; N];
@@ -215,19 +188,13 @@ impl<const H: usize> Simd for Half<H> {
             }
         }
     }
-    #[inline(always)]
-    unsafe fn load_bf16(self, p: *const u16) -> v128 {
-        unsafe { i32x4_shl(u32x4_load_extend_u16x4(p.add(N * H)), 16) }
-    }
-    #[inline(always)]
-    unsafe fn load_u8(self, p: *const u8) -> v128 {
-        f32x4_convert_i32x4(unsafe { load_bytes::<H>(p) })
-    }
+
     #[inline(always)]
     unsafe fn load_i8(self, p: *const i8) -> v128 {
         let bytes = unsafe { v128_load32_zero(p.add(N * H).cast()) };
         f32x4_convert_i32x4(i32x4_extend_low_i16x8(i16x8_extend_low_i8x16(bytes)))
     }
+
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> v128 {
         let e = unsafe { load_bytes::<H>(p) };
@@ -236,12 +203,14 @@ impl<const H: usize> Simd for Half<H> {
         let subnormal = i32x4_shl(i32x4_add(e, i32x4_splat(1)), 21);
         v128_bitselect(normal, subnormal, i32x4_gt(e, i32x4_splat(1)))
     }
+
     /// In a float's place the exponent is too small by the difference of the biases, and the result is to be half of the number.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> v128 {
         let e = unsafe { load_bytes::<H>(p) };
         f32x4_mul(i32x4_shl(e, 20), f32x4_splat(f32::from_bits((119 + 127) << 23)))
     }
+
     #[inline(always)]
     unsafe fn store_i8(self, p: *mut i8, v: v128) -> v128 {
         let q = i32x4_relaxed_trunc_f32x4(f32x4_nearest(v));
@@ -249,6 +218,7 @@ impl<const H: usize> Simd for Half<H> {
         unsafe { v128_store32_lane::<0>(i8x16_narrow_i16x8(words, words), p.add(N * H).cast()) };
         q
     }
+
     #[inline(always)]
     unsafe fn store_i16(self, p: *mut i16, v: v128) {
         let q = i32x4_relaxed_trunc_f32x4(f32x4_nearest(v));
@@ -256,31 +226,11 @@ impl<const H: usize> Simd for Half<H> {
     }
 
     #[inline(always)]
-    fn i_splat(self, x: i32) -> v128 {
-        i32x4_splat(x)
-    }
-    #[inline(always)]
-    fn i_add(self, a: v128, b: v128) -> v128 {
-        i32x4_add(a, b)
-    }
-    #[inline(always)]
     fn i_sum(self, a: v128) -> i32 {
         let x = i32x4_add(a, i32x4_shuffle::<2, 3, 0, 1>(a, a));
         i32x4_extract_lane::<0>(x).wrapping_add(i32x4_extract_lane::<1>(x))
     }
-    #[inline(always)]
-    fn i_to_f(self, a: v128) -> v128 {
-        f32x4_convert_i32x4(a)
-    }
-    #[inline(always)]
-    fn i_as_f(self, a: v128) -> v128 {
-        a
-    }
-    /// `fma` may round twice.
-    #[inline(always)]
-    fn scale_biased(self, scale: v128, sum: v128, _bias: v128) -> v128 {
-        f32x4_mul(scale, f32x4_sub(sum, self.0.bias))
-    }
+
     #[inline(always)]
     unsafe fn dot16<const BITS: u32>(self, acc: v128, w: [v128; 4], x: *const i8) -> v128 {
         if BITS == 8 {
@@ -297,6 +247,7 @@ impl<const H: usize> Simd for Half<H> {
         }
         p.into_iter().fold(acc, |acc, p| add_pairs(acc, p, ones))
     }
+
     /// Pairs of codes of 4 bits add up in 16 bits. The halves of vectors load the activations anew: both would not stay in registers.
     #[inline(always)]
     unsafe fn dot32_rows<const BITS: u32, const M: usize>(
@@ -322,10 +273,7 @@ impl<const H: usize> Simd for Half<H> {
             }
         }
     }
-    #[inline(always)]
-    unsafe fn dot_pair(self, acc: v128, w: v128, x: *const i16) -> v128 {
-        i32x4_add(acc, i32x4_dot_i16x8(w, unsafe { v128_load32_splat(x.cast()) }))
-    }
+
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: v128, w: [v128; 4], x: *const i8) -> v128 {
         let x = unsafe { load_columns(x) };
@@ -333,43 +281,17 @@ impl<const H: usize> Simd for Half<H> {
     }
 
     #[inline(always)]
-    unsafe fn b_load(self, p: *const u8) -> v128 {
-        unsafe { v128_load(p.add(4 * N * H).cast()) }
-    }
-    #[inline(always)]
-    unsafe fn b_store(self, p: *mut u8, v: v128) {
-        unsafe { v128_store(p.add(4 * N * H).cast(), v) }
-    }
-    #[inline(always)]
-    fn b_and(self, a: v128, mask: u8) -> v128 {
-        v128_and(a, if mask == 15 { self.0.nibble } else { u8x16_splat(mask) })
-    }
-    #[inline(always)]
-    fn b_or(self, a: v128, b: v128) -> v128 {
-        v128_or(a, b)
-    }
-    #[inline(always)]
-    fn b_shr(self, a: v128, n: u32) -> v128 {
-        u16x8_shr(a, n)
-    }
-    #[inline(always)]
-    fn b_shl(self, a: v128, n: u32) -> v128 {
-        u16x8_shl(a, n)
-    }
-    #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: v128) -> v128 {
         // SAFETY: a table has 16 bytes.
         i8x16_relaxed_swizzle(unsafe { v128_load(table.as_ptr().cast()) }, index)
     }
+
     #[inline(always)]
     fn b_mirror(self, a: v128, signs: v128, bit: u8, c: u8) -> v128 {
         let negative = i8x16_eq(v128_and(signs, u8x16_splat(bit)), u8x16_splat(bit));
         i8x16_relaxed_laneselect(i8x16_sub(u8x16_splat(c), a), a, negative)
     }
-    #[inline(always)]
-    fn b_triple(self, a: v128) -> v128 {
-        i8x16_add(i8x16_add(a, a), a)
-    }
+
     /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: v128) -> v128 {
@@ -377,6 +299,7 @@ impl<const H: usize> Simd for Half<H> {
         let quarters = u8x16_avgr(a, u8x16_avgr(a, u8x16_splat(0)));
         v128_and(u16x8_shr(quarters, 6), u8x16_splat(3))
     }
+
     #[inline(always)]
     fn b_pairs<const HIGH: bool>(self, a: v128) -> v128 {
         if HIGH {
@@ -385,22 +308,7 @@ impl<const H: usize> Simd for Half<H> {
             i8x16_shuffle::<0, 0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12, 12, 13, 13>(a, a)
         }
     }
-    #[inline(always)]
-    fn b_and32(self, a: v128, mask: u32) -> v128 {
-        v128_and(a, u32x4_splat(mask))
-    }
-    #[inline(always)]
-    fn b_shr32(self, a: v128, n: u32) -> v128 {
-        u32x4_shr(a, n)
-    }
-    #[inline(always)]
-    fn b_shl32(self, a: v128, n: u32) -> v128 {
-        u32x4_shl(a, n)
-    }
-    #[inline(always)]
-    fn b_to_f(self, a: v128) -> v128 {
-        f32x4_convert_i32x4(a)
-    }
+
     /// Lanes of 64 bits are taken out one by one: memory would lie as for all eight lanes.
     #[inline(always)]
     fn b_lookup16<const M: usize>(self, table: &[u16; M], index: [v128; 2]) -> [v128; 2] {

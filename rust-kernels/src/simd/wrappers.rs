@@ -1,0 +1,28 @@
+//! The macros that generate the short methods of `Simd`.
+
+/// Defines inlined methods of `Simd` that are one expression of intrinsics: `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a, b);`.
+macro_rules! wrappers {
+    ($($(#[$attribute:meta])* $($head:ident)+ ($self:ident $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $body:expr;)*) => {
+        $($(#[$attribute])*
+        #[inline(always)]
+        #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe, unless they follow a pointer.
+        $($head)+ ($self $(, $arg: $type)*) $(-> $result)? {
+            // SAFETY: a token exists only if the CPU has the instructions. An unsafe method's caller promises that each pointer
+            // leads to memory that the method may load or store.
+            unsafe { $body }
+        })*
+    };
+}
+
+/// The items of `Simd` for vectors of one register: both halves are the whole vector.
+macro_rules! one_register {
+    () => {
+        type Low = Self;
+        type High = Self;
+        const HALVES: bool = false;
+        #[inline(always)]
+        fn halves(self) -> (Self, Self) {
+            (self, self)
+        }
+    };
+}
