@@ -1,21 +1,21 @@
-//! Whole KV blocks and recurrent states, copied out of a model and into it between steps.
+//! Copies whole KV blocks and recurrent states out of a model and back, between steps.
 use crate::bail;
 use crate::error::Result;
 use crate::program::Program;
 use crate::words::Words;
 
-/// One part of what is copied.
+/// One part of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// A block of the KV cache that holds tokens of a group of layers: its keys, then its values, from the byte `at` of
-    /// either on and so many of each.
+    /// A block of the KV cache with tokens of a group of layers: its keys, then its values. Each is `bytes` long and
+    /// starts at byte `at`.
     Kv { at: usize, bytes: usize },
-    /// A slot of recurrent state, from the byte `at` on.
+    /// A slot of recurrent state, from byte `at` on.
     State { at: usize, bytes: usize },
 }
 
 impl Part {
-    /// Bytes that are copied.
+    /// Bytes that the copy takes.
     pub fn len(&self) -> usize {
         match *self {
             Self::Kv { bytes, .. } => 2 * bytes,
@@ -28,11 +28,12 @@ impl Part {
     }
 }
 
-/// What is to be copied: blocks and slots (their numbers), a group and a block for each block, and the slots. Every index
-/// is checked. engine/backend/cpu/cpu.ts writes these words. Returns the bytes of `message` behind them, too.
+/// Decodes the parts of a copy: the numbers of blocks and slots, a group and a block for each block, then the slots.
+/// Every index is checked. engine/backend/cpu/cpu.ts writes these words. Also returns the bytes of `message` behind
+/// them.
 ///
 /// # Errors
-/// Words that name what the program has not.
+/// The words name a group, block or slot that the program does not have.
 pub fn decode<'a>(message: &'a [u8], p: &Program) -> Result<(Vec<Part>, &'a [u8])> {
     let mut w = Words::new(message);
     let (blocks, slots) = (w.size()?, w.size()?);
@@ -59,7 +60,7 @@ pub fn decode<'a>(message: &'a [u8], p: &Program) -> Result<(Vec<Part>, &'a [u8]
     Ok((parts, &message[8 + 4 * named.len()..]))
 }
 
-/// Bytes of all parts together; usize::MAX where that is beyond all memory.
+/// Bytes of all parts together; usize::MAX on overflow.
 pub fn total(parts: &[Part]) -> usize {
     parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()))
 }

@@ -1,4 +1,4 @@
-//! Time that has passed. WebAssembly has no clock of its own: its host lends one.
+//! Elapsed time. WebAssembly has no clock, so its host provides one.
 #[cfg(not(target_arch = "wasm32"))]
 pub use std::time::Instant;
 
@@ -8,12 +8,12 @@ mod host {
 
     #[link(wasm_import_module = "host")]
     unsafe extern "C" {
-        /// Milliseconds since some moment.
+        /// Milliseconds since an arbitrary moment.
         #[link_name = "now"]
         fn host_now() -> f64;
     }
 
-    /// As std's.
+    /// As `std::time::Instant`.
     #[derive(Clone, Copy)]
     pub struct Instant(f64);
 

@@ -1,9 +1,9 @@
-//! How many cores there are to compute on.
+//! The number of cores to compute on.
 use std::collections::HashSet;
 
-/// Physical cores that this process may run on, or fewer where a control group allows less. Threads of one core share its
-/// arithmetic and its caches: a second one computes no faster, and all wait for the slowest. Where nobody tells which
-/// processors share a core, all of them count. At least 1.
+/// Physical cores that this process may run on, or fewer if a control group allows less. At least 1. Threads on one
+/// core share its arithmetic units and caches: a second thread adds no speed, and all threads wait for the slowest.
+/// If the system does not report which processors share a core, all of them count.
 pub fn physical() -> usize {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
     let processors = allowed();
@@ -14,10 +14,10 @@ pub fn physical() -> usize {
     }
 }
 
-/// Processors that this process may run on; empty where that cannot be known.
+/// Processors that this process may run on; empty if unknown.
 #[cfg(target_os = "linux")]
 fn allowed() -> Vec<usize> {
-    // SAFETY: the set is as large as is said; zeros are an empty one.
+    // SAFETY: the set is as large as stated; all zeros are an empty set.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
@@ -32,7 +32,7 @@ fn allowed() -> Vec<usize> {
     Vec::new()
 }
 
-/// The processors of a processor's core, as Linux lists them.
+/// The processors of this processor's core, in Linux's list format.
 fn siblings(cpu: usize) -> Option<String> {
     std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
 }
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_no_more_cores_than_processors() {
+    fn physical_cores_are_at_most_the_processors() {
         let cores = physical();
         assert!(cores >= 1 && cores <= std::thread::available_parallelism().map_or(1, usize::from));
     }

@@ -1,4 +1,5 @@
-//! One error for everything that crosses the FFI: a message that says what, where, found and allowed.
+//! The one error type that crosses the FFI. Its message says what is wrong, where, the value found and what is
+//! allowed.
 use std::fmt;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! What Deno calls. Every export has one shape: a handle, input bytes, output bytes, and a result that is the
-//! number of bytes written, or -1 - n where an error's message of n bytes (UTF-8) was written instead.
+//! The functions that Deno calls. Every export takes a handle, input bytes and output bytes. It returns the number of
+//! bytes written. On an error it writes a UTF-8 message of n bytes and returns -1 - n.
 //!
 //! ffi/bindings.ts is generated from `EXPORTS`: `cargo run --bin bindings`.
 use crate::bail;
@@ -13,10 +13,10 @@ use crate::words::Words;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-/// Changes whenever an export's meaning or a message's layout does.
+/// Bump this when an export's meaning or a message's layout changes.
 pub const ABI_VERSION: u32 = 11;
 
-/// A name, whether Deno calls it on a thread of its own, and what it does.
+/// An export's name, whether Deno calls it on another thread, and its documentation.
 pub struct Export {
     pub name: &'static str,
     pub nonblocking: bool,
@@ -27,8 +27,8 @@ macro_rules! exports {
     ($($(#[doc = $doc:literal])+ $mode:ident $name:ident = $body:expr;)*) => {
         $(
             /// # Safety
-            /// `input` and `output` point at as many bytes as their lengths say (null where 0), and stay so until
-            /// the call returns.
+            /// `input` and `output` point at as many bytes as their lengths say (null if 0), and stay valid until the
+            /// call returns.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(
                 handle: u64,
@@ -64,9 +64,9 @@ exports! {
     blocking compy_model_new = model_new;
     /// Output: name of the instruction set in use.
     blocking compy_model_isa = |h, _, out| put(out, model(h)?.isa.name().as_bytes());
-    /// Output: rows of which a step's products take a multiple as fast as some fewer (u32).
+    /// Output: a row count R (u32). A step's matrix products take R rows as fast as slightly fewer rows.
     blocking compy_model_whole_rows = |h, _, out| put(out, &(whole_tokens(model(h)?.isa) as u32).to_le_bytes());
-    /// Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64).
+    /// Input: type, columns, rows (u32 each). Output: bytes of the packed matrix (u64).
     blocking compy_packed_bytes = |h, input, out| {
         let mut w = Words::new(input);
         let source = Source { format: w.u32()?, columns: w.size()?, rows: w.size()?, offset: 0 };
@@ -79,12 +79,13 @@ exports! {
         model(h)?.open(text(&input[12..])?, tensors, bytes)?;
         Ok(0)
     };
-    /// Input: a path. The tensors after this are loaded from that file, until another is named.
+    /// Input: a path. The following tensors are loaded from that file, until another file is named.
     blocking compy_model_file = |h, input, _| {
         model(h)?.read_from(text(input)?)?;
         Ok(0)
     };
-    /// Before a matrix is loaded. Input: its index (u32), and what its rows are multiplied by, in as many equal parts (f32 each).
+    /// Call this before a matrix is loaded. Input: its index (u32), then factors (f32 each). Its rows are split into
+    /// as many equal parts, and each part is multiplied by its factor.
     blocking compy_tensor_factors = |h, input, _| {
         let mut w = Words::new(input);
         let index = w.size()?;
@@ -104,28 +105,29 @@ exports! {
         model(h)?.compile(input)?;
         Ok(0)
     };
-    /// Input: an encoded step. Output: its answers; nothing at all if the step was stopped.
+    /// Input: an encoded step. Output: its answers, or nothing if the step was stopped.
     nonblocking compy_step = |h, input, out| Ok(model(h)?.step(input, out)?.unwrap_or(0));
-    /// Before each step. Input: a number for it, how many masks will come while it runs, and words of each (u32 each).
+    /// Call this before each step. Input: the step's number, how many masks will follow while it runs, and words per
+    /// mask (u32 each).
     blocking compy_step_prepare = |h, input, _| {
         let mut w = Words::new(input);
         model(h)?.prepare(w.u32()?, w.size()?, w.size()?)?;
         Ok(0)
     };
-    /// Hands over a mask. Input: number of its step, its index (u32 each), one bit a token.
+    /// Hands over a mask. Input: the number of its step, the mask's index (u32 each), then one bit per token.
     blocking compy_mask = |h, input, _| {
         let mut w = Words::new(input);
         let (step, index) = (w.u32()?, w.size()?);
         model(h)?.give_mask(step, index, w.take(input.len().saturating_sub(8) / 4)?)?;
         Ok(0)
     };
-    /// Asks the step under way to stop.
+    /// Asks the running step to stop.
     blocking compy_stop = |h, _, _| {
         model(h)?.stop();
         Ok(0)
     };
-    /// Copies KV blocks and recurrent states out of the model. Input: how many of either, a group and a block for each block,
-    /// the slots (u32 each). Output: keys and values of each block, floats of each slot.
+    /// Copies KV blocks and recurrent states out of the model. Input: the numbers of blocks and slots, a group and a
+    /// block for each block, then the slots (u32 each). Output: keys and values of each block, floats of each slot.
     nonblocking compy_cache_read = |h, input, out| model(h)?.read_cache(input, out);
     /// Copies KV blocks and recurrent states into the model. Input: as for compy_cache_read, then its output.
     nonblocking compy_cache_write = |h, input, _| {
@@ -142,10 +144,10 @@ exports! {
         let figures = model(h)?.measure(Words::new(input).size()?)?;
         put(out, &figures.map(f64::to_le_bytes).concat())
     };
-    /// Gives the model's memory back; the handle is stale from then on.
+    /// Frees the model's memory and invalidates the handle.
     blocking compy_model_free = |h, _, _| {
         model(h)?;
-        // A step under way holds the model itself, and frees it when it ends.
+        // A running step owns a reference to the model and frees it at its end.
         handles()[h as u32 as usize].1 = None;
         memory::trim();
         Ok(0)
@@ -159,7 +161,7 @@ fn handles() -> std::sync::MutexGuard<'static, Vec<Slot>> {
     HANDLES.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The model behind a handle: the slot's index below, its generation above.
+/// The model of a handle: the low half is the slot's index, the high half its generation.
 pub(crate) fn model(handle: u64) -> Result<Arc<Model>> {
     match handles().get(handle as u32 as usize) {
         Some((generation, Some(model))) if u64::from(*generation) == handle >> 32 => Ok(Arc::clone(model)),
@@ -207,14 +209,14 @@ pub(crate) fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
 /// Runs an export's body behind `catch_unwind`, with checked slices.
 ///
 /// # Safety
-/// As the exports.
+/// As for the exports.
 pub(crate) unsafe fn call(
     body: impl FnOnce(u64, &[u8], &mut [u8]) -> Result<usize>,
     handle: u64,
     input: (*const u8, usize),
     output: (*mut u8, usize),
 ) -> i32 {
-    // SAFETY: the caller's promise; null stands for empty.
+    // SAFETY: the caller guarantees valid memory; null stands for empty.
     let (input, output) = unsafe {
         (
             if input.0.is_null() { &[] } else { std::slice::from_raw_parts(input.0, input.1) },

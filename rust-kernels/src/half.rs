@@ -1,4 +1,4 @@
-//! Sixteen-bit floats and eight-bit exponents in plain Rust: the truth that the vector conversions match.
+//! Sixteen-bit floats and eight-bit exponents in plain Rust: the reference for the vector conversions.
 
 /// IEEE binary16 to f32, exactly.
 #[inline]
@@ -20,10 +20,10 @@ pub fn f32_to_f16(x: f32) -> u16 {
         return sign | 0x7e00; // NaN
     }
     if magnitude >= 0x4780_0000 {
-        return sign | 0x7c00; // 65536 and more
+        return sign | 0x7c00; // 65536 or more
     }
     if magnitude < 0x3880_0000 {
-        // Below 2^-14: adding 0.5 puts the rounding of the subnormal into the float unit.
+        // Below 2^-14: adding 0.5 lets the float unit round the subnormal.
         let shifted = f32::from_bits(magnitude) + 0.5;
         return sign | (shifted.to_bits() - 0x3f00_0000) as u16;
     }
@@ -36,14 +36,14 @@ pub fn bf16_to_f32(h: u16) -> f32 {
     f32::from_bits(u32::from(h) << 16)
 }
 
-/// 2^(e - 128): half of what the E8M0 exponent byte says, exactly, as MXFP4's doubled code table wants it.
+/// 2^(e - 128), exactly: half of the E8M0 value, because MXFP4's code table is doubled.
 #[inline]
 pub fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (u32::from(e) - 1) << 23 })
 }
 
-/// Half of what the E4M3 byte without a sign says, exactly, as NVFP4's doubled code table wants it; e < 128. The largest
-/// is 240: a number too.
+/// Half of the unsigned E4M3 value, exactly, because NVFP4's code table is doubled; e < 128. The largest is 240: a
+/// number too.
 #[inline]
 pub fn e4m3_half(e: u8) -> f32 {
     let (exponent, fraction) = (u32::from(e >> 3), u32::from(e & 7));
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_survives_the_round_trip() {
+    fn f16_survives_the_round_trip_for_every_value() {
         for h in 0..=u16::MAX {
             let x = f16_to_f32(h);
             if x.is_nan() {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_goes_to_the_nearest_half_with_ties_to_even() {
+    fn f32_to_f16_rounds_to_nearest_with_ties_to_even() {
         for h in 0..0x7bffu16 {
             let (low, high) = (f16_to_f32(h), f16_to_f32(h + 1));
             let middle = (low + high) / 2.0;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn e8m0_is_a_power_of_two_down_to_the_subnormals() {
+    fn e8m0_half_is_exact_down_to_subnormals() {
         assert_eq!(e8m0_half(0), f32::MIN_POSITIVE / 4.0);
         assert_eq!(e8m0_half(1), f32::MIN_POSITIVE / 2.0);
         assert_eq!(e8m0_half(2), f32::MIN_POSITIVE); // 2^-126
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn e4m3_has_a_bias_of_seven_and_subnormals() {
+    fn e4m3_half_has_a_bias_of_seven_and_subnormals() {
         let halves =
             [(0, 0.0), (1, 1.0 / 1024.0), (7, 7.0 / 1024.0), (8, 8.0 / 1024.0), (56, 0.5), (60, 0.75), (126, 224.0)];
         for (e, want) in halves {

@@ -1,9 +1,9 @@
-//! The number-crunching half of compy: weights packed into row panels, kernels per instruction set, and the executor
-//! that walks a plan. TypeScript owns every decision; nothing here knows what a language model is.
+//! The compute half of compy: weights packed into row panels, kernels per instruction set, and the executor that runs
+//! a plan. TypeScript makes every decision; nothing here knows what a language model is.
 #![deny(unsafe_op_in_unsafe_fn)]
-// Kernels index arrays of registers by constants: iterators there cost readability and, at times, registers.
+// Kernels index arrays of registers by constants. Iterators would be harder to read and sometimes cost registers.
 #![allow(clippy::needless_range_loop)]
-// The module is built with features of nightly Rust anyway (tools/build_wasm.ts).
+// The WebAssembly build uses nightly features anyway (tools/build_wasm.ts).
 #![cfg_attr(target_arch = "wasm32", feature(asm_experimental_arch))]
 
 pub mod cache;

@@ -1,4 +1,4 @@
-//! What this machine can do at best, measured with the same vectors that the kernels use.
+//! Measures the limits of this machine with the vectors that the kernels use.
 use crate::bail;
 use crate::clock::Instant;
 use crate::error::Result;
@@ -9,16 +9,16 @@ use crate::pool::Pool;
 use crate::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations (a multiply-add is two) a second, of all threads of a
-/// pool; each the best of five rounds.
+/// Read bandwidth in GB/s, then int8 and f32 peaks in 10^9 operations a second. All threads of the pool take part. A
+/// multiply-add counts as two operations; each figure is the best of five rounds.
 ///
 /// # Errors
-/// Where a kernel panicked.
+/// A kernel panicked.
 pub fn measure(isa: Isa, pool: &mut Pool) -> Result<[f64; 3]> {
-    // Larger than any last-level cache there is to fear, in all.
+    // Together larger than any last-level cache.
     let share = (512 << 20) / pool.threads();
     let buffers: Vec<Vec<u8>> = (0..pool.threads()).map(|t| vec![t as u8 + 1; share]).collect();
-    // SAFETY: these kernels have no operands but a slice.
+    // SAFETY: these kernels have no operands other than a slice.
     let bandwidth = best(pool, |t| {
         std::hint::black_box(unsafe { isa.run(Read(&buffers[t])) });
         share as u64
@@ -29,7 +29,7 @@ pub fn measure(isa: Isa, pool: &mut Pool) -> Result<[f64; 3]> {
     Ok([bandwidth, 2.0 * int8, 2.0 * f32])
 }
 
-/// Work of all threads over the time that the slowest took, in 10^9 a second.
+/// The work of all threads divided by the time of the slowest, in 10^9 a second.
 fn best(pool: &mut Pool, work: impl Fn(usize) -> u64 + Sync) -> Result<f64> {
     let mut best = 0f64;
     for _ in 0..5 {

@@ -1,36 +1,36 @@
-//! Masks of tokens that are computed while the step runs which needs them.
+//! Token masks that are computed while their step runs.
 use crate::bail;
 use crate::error::Result;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// One bit a token, set where it is allowed.
+/// One bit per token, set if the token is allowed.
 pub type Mask = Arc<[u32]>;
 
-/// The masks of one step after the other.
+/// The masks of the current step.
 #[derive(Default)]
 pub struct Masks {
     board: Mutex<Board>,
-    /// A mask has come, or the step is to stop.
+    /// Signals a new mask, or that the step must stop.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Board {
-    /// Number of the step that they are for.
+    /// Number of the step that the masks belong to.
     step: u32,
-    /// Words of each.
+    /// Words per mask.
     words: usize,
     given: Vec<Option<Mask>>,
-    /// Memory of earlier steps' masks: taking thousands of words from the allocator for each costs more than filling them.
+    /// Memory of earlier steps' masks. Allocating thousands of words per mask would cost more than filling them.
     spare: Vec<Mask>,
 }
 
 impl Masks {
-    /// Before a step: so many masks of so many words are to come. Those of earlier steps are forgotten.
+    /// Announces a step's masks and words per mask. Drops the masks of earlier steps.
     ///
     /// # Errors
-    /// More masks than any step has.
+    /// More masks than a step can have.
     pub fn expect(&self, step: u32, masks: usize, words: usize) -> Result<()> {
         if masks > 1 << 16 {
             bail!("{masks} masks for one step; at most {} are allowed", 1 << 16);
@@ -44,7 +44,7 @@ impl Masks {
         Ok(())
     }
 
-    /// Hands over a mask, as little-endian words; one for an earlier step comes too late and is dropped.
+    /// Hands over a mask as little-endian words. Ignores masks of earlier steps.
     ///
     /// # Errors
     /// A mask that is not expected, or of another length.
@@ -70,13 +70,13 @@ impl Masks {
         Ok(())
     }
 
-    /// Whether a mask is expected, and fits a vocabulary.
+    /// Whether the mask is expected and fits a vocabulary of `vocab` tokens.
     pub fn is_expected(&self, index: usize, vocab: usize) -> bool {
         let board = self.board();
         index < board.given.len() && board.words == vocab.div_ceil(32)
     }
 
-    /// Waits for a mask; none where the step is to stop first.
+    /// Waits for a mask; None if the step must stop first.
     pub fn wait(&self, index: usize, stop: &AtomicBool) -> Option<Mask> {
         let mut board = self.board();
         loop {
@@ -90,8 +90,8 @@ impl Masks {
         }
     }
 
-    /// Lets those who wait look whether they are to stop. Taking the lock keeps the word from coming between their look and
-    /// their sleep.
+    /// Wakes waiting threads so that they check `stop`. The lock prevents a wake-up between a thread's check and its
+    /// sleep.
     pub fn wake(&self) {
         drop(self.board());
         self.changed.notify_all();
@@ -109,7 +109,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_waits_gets_the_mask_of_its_step_or_hears_of_the_stop() {
+    fn wait_returns_the_mask_of_its_step_or_none_when_stopped() {
         let (masks, stop) = (Masks::default(), AtomicBool::new(false));
         masks.expect(7, 2, 1).unwrap();
         assert!(masks.is_expected(1, 32) && !masks.is_expected(2, 32) && !masks.is_expected(1, 33));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_earlier_masks_is_used_again_once_nobody_reads_it() {
+    fn expect_reuses_the_memory_of_masks_that_are_no_longer_read() {
         let (masks, stop) = (Masks::default(), AtomicBool::new(false));
         let word = |value: u8| [[value, 0, 0, 1]];
         let read = |index| masks.wait(index, &stop).unwrap();
@@ -140,13 +140,13 @@ mod tests {
         masks.give(2, 1, &word(6)).unwrap();
         assert_eq!(read(0).as_ptr(), place);
         assert_eq!([read(0)[0], read(1)[0], held[0]], [5, 6, 4].map(|low| low | 1 << 24));
-        masks.expect(3, 1, 2).unwrap(); // of another vocabulary
+        masks.expect(3, 1, 2).unwrap(); // for another vocabulary
         masks.give(3, 0, &[[7, 0, 0, 0], [8, 0, 0, 0]]).unwrap();
         assert_eq!(*read(0), [7, 8]);
     }
 
     #[test]
-    fn a_mask_that_nobody_expects_is_refused() {
+    fn give_rejects_unexpected_masks() {
         let masks = Masks::default();
         masks.expect(1, 1, 2).unwrap();
         assert_eq!(masks.give(1, 1, &[[0; 4]; 2]).unwrap_err().to_string(), "Mask 1 of 1");

@@ -1,40 +1,42 @@
-//! Large zeroed memory that becomes resident as it is touched.
+//! Large zeroed memory that becomes resident on first use.
 use crate::error::{Error, Result};
 
-/// What a region is made of, where the system has a choice.
+/// The page size of a region, if the system offers a choice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// For what is read from end to end in every step, or as rows that are pages apart.
+    /// For memory read from end to end in every step, or in rows that are pages apart.
     Huge,
-    /// For what is touched here and there: a huge page would become resident as a whole.
+    /// For memory used in places: a huge page would become resident as a whole.
     Small,
 }
 
-/// Lets the system have what the allocator keeps of memory that was freed. What a model leaves behind in pieces would else stay
-/// resident: the next one seldom fits into it.
+/// Returns the allocator's free memory to the system. Otherwise the fragments of a freed model stay resident, because
+/// the next model seldom fits into them.
 pub fn trim() {
-    // SAFETY: the allocator may be asked for it at any time.
+    // SAFETY: the allocator accepts this call at any time.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Blocks of more than this are mapped one by one: larger than what loading reads a piece into, which comes and goes all the time,
-/// and smaller than the tables of a large vocabulary.
+/// Blocks above this size are mapped one by one. Larger than the read buffers of loading, which come and go all the
+/// time; smaller than the tables of a large vocabulary.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: i32 = (1 << 20) + (1 << 16);
 
-/// From now on large blocks, JavaScript's too, go back to the system as they are freed. By itself glibc maps them only until the
-/// first of their size is freed, then takes them from its heaps; and V8 frees what a closed model had long after `trim`.
+/// Makes freed large blocks, JavaScript's included, go back to the system. By default glibc stops mapping blocks of a
+/// size once the first is freed, and takes them from its heaps. V8 frees the memory of a closed model long after
+/// `trim`.
 pub fn map_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        // SAFETY: plain settings, which the allocator takes at any time.
+        // SAFETY: plain settings, which the allocator accepts at any time.
         ONCE.call_once(|| unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
-            // Fixed by the first as well, at so little that a piece at a heap's end would be mapped anew each time.
+            // The first setting also fixes this one. Its value is so low that a read buffer at a heap's end would be
+            // mapped anew each time.
             libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * MAPPED_BYTES);
         });
     }
@@ -45,20 +47,21 @@ pub struct Region {
     len: usize,
 }
 
-// SAFETY: plain memory; who writes where is settled by the executor's barriers.
+// SAFETY: plain memory; the executor's barriers order all accesses.
 unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
-/// Bytes of a page of WebAssembly's memory.
+/// Bytes of a WebAssembly page.
 #[cfg(target_arch = "wasm32")]
 const PAGE: usize = 1 << 16;
 
 #[cfg(target_arch = "wasm32")]
 impl Region {
-    /// Fresh pages, which are zero; they go back with the whole memory, which lives as long as its one model.
+    /// Allocates fresh pages, which are zero. They are freed with the whole memory, which lives as long as its one
+    /// model.
     ///
     /// # Errors
-    /// Where the memory may not grow as far.
+    /// The memory may not grow that far.
     pub fn new(len: usize, _: Pages, what: &str) -> Result<Self> {
         let before = std::arch::wasm32::memory_grow::<0>(len.div_ceil(PAGE));
         if before == usize::MAX {
@@ -71,7 +74,7 @@ impl Region {
 #[cfg(unix)]
 impl Region {
     /// # Errors
-    /// Where the system has no such amount of address space.
+    /// The system cannot reserve that much address space.
     pub fn new(len: usize, pages: Pages, what: &str) -> Result<Self> {
         if len == 0 {
             return Ok(Self { base: std::ptr::dangling_mut::<u128>().cast(), len });
@@ -104,7 +107,7 @@ impl Region {
     }
 
     /// # Panics
-    /// Where `offset` is past the end.
+    /// If `offset` is past the end.
     pub fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len);
         // SAFETY: within the region or one past it.
@@ -116,7 +119,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: the mapping was made in `new` and nothing borrows from it any more.
+            // SAFETY: `new` made the mapping, and nothing borrows from it any more.
             unsafe { libc::munmap(self.base.cast(), self.len) };
         }
     }

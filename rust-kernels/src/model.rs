@@ -15,17 +15,17 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-/// A pool, and what announces its jobs, out of turn.
+/// A pool that models use in turns, and a bell that announces jobs out of turn.
 struct SharedPool {
     turns: Turns<Pool>,
     bell: Bell,
 }
 
-/// The pools of this process, by their threads.
+/// The pools of this process with their thread counts.
 static POOLS: Mutex<Vec<(usize, Weak<SharedPool>)>> = Mutex::new(Vec::new());
 
-/// All models that want as many threads have the same pool, and take turns step by step: more threads than cores would stand in
-/// each other's way. It lives as long as any of them.
+/// Returns the pool that all models with this thread count share. They take turns step by step, because more threads
+/// than cores would slow each other down. The pool lives as long as any of these models.
 fn shared_pool(threads: usize) -> std::io::Result<Arc<SharedPool>> {
     let mut pools = POOLS.lock().unwrap_or_else(|e| e.into_inner());
     pools.retain(|(_, pool)| pool.strong_count() > 0);
@@ -59,7 +59,7 @@ struct State {
 
 impl Model {
     /// # Errors
-    /// Where threads cannot be started.
+    /// The system cannot start the threads.
     pub fn new(isa: Isa, threads: usize) -> Result<Self> {
         if !(1..=1024).contains(&threads) {
             bail!("{threads} threads; 1 to 1024 are allowed");
@@ -70,7 +70,7 @@ impl Model {
         Ok(Self { isa, threads, stop, masks, pool, state: Mutex::new(state) })
     }
 
-    /// Only one call at a time may work on a model.
+    /// The model's state. Only one call at a time may use it.
     fn state(&self) -> Result<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Ok(state),
@@ -82,7 +82,7 @@ impl Model {
     /// Opens the file and reserves memory for the packed weights.
     ///
     /// # Errors
-    /// No such file, or no such amount of memory.
+    /// The file or the memory is not available.
     pub fn open(&self, path: &str, tensors: usize, bytes: u64) -> Result<()> {
         let mut state = self.state()?;
         let file = open_file(path)?;
@@ -91,10 +91,10 @@ impl Model {
         Ok(())
     }
 
-    /// Reserves memory for packed weights that come in pieces, from no file.
+    /// Reserves memory for packed weights that arrive in pieces instead of from a file.
     ///
     /// # Errors
-    /// No such amount of memory.
+    /// The memory is not available.
     pub fn reserve(&self, tensors: usize, bytes: u64) -> Result<()> {
         let mut state = self.state()?;
         (state.file, state.executor) = (None, None);
@@ -102,10 +102,10 @@ impl Model {
         Ok(())
     }
 
-    /// Loads the tensors that follow from another file of the model.
+    /// Loads the following tensors from another file of the model.
     ///
     /// # Errors
-    /// No such file; or nothing is open.
+    /// The file does not exist, or no model is open.
     pub fn read_from(&self, path: &str) -> Result<()> {
         let mut state = self.state()?;
         if state.file.is_none() {
@@ -115,7 +115,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the rows of a matrix that is still to come are multiplied by.
+    /// Sets the factors of a matrix's rows before the matrix is loaded.
     ///
     /// # Errors
     /// As `Weights::set_factors`; or nothing is open or reserved.
@@ -125,13 +125,15 @@ impl Model {
         weights.set_factors(index, factors)
     }
 
+    /// Loads a tensor from the open file.
+    ///
     /// # Errors
-    /// As `Weights::load_matrix` and `load_vector`; or nothing is open.
+    /// As `Weights::load_matrix` and `load_vector`; or no file is open.
     pub fn load(&self, index: usize, source: &Source, vector: bool) -> Result<()> {
         let mut state = self.state()?;
         let State { file, weights, executor } = &mut *state;
         let (Some(file), Some(weights)) = (file, weights) else { bail!("No model file is open") };
-        // The executor's program was checked against the weights as they were.
+        // The executor's program was checked against the previous weights.
         *executor = None;
         if vector {
             return weights.load_vector(index, file, source);
@@ -139,10 +141,10 @@ impl Model {
         weights.load_matrix(index, file, source, self.isa, &mut self.pool.turns.take())
     }
 
-    /// Some rows of a tensor, from `first` on; those before it came earlier.
+    /// Loads some rows of a tensor from row `first` on. Earlier rows are already loaded.
     ///
     /// # Errors
-    /// As `Weights::load_rows` and `load_vector`; or nothing is reserved.
+    /// As `Weights::load_rows` and `load_vector`; or no memory is reserved.
     pub fn load_piece(&self, index: usize, source: &Source, vector: bool, first: usize, piece: &Piece) -> Result<()> {
         let mut state = self.state()?;
         let State { weights, executor, .. } = &mut *state;
@@ -154,8 +156,10 @@ impl Model {
         weights.load_rows(index, first, piece, source, self.isa, &mut self.pool.turns.take())
     }
 
+    /// Decodes a plan and allocates the memory that it runs in.
+    ///
     /// # Errors
-    /// A plan that is malformed or does not fit the weights; no memory.
+    /// The plan is malformed or does not fit the weights, or memory is not available.
     pub fn compile(&self, plan: &[u8]) -> Result<()> {
         let mut state = self.state()?;
         let Some(weights) = &state.weights else { bail!("No model file is open") };
@@ -164,10 +168,10 @@ impl Model {
         Ok(())
     }
 
-    /// Runs a step; returns the bytes written, or None if it was stopped.
+    /// Runs a step. Returns the bytes written, or None if the step was stopped.
     ///
     /// # Errors
-    /// A step that does not fit the program, or a kernel that failed.
+    /// The step does not fit the program, or a kernel panicked.
     pub fn step(&self, input: &[u8], output: &mut [u8]) -> Result<Option<usize>> {
         let mut state = self.state()?;
         let State { weights, executor, .. } = &mut *state;
@@ -178,7 +182,7 @@ impl Model {
         Ok(done.then_some(4 * step.output_words))
     }
 
-    /// Copies KV blocks and recurrent states to `output`; returns the bytes written.
+    /// Copies KV blocks and recurrent states to `output` and returns the bytes written.
     ///
     /// # Errors
     /// As `cache::decode` and `Executor::read_cache`.
@@ -206,7 +210,7 @@ impl Model {
     /// Nanoseconds spent in each op of the plan since the last call.
     ///
     /// # Errors
-    /// Where no plan is compiled.
+    /// No plan is compiled.
     pub fn take_times(&self) -> Result<Vec<u64>> {
         match &self.state()?.executor {
             Some(executor) => Ok(executor.take_times()),
@@ -214,10 +218,10 @@ impl Model {
         }
     }
 
-    /// What this machine can do at best with so many threads: as `limits::measure`.
+    /// Measures the limits of this machine with `threads` threads: `limits::measure`.
     ///
     /// # Errors
-    /// As there; or other threads than the model has.
+    /// As `limits::measure`; or the model has another number of threads.
     pub fn measure(&self, threads: usize) -> Result<[f64; 3]> {
         if threads != self.threads {
             bail!("The model has {} threads (got {threads})", self.threads);
@@ -225,8 +229,8 @@ impl Model {
         measure(self.isa, &mut self.pool.turns.take())
     }
 
-    /// Before each step: withdraws what was asked of earlier ones, so that a stop that came too late never ends the next, and
-    /// says how many masks of so many words will come while it runs.
+    /// Prepares the next step: withdraws an earlier stop, so that a late stop never ends the next step. Also
+    /// announces the step's masks and the words of each mask.
     ///
     /// # Errors
     /// As `Masks::expect`.
@@ -236,7 +240,7 @@ impl Model {
         self.masks.expect(step, masks, words)
     }
 
-    /// Hands over a mask to the step under way.
+    /// Hands over a mask to the running step.
     ///
     /// # Errors
     /// As `Masks::give`.
@@ -244,12 +248,12 @@ impl Model {
         self.masks.give(step, index, mask)
     }
 
-    /// What `stop` sets.
+    /// The flag that `stop` sets.
     pub fn stop_flag(&self) -> *mut bool {
         self.stop.as_ptr()
     }
 
-    /// Asks the step under way to end at its next barrier, or where it waits for a mask.
+    /// Asks the running step to end at its next barrier, or while it waits for a mask.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         self.masks.wake();
@@ -261,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_that_want_as_many_threads_have_the_same_ones() {
+    fn models_with_the_same_thread_count_share_a_pool() {
         let new = |threads| Model::new(Isa::available()[0], threads).expect("threads");
         let (one, other, wide) = (new(7), new(7), new(5));
         assert!(Arc::ptr_eq(&one.pool, &other.pool) && !Arc::ptr_eq(&one.pool, &wide.pool));

@@ -1,4 +1,4 @@
-//! A fixed pool of threads that walk a job together, with barriers between its parts.
+//! A fixed pool of threads that run a job together, with barriers between its parts.
 use super::sync::{
     Arc, AtomicBool, AtomicU32, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard, spin_until,
 };
@@ -6,8 +6,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Something on cache lines of its own, two of them because cores fetch pairs: whoever writes what lies beside it does not
-/// take it from those who look at it.
+/// A value on its own two cache lines, because cores fetch lines in pairs. Writes to neighbouring values then do not
+/// evict it from the caches of its readers.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Apart<T>(pub T);
@@ -18,7 +18,7 @@ pub struct Apart<T>(pub T);
 struct Gate {
     generation: AtomicU32,
     sleepers: AtomicUsize,
-    /// How often those who sleep were stirred.
+    /// How often sleeping threads were told to spin again.
     stirs: Mutex<u32>,
     wake: Condvar,
 }
@@ -26,15 +26,15 @@ struct Gate {
 impl Gate {
     fn open(&self) {
         self.generation.fetch_add(1, SeqCst);
-        // An addition and not a load: it sees the latest sleeper, or that sleeper sees the new generation.
+        // An addition, not a load: either it sees the latest sleeper, or that sleeper sees the new generation.
         if self.sleepers.fetch_add(0, SeqCst) > 0 {
-            // Taking the lock orders this after a sleeper's last look at the generation.
+            // The lock orders this after the sleeper's last check of the generation.
             drop(self.stirs());
             self.wake.notify_all();
         }
     }
 
-    /// Has those who sleep spin once more: what they wait for is near.
+    /// Makes sleeping threads spin once more, because the gate will open soon.
     fn stir(&self) {
         if self.sleepers.load(SeqCst) > 0 {
             let mut stirs = self.stirs();
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Returns once the generation is no longer `seen`.
+    /// Returns once the generation differs from `seen`.
     fn wait(&self, seen: u32) {
         let has_come = || self.generation.load(SeqCst) != seen;
         while !spin_until(has_come) {
@@ -64,10 +64,10 @@ impl Gate {
     }
 }
 
-/// A tapering run is what is left over so many times the threads.
+/// A tapering run is the remaining work divided by this many runs per thread.
 const RUNS_PER_THREAD: usize = 3;
 
-/// What the threads run: called once on each with its index.
+/// The closure that each thread calls once, with its index.
 type Job = *const (dyn Fn(&Worker) + Sync);
 
 struct Shared {
@@ -75,24 +75,24 @@ struct Shared {
     start: Gate,
     job: Mutex<Option<SendJob>>,
     closing: AtomicBool,
-    /// Threads at the job's next barrier.
+    /// Threads that have reached the job's next barrier.
     arrived: Apart<AtomicUsize>,
     barrier: Gate,
-    /// A thread panicked: the others leave the job at their next barrier.
+    /// A thread panicked; the others leave the job at their next barrier.
     poisoned: AtomicBool,
-    /// What the first thread that panicked had to say.
+    /// The panic of the first thread that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Threads that have left the job.
     left: AtomicUsize,
     all_left: Gate,
 }
 
-/// The pointer is only followed while `Pool::run`, which owns what it points at, waits for all threads.
+/// Threads follow the pointer only while `Pool::run`, which borrows the closure, waits for them.
 #[derive(Clone, Copy)]
 struct SendJob(Job);
 unsafe impl Send for SendJob {}
 
-/// What unwinds a thread out of a job that another thread cannot finish.
+/// The payload that unwinds a thread out of a job because another thread panicked.
 struct Poisoned;
 
 /// A thread's view of the pool while a job runs.
@@ -106,12 +106,12 @@ impl Worker<'_> {
         self.shared.threads
     }
 
-    /// Waits until every thread is here; the last to come runs `leader` before the others continue. Where a thread has
-    /// panicked, and so never comes, the job ends here: this unwinds.
+    /// Waits until every thread is here. The last thread runs `leader` before the others continue. If another thread
+    /// panicked, it never arrives, so this call unwinds out of the job.
     pub fn barrier(&self, leader: impl FnOnce()) {
         let shared = self.shared;
         let seen = shared.barrier.generation.load(SeqCst);
-        // After the generation: whoever saw the one that the panic opened sees the panic too.
+        // After the load: a thread that saw the generation after a panic also sees the panic.
         self.leave_if_poisoned();
         if shared.arrived.0.fetch_add(1, SeqCst) + 1 == shared.threads {
             shared.arrived.0.store(0, SeqCst);
@@ -130,11 +130,11 @@ impl Worker<'_> {
     }
 }
 
-/// Tells a pool's threads that a job is near, from wherever it is known first: to wake a thread takes longer than many an op.
+/// Announces a job to a pool's threads as early as possible, because waking a thread takes longer than many ops.
 pub struct Bell(Arc<Shared>);
 
 impl Bell {
-    /// Returns at once. Nothing happens where a job runs, or where none comes.
+    /// Returns at once. Harmless if a job is running or none follows.
     pub fn ring(&self) {
         self.0.start.stir();
     }
@@ -148,7 +148,7 @@ pub struct Pool {
 
 impl Pool {
     /// # Errors
-    /// Where the system refuses a thread.
+    /// The system cannot start a thread.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             threads,
@@ -175,21 +175,21 @@ impl Pool {
         self.shared.threads
     }
 
-    /// What announces a job.
+    /// A bell that announces jobs.
     pub fn bell(&self) -> Bell {
         Bell(Arc::clone(&self.shared))
     }
 
-    /// Runs `job` on every thread and returns when all have left it. A panic on one thread ends the job on all, the
-    /// others at their next barrier; the pool can be used again.
+    /// Runs `job` on every thread and returns when all threads have left it. A panic on one thread ends the job on
+    /// the others at their next barrier. The pool stays usable.
     ///
     /// # Errors
-    /// Where the job panicked, with the panic's message.
+    /// The job panicked; the error is the panic's message.
     pub fn run(&mut self, job: &(dyn Fn(&Worker) + Sync)) -> Result<(), String> {
         let shared = &*self.shared;
-        // SAFETY: the lifetime is forgotten, but no thread follows the pointer after it has left, and all have below.
+        // SAFETY: this erases the lifetime. No thread follows the pointer after it has left, and below all have left.
         let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(&Worker) + Sync), Job>(job) };
-        // Nobody is in a job now, so nobody else looks at these.
+        // No thread is in a job now, so no thread reads these.
         shared.arrived.0.store(0, SeqCst);
         shared.left.store(0, SeqCst);
         shared.poisoned.store(false, SeqCst);
@@ -206,14 +206,14 @@ impl Pool {
 
     fn run_on(shared: &Shared, index: usize, job: SendJob) {
         let worker = Worker { index, shared };
-        // SAFETY: `run` has not returned, see there.
+        // SAFETY: `run` has not returned; see there.
         let work = AssertUnwindSafe(|| unsafe { (*job.0)(&worker) });
         if let Err(panic) = catch_unwind(work)
             && !panic.is::<Poisoned>()
         {
             shared.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(panic);
             shared.poisoned.store(true, SeqCst);
-            // Those who wait there would wait for this thread.
+            // Threads at the barrier would wait for this thread.
             shared.barrier.open();
         }
         if shared.left.fetch_add(1, SeqCst) + 1 == shared.threads {
@@ -237,7 +237,7 @@ impl Pool {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_string()
@@ -253,24 +253,24 @@ impl Drop for Pool {
     }
 }
 
-/// Hands out items 0..total in runs to whichever thread asks.
+/// Hands out items 0..total in runs to the threads that ask.
 pub struct Items<'a> {
     next: &'a AtomicUsize,
     total: usize,
-    /// Runs are multiples of the first, and at most the second.
+    /// Runs are multiples of the first number and at most the second.
     run: [usize; 2],
-    /// A run is at most one in so many of the items that are left.
+    /// A run is at most the remaining items divided by this number.
     shares: usize,
 }
 
 impl<'a> Items<'a> {
-    /// Runs of `grain`. `next` must be 0 before the first thread asks.
+    /// Runs of `grain` items. `next` must be 0 before the first thread asks.
     pub fn new(next: &'a AtomicUsize, total: usize, grain: usize) -> Self {
         Self { next, total, run: [grain.max(1); 2], shares: 1 }
     }
 
-    /// Long runs at first, at most `most`, and ever shorter ones towards the end, multiples of `unit`: threads end
-    /// together, and one that lost its core for a while holds up nobody.
+    /// Runs of at most `most` items that get shorter towards the end, in multiples of `unit`. So threads finish
+    /// together, and a thread that lost its core for a while delays nobody.
     pub fn tapering(next: &'a AtomicUsize, total: usize, [unit, most]: [usize; 2], threads: usize) -> Self {
         Self { next, total, run: [unit, most], shares: RUNS_PER_THREAD * threads }
     }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_thread_runs_every_job_once() {
+    fn run_calls_every_job_once_on_every_thread() {
         for threads in [1, 2, 5] {
             let mut pool = Pool::new(threads).unwrap();
             let counts: Vec<AtomicUsize> = (0..threads).map(|_| AtomicUsize::new(0)).collect();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_separates_the_parts_and_has_one_leader() {
+    fn barrier_separates_the_parts_and_runs_one_leader() {
         let mut pool = Pool::new(4).unwrap();
         let (before, leaders, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         run(&mut pool, &|w| {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_went_to_sleep_wake_up_again() {
+    fn run_wakes_sleeping_threads() {
         let mut pool = Pool::new(3).unwrap();
         let count = AtomicUsize::new(0);
         for _ in 0..5 {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_makes_no_job_and_may_outlive_the_pool() {
+    fn bell_starts_no_job_and_may_outlive_the_pool() {
         let mut pool = Pool::new(3).unwrap();
         let (bell, count) = (pool.bell(), AtomicUsize::new(0));
         for _ in 0..5 {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_any_thread_ends_the_job_for_all_and_the_pool_can_be_used_again() {
+    fn run_ends_the_job_on_all_threads_when_one_panics_and_the_pool_stays_usable() {
         for (threads, index) in [(1, 0), (2, 0), (2, 1), (5, 0), (5, 3)] {
             let mut pool = Pool::new(threads).unwrap();
             for part in 0..4 {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_panics_ends_the_job_too() {
+    fn run_ends_the_job_when_a_leader_panics() {
         let mut pool = Pool::new(3).unwrap();
         let after = AtomicUsize::new(0);
         let result = pool.run(&|w| {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn tapering_runs_are_multiples_of_a_unit_and_grow_shorter() {
+    fn tapering_runs_are_multiples_of_a_unit_and_get_shorter() {
         let next = AtomicUsize::new(0);
         let runs: Vec<usize> = Items::tapering(&next, 100, [3, 12], 2).map(|run| run.len()).collect();
         assert_eq!(runs, [12, 12, 12, 9, 9, 6, 6, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]);

@@ -1,4 +1,4 @@
-//! What changes from step to step, decoded and checked. engine/backend/cpu/step_words.ts writes these words.
+//! The input of a step, decoded and checked. engine/backend/cpu/step_words.ts writes these words.
 use crate::bail;
 use crate::error::Result;
 use crate::kernels::kv::KV_BLOCK;
@@ -14,45 +14,45 @@ pub struct Sequence {
     pub length: usize,
     /// Tokens in the cache before the step.
     pub cached: usize,
-    /// One for each group of layers in the KV cache.
+    /// One table for each group of layers in the KV cache.
     pub block_tables: Vec<BlockTable>,
-    /// Only of programs with recurrent layers.
+    /// Only for programs with recurrent layers.
     pub state: Option<StateUse>,
 }
 
-/// Where a sequence's keys and values are, in the layers of a group.
+/// The blocks of a sequence's keys and values, in the layers of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockTable {
-    /// Leading blocks of the sequence that are not there: no row sees into them.
+    /// Number of leading blocks that the table omits, because no row's window reaches them.
     pub first: usize,
-    /// The blocks after these.
+    /// The blocks after the omitted ones.
     pub blocks: Vec<i32>,
 }
 
 impl BlockTable {
-    /// The block of a position, which must be one of the table's.
+    /// The block of a position. The table must contain it.
     pub fn at(&self, position: usize) -> usize {
         self.blocks[position / KV_BLOCK - self.first] as usize
     }
 }
 
-/// Slots of recurrent state that a sequence's rows go through.
+/// The slots of recurrent state that a sequence's rows use.
 pub struct StateUse {
-    /// Where the state before the rows is; nowhere before a sequence's first.
+    /// The slot of the state before the rows; None for the first rows of a sequence.
     pub read: Option<usize>,
-    /// Where the state after them goes; may be the same.
+    /// The slot of the state after the rows. May be the slot that was read.
     pub write: usize,
-    /// In ascending order.
+    /// In ascending order of rows.
     pub saves: Vec<Save>,
 }
 
-/// Keeps a copy of the state after the first `after` rows.
+/// Copies the state after the first `after` rows to `slot`.
 pub struct Save {
     pub after: usize,
     pub slot: usize,
 }
 
-/// What is wanted of one row's logits, and where its answer goes.
+/// What a step computes from one row's logits, and where the answer goes.
 pub struct LogitsRequest {
     pub row: usize,
     pub candidates: usize,
@@ -63,7 +63,7 @@ pub struct LogitsRequest {
     pub penalty_counts: Vec<i32>,
     pub bias_tokens: Vec<i32>,
     pub bias_values: Vec<f32>,
-    /// Index of the mask, which comes while the step runs.
+    /// Index of a mask that arrives while the step runs.
     pub mask: Option<usize>,
     pub probe: Vec<i32>,
     pub draw: Option<DrawRequest>,
@@ -71,10 +71,10 @@ pub struct LogitsRequest {
     pub answer: usize,
 }
 
-/// A token to be drawn from the whole vocabulary, after penalties, bias and mask.
+/// Draws a token from the whole vocabulary, after penalties, bias and mask.
 pub struct DrawRequest {
     pub temperature: f32,
-    /// Where in the distribution, in steps of 2^-32.
+    /// Position in the distribution, in steps of 2^-32.
     pub mark: u32,
 }
 
@@ -82,13 +82,14 @@ pub struct DrawRequest {
 pub const HEAD_WORDS: usize = 3;
 
 impl LogitsRequest {
-    /// Words of the answer: its head, ids, logits, raw logits, probed logits; id, logit and raw logit of what was drawn.
+    /// Words of the answer: head, ids, logits, raw logits, probed logits. A drawn token adds its id, logit and raw
+    /// logit.
     pub fn answer_words(&self) -> usize {
         HEAD_WORDS + 3 * self.candidates + self.probe.len() + if self.draw.is_some() { 3 } else { 0 }
     }
 }
 
-/// A sequence whose pooled row is wanted, and where it goes.
+/// A sequence to be pooled, and where the result goes.
 pub struct PoolRequest {
     pub sequence: usize,
     /// First word of the answer in the output.
@@ -97,24 +98,24 @@ pub struct PoolRequest {
 
 pub struct Step {
     pub tokens: Vec<i32>,
-    /// Index into `sequences` and position, of each row.
+    /// For each row: its index into `sequences`, and its position.
     pub sequence_of: Vec<usize>,
     pub position_of: Vec<usize>,
     pub sequences: Vec<Sequence>,
     pub logits: Vec<LogitsRequest>,
     pub pools: Vec<PoolRequest>,
-    /// Of a draft, the row of the step before that each row continues from; of other steps none.
+    /// For a draft: the row of the previous step that each row continues from. Empty for other steps.
     pub drafts: Vec<usize>,
     pub output_words: usize,
 }
 
 impl Step {
     /// # Errors
-    /// Words that are no step of this program.
+    /// The words are not a step of this program.
     pub fn decode(bytes: &[u8], p: &Program, masks: &Masks) -> Result<Self> {
         let mut w = Words::new(bytes);
         let (rows, sequences, logits, pools) = (w.size()?, w.size()?, w.size()?, w.u32()?);
-        // A draft pools nothing.
+        // A draft has no pooled rows.
         let (draft, pools) = if pools == NONE { (true, 0) } else { (false, pools as usize) };
         if rows == 0 || rows > p.max_rows || logits > p.max_logit_rows {
             bail!("A step of {rows} rows and {logits} logits; at most {} and {}", p.max_rows, p.max_logit_rows);
@@ -203,7 +204,7 @@ impl Step {
         Ok(())
     }
 
-    /// A slot that is written belongs to one sequence.
+    /// Checks that only one sequence writes a slot, and that no other sequence reads it.
     fn check_slots(&self) -> Result<()> {
         let mut writers = HashMap::new();
         let states = || self.sequences.iter().enumerate().filter_map(|(i, s)| Some((i, s.state.as_ref()?)));
@@ -226,7 +227,8 @@ impl Step {
     }
 }
 
-/// A table for each group of layers: from the block that the first row's window begins in to that of the last row.
+/// Decodes a table for each group of layers. It must reach from the first block of the first row's window to the
+/// block of the last row.
 fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Result<Vec<BlockTable>> {
     let mut tables = Vec::with_capacity(p.kv.windows.len());
     for (group, window) in p.kv.windows.iter().enumerate() {
@@ -248,7 +250,7 @@ fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Re
     Ok(tables)
 }
 
-/// The row of the step before that each row of a draft continues from: no two from the same.
+/// The rows of the previous step that a draft's rows continue from, each row at most once.
 fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> {
     if p.draft.is_none() {
         bail!("A draft of a model that drafts nothing");
@@ -261,7 +263,7 @@ fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> 
     }
 }
 
-/// `saves` are pairs of rows and slot.
+/// `saves` holds pairs of rows and slot.
 fn decode_state(
     p: &Program,
     carries: bool,

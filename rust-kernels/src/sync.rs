@@ -1,4 +1,5 @@
-//! What the pool is built on. tests/pool_model.rs puts loom's in its place, which tries every order of threads.
+//! The primitives that the pool is built on. tests/pool_model.rs replaces them with loom's, which explores every
+//! order of threads.
 #[cfg(target_arch = "wasm32")]
 pub use crate::wasm::{Builder, JoinHandle};
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -11,11 +12,11 @@ use crate::clock::Instant;
 use std::thread::yield_now;
 use std::time::Duration;
 
-/// How long a thread spins before it sleeps: longer than an op's skew and the gap between two steps of decode.
+/// How long a thread spins before it sleeps. Longer than an op's skew and the gap between two decode steps.
 pub const SPIN: Duration = Duration::from_micros(100);
 
-/// Waits for `done` a while; returns whether it came. Where other programs want the core they have it now and then: one of them may
-/// be what holds up the thread that is waited for.
+/// Spins until `done` returns true or SPIN has passed; returns whether it did. It yields now and then: the thread
+/// that it waits for may need this core.
 pub fn spin_until(done: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Something that several threads take in turns, in the order in which they ask. A mutex may give it to the same thread again
-//! and again while others wait.
+//! A value that threads use in turns, in the order of their requests. A mutex may serve the same thread again and
+//! again while others wait.
 use super::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
 
@@ -9,7 +9,7 @@ pub struct Turns<T> {
     held: Mutex<T>,
 }
 
-/// Numbers as on tickets: the next to be drawn, and the one whose turn it is.
+/// Ticket numbers: the next ticket, and the ticket whose turn it is.
 #[derive(Default)]
 struct Line {
     next: u64,
@@ -21,7 +21,7 @@ impl<T> Turns<T> {
         Self { line: Mutex::new(Line::default()), moved: Condvar::new(), held: Mutex::new(held) }
     }
 
-    /// Waits until all who asked earlier have given it back.
+    /// Waits until all earlier requests have had their turn.
     pub fn take(&self) -> Turn<'_, T> {
         let mut line = lock(&self.line);
         let own = line.next;
@@ -34,7 +34,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// A turn; dropping it ends it.
+/// A turn with the value. Dropping it ends the turn.
 pub struct Turn<'a, T> {
     turns: &'a Turns<T>,
     held: Option<MutexGuard<'a, T>>,
@@ -75,7 +75,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_asks_first_has_the_first_turn_and_whoever_had_one_goes_to_the_end() {
+    fn take_serves_threads_in_order_and_repeated_requests_last() {
         let turns = Turns::new(Vec::new());
         let asked = |n: u64| {
             while lock(&turns.line).next < n {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_ends_in_a_panic_is_over() {
+    fn take_works_after_a_turn_that_panicked() {
         let turns = Turns::new(0);
         let failed = thread::scope(|scope| {
             scope

@@ -1,22 +1,22 @@
-//! What a host of WebAssembly calls besides the exports of ffi.rs: engine/backend/wasm/ does. It lends threads, hands over
-//! tensors in pieces, and has no other way to stop a step than the memory that both see.
+//! Exports for a WebAssembly host (engine/backend/wasm/) besides those of ffi.rs. The host provides threads and
+//! passes tensors in pieces. It can only stop a step through the shared memory.
 use crate::ffi::{call, close_models, model, put};
 use crate::weights::{Piece, Source};
 use crate::words::Words;
 use std::alloc::{Layout, alloc, dealloc};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// What `compy_alloc` aligns to: a vector, or what a stack wants.
+/// The alignment of `compy_alloc`, enough for vectors and stacks.
 const ALIGN: usize = 64;
 
 #[link(wasm_import_module = "host")]
 unsafe extern "C" {
-    /// Takes the words of a panic, UTF-8. The instance traps after it.
+    /// Receives the message of a panic in UTF-8. The instance traps afterwards.
     #[link_name = "panicked"]
     fn host_panicked(words: *const u8, bytes: usize);
 }
 
-/// Memory for messages and stacks; null where there is none.
+/// Allocates memory for messages and stacks; null if none is available.
 #[unsafe(no_mangle)]
 pub extern "C" fn compy_alloc(bytes: usize) -> *mut u8 {
     match Layout::from_size_align(bytes.max(1), ALIGN) {
@@ -27,21 +27,21 @@ pub extern "C" fn compy_alloc(bytes: usize) -> *mut u8 {
 }
 
 /// # Safety
-/// `compy_alloc` gave it for so many bytes, and nobody uses it any more.
+/// `compy_alloc` returned `at` for `bytes` bytes, and nothing uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn compy_dealloc(at: *mut u8, bytes: usize) {
     if let Ok(layout) = Layout::from_size_align(bytes.max(1), ALIGN) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { dealloc(at, layout) };
     }
 }
 
-/// Before anything else, once for all instances that share the memory.
+/// Call this first, once for all instances that share the memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn compy_init() {
     std::panic::set_hook(Box::new(|panic| {
         let words = panic.to_string();
-        // SAFETY: the words live until the call returns.
+        // SAFETY: the message lives until the call returns.
         unsafe { host_panicked(words.as_ptr(), words.len()) };
     }));
 }
@@ -59,21 +59,21 @@ macro_rules! exports {
             output: *mut u8,
             output_len: usize,
         ) -> i32 {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { call($body, handle, (input, input_len), (output, output_len)) }
         }
     )*};
 }
 
 exports! {
-    /// Instead of `compy_model_open`. Input: tensors (u32), bytes of all packed matrices (u64).
+    /// Replaces `compy_model_open`. Input: tensors (u32), bytes of all packed matrices (u64).
     compy_model_reserve = |h, input, _| {
         let mut w = Words::new(input);
         model(h)?.reserve(w.size()?, w.u64()?)?;
         Ok(0)
     };
-    /// Instead of `compy_tensor_load`: some rows of a tensor, in order. Input: index, kind (0 matrix, 1 vector), type, columns,
-    /// rows, the first row (u32 each), then the rows as they are in the file.
+    /// Replaces `compy_tensor_load`: loads some rows of a tensor, in order. Input: index, kind (0 matrix, 1 vector),
+    /// type, columns, rows, the first row (u32 each). The rows follow as they are in the file.
     compy_tensor_rows = |h, input, _| {
         let mut w = Words::new(input);
         let (index, vector) = (w.size()?, w.u32()? == 1);
@@ -82,17 +82,17 @@ exports! {
         model(h)?.load_piece(index, &source, vector, first, &Piece(&input[24..]))?;
         Ok(0)
     };
-    /// Output: where the byte is (u32) that stops the step under way when it is 1.
+    /// Output: address (u32) of a byte that stops the running step when set to 1.
     compy_stop_flag = |h, _, out| put(out, &(model(h)?.stop_flag() as usize as u32).to_le_bytes());
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What workers wait for.
+/// The jobs that workers wait for.
 struct Wanted {
-    /// Threads for which no worker has come yet.
+    /// Threads that no worker runs yet.
     jobs: Vec<Job>,
-    /// There will be no more.
+    /// No more jobs will follow.
     over: bool,
 }
 
@@ -103,7 +103,7 @@ fn wanted() -> MutexGuard<'static, Wanted> {
     WANTED.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What a worker calls on a stack of its own: it is each thread that is wanted, until `compy_end`.
+/// A worker calls this on its own stack. It runs one wanted thread after the other until `compy_end`.
 #[unsafe(no_mangle)]
 pub extern "C" fn compy_threads() {
     let mut wanted = wanted();
@@ -119,7 +119,7 @@ pub extern "C" fn compy_threads() {
     }
 }
 
-/// Sends the workers away once their threads have ended. Nothing can be called after it.
+/// Sends the workers away after their threads have ended. No export may be called afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn compy_end() {
     close_models();
@@ -127,7 +127,7 @@ pub extern "C" fn compy_end() {
     CAME.notify_all();
 }
 
-/// As std's: the host has as many workers as there are threads to spawn.
+/// As `std::thread::Builder`. The host has as many workers as there are threads to spawn.
 pub struct Builder(());
 
 impl Builder {
@@ -136,13 +136,13 @@ impl Builder {
         Self(())
     }
 
-    /// Workers have the names that their host gave them.
+    /// Ignored: the host names its workers.
     pub fn name(self, _: String) -> Self {
         self
     }
 
     /// # Errors
-    /// None; std's has some.
+    /// Never; the signature is that of std.
     pub fn spawn(self, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle> {
         let ended = Arc::new((Mutex::new(false), Condvar::new()));
         let handle = JoinHandle(Arc::clone(&ended));
@@ -157,12 +157,12 @@ impl Builder {
     }
 }
 
-/// A thread that can be waited for.
+/// A thread that can be joined.
 pub struct JoinHandle(Arc<(Mutex<bool>, Condvar)>);
 
 impl JoinHandle {
     /// # Errors
-    /// None: a panic is the end of all threads here.
+    /// Never: a panic ends all threads here.
     pub fn join(self) -> std::thread::Result<()> {
         let mut ended = self.0.0.lock().unwrap_or_else(|e| e.into_inner());
         while !*ended {

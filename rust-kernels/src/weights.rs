@@ -1,7 +1,7 @@
-//! Weights, held once: each matrix is read from the file and packed into panels, tensor by tensor.
+//! Weights in memory, stored once: each matrix is read from the file and packed into panels, tensor by tensor.
 //!
-//! The file is read with positioned reads, not mapped: everything is packed anyway, a file that shrinks is an error
-//! here instead of a SIGBUS, and no page of it counts as resident.
+//! Positioned reads replace a memory map for three reasons. Everything is packed anyway; a file that shrinks is an
+//! error instead of a SIGBUS; no page of the file counts as resident.
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::formats::{Format, format};
@@ -13,12 +13,12 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Bytes that a thread reads at a time.
+/// Bytes that a thread reads at once.
 const READ: usize = 1 << 20;
 /// Far more than any model has.
 const MOST_TENSORS: usize = 1 << 20;
 
-/// Where a tensor lies in the file.
+/// A tensor's type, shape and offset in the file.
 pub struct Source {
     pub format: u32,
     pub columns: usize,
@@ -35,7 +35,7 @@ pub struct Matrix {
     pub panels: *const u8,
 }
 
-// SAFETY: the panels are written before the matrix is built and never after; the arena outlives it.
+// SAFETY: the panels are written before the matrix exists and never afterwards; the arena outlives it.
 unsafe impl Send for Matrix {}
 unsafe impl Sync for Matrix {}
 
@@ -44,13 +44,13 @@ pub enum Tensor {
     Vector(Vec<f32>),
 }
 
-/// Where a tensor's bytes come from.
+/// The source of a tensor's bytes.
 pub trait Bytes: Sync {
     /// # Errors
-    /// Where it cannot be known.
+    /// The size is not available.
     fn size(&self) -> Result<u64>;
     /// # Errors
-    /// Fewer bytes than `to` takes, or none at all.
+    /// Fewer bytes are available than `to` takes.
     fn read(&self, to: &mut [u8], offset: u64) -> Result<()>;
 }
 
@@ -72,7 +72,7 @@ impl Bytes for File {
     }
 }
 
-/// Bytes that somebody else has read.
+/// Bytes that the caller has already read.
 pub struct Piece<'a>(pub &'a [u8]);
 
 impl Bytes for Piece<'_> {
@@ -88,20 +88,20 @@ impl Bytes for Piece<'_> {
     }
 }
 
-/// All tensors of a model, by index, and the memory that their panels are in.
+/// All tensors of a model, by index, and the memory of their panels.
 pub struct Weights {
     tensors: Vec<Option<Tensor>>,
     arena: Region,
     used: usize,
-    /// A matrix that has come in part: its index, and how many of its rows.
+    /// A partly loaded matrix: its index, and the number of its rows so far.
     partial: Option<(usize, usize)>,
-    /// What the rows of a matrix that is still to come are multiplied by: its index, and a factor of each of as many equal parts.
+    /// Factors for a matrix that is not loaded yet: its index, and one factor for each equal part of its rows.
     factors: Option<(usize, Vec<f32>)>,
 }
 
 impl Weights {
     /// # Errors
-    /// Too many tensors, or memory that cannot be reserved.
+    /// Too many tensors, or the memory cannot be reserved.
     pub fn new(tensors: usize, bytes: u64) -> Result<Self> {
         if tensors > MOST_TENSORS {
             bail!("A model may have at most {MOST_TENSORS} tensors (got {tensors})");
@@ -111,10 +111,10 @@ impl Weights {
         Ok(Self { tensors: (0..tensors).map(|_| None).collect(), arena, used: 0, partial: None, factors: None })
     }
 
-    /// Has the rows of a matrix that is still to come multiplied, in as many equal parts as there are factors.
+    /// Sets factors for the rows of a matrix before it is loaded. Each factor multiplies one of as many equal parts.
     ///
     /// # Errors
-    /// No such tensor; no factors, or one that is no number.
+    /// The tensor does not exist, or a factor is missing or not finite.
     pub fn set_factors(&mut self, index: usize, factors: Vec<f32>) -> Result<()> {
         if index >= self.tensors.len() {
             bail!("Tensor {index} is out of range 0..{}", self.tensors.len());
@@ -127,7 +127,7 @@ impl Weights {
     }
 
     /// # Errors
-    /// Where the index was not loaded, or is a vector.
+    /// The tensor is not loaded, or is a vector.
     pub fn matrix(&self, index: usize) -> Result<&Matrix> {
         match self.tensors.get(index) {
             Some(Some(Tensor::Matrix(m))) => Ok(m),
@@ -136,7 +136,7 @@ impl Weights {
     }
 
     /// # Errors
-    /// Where the index was not loaded, or is no vector of `len` floats.
+    /// The tensor is not loaded, or is not a vector of `len` floats.
     pub fn vector(&self, index: usize, len: usize) -> Result<&[f32]> {
         match self.tensors.get(index) {
             Some(Some(Tensor::Vector(v))) if v.len() == len => Ok(v),
@@ -147,8 +147,7 @@ impl Weights {
     /// Reads and packs a matrix.
     ///
     /// # Errors
-    /// Unknown format, shape that the format cannot have, no room, a file that cannot be read there, or a NaN where the
-    /// format has a scale.
+    /// An unknown format, an unsupported shape, too little reserved memory, a read error, or a NaN scale.
     pub fn load_matrix(&mut self, index: usize, file: &File, s: &Source, isa: Isa, pool: &mut Pool) -> Result<()> {
         let layout = known(s.format)?;
         let shape = Shape::new(s, layout, isa.lanes())?;
@@ -156,10 +155,11 @@ impl Weights {
         self.pack(index, file, s, (layout, &shape), 0..s.rows, isa, pool)
     }
 
-    /// Packs a matrix whose rows come in pieces, in order: whole panels of them, but for the last. `s.offset` does not count.
+    /// Packs a matrix whose rows arrive in pieces, in order. Each piece has whole panels, except the last. Ignores
+    /// `s.offset`.
     ///
     /// # Errors
-    /// As `load_matrix`; rows that are not the next ones.
+    /// As `load_matrix`; or the rows are not the next ones.
     pub fn load_rows(
         &mut self,
         index: usize,
@@ -188,7 +188,8 @@ impl Weights {
         self.pack(index, piece, s, (layout, &shape), first..first + rows, isa, pool)
     }
 
-    /// Packs some rows of a matrix, which is there once the last are. `bytes` has the first of them at `s.offset`.
+    /// Packs some rows of a matrix. The matrix exists once its last rows are packed. `bytes` has the first row at
+    /// `s.offset`.
     #[expect(clippy::too_many_arguments)]
     fn pack(
         &mut self,
@@ -266,21 +267,21 @@ impl Weights {
     }
 }
 
-/// Reads a matrix's rows and packs them.
+/// Reads and packs a matrix's rows.
 struct Reader<'a> {
     bytes: &'a dyn Bytes,
     s: &'a Source,
     layout: &'a Format,
     shape: &'a Shape,
     lanes: usize,
-    /// Those of the matrix that `bytes` has, from `s.offset` on.
+    /// The rows of the matrix that `bytes` has, from `s.offset` on.
     rows: Range<usize>,
-    /// What the matrix's rows are multiplied by, in as many equal parts.
+    /// Factors of the matrix's rows, one for each equal part.
     factors: Option<&'a [f32]>,
 }
 
 impl Reader<'_> {
-    /// The panels that `items` hands out, at most `grain` at a time.
+    /// Packs the panels that `items` hands out, at most `grain` at a time.
     fn pack(&self, items: Items, grain: usize, base: SendPtr) -> Result<()> {
         let Shape { row_source, panel_source, panel_bytes, .. } = *self.shape;
         let mut raw = zeroes(grain * panel_source)?;
@@ -300,7 +301,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Multiplies a packed panel that begins with row `first`.
+    /// Multiplies a packed panel by its rows' factors. Its first row is `first`.
     fn multiply(&self, panel: &mut [u8], first: usize) {
         let (Some(factors), Some(put_factors)) = (self.factors, self.layout.put_factors) else { return };
         let part = self.s.rows / factors.len();
@@ -313,26 +314,26 @@ impl Reader<'_> {
 /// Bytes that a matrix takes when packed.
 ///
 /// # Errors
-/// Unknown format, or a shape that it cannot have.
+/// An unknown format, or a shape that the format does not support.
 pub fn packed_bytes(s: &Source, isa: Isa) -> Result<usize> {
     let layout = known(s.format)?;
     Ok(Shape::new(s, layout, isa.lanes())?.bytes)
 }
 
-/// What a tensor's shape comes to in bytes.
+/// Sizes of a tensor in bytes.
 struct Shape {
-    /// Of a row, of a panel's rows and of the tensor in the file.
+    /// Bytes of a row, of a panel's rows and of the tensor in the file.
     row_source: usize,
     panel_source: usize,
     file_bytes: usize,
     panel_bytes: usize,
-    /// Of all panels.
+    /// Bytes of all packed panels.
     bytes: usize,
 }
 
 impl Shape {
     /// # Errors
-    /// A shape that the format cannot have, or that is beyond all memory.
+    /// A shape that the format does not support or that exceeds all memory.
     fn new(s: &Source, layout: &Format, lanes: usize) -> Result<Self> {
         let limit = 1 << 31;
         if s.columns == 0 || s.rows == 0 || s.columns >= limit || s.rows >= limit {
@@ -346,7 +347,8 @@ impl Shape {
         if !s.columns.is_multiple_of(layout.block_columns) {
             bail!("{} columns are no multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
         }
-        // Columns are below 2^31, elements and lanes few: a row and a panel do not overflow, products with rows may.
+        // Columns are below 2^31, block sizes and lanes are small. So a row and a panel cannot overflow, products
+        // with rows can.
         let row_source = s.columns / layout.block_columns * layout.block_bytes;
         let (panels, panel_bytes) = (s.rows.div_ceil(lanes), (layout.panel_bytes)(s.columns, lanes));
         let product = |a: usize, b: usize| a.checked_mul(b).filter(|bytes| *bytes <= isize::MAX as usize);
@@ -357,7 +359,7 @@ impl Shape {
     }
 }
 
-/// That the file has the tensor's bytes: what is allocated to read them is bounded by it.
+/// Checks that the file has all bytes of the tensor. This bounds the allocations that read them.
 fn check_extent(file: &dyn Bytes, s: &Source, bytes: usize) -> Result<()> {
     let length = file.size()?;
     if s.offset.checked_add(bytes as u64).is_none_or(|end| end > length) {
@@ -366,7 +368,7 @@ fn check_extent(file: &dyn Bytes, s: &Source, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Refuses scales that stand for no number: the formats' kernels take every scale for one.
+/// Rejects NaN scales, because the formats' kernels assume that every scale is a number.
 fn check_scales(layout: &Format, rows: &[u8], first: usize, row_source: usize) -> Result<()> {
     let Some(block) = (layout.find_nan)(rows) else { return Ok(()) };
     let at = block * layout.block_bytes;
@@ -375,7 +377,7 @@ fn check_scales(layout: &Format, rows: &[u8], first: usize, row_source: usize) -
 }
 
 /// # Errors
-/// Where there is no such amount of memory.
+/// The memory is not available.
 fn zeroes(bytes: usize) -> Result<Vec<u8>> {
     let mut room = Vec::new();
     if room.try_reserve_exact(bytes).is_err() {

@@ -2,10 +2,10 @@
 use crate::bail;
 use crate::error::Result;
 
-/// "No such operand" among the words.
+/// Stands for "no operand" among the words.
 pub const NONE: u32 = u32::MAX;
 
-/// Reads words in order; every read is checked.
+/// Reads words in order and checks every read.
 pub struct Words<'a> {
     rest: &'a [u8],
 }
@@ -16,7 +16,7 @@ impl<'a> Words<'a> {
     }
 
     /// # Errors
-    /// Past the end.
+    /// The message ends too early. The same holds for all methods.
     pub fn u32(&mut self) -> Result<u32> {
         let Some((word, rest)) = self.rest.split_first_chunk() else { bail!("A message ends too early") };
         self.rest = rest;
@@ -24,59 +24,38 @@ impl<'a> Words<'a> {
     }
 
     /// A u32 as a size.
-    ///
-    /// # Errors
-    /// Past the end.
     pub fn size(&mut self) -> Result<usize> {
         Ok(self.u32()? as usize)
     }
 
-    /// # Errors
-    /// Past the end.
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
     }
 
-    /// # Errors
-    /// Past the end.
     pub fn f32(&mut self) -> Result<f32> {
         Ok(f32::from_bits(self.u32()?))
     }
 
-    /// # Errors
-    /// Past the end.
     pub fn f64(&mut self) -> Result<f64> {
         Ok(f64::from_bits(self.u64()?))
     }
 
     /// `n` words as i32.
-    ///
-    /// # Errors
-    /// Past the end.
     pub fn i32s(&mut self, n: usize) -> Result<Vec<i32>> {
         Ok(self.take(n)?.iter().map(|w| i32::from_le_bytes(*w)).collect())
     }
 
     /// `n` words as u32.
-    ///
-    /// # Errors
-    /// Past the end.
     pub fn u32s(&mut self, n: usize) -> Result<Vec<u32>> {
         Ok(self.take(n)?.iter().map(|w| u32::from_le_bytes(*w)).collect())
     }
 
     /// `n` words as f32.
-    ///
-    /// # Errors
-    /// Past the end.
     pub fn f32s(&mut self, n: usize) -> Result<Vec<f32>> {
         Ok(self.take(n)?.iter().map(|w| f32::from_le_bytes(*w)).collect())
     }
 
-    /// `n` words as they lie in the message.
-    ///
-    /// # Errors
-    /// Past the end.
+    /// `n` words as stored in the message.
     pub fn take(&mut self, n: usize) -> Result<&'a [[u8; 4]]> {
         let (words, _) = self.rest.as_chunks::<4>();
         if words.len() < n {

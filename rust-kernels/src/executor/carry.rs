@@ -1,17 +1,17 @@
-//! What a sequence carries from token to token in layers without a KV cache lies in its slot.
+//! Recurrent state: each sequence has a slot for its layers without a KV cache.
 use super::Run;
 use crate::step::Sequence;
 use std::ops::Range;
 
 impl Run<'_> {
-    /// Lets `work` take `len` floats of the sequence's state, `offset` into its slot, through its tokens: from where the
-    /// step finds it, and copied wherever the step wants it kept.
+    /// Runs `work` over the sequence's tokens, on `len` floats of its state, `offset` floats into its slot. Copies
+    /// the state to the slots that the step saves.
     pub fn carry(&self, sequence: &Sequence, offset: usize, len: usize, work: impl Fn(Range<usize>, *mut f32)) {
         let state = sequence.state.as_ref().expect("checked when the step was decoded");
         let slot_floats = self.p.recurrent.slot_floats;
         let at = |slot: usize| self.e.states.at(4 * (slot * slot_floats + offset)).cast::<f32>();
         let own = at(state.write);
-        // SAFETY: slots were checked when the step was decoded: no two sequences write one, or one that another reads.
+        // SAFETY: step decoding checked the slots: no sequence writes a slot that another one reads or writes.
         unsafe {
             match state.read {
                 None => own.write_bytes(0, len),

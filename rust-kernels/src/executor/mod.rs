@@ -1,5 +1,5 @@
-//! Walks a program's ops with the thread pool: the work of an op is handed out in items, and a barrier stands
-//! between ops. Which thread computes an item never changes its result.
+//! Runs a program's ops on the thread pool. An op hands out its work in items, and a barrier stands between ops. A
+//! result never depends on which thread computes an item.
 mod carry;
 mod run;
 mod work;
@@ -27,13 +27,13 @@ pub struct Executor {
     arena: Region,
     keys: Region,
     values: Region,
-    /// Recurrent states: [slot][layer], as `RecurrentShape` says.
+    /// Recurrent states: [slot][layer], in the layout of `RecurrentShape`.
     states: Region,
-    /// Working memory of each thread.
+    /// Scratch memory of each thread.
     scratch: Vec<Region>,
     /// Rows that each thread computes for itself.
     own: Vec<Region>,
-    /// What hands out an op's items.
+    /// The counters that hand out each op's items.
     counters: Vec<Apart<AtomicUsize>>,
     /// Nanoseconds spent in each op, over all steps.
     times: Vec<AtomicU64>,
@@ -41,7 +41,7 @@ pub struct Executor {
 
 impl Executor {
     /// # Errors
-    /// Where memory cannot be reserved.
+    /// The memory cannot be reserved.
     pub fn new(program: Program, threads: usize) -> Result<Self> {
         let floats = program.ops.iter().map(|op| op.scratch(&program)).max().unwrap_or(0);
         let own = program.own_rows.iter().flatten().map(|row| row.bytes).max().unwrap_or(0);
@@ -70,10 +70,10 @@ impl Executor {
         self.times.iter().map(|t| t.swap(0, SeqCst)).collect()
     }
 
-    /// Copies what `parts` (of this program) name to `output`; returns the bytes written.
+    /// Copies `parts` of this program's cache to `output` and returns the bytes written.
     ///
     /// # Errors
-    /// An output that is too small.
+    /// The output is too small.
     pub fn read_cache(&mut self, parts: &[Part], output: &mut [u8]) -> Result<usize> {
         let (bytes, room) = (total(parts), output.len());
         if bytes > room {
@@ -89,10 +89,10 @@ impl Executor {
         Ok(bytes)
     }
 
-    /// The way back: `input` has what `read_cache` wrote.
+    /// Copies `input`, in the layout of `read_cache`, back into the cache.
     ///
     /// # Errors
-    /// Another number of bytes than the parts have.
+    /// The input's size differs from that of the parts.
     pub fn write_cache(&mut self, parts: &[Part], input: &[u8]) -> Result<()> {
         let (bytes, given) = (total(parts), input.len());
         if bytes != given {
@@ -108,7 +108,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Where a part lies: regions, offsets and bytes.
+    /// The memory of a part: regions, offsets and bytes.
     fn spans(&self, part: Part) -> impl Iterator<Item = (&Region, usize, usize)> + use<'_> {
         let spans = match part {
             Part::Kv { at, bytes } => [Some((&self.keys, at, bytes)), Some((&self.values, at, bytes))],
@@ -120,17 +120,17 @@ impl Executor {
         spans.into_iter().flatten()
     }
 
-    /// Where each thread keeps what op `i` makes of the step, if each makes it for itself: of one row that takes less than
-    /// a barrier.
+    /// The place of op `i`'s result if each thread computes it for itself. With one row that takes less time than a
+    /// barrier.
     fn own_row(&self, i: usize, run: &Run) -> Option<OwnRow> {
         let row = self.program.own_rows[i]?;
         (run.rows_of_any(row.out) == 1).then_some(row)
     }
 
-    /// Runs one step; the answers go to `output`. Returns false if `stop` ended it early.
+    /// Runs one step and writes its answers to `output`. Returns false if `stop` ended it early.
     ///
     /// # Errors
-    /// An output that is too small, or a kernel that panicked.
+    /// The output is too small, or a kernel panicked.
     pub fn run(
         &self,
         weights: &Weights,
@@ -156,7 +156,7 @@ impl Executor {
             let mut run = *run.get();
             let take_time = |i: usize| {
                 let now = began.elapsed().as_nanos() as u64;
-                // Clocks of WebAssembly's threads may differ a little.
+                // The clocks of WebAssembly threads may differ slightly.
                 self.times[i].fetch_add(now.saturating_sub(last.swap(now, SeqCst)), SeqCst);
             };
             for i in self.program.ops_of(step) {
@@ -166,7 +166,7 @@ impl Executor {
                 }
                 let scratch = self.scratch[worker.index].at(0).cast();
                 if let Some(row) = self.own_row(i, &run) {
-                    // The first thread's is the one that later ops may read.
+                    // The first thread writes the shared copy, which later ops may read.
                     run.own = (worker.index > 0).then(|| (row, self.own[worker.index].at(0)));
                     op.run(&run, &Work { next: &AtomicUsize::new(0), threads: 1, scratch });
                     if worker.index == 0 {
@@ -193,7 +193,7 @@ impl Executor {
 }
 
 struct Shared<'a>(Run<'a>);
-// SAFETY: threads write disjoint items of an op's outputs and read only what earlier ops wrote, with a barrier between.
+// SAFETY: threads write disjoint items of an op's outputs. They read only results of earlier ops, behind a barrier.
 unsafe impl Sync for Shared<'_> {}
 impl<'a> Shared<'a> {
     fn get(&self) -> &Run<'a> {

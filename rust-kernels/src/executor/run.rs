@@ -1,4 +1,4 @@
-//! A step under way.
+//! A running step.
 use super::Executor;
 use crate::kernels::float_gemm::FloatRows;
 use crate::kernels::norm::Outputs;
@@ -11,7 +11,7 @@ use crate::step::Step;
 use crate::weights::{Matrix, Weights};
 use std::sync::atomic::AtomicBool;
 
-/// One step under way, as every thread sees it: where the operands are that ops name by their indices.
+/// A running step, as every thread sees it. It finds the operands that ops name by index.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     pub(super) e: &'a Executor,
@@ -19,9 +19,9 @@ pub struct Run<'a> {
     pub(super) weights: &'a Weights,
     pub isa: Isa,
     pub step: &'a Step,
-    /// Of the step's sequences, for each group of layers in the KV cache.
+    /// Groups of the step's sequences, for each group of layers in the KV cache.
     pub groups: &'a [Vec<Group>],
-    /// The rows of which this thread has its own copy, and where.
+    /// The rows that this thread keeps a copy of, and their address.
     pub(super) own: Option<(OwnRow, *mut u8)>,
     pub(super) masks: &'a Masks,
     pub(super) stop: &'a AtomicBool,
@@ -47,12 +47,12 @@ impl Run<'_> {
         }
     }
 
-    /// Rows of an op's operand or result.
+    /// Number of rows of an op's operand or result.
     pub fn rows_of_any(&self, out: Out) -> usize {
         self.rows_of(out.forms().next().expect("checked at decode"))
     }
 
-    /// Where a buffer begins.
+    /// The address of a buffer.
     fn base(&self, index: usize) -> *mut u8 {
         let own = self.own.and_then(|(row, base)| Some(base.wrapping_add(row.place(index)?)));
         own.unwrap_or_else(|| self.e.arena.at(self.p.buffers[index].offset))
@@ -77,7 +77,7 @@ impl Run<'_> {
         QuantRows { tile, ..self.quant_rows(index) }
     }
 
-    /// Quantised rows, each a tile of its own: whoever knows how many there are says how many a tile has.
+    /// Quantized rows with one row per tile. A caller that knows the row count sets the tile.
     pub fn quant_rows(&self, index: usize) -> QuantRows {
         let columns = self.p.buffers[index].columns;
         QuantRows { base: self.base(index), columns, tile: 1, paired: self.isa.row_pairs() }
@@ -97,7 +97,7 @@ impl Run<'_> {
         }
     }
 
-    // The program was checked against the weights when it was decoded.
+    // `Program::decode` checked the program against the weights.
     pub fn matrix(&self, index: usize) -> &Matrix {
         self.weights.matrix(index).expect("checked at decode")
     }
@@ -106,28 +106,28 @@ impl Run<'_> {
         self.weights.vector(index, len).expect("checked at decode").as_ptr()
     }
 
-    /// A vector, or null where an op has none.
+    /// A vector, or null if the op has none.
     pub fn vector_or_null(&self, index: Option<usize>, len: usize) -> *const f32 {
         index.map_or(std::ptr::null(), |index| self.vector(index, len))
     }
 
-    /// A row of a matrix as floats.
+    /// Decodes a row of a matrix to floats.
     ///
     /// # Safety
-    /// `row` is below the matrix's rows, `out` holds its columns.
+    /// `row` is below the matrix's rows, `out` has room for its columns.
     pub unsafe fn matrix_row(&self, m: &Matrix, row: usize, out: *mut f32) {
         let (panel, lane) = (row / self.isa.lanes(), row % self.isa.lanes());
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { m.format.row(self.isa, m.panels.add(panel * m.panel_bytes), m.columns, lane, out) }
     }
 
-    /// A layer's keys of a block, and its values.
+    /// A layer's keys and values in a block.
     pub fn kv_block(&self, layer: usize, block: usize) -> [*mut u8; 2] {
         let at = block * self.p.kv.block_bytes + self.p.kv.layers[layer].offset;
         [self.e.keys.at(at), self.e.values.at(at)]
     }
 
-    /// Waits for a mask of the step's; none where the step is to stop.
+    /// Waits for a mask of the step; None if the step must stop.
     pub fn mask(&self, index: usize) -> Option<Mask> {
         self.masks.wait(index, self.stop)
     }
@@ -135,7 +135,7 @@ impl Run<'_> {
     /// Writes a word of the step's answers.
     ///
     /// # Safety
-    /// It is one of the words that `step.output_words` counts, and nobody else writes it.
+    /// `at` is below `step.output_words`, and no other thread writes this word.
     pub unsafe fn answer(&self, at: usize, word: u32) {
         // SAFETY: `Executor::run` checked the output's size against the sum of all answers.
         unsafe { self.output.add(4 * at).cast::<[u8; 4]>().write(word.to_le_bytes()) }

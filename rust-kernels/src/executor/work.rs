@@ -2,20 +2,20 @@
 use crate::pool::Items;
 use std::sync::atomic::AtomicUsize;
 
-/// Items a thread and op: enough that a thread which lost its core for a while does not hold up the rest.
+/// Items per thread and op. Enough of them that a thread that loses its core for a while does not delay the others.
 const ITEMS_PER_THREAD: usize = 6;
 
-/// Where a thread gets an op's items from, and the memory that it works in.
+/// A thread's source of items for an op, and its scratch memory.
 pub struct Work<'a> {
-    /// The counter of the op, which hands out its items.
+    /// The op's counter, which hands out items.
     pub(super) next: &'a AtomicUsize,
     pub threads: usize,
-    /// As many floats as the op's `scratch` says, at a cache line's begin; what is in them is anybody's.
+    /// Room for as many floats as the op's `scratch` says, aligned to a cache line. Its contents are undefined.
     pub scratch: *mut f32,
 }
 
 impl<'a> Work<'a> {
-    /// Items of like size, several at a time.
+    /// Items of similar size, several at a time.
     pub fn items(&self, total: usize) -> Items<'a> {
         Items::new(self.next, total, total / (self.threads * ITEMS_PER_THREAD))
     }

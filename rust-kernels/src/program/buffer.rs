@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::kernels::quant_rows::{FineRows, row_bytes};
 use crate::words::Words;
 
-/// Experts, and those of a row, at most: far more than any model has. What is allocated for a step is bounded by it.
+/// Limits on experts, and on experts per row: far more than any model has. They bound the allocations of a step.
 const MOST_EXPERTS: usize = 1 << 16;
 const MOST_USED: usize = 1 << 10;
 
@@ -22,15 +22,15 @@ pub enum Kind {
 pub enum Rows {
     /// One row for each token of the step.
     Step,
-    /// One row for each row whose logits are wanted.
+    /// One row for each row with logits.
     Logits,
-    /// One row for each sequence that is pooled.
+    /// One row for each pooled sequence.
     Pools,
-    /// One row for each expert that a token of the step chose, those of an expert together.
+    /// One row for each expert that a token of the step chose, grouped by expert.
     Chosen(Choice),
 }
 
-/// How many experts there are, and how many of them each row chooses.
+/// The number of experts, and how many of them each row chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     pub experts: usize,
@@ -39,7 +39,7 @@ pub struct Choice {
 
 impl Choice {
     /// # Errors
-    /// Past the end of the words, or numbers that no model has.
+    /// The words end too early, or no model has these numbers.
     pub(super) fn decode(w: &mut Words) -> Result<Self> {
         let choice = Self { experts: w.size()?, used: w.size()? };
         if choice.used == 0 || choice.used > choice.experts.min(MOST_USED) || choice.experts > MOST_EXPERTS {
@@ -48,7 +48,7 @@ impl Choice {
         Ok(choice)
     }
 
-    /// Rows that a buffer of `Rows::Chosen` has room for: each expert's begin with a tile. None beyond all memory.
+    /// Rows of a `Rows::Chosen` buffer: each expert's rows start at a tile. None on overflow.
     pub fn rows(self, tokens: usize) -> Option<usize> {
         let chosen = tokens.checked_mul(self.used)?;
         chosen.checked_add(chosen.min(self.experts).checked_mul(ROW_ROUND - 1)?)
@@ -81,7 +81,7 @@ impl Buffer {
         self.columns.next_multiple_of(16)
     }
 
-    /// None where the size is beyond all memory. Columns are below 2^32, so a row's bytes do not overflow.
+    /// Bytes of `rows` rows; None on overflow. Columns are below 2^32, so a row's bytes do not overflow.
     pub(super) fn bytes(&self, rows: usize) -> Option<usize> {
         match self.kind {
             Kind::Float => rows.checked_mul(self.stride() * 4),
@@ -91,7 +91,7 @@ impl Buffer {
     }
 }
 
-/// Where an op's rows go: as floats, as 8-bit blocks of one plane or of two.
+/// The buffers of an op's result: floats, 8-bit blocks in one plane, 8-bit blocks in two planes.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
     pub float: Option<usize>,
@@ -100,7 +100,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// The forms that are there; after decoding, at least one.
+    /// The buffers that exist; after decoding, at least one.
     pub fn forms(&self) -> impl Iterator<Item = usize> {
         [self.float, self.quant, self.fine].into_iter().flatten()
     }

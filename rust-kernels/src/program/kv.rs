@@ -12,12 +12,12 @@ pub struct Heads {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// In the queries' rows each head is followed by a gate as wide, which its result is weighed with.
+    /// Whether a gate of the same width follows each head in the query rows. It weights the head's result.
     pub gated: bool,
 }
 
 impl Heads {
-    /// Floats from one head of a row of queries to the next.
+    /// Floats from one head in a query row to the next.
     pub fn query_stride(&self) -> usize {
         self.head_dim * if self.gated { 2 } else { 1 }
     }
@@ -32,7 +32,7 @@ impl Heads {
 pub struct KvLayer {
     pub heads: usize,
     pub head_dim: usize,
-    /// Bytes of a head's keys in a block; its values take as many.
+    /// Bytes of a head's keys in a block. Values take as many.
     pub head_bytes: usize,
     /// The group that the layer belongs to.
     pub group: usize,
@@ -40,17 +40,17 @@ pub struct KvLayer {
     pub offset: usize,
 }
 
-/// The KV cache is [block][layer of a group][head]: a block holds KV_BLOCK tokens of the layers of one group, any group's,
-/// and these lie together, so that what a sequence uses is made of few pages. Sequences have a block table for each group.
+/// The KV cache is [block][layer of a group][head]. A block holds KV_BLOCK tokens of the layers of any one group,
+/// which lie together, so a sequence uses few pages. Sequences have a block table for each group.
 pub struct KvShape {
     pub kind: KvType,
     pub blocks: usize,
-    /// Of each group the positions that its layers' rows see, at most, their own the last of them; usize::MAX is all.
+    /// For each group: the number of positions that its rows see, their own included. usize::MAX means all.
     pub windows: Vec<usize>,
     pub layers: Vec<KvLayer>,
-    /// Bytes of a block's keys, over all layers of the largest group; its values take as many.
+    /// Bytes of a block's keys, over all layers of the largest group. Values take as many.
     pub block_bytes: usize,
-    /// Of each group the bytes of a block's keys that are its own; its values take as many.
+    /// For each group: bytes of its keys in a block. Values take as many.
     pub group_bytes: Vec<usize>,
 }
 
@@ -91,12 +91,12 @@ impl KvShape {
         Ok(kv)
     }
 
-    /// The positions that rows of the layer see, at most; usize::MAX is all.
+    /// Number of positions that rows of the layer see; usize::MAX means all.
     pub fn window(&self, layer: usize) -> usize {
         self.windows[self.layers[layer].group]
     }
 
-    /// Bytes of all keys, which are those of all values.
+    /// Bytes of all keys. Values take as many.
     pub(super) fn bytes(&self) -> Result<usize> {
         match self.blocks.checked_mul(self.block_bytes) {
             Some(bytes) => Ok(bytes),

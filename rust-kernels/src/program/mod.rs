@@ -1,6 +1,5 @@
-//! A plan as the executor sees it: decoded from words, every index and shape checked against the weights.
-//! engine/plan/encode.ts writes these words; the two change together, with VERSION. What follows an op's code is its
-//! module's affair (`ops`).
+//! The plan, decoded from words; every index and shape is checked against the weights. engine/plan/encode.ts writes
+//! these words. Both change together, with VERSION. Each op's module in `ops` decodes the words after its code.
 mod buffer;
 mod kv;
 mod operands;
@@ -25,11 +24,11 @@ use std::ops::Range;
 
 pub const MAGIC: u32 = 0x4e4c_5043; // "CPLN"
 pub const VERSION: u32 = 15;
-/// Rows of a step, at most: what is allocated for one is bounded by it.
+/// Maximum rows of a step, which bounds its allocations.
 const MOST_ROWS: usize = 1 << 16;
-/// KV heads, and their dimension, at most: products of both with a few words more stay below 2^64.
+/// Maximum KV heads, and their maximum dimension. Products of both and a few words stay below 2^64.
 const MOST_HEADS: usize = 1 << 16;
-/// Rows that quantised buffers are rounded up to: the widest tile.
+/// Quantized buffers round their rows up to this number: the widest tile.
 pub const ROW_ROUND: usize = 16;
 
 pub struct Program {
@@ -37,30 +36,31 @@ pub struct Program {
     pub max_logit_rows: usize,
     pub vocab: usize,
     pub kv: KvShape,
-    /// Bytes of the cache's keys; its values take as many.
+    /// Bytes of the cache's keys. Values take as many.
     pub kv_bytes: usize,
     pub recurrent: RecurrentShape,
     pub state_bytes: usize,
-    /// Tables of angles.
+    /// Rotation angles of RoPE.
     pub rope: Vec<RopeAngles>,
     pub buffers: Vec<Buffer>,
     pub ops: Vec<Box<dyn Op>>,
-    /// Of each op, where a thread that runs it for itself has its row.
+    /// For each op: the layout of the rows that a thread computes for itself.
     pub own_rows: Vec<Option<OwnRow>>,
-    /// Ops from this one on run in drafts, and the others in all other steps; none where all do.
+    /// Index of the first draft op. Drafts run the ops from it on, other steps the ops before it. None without
+    /// drafts.
     pub draft: Option<usize>,
-    /// How sequences are pooled; none where the plan does not give their rows back.
+    /// How sequences are pooled. None if the plan does not return pooled rows.
     pub pooling: Option<Pooling>,
-    /// Tokens of a text, at most, where texts must be whole in their steps.
+    /// Maximum tokens of a text, if each text must be in one step.
     pub longest_text: Option<usize>,
     pub arena_bytes: usize,
 }
 
-/// How much positions turn pairs of dimensions.
+/// RoPE's rotation of pairs of dimensions.
 pub struct RopeAngles {
-    /// Angle a position, of each pair.
+    /// Angle per position, for each pair.
     pub frequencies: Vec<f64>,
-    /// What cosine and sine are multiplied by.
+    /// Factor of cosine and sine.
     pub magnitude: f64,
 }
 
@@ -71,7 +71,7 @@ impl RopeAngles {
     }
 }
 
-/// What goes back of a sequence that is pooled.
+/// The result of a pooled sequence.
 #[derive(Clone, Copy)]
 pub struct Pooling {
     pub way: Way,
@@ -80,7 +80,7 @@ pub struct Pooling {
 
 impl Program {
     /// # Errors
-    /// Words that are no plan, or a plan that does not fit the weights.
+    /// The words are not a plan, or the plan does not fit the weights.
     pub fn decode(bytes: &[u8], weights: &Weights) -> Result<Self> {
         let mut w = Words::new(bytes);
         let (magic, version) = (w.u32()?, w.u32()?);
@@ -139,7 +139,7 @@ impl Program {
         Ok(p)
     }
 
-    /// The ops that a step runs.
+    /// Indices of the ops that a step runs.
     pub fn ops_of(&self, step: &Step) -> Range<usize> {
         let end = self.draft.unwrap_or(self.ops.len());
         if step.drafts.is_empty() { 0..end } else { end..self.ops.len() }
@@ -155,7 +155,7 @@ impl Program {
         }
     }
 
-    /// Rows that a buffer of that kind has at most; none where that is beyond all memory.
+    /// Maximum rows of a buffer of this kind; None on overflow.
     pub fn most_rows(&self, rows: Rows) -> Option<usize> {
         match rows {
             Rows::Step => Some(self.max_rows),

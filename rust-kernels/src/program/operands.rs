@@ -1,4 +1,4 @@
-//! An op's operands: each is read or found, or it is said why it cannot be used.
+//! The operands of an op. Each method reads or finds one, or returns an error that says why it cannot be used.
 use super::{Buffer, Choice, ConvHeads, DeltaHeads, Heads, Kind, MambaHeads, Out, Program, Rows, StateLayer};
 use crate::bail;
 use crate::error::Result;
@@ -7,24 +7,24 @@ use crate::kernels::kv::MAX_ROWS;
 use crate::weights::Weights;
 use crate::words::{NONE, Words};
 
-/// What an op is decoded from: its words, the buffers of the plan so far, the weights.
+/// The inputs of decoding an op: its words, the buffers of the plan so far, the weights.
 pub struct Operands<'a, 'w> {
     pub words: &'a mut Words<'w>,
     pub program: &'a Program,
     pub weights: &'a Weights,
 }
 
-/// Where heads lie in a row.
+/// The position of heads in a row.
 #[derive(Clone, Copy)]
 pub struct HeadPlace {
     pub column: usize,
-    /// Columns from a head to the next.
+    /// Columns from one head to the next.
     pub step: usize,
 }
 
 impl Operands<'_, '_> {
     /// # Errors
-    /// Here and below: past the end of the words, or what is read is not what is asked for.
+    /// The words end too early, or the operand has the wrong kind. The same holds for the methods below.
     pub fn size(&mut self) -> Result<usize> {
         self.words.size()
     }
@@ -57,7 +57,7 @@ impl Operands<'_, '_> {
         Ok(HeadPlace { column: self.size()?, step: self.size()? })
     }
 
-    /// Heads of attention, which must be those of the KV cache.
+    /// Heads of attention. They must match the KV cache.
     pub fn heads(&mut self) -> Result<Heads> {
         let (layer, heads, kv_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let (h, kv) = (Heads { layer, heads, kv_heads, head_dim, gated: self.flag()? }, &self.program.kv);
@@ -71,7 +71,7 @@ impl Operands<'_, '_> {
         Ok(h)
     }
 
-    /// Heads of a layer that carries what the delta rule does.
+    /// Heads of a delta rule layer with its recurrent state.
     pub fn delta_heads(&mut self) -> Result<DeltaHeads> {
         let (layer, key_heads, value_heads, head_dim) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let heads = DeltaHeads { layer, key_heads, value_heads, head_dim, in_groups: self.flag()? };
@@ -79,7 +79,7 @@ impl Operands<'_, '_> {
         Ok(heads)
     }
 
-    /// Channels of a layer that carries a convolution's inputs.
+    /// Channels of a convolution layer with its recurrent state.
     pub fn conv_heads(&mut self) -> Result<ConvHeads> {
         let (layer, heads, head_dim, key_heads) = (self.size()?, self.size()?, self.size()?, self.size()?);
         let heads = ConvHeads { layer, heads, head_dim, key_heads };
@@ -87,7 +87,7 @@ impl Operands<'_, '_> {
         Ok(heads)
     }
 
-    /// Heads of a layer that carries what Mamba2 does.
+    /// Heads of a Mamba2 layer with its recurrent state.
     pub fn mamba_heads(&mut self) -> Result<MambaHeads> {
         let (layer, heads, head_dim) = (self.size()?, self.size()?, self.size()?);
         let heads = MambaHeads { layer, heads, head_dim, groups: self.size()?, state_size: self.size()? };
@@ -106,7 +106,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// Where in a slot the state of a layer begins that carries the last inputs of a convolution and nothing else.
+    /// The offset of a layer's state in a slot, if the state only holds the last inputs of a convolution.
     pub fn conv_state(&self, layer: usize, inputs: usize, channels: usize) -> Result<usize> {
         let state = self.state(layer)?;
         if [state.channels, state.inputs, state.matrix_floats()] != [channels, inputs, 0] {
@@ -115,21 +115,21 @@ impl Operands<'_, '_> {
         Ok(state.offset)
     }
 
-    /// A float buffer's index.
+    /// The index of a float buffer.
     pub fn float(&mut self, columns: Option<usize>) -> Result<usize> {
         let index = self.size()?;
         self.is_float(index, columns)?;
         Ok(index)
     }
 
-    /// A float buffer's index, with a row for each token of the step.
+    /// The index of a float buffer with a row for each token of the step.
     pub fn step_float(&mut self, columns: Option<usize>) -> Result<usize> {
         let index = self.float(columns)?;
         self.rows_are(index, Rows::Step)?;
         Ok(index)
     }
 
-    /// Forms of ops whose blocks come in one plane or in two: the buffer says which.
+    /// The buffers of a result whose blocks are in one plane or in two. The buffer's kind says which.
     pub fn out(&mut self) -> Result<Out> {
         let (float, blocks) = (self.optional()?, self.optional()?);
         let kind = blocks.map(|index| self.buffer(index)).transpose()?.map(|buffer| buffer.kind);
@@ -137,7 +137,7 @@ impl Operands<'_, '_> {
         self.forms(Out { float, quant, fine })
     }
 
-    /// Forms in one plane, with a row for each token of the step.
+    /// The buffers of a result with one plane and a row for each token of the step.
     pub fn step_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
         let out = self.forms(out)?;
@@ -147,13 +147,13 @@ impl Operands<'_, '_> {
         Ok(out)
     }
 
-    /// Forms of ops that read and write blocks in one plane and in two.
+    /// The buffers of a result with blocks in one plane, in two planes, or both.
     pub fn fine_out(&mut self) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: self.optional()? };
         self.forms(out)
     }
 
-    /// A float buffer with what each row of the step chose: numbers of experts, then their weights.
+    /// A float buffer with the experts that each row chose: their numbers, then their weights.
     pub fn choice(&mut self) -> Result<(usize, Choice)> {
         let (buffer, choice) = (self.size()?, Choice::decode(self.words)?);
         self.is_float(buffer, Some(2 * choice.used))?;
@@ -161,7 +161,7 @@ impl Operands<'_, '_> {
         Ok((buffer, choice))
     }
 
-    /// Forms of a value that has a row for each expert that a row of the step chose.
+    /// The buffers of a value with a row for each expert that a row of the step chose.
     pub fn chosen_out(&mut self, choice: Choice) -> Result<Out> {
         let out = Out { float: self.optional()?, quant: self.optional()?, fine: None };
         self.kinds(out)?;
@@ -189,7 +189,7 @@ impl Operands<'_, '_> {
         Ok(out)
     }
 
-    /// The buffer of that index.
+    /// The buffer with this index.
     pub fn buffer(&self, index: usize) -> Result<&Buffer> {
         match self.program.buffers.get(index) {
             Some(buffer) => Ok(buffer),
@@ -197,7 +197,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// That the buffer has rows that a step says the number of: most ops know no others.
+    /// Checks that a step sets the buffer's number of rows. Most ops support no other buffers.
     fn is_plain(&self, index: usize) -> Result<()> {
         match self.buffer(index)?.rows {
             Rows::Step | Rows::Logits | Rows::Pools => Ok(()),
@@ -205,7 +205,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// That the buffer holds floats, of that width where one is given.
+    /// Checks that the buffer holds floats, with `columns` columns if given.
     pub fn is_float(&self, index: usize, columns: Option<usize>) -> Result<()> {
         self.is_plain(index)?;
         let buffer = self.buffer(index)?;
@@ -227,7 +227,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That the buffer does not have a row for each pooled sequence.
+    /// Checks that the buffer does not have a row for each pooled sequence.
     pub fn no_pools(&self, index: usize) -> Result<()> {
         if self.buffer(index)?.rows == Rows::Pools {
             bail!("buffer {index} must not have a row for each {}", Rows::Pools.of_what());
@@ -235,7 +235,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That all of some buffers have the same number of rows.
+    /// Checks that all buffers have the same number of rows.
     pub fn same_rows(&self, buffers: &[Option<usize>]) -> Result<()> {
         let mut rows = buffers.iter().flatten().map(|i| self.program.buffers[*i].rows);
         let first = rows.next();
@@ -247,7 +247,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That heads of a dimension that kernels can hold lie in the buffer's rows, and none in another.
+    /// Checks that the heads have a supported dimension and lie within the buffer's rows without overlap.
     pub fn heads_within(&self, buffer: usize, place: HeadPlace, heads: usize, head_dim: usize) -> Result<()> {
         let HeadPlace { column, step } = place;
         let columns = self.buffer(buffer)?.columns;
@@ -265,7 +265,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// Columns of an operand in whatever form.
+    /// Columns of an operand of any kind.
     pub fn columns(&self, out: Out) -> Result<usize> {
         match out.forms().next() {
             Some(index) => Ok(self.buffer(index)?.columns),
@@ -273,7 +273,7 @@ impl Operands<'_, '_> {
         }
     }
 
-    /// That there is an output, and that it has that width in each form.
+    /// Checks that there is an output, and that each of its buffers has `columns` columns.
     pub fn width(&self, out: Out, columns: usize) -> Result<()> {
         let found: Vec<_> = out.forms().map(|i| self.program.buffers[i].columns).collect();
         if found.is_empty() || found.iter().any(|c| *c != columns) {
@@ -282,7 +282,7 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That the tensor is a matrix of that shape.
+    /// Checks the shape of a matrix.
     pub fn shape(&self, matrix: usize, rows: usize, columns: usize) -> Result<()> {
         let m = self.weights.matrix(matrix)?;
         if (m.rows, m.columns) != (rows, columns) {
@@ -291,12 +291,12 @@ impl Operands<'_, '_> {
         Ok(())
     }
 
-    /// That the tensor is a vector of that length.
+    /// A vector of that length.
     pub fn vector(&self, index: usize, len: usize) -> Result<&[f32]> {
         self.weights.vector(index, len)
     }
 
-    /// That x is there in a form that the matrix's kernels read, with the right width.
+    /// Checks that x has a buffer that the matrix's kernels can read, with the right width.
     pub fn reads(&self, matrix: usize, x: Out) -> Result<()> {
         let m = self.weights.matrix(matrix)?;
         let index = match m.format.kernels {

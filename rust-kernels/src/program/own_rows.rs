@@ -1,14 +1,14 @@
-//! Ops that every thread runs for itself where the step has one row of them, so that no barrier stands between them and the next:
-//! the one thread that would do it takes as long, and the others would wait.
+//! Finds ops that every thread runs for itself when the step has one row. This saves the barrier behind the op. One
+//! thread would take as long while the others wait.
 use super::{Buffer, Out, Program};
 use crate::ops::Op;
 use std::ops::Range;
 
-/// Where a thread's own copy of an op's results lies, one row in each form.
+/// The layout of a thread's own copy of an op's result: one row for each buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRow {
     pub out: Out,
-    /// Bytes of the float row, and of both with the row in one plane: the next form begins there.
+    /// Bytes of the float row, and of the float and one-plane rows together: the starts of the next rows.
     ends: [usize; 2],
     pub bytes: usize,
 }
@@ -20,7 +20,7 @@ impl OwnRow {
         Some(Self { out, ends: [float, float + quant], bytes: float + quant + fine })
     }
 
-    /// Where a buffer's row begins; none for buffers that are not copied.
+    /// The offset of a buffer's row; None for buffers that are not copied.
     pub fn place(&self, index: usize) -> Option<usize> {
         let Out { float, quant, fine } = self.out;
         let [after_float, after_quant] = self.ends;
@@ -31,9 +31,9 @@ impl OwnRow {
     }
 }
 
-/// Of each op that threads may run for themselves, where their rows lie.
+/// For each op: the layout of the threads' own rows, if threads may run the op for themselves.
 pub fn find(p: &Program) -> Vec<Option<OwnRow>> {
-    // A buffer's place in the arena.
+    // A buffer's bytes in the arena.
     let place = |index: usize| {
         let buffer = &p.buffers[index];
         Some(buffer.offset..buffer.offset + buffer.bytes(p.most_rows(buffer.rows)?)?)
@@ -45,8 +45,8 @@ pub fn find(p: &Program) -> Vec<Option<OwnRow>> {
     (0..p.ops.len()).map(owned).collect()
 }
 
-/// What the op makes, if every thread may make it for itself. One that is ahead must change nothing that another still reads,
-/// so neither this op nor the next writes a byte of what it is made of.
+/// The result of the op, if every thread may compute it for itself. A fast thread must not change bytes that a slower
+/// thread still reads. So neither this op nor the next may write its operand.
 fn repeated(op: &dyn Op, next: &dyn Op, place: &impl Fn(usize) -> Option<Range<usize>>) -> Option<Out> {
     let ((x, out), (read, written)) = (op.repeats()?, next.takes_copies()?);
     let x = place(x)?;
@@ -80,14 +80,14 @@ mod tests {
         Out { float, quant, fine: None }
     }
 
-    /// Buffers of 64 bytes, of which 8 begins in the middle of 0.
+    /// Buffers of 64 bytes. Buffer 8 starts in the middle of buffer 0.
     fn place(index: usize) -> Option<Range<usize>> {
         let start = if index == 8 { 32 } else { 128 * index };
         Some(start..start + 64)
     }
 
     #[test]
-    fn rows_are_own_where_nobody_changes_what_they_are_made_of() {
+    fn repeated_needs_an_operand_that_neither_op_writes() {
         let norm = Repeats(0, out(Some(1), Some(2)));
         let owned = |read, written: &[usize]| repeated(&norm, &TakesCopies(read, written.to_vec()), &place).is_some();
         assert!(owned(out(Some(1), None), &[3, 4]));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_a_row_lie_one_behind_the_other() {
+    fn place_puts_the_rows_of_all_buffers_one_behind_the_other() {
         let rows = crate::program::Rows::Step;
         let kinds = [crate::program::Kind::Float, crate::program::Kind::Quant];
         let buffers: Vec<_> = kinds.map(|kind| Buffer { kind, rows, columns: 64, offset: 0 }).into();

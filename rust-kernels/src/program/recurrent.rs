@@ -1,4 +1,4 @@
-//! The shape of what sequences carry from token to token beside the KV cache.
+//! The shape of the recurrent state: what sequences carry between tokens beside the KV cache.
 use crate::bail;
 use crate::error::Result;
 use crate::ops::delta_rule::MAX_DIM;
@@ -6,14 +6,14 @@ use crate::ops::mamba2::MAX_SIZE as MAX_MAMBA;
 use crate::ops::short_conv::TAPS;
 use crate::words::Words;
 
-/// Channels of a convolution, and heads, rows and columns of matrices, at most: their products stay below 2^64.
+/// Maximum channels, heads, rows and columns. Their products stay below 2^64.
 const MOST: usize = 1 << 20;
 
-/// Heads of the recurrent ops. Those value heads read key head k that are k modulo `key_heads`; or, in groups, those of the k-th group of
-/// as many as there are for each.
+/// Heads of the delta rule. Value head v reads key head v % `key_heads`. With `in_groups`, consecutive value heads
+/// share a key head.
 #[derive(Clone, Copy)]
 pub struct DeltaHeads {
-    /// Among the layers that have a state.
+    /// Index among the layers with a state.
     pub layer: usize,
     pub key_heads: usize,
     pub value_heads: usize,
@@ -27,7 +27,8 @@ impl DeltaHeads {
         if self.in_groups { head / self.group() } else { head % self.key_heads }
     }
 
-    /// Where a value head's beta and alpha stand in their rows: in groups it is one row, with a group's betas before its alphas.
+    /// Columns of a value head's beta and alpha. With `in_groups` both are in one row, and a group's betas precede
+    /// its alphas.
     pub fn beta_and_alpha(&self, head: usize) -> [usize; 2] {
         if !self.in_groups {
             return [head; 2];
@@ -36,22 +37,22 @@ impl DeltaHeads {
         [beta, beta + self.group()]
     }
 
-    /// Columns of the rows that they stand in.
+    /// Columns of the rows with betas and alphas.
     pub fn beta_columns(&self) -> usize {
         if self.in_groups { 2 * self.value_heads } else { self.value_heads }
     }
 
-    /// Value heads for each key head.
+    /// Value heads per key head.
     fn group(&self) -> usize {
         self.value_heads / self.key_heads
     }
 
-    /// Queries, keys and values of a row.
+    /// Columns of a row's queries, keys and values.
     pub fn channels(&self) -> usize {
         (2 * self.key_heads + self.value_heads) * self.head_dim
     }
 
-    /// Refuses heads that the kernels cannot hold, and those of another state.
+    /// Rejects heads that the kernels do not support or that do not fit the layer's state.
     pub(super) fn check(&self, state: &StateLayer) -> Result<()> {
         let Self { layer, key_heads, value_heads, head_dim, .. } = *self;
         let dim = head_dim.is_multiple_of(32) && (32..=MAX_DIM).contains(&head_dim);
@@ -67,11 +68,11 @@ impl DeltaHeads {
     }
 }
 
-/// The channels of a short convolution, in heads. Results of the first `key_heads` heads are queries, those of the next as
-/// many are keys: vectors that are brought to a length.
+/// The channels of a short convolution, in heads. The first `key_heads` heads are queries, the next `key_heads` heads
+/// are keys; both are normalized.
 #[derive(Clone, Copy)]
 pub struct ConvHeads {
-    /// Among the layers that have a state.
+    /// Index among the layers with a state.
     pub layer: usize,
     pub heads: usize,
     pub head_dim: usize,
@@ -97,15 +98,15 @@ impl ConvHeads {
     }
 }
 
-/// Heads of Mamba2: head h is written and read by the vectors of group h / (heads / groups).
+/// Heads of Mamba2. Head h uses the vectors of group h / (heads / groups).
 #[derive(Clone, Copy)]
 pub struct MambaHeads {
-    /// Among the layers that have a state.
+    /// Index among the layers with a state.
     pub layer: usize,
     pub heads: usize,
     pub head_dim: usize,
     pub groups: usize,
-    /// Numbers that each channel of a head keeps.
+    /// State values per channel of a head.
     pub state_size: usize,
 }
 
@@ -115,12 +116,12 @@ impl MambaHeads {
         self.heads * self.head_dim
     }
 
-    /// Numbers that all groups are written by, and as many that they are read by.
+    /// Values of all groups' input vectors; the output vectors have as many.
     pub fn vectors(&self) -> usize {
         self.groups * self.state_size
     }
 
-    /// A row's gates, channels, both kinds of vectors, and a step size a head.
+    /// Columns of a row: gates, channels, both kinds of vectors, and one step size per head.
     pub fn columns(&self) -> usize {
         2 * self.inner() + 2 * self.vectors() + self.heads
     }
@@ -141,7 +142,7 @@ impl MambaHeads {
     }
 }
 
-/// What a layer carries: the last inputs of a convolution, then a matrix [rows][columns] a head. Either may be nothing.
+/// The state of a layer: the last inputs of a convolution, then a matrix [rows][columns] per head. Both are optional.
 #[derive(Clone, Copy)]
 pub struct StateLayer {
     pub channels: usize,
@@ -149,7 +150,7 @@ pub struct StateLayer {
     pub heads: usize,
     pub rows: usize,
     pub columns: usize,
-    /// Floats from a slot's start to the layer's.
+    /// Floats from a slot's start to the layer's state.
     pub offset: usize,
 }
 
@@ -168,7 +169,7 @@ impl StateLayer {
         [self.channels, self.inputs, self.heads, self.rows, self.columns]
     }
 
-    /// Floats of the convolution's inputs.
+    /// Floats of the convolution's last inputs.
     pub fn conv_floats(&self) -> usize {
         self.inputs * self.channels
     }
@@ -182,8 +183,7 @@ impl StateLayer {
     }
 }
 
-/// What sequences carry from token to token in layers without a KV cache: a slot for each sequence, and in it layer by
-/// layer what each carries.
+/// The recurrent state of layers without a KV cache. Each sequence has a slot, which holds the state of each layer.
 pub struct RecurrentShape {
     pub layers: Vec<StateLayer>,
     /// Floats of a slot.

@@ -2,37 +2,37 @@ use super::Simd;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Cache lines of some panels that are read next, a line of each panel after the other. They are asked for one by one, evenly
-/// over what is computed until then: a burst of them fills the few buffers that the first-level cache has for misses, and
-/// everything waits (docs/lab/2026-11.md, T6).
+/// Cache lines that kernels will read next, in several panels. The lines of the panels alternate. Kernels prefetch
+/// them one by one, evenly over the computation until then. A burst would fill the few buffers of the first-level
+/// cache for misses, and all loads would wait (docs/lab/2026-11.md, T6).
 #[derive(Clone, Copy)]
 pub struct Ahead {
     base: *const u8,
-    /// Bytes from a panel's lines to the next panel's.
+    /// Bytes from a line of one panel to the same line of the next panel.
     panel: usize,
-    /// The first line of all, and the one after the last.
+    /// The first line, and the line after the last.
     from: usize,
     to: usize,
-    /// Whether they are to come into the second-level cache only.
+    /// Whether to prefetch into the second-level cache only.
     l2: bool,
 }
 
 impl Ahead {
     pub const NOTHING: Self = Self { base: std::ptr::null(), panel: 0, from: 0, to: 0, l2: false };
 
-    /// So many bytes of each of P panels, which are `panel` bytes apart, from `base` on.
+    /// The first `bytes` bytes at `base` in each of P panels, which are `panel` bytes apart.
     #[inline(always)]
     pub fn new<const P: usize>(base: *const u8, panel: usize, bytes: usize, l2: bool) -> Self {
         Self { base, panel, from: 0, to: bytes.div_ceil(64) * P, l2 }
     }
 
-    /// The same lines, into the first-level cache too.
+    /// The same lines, also for the first-level cache.
     #[inline(always)]
     pub fn into_l1(self) -> Self {
         Self { l2: false, ..self }
     }
 
-    /// Parts `parts` of n, of equal length, nearly.
+    /// Parts `parts` of n almost equal parts.
     #[inline(always)]
     pub fn parts(self, parts: Range<usize>, n: usize) -> Self {
         let lines = self.to - self.from;
@@ -44,7 +44,7 @@ impl Ahead {
         self.parts(i..i + 1, n)
     }
 
-    /// Asks for part i of n, of P panels.
+    /// Prefetches part i of n. There are P panels.
     #[inline(always)]
     pub fn ask<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
         let part = self.part(i, n);
@@ -56,7 +56,7 @@ impl Ahead {
     #[inline(always)]
     fn ask_line<S: Simd, const P: usize>(self, s: S, line: usize) {
         let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
-        // The compiler would otherwise gather them behind the sums.
+        // Without the fences the compiler would move all prefetches behind the sums.
         compiler_fence(Ordering::SeqCst);
         if self.l2 {
             s.prefetch_l2(line)
@@ -66,7 +66,7 @@ impl Ahead {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// The same lines, evenly over so many steps, more than none.
+    /// Spreads the lines evenly over `steps` steps, at least one.
     #[inline(always)]
     pub fn over(self, steps: usize) -> Pace {
         let (due, lines) = (self.from << FRACTION_BITS, (self.to - self.from) << FRACTION_BITS);
@@ -76,16 +76,16 @@ impl Ahead {
 
 const FRACTION_BITS: u32 = 16;
 
-/// Lines that are asked for evenly over some steps, without a division in any.
+/// Prefetches lines evenly over some steps, without a division per step.
 pub struct Pace {
     ahead: Ahead,
-    /// Lines that are to be asked for by now, and those of a step, with FRACTION_BITS of a fraction.
+    /// Lines that are due by now, and lines per step, both with FRACTION_BITS fractional bits.
     due: usize,
     a_step: usize,
 }
 
 impl Pace {
-    /// Asks for the lines of a step, of P panels.
+    /// Prefetches the lines of one step. There are P panels.
     #[inline(always)]
     pub fn step<S: Simd, const P: usize>(&mut self, s: S) {
         self.due += self.a_step;
@@ -103,7 +103,7 @@ mod tests {
     use crate::simd::scalar::Scalar;
 
     #[test]
-    fn steps_ask_for_all_lines_evenly() {
+    fn pace_prefetches_all_lines_evenly_over_the_steps() {
         for (lines, steps) in [(68, 32), (136, 512), (0, 4), (7, 3), (1, 1)] {
             let mut pace = Ahead::new::<1>(std::ptr::null(), 0, 64 * lines, true).over(steps);
             for i in 1..=steps {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_all_lines_once_and_in_order() {
+    fn parts_cover_all_lines_once_and_in_order() {
         let base = std::ptr::null::<u8>().wrapping_add(1 << 20);
         for (bytes, n) in [(512, 16), (4352, 16), (544, 4), (0, 4), (64, 1)] {
             let ahead = Ahead::new::<2>(base, 1 << 12, bytes, true);

@@ -1,24 +1,24 @@
-//! AMX: registers that hold up to 16 rows of 64 bytes, and products of such matrices, beside AVX-512 with VNNI.
+//! AMX beside AVX-512 with VNNI: tile registers of up to 16 rows of 64 bytes, and products of such matrices.
 //!
-//! Stable Rust has neither intrinsics for it nor a name for its features, so its instructions are written as assembly.
-//! The compiler itself never uses its registers.
+//! Stable Rust has no intrinsics and no feature names for AMX, so this file uses inline assembly. The compiler itself
+//! never uses tile registers.
 use super::avx512::Avx512;
 use super::{Kernel, Simd};
 use std::arch::asm;
 use std::arch::x86_64::{_mm512_set1_epi8, _mm512_sub_epi8};
 use std::sync::OnceLock;
 
-/// Rows of a register, and sums of 32 bits in each.
+/// Rows of a tile register, and 32-bit sums in each row.
 pub const ROWS: usize = 16;
-/// Bytes of a row, of sums or of codes of W.
+/// Bytes of a row of sums or of codes of W.
 pub const ROW_BYTES: usize = 64;
 
-/// Registers of sums, the first ones; then that of rows of x, and that of codes of W.
+/// The first registers hold sums. The next holds rows of x, the last codes of W.
 pub const SUM_REGISTERS: usize = 5;
 pub const X: usize = 5;
 pub const W: usize = 6;
 
-/// The vectors beside the registers.
+/// The vector instructions beside the tile registers.
 pub type Vectors = Avx512<true>;
 
 /// AVX-512 with VNNI, and AMX's products of 8-bit integers.
@@ -28,16 +28,17 @@ pub struct Amx(Vectors);
 impl Amx {
     pub const LANES: usize = Vectors::LANES;
     pub const TILE: usize = Vectors::TILE;
-    /// Whole tiles of AVX-512's three panels and of the two that share a register of x (kernels/amx_gemm.rs).
+    /// AVX-512's whole tiles of three panels, and whole pairs of panels that share a register of x
+    /// (kernels/amx_gemm.rs).
     pub const PANELS: usize = 6;
     pub const FLOAT_PANELS: usize = Vectors::FLOAT_PANELS;
-    /// Fewer are taken by AVX-512, or are one tile of x.
+    /// Fewer tokens are faster with AVX-512, or fill only one tile of x.
     pub const WIDE_TOKENS: usize = ROWS + ROWS / 2;
     pub const WIDE_TOKENS_SLOW: usize = Vectors::WIDE_TOKENS_SLOW;
     pub const PAIRS_TOGETHER: bool = Vectors::PAIRS_TOGETHER;
     pub const ROW_PAIRS: bool = Vectors::ROW_PAIRS;
 
-    /// None where the CPU lacks an instruction, or the system does not let this process use the registers.
+    /// None if the CPU lacks an instruction or the system does not let this process use the registers.
     pub fn new() -> Option<Self> {
         static USABLE: OnceLock<bool> = OnceLock::new();
         let vectors = Vectors::new()?;
@@ -48,35 +49,36 @@ impl Amx {
         self.0
     }
 
-    /// Runs a kernel with AVX-512: of its own, this set has products of many rows only.
+    /// Runs a kernel with AVX-512. AMX itself only computes products of many rows.
     ///
     /// # Safety
-    /// As the kernel says of its operands.
+    /// The operands are valid as the kernel requires.
     #[inline(always)]
     pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: the caller's promise.
         unsafe { self.0.run(kernel) }
     }
 
-    /// Shapes this thread's registers for products over so many columns, a multiple of 4 and at most 64.
+    /// Configures this thread's tile registers for products over `columns` columns, a multiple of 4 and at most 64.
     #[inline(always)]
     pub fn shape(self, columns: usize) {
         let shape = Shape::new(columns);
-        // SAFETY: the shape is one that there is, and nothing else uses the registers.
+        // SAFETY: the shape is valid, and nothing else uses the tile registers.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shape, options(readonly, nostack, preserves_flags)) }
     }
 
-    /// Empties the registers. The system would otherwise keep their 8 KB whenever this thread gives way to another.
+    /// Releases the tile registers. Otherwise the system would save their 8 KB at every context switch of this
+    /// thread.
     #[inline(always)]
     pub fn release(self) {
-        // SAFETY: nothing else uses the registers.
+        // SAFETY: nothing else uses the tile registers.
         unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) }
     }
 
-    /// Register T from memory, rows `stride` bytes apart.
+    /// Loads register T from memory. Rows are `stride` bytes apart.
     ///
     /// # Safety
-    /// The registers have a shape; `from` points at T's rows.
+    /// The registers are configured; `from` points at T's rows.
     #[inline(always)]
     pub unsafe fn load<const T: usize>(self, from: *const u8, stride: usize) {
         unsafe {
@@ -88,11 +90,11 @@ impl Amx {
         }
     }
 
-    /// Register T from products of register X with W. X holds rows of signed codes; W, signed ones too, four
-    /// columns of all 16 rows in each of its own. Row i's sum j is that of row i of X with row j of W.
+    /// Sets register T to the products of registers X and W. X holds rows of signed codes. Each row of W holds four
+    /// columns of all 16 rows, signed too. T[i][j] is the dot product of row i of X and row j of W.
     ///
     /// # Safety
-    /// The registers have a shape.
+    /// The registers are configured.
     #[inline(always)]
     pub unsafe fn multiply<const T: usize>(self) {
         unsafe {
@@ -105,17 +107,17 @@ impl Amx {
         }
     }
 
-    /// Codes less `offset`, at most 128, in bytes.
+    /// Subtracts `offset`, at most 128, from each byte.
     #[inline(always)]
     pub fn signed(self, codes: <Vectors as Simd>::B, offset: i32) -> <Vectors as Simd>::B {
-        // SAFETY: the token is proof of the instruction.
+        // SAFETY: the token proves that the CPU has the instruction.
         unsafe { _mm512_sub_epi8(codes, _mm512_set1_epi8(offset as i8)) }
     }
 
-    /// Register T, of sums, to memory.
+    /// Stores register T, which holds sums.
     ///
     /// # Safety
-    /// The registers have a shape; there is room.
+    /// The registers are configured; `to` has room.
     #[inline(always)]
     pub unsafe fn store<const T: usize>(self, to: *mut [[i32; ROWS]; ROWS]) {
         unsafe {
@@ -128,7 +130,7 @@ impl Amx {
     }
 }
 
-/// What `ldtilecfg` reads: rows of each register, and their bytes.
+/// The operand of `ldtilecfg`: rows of each register, and bytes per row.
 #[repr(C, align(64))]
 struct Shape {
     palette: u8,
@@ -150,23 +152,23 @@ impl Shape {
     }
 }
 
-/// CPUID's leaf 7: AMX-TILE and AMX-INT8.
+/// CPUID leaf 7 reports AMX-TILE and AMX-INT8.
 fn has_instructions() -> bool {
     const NEEDED: u32 = 1 << 24 | 1 << 25;
     std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).edx & NEEDED == NEEDED
 }
 
-/// Asks Linux for the registers, which it keeps only for processes that have asked (its documentation, x86/xstate).
-/// It refuses where it or the hypervisor does not know them.
+/// Asks Linux for permission to use the tile registers, which it grants per process (Linux documentation,
+/// x86/xstate). Linux refuses if it or the hypervisor does not know them.
 #[cfg(target_os = "linux")]
 fn is_granted() -> bool {
     const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
     const XFEATURE_XTILEDATA: usize = 18;
-    // SAFETY: the call takes two numbers.
+    // SAFETY: the system call takes two numbers.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 
-/// Nothing is known of other systems.
+/// Other systems: assume that the registers are not available.
 #[cfg(not(target_os = "linux"))]
 fn is_granted() -> bool {
     false
@@ -177,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registers_hold_the_sums_of_all_products() {
+    fn multiply_sums_all_products() {
         let Some(amx) = Amx::new() else { return };
         for columns in [16, 32, 64] {
             let x: Vec<i8> = (0..ROWS * columns).map(|i| (i * 89 + 7) as i8).collect();
             let w: Vec<i8> = (0..ROWS * columns).map(|i| (i * 151 + 3) as i8).collect();
             let mut sums = [[0; ROWS]; ROWS];
             amx.shape(columns);
-            // SAFETY: the registers have a shape, and the slices are as long.
+            // SAFETY: the registers are configured, and the slices are long enough.
             unsafe {
                 amx.load::<X>(x.as_ptr().cast(), columns);
                 amx.load::<W>(w.as_ptr().cast(), ROW_BYTES);
@@ -203,12 +205,12 @@ mod tests {
     }
 
     #[test]
-    fn codes_lose_their_offset() {
+    fn signed_subtracts_the_offset() {
         let Some(amx) = Amx::new() else { return };
         let s = amx.vectors();
         for offset in [0, 8, 128] {
             let (codes, mut signed): (Vec<u8>, _) = ((0..64).map(|i| offset as u8 / 2 + i).collect(), [0u8; 64]);
-            // SAFETY: both have 64 bytes.
+            // SAFETY: both arrays have 64 bytes.
             unsafe { s.b_store(signed.as_mut_ptr(), amx.signed(s.b_load(codes.as_ptr()), offset)) };
             for (code, signed) in codes.into_iter().zip(signed) {
                 assert_eq!(i32::from(signed as i8), i32::from(code) - offset);
@@ -216,16 +218,16 @@ mod tests {
         }
     }
 
-    /// Whether the system would keep the registers: XINUSE, bits 17 and 18.
+    /// Whether the system would save the tile registers: XINUSE, bits 17 and 18.
     fn in_use() -> bool {
         let low: u32;
-        // SAFETY: only reads a register that there is where AMX is.
+        // SAFETY: only reads a register that every CPU with AMX has.
         unsafe { asm!("xgetbv", in("ecx") 1, out("eax") low, out("edx") _, options(nomem, nostack)) };
         low & (0b11 << 17) != 0
     }
 
     #[test]
-    fn released_registers_are_in_use_no_more() {
+    fn release_takes_the_registers_out_of_use() {
         let Some(amx) = Amx::new() else { return };
         assert!(!in_use());
         amx.shape(32);

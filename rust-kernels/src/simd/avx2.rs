@@ -1,13 +1,13 @@
-//! AVX2 with FMA and F16C: eight lanes; with `vpdpbusd` where the CPU has AVX-VNNI.
+//! AVX2 with FMA and F16C: eight lanes. Uses `vpdpbusd` if the CPU has AVX-VNNI.
 use super::avx2_bytes::{MAGNITUDES, four};
 use super::{Ahead, Pace, Simd, x86};
 use std::arch::x86_64::*;
 
-/// VNNI: with AVX-VNNI.
+/// VNNI: whether the CPU has AVX-VNNI.
 #[derive(Clone, Copy)]
 pub struct Avx2<const VNNI: bool>(pub(super) ());
 
-// AVX-512 has the same instruction in another encoding: with `--cfg vnni_evex`, CPUs without AVX-VNNI can run its tests.
+// AVX-512 encodes the same instructions differently. `--cfg vnni_evex` lets CPUs without AVX-VNNI run the tests.
 #[cfg(not(vnni_evex))]
 use std::arch::x86_64::{_mm256_dpbusd_avx_epi32 as dpbusd, _mm256_dpwssd_avx_epi32 as dpwssd};
 #[cfg(vnni_evex)]
@@ -20,7 +20,8 @@ type B = __m256i;
 impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const LANES: usize = 8;
     const TILE: usize = 4;
-    // Four chains of sums would not hide the latency of `vpdpbusd`, and without it one panel would load each activation for itself.
+    // With one panel, four chains of sums would not hide the latency of `vpdpbusd`. Without VNNI, each panel would
+    // load the activations again.
     const PANELS: usize = 2;
     const FLOAT_PANELS: usize = 2;
     const WIDE_TOKENS: usize = if VNNI { 17 } else { 13 };
@@ -29,7 +30,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const BYTES_AS_STORED: bool = VNNI;
     const PAIRS_TOGETHER: bool = true;
     const PAIR_ROWS: usize = 4;
-    // A line is two vectors: two streams of half a line each leave a Zen 3 waiting for both (docs/lab/2026-11.md, "AVX2 without VNNI").
+    // A cache line is two vectors. Two streams of half lines make a Zen 3 wait for both (docs/lab/2026-11.md, "AVX2
+    // without VNNI").
     const PAIRS_IN_ORDER: usize = 4;
     type F = F;
     type I = I;
@@ -108,7 +110,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// The double of the result is the byte in the place of a float's exponent, but for byte 0.
+    /// Twice the result is the byte shifted into a float's exponent, except for byte 0.
     #[inline(always)]
     unsafe fn load_e8m0_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -118,7 +120,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -162,8 +164,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// With VNNI group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load serves P or N
-    /// products. Without it a panel's codes stay in registers for all tokens.
+    /// With VNNI: one group after the other over the whole tile. The P * N chains of sums hide each other's latency,
+    /// and each load serves P or N products. Without VNNI: a panel's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -201,7 +203,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if BITS == 8 && !VNNI { 2 * MAGNITUDES } else { 16 * 8 }
     }
 
-    /// Codes of 8 bits without VNNI as magnitudes, and behind them with their signs.
+    /// Without VNNI, stores 8-bit codes twice: first their magnitudes, behind them the signed codes.
     #[inline(always)]
     unsafe fn put_codes<const BITS: u32>(self, to: *mut u8, g: usize, codes: Self::B) {
         unsafe {
@@ -269,7 +271,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Without VNNI codes of 4 bits are added up in 16 bits over the whole block.
+    /// Without VNNI, sums products of 4-bit codes in 16 bits over the whole block.
     #[inline(always)]
     unsafe fn dot32_unit<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -299,7 +301,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Pairs of products, at most 2 * 127 * 127, fit 16 bits.
+    /// Pairs of products are at most 2 * 127 * 127 and fit in 16 bits.
     #[inline(always)]
     unsafe fn dot16_signed(self, acc: Self::I, w: [Self::B; 4], x: *const i8) -> Self::I {
         unsafe {
@@ -341,7 +343,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
+    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         unsafe {

@@ -1,18 +1,18 @@
-//! Products of bytes for AVX2 without a dot product of them: `maddubs` multiplies, and adds up in pairs of 16 bits, at which it saturates.
-//! Pairs are added up in 16 bits as far as codes are narrow enough, and only then in 32. Two panels by four tokens are what sixteen registers
-//! hold.
+//! Byte products for AVX2 without a byte dot product. `maddubs` multiplies and adds pairs in 16 bits, with
+//! saturation. Narrow codes allow further sums in 16 bits before the sums in 32 bits. A tile of two panels by four
+//! tokens fits in sixteen registers.
 use super::Simd;
 use super::avx2::Avx2;
 #[cfg(not(miri))]
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Bytes of the magnitudes of 16 columns' codes of 8 bits, behind which the signed codes lie.
+/// Bytes of the magnitudes of 16 columns of 8-bit codes. The signed codes lie behind them.
 pub(super) const MAGNITUDES: usize = 16 * 8;
 
 impl<const VNNI: bool> Avx2<VNNI> {
-    /// Groups of four columns whose pairs of products of BITS-wide codes may be added up in 16 bits, of at most 2 * (2^BITS - 1) *
-    /// 127 each: `maddubs` saturates there.
+    /// Number of column groups (four columns each) whose pairs of products may be summed in 16 bits. A pair is at
+    /// most 2 * (2^BITS - 1) * 127, and 16-bit sums must not overflow.
     const fn groups(bits: u32) -> usize {
         match bits {
             0..=4 => 8,
@@ -22,10 +22,10 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// acc + the products of some groups of four columns with N tokens, of codes in registers.
+    /// Adds the products of groups of four columns with N tokens to `acc`. The codes are in registers.
     ///
     /// # Safety
-    /// As `dot16_rows`, of so many groups.
+    /// As `dot16_rows`, for `w.len()` groups.
     #[inline(always)]
     pub(super) unsafe fn rows<const BITS: u32, const N: usize>(
         self,
@@ -52,7 +52,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Magnitudes of codes of 8 bits, and the signed codes.
+    /// Magnitudes of 8-bit codes, and the signed codes.
     #[inline(always)]
     pub(super) fn magnitudes(codes: __m256i) -> [__m256i; 2] {
         unsafe {
@@ -61,18 +61,18 @@ impl<const VNNI: bool> Avx2<VNNI> {
         }
     }
 
-    /// Products of four codes and four activations a lane, added up in pairs of 16 bits. Of codes of 8 bits it is magnitudes times x
-    /// with the code's sign: at most 128 * 127 * 2, which fits.
+    /// Products of four codes and four activations per lane, summed in pairs of 16 bits. For 8-bit codes it
+    /// multiplies the magnitude by x with the code's sign. Such a pair is at most 128 * 127 * 2 and fits.
     #[inline(always)]
     fn pairs<const BITS: u32>(codes: __m256i, signed: __m256i, x: __m256i) -> __m256i {
         unsafe { _mm256_maddubs_epi16(codes, if BITS < 8 { x } else { _mm256_sign_epi8(x, signed) }) }
     }
 
-    /// acc + the products of so many groups of four columns with P panels and N tokens, group by group over the whole tile: codes are
-    /// loaded once for all tokens and activations once for all panels.
+    /// Adds the products of `groups` groups of four columns with P panels and N tokens to `acc`, one group after the
+    /// other. Codes are loaded once for all tokens, activations once for all panels.
     ///
     /// # Safety
-    /// As `dot16_unit`, of so many groups.
+    /// As `dot16_unit`, for `groups` groups.
     #[inline(always)]
     pub(super) unsafe fn products<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -113,7 +113,7 @@ impl<const VNNI: bool> Avx2<VNNI> {
     }
 }
 
-/// Four activations, the same in all lanes.
+/// Broadcasts four activations to all lanes.
 ///
 /// # Safety
 /// `x` points at four readable bytes.
@@ -122,15 +122,15 @@ pub(super) unsafe fn four(x: *const i8) -> __m256i {
     unsafe { _mm256_set1_epi32(x.cast::<i32>().read_unaligned()) }
 }
 
-/// The vector itself, computed where it stands. The compiler would otherwise put products and sums into an order of its own, with more
-/// vectors alive than there are registers.
+/// Returns `v`, computed at this place in the program. Otherwise the compiler reorders products and sums and keeps
+/// more vectors alive than there are registers.
 #[target_feature(enable = "avx")]
 #[inline]
 #[cfg_attr(miri, allow(unused_mut))]
 fn in_order(mut v: __m256i) -> __m256i {
-    // Miri knows no assembly.
+    // Miri does not support assembly.
     #[cfg(not(miri))]
-    // SAFETY: no instruction.
+    // SAFETY: the assembly has no instruction.
     unsafe {
         asm!("/* {0} */", inout(ymm_reg) v, options(nomem, nostack, preserves_flags))
     }

@@ -1,12 +1,12 @@
-//! AVX-512 (F, BW, VL, DQ): sixteen lanes; with `vpdpbusd` where the CPU has VNNI.
+//! AVX-512 (F, BW, VL, DQ): sixteen lanes. Uses `vpdpbusd` if the CPU has VNNI.
 use super::{Ahead, Simd, x86};
 use std::arch::x86_64::*;
 
-/// VNNI: with VNNI.
+/// VNNI: whether the CPU has VNNI.
 #[derive(Clone, Copy)]
 pub struct Avx512<const VNNI: bool>(pub(super) ());
 
-/// Codes of four columns a lane as `vpmaddubsw` wants them: without a sign, which the activations take over.
+/// Codes of four columns per lane for `vpmaddubsw`: unsigned, with the signs moved to the activations.
 #[derive(Clone, Copy)]
 struct Codes {
     magnitudes: __m512i,
@@ -18,10 +18,10 @@ type I = __m512i;
 type B = __m512i;
 
 impl<const VNNI: bool> Avx512<VNNI> {
-    /// Codes of 8 bits stand for code - 128; narrower ones have no sign.
+    /// An 8-bit code stands for code - 128; narrower codes are unsigned.
     ///
     /// # Safety
-    /// As `Simd`; so are those below.
+    /// As `Simd`; the same holds for the functions below.
     #[inline(always)]
     unsafe fn codes<const BITS: u32>(w: __m512i) -> Codes {
         unsafe {
@@ -33,7 +33,7 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// Products of four codes and four activations a lane, added up in pairs of 16 bits: at most 128 * 127 * 2.
+    /// Products of four codes and four activations per lane, summed in pairs of 16 bits: at most 128 * 127 * 2.
     #[inline(always)]
     unsafe fn pairs<const BITS: u32>(w: Codes, x: __m512i) -> __m512i {
         unsafe {
@@ -45,8 +45,8 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// acc + the products of 16 columns. `vpmaddubsw` saturates at 16 bits: products of BITS-wide codes may be added up in
-    /// 16 bits only as far as 2 * (2^BITS - 1) * 127 a pair allows: four pairs to 5 bits, two to 6, one beyond.
+    /// Adds the products of 16 columns to `acc`. A pair is at most 2 * (2^BITS - 1) * 127, and 16-bit sums must not
+    /// overflow. So it sums four pairs in 16 bits for up to 5 bits, two for 6 bits, one beyond.
     #[inline(always)]
     unsafe fn add_pairs<const BITS: u32>(acc: __m512i, w: [Codes; 4], x: [__m512i; 4]) -> __m512i {
         unsafe {
@@ -72,7 +72,7 @@ impl<const VNNI: bool> Avx512<VNNI> {
         }
     }
 
-    /// Activations 4g..4g+4 of 16 in every lane of vector g.
+    /// Vector g holds activations 4g..4g+4 of 16 in every lane.
     #[inline(always)]
     unsafe fn activations(x: *const i8) -> [__m512i; 4] {
         unsafe {
@@ -167,7 +167,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {
@@ -219,7 +219,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                 let acc = _mm512_dpbusd_epi32(acc, x[2], w[2]);
                 return _mm512_dpbusd_epi32(acc, x[3], w[3]);
             }
-            // Pairs of products, at most 2 * 127 * 127, fit 16 bits.
+            // Pairs of products are at most 2 * 127 * 127 and fit in 16 bits.
             let ones = _mm512_set1_epi16(1);
             let mut sum = acc;
             for (x, w) in x.into_iter().zip(w) {
@@ -237,7 +237,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// With VNNI group by group over all tokens, whose chains of sums hide each other's latency.
+    /// With VNNI: one group after the other over all tokens, whose chains of sums hide each other's latency.
     #[inline(always)]
     unsafe fn dot16_rows<const BITS: u32, const N: usize>(
         self,
@@ -267,8 +267,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// With VNNI group by group over the whole tile: its P * N chains of sums hide each other's latency, and each load
-    /// serves P or N products. Without it a panel's codes stay in registers for all tokens.
+    /// With VNNI: one group after the other over the whole tile. The P * N chains of sums hide each other's latency,
+    /// and each load serves P or N products. Without VNNI: a panel's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -309,7 +309,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
+    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: Self::B) -> Self::B {
         unsafe {
@@ -328,7 +328,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
     }
 
-    /// Of 128 entries at a time a look-up by the index's low bits, kept where its higher bits say so.
+    /// Looks up the index's low bits in 128 entries at a time. The index's higher bits select the result to keep.
     #[inline(always)]
     fn b_lookup16<const N: usize>(self, table: &[u16; N], index: [Self::B; 2]) -> [Self::B; 2] {
         const { assert!(N >= 128 && N.is_power_of_two()) };

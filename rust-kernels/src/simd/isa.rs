@@ -1,9 +1,9 @@
-//! Which instruction sets there are, and the one place where code is compiled for each of them.
+//! The instruction sets, and the one place that compiles code for each of them.
 //!
-//! An instruction set is a token that `new` makes only where the CPU has the instructions, so whoever holds one may
-//! use them. `Isa::run` takes a kernel, which is written over any `Simd`, into a function that is compiled for the
-//! token's features; what the kernel calls is inlined there. AMX has no vectors of its own: it is AVX-512 with VNNI, and
-//! products of many rows are then taken elsewhere (kernels/amx_gemm.rs).
+//! An instruction set is a token. `new` creates it only if the CPU has the instructions, so the holder of a token may
+//! use them. `Isa::run` calls a kernel, written over any `Simd`, inside a function compiled for the token's features.
+//! Everything that the kernel calls is inlined there. AMX has no vectors of its own: it is AVX-512 with VNNI, and
+//! products of many rows take another path (kernels/amx_gemm.rs).
 #[cfg(target_arch = "aarch64")]
 use super::neon::{MATRIX, Neon, SDOT, WIDENING};
 #[cfg(not(target_arch = "wasm32"))]
@@ -20,7 +20,7 @@ use std::arch::is_aarch64_feature_detected as has;
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected as has;
 
-/// A WebAssembly module with other instructions than its host's is not loaded at all.
+/// A host refuses to load a WebAssembly module with instructions that it does not have.
 #[cfg(target_arch = "wasm32")]
 macro_rules! has {
     ($feature:tt) => {
@@ -32,10 +32,11 @@ macro_rules! tokens {
     ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
         $($(#[$cfg])*
         impl $token {
-            /// Whether the library has code for this set. With `this-cpu` it has the set that build.rs chose, and scalar.
+            /// Whether the library contains code for this set. With `this-cpu` it contains the set that build.rs
+            /// chose, and scalar.
             const COMPILED: bool = cfg!(any(not(feature = "this-cpu"), isa = $name));
 
-            /// None where the CPU lacks an instruction, or the library lacks the set's code.
+            /// None if the CPU lacks an instruction or the library lacks the set's code.
             pub fn new() -> Option<Self> {
                 let has_all = Self::COMPILED $(&& has!($feature))*;
                 has_all.then_some(Self(Default::default()))
@@ -44,17 +45,17 @@ macro_rules! tokens {
             /// Runs a kernel with the set's instructions.
             ///
             /// # Safety
-            /// As the kernel says of its operands.
+            /// The operands are valid as the kernel requires.
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 // Not `COMPILED`: only a literal keeps the compiler from compiling the kernel.
                 if cfg!(not(any(not(feature = "this-cpu"), isa = $name))) {
-                    // SAFETY: `new` makes no token of a set that is not compiled.
+                    // SAFETY: `new` never creates a token of a set that is not compiled.
                     unsafe { std::hint::unreachable_unchecked() }
                 }
                 $(#[target_feature(enable = $feature)])*
                 unsafe fn enabled<K: Kernel>(token: $token, kernel: K) -> K::Output {
-                    // SAFETY: the token's; the operands are the caller's.
+                    // SAFETY: the token proves the features; the caller vouches for the operands.
                     unsafe { kernel.run(token) }
                 }
                 // SAFETY: the token exists, so the CPU has the features.
@@ -73,7 +74,7 @@ macro_rules! instruction_sets {
         }
 
         impl Isa {
-            /// All that this CPU has, best first.
+            /// All sets that this CPU has, best first.
             pub fn available() -> Vec<Self> {
                 let mut found = Vec::new();
                 $($(#[$cfg])* found.extend(<$token>::new().map(Self::$variant));)*
@@ -86,49 +87,50 @@ macro_rules! instruction_sets {
                 }
             }
 
-            /// Rows of a panel.
+            /// Rows of a weight panel.
             pub fn lanes(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::LANES,)*
                 }
             }
 
-            /// Tokens of the widest tile of quantised rows.
+            /// Tokens of the widest tile of quantized rows.
             pub fn tile(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::TILE,)*
                 }
             }
 
-            /// Whether both 16-bit codes of a lane lie together.
+            /// Whether both 16-bit codes of a lane are adjacent.
             pub fn pairs_together(self) -> bool {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::PAIRS_TOGETHER,)*
                 }
             }
 
-            /// Whether it multiplies rows of x in pairs.
+            /// Whether the set multiplies rows of x in pairs.
             pub fn row_pairs(self) -> bool {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::ROW_PAIRS,)*
                 }
             }
 
-            /// Panels that an integer kernel takes at once where it has many tokens.
+            /// Panels per register tile of an integer kernel for many tokens.
             pub fn panels(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::PANELS,)*
                 }
             }
 
-            /// The same of a float kernel.
+            /// Panels per register tile of a float kernel.
             pub fn float_panels(self) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) => <$token>::FLOAT_PANELS,)*
                 }
             }
 
-            /// Tokens from which integer kernels decode panels into memory; of codes that are slow to decode, or of others.
+            /// Number of tokens from which integer kernels decode panels into memory. Formats with slow codes have
+            /// their own number.
             pub fn wide_tokens(self, slow_codes: bool) -> usize {
                 match self {
                     $($(#[$cfg])* Self::$variant(_) if slow_codes => <$token>::WIDE_TOKENS_SLOW,)*
@@ -139,8 +141,8 @@ macro_rules! instruction_sets {
             /// Runs a kernel with the set's instructions.
             ///
             /// # Safety
-            /// As the kernel says of its operands.
-            // Small kernels are called for each row and head: a call within a call would cost them some per cent.
+            /// The operands are valid as the kernel requires.
+            // Small kernels run for each row and head, where a second call would cost some per cent.
             #[inline(always)]
             pub unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
                 match self {
@@ -154,7 +156,7 @@ macro_rules! instruction_sets {
 
 for_each_token!(tokens);
 
-// In the order in which they are chosen.
+// In the order of preference.
 instruction_sets! {
     #[cfg(target_arch = "x86_64")]
     Avx512Amx(Amx), "avx512-amx";
@@ -174,16 +176,16 @@ instruction_sets! {
     NeonPlain(Neon<{ WIDENING }>), "neon";
     #[cfg(target_arch = "wasm32")]
     Wasm(Wasm), "wasm-simd128";
-    // A module for the web is to be small.
+    // The WebAssembly module must be small.
     #[cfg(not(target_arch = "wasm32"))]
     Plain(Scalar), "scalar";
 }
 
 impl Isa {
-    /// The best set, or the one of that name.
+    /// The best set, or the set named `wanted`.
     ///
     /// # Errors
-    /// An unknown name, or a set that the CPU lacks.
+    /// The name is unknown, or the CPU lacks the set.
     pub fn detect(wanted: &str) -> Result<Self> {
         let sets = Self::available();
         if wanted.is_empty() {

@@ -1,22 +1,22 @@
-//! NEON, four lanes; its products of bytes are in `neon_bytes`.
+//! NEON: four lanes. Its byte products are in `neon_bytes`.
 //!
-//! What stable Rust has no intrinsic for (conversions of halves, prefetch) is inline assembly.
+//! Inline assembly replaces intrinsics that stable Rust lacks (half float conversions, prefetch).
 use super::Simd;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// DOT: what it multiplies bytes with.
+/// DOT: the instructions that multiply bytes.
 #[derive(Clone, Copy)]
 pub struct Neon<const DOT: u8>(pub(super) ());
 
 /// Widening multiplications, which every CPU has.
 pub const WIDENING: u8 = 0;
-/// `sdot`: the dotprod extension.
+/// `sdot` of the dotprod extension.
 pub const SDOT: u8 = 1;
-/// `usdot` and `usmmla`: the i8mm extension. They take codes as they are, where `sdot` wants a sign.
+/// `usdot` and `usmmla` of the i8mm extension. They take unsigned codes, where `sdot` needs signed ones.
 pub const MATRIX: u8 = 2;
 
-/// Asks for the cache line at p, in one of `prfm`'s ways.
+/// Prefetches the cache line at p with a hint of `prfm`.
 macro_rules! ask {
     ($how:literal, $p:ident) => {
         // SAFETY: a hint, which may be about any address.
@@ -24,7 +24,7 @@ macro_rules! ask {
     };
 }
 
-/// A shift by n < 8 bits, which the instruction wants as a constant: n is one once the call is inlined.
+/// Shifts by n < 8 bits. The instruction needs a constant, and n is one after inlining.
 macro_rules! shift {
     ($shift:ident, $a:ident, $n:ident) => {
         match $n {
@@ -52,7 +52,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
     const WIDE_TOKENS: usize = 17;
     const WIDE_TOKENS_SLOW: usize = 17;
     const WIDE_BIAS: i32 = if DOT == MATRIX { 128 } else { 0 };
-    // `smlal` takes four codes of as many lanes.
+    // `smlal` takes four codes of four lanes.
     const PAIRS_TOGETHER: bool = false;
     const PAIR_ROWS: usize = 8;
     const ROW_PAIRS: bool = DOT == MATRIX;
@@ -71,7 +71,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         fn div(self, a: F, b: F) -> F = vdivq_f32(a, b);
         fn fma(self, a: F, b: F, c: F) -> F = vfmaq_f32(c, a, b);
         fn fnma(self, a: F, b: F, c: F) -> F = vfmsq_f32(c, a, b);
-        fn max(self, a: F, b: F) -> F = vbslq_f32(vcgtq_f32(a, b), a, b); // fmax would hand on NaN from either side
+        fn max(self, a: F, b: F) -> F = vbslq_f32(vcgtq_f32(a, b), a, b); // fmax would return NaN if either side is NaN
         fn min(self, a: F, b: F) -> F = vbslq_f32(vcltq_f32(a, b), a, b);
         fn abs(self, a: F) -> F = vabsq_f32(a);
         fn round(self, a: F) -> F = vrndnq_f32(a);
@@ -157,7 +157,7 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         }
     }
 
-    /// As a half float, an E4M3 is too small by the difference of the exponents' biases, 2^8.
+    /// Read as a half float, E4M3 is too small by 2^8, the difference of the exponent biases.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> Self::F {
         unsafe {

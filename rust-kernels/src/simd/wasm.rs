@@ -1,8 +1,9 @@
-//! WebAssembly with relaxed SIMD: eight lanes, in two registers of four (`wasm_half`).
+//! WebAssembly with relaxed SIMD: eight lanes in two registers of four (`wasm_half`).
 //!
-//! Relaxed instructions may differ from CPU to CPU where their operands leave what all agree upon. Here they do not: dot products
-//! have 7 bits on one side, indices and conversions are in range, selections are by whole bytes. The exception is `fma`, which
-//! rounds once on CPUs with such an instruction and twice on others; on one machine it is the same everywhere.
+//! Relaxed instructions may differ between CPUs if operands leave a common range. Here they do not differ: one side
+//! of a dot product has 7 bits, indices and conversions are in range, selections are by whole bytes. The exception is
+//! `fma`: it rounds once on CPUs with such an instruction and twice on others. On one machine its result is always
+//! the same.
 use super::wasm_half::{BIAS_OF_BYTES, Half, widen_bits};
 use super::{BIAS, Simd};
 use std::arch::wasm32::*;
@@ -10,19 +11,20 @@ use std::arch::wasm32::*;
 #[derive(Clone, Copy)]
 pub struct Wasm(pub(super) Constants);
 
-/// What inner loops need in vectors. As values that the compiler does not know they stay in registers or on the stack; constants
-/// are put together from 64-bit halves in every round, for neither it nor V8 moves them out of loops.
+/// Vector constants of inner loops. The compiler does not know these values, so they stay in registers or on the
+/// stack. Known constants would be assembled from 64-bit halves in every iteration, because neither the compiler nor
+/// V8 hoists them out of loops.
 #[derive(Clone, Copy)]
 pub struct Constants {
-    /// Of the upper 16 bits of a half in a float's place: those that it has, what makes up for the exponents' biases (2^112),
-    /// the exponent of infinite halves, and that of infinite floats.
+    /// For the upper 16 bits of a half in a float's place: a mask of the half's bits, the factor that corrects the
+    /// exponent bias (2^112), the exponent of infinite halves, and that of infinite floats.
     pub half: v128,
     pub rescale: v128,
     pub infinite: v128,
     pub exponent: v128,
     /// The low four bits of bytes.
     pub nibble: v128,
-    /// Of 16 bits.
+    /// 16-bit lanes.
     pub ones: v128,
     pub sixteens: v128,
     /// The top bit of bytes.
@@ -48,7 +50,8 @@ impl Default for Constants {
 
 type V = [v128; 2];
 
-/// Functions that do to each half what it does to itself: vectors stand in brackets, what both get as it is behind them.
+/// Defines functions that apply themselves to each half. Vectors stand in brackets; both halves get the other
+/// arguments unchanged.
 macro_rules! of_halves {
     () => {};
     (fn $name:ident[$($v:ident),*]($($arg:ident: $type:ty),*); $($rest:tt)*) => {
@@ -179,7 +182,7 @@ impl Simd for Wasm {
             ]
         }
     }
-    /// Half by half, whose codes stay in registers for all tokens.
+    /// One half after the other: a half's codes stay in registers for all tokens.
     #[inline(always)]
     unsafe fn dot16_tile<const BITS: u32, const P: usize, const N: usize>(
         self,
@@ -208,8 +211,8 @@ impl Simd for Wasm {
         let (low, high) = self.halves();
         unsafe { [low.dot16_signed(acc[0], w.map(|w| w[0]), x), high.dot16_signed(acc[1], w.map(|w| w[1]), x)] }
     }
-    /// Weights stay too small by the difference of the exponents' biases, and x is as much larger: products are what they were as
-    /// long as |x| < 2^16, beyond which a sum is not finite. Infinite weights are seen by their exponents.
+    /// The weights stay too small by the difference of the exponent biases, and x is scaled up to compensate.
+    /// Products are exact for |x| < 2^16; beyond, a sum is not finite. Exponents reveal infinite weights.
     #[inline(always)]
     unsafe fn f16_sums<const P: usize, const N: usize>(
         self,

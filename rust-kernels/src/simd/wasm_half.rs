@@ -1,4 +1,5 @@
-//! The low or the high half of WebAssembly's vectors: four lanes, one register. Memory lies as for all eight.
+//! The low or the high half of WebAssembly's vectors: four lanes, one register. The memory layout is that of all
+//! eight lanes.
 use super::wasm::{Constants, Wasm};
 use super::{Ahead, Simd};
 use crate::half::f32_to_f16;
@@ -8,15 +9,15 @@ use std::arch::wasm32::*;
 /// Lanes of a half.
 const N: usize = 4;
 
-/// What is left in products with codes of 8 bits without a sign.
+/// The bias that products with unsigned 8-bit codes leave in the result.
 pub const BIAS_OF_BYTES: i32 = 128;
 
-/// H: 0 for the low half, 1 for the high.
+/// H: 0 for the low half, 1 for the high half.
 #[derive(Clone, Copy)]
 pub struct Half<const H: usize>(pub(super) Constants);
 
-/// Eight halves as floats, of which infinities and NaN are some: a float's upper bits and its lower ones, side by side. As such the
-/// exponent is too small by the difference of the biases, but for the largest, which is the largest there too.
+/// Eight half floats as floats, infinities and NaN included. It joins the upper and the lower bits of each float. The
+/// exponent is then too small by the difference of the biases. The largest exponent becomes the largest of floats.
 #[inline(always)]
 fn widen_f16(c: &Constants, h: v128) -> [v128; 2] {
     let infinite = i16x8_eq(v128_and(h, c.infinite), c.infinite);
@@ -24,14 +25,14 @@ fn widen_f16(c: &Constants, h: v128) -> [v128; 2] {
     widen_bits(h, high).map(|w| f32x4_mul(w, c.rescale))
 }
 
-/// Eight halves in floats' places, of which `high` has the upper bits.
+/// Eight half floats in the places of floats. `high` has the upper bits.
 #[inline(always)]
 pub fn widen_bits(h: v128, high: v128) -> [v128; 2] {
     let low = i16x8_shl(h, 13);
     [i16x8_shuffle::<0, 8, 1, 9, 2, 10, 3, 11>(low, high), i16x8_shuffle::<4, 12, 5, 13, 6, 14, 7, 15>(low, high)]
 }
 
-/// Pairs of the products of codes (7 bits, no sign) and activations, in 16 bits: they fit.
+/// Products of codes (7 bits, unsigned) and activations, summed in pairs of 16 bits. They fit.
 #[inline(always)]
 fn pairs(codes: v128, x: v128) -> v128 {
     i16x8_relaxed_dot_i8x16_i7x16(x, codes)
@@ -43,13 +44,13 @@ fn add_pairs(acc: v128, pairs: v128, weights: v128) -> v128 {
     i32x4_add(acc, i32x4_dot_i16x8(pairs, weights))
 }
 
-/// Four sums of pairs; they fit in 16 bits up to codes of 5 bits.
+/// Sum of four pairs; fits in 16 bits for codes of up to 5 bits.
 #[inline(always)]
 fn sum4(p: [v128; 4]) -> v128 {
     i16x8_add(i16x8_add(p[0], p[1]), i16x8_add(p[2], p[3]))
 }
 
-/// Each lane's four bytes in all lanes.
+/// Broadcasts each lane's four bytes to all lanes.
 #[inline(always)]
 fn columns(x: v128) -> [v128; 4] {
     [
@@ -60,7 +61,8 @@ fn columns(x: v128) -> [v128; 4] {
     ]
 }
 
-/// 16 activations, four columns in every lane of a vector. One load: where a runtime checks addresses, loads are what is dear.
+/// Loads 16 activations: every lane of a vector holds the same four columns. One load only, because loads are slow in
+/// runtimes that check addresses.
 ///
 /// # Safety
 /// `x` points at 16 bytes.
@@ -70,7 +72,8 @@ unsafe fn load_columns(x: *const i8) -> [v128; 4] {
 }
 
 impl<const H: usize> Half<H> {
-    /// `dot16` of four lanes, which adds `BIAS_OF_BYTES` to each code of 8 bits: as two codes of 4 bits they have no sign.
+    /// `dot16` of four lanes. It splits 8-bit codes into two unsigned 4-bit codes, which adds `BIAS_OF_BYTES` to each
+    /// code.
     #[inline(always)]
     pub unsafe fn dot16_unsigned<const BITS: u32>(self, acc: v128, w: [v128; 4], x: *const i8) -> v128 {
         if BITS < 8 {
@@ -86,8 +89,8 @@ impl<const H: usize> Half<H> {
         add_pairs(add_pairs(acc, lows, self.0.ones), highs, self.0.sixteens)
     }
 
-    /// acc + the products of 16 codes of 8 bits. Where x is negative, code * x = (-1 - code) * |x| + |x|: the first is the code with
-    /// all bits the other way, and the sum of the last depends on x alone.
+    /// acc + the products of 16 8-bit codes. For negative x, code * x = (-1 - code) * |x| + |x|. The first factor is
+    /// the code with all bits flipped. The sum of the last terms depends on x alone.
     ///
     /// # Safety
     /// As `dot16`.
@@ -132,14 +135,14 @@ impl<const H: usize> Simd for Half<H> {
         fn div(self, a: v128, b: v128) -> v128 = f32x4_div(a, b);
         fn fma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_madd(a, b, c);
         fn fnma(self, a: v128, b: v128, c: v128) -> v128 = f32x4_relaxed_nmadd(a, b, c);
-        // Of a comparison with NaN, pmax and pmin take the first.
+        // pmax and pmin return their first operand if a comparison involves NaN.
         fn max(self, a: v128, b: v128) -> v128 = f32x4_pmax(b, a);
         fn min(self, a: v128, b: v128) -> v128 = f32x4_pmin(b, a);
         fn abs(self, a: v128) -> v128 = f32x4_abs(a);
         fn round(self, a: v128) -> v128 = f32x4_nearest(a);
         fn pow2(self, n: v128) -> v128 = i32x4_shl(i32x4_add(i32x4_relaxed_trunc_f32x4(n), i32x4_splat(127)), 23);
         fn zero_below(self, x: v128, limit: v128, y: v128) -> v128 = v128_and(f32x4_ge(x, limit), y);
-        /// The other half is widened too: whoever wants both has them for little more.
+        /// Widens the other half too: a caller that needs both gets it almost for free.
         unsafe fn load_f16(self, p: *const u16) -> v128 = widen_f16(&self.0, v128_load(p.cast()))[H];
         unsafe fn load_bf16(self, p: *const u16) -> v128 = i32x4_shl(u32x4_load_extend_u16x4(p.add(N * H)), 16);
         unsafe fn load_u8(self, p: *const u8) -> v128 = f32x4_convert_i32x4(load_bytes::<H>(p));
@@ -204,7 +207,8 @@ impl<const H: usize> Simd for Half<H> {
         v128_bitselect(normal, subnormal, i32x4_gt(e, i32x4_splat(1)))
     }
 
-    /// In a float's place the exponent is too small by the difference of the biases, and the result is to be half of the number.
+    /// In a float's place the exponent is too small by the difference of the biases. The result is half of the
+    /// number.
     #[inline(always)]
     unsafe fn load_e4m3_half(self, p: *const u8) -> v128 {
         let e = unsafe { load_bytes::<H>(p) };
@@ -248,7 +252,8 @@ impl<const H: usize> Simd for Half<H> {
         p.into_iter().fold(acc, |acc, p| add_pairs(acc, p, ones))
     }
 
-    /// Pairs of codes of 4 bits add up in 16 bits. The halves of vectors load the activations anew: both would not stay in registers.
+    /// Pairs of products of 4-bit codes are summed in 16 bits. Each half loads the activations again, because those
+    /// of both halves do not fit in registers.
     #[inline(always)]
     unsafe fn dot32_rows<const BITS: u32, const M: usize>(
         self,
@@ -282,7 +287,7 @@ impl<const H: usize> Simd for Half<H> {
 
     #[inline(always)]
     fn b_lookup(self, table: &[u8; 16], index: v128) -> v128 {
-        // SAFETY: a table has 16 bytes.
+        // SAFETY: the table has 16 bytes.
         i8x16_relaxed_swizzle(unsafe { v128_load(table.as_ptr().cast()) }, index)
     }
 
@@ -292,7 +297,7 @@ impl<const H: usize> Simd for Half<H> {
         i8x16_relaxed_laneselect(i8x16_sub(u8x16_splat(c), a), a, negative)
     }
 
-    /// Two averages make 3/4 of a number, rounded up, hence of a - 1.
+    /// Two averages yield 3/4 of a number, rounded up, hence of a - 1.
     #[inline(always)]
     fn b_thirds(self, a: v128) -> v128 {
         let a = u8x16_sub_sat(a, u8x16_splat(1));
@@ -309,7 +314,7 @@ impl<const H: usize> Simd for Half<H> {
         }
     }
 
-    /// Lanes of 64 bits are taken out one by one: memory would lie as for all eight lanes.
+    /// Extracts 64-bit lanes one by one, because memory has the layout of all eight lanes.
     #[inline(always)]
     fn b_lookup16<const M: usize>(self, table: &[u16; M], index: [v128; 2]) -> [v128; 2] {
         let four = |four: u64| {
@@ -321,7 +326,7 @@ impl<const H: usize> Simd for Half<H> {
     }
 }
 
-/// A half's four bytes of eight, as integers without a sign.
+/// The four bytes of this half, of eight at `p`, as unsigned integers.
 ///
 /// # Safety
 /// `p` points at eight bytes.

@@ -1,11 +1,12 @@
-//! The macros that generate the short methods of `Simd`.
+//! Macros that generate the short methods of `Simd`.
 
-/// Defines inlined methods of `Simd` that are one expression of intrinsics: `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a, b);`.
+/// Defines inlined methods that are one expression of intrinsics: `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a,
+/// b);`.
 macro_rules! wrappers {
     ($($(#[$attribute:meta])* $($head:ident)+ ($self:ident $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $body:expr;)*) => {
         $($(#[$attribute])*
         #[inline(always)]
-        #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe, unless they follow a pointer.
+        #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe, unless they follow a pointer
         $($head)+ ($self $(, $arg: $type)*) $(-> $result)? {
             // SAFETY: a token exists only if the CPU has the instructions. An unsafe method's caller promises that each pointer
             // leads to memory that the method may load or store.
@@ -14,7 +15,7 @@ macro_rules! wrappers {
     };
 }
 
-/// The items of `Simd` for vectors of one register: both halves are the whole vector.
+/// Defines the items of `Simd` for vectors of one register: both halves are the whole vector.
 macro_rules! one_register {
     () => {
         type Low = Self;

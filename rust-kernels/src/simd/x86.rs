@@ -1,8 +1,8 @@
-//! What x86's instruction sets have in common whatever their vectors' width: hints to the caches.
+//! Functions that all x86 instruction sets share: cache hints and a CPU check.
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 
-/// Whether the core is of a kind with AVX-VNNI beside AVX-512: Zen 5's, or a server's with AMX. Their first-level caches have 48 KB.
+/// Whether the core has AVX-VNNI beside AVX-512: Zen 5, or a server with AMX. Their first-level caches have 48 KB.
 pub fn has_large_l1() -> bool {
     is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avxvnni")
 }
@@ -24,6 +24,6 @@ pub fn prefetch_l2(p: *const u8) {
 /// As `Simd::prefetch_write`.
 #[inline(always)]
 pub fn prefetch_write(p: *const u8) {
-    // SAFETY: as above. The intrinsic asks for a line to read unless a feature that few CPUs name is enabled.
+    // SAFETY: as above. The intrinsic would prefetch for reading, unless a feature that few CPUs report is enabled.
     unsafe { asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags)) }
 }
