@@ -1,4 +1,4 @@
-//! A product and an activation of it, without a gate: activation(weight x).
+//! A matrix product with an activation but without a gate: activation(weight x).
 use super::glu::Unit;
 use super::{Decode, Op};
 use crate::error::Result;
@@ -18,7 +18,7 @@ impl Op for Activated {
         self.0.scratch(p)
     }
 
-    /// A step that pools nothing reads nothing of a head for pooled rows.
+    /// Idle in a step without rows: for example the head for pooled rows in a step that pools no sequence.
     fn is_idle(&self, run: &Run) -> bool {
         run.rows_of_any(self.0.x) == 0
     }

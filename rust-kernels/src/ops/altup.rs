@@ -1,5 +1,5 @@
-//! What the two ops of AltUp share: streams of rows, and the router that says how they mix.
-//! Source: "Alternating Updates for Efficient Transformers" (arXiv 2301.13310); the router is Gemma 3n's.
+//! The parts that both ops of AltUp share: streams of rows, and the router that mixes them. Source: "Alternating
+//! Updates for Efficient Transformers" (arXiv 2301.13310); the router is Gemma 3n's.
 use crate::bail;
 use crate::error::Result;
 use crate::executor::Run;
@@ -7,12 +7,12 @@ use crate::kernels::activations::{Function, Tanh};
 use crate::program::Operands;
 use crate::simd::Simd;
 
-/// Streams of a token; the first is the one that a layer computes on.
+/// Streams per token. Layers compute on the first.
 pub const STREAMS: usize = 4;
-/// The widest vector.
+/// Lanes of the widest vector.
 const WIDEST: usize = 16;
 
-/// Float buffers of one stream each.
+/// The float buffers of the streams.
 pub(super) struct Streams {
     buffers: [usize; STREAMS],
     pub columns: usize,
@@ -20,7 +20,7 @@ pub(super) struct Streams {
 
 impl Streams {
     /// # Errors
-    /// Other than STREAMS different buffers as wide as each other, in whole vectors.
+    /// Not STREAMS different buffers of the same width, or the width is not a multiple of WIDEST.
     pub fn decode(o: &mut Operands) -> Result<Self> {
         let count = o.size()?;
         if count != STREAMS {
@@ -41,7 +41,7 @@ impl Streams {
         Ok(Self { buffers, columns })
     }
 
-    /// That a buffer is none of them.
+    /// Checks that a buffer is not one of the streams.
     pub fn are_apart(&self, buffer: usize) -> Result<()> {
         if self.buffers.contains(&buffer) {
             bail!("buffer {buffer} is a stream that changes meanwhile");
@@ -54,7 +54,7 @@ impl Streams {
     }
 }
 
-/// Vectors: the norm of what is routed, STREAMS rows of weights, and what makes coefficients of the results.
+/// Tensors of the router: the norm's weight, STREAMS rows of weights, and the matrix that computes the coefficients.
 pub(super) struct Mixing {
     norm: usize,
     router: usize,
@@ -65,7 +65,7 @@ pub(super) struct Mixing {
 
 impl Mixing {
     /// # Errors
-    /// Vectors that do not fit rows of so many columns and so many coefficients.
+    /// The vectors do not fit `columns` columns and `count` coefficients.
     pub fn decode(o: &mut Operands, columns: usize, count: usize) -> Result<Self> {
         let (norm, router, coefs, eps) = (o.size()?, o.size()?, o.size()?, o.f32()?);
         for (vector, len) in [(norm, columns), (router, STREAMS * columns), (coefs, STREAMS * count)] {
@@ -85,7 +85,7 @@ impl Mixing {
     }
 }
 
-/// Makes coefficients of a row x: C tanh(R (x / rms(x) * norm) / columns).
+/// Computes the coefficients of a row x: C tanh(R (x / rms(x) * norm) / columns).
 #[derive(Clone, Copy)]
 pub struct Router {
     /// [columns]
@@ -101,7 +101,7 @@ pub struct Router {
 
 impl Router {
     /// # Safety
-    /// The vectors are as long as the struct says, of N coefficients; `x` holds `columns` floats.
+    /// The vectors have the lengths in the struct, for N coefficients; `x` holds `columns` floats.
     #[inline(always)]
     pub unsafe fn coefficients<S: Simd, const N: usize>(&self, s: S, x: *const f32) -> [f32; N] {
         let Self { norm, router, coefs, columns, eps } = *self;

@@ -1,4 +1,4 @@
-//! AltUp's correction: after a layer, each stream takes a share of what the first one's prediction was wrong by.
+//! AltUp's correction: after a layer, each stream takes a share of the error of the first stream's prediction.
 use super::altup::{Mixing, Router, STREAMS, Streams};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
 pub struct AltupCorrect {
-    /// What the layer made.
+    /// The layer's result.
     x: usize,
     streams: Streams,
     mixing: Mixing,
@@ -51,11 +51,11 @@ impl Op for AltupCorrect {
     }
 }
 
-/// streams[i] += (1 + c[i]) * (x - streams[0]), of coefficients c by x; then y = streams[0] * scale.
+/// streams[i] += (1 + c[i]) * (x - streams[0]), with coefficients c of x. Then y = streams[0] * scale.
 ///
 /// # Safety
-/// `x`, the streams, `scale` and `scratch` hold `router.columns` floats and lie apart; `router` has STREAMS coefficients; the outputs have
-/// the row.
+/// `x`, the streams, `scale` and `scratch` hold `router.columns` floats and do not overlap. `router` has STREAMS
+/// coefficients; the outputs have the row.
 pub struct CorrectRow<'a> {
     pub x: *const f32,
     pub streams: [*mut f32; STREAMS],
@@ -63,7 +63,7 @@ pub struct CorrectRow<'a> {
     pub scale: *const f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used where no float output is wanted.
+    /// Used if there is no float output.
     pub scratch: *mut f32,
 }
 

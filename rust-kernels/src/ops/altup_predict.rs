@@ -1,4 +1,4 @@
-//! AltUp's prediction: before a layer, each stream takes something of all of them.
+//! AltUp's prediction: before a layer, each stream becomes a mixture of all streams.
 use super::altup::{Mixing, Router, STREAMS, Streams};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::simd::{Kernel, Simd};
 pub struct AltupPredict {
     streams: Streams,
     mixing: Mixing,
-    /// What the copy of the first stream is multiplied by.
+    /// Factor of the first stream's copy.
     scale: f32,
     out: usize,
 }
@@ -35,10 +35,11 @@ impl Op for AltupPredict {
     }
 }
 
-/// streams[i] += the sum over j of c[4 i + j] * streams[j], of coefficients c by the first stream; then out = scale * streams[0].
+/// streams[i] += the sum over j of c[4 i + j] * streams[j], with coefficients c of the first stream. Then out = scale
+/// * streams[0].
 ///
 /// # Safety
-/// All hold `router.columns` floats and lie apart; `router` has STREAMS^2 coefficients.
+/// All hold `router.columns` floats and do not overlap; `router` has STREAMS^2 coefficients.
 pub struct PredictRow {
     pub streams: [*mut f32; STREAMS],
     pub router: Router,

@@ -1,4 +1,4 @@
-//! Some of a row's columns, in the forms that their readers want.
+//! Copies a range of a row's columns to float and quantized outputs.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::simd::{Kernel, Simd};
 
 pub struct Columns {
     x: usize,
-    /// The first column that is read.
+    /// The first column that is copied.
     first: usize,
     columns: usize,
     out: Out,
@@ -48,7 +48,7 @@ impl Op for Columns {
 /// `Outputs::put` of a whole row, as a kernel.
 ///
 /// # Safety
-/// `x` holds `columns` floats; the outputs have the row, and as many columns.
+/// `x` holds `columns` floats; the outputs have the row and the same number of columns.
 pub struct PutRow<'a> {
     pub x: *const f32,
     pub columns: usize,

@@ -1,14 +1,14 @@
-//! The gated delta rule, token after token, with the state in the first-level cache.
+//! The gated delta rule, token by token, with the state in the first-level cache.
 //!
-//! A head's state S is a matrix [value dimension][key dimension]. Each token makes it S <- a S + d k^T with
-//! d = beta (v - a S k), and reads o = S q. Its columns of values do not mix, so a tile of them, held with the values in
-//! the lanes, goes through all tokens while it is in the cache. The pass that writes token t's update takes the products
-//! with token t + 1's key and query along, and o = a (S q) + d (k . q) needs no pass of its own: one pass a token.
+//! A head's state S is a matrix [value dimension][key dimension]. Each token computes S <- a S + d k^T with d = beta
+//! (v - a S k), and reads o = S q. The rows of different values are independent. So a tile of values, one per lane,
+//! goes through all tokens while it is in the cache. The pass that writes token t's update also computes the products
+//! with token t + 1's key and query. No pass is needed for o = a (S q) + d (k . q), so there is one pass per token.
 //!
-//! The chunked form, which trades these passes for products of small matrices, is for machines whose matrix units
-//! outrun their vectors. Here chunks of 16 save little and longer ones less (docs/lab/2026-11.md), and its sums would
-//! depend on where a prompt is cut; these do not.
-//! Source: "Gated Delta Networks" (arXiv 2412.06464), equation 10.
+//! The chunked form replaces these passes by products of small matrices. It suits machines whose matrix units are
+//! faster than their vectors. Here chunks of 16 save little and longer chunks less (docs/lab/2026-11.md). Its sums
+//! would also depend on where a prompt is split; these do not. Source: "Gated Delta Networks" (arXiv 2412.06464),
+//! equation 10.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -66,7 +66,7 @@ impl Op for DeltaRule {
             let (key_head, [beta, alpha]) = (h.key_head(head), h.beta_and_alpha(head));
             run.carry(sequence, states + head * dim * dim, dim * dim, |tokens, state| {
                 let row = sequence.start + tokens.start;
-                // SAFETY: widths and the vectors' lengths were checked at decode; each head of a sequence is one item.
+                // SAFETY: decoding checked the widths and vector lengths; each head of a sequence is one item.
                 unsafe {
                     let qkv = run.float(self.qkv, row);
                     run.isa.run(&DeltaHead {
@@ -100,32 +100,32 @@ impl Op for DeltaRule {
 
 /// Largest dimension of a head.
 pub const MAX_DIM: usize = 256;
-/// Tokens whose gates and results are held at a time.
+/// Tokens whose gates and results are in memory at a time.
 const CHUNK: usize = 64;
 /// Vectors side by side in a tile.
 const WIDE: usize = 2;
 
-/// One value head, over tokens of one sequence. Token t's vectors stand `t` strides after the first's.
+/// One value head over tokens of one sequence. Token t's vectors are `t` strides after the first token's.
 pub struct DeltaHead<'a> {
     pub q: *const f32,
     pub k: *const f32,
     pub v: *const f32,
-    /// Floats between tokens, of q, k and v.
+    /// Floats between tokens in q, k and v.
     pub stride: usize,
-    /// What the results are weighed with, by silu.
+    /// Gate of the results: they are multiplied by silu(gate).
     pub gate: *const f32,
     pub gate_stride: usize,
-    /// The head's own number of each token: a = e^(decay * softplus(alpha + bias)), beta through a sigmoid.
+    /// The head's number for each token: a = e^(decay * softplus(alpha + bias)); beta goes through a sigmoid.
     pub alpha: *const f32,
     pub alpha_stride: usize,
     pub beta: *const f32,
     pub beta_stride: usize,
     pub decay: f32,
     pub bias: f32,
-    /// [dim], of the RMSNorm over each result.
+    /// [dim]: weight of the RMSNorm of each result.
     pub norm: *const f32,
     pub eps: f32,
-    /// [dim / tile][dim][tile] with a tile of WIDE vectors of values.
+    /// [dim / tile][dim][tile], where a tile is WIDE vectors of values.
     pub state: *mut f32,
     pub dim: usize,
     pub tokens: usize,
@@ -141,7 +141,7 @@ pub const fn scratch_len(dim: usize) -> usize {
     CHUNK * dim
 }
 
-/// What a tile needs to know of each token of a chunk.
+/// The gates of a chunk's tokens.
 struct Gates {
     decay: [f32; CHUNK],
     beta: [f32; CHUNK],
@@ -149,10 +149,10 @@ struct Gates {
     overlap: [f32; CHUNK],
 }
 
-/// Takes the state through the tokens and writes y = RMSNorm(S q) * silu(gate) of each.
+/// Updates the state token by token and writes each token's y = RMSNorm(S q) * silu(gate).
 ///
 /// # Safety
-/// The pointers hold what the struct says, dim is a multiple of 32.
+/// The pointers hold what the struct says; dim is a multiple of 32.
 impl Kernel for &DeltaHead<'_> {
     type Output = ();
 
@@ -181,7 +181,7 @@ impl Kernel for &DeltaHead<'_> {
     }
 }
 
-/// One tile of values, from `column` on, through the chunk's n tokens; their S q go to the scratch rows.
+/// Updates one tile of values, from `column` on, with the chunk's n tokens. Their S q go to the scratch rows.
 #[inline(always)]
 unsafe fn scan<S: Simd>(s: S, a: &DeltaHead, start: usize, n: usize, gates: &Gates, column: usize) {
     unsafe {
@@ -222,7 +222,7 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
 ) -> [[S::F; WIDE]; 2] {
     unsafe {
         let decay = s.splat(decay);
-        // Even and odd keys apart: sums enough to hide a multiply-add's latency.
+        // Separate sums for even and odd keys hide the latency of multiply-adds.
         let mut sums = [[[s.splat(0.0); WIDE]; 2]; 2];
         for i in (0..dim).step_by(2) {
             for odd in 0..2 {
@@ -250,7 +250,7 @@ unsafe fn pass<S: Simd, const WRITE: bool, const READ: bool>(
     }
 }
 
-/// Norms and gates token t's result `y`, in place, and hands it on.
+/// Normalizes and gates token t's result `y` in place, and writes it to the outputs.
 #[inline(always)]
 unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
     unsafe {
@@ -265,7 +265,7 @@ unsafe fn finish<S: Simd>(s: S, a: &DeltaHead, t: usize, y: *mut f32) {
     }
 }
 
-/// ln(1 + e^x), which is x where e^x leaves nothing of the 1.
+/// ln(1 + e^x). Equals x in f32 if e^x is large.
 fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }

@@ -1,4 +1,4 @@
-//! Rows of the embedding matrix, one for each token.
+//! The embedding matrix's row of each token.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -8,7 +8,7 @@ use crate::simd::{Kernel, Simd};
 
 pub struct Embed {
     weight: usize,
-    /// What the rows are multiplied by.
+    /// Factor of the rows.
     scale: f32,
     out: usize,
     columns: usize,
@@ -28,7 +28,7 @@ impl Op for Embed {
         let m = run.matrix(self.weight);
         for row in work.items(run.tokens()).flatten() {
             let (token, x) = (run.step.tokens[row] as usize, run.float(self.out, row));
-            // SAFETY: the token is below the matrix's rows, the output row has its columns.
+            // SAFETY: the token is below the matrix's rows; the output row has its columns.
             unsafe {
                 run.matrix_row(m, token, x);
                 if self.scale != 1.0 {

@@ -1,5 +1,5 @@
-//! Learned positions: to each token's row are added the row of its position and, where there are token types, the row of the
-//! first of them.
+//! Learned positions: adds the row of its position to each token's row. With token types, it also adds the row of the
+//! first type.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -9,11 +9,11 @@ use crate::simd::{Kernel, Simd};
 
 pub struct EmbedPositions {
     x: usize,
-    /// Matrices: a row a position, and a row a token type.
+    /// Matrices: one row per position, one row per token type.
     positions: Option<usize>,
     types: Option<usize>,
     columns: usize,
-    /// Positions that there are.
+    /// Number of positions.
     longest: usize,
 }
 
@@ -49,7 +49,7 @@ impl Op for EmbedPositions {
         let (columns, added) = (self.columns, work.scratch);
         for row in work.items(run.tokens()).flatten() {
             let x = run.float(self.x, row);
-            // SAFETY: positions are below `longest`, widths were checked at decode, the scratch holds a row.
+            // SAFETY: positions are below `longest`, decoding checked the widths, the scratch holds a row.
             unsafe {
                 for (matrix, at) in [(self.types, 0), (self.positions, run.step.position_of[row])] {
                     let Some(matrix) = matrix else { continue };
@@ -64,7 +64,7 @@ impl Op for EmbedPositions {
 /// x += added.
 ///
 /// # Safety
-/// Both hold `columns` floats and are whole vectors of any set long.
+/// Both hold `columns` floats, padded to whole vectors of any instruction set.
 struct AddRow {
     x: *mut f32,
     added: *const f32,

@@ -1,4 +1,4 @@
-//! A product with each expert that a row chose and an activation of it, without a gate: activation(weight x).
+//! A product with each chosen expert and an activation, without a gate: activation(weight x).
 use super::expert_glu::Unit;
 use super::{Decode, Op};
 use crate::error::Result;

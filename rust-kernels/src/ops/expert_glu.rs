@@ -1,5 +1,5 @@
-//! The gated units of the experts that each row chose, of which `expert_activated` is the half without what is gated. Rows of an
-//! expert are put together, so that its weights are read once.
+//! The gated units of the experts that each row chose; `expert_activated` is the same without a gate. Rows of an
+//! expert are gathered, so that its weights are read once.
 use super::experts::{Ask, Chosen, Group, Groups, TILE, TILE_ROWS, panels_of, tile_columns};
 use super::glu::ActivationRow;
 use super::product::{Affine, Operand, Product};
@@ -15,7 +15,7 @@ use crate::kernels::tiles::whole_blocks;
 use crate::program::{Operands, Out, Program, ROW_ROUND};
 use std::ops::Range;
 
-/// For each expert that a row chose: activation(gate x) * (up x).
+/// For each chosen expert: activation(gate x) * (up x).
 pub struct ExpertGlu(Unit);
 
 impl Decode for ExpertGlu {
@@ -34,15 +34,15 @@ impl Op for ExpertGlu {
     }
 }
 
-/// The experts' products, and an activation of them.
+/// The experts' products, followed by an activation.
 pub(super) struct Unit {
     x: Out,
     chosen: Chosen,
-    /// What the activation is of.
+    /// The operand of the activation.
     inner: Affine,
-    /// What its results are multiplied by.
+    /// The factor of the activation's results.
     up: Option<Affine>,
-    /// Of each expert's matrix, of either.
+    /// Rows of each expert's matrix, for each of the two.
     rows: usize,
     activation: Activation,
     out: Out,
@@ -50,7 +50,7 @@ pub(super) struct Unit {
 
 impl Unit {
     /// # Errors
-    /// What is no such op, or does not fit.
+    /// The words are not such an op, or its operands do not fit.
     pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
         let (x, chosen, inner) = (o.step_out()?, Chosen::decode(o)?, Affine::decode(o)?);
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
@@ -64,7 +64,7 @@ impl Unit {
             o.reads(part.weight, x)?;
             part.check_bias(o, chosen.choice.experts * rows)?;
         }
-        // Rows are put together in the forms that are read, and no others.
+        // Rows are gathered only in the kinds of buffers that the matrices read.
         let read = |block: bool| {
             matrices.iter().any(|part| o.weights.matrix(part.weight).is_ok_and(|m| m.format.is_block() == block))
         };
@@ -78,7 +78,7 @@ impl Unit {
 
     pub fn run(&self, run: &Run, work: &Work) {
         let mut groups = Groups::new(run, self.chosen);
-        // Those that take longest come last, where runs are short.
+        // The largest groups come last, where runs are short.
         let mut order = std::mem::take(&mut groups.groups);
         order.sort_by_key(|group| group.range.len());
         let kernels =
@@ -100,13 +100,14 @@ impl Unit {
         }
     }
 
-    /// Panels of one expert's matrix, from row `row` of that half on.
+    /// Panels of one expert's matrix, from row `row` of this half on.
     fn panels(&self, run: &Run, part: &Affine, expert: usize, row: usize) -> *const u8 {
         let matrix = run.matrix(part.weight);
         panels_of(run.isa, matrix, self.chosen.choice.experts, expert, part.first + row)
     }
 
-    /// Columns of the output of one expert, for all rows that chose it; `next` are the panels that are read after these.
+    /// Computes columns of one expert's output for all rows that chose it. `next` is the address of the panels that
+    /// follow.
     #[allow(clippy::too_many_arguments)]
     fn multiply(
         &self,
@@ -151,7 +152,7 @@ impl Unit {
                         bias: part.bias(run, matrix.rows, group.expert * (matrix.rows / experts) + part.first + start),
                         epilogue: Epilogue::Store,
                     };
-                    // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
+                    // SAFETY: the columns start with a block, so with a panel; the tile holds them.
                     unsafe { gathered.product.multiply(&args, matrix) }
                 }
                 if let Some(next) = next {
@@ -170,20 +171,20 @@ impl Unit {
     }
 }
 
-/// Rows of x that chose an expert, put together in a thread's own memory.
+/// Rows of x that chose an expert, gathered in a thread's own memory.
 struct Gathered {
     x: Out,
-    /// Rows at most: all that a step has, since a row chooses an expert once.
+    /// Maximum rows: all rows of a step, because a row chooses an expert at most once.
     capacity: usize,
     rows: Operand,
     corrections: *mut f32,
-    /// The expert, and the first of its rows.
+    /// The expert whose rows are gathered, and the first of them.
     held: Option<(usize, usize)>,
     product: Product,
 }
 
 impl Gathered {
-    /// Floats for corrections, 8-bit rows and rows of floats.
+    /// Floats for corrections, 8-bit rows and float rows.
     fn parts(p: &Program, x: Out) -> [usize; 3] {
         let capacity = Self::capacity(p);
         let columns = |index: usize| p.buffers[index].columns;
@@ -202,7 +203,7 @@ impl Gathered {
         Self::parts(p, x).into_iter().sum()
     }
 
-    /// `scratch` is what the function of that name says.
+    /// `scratch` holds as many floats as the function of that name returns.
     fn new(run: &Run, x: Out, scratch: *mut f32) -> Self {
         let [corrections, quant, _] = Self::parts(run.p, x);
         let quant_at = scratch.wrapping_add(corrections).cast();
@@ -217,7 +218,7 @@ impl Gathered {
         Self { x, capacity: Self::capacity(run.p), rows, corrections: scratch, held: None, product }
     }
 
-    /// Puts the group's rows from `part` on together, as many as there is room for; returns how many.
+    /// Gathers the group's rows from `part` on, as many as fit. Returns their number.
     fn gather(&mut self, run: &Run, groups: &Groups, group: &Group, part: usize) -> usize {
         let m = (group.range.len() - part).min(self.capacity);
         if self.held == Some((group.expert, part)) {
@@ -228,7 +229,7 @@ impl Gathered {
             quant.tile = tile_rows(m, run.isa.tile());
         }
         for (i, member) in groups.members(group)[part..part + m].iter().enumerate() {
-            // SAFETY: the row is x's, and there is room for `capacity` rows in whole tiles.
+            // SAFETY: the row is one of x's, and there is room for `capacity` rows in whole tiles.
             unsafe {
                 if let (Some(to), Some(from)) = (&self.rows.quant, self.x.quant) {
                     copy_row(&run.quant(from), member.row, to, i);

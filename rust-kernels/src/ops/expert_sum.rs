@@ -1,4 +1,4 @@
-//! The results of the experts that each row chose, weighed and added up in the order of the experts' numbers.
+//! The weighted sum of each row's experts, added in the order of the experts' numbers.
 use super::experts::{Ask, Chosen, Group, Groups, Member, TILE, TILE_ROWS, panels_of, tile_columns};
 use super::product::{Affine, Product};
 use super::{Decode, Op};
@@ -10,7 +10,7 @@ use crate::program::{Operands, Out, Program, ROW_ROUND};
 use crate::simd::{Kernel, Simd};
 use std::ops::Range;
 
-/// Bytes of an expert that a thread reads at a time at least, and runs a thread that this leaves at least.
+/// Minimum bytes of an expert that a thread reads at a time, if each thread then still gets RUNS_PER_THREAD runs.
 const STRETCH_BYTES: usize = 24 * 1024;
 const RUNS_PER_THREAD: usize = 8;
 
@@ -19,7 +19,7 @@ pub struct ExpertSum {
     chosen: Chosen,
     down: Affine,
     out: usize,
-    /// Adds to what `out` holds: a residual connection.
+    /// Whether the sum is added to the contents of `out`: a residual connection.
     add: bool,
 }
 
@@ -41,7 +41,7 @@ impl Op for ExpertSum {
         TILE + self.x.quant.map_or(0, |i| corrections_len(self.most_rows(p), p.buffers[i].columns, ROW_ROUND))
     }
 
-    /// Every item adds up all experts of its columns, so none waits for another.
+    /// Every item sums all experts of its columns, so no item waits for another.
     fn run(&self, run: &Run, work: &Work) {
         let (groups, matrix) = (Groups::new(run, self.chosen), run.matrix(self.down.weight));
         let rows = groups.operand(run, self.x);
@@ -84,12 +84,12 @@ impl ExpertSum {
         self.chosen.choice.rows(p.max_rows).expect("checked at decode")
     }
 
-    /// Panels of one expert's matrix from that row on.
+    /// Panels of one expert's matrix from row `row` on.
     fn panels(&self, run: &Run, expert: usize, row: usize) -> *const u8 {
         panels_of(run.isa, run.matrix(self.down.weight), self.chosen.choice.experts, expert, row)
     }
 
-    /// Adds columns of one expert's results to the rows that chose it; the tile comes with its columns.
+    /// Adds columns of one expert's results to the rows that chose it. The tile has `ldo` columns.
     fn add_group(
         &self,
         run: &Run,
@@ -116,10 +116,10 @@ impl ExpertSum {
                 bias,
                 epilogue: Epilogue::Store,
             };
-            // SAFETY: the columns are whole panels of the expert's; the tile holds them.
+            // SAFETY: the columns are whole panels of the expert's matrix; the tile holds them.
             unsafe { product.multiply(&args, matrix) }
             for (i, member) in members.iter().enumerate() {
-                // SAFETY: the columns are the row's, and of no other thread.
+                // SAFETY: the columns are the row's, and no other thread writes them.
                 unsafe {
                     let to = run.float(self.out, member.row).add(columns.start);
                     run.isa.run(AddScaled { x: tile.add(i * ldo), by: member.weight, n: columns.len(), to });

@@ -1,4 +1,4 @@
-//! Which rows of a step chose which experts, and a matrix an expert in one tensor.
+//! The experts that the rows of a step chose, and tensors with one matrix per expert.
 use super::product::Operand;
 use crate::bail;
 use crate::error::Result;
@@ -10,23 +10,23 @@ use crate::simd::{Isa, Kernel, Simd};
 use crate::weights::Matrix;
 use std::ops::Range;
 
-/// What an expert's rows come in, so that each expert begins with a panel of any instruction set.
+/// An expert's rows are a multiple of this, so that each expert starts with a panel in every instruction set.
 const ROW_STEP: usize = 16;
 
-/// Rows of a tile that an expert's products are kept in, and floats of it.
+/// Rows of a tile of an expert's products, and its floats.
 pub const TILE_ROWS: usize = 128;
 pub const TILE: usize = TILE_ROWS * 288;
-/// Rows of experts that few rows chose: bound by memory, so that a thread reads long stretches of each.
+/// Up to this number of rows an expert is bound by memory, so a thread reads long stretches of each expert.
 const FEW_ROWS: usize = 16;
-/// Bytes at the beginning of a stretch of panels that are asked for while something else is computed.
+/// Bytes that are prefetched at the start of a stretch of panels during other computations.
 const ASKED_BYTES: usize = 4096;
 
-/// Columns of a tile, where `most` rows chose one expert.
+/// Columns of a tile if at most `most` rows chose one expert.
 pub fn tile_columns(most: usize) -> usize {
     if most <= FEW_ROWS { TILE / FEW_ROWS } else { TILE / TILE_ROWS }
 }
 
-/// Asks for the beginning of a stretch of panels, which the core does not know of until it is there.
+/// Prefetches the start of a stretch of panels, which the hardware prefetcher cannot predict.
 pub struct Ask(pub *const u8);
 
 impl Kernel for Ask {
@@ -40,7 +40,7 @@ impl Kernel for Ask {
     }
 }
 
-/// The experts that each row of the step chose, as `route` leaves them: their numbers, then their weights.
+/// The experts that each row of the step chose, as `route` writes them: their numbers, then their weights.
 #[derive(Clone, Copy)]
 pub struct Chosen {
     buffer: usize,
@@ -49,13 +49,13 @@ pub struct Chosen {
 
 impl Chosen {
     /// # Errors
-    /// A buffer that cannot hold them.
+    /// The buffer cannot hold the choice.
     pub fn decode(o: &mut Operands) -> Result<Self> {
         let (buffer, choice) = o.choice()?;
         Ok(Self { buffer, choice })
     }
 
-    /// That the tensor has a matrix of that shape for each expert.
+    /// Checks that the tensor has a matrix of that shape for each expert.
     pub fn shape(&self, o: &Operands, tensor: usize, rows: usize, columns: usize) -> Result<()> {
         if !rows.is_multiple_of(ROW_STEP) {
             bail!("an expert's rows must be a multiple of {ROW_STEP} (got {rows}), of tensor {tensor}");
@@ -63,7 +63,7 @@ impl Chosen {
         o.shape(tensor, self.choice.experts * rows, columns)
     }
 
-    /// Where `route` puts a row's choice.
+    /// Address of a row's choice.
     pub fn row(&self, run: &Run, row: usize) -> *mut f32 {
         run.float(self.buffer, row)
     }
@@ -78,9 +78,9 @@ pub fn panels_of(isa: Isa, matrix: &Matrix, experts: usize, expert: usize, row: 
 /// The rows that chose one expert.
 pub struct Group {
     pub expert: usize,
-    /// Where they are among `Groups::rows`.
+    /// Indices of the rows in `Groups::members`.
     pub range: Range<usize>,
-    /// The first of them in a buffer of `Rows::Chosen`.
+    /// The group's first row in a buffer of `Rows::Chosen`.
     pub at: usize,
 }
 
@@ -91,12 +91,12 @@ pub struct Member {
     pub weight: f32,
 }
 
-/// The rows of a step by the experts that they chose. It follows from what `route` left alone, so each thread makes its
-/// own and all are the same.
+/// The rows of a step, grouped by expert. Depends only on the output of `route`, so each thread computes the same
+/// groups for itself.
 pub struct Groups {
-    /// Of the experts that were chosen, ascending.
+    /// The groups of the chosen experts, in ascending order.
     pub groups: Vec<Group>,
-    /// Group by group, in the order of the step.
+    /// The members of all groups, in the order of groups, then rows.
     pub members: Vec<Member>,
     /// Rows of a tile in buffers of `Rows::Chosen`.
     pub tile: usize,
@@ -107,9 +107,9 @@ pub struct Groups {
 impl Groups {
     pub fn new(run: &Run, chosen: Chosen) -> Self {
         let (m, Choice { experts, used }) = (run.tokens(), chosen.choice);
-        // SAFETY: the buffer has a row for each token, as wide as this.
+        // SAFETY: the buffer has a row of this width for each token.
         let choice = |row: usize| unsafe { std::slice::from_raw_parts(chosen.row(run, row), 2 * used) };
-        // A plan that is not of this house may have left anything there, and change it meanwhile.
+        // A malformed plan may leave anything there and change it during this op.
         let expert = |number: &f32| (*number as usize).min(experts - 1);
         let numbers: Vec<usize> = (0..m).flat_map(|row| choice(row)[..used].iter().map(expert)).collect();
         let mut ends = vec![0; experts];
@@ -119,7 +119,7 @@ impl Groups {
         let (mut start, mut at) = (0, 0);
         for (expert, end) in ends.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
             let range = start..start + *end;
-            *end = start; // from here on where its next row belongs
+            *end = start; // from here on the index of its next row
             start = range.end;
             groups.push(Group { expert, at, range: range.clone() });
             at += range.len().next_multiple_of(tile);
@@ -137,7 +137,7 @@ impl Groups {
         &self.members[group.range.clone()]
     }
 
-    /// A value of `Rows::Chosen` in the forms that are there.
+    /// A value of `Rows::Chosen` in the buffers that exist.
     pub fn operand(&self, run: &Run, x: Out) -> Operand {
         Operand {
             m: self.members.len(),
@@ -147,7 +147,7 @@ impl Groups {
         }
     }
 
-    /// The rows of one group out of such a value.
+    /// The rows of one group in such a value.
     pub fn rows_of(&self, group: &Group, x: &Operand) -> Operand {
         let float = |x: FloatRows| FloatRows { base: x.base.wrapping_add(group.at * x.stride), ..x };
         let quant = |x: QuantRows| QuantRows { base: x.base.wrapping_add(group.at * row_bytes(x.columns)), ..x };

@@ -1,4 +1,4 @@
-//! Products of two values, element by element or a number a row, one of them through an activation first.
+//! Products of a gate and a value, element by element or with one gate per row. The gate may have an activation.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::kernels::activations::{Function, Gelu};
 use crate::program::{Operands, Rows};
 use crate::simd::{Kernel, Simd, exp};
 
-/// What becomes of a gate before it multiplies.
+/// The gate's activation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GateActivation {
     None,
@@ -23,10 +23,10 @@ pub struct Gate {
     /// The first column of x that is read.
     from: usize,
     out: usize,
-    /// Adds to what `out` holds.
+    /// Whether the product is added to the contents of `out`.
     add: bool,
     columns: usize,
-    /// One number a row instead of one a column.
+    /// Whether there is one gate per row instead of one per column.
     single: bool,
 }
 
@@ -73,10 +73,10 @@ impl Op for Gate {
     }
 }
 
-/// out (+)= activation(gate) * x for one row.
+/// out = activation(gate) * x for one row, or out += with `add`.
 ///
 /// # Safety
-/// `x` and `out` hold `columns` floats, `gate` as many, or one where it is `single`.
+/// `x` and `out` hold `columns` floats. `gate` holds the same number, or one float if `single`.
 pub struct GateRow {
     pub gate: *const f32,
     pub single: bool,
@@ -101,7 +101,7 @@ impl Kernel for GateRow {
                 self.write(s, g, x.add(i), out.add(i));
             }
             if whole < columns {
-                // The last few take the same steps on padded copies.
+                // The last few columns take the same steps on padded copies.
                 let left = columns - whole;
                 let [mut gates, mut xs, mut outs] = [[0f32; 16]; 3];
                 std::ptr::copy_nonoverlapping(x.add(whole), xs.as_mut_ptr(), left);
@@ -119,7 +119,7 @@ impl Kernel for GateRow {
 }
 
 impl GateRow {
-    /// One vector.
+    /// Writes one vector.
     #[inline(always)]
     unsafe fn write<S: Simd>(&self, s: S, gate: S::F, x: *const f32, out: *mut f32) {
         unsafe {
@@ -136,7 +136,7 @@ fn activate<S: Simd>(s: S, activation: GateActivation, x: S::F) -> S::F {
         GateActivation::None => x,
         GateActivation::Sigmoid => {
             let x = s.max(s.splat(-88.0), s.min(s.splat(88.0), x));
-            // x - x is 0 of a number, and hands on NaN, which `exp` would take for -infinity.
+            // x - x is 0 for numbers and NaN for NaN, which `exp` would treat as -infinity.
             s.div(s.add(one, s.sub(x, x)), s.add(one, exp(s, s.sub(s.splat(0.0), x))))
         }
         GateActivation::Gelu => Gelu::of(s, x),

@@ -1,5 +1,5 @@
-//! The gated short convolution of LFM2: a causal convolution over each channel's own past, with one gate before it and one
-//! behind. Source: "LFM2 Technical Report" (arXiv 2511.23404), section 2.
+//! The gated short convolution of LFM2: a causal convolution per channel, with one gate before it and one behind it.
+//! Source: "LFM2 Technical Report" (arXiv 2511.23404), section 2.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -9,9 +9,9 @@ use crate::kernels::norm::Outputs;
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
-/// Inputs that a result is made of, at most: the token's own and those of the tokens before it.
+/// Maximum inputs of a result: those of the token itself and of the tokens before it.
 pub const MOST_TAPS: usize = 16;
-/// Channels of an item: two of the blocks that activations are quantised in.
+/// Channels of an item: two blocks of quantized activations.
 const CHANNELS: usize = 2 * BLOCK;
 
 pub struct GatedConv {
@@ -42,7 +42,7 @@ impl Decode for GatedConv {
     }
 }
 
-/// The weights of a convolution, [channel][tap], as its kernel reads them.
+/// Reorders convolution weights [channel][tap] for the kernel.
 fn by_block(weights: &[f32], taps: usize) -> Vec<f32> {
     let blocks = weights.chunks(taps * CHANNELS);
     blocks.flat_map(|block| (0..taps).flat_map(move |tap| block.iter().skip(tap).step_by(taps))).copied().collect()
@@ -62,7 +62,7 @@ impl Op for GatedConv {
             let (offset, len) = (self.state + column * (taps - 1), count * (taps - 1));
             run.carry(sequence, offset, len, |tokens, state| {
                 let row = sequence.start + tokens.start;
-                // SAFETY: widths were checked at decode; each block of channels of a sequence is one item.
+                // SAFETY: decoding checked the widths; each block of channels of a sequence is one item.
                 unsafe {
                     run.isa.run(GatedConvBlock {
                         x: run.float(self.x, row).add(column),
@@ -84,22 +84,25 @@ impl Op for GatedConv {
     }
 }
 
-/// Some channels, over tokens of one sequence: y = behind * (sum of weights * the last inputs, each times its own gate
-/// before), token after token.
+/// A block of channels over tokens of one sequence, token by token. y = behind * (sum of weights * gated inputs),
+/// where an input is multiplied by its own gate `before`.
 ///
 /// # Safety
-/// The pointers hold what is said of them; `count` is a multiple of 32, `taps` at least 2; the outputs have rows from `row`.
+/// The pointers hold what their comments say. `count` is a multiple of 32, `taps` at least 2. The outputs have rows
+/// from `row` on.
 pub struct GatedConvBlock<'a> {
-    /// The first token's first channel in the first of the three parts, which lie `width` apart: gate before, gate behind, input.
+    /// The first token's first channel in the first of three parts, which are `width` apart: gate before, gate
+    /// behind, input.
     pub x: *const f32,
     pub width: usize,
     /// Floats between two tokens.
     pub stride: usize,
     pub tokens: usize,
-    /// [taps][count], the oldest input's first.
+    /// [taps][count], oldest input first.
     pub weights: *const f32,
     pub taps: usize,
-    /// [taps - 1][count]: the gated inputs before the first token's, the oldest first; then those before the next token's.
+    /// [taps - 1][count]: the gated inputs before the first token, oldest first. Updated to those before the next
+    /// token.
     pub state: *mut f32,
     pub count: usize,
     pub out: &'a Outputs,

@@ -1,4 +1,4 @@
-//! Gated units: activation(gate x) * (up x), of which `activated` is the half without what is gated.
+//! Gated units: activation(gate x) * (up x). `activated` is the same without a gate.
 use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -11,21 +11,21 @@ use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 use std::ops::Range;
 
-/// Rows and columns of the tiles that products are kept in.
+/// Rows and columns of the tiles of products.
 const ROWS: usize = 128;
 const COLUMNS: usize = 288;
 
 /// activation(gate x) * (up x).
 pub struct Glu(Unit);
 
-/// A layer's products, and an activation of them.
+/// A layer's products, followed by an activation.
 pub(super) struct Unit {
     pub x: Out,
-    /// What the activation is of.
+    /// The operand of the activation.
     inner: Affine,
-    /// What its results are multiplied by.
+    /// The factor of the activation's results.
     up: Option<Affine>,
-    /// Of each of the two.
+    /// Rows of each of the two.
     rows: usize,
     activation: Activation,
     out: Out,
@@ -53,7 +53,7 @@ impl Op for Glu {
 
 impl Unit {
     /// # Errors
-    /// What is no such op, or does not fit.
+    /// The words are not such an op, or its operands do not fit.
     pub fn decode(o: &mut Operands, gated: bool) -> Result<Self> {
         let (x, inner) = (o.out()?, Affine::decode(o)?);
         let mut up = if gated { Some(Affine::decode(o)?) } else { None };
@@ -84,7 +84,7 @@ impl Unit {
         let formats = parts.map(|part| &run.matrix(part.weight).format.kernels);
         let step = whole_blocks(run.isa, formats, width, m, work.threads);
         let cuts = if width.is_multiple_of(step) { cuts(m, width / step, work.threads) } else { 1 };
-        // A run of columns may go on from one part of the rows to the next.
+        // A run of columns may continue in the next part of the rows.
         for range in work.tapering(cuts * width, [step, COLUMNS]) {
             for cut in range.start / width..range.end.div_ceil(width) {
                 let first = cut * width;
@@ -97,12 +97,12 @@ impl Unit {
         }
     }
 
-    /// What the activation is of, and what it is multiplied by: the first once more where there is no other.
+    /// The operand and the factor of the activation. Without a factor, the operand twice.
     fn parts(&self) -> [&Affine; 2] {
         [&self.inner, self.up.as_ref().unwrap_or(&self.inner)]
     }
 
-    /// Some columns of at most ROWS rows; `scratch` begins with the tiles that products are kept in.
+    /// Computes some columns of at most ROWS rows. `scratch` starts with the tiles of products.
     fn tile(&self, run: &Run, product: &mut Product, scratch: *mut f32, columns: Range<usize>, rows: Range<usize>) {
         let tiles = [scratch, scratch.wrapping_add(ROWS * COLUMNS)];
         for (part, tile) in self.parts().into_iter().zip(tiles).take(1 + usize::from(self.up.is_some())) {
@@ -119,7 +119,7 @@ impl Unit {
                 bias: part.bias(run, matrix.rows, first),
                 epilogue: Epilogue::Store,
             };
-            // SAFETY: the columns begin with a block, so with a panel; the tile holds them.
+            // SAFETY: the columns start with a block, so with a panel; the tile holds them.
             unsafe { product.multiply(&args, matrix) }
         }
         let out = run.outputs(self.out);
@@ -133,11 +133,11 @@ impl Unit {
     }
 }
 
-/// Columns `start..start + n` of one row: y = activation(x) * up, or activation(x) where `up` is null. `x` is overwritten.
+/// Columns `start..start + n` of one row: y = activation(x) * up, or activation(x) if `up` is null. Overwrites `x`.
 ///
 /// # Safety
-/// `x`, and `up` where it is not null, hold `n` floats, rounded up to whole vectors; with a quantised output `start` and
-/// `n` are multiples of 32; the outputs have the row. `up` is not null with `Activation::SwigluOai`.
+/// `x`, and `up` unless null, hold `n` floats, padded to whole vectors. With a quantized output, `start` and `n` are
+/// multiples of 32. The outputs have the row. `up` is not null for `Activation::SwigluOai`.
 pub struct ActivationRow<'a> {
     pub activation: Activation,
     pub x: *mut f32,
@@ -172,11 +172,11 @@ impl Kernel for ActivationRow<'_> {
     }
 }
 
-/// x = F(x) * up, or F(x) where `up` is null.
+/// x = F(x) * up, or F(x) if `up` is null.
 #[inline(always)]
 unsafe fn apply<S: Simd, F: Function>(s: S, x: *mut f32, up: *const f32, n: usize) {
     for i in (0..n).step_by(S::LANES) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let y = F::of(s, s.load(x.add(i)));
             s.store(x.add(i), if up.is_null() { y } else { s.mul(y, s.load(up.add(i))) });

@@ -1,5 +1,5 @@
-//! RMSNorm of groups of columns, each by itself: what Mamba2 puts its gated results through.
-//! Source: "Transformers are SSMs" (arXiv 2405.21060), section 7.
+//! RMSNorm of each group of columns, as in Mamba2's gated results. Source: "Transformers are SSMs" (arXiv
+//! 2405.21060), section 7.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -70,7 +70,8 @@ impl Op for GroupedNorm {
 /// y = x / sqrt(mean(x^2) + eps) * weight for one group of a row.
 ///
 /// # Safety
-/// `x`, `weight` and `scratch` hold `width` floats, a multiple of 32; the outputs have the row, and the group from `column` on.
+/// `x`, `weight` and `scratch` hold `width` floats, a multiple of 32. The outputs have the row, and the group from
+/// `column` on.
 pub struct NormGroup<'a> {
     pub x: *const f32,
     pub weight: *const f32,
@@ -79,7 +80,7 @@ pub struct NormGroup<'a> {
     pub out: &'a Outputs,
     pub row: usize,
     pub column: usize,
-    /// Used where no float output is wanted.
+    /// Used if there is no float output.
     pub scratch: *mut f32,
 }
 

@@ -1,5 +1,5 @@
-//! A matrix for each head, times that head's part of each row: what latent attention takes queries into its cache's space with, and
-//! what it has read there back.
+//! Multiplies each head's part of a row by the head's own matrix. Latent attention maps queries into the cache's
+//! space with it, and results back.
 use super::experts::panels_of;
 use super::product::{Operand, Product};
 use super::quantize::{QuantizeRow, QuantizeRowFinely};
@@ -14,7 +14,7 @@ use crate::kernels::quant_rows::{FineRows, QuantRows, row_bytes, tile_rows};
 use crate::program::{Operands, Program, ROW_ROUND};
 use std::ops::Range;
 
-/// Rows that are multiplied by a head's matrix at once.
+/// Rows that a head's matrix multiplies at once.
 const ROWS: usize = 64;
 
 pub struct HeadMatMul {
@@ -25,11 +25,12 @@ pub struct HeadMatMul {
     /// Columns and rows of a head's matrix.
     columns: usize,
     rows: usize,
-    /// Of a head's part of a row, the columns that are not multiplied: behind the others where `keeps`, else in front of them.
+    /// Columns of a head's part of a row that are not multiplied. They are behind the others with `keeps`, else in
+    /// front.
     rest: usize,
-    /// The rest goes in front of the products; else it is left out.
+    /// Whether the rest is copied in front of the products. Otherwise it is dropped.
     keeps: bool,
-    /// Blocks of weights read x in two planes.
+    /// Whether quantized weights read x in two planes.
     fine: bool,
 }
 
@@ -77,7 +78,7 @@ impl HeadMatMul {
         if self.fine { 2 } else { 1 }
     }
 
-    /// What is multiplied of a head's part of a row, and where its products go.
+    /// The multiplied part of a head in a row, and the address of its products.
     fn at(&self, run: &Run, head: usize, row: usize) -> [*mut f32; 2] {
         let (skipped, kept) = if self.keeps { (0, self.rest) } else { (self.rest, 0) };
         let x = run.float(self.x, row).wrapping_add(head * (self.columns + self.rest) + skipped);
@@ -121,7 +122,7 @@ impl HeadMatMul {
             bias: std::ptr::null(),
             epilogue: Epilogue::Store,
         };
-        // SAFETY: widths were checked at decode; the scratch was sized for ROWS rows, of which there are no more.
+        // SAFETY: decoding checked the widths; the scratch has room for ROWS rows, and there are at most as many.
         unsafe {
             for row in 0..m {
                 let x = x.base.add(row * x.stride);

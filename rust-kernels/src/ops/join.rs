@@ -1,4 +1,4 @@
-//! Two rows side by side.
+//! Concatenates the columns of two rows.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -16,7 +16,7 @@ impl Decode for Join {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (first, second) = (o.step_float(None)?, o.step_float(None)?);
         let columns = [o.buffer(first)?.columns, o.buffer(second)?.columns];
-        // Columns are words: their sum does not overflow.
+        // Column counts are 32-bit words, so their sum does not overflow.
         let out = o.step_float(Some(columns[0] + columns[1]))?;
         Ok(Self { first, second, out, columns })
     }

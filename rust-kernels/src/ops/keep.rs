@@ -1,4 +1,4 @@
-//! Puts a draft's rows where they were recalled from, so that another draft can go on from them.
+//! Stores a draft's rows where it recalled them, so that the next draft continues from them.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl Op for Keep {
     fn run(&self, run: &Run, work: &Work) {
         for row in work.items(run.tokens()).flatten() {
             let to = run.float(self.to, run.step.drafts[row]);
-            // SAFETY: widths were checked at decode; the step's rows go to different ones, which the buffer has.
+            // SAFETY: decoding checked the widths; the step's rows go to different rows of the buffer.
             unsafe { to.copy_from_nonoverlapping(run.float(self.x, row), self.columns) };
         }
     }

@@ -1,4 +1,4 @@
-//! LayerNorm, in the forms that its readers need. From rows of the step to rows of logits it takes those that are wanted.
+//! LayerNorm with float and quantized outputs. With outputs per row of logits it only reads rows with logits.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -12,12 +12,12 @@ pub struct LayerNorm {
     x: usize,
     weight: usize,
     bias: Option<usize>,
-    /// Parts of a row, each normed by itself.
+    /// Groups of columns that are normalized separately.
     groups: usize,
     eps: f32,
     out: Out,
     columns: usize,
-    /// Whether only rows whose logits are wanted go on.
+    /// Whether it only reads rows with logits.
     gather: bool,
 }
 
@@ -72,8 +72,8 @@ impl Op for LayerNorm {
 /// y = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias for each group of one row.
 ///
 /// # Safety
-/// `x`, `weight` and `scratch` hold `columns` floats, a multiple of `groups`, and so does `bias` or it is null; the outputs have
-/// the row.
+/// `x`, `weight` and `scratch` hold `columns` floats, a multiple of `groups`. So does `bias` unless null. The outputs
+/// have the row.
 pub struct LayerNormRow<'a> {
     pub x: *const f32,
     pub weight: *const f32,
@@ -83,7 +83,7 @@ pub struct LayerNormRow<'a> {
     pub eps: f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used where no float output is wanted.
+    /// Used if there is no float output.
     pub scratch: *mut f32,
 }
 

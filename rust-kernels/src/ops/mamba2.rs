@@ -1,14 +1,15 @@
-//! Mamba2's recurrence, token after token, with a tile of the state in the first-level cache.
+//! Mamba2's recurrence, token by token, with a tile of the state in the first-level cache.
 //!
-//! A head's state is a matrix h [channel][state size]. Each token makes it h <- a h + dt x B^T with dt = softplus(step + bias)
-//! and a = e^(decay dt), and reads y = h C + skip x, which leaves times silu(gate). What is kept is H = h / s, where s is
-//! the product of the a: then a token costs an element two multiply-adds, H += (dt / s) x B^T and y += H C, and no product
-//! with a. Where s leaves what f32 can divide by, H takes it over and s is 1 again: a function of the head's own tokens.
+//! A head's state is a matrix h [channel][state size]. Each token computes h <- a h + dt x B^T with dt =
+//! softplus(step + bias) and a = e^(decay dt). It reads y = h C + skip x, and the result is y silu(gate). Memory
+//! holds H = h / s, where s is the product of all a. A token then costs two multiply-adds per element, H += (dt / s)
+//! x B^T and y += H C, and no product with a. If s leaves the range in which f32 can divide by it, H is multiplied by
+//! s and s restarts at 1. This depends only on the head's own tokens.
 //!
-//! Channels stand in the lanes and do not mix. A tile of them goes through a chunk of tokens, several at a time while an
-//! element is in a register. Each element adds up tokens in their order, and each token its elements in theirs, so that no
-//! sum depends on where a step ends: what takes chunks as products of matrices would, and costs as many multiply-adds.
-//! Source: "Transformers are SSMs" (arXiv 2405.21060), section 7.
+//! Each lane holds one channel, and channels are independent. A tile of channels goes through a chunk of tokens,
+//! several at a time while an element is in a register. Each element sums tokens in order, and each token sums
+//! elements in order. So no sum depends on where a step ends. Chunked matrix products would depend on it and cost as
+//! many multiply-adds. Source: "Transformers are SSMs" (arXiv 2405.21060), section 7.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -48,7 +49,7 @@ impl Op for Mamba2 {
             let (sequence, head) = (&run.step.sequences[item / h.heads], item % h.heads);
             let group = head / (h.heads / h.groups);
             run.carry(sequence, states + head * len, len, |tokens, state| {
-                // SAFETY: widths and the vectors' lengths were checked at decode; each head of a sequence is one item.
+                // SAFETY: decoding checked the widths and vector lengths; each head of a sequence is one item.
                 unsafe {
                     let row = run.float(self.x, sequence.start + tokens.start);
                     run.isa.run(&MambaHead {
@@ -72,51 +73,51 @@ impl Op for Mamba2 {
     }
 }
 
-/// Largest dimension of a head, and of its state.
+/// Largest dimension of a head and of its state.
 pub const MAX_SIZE: usize = 256;
-/// Tokens that a tile goes through before the next one does.
+/// Tokens that a tile processes before the next tile.
 const CHUNK: usize = 64;
-/// What the product of the decays is kept above, and its inverse below.
+/// Lower bound of the product of the decays; its inverse is the upper bound.
 const SMALLEST: f32 = 1.0 / (1u64 << 60) as f32;
 
-/// Floats of a head's state: H, and behind it s, which is 1 where there is 0, in the first of `dim` floats.
+/// Floats of a head's state: H, then `dim` floats of which the first is s. A zero there means s = 1.
 pub const fn state_len(dim: usize, state_size: usize) -> usize {
     dim * (state_size + 1)
 }
 
-/// One head, over tokens of one sequence. Token t's numbers stand t strides after the first's.
+/// One head over tokens of one sequence. Token t's numbers are t strides after the first token's.
 pub struct MambaHead {
-    /// What the results are weighed with, by silu: [dim].
+    /// [dim]: gate of the results, which are multiplied by silu(gate).
     pub gate: *const f32,
-    /// [dim]; the results take their place.
+    /// [dim]; overwritten with the results.
     pub x: *mut f32,
-    /// B and C, [state_size] each: what x is written by, and what the state is read by.
+    /// B and C, [state_size] each: B writes x into the state, C reads the state.
     pub write: *const f32,
     pub read: *const f32,
-    /// The head's own number of each token: dt = softplus(step + bias).
+    /// The head's number for each token: dt = softplus(step + bias).
     pub step: *const f32,
     pub stride: usize,
     pub decay: f32,
     pub skip: f32,
     pub bias: f32,
-    /// [dim / tile][state_size][tile] of tiles as wide as `tile_vectors` says, then s.
+    /// [dim / tile][state_size][tile], where `tile_vectors` gives the width of each tile; then s.
     pub state: *mut f32,
     pub dim: usize,
     pub state_size: usize,
     pub tokens: usize,
 }
 
-/// What a tile needs to know of each token of a chunk.
+/// The step sizes of a chunk's tokens.
 struct Steps {
     /// dt / s
     write: [f32; CHUNK],
     /// s
     read: [f32; CHUNK],
-    /// What H takes over before the token; 1 almost always.
+    /// Factor of H before the token; almost always 1.
     fold: [f32; CHUNK],
 }
 
-/// Takes the state through the tokens and writes (h C + skip x) * silu(gate) of each in place of x.
+/// Updates the state token by token and replaces each token's x by (h C + skip x) * silu(gate).
 ///
 /// # Safety
 /// The pointers hold what the struct says; dim is a multiple of 16.
@@ -144,12 +145,13 @@ impl Kernel for &MambaHead {
     }
 }
 
-/// Vectors of the next tile where so many are left. Two of sixteen lanes over a state of 128 are half of a first-level cache.
+/// Vectors of the next tile if `left` vectors are left. Two vectors of sixteen lanes with a state size of 128 fill
+/// half of a first-level cache.
 pub const fn tile_vectors(left: usize) -> usize {
     if left >= 2 { 2 } else { 1 }
 }
 
-/// Step sizes and decays of the chunk's n tokens, and what follows from them.
+/// Computes the step sizes and decays of the chunk's n tokens, and the factors derived from them.
 #[inline(always)]
 unsafe fn scale<S: Simd>(s: S, a: &MambaHead, start: usize, n: usize, steps: &mut Steps) {
     unsafe {
@@ -178,7 +180,7 @@ unsafe fn scale<S: Simd>(s: S, a: &MambaHead, start: usize, n: usize, steps: &mu
     }
 }
 
-/// One tile of channels, from `column` on, through the chunk's n tokens.
+/// Updates one tile of channels, from `column` on, with the chunk's n tokens.
 #[inline(always)]
 unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: usize, steps: &Steps, column: usize) {
     unsafe {
@@ -187,7 +189,7 @@ unsafe fn scan<S: Simd, const W: usize>(s: S, a: &MambaHead, start: usize, n: us
             if steps.fold[t] != 1.0 {
                 fold::<S, W>(s, a, steps.fold[t], column);
             }
-            // Only the first of several tokens may follow a fold.
+            // In a group of tokens only the first may follow a fold.
             let together = (1..4).find(|i| t + i >= n || steps.fold[t + i] != 1.0).unwrap_or(4);
             if const { S::FLOAT_PANELS == 4 } && together == 4 {
                 tokens::<S, W, 4>(s, a, start, t, steps, column);
@@ -214,7 +216,7 @@ unsafe fn fold<S: Simd, const W: usize>(s: S, a: &MambaHead, factor: f32, column
     }
 }
 
-/// T tokens of the chunk, from token t on.
+/// Updates a tile with T tokens of the chunk, from token t on.
 #[inline(always)]
 unsafe fn tokens<S: Simd, const W: usize, const T: usize>(
     s: S,

@@ -1,4 +1,4 @@
-//! Rows are made as large as other rows, by their root mean squares; the mean of all.
+//! Scales rows to the root mean square of another row. Optionally computes the mean of all.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -7,13 +7,13 @@ use crate::kernels::norm::{inverse_rms, scale_by};
 use crate::program::Operands;
 use crate::simd::{Kernel, Simd};
 
-/// Rows that are made as large as others, at most: far more than any model has.
+/// Maximum rows that are scaled: far more than any model has.
 const MOST: usize = 16;
 
 pub struct MatchRms {
     like: usize,
     xs: Vec<usize>,
-    /// The root mean square that a row is taken to have at least.
+    /// Lower bound of a row's root mean square.
     least: f32,
     mean: Option<usize>,
     columns: usize,
@@ -55,10 +55,10 @@ impl Op for MatchRms {
     }
 }
 
-/// x *= rms(like) / max(rms(x), least) for each x; and the mean of `like` and all of them, where it is not null.
+/// x *= rms(like) / max(rms(x), least) for each x. Also writes the mean of `like` and all x unless `mean` is null.
 ///
 /// # Safety
-/// All hold `columns` floats and lie apart.
+/// All hold `columns` floats and do not overlap.
 pub struct MatchRow<'a> {
     pub like: *const f32,
     pub xs: &'a [*mut f32],
@@ -74,7 +74,7 @@ impl Kernel for MatchRow<'_> {
     unsafe fn run<S: Simd>(self, s: S) {
         let Self { like, xs, least, columns, mean } = self;
         unsafe {
-            // The inverse of a row of zeros is infinite, and the inverse of that 0 again.
+            // The inverse of a row of zeros is infinite, and the inverse of infinity is 0 again.
             let rms = |x: *const f32| 1.0 / inverse_rms(s, x, columns, 0.0);
             let wanted = rms(like);
             for &x in xs {

@@ -1,4 +1,4 @@
-//! Matrices that read the same rows (q, k and v), with a bias or a residual in the epilogue.
+//! Products of several matrices with the same rows (q, k and v), with bias and residual in the epilogue.
 use super::product::{Product, some_rows};
 use super::{Decode, Op};
 use crate::bail;
@@ -9,7 +9,7 @@ use crate::kernels::tiles::{Tiles, cut_rows, cuts, runs};
 use crate::program::{Operands, Out, Program};
 use std::ops::Range;
 
-/// What rows that read two planes come in, where others follow: a panel of any instruction set.
+/// Rows that read two planes are a multiple of this if others follow: a panel in every instruction set.
 const FINE_ROUND: usize = 16;
 
 pub struct MatMul {
@@ -23,7 +23,7 @@ struct Part {
     bias: Option<usize>,
     out: usize,
     epilogue: Epilogue,
-    /// Its first rows, which read x in two planes.
+    /// Number of leading rows that read x in two planes.
     fine: usize,
 }
 
@@ -46,7 +46,7 @@ impl Part {
         let (fine, rows) = (o.size()?, o.buffer(out)?.columns);
         o.same_rows(&[x.float, x.quant, x.fine, Some(out)])?;
         o.shape(weight, rows, columns)?;
-        // Both kinds of rows begin with a panel of their own.
+        // Both kinds of rows start with a panel.
         if fine > rows || (fine < rows && !fine.is_multiple_of(FINE_ROUND)) {
             bail!("{fine} of {rows} rows of tensor {weight} cannot read two planes");
         }
@@ -62,12 +62,12 @@ impl Part {
         Ok(Self { weight, bias, out, epilogue, fine })
     }
 
-    /// Panels `panels` of the matrix times rows `tokens` of x.
+    /// Multiplies panels `panels` of the matrix with rows `tokens` of x.
     fn run(&self, run: &Run, product: &mut Product, panels: Range<usize>, tokens: &Range<usize>) {
         let (matrix, lanes) = (run.matrix(self.weight), run.isa.lanes());
         let row = panels.start * lanes;
         let rows = (panels.end * lanes).min(matrix.rows) - row;
-        // SAFETY: the panels are the matrix's; output, bias and operand were checked at decode.
+        // SAFETY: the panels are the matrix's; decoding checked output, bias and operand.
         unsafe {
             let bias = self.bias.map(|b| run.vector(b, matrix.rows).add(row));
             let args = Gemm {
@@ -98,7 +98,7 @@ impl Op for MatMul {
         Product::scratch(p, self.x)
     }
 
-    /// A step that wants no logits reads nothing of the output matrix.
+    /// Idle without rows: a step without logits does not read the output matrix.
     fn is_idle(&self, run: &Run) -> bool {
         run.rows_of_any(self.x) == 0
     }

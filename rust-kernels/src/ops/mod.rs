@@ -1,5 +1,5 @@
-//! The ops of a plan, a module each: what its words are and what they must say, how its work is cut into items, and its
-//! kernel. docs/ADDING_A_MODEL.md says how to add one.
+//! The ops of a plan, one module each: it decodes and checks the op's words, splits its work into items, and holds
+//! its kernel. docs/ADDING_A_MODEL.md explains how to add one.
 pub mod activated;
 pub mod altup;
 pub mod altup_correct;
@@ -49,64 +49,65 @@ use crate::program::{Operands, Out, Program};
 
 /// An op, decoded and checked.
 pub trait Op: Send + Sync {
-    /// Floats of working memory that a thread wants.
+    /// Floats of scratch memory per thread.
     fn scratch(&self, _program: &Program) -> usize {
         0
     }
 
-    /// How the op pools sequences; none for all but one.
+    /// How the op pools sequences; None for all ops but one.
     fn pools(&self) -> Option<Way> {
         None
     }
 
-    /// Floats of a pooled row that the op gives back; none for all but one.
+    /// Floats of a pooled row that the op returns; None for all ops but one.
     fn returns(&self) -> Option<usize> {
         None
     }
 
-    /// Tokens of a text, at most, where a text must be whole in its step; none for ops to which it may come in pieces.
+    /// Maximum tokens of a text, if the op needs whole texts in one step. None for ops that also take parts.
     fn longest_text(&self) -> Option<usize> {
         None
     }
 
-    /// Whether a draft begins with the op.
+    /// Whether a draft starts with the op.
     fn begins_draft(&self) -> bool {
         false
     }
 
-    /// Whether the step has nothing for the op, which is then not run.
+    /// Whether the step has no work for the op. It is not run then.
     fn is_idle(&self, _run: &Run) -> bool {
         false
     }
 
-    /// The one buffer that the op reads, row by row, and what it makes of each: work of so little that every thread may do a
-    /// row's for itself, instead of waiting for the one that does it. None for most.
+    /// The buffer that the op reads row by row, and its result. Only for cheap ops: each thread computes a single row
+    /// for itself instead of waiting for another thread. None for most ops.
     fn repeats(&self) -> Option<(usize, Out)> {
         None
     }
 
-    /// The rows that the op reads, of which each thread may have its own copy, and the buffers that it writes. None for most.
+    /// The rows that the op reads, which may be each thread's own copy, and the buffers that it writes. None for most
+    /// ops.
     fn takes_copies(&self) -> Option<(Out, Vec<usize>)> {
         None
     }
 
-    /// Computes a thread's share: every thread calls it once a step, and takes items from `work` until there are none.
+    /// Computes a thread's share. Every thread calls it once per step and takes items from `work` until none is left.
     fn run(&self, run: &Run, work: &Work);
 }
 
-/// How an op comes out of its words.
+/// Decodes an op from its words.
 trait Decode: Op + Sized + 'static {
     /// # Errors
-    /// Words that are not this op's, or operands that do not fit it or each other.
+    /// The words are not this op's, or its operands do not fit.
     fn decode(operands: &mut Operands) -> Result<Self>;
 }
 
 macro_rules! ops {
     ($($code:literal => $op:ty,)*) => {
-        /// The next op.
+        /// Decodes the next op.
         ///
         /// # Errors
-        /// An unknown code, or what the op refuses.
+        /// The code is unknown, or the op rejects its operands.
         pub fn decode(operands: &mut Operands) -> Result<Box<dyn Op>> {
             Ok(match operands.words.u32()? {
                 $($code => Box::new(<$op>::decode(operands)?),)*
@@ -116,7 +117,7 @@ macro_rules! ops {
     };
 }
 
-// By the codes of engine/plan/encode.ts.
+// The codes are those of engine/plan/encode.ts.
 ops! {
     0 => embed::Embed,
     1 => rope_table::RopeTable,

@@ -1,4 +1,4 @@
-//! A sequence's rows as one: their mean, the first or the last. With a norm, each row goes through it first.
+//! Reduces a sequence's rows to one: the mean, the first or the last. With a norm, each row is normalized first.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -73,17 +73,17 @@ impl Op for Pool {
                 Way::Last => (start + length - 1, 1),
             };
             let (x, stride, out) = (run.float(self.x, from), run.stride(self.x), run.float(self.out, item));
-            // SAFETY: the rows are the sequence's, the output has a row for it, the scratch holds one.
+            // SAFETY: the rows are the sequence's, the output has a row for it, the scratch holds one row.
             unsafe { run.isa.run(Mean { x, stride, rows, columns, norm, normed: work.scratch, out }) }
         }
     }
 }
 
-/// The mean of some rows, which are added up one after the other, each of them normed where there is a norm.
+/// The mean of some rows, added one after the other. With a norm, each row is normalized first.
 ///
 /// # Safety
-/// `x` holds the rows, `stride` floats apart and whole vectors of any set long; `normed` and `out` hold one of them, a norm's
-/// weight `columns` floats.
+/// `x` holds the rows, `stride` floats apart, padded to whole vectors of any instruction set. `normed` and `out` hold
+/// one row; the norm's weight holds `columns` floats.
 pub struct Mean {
     pub x: *const f32,
     pub stride: usize,

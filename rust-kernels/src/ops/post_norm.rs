@@ -1,4 +1,4 @@
-//! RMSNorm of what is added to a residual, by groups of columns; after it, a number that the whole layer is scaled by.
+//! Adds the RMSNorm of groups of columns to a residual, then scales the sum by the layer's scale.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -10,12 +10,12 @@ use crate::simd::{Kernel, Simd};
 pub struct PostNorm {
     x: usize,
     weight: Option<usize>,
-    /// Columns that are normed together, by the same weights.
+    /// Columns that are normalized together, with the same weights.
     group: usize,
     eps: f32,
-    /// What the normed rows are multiplied by.
+    /// Factor of the normalized rows.
     scale: f32,
-    /// One number, which the sum is multiplied by.
+    /// One number, the factor of the sum.
     layer_scale: Option<usize>,
     to: usize,
     columns: usize,
@@ -45,7 +45,7 @@ impl Op for PostNorm {
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, group, eps, scale, .. } = self;
         let weight = run.vector_or_null(self.weight, group);
-        // SAFETY: the vector is one number, as checked at decode.
+        // SAFETY: the vector has one number; decoding checked it.
         let layer_scale = self.layer_scale.map_or(1.0, |index| unsafe { *run.vector(index, 1) });
         for row in work.items(run.tokens()).flatten() {
             let (x, to) = (run.float(self.x, row), run.float(self.to, row));
@@ -55,8 +55,8 @@ impl Op for PostNorm {
     }
 }
 
-/// to = (to + scale * x / sqrt(mean(x^2) + eps) * weight) * layer_scale for one row, each group of columns by itself;
-/// without a weight where that is null.
+/// to = (to + scale * x / sqrt(mean(x^2) + eps) * weight) * layer_scale for one row, each group of columns
+/// separately. A null `weight` counts as ones.
 ///
 /// # Safety
 /// `x` and `to` hold `columns` floats, a multiple of `group`; `weight` holds `group`.

@@ -1,4 +1,4 @@
-//! Panels of a matrix times the rows of an op's operand.
+//! Products of a matrix's panels with the rows of an op's operand.
 use crate::bail;
 use crate::error::Result;
 use crate::executor::Run;
@@ -11,30 +11,30 @@ use crate::simd::{Isa, Kernel, Simd};
 use crate::weights::Matrix;
 use std::ops::Range;
 
-/// Columns of the tile that both planes' products of few rows are kept in.
+/// Columns of the tile that holds both planes' products if there are few rows.
 const FINE_COLUMNS: usize = 256;
-/// Bytes of weights that stay in a core's L2 from one plane's pass to the other's.
+/// Bytes of weights that stay in a core's L2 cache from one plane's pass to the other's.
 const L2_BYTES: usize = 256 * 1024;
 
-/// Rows of a matrix, and what is added to their products; both are tensor indices.
+/// Tensor indices of a matrix and its bias.
 pub(super) struct Affine {
     pub weight: usize,
     bias: Option<usize>,
-    /// The first of the rows; of experts, in each one's matrix.
+    /// The first row in the matrix, or in each expert's matrix.
     pub first: usize,
 }
 
 impl Affine {
     /// # Errors
-    /// Past the end of the words. Shapes are the op's affair.
+    /// The words end too early. The op checks the shapes.
     pub fn decode(o: &mut Operands) -> Result<Self> {
         Ok(Self { weight: o.size()?, bias: o.optional()?, first: 0 })
     }
 
-    /// Makes a gate and what it gates halves of one tensor, `rows` each, where they name the same; returns the tensor's rows.
+    /// If gate and up name the same tensor, makes them its halves of `rows` rows each. Returns the tensor's rows.
     ///
     /// # Errors
-    /// A second half that does not begin with a panel of any instruction set.
+    /// The second half does not start with a panel in every instruction set.
     pub fn halve(gate: &Self, up: &mut Self, rows: usize) -> Result<usize> {
         if gate.weight != up.weight {
             return Ok(rows);
@@ -46,18 +46,18 @@ impl Affine {
         Ok(2 * rows)
     }
 
-    /// That there is a number for each of `rows` rows, or no bias.
+    /// Checks that the bias, if any, has `rows` numbers.
     pub fn check_bias(&self, o: &Operands, rows: usize) -> Result<()> {
         self.bias.map_or(Ok(()), |bias| o.vector(bias, rows).map(|_| ()))
     }
 
-    /// What is added from row `row` of the tensor's `rows` on; null for nothing.
+    /// The bias from row `row` of the tensor's `rows` rows on; null without a bias.
     pub fn bias(&self, run: &Run, rows: usize, row: usize) -> *const f32 {
         self.bias.map_or(std::ptr::null(), |bias| run.vector(bias, rows).wrapping_add(row))
     }
 }
 
-/// Rows of x, in the forms that are there.
+/// Rows of x in the buffers that exist.
 #[derive(Clone, Copy)]
 pub(super) struct Operand {
     pub m: usize,
@@ -66,35 +66,35 @@ pub(super) struct Operand {
     pub fine: Option<FineRows>,
 }
 
-/// Products with x on one thread. What its formats' kernels want of x is prepared once.
+/// Products with x on one thread. It prepares the corrections of a format once.
 pub(super) struct Product {
     isa: Isa,
     x: Operand,
     /// Rows of x.
     pub m: usize,
     corrections: *mut f32,
-    /// Both planes' products of few rows.
+    /// Both planes' products if there are few rows.
     tile: *mut f32,
-    /// For which format the corrections are, and whether of both planes.
+    /// The format of the corrections, and whether they are for both planes.
     prepared: Option<(u32, bool)>,
 }
 
 impl Product {
-    /// Floats of working memory.
+    /// Floats of scratch memory.
     pub fn scratch(p: &Program, x: Out) -> usize {
         let Some(index) = x.quant.or(x.fine) else { return 0 };
         let most = p.most_rows(p.buffers[index].rows).expect("checked at decode");
         Self::scratch_of(most, p.buffers[index].columns, x.fine.is_some())
     }
 
-    /// The same, for `rows` rows of x at most, in two planes where `fine`.
+    /// The same for at most `rows` rows of x, with two planes if `fine`.
     pub fn scratch_of(rows: usize, columns: usize, fine: bool) -> usize {
         let (planes, tile) = if fine { (2, ROW_ROUND * FINE_COLUMNS) } else { (1, 0) };
         let rows = planes * rows.next_multiple_of(ROW_ROUND);
         corrections_len(rows, columns, ROW_ROUND).next_multiple_of(16) + tile
     }
 
-    /// `scratch` is what the function of that name says.
+    /// `scratch` holds as many floats as the function of that name returns.
     pub fn new(run: &Run, x: Out, scratch: *mut f32) -> Self {
         let x = Operand {
             m: run.rows_of_any(x),
@@ -105,25 +105,25 @@ impl Product {
         Self::of(run.isa, x, scratch)
     }
 
-    /// Products with rows that are no whole buffer; `scratch` has the corrections of as many, and in front of them the tile
-    /// that two planes want.
+    /// Products with rows that are not a whole buffer. `scratch` has the tile for two planes in front, then the
+    /// corrections of these rows.
     pub fn of(isa: Isa, x: Operand, scratch: *mut f32) -> Self {
         let tile = if x.fine.is_some() { ROW_ROUND * FINE_COLUMNS } else { 0 };
         Self { isa, x, m: x.m, corrections: scratch.wrapping_add(tile), tile: scratch, prepared: None }
     }
 
-    /// Multiplies with the matrix's own kernel; by blocks in two planes where x comes in no other form that they read.
+    /// Multiplies with the matrix's kernel. Quantized weights read two planes if x has no single plane.
     ///
     /// # Safety
-    /// `args` are panels of the matrix, rows of x, and an output with room; x is in a form that the matrix reads.
+    /// `args` has panels of the matrix, rows of x, and an output with room. x has a buffer that the matrix reads.
     pub unsafe fn multiply(&mut self, args: &Gemm, matrix: &Matrix) {
         match &matrix.format.kernels {
             FormatKernels::Block(k) => {
                 let Some(rows) = self.x.quant else {
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     return unsafe { self.multiply_finely(args, matrix) };
                 };
-                // SAFETY: x holds m rows, the scratch was sized for them.
+                // SAFETY: x holds m rows, and the scratch was sized for them.
                 unsafe {
                     if self.prepared != Some((matrix.format.id, false)) {
                         (k.prepare)(self.isa, &rows, self.m, self.corrections);
@@ -140,7 +140,7 @@ impl Product {
         }
     }
 
-    /// As `multiply`, of x in two planes.
+    /// `multiply` with x in two planes.
     ///
     /// # Safety
     /// As `multiply`.
@@ -148,7 +148,7 @@ impl Product {
         let FormatKernels::Block(k) = &matrix.format.kernels else { unreachable!("checked at decode") };
         let (isa, x) = (self.isa, self.x.fine.expect("checked at decode"));
         let (from, to) = (x.rest + args.from, x.rest + args.to);
-        // SAFETY: x holds both planes of all rows, and the scratch was sized for as many.
+        // SAFETY: x holds both planes of all rows, and the scratch was sized for them.
         unsafe {
             if self.prepared != Some((matrix.format.id, true)) {
                 (k.prepare)(isa, &x.rows, x.rest + self.m, self.corrections);
@@ -177,9 +177,9 @@ impl Product {
     }
 }
 
-/// The part of a product that belongs to some rows of W, which begin with a panel.
+/// The part of a product for some rows of W, which start with a panel.
 pub(super) fn some_rows(args: &Gemm, lanes: usize, rows: Range<usize>) -> Gemm {
-    // SAFETY: the rows are args' own.
+    // SAFETY: the rows are within args' rows.
     unsafe {
         Gemm {
             panels: args.panels.add(rows.start / lanes * args.panel_bytes),
@@ -191,7 +191,7 @@ pub(super) fn some_rows(args: &Gemm, lanes: usize, rows: Range<usize>) -> Gemm {
     }
 }
 
-/// Times that the second plane's products are added to the first's.
+/// Factor of the second plane's products.
 fn times_added(epilogue: Epilogue) -> f32 {
     match epilogue {
         Epilogue::Store => 1.0,
@@ -199,8 +199,8 @@ fn times_added(epilogue: Epilogue) -> f32 {
     }
 }
 
-/// Does with the products of m rows of x, and of their rests behind them, what a pass over each plane would do, in the
-/// same float order.
+/// Combines the products of m rows of x with those of their second planes behind them. The result and the order of
+/// float operations equal those of one pass over each plane.
 ///
 /// # Safety
 /// `products` holds 2 m rows of FINE_COLUMNS; `args` has m rows, and bias and output for them.
@@ -219,7 +219,7 @@ impl Kernel for AddPlanes<'_> {
         for row in 0..m {
             for i in (0..args.rows).step_by(S::LANES) {
                 let left = (args.rows - i).min(S::LANES);
-                // SAFETY: the caller's promise; a vector that is not whole is taken as a padded copy.
+                // SAFETY: guaranteed by the caller; an incomplete vector is a padded copy.
                 unsafe {
                     let [coarse, rest] = [row, m + row].map(|r| s.load(products.add(r * FINE_COLUMNS + i)));
                     let out = args.out.add(row * args.ldo + i);

@@ -1,4 +1,4 @@
-//! Rows of floats as 8-bit blocks, in one plane or two.
+//! Quantizes float rows to 8-bit blocks in one plane or two.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! What goes back of pooled sequences, beside the candidates: a row of floats each.
+//! Returns the pooled rows: one row of floats per pooled sequence.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};

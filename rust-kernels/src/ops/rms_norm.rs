@@ -1,4 +1,4 @@
-//! RMSNorm, in the forms that its readers need. From rows of the step to rows of logits it takes those that are wanted.
+//! RMSNorm with float and quantized outputs. With outputs per row of logits it only reads rows with logits.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -11,11 +11,11 @@ pub struct RmsNorm {
     x: usize,
     weight: Option<usize>,
     eps: f32,
-    /// What the normed rows are multiplied by.
+    /// Factor of the normalized rows.
     scale: f32,
     out: Out,
     columns: usize,
-    /// Whether only rows whose logits are wanted go on.
+    /// Whether it only reads rows with logits.
     gather: bool,
 }
 
@@ -60,7 +60,7 @@ impl Op for RmsNorm {
     }
 }
 
-/// y = scale * x / sqrt(mean(x^2) + eps) * weight for one row; without a weight where that is null.
+/// y = scale * x / sqrt(mean(x^2) + eps) * weight for one row. A null `weight` counts as ones.
 ///
 /// # Safety
 /// `x`, `weight` and `scratch` hold `columns` floats; the outputs have the row.
@@ -72,7 +72,7 @@ pub struct NormRow<'a> {
     pub scale: f32,
     pub out: &'a Outputs,
     pub row: usize,
-    /// Used where no float output is wanted.
+    /// Used if there is no float output.
     pub scratch: *mut f32,
 }
 

@@ -1,5 +1,6 @@
-//! Per-head norms and rotary positions of queries and keys; keys and values go into the KV cache. A layer that reads what
-//! another keeps has queries alone; one whose rows nothing attends with has keys and values alone.
+//! Normalizes and rotates the heads of queries and keys (RoPE), and appends keys and values to the KV cache. A layer
+//! that reads another layer's cache only has queries. A layer whose attention is not computed only has keys and
+//! values.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -10,26 +11,26 @@ use crate::program::{Heads, Operands, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
 pub struct RopeAppend {
-    /// None where keys and values are kept for later rows only.
+    /// None if only keys and values are appended, for later rows.
     q: Option<usize>,
-    /// Keys and values; none where a layer reads what another keeps.
+    /// Keys and values; None if the layer reads another layer's cache.
     kept: Option<[usize; 2]>,
-    /// Angles of each row; none where heads have no positions.
+    /// Angles of each row; None if heads have no positions.
     table: Option<usize>,
     q_norm: Option<usize>,
     k_norm: Option<usize>,
-    /// Whether values are normed, without weights.
+    /// Whether values are normalized, without weights.
     v_norm: bool,
-    /// The column from which on values are kept; before it there are zeros.
+    /// First column of the appended values. The columns before it are zeros.
     v_from: usize,
     heads: Heads,
     rope: RopeShape,
     temperature: Temperature,
 }
 
-/// What queries are multiplied by after rotation: 1 + beta ln(1 + floor(position / period)).
+/// Factor of queries after the rotation: 1 + beta ln(1 + floor(position / period)).
 struct Temperature {
-    /// 0 where they are not.
+    /// 0 disables the factor.
     beta: f32,
     period: usize,
 }
@@ -106,8 +107,8 @@ impl Op for RopeAppend {
             let table = self.table.map_or(std::ptr::null_mut(), |table| run.float(table, row));
             let shape = &self.rope;
             let factor = (self.temperature.beta != 0.0).then(|| self.temperature.at(position));
-            // SAFETY: widths, norms and table were checked at decode, the block when the step was decoded; each (row,
-            // head) is one item.
+            // SAFETY: decoding the plan checked widths, norms and table; decoding the step checked the block. Each
+            // (row, head) is one item.
             unsafe {
                 for i in head * group..(head + 1) * group {
                     let Some(q) = self.q else { break };
@@ -121,7 +122,7 @@ impl Op for RopeAppend {
                 let [key, mut value] = kept.map(|buffer| run.float(buffer, row).add(head * dim));
                 let at = head * run.p.kv.layers[h.layer].head_bytes;
                 let [keys, values] = run.kv_block(h.layer, block);
-                // Values come first: they may be the keys as they are before these are normed and turned.
+                // Values come first, because they may be the keys before their norm and rotation.
                 if self.v_norm {
                     run.isa.run(NormHead { x: value, n: dim, eps: shape.eps, out: work.scratch });
                     value = work.scratch;
@@ -141,16 +142,16 @@ impl Op for RopeAppend {
     }
 }
 
-/// How heads are turned.
+/// How heads are normalized and rotated.
 #[derive(Clone, Copy)]
 pub struct RopeShape {
     pub head_dim: usize,
-    /// Leading dimensions that are rotated; 0 where the table is null.
+    /// Leading dimensions that are rotated; 0 if the table is null.
     pub rotated: usize,
-    /// Pairs (2i, 2i + 1) as in llama's GGUF layout; otherwise (i, i + rotated / 2).
+    /// Rotates pairs (2i, 2i + 1), as in llama's GGUF layout. Otherwise (i, i + rotated / 2).
     pub interleaved: bool,
     pub eps: f32,
-    /// Heads are normed after they were turned, not before.
+    /// Whether heads are normalized after the rotation instead of before.
     pub norm_last: bool,
 }
 
@@ -175,10 +176,11 @@ impl Kernel for NormHead {
     }
 }
 
-/// Normalises (with a weight) and rotates one head in place.
+/// Normalizes (with a weight) and rotates one head in place.
 ///
 /// # Safety
-/// `x` holds head_dim floats, `table` `rotated` or, where that is 0, is null, `weight` head_dim or is null.
+/// `x` holds head_dim floats. `table` holds `rotated` floats, and may be null if there are none. `weight` holds
+/// head_dim floats or is null.
 pub struct NormAndRotate<'a> {
     pub x: *mut f32,
     pub weight: *const f32,

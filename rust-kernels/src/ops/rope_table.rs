@@ -1,4 +1,4 @@
-//! Angles of rotary positions, for all layers that turn heads by the same table.
+//! RoPE angles, shared by all layers with the same table.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -25,16 +25,16 @@ impl Op for RopeTable {
     fn run(&self, run: &Run, work: &Work) {
         let table = &run.p.rope[self.table];
         for row in work.items(run.tokens()).flatten() {
-            // SAFETY: the buffer's rows hold 2 * frequencies floats, checked at decode.
+            // SAFETY: the buffer's rows hold 2 * frequencies floats; decoding checked it.
             unsafe { angles(run.step.position_of[row], table, run.float(self.out, row)) }
         }
     }
 }
 
-/// Fills one row of the table: cos of every angle, then sin, both times the magnitude.
+/// Fills one row of the table: the cosine of every angle, then the sine, both multiplied by the magnitude.
 ///
 /// # Safety
-/// `table` holds two floats a pair.
+/// `table` holds two floats per pair.
 pub unsafe fn angles(position: usize, RopeAngles { frequencies, magnitude }: &RopeAngles, table: *mut f32) {
     let half = frequencies.len();
     for (i, frequency) in frequencies.iter().enumerate() {

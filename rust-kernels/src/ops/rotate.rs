@@ -1,4 +1,4 @@
-//! Per-head norms and rotary positions of queries or keys that no KV cache keeps, in place.
+//! Normalizes and rotates (RoPE) heads of queries or keys in place, without a KV cache.
 use super::rope_append::{NormAndRotate, RopeShape};
 use super::{Decode, Op};
 use crate::bail;
@@ -46,7 +46,7 @@ impl Op for Rotate {
         for row in work.items(run.tokens()).flatten() {
             let table = run.float(self.table, row);
             for head in 0..self.heads {
-                // SAFETY: heads, norm and table were checked at decode.
+                // SAFETY: decoding checked heads, norm and table.
                 unsafe {
                     let x = run.float(self.x, row).add(self.place.column + head * self.place.step);
                     run.isa.run(NormAndRotate { x, weight, table, shape: &self.rope });

@@ -1,4 +1,4 @@
-//! Which experts a row chooses, by the logits of its router, and how it weighs them. It depends on nothing but the row.
+//! Chooses and weights the experts of each row from its router logits. Depends on the row alone.
 use super::experts::Chosen;
 use super::{Decode, Op};
 use crate::bail;
@@ -7,13 +7,13 @@ use crate::executor::{Run, Work};
 use crate::program::{Choice, Operands, Program};
 use crate::simd::{Kernel, Simd, exp};
 
-/// What weights out of sigmoids are divided by at least: the smallest normal number in f16, as in llama.cpp.
+/// Lower bound of the divisor of sigmoid weights: the smallest normal number in f16, as in llama.cpp.
 const LEAST_SUM: f32 = 1.0 / 16384.0;
 
-/// How many experts' keys of a group are its own key together.
+/// A group's key is the sum of this many of its experts' keys.
 const GROUP_BEST: usize = 2;
 
-/// Experts in groups of equally many, of which a row chooses some, and experts of those alone.
+/// Experts in groups of equal size. A row first chooses groups, then experts of these groups.
 #[derive(Clone, Copy)]
 pub struct Groups {
     pub count: usize,
@@ -36,14 +36,14 @@ impl Groups {
 
 pub struct Route {
     logits: usize,
-    /// Scores are sigmoids of the logits; otherwise their softmax.
+    /// Whether scores are sigmoids of the logits. Otherwise they are their softmax.
     sigmoid: bool,
-    /// Weights are the scores divided by their sum over the chosen; otherwise the scores as they are.
+    /// Whether weights are divided by their sum over the chosen experts.
     divided: bool,
-    /// Added to the scores for the choice alone.
+    /// Added to the scores for the choice only.
     bias: Option<usize>,
     scale: f32,
-    /// Each expert's weight is multiplied by its own.
+    /// A factor per expert, which multiplies its weight.
     scales: Option<usize>,
     groups: Groups,
     chosen: Chosen,
@@ -81,7 +81,7 @@ impl Op for Route {
         for row in work.items(run.tokens()).flatten() {
             let (logits, out) = (run.float(self.logits, row), self.chosen.row(run, row));
             let &Self { sigmoid, divided, scale, groups, .. } = self;
-            // SAFETY: widths were checked at decode; rows of buffers are whole vectors long.
+            // SAFETY: decoding checked the widths; rows of buffers are padded to whole vectors.
             unsafe {
                 let scratch = work.scratch;
                 run.isa.run(RouteRow {
@@ -102,16 +102,22 @@ impl Op for Route {
     }
 }
 
-/// Chooses `used` of `experts` by score + bias; of equals the lower number, and whatever is NaN last. With `sigmoid`, the
-/// scores are sigmoids of the logits, and the weights are score * scale / (sum of the chosen scores); otherwise scores are
-/// their softmax, and the weights are scale * softmax over the chosen, which is the softmax over all divided by its sum.
-/// Where a logit is NaN, all weights are. Where there are `scales`, each weight is times its expert's. Of several `groups` those are
-/// chosen whose two largest score + bias are the most together, of equals the lower, and experts of those alone.
+/// Chooses the `used` of `experts` experts with the largest score + bias. Ties go to the lower number; NaN comes
+/// last.
+///
+/// With `sigmoid`, scores are sigmoids of the logits, and weights are score * scale / (sum of the chosen scores).
+/// Otherwise scores are their softmax, and weights are scale * softmax over the chosen experts. Without `divided`,
+/// weights are not divided by the sum over the chosen experts. If a logit is NaN, all weights are NaN. `scales`
+/// multiply each weight by its expert's factor.
+///
+/// With several `groups`, it first chooses those with the largest sum of their two largest score + bias, lower groups
+/// first among ties. It then chooses among their experts only.
 ///
 /// # Safety
-/// `logits` and, where they are not null, `bias` and `scales` hold `experts` floats, `logits` in whole vectors; `scratch` holds three
-/// times as many in vectors of 16, and `out` 2 * `used`: the numbers, ascending, then their weights. 1 <= used <= experts. `groups` are of
-/// equally many experts, of two at least where there are several, and those that are used have `used` experts.
+/// `logits`, and `bias` and `scales` unless null, hold `experts` floats, `logits` padded to whole vectors. `scratch`
+/// holds three times as many, each padded to 16. `out` holds 2 * `used`: the numbers, ascending, then their weights.
+/// 1 <= used <= experts. `groups` have the same size, at least two if there are several, and the used groups have at
+/// least `used` experts.
 pub struct RouteRow {
     pub logits: *const f32,
     pub experts: usize,
@@ -144,7 +150,7 @@ impl Kernel for RouteRow {
                 scores.copy_from_nonoverlapping(logits, experts);
             }
             keys.copy_from_nonoverlapping(scores, experts);
-            // Where neither a bias nor another expert is added, the order of the logits is that of their softmax.
+            // Without a bias or groups, the order of the logits is that of their softmax.
             if !sigmoid && (!bias.is_null() || groups.count > 1) {
                 softmax(s, keys, experts);
             }
@@ -190,10 +196,10 @@ impl Kernel for RouteRow {
     }
 }
 
-/// The softmax of x in its place.
+/// Replaces x by its softmax.
 ///
 /// # Safety
-/// `x` holds `n` floats, in whole vectors.
+/// `x` holds `n` floats, padded to whole vectors.
 #[inline(always)]
 unsafe fn softmax<S: Simd>(s: S, x: *mut f32, n: usize) {
     unsafe {
@@ -208,11 +214,11 @@ unsafe fn softmax<S: Simd>(s: S, x: *mut f32, n: usize) {
     }
 }
 
-/// The places of the largest keys, ascending; of equal keys the lower places.
+/// The indices of the largest keys, ascending. Among equal keys the lower index wins.
 fn choose(keys: &[f32], places: &mut [f32]) {
     let mut count = 0;
     for (i, key) in keys.iter().enumerate() {
-        // Best first while choosing: after all that are as large.
+        // While choosing, the best come first: the insertion point is behind all keys that are at least as large.
         let before = places[..count].partition_point(|place| keys[*place as usize] >= *key);
         if before < places.len() {
             count = (count + 1).min(places.len());
@@ -223,8 +229,8 @@ fn choose(keys: &[f32], places: &mut [f32]) {
     places.sort_unstable_by(f32::total_cmp);
 }
 
-/// Keys outside of the `used` groups of the largest keys become smaller than all that are numbers. A group's key is that of its best
-/// experts together. `best` has room for a key a group and the groups that are used.
+/// Sets keys outside of the `used` best groups to -infinity. A group's key is the sum of its GROUP_BEST best keys.
+/// `best` has room for one key per group and the used groups.
 fn keep_groups(keys: &mut [f32], best: &mut [f32], used: usize) {
     let (sums, places) = best.split_at_mut(best.len() - used);
     let each = keys.len() / sums.len();

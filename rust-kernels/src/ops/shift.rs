@@ -1,5 +1,5 @@
-//! Rows one later: each token gets the row of the token before it, which of a sequence's first row in a step was in an earlier
-//! step, and is carried. Before a sequence's first token there are zeros.
+//! Shifts rows by one token: each token gets the previous token's row. The state carries a sequence's last row from
+//! step to step. It is zero before the first token.
 use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
@@ -34,7 +34,7 @@ impl Op for Shift {
             run.carry(sequence, self.state + column, count, |tokens, state| {
                 let mut before = state.cast_const();
                 for row in tokens.map(|token| sequence.start + token) {
-                    // SAFETY: widths were checked at decode; each block of columns of a sequence is one item.
+                    // SAFETY: decoding checked the widths; each block of columns of a sequence is one item.
                     unsafe { run.float(self.out, row).add(column).copy_from_nonoverlapping(before, count) };
                     before = unsafe { run.float(self.x, row).add(column) };
                 }

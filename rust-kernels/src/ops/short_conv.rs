@@ -1,6 +1,6 @@
-//! A short causal convolution over each channel's own past, then silu: what a Gated DeltaNet puts its queries, keys and
-//! values through, and Mamba2 its inputs and what they are written and read by.
-//! Sources: "Gated Delta Networks" (arXiv 2412.06464), section 3.4; "Transformers are SSMs" (arXiv 2405.21060), section 7.
+//! A short causal convolution per channel, then silu. Gated DeltaNet applies it to queries, keys and values; Mamba2
+//! to x, B and C. Sources: "Gated Delta Networks" (arXiv 2412.06464), section 3.4; "Transformers are SSMs" (arXiv
+//! 2405.21060), section 7.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -36,7 +36,7 @@ impl Decode for ShortConv {
     }
 }
 
-/// The weights of a convolution, [channel][tap], as its kernel reads them: [head][tap][channel of the head].
+/// Reorders convolution weights [channel][tap] for the kernel: [head][tap][channel of the head].
 fn by_head(weights: &[f32], head_dim: usize) -> Vec<f32> {
     let heads = weights.chunks_exact(TAPS * head_dim);
     heads.flat_map(|head| (0..TAPS).flat_map(move |tap| head.iter().skip(tap).step_by(TAPS))).copied().collect()
@@ -49,7 +49,7 @@ impl Op for ShortConv {
         let bias = self.bias.map(|bias| run.vector(bias, h.channels()));
         for item in work.items(run.step.sequences.len() * h.heads).flatten() {
             let (sequence, head) = (&run.step.sequences[item / h.heads], item % h.heads);
-            // Keys are unit vectors, and queries too, but for attention's usual factor.
+            // Keys become unit vectors; queries too, times attention's usual factor.
             let length = match head {
                 q if q < h.key_heads => 1.0 / (dim as f32).sqrt(),
                 k if k < 2 * h.key_heads => 1.0,
@@ -57,7 +57,7 @@ impl Op for ShortConv {
             };
             let len = (TAPS - 1) * dim;
             run.carry(sequence, run.p.recurrent.layers[h.layer].offset + head * len, len, |tokens, state| {
-                // SAFETY: widths were checked at decode; each head of a sequence is one item.
+                // SAFETY: decoding checked the widths; each head of a sequence is one item.
                 unsafe {
                     run.isa.run(&ConvHead {
                         x: run.float(self.x, sequence.start + tokens.start).add(self.first + head * dim),
@@ -76,32 +76,32 @@ impl Op for ShortConv {
     }
 }
 
-/// Inputs that a result is made of: the token's own and those of the tokens before it.
+/// Inputs of a result: those of the token itself and of the tokens before it.
 pub const TAPS: usize = 4;
 
-/// The channels of one head, over tokens of one sequence.
+/// The channels of one head over tokens of one sequence.
 pub struct ConvHead {
-    /// Token t's inputs at `x + t * stride`; the results take their place.
+    /// Token t's inputs at `x + t * stride`; overwritten with the results.
     pub x: *mut f32,
     pub stride: usize,
     pub tokens: usize,
-    /// [TAPS][dim], the oldest input's first.
+    /// [TAPS][dim], oldest input first.
     pub taps: *const f32,
-    /// [dim], or null where there is none.
+    /// [dim], or null.
     pub bias: *const f32,
-    /// [TAPS - 1][dim]: the inputs before the first token's, the oldest first; then those before the next token's.
+    /// [TAPS - 1][dim]: the inputs before the first token, oldest first. Updated to those before the next token.
     pub state: *mut f32,
     pub dim: usize,
-    /// Length that each result vector is brought to; 0 leaves it as it is.
+    /// Length that each result vector is scaled to; 0 disables scaling.
     pub length: f32,
-    /// A vector shorter than this is divided by this instead.
+    /// Lower bound of the length that a vector is divided by.
     pub eps: f32,
 }
 
-/// y = silu(bias + sum of taps * inputs), scaled to `length`, token after token.
+/// y = silu(bias + sum of taps * inputs), scaled to `length`, token by token.
 ///
 /// # Safety
-/// The pointers hold what the struct says, dim is a multiple of 16.
+/// The pointers hold what the struct says; dim is a multiple of 16.
 impl Kernel for &ConvHead {
     type Output = ();
 

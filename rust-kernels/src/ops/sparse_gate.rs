@@ -1,5 +1,5 @@
-//! Products of gates and what they gate, where only gates pass that are far above their row's mean: the largest few, of numbers
-//! that are spread normally. Source: Hugging Face transformers, models/gemma3n.
+//! Products of gates and values in which only gates far above their row's mean pass. For normally distributed gates
+//! these are the largest few. Source: Hugging Face transformers, models/gemma3n.
 use super::{Decode, Op};
 use crate::bail;
 use crate::error::Result;
@@ -16,7 +16,7 @@ const COLUMNS: usize = 2048;
 pub struct SparseGate {
     gate: usize,
     x: usize,
-    /// How many standard deviations above the mean gates are cut.
+    /// Cutoff in standard deviations above the mean.
     deviations: f32,
     out: Out,
     columns: usize,
@@ -47,7 +47,7 @@ impl Op for SparseGate {
     fn run(&self, run: &Run, work: &Work) {
         let &Self { columns, deviations, .. } = self;
         let (out, cuts) = (run.outputs(self.out), columns.div_ceil(COLUMNS));
-        // A thread that gets several items of a row asks once where it is cut.
+        // A thread with several items of a row computes the cutoff once.
         let mut known = None;
         for item in work.items(run.tokens() * cuts).flatten() {
             let (row, start) = (item / cuts, item % cuts * COLUMNS);
@@ -97,7 +97,7 @@ impl Kernel for Cutoff {
     }
 }
 
-/// Columns `start..start + n` of a row: y = gelu(max(gate - cutoff, 0)) * x, with GELU by its tanh formula.
+/// Columns `start..start + n` of a row: y = gelu(max(gate - cutoff, 0)) * x, where GELU is its tanh approximation.
 ///
 /// # Safety
 /// `gate`, `x` and `scratch` hold `n` floats; `start` and `n` are multiples of 32; the outputs have the row.
@@ -120,7 +120,7 @@ impl Kernel for SparseGateRow<'_> {
         let Self { gate, cutoff, x, n, out, row, start, scratch } = self;
         unsafe {
             for i in (0..n).step_by(S::LANES) {
-                // The second operand, and with it NaN, is what `max` takes where one is NaN.
+                // If an operand is NaN, `max` returns the second, so NaN stays NaN.
                 let above = s.max(s.splat(0.0), s.sub(s.load(gate.add(i)), s.splat(cutoff)));
                 s.store(scratch.add(i), s.mul(Gelu::of(s, above), s.load(x.add(i))));
             }

@@ -1,7 +1,7 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::{ApplyMask, Draw, FormLogits, LogitForm, Penalties, Row, Sums, Survey, adjust, select};
+use compy::ops::candidates::{ApplyMask, Draw, TransformLogits, LogitTransform, Penalties, Row, Sums, Survey, adjust, select};
 use compy::simd::Isa;
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn length(random: &mut Random) -> usize {
 fn surveyed<'a>(k: Isa, logits: &'a mut [f32], maxima: &'a mut Vec<f32>) -> (Row<'a>, Sums) {
     maxima.resize(Row::maxima(logits.len()), 0.0);
     let mut row = Row { logits, maxima };
-    let form = LogitForm { scale: 1.0, softcap: 0.0 };
+    let form = LogitTransform { scale: 1.0, softcap: 0.0 };
     // SAFETY: the CPU has the instructions.
     let sums = unsafe { k.run(Survey { row: &mut row, form }) };
     (row, sums)
@@ -256,11 +256,11 @@ fn logits_are_scaled_and_capped_each_by_itself() {
         for _ in 0..cases {
             let n = random.between(1, 100);
             let mut x: Vec<f32> = (0..n).map(|_| random.unit() * 60.0).collect();
-            let form = LogitForm { scale: random.pick(&[1.0, 0.125]), softcap: random.pick(&[0.0, 30.0]) };
+            let form = LogitTransform { scale: random.pick(&[1.0, 0.125]), softcap: random.pick(&[0.0, 30.0]) };
             x[random.below(n)] = f32::NAN;
             let got = buffer.copy(&x);
             // SAFETY: its operands are slices.
-            unsafe { k.run(FormLogits { logits: got, form }) }
+            unsafe { k.run(TransformLogits { logits: got, form }) }
             for (x, got) in x.iter().zip(got) {
                 let (scaled, cap) = (f64::from(*x) * f64::from(form.scale), f64::from(form.softcap));
                 let want = if cap == 0.0 { scaled } else { cap * (scaled / cap).tanh() };
@@ -270,7 +270,7 @@ fn logits_are_scaled_and_capped_each_by_itself() {
                 }
                 // A logit that is computed again takes the same way alone.
                 let mut alone = [*x];
-                unsafe { k.run(FormLogits { logits: &mut alone, form }) }
+                unsafe { k.run(TransformLogits { logits: &mut alone, form }) }
                 assert_eq!(alone[0].to_bits(), got.to_bits(), "{} of {x}", k.name());
             }
         }

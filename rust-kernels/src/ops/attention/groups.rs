@@ -1,22 +1,22 @@
-//! Which sequences of a step attend together: those that decode one token and begin with the same KV blocks.
+//! Groups the sequences of a step that decode one token and start with the same KV blocks.
 use super::CHUNK;
 use crate::kernels::kv::KV_BLOCK;
 use crate::step::Sequence;
 use std::cmp::Reverse;
 
-/// Blocks between two rescalings of the softmax: what is shared must end where a chunk does.
+/// Blocks between two rescalings of the softmax. A shared prefix must end at a chunk's end.
 const CHUNK_BLOCKS: usize = CHUNK / KV_BLOCK;
 
-/// Sequences that go through their first `shared` positions together.
+/// Sequences that process their first `shared` positions together.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group {
     /// Indices into the step's sequences, ascending.
     pub members: Vec<usize>,
-    /// Positions: a multiple of CHUNK, and 0 for a single sequence.
+    /// Shared positions: a multiple of CHUNK, and 0 for a single sequence.
     pub shared: usize,
 }
 
-/// Every sequence in one group, by its blocks in the layers of the `tables`th group of the KV cache.
+/// Puts every sequence into one group, by its blocks in layer group `tables` of the KV cache.
 pub fn groups(sequences: &[Sequence], tables: usize) -> Vec<Group> {
     let mut taken = vec![false; sequences.len()];
     let mut groups = Vec::with_capacity(sequences.len());
@@ -30,7 +30,7 @@ pub fn groups(sequences: &[Sequence], tables: usize) -> Vec<Group> {
     groups
 }
 
-/// The group of `first` and later sequences that saves most: common chunks times those who need not go through them.
+/// The group of `first` and later sequences that saves the most: shared chunks times the members that skip them.
 fn group_of(first: usize, sequences: &[Sequence], tables: usize, taken: &[bool]) -> Group {
     let one = &sequences[first];
     let mut others: Vec<(usize, usize)> = (first + 1..sequences.len())
@@ -47,7 +47,7 @@ fn group_of(first: usize, sequences: &[Sequence], tables: usize, taken: &[bool])
     Group { members, shared: others[best].0 * CHUNK }
 }
 
-/// Leading chunks of which both have the same blocks in their caches; none unless both decode and have their first blocks.
+/// Leading chunks with the same blocks in both caches. 0 unless both decode and have their first blocks.
 fn common_chunks(a: &Sequence, b: &Sequence, tables: usize) -> usize {
     let [x, y] = [a, b].map(|sequence| &sequence.block_tables[tables]);
     if a.length != 1 || b.length != 1 || x.first != 0 || y.first != 0 {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_share_whole_chunks_of_the_same_blocks() {
+    fn groups_share_whole_chunks_of_the_same_blocks() {
         let step = [
             decoding(300, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]),
             decoding(200, &[11, 12, 13, 14, 15, 16, 17]),
@@ -83,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_is_not_full_or_differs_is_not_shared() {
+    fn groups_do_not_share_partial_or_different_chunks() {
         let table = [1, 2, 3, 4, 5];
         assert_eq!(shared(&[decoding(128, &table), decoding(127, &table)]), [(vec![0], 0), (vec![1], 0)]);
         assert_eq!(shared(&[decoding(130, &table), decoding(130, &[1, 2, 3, 6, 7])]), [(vec![0], 0), (vec![1], 0)]);
     }
 
     #[test]
-    fn sequences_whose_first_blocks_are_gone_go_alone() {
+    fn groups_leave_out_sequences_without_their_first_blocks() {
         let gone = |cached| {
             let mut sequence = decoding(cached, &[5, 6, 7, 8, 9, 10]);
             sequence.block_tables[0].first = 4;
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn prefills_go_alone() {
+    fn groups_leave_out_prefills() {
         let table = [1, 2, 3, 4, 5, 6];
         let prefill = Sequence { length: 9, ..decoding(160, &table) };
         assert_eq!(shared(&[prefill, decoding(160, &table)]), [(vec![0], 0), (vec![1], 0)]);
     }
 
     #[test]
-    fn a_group_is_as_long_as_pays() {
+    fn groups_grow_while_that_saves_more() {
         let with = |head: [i32; 8], last| [&head[..], &[last]].concat();
         let (long, short) = ([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 9, 9, 9, 9]);
         let of = |tables: &[[i32; 8]]| -> Vec<_> {

@@ -1,4 +1,4 @@
-//! Attention over the KV cache: rows of queries that read the same keys and values go through them together.
+//! Attention over the KV cache. Query rows with the same keys and values are processed together.
 pub mod groups;
 mod tile;
 
@@ -13,7 +13,7 @@ use crate::kernels::kv::MAX_ROWS;
 use crate::program::{Heads, Operands, Program};
 use std::ops::Range;
 
-/// Query heads under one KV head that go through its keys and values together, where there are as many: these are then read once.
+/// Minimum query heads per KV head that read its keys and values together, if there are as many.
 const EACH: usize = 4;
 
 pub struct Attention {
@@ -21,9 +21,9 @@ pub struct Attention {
     out: usize,
     heads: Heads,
     scale: f32,
-    /// Positions that a row sees, its own the last of them; usize::MAX is all.
+    /// Positions that a row sees, its own included; usize::MAX means all.
     window: usize,
-    /// A vector: a score a head that takes part in the softmax.
+    /// A vector: one score per head that takes part in the softmax.
     sinks: Option<usize>,
     /// As `AttentionTile::softcap`.
     softcap: f32,
@@ -59,7 +59,7 @@ impl Op for Attention {
     fn run(&self, run: &Run, work: &Work) {
         let h = &self.heads;
         let tokens = (MAX_ROWS / (h.heads / h.kv_heads)).max(1);
-        // Few sequences a tile where there are many threads: all are to have one.
+        // With many threads, tiles have few sequences, so that every thread gets a tile.
         let decoding = run.step.sequences.len() * h.kv_heads;
         let together = decoding.div_ceil(2 * work.threads).min(tokens);
         let tiles = |g: &Group| match g.members[..] {
@@ -71,7 +71,8 @@ impl Op for Attention {
         let group = h.heads / h.kv_heads;
         let pieces = pieces(group, total * h.kv_heads, work.threads);
         let across = h.kv_heads * pieces;
-        // The last first: a prompt's later tokens see more, and the longest items are not to come at the end.
+        // Last tiles first: later tokens of a prompt see more positions, and the longest items should not come at the
+        // end.
         let tile_of = |item: usize| {
             let (mut tile, mut index) = (total - 1 - item / across, 0);
             while tile >= tiles(&groups[index]) {
@@ -81,7 +82,7 @@ impl Op for Attention {
             (&groups[index], tile)
         };
         let items = total * across;
-        // Heads of a block lie one after the other: a thread takes several in a row, and knows what comes next.
+        // Heads of a block are adjacent in memory. A thread takes several in a row and knows what to prefetch next.
         for item in work.tapering(items, [1, across]).flatten() {
             let ((g, tile), piece) = (tile_of(item), item % across);
             let mut rows = Rows::new(run, self, piece / pieces, cut_evenly(group, piece % pieces, pieces));
@@ -103,7 +104,7 @@ impl Op for Attention {
 }
 
 impl Attention {
-    /// Where the keys begin that a group's rows under a KV head read.
+    /// Address of the first keys that a group's rows read under a KV head.
     fn first_keys(&self, run: &Run, group: &Group, head: usize) -> *const u8 {
         let kept = &run.p.kv.layers[self.heads.layer];
         let block = run.step.sequences[group.members[0]].block_tables[kept.group].blocks[0];
@@ -111,13 +112,13 @@ impl Attention {
     }
 }
 
-/// How many pieces a KV head's query heads are cut into: one for each thread that would have nothing to do, of EACH heads at least.
-/// A row's result does not depend on the others of its tile.
+/// Number of pieces that a KV head's query heads are split into. Idle threads get a piece each, with at least EACH
+/// heads. A row's result does not depend on the other rows of its tile.
 fn pieces(group: usize, tiles: usize, threads: usize) -> usize {
     threads.div_ceil(tiles.max(1)).min(group / EACH).max(1)
 }
 
-/// The `part`th of so many parts of 0..n.
+/// Part `part` of `parts` almost equal parts of 0..n.
 fn cut_evenly(n: usize, part: usize, parts: usize) -> Range<usize> {
     n * part / parts..n * (part + 1) / parts
 }
@@ -139,7 +140,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of query heads `of` among those of a KV head.
+    /// Rows of query heads `of`, counted within those of the KV head.
     fn new(run: &'a Run<'a>, op: &'a Attention, head: usize, of: Range<usize>) -> Self {
         let first = head * (op.heads.heads / op.heads.kv_heads);
         Self {
@@ -204,7 +205,7 @@ impl<'a> Rows<'a> {
             gated: h.gated,
             scratch,
         };
-        // SAFETY: the tables cover the positions, RopeAppend wrote them before the barrier.
+        // SAFETY: the tables cover the positions; RopeAppend wrote them before the barrier.
         unsafe { attend(run.isa, run.p.kv.kind, &args) }
     }
 }

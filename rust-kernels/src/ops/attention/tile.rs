@@ -1,9 +1,9 @@
 //! Causal attention over a paged KV cache.
 //!
-//! One call serves a tile of query rows that read the same KV head: several tokens of one sequence, or one of each of
-//! several sequences that begin with the same blocks, times the query heads of the group. The products with keys and
-//! with values are those of the cache's type (`kv`). The softmax is taken online, CHUNK positions at a time at absolute
-//! positions, so a row's result does not depend on the tile it stands in, nor on how its prompt was cut.
+//! One call computes a tile of query rows that read the same KV head. The rows are several tokens of one sequence, or
+//! one token each of several sequences with the same first blocks. Each token has the query heads of the group. The
+//! cache's type (`kv`) defines the products with keys and values. The softmax is online: it rescales every CHUNK
+//! positions, at fixed positions. So a row's result does not depend on its tile or on how its prompt was split.
 use crate::kernels::activations::{Function, Tanh};
 use crate::kernels::kv::{Block, FloatMatrix, KV_BLOCK, KvFormat, KvType, MAX_BLOCKS, MAX_ROWS, Queries};
 use crate::kernels::kv::{int16::Int16, q8_0::Q8_0};
@@ -18,32 +18,32 @@ pub const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     pub rows: usize,
-    /// The blocks of its cache from the `first_block`th on: from the one that its first row's window begins in.
+    /// Index of the first block in `block_table`: the block in which the first row's window starts.
     pub first_block: usize,
     pub block_table: &'a [i32],
 }
 
 /// A tile of query rows.
 pub struct AttentionTile<'a> {
-    /// Query row r, head_dim floats, at `q[r]`; its result goes to `out[r]`.
+    /// Query row r has head_dim floats at `q[r]`; its result goes to `out[r]`.
     pub q: &'a [*const f32],
     pub out: &'a [*mut f32],
-    /// Position of each query row: it sees the cache up to and including it, `window` positions of it. Ascending in
-    /// each part.
+    /// Position of each query row. A row sees `window` positions up to and including its own. Ascending within each
+    /// part.
     pub positions: &'a [usize],
-    /// The rows' sequences, one after the other.
+    /// The sequences of the rows, in order.
     pub parts: &'a [Part<'a>],
-    /// Leading positions that all parts have in the same blocks and all rows see: a multiple of CHUNK.
+    /// Leading positions whose blocks all parts share and all rows see: a multiple of CHUNK.
     pub shared: usize,
-    /// Positions that a row sees, its own the last of them; usize::MAX is all.
+    /// Positions that a row sees, its own included; usize::MAX means all.
     pub window: usize,
-    /// A score for each row that takes part in its softmax, and has no value; without any, none has.
+    /// One score per row that takes part in its softmax without a value. May be empty.
     pub sinks: &'a [f32],
-    /// Keys and values of the layer, and bytes from one block to the next.
+    /// Keys and values of the layer, and bytes between blocks.
     pub keys: *const u8,
     pub values: *const u8,
     pub block_stride: usize,
-    /// Bytes from a block's start to the head in question.
+    /// Bytes from a block's start to this head.
     pub head_offset: usize,
     /// The block that the thread will probably read after this tile.
     pub after: *const u8,
@@ -51,23 +51,23 @@ pub struct AttentionTile<'a> {
     pub scale: f32,
     /// Scaled scores become softcap * tanh(score / softcap); 0 leaves them.
     pub softcap: f32,
-    /// A gate of head_dim floats follows each query: its sigmoid weighs the result.
+    /// Whether a gate of head_dim floats follows each query. Its sigmoid multiplies the result.
     pub gated: bool,
-    /// `scratch_len` floats, at a cache line's begin.
+    /// `scratch_len` floats, aligned to a cache line.
     pub scratch: *mut f32,
 }
 
-/// Floats of working memory, for heads of `head_dim`.
+/// Floats of scratch memory for heads of `head_dim`.
 pub fn scratch_len(kind: KvType, head_dim: usize) -> usize {
     MAX_ROWS * (CHUNK + head_dim + 16) + 2 * MAX_ROWS + kind.scratch_len(head_dim)
 }
 
-/// Computes the tile, over a cache of that type.
+/// Computes the tile over a cache of type `kind`.
 ///
 /// # Safety
-/// All pointers hold what the struct says, the tables cover the last positions, which were appended.
+/// All pointers hold what the struct says. The tables cover the last positions, which were appended.
 pub unsafe fn attend(isa: Isa, kind: KvType, tile: &AttentionTile) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match kind {
             KvType::Int16 => isa.run(Attend(tile, PhantomData::<Int16>)),
@@ -102,16 +102,16 @@ impl<K: KvFormat> Kernel for Attend<'_, K> {
                 tops.fill(f32::NEG_INFINITY);
                 totals.fill(0.0);
             } else {
-                // The sink comes first, at the weight e^0; it is in whatever part of a context a row sees.
+                // The sink comes first, with weight e^0. It counts for every row, whatever its window.
                 tops.copy_from_slice(a.sinks);
                 totals.fill(1.0);
             }
             let queries = Queries { q: a.q, head_dim: a.head_dim, scratch: total.add(MAX_ROWS) };
             K::prepare(s, &queries);
             let running = Running { queries, scores, acc, top, total };
-            // What is shared for all rows together, then what is each part's own: `chunk` is inlined, once.
+            // First the shared positions for all rows together, then each part's own. `chunk` is inlined only once.
             let everything = Part { rows, ..a.parts[0] };
-            // The block that a row's window begins in; blocks before it are not looked at, and may not be there.
+            // The block in which a row's window starts. Earlier blocks are not read and may not exist.
             let begin = |r: usize| first_seen(a, r) / KV_BLOCK * KV_BLOCK;
             let mut first = 0;
             for (i, part) in std::iter::once(&everything).chain(a.parts).enumerate() {
@@ -147,7 +147,7 @@ struct Running<'a> {
     queries: Queries<'a>,
     scores: FloatMatrix,
     acc: FloatMatrix,
-    /// A float a row.
+    /// One float per row.
     top: *mut f32,
     total: *mut f32,
 }
@@ -158,7 +158,7 @@ fn first_seen(a: &AttentionTile, row: usize) -> usize {
     (a.positions[row] + 1).saturating_sub(a.window)
 }
 
-/// Takes some rows through a chunk of positions, or a part of one that begins with a block.
+/// Processes a chunk of positions for some rows, or a part of a chunk that starts with a block.
 #[inline(always)]
 unsafe fn chunk<S: Simd, K: KvFormat>(
     s: S,
@@ -170,7 +170,7 @@ unsafe fn chunk<S: Simd, K: KvFormat>(
 ) {
     unsafe {
         let (start, n) = (positions.start, positions.len());
-        // Position b's block of the head; beyond the table its last, of which nothing is read then.
+        // The head's part of position b's block. Beyond the table it is the last block, which is then not read.
         let at = |base: *const u8, b: usize| {
             let table = part.block_table;
             let block = table[(b / KV_BLOCK - part.first_block).min(table.len() - 1)];
@@ -221,7 +221,7 @@ unsafe fn weigh<S: Simd>(s: S, x: *mut f32, gate: *const f32, n: usize) {
     }
 }
 
-/// scores = softcap * tanh(scale * scores / softcap), of a row's first n and up to a whole vector.
+/// scores = softcap * tanh(scale * scores / softcap), for a row's first n scores, padded to a whole vector.
 #[inline(always)]
 unsafe fn cap<S: Simd>(s: S, scores: *mut f32, n: usize, scale: f32, softcap: f32) {
     let inner = s.splat(scale / softcap);
@@ -233,7 +233,8 @@ unsafe fn cap<S: Simd>(s: S, scores: *mut f32, n: usize, scale: f32, softcap: f3
     }
 }
 
-/// Turns a row of scores into weights e^(s - top), 0 before `first` and from `end` on; returns what older sums are scaled by.
+/// Turns a row of scores into weights e^(s - top), with 0 before `first` and from `end` on. Returns the factor of
+/// older sums.
 #[inline(always)]
 unsafe fn softmax_chunk<S: Simd>(
     s: S,
@@ -248,7 +249,7 @@ unsafe fn softmax_chunk<S: Simd>(
         // Whole vectors: the row has CHUNK floats.
         let whole = n.next_multiple_of(S::LANES);
         if first >= end {
-            // Nothing to see. A row that has seen nothing yet has no largest score to subtract.
+            // The row sees nothing here. A row that has seen nothing yet has no largest score to subtract.
             std::slice::from_raw_parts_mut(scores, whole).fill(0.0);
             return 1.0;
         }

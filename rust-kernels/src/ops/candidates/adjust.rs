@@ -1,8 +1,8 @@
-//! What requests change of logits: penalties and bias of some tokens, and masks.
+//! Changes that requests make to logits: penalties, bias and masks.
 use super::survey::{CHUNK, Row, largest_of};
 use crate::simd::{Kernel, Simd};
 
-/// Counts of a token in the text so far.
+/// Penalties, and the counts of tokens in the text so far.
 pub struct Penalties<'a> {
     pub repetition: f32,
     pub presence: f32,
@@ -11,7 +11,7 @@ pub struct Penalties<'a> {
     pub counts: &'a [i32],
 }
 
-/// Applies penalties and bias; `raw` receives (token, logit before) of each token touched, sorted.
+/// Applies penalties and bias. `raw` receives the original (token, logit) of each changed token, sorted by token.
 pub fn adjust(row: &mut Row, penalties: &Penalties, bias: (&[i32], &[f32]), raw: &mut Vec<(i32, f32)>) {
     raw.clear();
     let touched = penalties.tokens.iter().chain(bias.0);
@@ -31,7 +31,7 @@ pub fn adjust(row: &mut Row, penalties: &Penalties, bias: (&[i32], &[f32]), raw:
     }
 }
 
-/// Takes tokens out whose bit in `mask` is 0.
+/// Sets the logits of tokens without a bit in `mask` to -infinity.
 pub struct ApplyMask<'a, 'b> {
     pub row: &'a mut Row<'b>,
     pub mask: &'a [u32],
@@ -59,7 +59,7 @@ impl Kernel for ApplyMask<'_, '_> {
                     *x = if word >> i & 1 == 0 { f32::NEG_INFINITY } else { *x };
                 }
             }
-            // SAFETY: it is a slice.
+            // SAFETY: the operand is a slice.
             *largest = unsafe { largest_of(s, chunk) };
         }
     }

@@ -1,9 +1,9 @@
-//! A token drawn out of the whole vocabulary.
+//! Draws a token from the whole vocabulary.
 use super::survey::{CHUNK, Row};
 use crate::simd::{Kernel, Simd, exp};
 
-/// Draws a token out of the whole vocabulary: the one at the share (mark + 1/2) / 2^32 of the sum of e^(logit / temperature), in the
-/// order of tokens. NaN is never drawn; nothing is where there is no logit above -infinity.
+/// Draws a token from the whole vocabulary. It returns the token at share (mark + 1/2) / 2^32 of the sum of e^(logit
+/// / temperature), in token order. Never draws NaN. Draws nothing if no logit is above -infinity.
 pub struct Draw<'a, 'b> {
     pub row: &'a Row<'b>,
     pub temperature: f32,
@@ -11,7 +11,7 @@ pub struct Draw<'a, 'b> {
     pub sums: &'a mut Vec<f64>,
 }
 
-/// Logits that are summed before the sums are.
+/// Logits per partial sum.
 const SUMMED: usize = 4 * CHUNK;
 
 impl Kernel for Draw<'_, '_> {
@@ -40,7 +40,7 @@ impl Kernel for Draw<'_, '_> {
     }
 }
 
-/// e^((x - top) * scale) of each logit, 0 of NaN; returns the sum.
+/// Weights e^((x - top) * scale) of the logits, 0 for NaN; returns their sum.
 #[inline(always)]
 unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: &mut [f32; SUMMED]) -> f32 {
     let whole = part.len() / S::LANES * S::LANES;
@@ -60,8 +60,8 @@ unsafe fn weigh<S: Simd>(s: S, part: &[f32], top: f32, scale: f32, weights: &mut
     }
 }
 
-/// The first part with which the sum exceeds `wanted`, and the sum before it; the last part that is not 0 where rounding has
-/// left none.
+/// The first part with which the sum exceeds `wanted`, and the sum before it. If rounding leaves no such part, the
+/// last part that is not 0.
 fn reach(parts: impl Iterator<Item = f64>, wanted: f64) -> (usize, f64) {
     let (mut sum, mut last) = (0.0, (0, 0.0));
     for (i, part) in parts.enumerate() {

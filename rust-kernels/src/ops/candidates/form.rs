@@ -1,27 +1,27 @@
-//! The form that a model gives its logits.
+//! The model's own transform of its logits.
 use crate::kernels::activations::{Function, Tanh};
 use crate::simd::{Kernel, Simd};
 
-/// What a model makes of its logits: `scale` times them, and then softcap * tanh(x / softcap) where `softcap` is not 0.
+/// Multiplies logits by `scale`, then applies softcap * tanh(x / softcap) unless `softcap` is 0.
 #[derive(Clone, Copy)]
-pub struct LogitForm {
+pub struct LogitTransform {
     pub scale: f32,
     pub softcap: f32,
 }
 
-impl LogitForm {
+impl LogitTransform {
     pub fn is_plain(self) -> bool {
         self.scale == 1.0 && self.softcap == 0.0
     }
 }
 
-/// Gives logits their form in place, each by itself; those that are not numbers stay so.
-pub struct FormLogits<'a> {
+/// Transforms logits in place. NaN stays NaN.
+pub struct TransformLogits<'a> {
     pub logits: &'a mut [f32],
-    pub form: LogitForm,
+    pub form: LogitTransform,
 }
 
-impl Kernel for FormLogits<'_> {
+impl Kernel for TransformLogits<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -30,7 +30,7 @@ impl Kernel for FormLogits<'_> {
         for chunk in chunks {
             unsafe { s.store(chunk.as_mut_ptr(), formed(s, self.form, s.load(chunk.as_ptr()))) }
         }
-        // The last few take the same steps on a padded copy.
+        // The last few logits take the same steps on a padded copy.
         let mut padded = [0f32; 16];
         padded[..rest.len()].copy_from_slice(rest);
         unsafe { s.store(padded.as_mut_ptr(), formed(s, self.form, s.load(padded.as_ptr()))) }
@@ -38,14 +38,14 @@ impl Kernel for FormLogits<'_> {
     }
 }
 
-/// Whole vectors, and what is left.
+/// Whole vectors, and the rest.
 fn split(logits: &mut [f32], lanes: usize) -> (std::slice::ChunksExactMut<'_, f32>, &mut [f32]) {
     let (whole, rest) = logits.split_at_mut(logits.len() / lanes * lanes);
     (whole.chunks_exact_mut(lanes), rest)
 }
 
 #[inline(always)]
-fn formed<S: Simd>(s: S, form: LogitForm, logits: S::F) -> S::F {
+fn formed<S: Simd>(s: S, form: LogitTransform, logits: S::F) -> S::F {
     let x = s.mul(logits, s.splat(form.scale));
     if form.softcap == 0.0 {
         return x;

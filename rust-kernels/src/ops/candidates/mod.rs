@@ -1,4 +1,4 @@
-//! What goes back: of each row whose logits are wanted the best candidates, how all logits spread, and a token drawn from all.
+//! The output of a step: for each row with logits, the best candidates, the spread of all logits, and a drawn token.
 mod adjust;
 mod draw;
 mod form;
@@ -7,7 +7,7 @@ mod survey;
 
 pub use self::adjust::{ApplyMask, Penalties, adjust};
 pub use self::draw::Draw;
-pub use self::form::{FormLogits, LogitForm};
+pub use self::form::{TransformLogits, LogitTransform};
 pub use self::select::{Best, select};
 pub use self::survey::{Row, Spread, Sums, Survey};
 
@@ -19,22 +19,23 @@ use crate::kernels::dot::Dot;
 use crate::program::{Operands, Program, Rows};
 use crate::step::{DrawRequest, HEAD_WORDS, LogitsRequest};
 
-/// Logits of a row that are computed twice: all that a request may have reported (20), and those that may overtake them.
+/// Logits per row that are computed again exactly: the 20 that a request may report, and those that may overtake
+/// them.
 const SHARPENED: usize = 32;
 
 pub struct Candidates {
     logits: usize,
     exact: Option<Exact>,
-    form: LogitForm,
+    form: LogitTransform,
 }
 
-/// What the best logits are computed from once more: rows of floats, and the matrix.
+/// Inputs for the exact computation of the best logits: float rows and the matrix.
 #[derive(Clone, Copy)]
 struct Exact {
     x: usize,
     weight: usize,
     columns: usize,
-    form: LogitForm,
+    form: LogitTransform,
 }
 
 impl Decode for Candidates {
@@ -42,7 +43,7 @@ impl Decode for Candidates {
         let logits = o.float(Some(o.program.vocab))?;
         o.rows_are(logits, Rows::Logits)?;
         let (x, weight, scale, softcap) = (o.optional()?, o.optional()?, o.f32()?, o.f32()?);
-        let form = LogitForm { scale, softcap };
+        let form = LogitTransform { scale, softcap };
         let (Some(x), Some(weight)) = (x, weight) else { return Ok(Self { logits, exact: None, form }) };
         o.is_float(x, None)?;
         o.same_rows(&[Some(x), Some(logits)])?;
@@ -56,7 +57,7 @@ impl Decode for Candidates {
 }
 
 impl Candidates {
-    /// Floats of working memory before the row of a matrix, which begins with a cache line.
+    /// Floats of scratch memory before the matrix row, which is aligned to a cache line.
     fn maxima(p: &Program) -> usize {
         Row::maxima(p.vocab).next_multiple_of(16)
     }
@@ -75,7 +76,7 @@ impl Op for Candidates {
         let (mut best, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for index in work.single_items(run.step.logits.len()).flatten() {
             let request = &run.step.logits[index];
-            // SAFETY: one row of the buffer, which only this item touches, and the thread's own memory.
+            // SAFETY: one row of the buffer, which only this item uses, and the thread's own memory.
             let mut row = unsafe {
                 let maxima = Row::maxima(run.p.vocab);
                 Row {
@@ -85,11 +86,11 @@ impl Op for Candidates {
             };
             let exact_row = work.scratch.wrapping_add(Self::maxima(run.p));
             let exact = self.exact.map(|of| Sharpener { of, run, index, scratch: exact_row });
-            // SAFETY: its operands are slices; here and below.
+            // SAFETY: the kernel's operands are slices; here and below.
             let surveyed = unsafe { run.isa.run(Survey { row: &mut row, form: self.form }) };
-            // Only now, since masks are made while the model computes.
+            // Wait for the mask only now, because it is computed while the model runs.
             let mask = match request.mask.map(|mask| run.mask(mask)) {
-                Some(None) => return, // The step is to stop.
+                Some(None) => return, // the step must stop
                 mask => mask.flatten(),
             };
             let mut chosen = Chosen { run, row: &mut row, sums: surveyed, exact, best: &mut best };
@@ -119,7 +120,7 @@ impl Op for Candidates {
     }
 }
 
-/// One row's logits on their way to candidates.
+/// One row's logits during the selection of candidates.
 struct Chosen<'a, 'b> {
     run: &'a Run<'a>,
     row: &'a mut Row<'b>,
@@ -129,18 +130,18 @@ struct Chosen<'a, 'b> {
 }
 
 impl Chosen<'_, '_> {
-    /// The logits' spread and the probed tokens' logits, once the best logits have been computed again.
+    /// Recomputes the best logits. Returns the spread of the logits and the probed tokens' logits.
     fn among_all(&mut self, probe: &[i32]) -> (Spread, Vec<f32>) {
         self.sharpen_best();
         self.sharpen(probe.iter().copied());
         (self.sums.spread(), self.probed(probe))
     }
 
-    /// The same where a part of the tokens may come: the others' logits are minus infinity afterwards.
+    /// The same if only some tokens are allowed. The logits of other tokens become -infinity.
     fn among_allowed(&mut self, probe: &[i32], mask: &[u32]) -> (Spread, Vec<f32>) {
         self.sharpen(probe.iter().copied());
         let probed = self.probed(probe);
-        // SAFETY: its operands are slices.
+        // SAFETY: the kernel's operands are slices.
         unsafe { self.run.isa.run(ApplyMask { row: self.row, mask }) };
         self.sharpen_best();
         (self.sums.spread(), probed)
@@ -171,12 +172,12 @@ impl Chosen<'_, '_> {
     }
 }
 
-/// Computes logits of a row again, from what it was before it was rounded to 8 bits.
+/// Recomputes logits of a row from the hidden state before it was quantized to 8 bits.
 struct Sharpener<'a> {
     of: Exact,
     run: &'a Run<'a>,
     index: usize,
-    /// A row of the matrix.
+    /// Room for a row of the matrix.
     scratch: *mut f32,
 }
 
@@ -189,14 +190,14 @@ impl Sharpener<'_> {
             run.matrix_row(run.matrix(weight), token, self.scratch);
             let mut logit = run.isa.run(Dot { a: self.scratch, b: run.float(x, self.index), n: columns });
             if !form.is_plain() {
-                run.isa.run(FormLogits { logits: std::slice::from_mut(&mut logit), form });
+                run.isa.run(TransformLogits { logits: std::slice::from_mut(&mut logit), form });
             }
             logit
         }
     }
 }
 
-/// Writes one request's answer; the words are laid out in `LogitsRequest::answer_words`.
+/// Writes one request's answer in the layout of `LogitsRequest::answer_words`.
 fn answer(
     run: &Run,
     request: &LogitsRequest,
@@ -225,7 +226,7 @@ fn answer(
         put(HEAD_WORDS + 3 * k + i, logit.to_bits());
     }
     if request.draw.is_some() {
-        // No token is drawn where there is no candidate: that is told by their count.
+        // Without candidates no token is drawn. Readers see that from the count.
         candidate(HEAD_WORDS + 3 * k + probed.len(), 1, drawn.unwrap_or((0.0, 0)));
     }
 }

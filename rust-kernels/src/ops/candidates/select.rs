@@ -4,11 +4,11 @@ use super::survey::{CHUNK, Row};
 /// Candidates as (logit, token).
 pub type Best = Vec<(f32, i32)>;
 
-/// The `k` largest logits as (logit, token), best first; the lower token first among equals. NaN is never chosen.
+/// The `k` largest logits as (logit, token), best first. Ties go to the lower token. NaN is never chosen.
 pub fn select(row: &Row, k: usize, best: &mut Best) {
     best.clear();
     let least = least_of(row.maxima, k);
-    // `best` collects up to 2k hopefuls above `floor`, then is cut back to k, which raises the floor.
+    // `best` collects up to 2k entries above `floor`. It is then cut back to k, which raises the floor.
     let mut floor = f32::NEG_INFINITY;
     for (c, (chunk, largest)) in row.logits.chunks(CHUNK).zip(row.maxima.iter()).enumerate() {
         if *largest < least || (best.len() >= k && *largest <= floor) {
@@ -27,7 +27,7 @@ pub fn select(row: &Row, k: usize, best: &mut Best) {
     best.sort_unstable_by(order);
 }
 
-/// What the `k` best are not below: so many chunks have a logit that is not.
+/// A lower bound of the `k` best logits: k chunks have a logit that reaches it.
 fn least_of(maxima: &[f32], k: usize) -> f32 {
     if maxima.len() < k {
         return f32::NEG_INFINITY;
@@ -39,7 +39,7 @@ fn order(a: &(f32, i32), b: &(f32, i32)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Keeps the k best, unsorted; returns the least of them.
+/// Keeps the k best entries, unsorted, and returns the smallest.
 fn cut(best: &mut Best, k: usize) -> f32 {
     if best.len() < k {
         return f32::NEG_INFINITY;

@@ -1,20 +1,21 @@
-//! One look at all logits of a row, so that those who look for the best ones need not look at all again.
-use super::form::{FormLogits, LogitForm};
+//! One pass over all logits of a row, so that later selections can skip most of them.
+use super::form::{TransformLogits, LogitTransform};
 use crate::simd::{Kernel, Simd, exp};
 
-/// Logits whose largest is noted.
+/// Logits per recorded maximum.
 pub const CHUNK: usize = 64;
-/// Logits that are gone through several times while they are in the first-level cache.
+/// Logits that are processed several times while they are in the first-level cache.
 const PART: usize = 16 * CHUNK;
 
-/// The logits of a row, and the largest of each CHUNK of them: -infinity where there is none. NaN does not count.
+/// The logits of a row, and the maximum of each CHUNK of them. Without a number the maximum is -infinity; NaN is
+/// ignored.
 pub struct Row<'a> {
     pub logits: &'a mut [f32],
     pub maxima: &'a mut [f32],
 }
 
 impl Row<'_> {
-    /// Floats of the maxima of so many logits.
+    /// Number of maxima for `vocab` logits.
     pub const fn maxima(vocab: usize) -> usize {
         vocab.div_ceil(CHUNK)
     }
@@ -37,10 +38,10 @@ impl Row<'_> {
     }
 }
 
-/// Gives logits their form, notes the largest of each chunk, and sums them all up.
+/// Transforms the logits, records the maximum of each chunk, and sums all logits.
 pub struct Survey<'a, 'b> {
     pub row: &'a mut Row<'b>,
-    pub form: LogitForm,
+    pub form: LogitTransform,
 }
 
 impl Kernel for Survey<'_, '_> {
@@ -51,10 +52,10 @@ impl Kernel for Survey<'_, '_> {
         let Self { row, form } = self;
         let mut all = Sums::NONE;
         for (part, maxima) in row.logits.chunks_mut(PART).zip(row.maxima.chunks_mut(PART / CHUNK)) {
-            // SAFETY: all are slices.
+            // SAFETY: all operands are slices.
             unsafe {
                 if !form.is_plain() {
-                    FormLogits { logits: part, form }.run(s);
+                    TransformLogits { logits: part, form }.run(s);
                 }
                 let mut top = f32::NEG_INFINITY;
                 for (chunk, largest) in part.chunks(CHUNK).zip(maxima) {
@@ -68,7 +69,7 @@ impl Kernel for Survey<'_, '_> {
     }
 }
 
-/// The largest of a chunk.
+/// The largest number of a chunk.
 #[inline(always)]
 pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
     let vectors = chunk.chunks_exact(S::LANES);
@@ -76,7 +77,7 @@ pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
     unsafe {
         let mut top = s.splat(f32::NEG_INFINITY);
         for vector in vectors {
-            // The order of operands keeps NaN out.
+            // This order of operands ignores NaN.
             top = s.max(s.load(vector.as_ptr()), top);
         }
         s.largest(top).max(rest)
@@ -85,7 +86,7 @@ pub unsafe fn largest_of<S: Simd>(s: S, chunk: &[f32]) -> f32 {
 
 #[inline(always)]
 unsafe fn sums_of<S: Simd>(s: S, part: &[f32], top: f32) -> Sums {
-    // Where no logit is above -infinity, none has a distance from the largest.
+    // If no logit is above -infinity, distances from the largest are undefined.
     let top = if top == f32::NEG_INFINITY { 0.0 } else { top };
     let vectors = part.chunks_exact(S::LANES);
     let rest = vectors.remainder().iter().map(|x| f64::from(x - top));
@@ -107,7 +108,7 @@ unsafe fn sums_of<S: Simd>(s: S, part: &[f32], top: f32) -> Sums {
     }
 }
 
-/// Of some logits x: how many there are, and the sums of e^(x - top), x - top and (x - top)^2.
+/// Statistics of some logits x: their number, and the sums of e^(x - top), x - top and (x - top)^2.
 #[derive(Clone, Copy)]
 pub struct Sums {
     count: f64,
@@ -117,7 +118,7 @@ pub struct Sums {
     squares: f64,
 }
 
-/// How logits are spread.
+/// The spread of logits.
 pub struct Spread {
     /// log(sum(e^x)).
     pub log_sum_exp: f32,
@@ -140,7 +141,7 @@ impl Sums {
         };
     }
 
-    /// The same below another top.
+    /// The same sums relative to another top.
     fn below(self, top: f32) -> Self {
         if self.top == top || self.count == 0.0 {
             return Self { top, ..self };
@@ -155,7 +156,7 @@ impl Sums {
         }
     }
 
-    /// One logit has become another.
+    /// Replaces one logit by another.
     pub fn replace(&mut self, before: f32, now: f32) {
         if before == now {
             return;

@@ -1,10 +1,10 @@
-//! Products in floats: keys and values are read as they come, one number at a time for all rows.
+//! Products in floats: each key and value element is broadcast to all rows.
 use super::products::Products;
 use super::tile::{Parts, Rows, TILE};
 use crate::kernels::float_gemm::FloatRows;
 use crate::simd::Simd;
 
-/// Positions, or dimensions, of a register tile; all head dimensions are multiples of it.
+/// Positions or dimensions of a register tile. All head dimensions are multiples of it.
 const STEP: usize = 4;
 
 /// Queries are [dim][TILE] floats, keys and values [CHUNK][dim].
@@ -67,8 +67,8 @@ impl Products for Float {
     }
 }
 
-/// n rows of `dim` floats from row `start` on, side by side: in their buffer they may lie so far apart that they would throw
-/// each other out of a first-level cache.
+/// Copies n rows of `dim` floats, from row `start` on, to adjacent memory. In their buffer they may be so far apart
+/// that they evict each other from a first-level cache.
 #[inline(always)]
 unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usize, to: *mut f32) {
     for i in 0..n {
@@ -78,7 +78,7 @@ unsafe fn copy<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, dim: usi
     }
 }
 
-/// Products with the keys of N positions, of which `at` is the first; returns N.
+/// Products with the keys of N positions from `at` on; returns N.
 #[inline(always)]
 unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     s: S,
@@ -110,7 +110,7 @@ unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     N
 }
 
-/// STEP dimensions of the values, of which `d` is the first.
+/// STEP dimensions of the values from `d` on.
 #[inline(always)]
 unsafe fn mix<S: Simd, const V: usize>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, d: usize) {
     unsafe {

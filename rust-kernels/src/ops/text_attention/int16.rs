@@ -1,6 +1,6 @@
-//! Products in 16-bit integers, as `pairs` says: queries, keys and values have a scale for each head of a token, and a row's weights
-//! one for the positions that it goes through together. Rounding takes far less from a row than rounding to 8 bits what comes in and
-//! goes out.
+//! Products in 16-bit integers (kernels/pairs.rs). Queries, keys and values have one scale per head and token. A
+//! row's weights have one scale per chunk of positions. Rounding here loses far less accuracy than the 8-bit rounding
+//! of inputs and outputs.
 use super::products::Products;
 use super::tile::{CHUNK, Parts, Rows};
 use crate::kernels::float_gemm::FloatRows;
@@ -9,14 +9,17 @@ use crate::kernels::pairs::{
 };
 use crate::simd::Simd;
 
-/// Keys whose codes lie together: a multiple of every PAIR_ROWS.
+/// Keys whose codes are adjacent: a multiple of every PAIR_ROWS.
 const GROUP: usize = 8;
 
-/// Queries are [TILE / LANES][dim / 2][LANES x 2 dimensions] codes, keys [CHUNK / GROUP][dim / 2][GROUP][2 dimensions], values [CHUNK / 2][dim][2 positions].
+/// Layouts of codes:
+/// - queries: [TILE / LANES][dim / 2][LANES x 2 dimensions]
+/// - keys: [CHUNK / GROUP][dim / 2][GROUP][2 dimensions]
+/// - values: [CHUNK / 2][dim][2 positions]
 pub struct Int16;
 
-/// What the codes of rows' weights are measured by: the largest weight, times its value's scale, the largest sum of SUMMED of them, the
-/// one that is being added up, and the sum of all.
+/// Sizes of a row's weights, each times its value's scale: the largest, the largest sum of SUMMED weights, the
+/// current sum, and the sum of all. They determine the scale of the weights' codes.
 #[derive(Clone, Copy)]
 pub struct Measure<F> {
     top: F,
@@ -69,7 +72,7 @@ impl Products for Int16 {
     unsafe fn values<S: Simd>(s: S, rows: &FloatRows, start: usize, n: usize, p: &Parts) {
         unsafe {
             for i in (0..n).step_by(2) {
-                // The last of an odd number has itself beside it, at a weight of 0.
+                // The last of an odd number is paired with itself, with a weight of 0.
                 let a = rows.base.add((start + i) * rows.stride);
                 let b = rows.base.add((start + (i + 1).min(n - 1)) * rows.stride);
                 let (size, other) = (value_scale(s, a, p.dim), value_scale(s, b, p.dim));
@@ -124,7 +127,7 @@ impl Products for Int16 {
             let zero = s.splat(0.0);
             let sums = s.mul(s.max(by.sum, by.largest), s.splat(1.0 / MOST_WEIGHTS));
             let scale = s.max(sums, s.mul(by.top, s.splat(1.0 / MOST)));
-            // Not a number where a value is not.
+            // NaN if a value is NaN.
             s.store(p.weight_scales.add(first), s.fma(s.add(by.whole, by.sum), zero, scale));
             let inverse = s.zero_below(scale, s.splat(f32::MIN_POSITIVE), s.div(s.splat(1.0), scale));
             for i in (0..n).step_by(2) {
@@ -162,7 +165,7 @@ fn key_codes(p: &Parts, i: usize) -> *mut i16 {
     p.keys.cast::<i16>().wrapping_add(i / GROUP * GROUP * p.dim + i % GROUP * 2)
 }
 
-/// Products with the keys of N positions, of which `at` is the first; returns N.
+/// Products with the keys of N positions from `at` on; returns N.
 #[inline(always)]
 unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     s: S,
@@ -196,13 +199,13 @@ unsafe fn scores<S: Simd, const N: usize, const V: usize>(
     N
 }
 
-/// Where the codes of a vector of rows' weights begin: [CHUNK / 2][LANES x 2 positions].
+/// Address of the codes of a vector of rows' weights: [CHUNK / 2][LANES x 2 positions].
 #[inline(always)]
 fn weights(p: &Parts, first: usize) -> *mut i16 {
     p.weights.wrapping_add(first * CHUNK)
 }
 
-/// What a value's codes stand for; not a number where one of its own is not.
+/// Scale of a value's codes; NaN if the value contains NaN.
 ///
 /// # Safety
 /// There are `dim` floats.
@@ -212,7 +215,7 @@ unsafe fn value_scale<S: Simd>(s: S, value: *const f32, dim: usize) -> f32 {
     larger(top / MOST, norm * 0.0)
 }
 
-/// N dimensions of the values, of which `d` is the first; returns N.
+/// N dimensions of the values from `d` on; returns N.
 #[inline(always)]
 unsafe fn mix<S: Simd, const N: usize, const V: usize>(
     s: S,

@@ -1,5 +1,5 @@
-//! Attention in both directions: each row of a text sees all its rows, or those near it. A text is whole in its step, and
-//! nothing is kept of it.
+//! Bidirectional attention: each row of a text sees all rows of the text, or those nearby. A text must be whole in
+//! its step, and nothing of it is cached.
 mod float;
 mod int16;
 mod products;
@@ -16,7 +16,7 @@ use crate::executor::{Run, Work};
 use crate::kernels::float_gemm::FloatRows;
 use crate::program::{HeadPlace, Operands, Program};
 
-/// Items for each thread, so that none waits long for another.
+/// Items per thread, so that no thread waits long for another.
 const ITEMS: usize = 4;
 
 /// Heads in the rows of a buffer.
@@ -35,11 +35,11 @@ pub struct TextAttention {
     kv_heads: usize,
     head_dim: usize,
     scale: f32,
-    /// How far a row sees to both sides; usize::MAX is all.
+    /// Positions that a row sees on each side; usize::MAX means all.
     reach: usize,
-    /// Multiplies in 16-bit integers, and not in floats.
+    /// Whether products use 16-bit integers instead of floats.
     rounds: bool,
-    /// What each head's scores lose for each token between a row and what it sees; none is nothing.
+    /// ALiBi slopes: what each head's scores lose per token of distance. May be empty.
     slopes: Vec<f32>,
 }
 
@@ -74,7 +74,7 @@ impl Op for TextAttention {
         Some(usize::MAX)
     }
 
-    /// An item is some of a text's rows under one KV head: as many as there can be, but several items for each thread.
+    /// An item is some of a text's rows under one KV head: as many rows as possible, but several items per thread.
     fn run(&self, run: &Run, work: &Work) {
         let (group, dim, sequences) = (self.heads / self.kv_heads, self.head_dim, &run.step.sequences);
         let rows: usize = sequences.iter().map(|text| text.length * group).sum();
@@ -82,7 +82,7 @@ impl Op for TextAttention {
         let tokens = (each / TILE * TILE).clamp(TILE, ROWS) / group;
         let tiles = |index: usize| sequences[index].length.div_ceil(tokens);
         let total: usize = (0..sequences.len()).map(tiles).sum();
-        // A thread's items ascend, and so do the texts that they belong to.
+        // A thread's items are ascending, and so are their texts.
         let (mut index, mut before) = (0, 0);
         for item in work.items(total * self.kv_heads).flatten() {
             let (tile, head) = (item / self.kv_heads, item % self.kv_heads);
@@ -94,7 +94,7 @@ impl Op for TextAttention {
             let first = (tile - before) * tokens;
             let count = tokens.min(text.length - first);
             let rows = |at: HeadColumns, heads: usize| FloatRows {
-                // SAFETY: the head lies in the buffer's rows, checked at decode; the rows are the text's.
+                // SAFETY: the head is within the buffer's rows, as decoding checked; the rows are the text's.
                 base: unsafe { run.float(at.buffer, text.start).add(at.place.column + heads * at.place.step) },
                 stride: run.stride(at.buffer),
             };
@@ -117,7 +117,7 @@ impl Op for TextAttention {
                 slopes: if self.slopes.is_empty() { &[] } else { &self.slopes[heads] },
                 scratch: work.scratch,
             };
-            // SAFETY: all rows are the text's, the scratch is as long as was asked for.
+            // SAFETY: all rows are the text's; the scratch has the requested length.
             unsafe { attend(run.isa, &tile) }
         }
     }

@@ -1,8 +1,9 @@
-//! A tile of attention in both directions: some rows of a text under one KV head, with the rows in the lanes.
+//! A tile of bidirectional attention: some rows of a text under one KV head, one row per lane.
 //!
-//! Queries are laid out so that one vector holds one dimension of as many rows, or two in 16 bits, and weights so that it holds as
-//! many positions'. Then keys and values are read one number at a time for all rows, the softmax goes down the lanes, and a row never
-//! meets another. Positions are taken CHUNK at a time at fixed ones, so a row's result does not depend on the tile that it stands in.
+//! A vector holds one dimension of the queries of LANES rows, or two dimensions in 16 bits. Weights have the same
+//! layout over positions. Each key and value element is broadcast to all rows, and the softmax works per lane, so
+//! rows are independent. Chunks of CHUNK positions start at fixed positions. So a row's result does not depend on its
+//! tile.
 use super::float::Float;
 use super::int16::Int16;
 use super::products::Products;
@@ -11,47 +12,47 @@ use crate::simd::{Isa, Kernel, Simd, exp};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Most rows of queries of one call, which keys and values are laid out for once.
+/// Maximum query rows of one call, which share one layout of keys and values.
 pub const ROWS: usize = 8 * TILE;
-/// Rows that go through a chunk of positions together.
+/// Rows that process a chunk of positions together.
 pub const TILE: usize = 64;
 /// Positions between two rescalings of the running softmax.
 pub const CHUNK: usize = 64;
-/// Rows between the query that is laid out and the one that is asked for.
+/// Rows between the query that is laid out and the query that is prefetched.
 const AHEAD: usize = 8;
-/// Below every score, and finite: the difference of two such is a number.
+/// Below every score, and finite, so that the difference of two is a number.
 const LEAST: f32 = -3e38;
-/// What a score loses whose position the row does not see.
+/// Added to scores of positions that the row does not see.
 const UNSEEN: f32 = -1e38;
 
-/// Some rows of a text, for the heads of queries that share a KV head.
+/// Some rows of a text, for the query heads that share a KV head.
 pub struct TextTile<'a> {
-    /// Row 0 of the text in each, at the first of the heads in question.
+    /// Row 0 of the text in each, at the first of these heads.
     pub q: FloatRows,
     pub out: FloatRows,
     pub keys: FloatRows,
     pub values: FloatRows,
     /// Tokens of the text.
     pub tokens: usize,
-    /// The first of some tokens, and how many they are: with `group` heads each, at most ROWS rows.
+    /// The first token, and the number of tokens. With `group` heads each, at most ROWS rows.
     pub first: usize,
     pub count: usize,
     pub group: usize,
     pub head_dim: usize,
     pub scale: f32,
-    /// How far a row sees to both sides; usize::MAX is all.
+    /// Positions that a row sees on each side; usize::MAX means all.
     pub reach: usize,
-    /// Multiplies in 16-bit integers, and not in floats.
+    /// Whether products use 16-bit integers instead of floats.
     pub rounds: bool,
-    /// Floats from one of these heads of a token's query to the next.
+    /// Floats between two of these heads in a token's query.
     pub step: usize,
-    /// What each of these heads' scores lose for each token between a row and what it sees; none is nothing.
+    /// ALiBi slopes of these heads: what scores lose per token of distance. May be empty.
     pub slopes: &'a [f32],
-    /// `scratch_len` floats, at a cache line's begin.
+    /// `scratch_len` floats, aligned to a cache line.
     pub scratch: *mut f32,
 }
 
-/// Floats of what `Parts` has, and of what `Rows` has.
+/// Floats of `Parts`, and of `Rows`.
 const fn parts_len(head_dim: usize) -> usize {
     2 * CHUNK * head_dim + CHUNK * TILE + CHUNK * TILE / 2 + 2 * CHUNK + 2 * TILE
 }
@@ -59,18 +60,18 @@ const fn rows_len(head_dim: usize) -> usize {
     2 * TILE * head_dim + 5 * TILE
 }
 
-/// Floats of working memory, for heads of `head_dim`.
+/// Floats of scratch memory for heads of `head_dim`.
 pub fn scratch_len(head_dim: usize) -> usize {
     parts_len(head_dim) + ROWS / TILE * rows_len(head_dim)
 }
 
-/// out = softmax(scale q K) V of the tile's rows.
+/// out = softmax(scale q K) V for the tile's rows.
 ///
 /// # Safety
-/// The rows of all four have the heads in question: `group` of them for `q` and `out`. `head_dim` is a multiple of 16, the tile
-/// lies in the text, and `scratch` is as long as said.
+/// The rows of `q` and `out` have `group` heads from their base on, those of `keys` and `values` one. `head_dim` is a
+/// multiple of 16, the tile is within the text, and `scratch` has `scratch_len` floats.
 pub unsafe fn attend(isa: Isa, tile: &TextTile) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if tile.rounds {
             isa.run(Attend(tile, PhantomData::<Int16>));
@@ -82,7 +83,7 @@ pub unsafe fn attend(isa: Isa, tile: &TextTile) {
 
 struct Attend<'a, P>(&'a TextTile<'a>, PhantomData<P>);
 
-/// Cuts memory into parts.
+/// Splits memory into parts.
 struct Cut(*mut f32);
 
 impl Cut {
@@ -93,21 +94,21 @@ impl Cut {
     }
 }
 
-/// What all rows work on, a chunk of positions at a time. Matrices with rows of queries in the lanes are TILE floats wide.
+/// Memory for one chunk of positions, shared by all rows. Matrices with one row per lane are TILE floats wide.
 #[derive(Clone, Copy)]
 pub struct Parts {
     pub dim: usize,
-    /// CHUNK times `dim` floats each, or integers with scales: the products' own affair.
+    /// CHUNK times `dim` floats each, or integers with scales; `Products` defines the layout.
     pub keys: *mut f32,
     pub values: *mut f32,
     pub key_scales: *mut f32,
     pub value_scales: *mut f32,
-    /// [CHUNK][TILE]: scores, then weights; and what these are in integers.
+    /// [CHUNK][TILE]: scores, then weights; `weights` holds them as integers.
     scores: *mut f32,
     pub weights: *mut i16,
-    /// [TILE]: what older sums are scaled by.
+    /// [TILE]: factors of older sums.
     pub factor: *mut f32,
-    /// [TILE]: what the weights' integers stand for.
+    /// [TILE]: scales of the weights' integers.
     pub weight_scales: *mut f32,
 }
 
@@ -127,22 +128,22 @@ impl Parts {
         }
     }
 
-    /// The scores, or weights, of a vector of rows at a position of the chunk.
+    /// Scores or weights of a vector of rows at a position of the chunk.
     #[inline(always)]
     pub fn score(&self, position: usize, first: usize) -> *mut f32 {
         self.scores.wrapping_add(position * TILE + first)
     }
 }
 
-/// What is kept of TILE rows from chunk to chunk.
+/// State of TILE rows between chunks.
 #[derive(Clone, Copy)]
 pub struct Rows {
     /// Queries: TILE times `dim` floats, or integers with scales.
     pub q: *mut f32,
     pub query_scales: *mut f32,
-    /// [dim][TILE]: sums of weighed values.
+    /// [dim][TILE]: sums of weighted values.
     acc: *mut f32,
-    /// [TILE]: the largest score so far, the sum of weights, the rows' positions.
+    /// [TILE] each: the largest score so far, the sum of weights, the rows' positions.
     top: *mut f32,
     total: *mut f32,
     place: *mut f32,
@@ -151,7 +152,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Of the `index`th TILE rows.
+    /// Memory of the `index`th TILE rows.
     fn of(tile: &TextTile, index: usize) -> Self {
         let dim = tile.head_dim;
         let mut from = Cut(tile.scratch.wrapping_add(parts_len(dim) + index * rows_len(dim)));
@@ -166,7 +167,7 @@ impl Rows {
         }
     }
 
-    /// The sums of a vector of rows in a dimension.
+    /// The sums of a vector of rows in dimension `d`.
     #[inline(always)]
     pub fn sum(&self, d: usize, first: usize) -> *mut f32 {
         self.acc.wrapping_add(d * TILE + first)
@@ -192,7 +193,7 @@ impl<P: Products> Kernel for Attend<'_, P> {
                 let n = CHUNK.min(end - start);
                 P::keys(s, &t.keys, start, n, &p);
                 P::values(s, &t.values, start, n, &p);
-                // The next chunk's keys and values come while this one's are multiplied.
+                // Prefetch the next chunk's keys and values during the products of this chunk.
                 let (next, part) = (start + n, CHUNK.div_ceil(rows.div_ceil(TILE)));
                 for (i, (to, rows)) in tiles().enumerate() {
                     let wanted = (next + i * part).min(end)..(next + (i + 1) * part).min(end);
@@ -202,10 +203,10 @@ impl<P: Products> Kernel for Attend<'_, P> {
                     if start > last.saturating_add(t.reach) || (start + n - 1).saturating_add(t.reach) < one {
                         continue;
                     }
-                    // Whether some row does not see some position.
+                    // Whether some row does not see some position of the chunk.
                     let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(one) > t.reach;
-                    let sight = Sight { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
-                    chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, sight);
+                    let adjust = Adjustments { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
+                    chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, adjust);
                 }
                 start = next;
             }
@@ -216,7 +217,7 @@ impl<P: Products> Kernel for Attend<'_, P> {
     }
 }
 
-/// Asks for a head's floats in some rows.
+/// Prefetches a head's floats in some rows.
 #[inline(always)]
 fn ask<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
     for row in rows {
@@ -226,7 +227,7 @@ fn ask<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
     }
 }
 
-/// Lays out the queries, with zeros in lanes that have no row, and starts the sums.
+/// Lays out the queries, with zeros in unused lanes, and initializes the sums.
 #[inline(always)]
 unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, rows: Range<usize>) {
     unsafe {
@@ -266,35 +267,35 @@ unsafe fn finish(t: &TextTile, from: &Rows, rows: Range<usize>) {
     }
 }
 
-/// What rows' scores at some positions depend on besides products.
+/// Adjustments of a chunk's scores: positions out of reach and ALiBi slopes.
 #[derive(Clone, Copy)]
-struct Sight {
-    /// The first of the positions.
+struct Adjustments {
+    /// The chunk's first position.
     start: usize,
-    /// How far rows see, where some do not see all positions.
+    /// Positions that rows see on each side, if some row does not see all positions.
     reach: Option<f32>,
-    /// Whether scores lose something with the distance.
+    /// Whether scores decrease with the distance.
     slopes: bool,
 }
 
-/// Takes so many vectors of rows through n positions.
+/// Processes n positions for `vectors` vectors of rows.
 #[inline(always)]
-unsafe fn chunk<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, vectors: usize, n: usize, sight: Sight) {
+unsafe fn chunk<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, vectors: usize, n: usize, adjust: Adjustments) {
     let mut v = 0;
     while v < vectors {
         let first = v * S::LANES;
         v += unsafe {
             match (vectors - v).min(P::vectors::<S>()) {
-                4 => attend_to::<S, P, 4>(s, p, rows, first, n, sight),
-                3 => attend_to::<S, P, 3>(s, p, rows, first, n, sight),
-                2 => attend_to::<S, P, 2>(s, p, rows, first, n, sight),
-                _ => attend_to::<S, P, 1>(s, p, rows, first, n, sight),
+                4 => attend_to::<S, P, 4>(s, p, rows, first, n, adjust),
+                3 => attend_to::<S, P, 3>(s, p, rows, first, n, adjust),
+                2 => attend_to::<S, P, 2>(s, p, rows, first, n, adjust),
+                _ => attend_to::<S, P, 1>(s, p, rows, first, n, adjust),
             }
         };
     }
 }
 
-/// The same of V vectors, from row `first` on; returns V.
+/// The same for V vectors from row `first` on; returns V.
 #[inline(always)]
 unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     s: S,
@@ -302,28 +303,28 @@ unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
     rows: &Rows,
     first: usize,
     n: usize,
-    sight: Sight,
+    adjust: Adjustments,
 ) -> usize {
     unsafe {
         P::scores::<S, V>(s, p, rows, first, n);
         for v in 0..V {
-            soften::<S, P>(s, p, rows, first + v * S::LANES, n, sight);
+            softmax_rows::<S, P>(s, p, rows, first + v * S::LANES, n, adjust);
         }
         P::mix::<S, V>(s, p, rows, first, n);
     }
     V
 }
 
-/// Turns a vector of rows' scores at n positions into weights e^(score - largest), 0 for what a row does not see.
+/// Turns a vector of rows' scores at n positions into weights e^(score - largest), with 0 for positions out of reach.
 #[inline(always)]
-unsafe fn soften<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, sight: Sight) {
+unsafe fn softmax_rows<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, adjust: Adjustments) {
     unsafe {
         let at = |i: usize| p.score(i, first);
         let (place, one) = (s.load(rows.place.add(first)), s.splat(1.0));
-        let distance = |i: usize| s.abs(s.sub(place, s.splat((sight.start + i) as f32)));
+        let distance = |i: usize| s.abs(s.sub(place, s.splat((adjust.start + i) as f32)));
         // 1 where the row sees the position, else 0.
         let sees = |reach: f32, i: usize| s.zero_below(s.splat(reach), distance(i), one);
-        if sight.slopes {
+        if adjust.slopes {
             let slope = s.load(rows.slope.add(first));
             (0..n).for_each(|i| s.store(at(i), s.fnma(slope, distance(i), s.load(at(i)))));
         }
@@ -331,7 +332,7 @@ unsafe fn soften<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usiz
         let mut top = old;
         for i in 0..n {
             let mut score = s.load(at(i));
-            if let Some(reach) = sight.reach {
+            if let Some(reach) = adjust.reach {
                 score = s.fnma(s.sub(one, sees(reach, i)), s.splat(-UNSEEN), score);
                 s.store(at(i), score);
             }
@@ -340,7 +341,7 @@ unsafe fn soften<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usiz
         let (mut sum, mut measure) = (s.splat(0.0), P::measure(s));
         for i in 0..n {
             let mut weight = exp(s, s.sub(s.load(at(i)), top));
-            if let Some(reach) = sight.reach {
+            if let Some(reach) = adjust.reach {
                 weight = s.mul(weight, sees(reach, i));
             }
             s.store(at(i), P::weigh(s, p, i, weight, &mut measure));
