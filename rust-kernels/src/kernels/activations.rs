@@ -1,19 +1,19 @@
-//! The activations of feed-forward layers, of the short convolution and of gates.
+//! Activations of feed-forward layers, of the short convolution and of gates.
 use crate::bail;
 use crate::error::Result;
 use crate::simd::{Simd, exp};
 
-/// What a feed-forward layer makes of its products, by the codes of engine/plan/operands.ts.
+/// The activation of a feed-forward layer. The order is that of the codes in engine/plan/operands.ts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     Silu,
-    /// GELU by its approximation with tanh.
+    /// GELU with the tanh approximation.
     Gelu,
-    /// GELU by the error function.
+    /// GELU with the error function.
     GeluErf,
     SquaredRelu,
     Tanh,
-    /// gpt-oss's, of a gate and what it gates: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
+    /// gpt-oss's gated activation: min(g, 7) * sigmoid(1.702 min(g, 7)) * (clamp(u, -7, 7) + 1).
     SwigluOai,
 }
 
@@ -21,7 +21,7 @@ impl Activation {
     pub const ALL: [Self; 6] = [Self::Silu, Self::Gelu, Self::GeluErf, Self::SquaredRelu, Self::Tanh, Self::SwigluOai];
 
     /// # Errors
-    /// An unknown code; one of a gate and what it gates, where nothing is gated.
+    /// The code is unknown, or the activation needs a gate and there is none.
     pub fn of_code(code: u32, gated: bool) -> Result<Self> {
         match Self::ALL.get(code as usize) {
             Some(Self::SwigluOai) if !gated => {
@@ -45,7 +45,7 @@ fn gated<S: Simd>(s: S, x: S::F, z: S::F) -> S::F {
     s.div(x, s.add(s.splat(1.0), exp(s, z)))
 }
 
-/// A function of one number, over vectors.
+/// A function of one number, applied to vectors.
 pub(crate) trait Function {
     fn of<S: Simd>(s: S, x: S::F) -> S::F;
 }
@@ -64,7 +64,7 @@ impl Function for Silu {
 }
 
 impl Function for Gelu {
-    /// x / 2 * (1 + tanh(z)) is x * sigmoid(2 z), of z = sqrt(2 / pi) (x + 0.044715 x^3).
+    /// x / 2 * (1 + tanh(z)) = x * sigmoid(2 z) with z = sqrt(2 / pi) (x + 0.044715 x^3).
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         const TWICE: f32 = -1.595_769; // -2 sqrt(2 / pi)
@@ -74,7 +74,7 @@ impl Function for Gelu {
 }
 
 impl Function for GeluErf {
-    /// x * (1 + erf(x / sqrt(2))) / 2 is max(x, 0) - |x| * erfc(|x| / sqrt(2)) / 2.
+    /// x * (1 + erf(x / sqrt(2))) / 2 = max(x, 0) - |x| * erfc(|x| / sqrt(2)) / 2.
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         let size = s.abs(x);
@@ -92,7 +92,7 @@ impl Function for SquaredRelu {
 }
 
 impl Function for Tanh {
-    /// 1 - 2 / (1 + e^2x); what is NaN stays NaN.
+    /// 1 - 2 / (1 + e^2x). NaN stays NaN.
     #[inline(always)]
     fn of<S: Simd>(s: S, x: S::F) -> S::F {
         let one = s.splat(1.0);
@@ -102,7 +102,7 @@ impl Function for Tanh {
     }
 }
 
-/// gpt-oss's activation of a gate and what it gates. What is NaN stays NaN.
+/// gpt-oss's gated activation. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn swiglu_oai<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
     const LIMIT: f32 = 7.0;
@@ -111,8 +111,8 @@ pub(crate) fn swiglu_oai<S: Simd>(s: S, gate: S::F, up: S::F) -> S::F {
     s.mul(gated(s, gate, s.mul(gate, s.splat(-1.702))), s.add(up, s.splat(1.0)))
 }
 
-/// erfc(z) = t * e^(q(t) - z^2) for z >= 0, of t = 1 / (1 + z / 2). The polynomial q was fitted to erfc in Chebyshev's nodes
-/// up to z = 9, and is off by at most 4.2e-8 of it there; beyond, the result is 0.
+/// erfc(z) = t * e^(q(t) - z^2) for z >= 0, with t = 1 / (1 + z / 2). The polynomial q was fitted at Chebyshev nodes
+/// up to z = 9, where its relative error is at most 4.2e-8. Beyond z = 9 the result is 0.
 #[inline(always)]
 fn erfc<S: Simd>(s: S, z: S::F) -> S::F {
     const Q: [f32; 10] = [

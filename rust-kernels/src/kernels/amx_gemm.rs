@@ -1,9 +1,9 @@
-//! The product of many rows on AMX. Its registers sum a block's products of 16 rows of x with 16 of W; the sums go
-//! through memory that a first-level cache holds, and vectors scale them and add them up in the order of all other kernels,
-//! so that they are the same bits.
+//! Matrix products of many rows on AMX. Its registers sum a block's products of 16 rows of x with 16 rows of W. The
+//! sums go through memory in the first-level cache. Vectors scale and add them in the same order as all other
+//! kernels, so the results are bit-identical.
 //!
-//! All of it runs side by side: while a block's sums are scaled, those of the next are stored, and products of the third after it
-//! begin. A store that has to wait for its products holds up all that follows it (docs/lab/2026-11.md, A Xeon with AMX).
+//! Three steps overlap: scaling a block's sums, storing the next block's sums, and the products of the third block
+//! after it. A store that waits for its products delays everything behind it (docs/lab/2026-11.md, A Xeon with AMX).
 use super::gemm::{BlockGemm, Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::row_bytes;
 use super::scaling::{FACTORS, Factors, Tokens};
@@ -15,19 +15,19 @@ use crate::unroll16;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Panels that are decoded together: what is loaded of x serves all of them.
+/// Panels that are decoded together, so that each load of x serves both.
 const PANELS: usize = 2;
-/// Registers of sums that blocks have in turn, and one for blocks that make no full turn.
+/// Registers of sums that blocks use in turn, and one for the blocks that are left over.
 const SUMS: usize = SUM_REGISTERS - 1;
 const SPARE: usize = SUMS;
-/// Parts of a tile, after each of which something else has its turn.
+/// Parts of a tile. Loads, products and stores are placed between them.
 const QUARTERS: usize = 4;
 
-/// Sums of the products of some blocks: [block][row of x], rows of W in the lanes.
+/// Sums of some blocks' products: [block][row of x], rows of W in the lanes.
 #[repr(C, align(64))]
 struct Dots([[[i32; ROWS]; ROWS]; SUM_REGISTERS]);
 
-/// A call's operands, and what it works in.
+/// A call's operands and working memory.
 struct Call<'a> {
     amx: Amx,
     args: &'a Gemm,
@@ -38,13 +38,13 @@ struct Call<'a> {
     sums: *mut f32,
 }
 
-/// Whether AVX-512 would take longer by itself. It takes as long for 16 rows as AMX for a tile of x, for 24 as for two, and for 32
-/// as for three (docs/lab/2026-11.md, A Xeon with AMX).
+/// Whether AMX is faster than AVX-512. AVX-512 with 16 rows takes as long as AMX with one tile of x, with 24 as two
+/// tiles, and with 32 as three (docs/lab/2026-11.md, A Xeon with AMX).
 pub fn pays(rows: usize) -> bool {
     2 * rows >= (rows.div_ceil(ROWS) + 1) * ROWS
 }
 
-/// `BlockGemm` for x in tiles of 16 and formats with one scale a block. Its vectors are AVX-512's.
+/// `BlockGemm` for tiles of 16 rows of x and formats with one scale per block. Its vectors are AVX-512's.
 pub struct AmxGemm<'a, F>(pub Amx, pub BlockGemm<'a, F>);
 
 impl<F: BlockFormat> Kernel for AmxGemm<'_, F> {
@@ -61,7 +61,7 @@ impl<F: BlockFormat> Kernel for AmxGemm<'_, F> {
         amx.shape(BLOCK);
         for from in (args.from..args.to).step_by(CHUNK) {
             let rows = from..args.to.min(from + CHUNK);
-            // SAFETY: the panels and the rows are within `args`; the memory is this call's own.
+            // SAFETY: the panels and rows are within `args`; no other call uses the memory.
             unsafe {
                 for p in (0..panels / PANELS * PANELS).step_by(PANELS) {
                     call.panels::<F, PANELS>(p, rows.clone());
@@ -76,7 +76,7 @@ impl<F: BlockFormat> Kernel for AmxGemm<'_, F> {
 }
 
 impl Call<'_> {
-    /// P panels from panel p times rows of x, at most CHUNK.
+    /// P panels from panel p times at most CHUNK rows of x.
     #[inline(always)]
     unsafe fn panels<F: BlockFormat, const P: usize>(&self, p: usize, rows: Range<usize>) {
         let &Self { amx, args, unit, dots, .. } = self;
@@ -96,7 +96,7 @@ impl Call<'_> {
         }
     }
 
-    /// A unit of these panels, whose first column is `start`.
+    /// A unit of these panels, from column `start` on.
     #[inline(always)]
     unsafe fn unit<F: BlockFormat, const P: usize>(
         &self,
@@ -138,10 +138,10 @@ impl Call<'_> {
     }
 }
 
-/// A unit of P panels, its codes as signed numbers, whose sums need no correction.
+/// Decodes a unit of P panels to signed codes, whose sums need no correction.
 ///
 /// # Safety
-/// The panels hold so many blocks; `to` has room.
+/// The panels hold `blocks` blocks; `to` has room.
 #[inline(always)]
 unsafe fn decode<F: BlockFormat, const P: usize>(
     amx: Amx,
@@ -166,7 +166,7 @@ unsafe fn decode<F: BlockFormat, const P: usize>(
     Codes::of_unit(to)
 }
 
-/// A tile of x and a panel's codes, from some block on.
+/// A tile of x and a panel's codes, both from the same block on.
 #[derive(Clone, Copy)]
 struct Place {
     x: *const u8,
@@ -176,7 +176,7 @@ struct Place {
 impl Place {
     const NONE: Self = Self { x: std::ptr::null(), w: std::ptr::null() };
 
-    /// The block that is so many further on; none stays none.
+    /// The place `b` blocks further on. NONE stays NONE.
     #[inline(always)]
     fn block(self, b: usize) -> Self {
         if self.x.is_null() {
@@ -186,7 +186,7 @@ impl Place {
     }
 }
 
-/// The work that is done while a unit's sums are scaled.
+/// State of the work that overlaps with scaling a unit's sums.
 struct Beside {
     amx: Amx,
     blocks: usize,
@@ -195,7 +195,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// Begins the products of a unit's first blocks, if they make a full turn.
+    /// Starts the products of a unit's first blocks, if the unit has at least SUMS blocks.
     #[inline(always)]
     unsafe fn start(&self, at: Place) {
         if self.blocks >= SUMS {
@@ -208,7 +208,7 @@ impl Beside {
         }
     }
 
-    /// Begins a block's products, whose sums register T is to have.
+    /// Starts a block's products in register T.
     #[inline(always)]
     unsafe fn begin<const T: usize>(&self, at: Place) {
         if at.x.is_null() {
@@ -221,7 +221,7 @@ impl Beside {
         }
     }
 
-    /// Stores the sums that register T has.
+    /// Stores the sums in register T.
     #[inline(always)]
     unsafe fn store<const T: usize>(&self) {
         unsafe { self.amx.store::<T>(&raw mut (*self.dots).0[T]) }
@@ -235,9 +235,10 @@ struct Tile {
     x: Tokens,
 }
 
-/// Adds the products of a unit's blocks with a tile of x, scaled, to `sums`, whose rows are P vectors apart, or starts those. Blocks
-/// have the registers of sums in turn; the first SUMS - 1 of `here` were begun, and the first one's sums stored, before, and are of
-/// `next` after it. What is left beyond a multiple of SUMS blocks is computed for itself.
+/// Adds the scaled products of a unit's blocks with a tile of x to `sums`, whose rows are P vectors apart. With
+/// `start` it overwrites `sums`. Blocks use the registers of sums in turn. On entry the products of the first SUMS -
+/// 1 blocks of `here` have started, and the sums of the first are stored. On return the same holds for `next`. The
+/// blocks beyond a multiple of SUMS are computed one by one.
 #[inline(always)]
 unsafe fn add<F: BlockFormat, const P: usize>(
     beside: &mut Beside,
@@ -269,7 +270,8 @@ unsafe fn add<F: BlockFormat, const P: usize>(
     }
 }
 
-/// Adds register T's sums, which are stored, while those of STORED are stored and those of BEGUN begin.
+/// Adds the stored sums of register T. Meanwhile stores the sums of register STORED and starts the products of
+/// register BEGUN.
 #[inline(always)]
 unsafe fn block<F: BlockFormat, const P: usize, const T: usize, const STORED: usize, const BEGUN: usize>(
     beside: &mut Beside,
@@ -315,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_are_nearly_full() {
+    fn pays_only_for_nearly_full_tiles() {
         let taken: Vec<_> = (1..=ROWS * 20).filter(|rows| pays(*rows)).collect();
         assert_eq!(taken, [16].into_iter().chain(24..=ROWS * 20).collect::<Vec<_>>());
     }

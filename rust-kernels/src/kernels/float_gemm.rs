@@ -1,6 +1,6 @@
 //! y = W x for weights in panels of floats and f32 activations.
 //!
-//! As in `gemm`, a row is added up in one order, column after column, whatever the tile.
+//! As in `gemm`, a row is summed in one order, column after column, for every tile.
 use super::gemm::{Gemm, after, finish_rows, finish_tile, prefetch_out};
 use crate::formats::FloatFormat;
 use crate::simd::{Kernel, Simd};
@@ -16,29 +16,30 @@ pub struct FloatRows {
 }
 
 impl FloatRows {
-    /// Element k of row t. Safety: it lies within the matrix.
+    /// Element k of row t. Safety: it is within the matrix.
     #[inline(always)]
     unsafe fn at(&self, t: usize, k: usize) -> *const f32 {
         unsafe { self.base.add(t * self.stride + k) }
     }
 }
 
-/// Most panels of a register tile, and lanes of a vector.
+/// Maximum panels of a register tile, and lanes of a vector.
 const PANELS: usize = 4;
 const LANES: usize = 16;
-/// Columns that are widened at once where many tokens share them: with `PANELS` panels, half of a first-level cache.
+/// Columns that are widened at once if many tokens share them. With `PANELS` panels they fill half of a first-level
+/// cache.
 const UNIT: usize = 64;
-/// Tokens from which it pays to widen columns once for all of them.
+/// Number of tokens from which widening columns once for all tokens is faster.
 pub const WIDE_TOKENS: usize = 13;
 /// Fewer tokens wait for memory, whether or not panels share a register tile.
 pub const TILE_TOKENS: usize = 4;
-/// Tokens that take less time in a register tile of TILE_TOKENS, which they do not fill, than one by one.
+/// Number of tokens from which an incomplete register tile of TILE_TOKENS is faster than one token at a time.
 const FULL_FROM: usize = 3;
-/// Panels of a register tile of few tokens.
+/// Panels of a register tile for few tokens.
 pub const THIN_PANELS: usize = 4;
-/// How far ahead of its use a panel's column is asked for: the hardware's own prefetch stops at each page.
+/// Prefetch distance in a panel. The hardware prefetcher stops at each page.
 const PREFETCH_BYTES: usize = 2048;
-/// Tokens whose sums are kept at once: their columns of a unit stay in a first-level cache beside the unit.
+/// Tokens per chunk of sums. Their columns of a unit stay in a first-level cache beside the unit.
 const CHUNK: usize = 48;
 
 /// Columns of some panels as floats: [column][panel], LANES rows in the lanes.
@@ -72,10 +73,11 @@ impl<F: FloatFormat> Kernel for FloatGemm<'_, F> {
             let mut p = 0;
             while p < panels {
                 let (unit, sums) = (unit.as_mut_ptr(), sums.as_mut_ptr());
-                // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
+                // SAFETY: panels p.. and the rows are within `args`; no other call uses the memory.
                 p += unsafe {
                     match (panels - p, rows.len() < WIDE_TOKENS) {
-                        // Where a vector is two registers, sums of several tokens of several panels would not stay in them.
+                        // If a vector takes two registers, the sums of several tokens and panels do not fit in
+                        // registers.
                         (THIN_PANELS.., true) if !S::HALVES || rows.len() < FULL_FROM => {
                             thin::<S, F, THIN_PANELS>(s, args, x, p, &rows)
                         }
@@ -116,8 +118,8 @@ unsafe fn thin<S: Simd, F: FloatFormat, const P: usize>(
     P
 }
 
-/// P panels times the first N of some rows of x, or all if they are fewer; returns how many. A tile that they do not fill has
-/// the last of them several times.
+/// P panels times the first N of some rows of x, or all if there are fewer; returns their number. An incomplete tile
+/// repeats the last row.
 #[inline(always)]
 unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     s: S,
@@ -155,7 +157,7 @@ unsafe fn thin_tile<S: Simd, F: FloatFormat, const P: usize, const N: usize>(
     n
 }
 
-/// P panels from panel p times rows of x: each unit of columns is widened once, then used for all rows; returns P.
+/// P panels from panel p times rows of x. Each unit of columns is widened once and used for all rows. Returns P.
 #[inline(always)]
 unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
     s: S,
@@ -198,14 +200,15 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
     P
 }
 
-/// Columns of panels as floats: vectors of LANES, `column` floats from a column to the next, `panel` to the next panel.
+/// Columns of panels as floats, in vectors of LANES. `column` and `panel` are the floats to the next column and
+/// panel.
 struct Floats {
     base: *const f32,
     column: usize,
     panel: usize,
 }
 
-/// Columns of P panels as floats: F32 where it is, others in `unit`.
+/// Columns of P panels as floats: F32 in place, other formats in `unit`.
 #[inline(always)]
 unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     s: S,
@@ -229,8 +232,8 @@ unsafe fn widen<S: Simd, F: FloatFormat, const P: usize>(
     Floats { base: unit, column: P * S::LANES, panel: S::LANES }
 }
 
-/// The register tile: adds some columns, of which `start` is the first, of P panels times N rows of x from row t to
-/// `sums`, or starts them; returns N.
+/// The register tile: P panels times N rows of x from row t, for the columns from `start` on. Adds to `sums`, or
+/// overwrites them at column 0. Returns N.
 #[inline(always)]
 unsafe fn tile<S: Simd, const P: usize, const N: usize>(
     s: S,

@@ -1,8 +1,8 @@
-//! y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into registers,
-//! for one token or a few; `wide_gemm` into memory that a first-level cache holds, for many.
+//! y = W x for weights in panels of small integers and activations in 8 bits. `thin_gemm` decodes panels into
+//! registers for few tokens. `wide_gemm` decodes them into the first-level cache for many tokens.
 //!
-//! A row of y is added up in one float order whatever the tile: columns that share a scale after columns that do,
-//! acc += x.scale * (scale * float(sum of code products)), so results do not depend on what else is in a batch.
+//! A row of y is summed in one float order for every tile, so a result does not depend on its batch. Per group of
+//! columns with a common scale, acc += x.scale * (scale * float(sum of code products)).
 #[cfg(target_arch = "x86_64")]
 use super::amx_gemm::{self, AmxGemm};
 #[cfg(target_arch = "aarch64")]
@@ -18,15 +18,15 @@ use crate::unroll16;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// What is done with the sums of a matrix product.
+/// The last step of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     Store,
-    /// Adds so many times the sums to what the output holds: a residual connection.
+    /// Adds the sums times this factor to the output: a residual connection.
     Add(f32),
 }
 
-/// Some panels of W times all rows of x.
+/// Some panels of W times rows of x.
 #[derive(Clone, Copy)]
 pub struct Gemm {
     /// The first panel to compute.
@@ -35,13 +35,13 @@ pub struct Gemm {
     /// Rows of W to compute; the last panel may be partial.
     pub rows: usize,
     pub columns: usize,
-    /// Rows of x to compute: `from` is a multiple of x's tile.
+    /// Rows of x to compute. `from` is a multiple of x's tile.
     pub from: usize,
     pub to: usize,
     /// Element (from, first row): [to - from][ldo].
     pub out: *mut f32,
     pub ldo: usize,
-    /// One float a row of W, or null.
+    /// One float per row of W, or null.
     pub bias: *const f32,
     pub epilogue: Epilogue,
 }
@@ -51,8 +51,8 @@ pub fn corrections_len(m: usize, columns: usize, widest: usize) -> usize {
     m.next_multiple_of(widest) * (columns / BLOCK) * 2
 }
 
-/// Precomputes, for each row and block of x, what a format's offset or min multiplies.
-/// Layout as the tiles of x: [tile][block][part][T]: BIAS's bits - OFFSET * sum as i32, or scale * sum as f32 where HAS_MIN.
+/// Precomputes the correction for a format's offset or min, for each row and block of x. The layout follows the tiles
+/// of x: [tile][block][part][T]. Values are BIAS's bits - OFFSET * sum as i32, or scale * sum as f32 with HAS_MIN.
 ///
 /// # Safety
 /// `x` holds m rows; `corrections` has `corrections_len` floats.
@@ -86,7 +86,8 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
                             if F::HAS_MIN {
                                 *at = *meta.add(slot) * value as f32;
                             } else {
-                                // A plan may read what nothing quantised: any number, but no panic.
+                                // A plan may read a buffer that was never quantized. The result is then arbitrary,
+                                // but must not panic.
                                 at.cast::<i32>().write(BIAS_BITS.wrapping_sub(offset.wrapping_mul(value)));
                             }
                         }
@@ -97,7 +98,7 @@ impl<F: BlockFormat> Kernel for Prepare<'_, F> {
     }
 }
 
-/// Computes `args.rows` rows of W x. `corrections` is what `Prepare` made of x for this format.
+/// Computes `args.rows` rows of W x. `corrections` is the output of `Prepare` for x and this format.
 ///
 /// # Safety
 /// All pointers hold what `args` says.
@@ -114,7 +115,7 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         let Self { args, x, corrections, .. } = self;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let wide = if F::SLOW_CODES { S::WIDE_TOKENS_SLOW } else { S::WIDE_TOKENS };
             if args.to - args.from >= wide && x.tile >= wide_gemm::tokens::<S>() {
@@ -126,7 +127,7 @@ impl<F: BlockFormat> Kernel for BlockGemm<'_, F> {
     }
 }
 
-/// `BlockGemm` of one token or two, where memory is far.
+/// `BlockGemm` for one or two tokens on cores with high memory latency.
 #[cfg(target_arch = "x86_64")]
 struct FarGemm<'a, F>(BlockGemm<'a, F>);
 
@@ -137,22 +138,24 @@ impl<F: BlockFormat> Kernel for FarGemm<'_, F> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         let BlockGemm { args, x, corrections, .. } = self.0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { thin_gemm::gemm::<S, F, true>(s, args, x, corrections) }
     }
 }
 
-/// Tokens from which panels are taken by `wide_gemm`, or by what a set has in its place.
+/// Number of tokens from which `wide_gemm`, or a set's replacement for it, computes the panels.
 pub fn wide_tokens(isa: Isa, decoding: Decoding) -> usize {
     match (isa, decoding) {
-        // Codes of three panels and those that come next leave room in such a cache for few tokens' activations and sums.
+        // With the codes of three panels and of the next ones, this cache has room for few tokens' activations and
+        // sums.
         #[cfg(target_arch = "x86_64")]
         (Isa::Avx512Vnni(_), Decoding::None) if x86::has_large_l1() => 11,
         _ => isa.wide_tokens(decoding == Decoding::Slow),
     }
 }
 
-/// Tokens of which a product takes a multiple as fast as some fewer: just beyond it one costs more than its share.
+/// A product takes a multiple of this number of tokens as fast as slightly fewer. The next token costs more than its
+/// share.
 pub fn whole_tokens(isa: Isa) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -161,7 +164,7 @@ pub fn whole_tokens(isa: Isa) -> usize {
     }
 }
 
-/// `wide_gemm` for fewer tokens than its set wants on other cores.
+/// `wide_gemm` for fewer tokens than the set's limit on other cores.
 #[cfg(target_arch = "x86_64")]
 struct WideGemm<'a, F>(BlockGemm<'a, F>);
 
@@ -172,13 +175,13 @@ impl<F: BlockFormat> Kernel for WideGemm<'_, F> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self, s: S) {
         let BlockGemm { args, x, corrections, .. } = self.0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { wide_gemm::gemm::<S, F>(s, args, x, corrections) }
     }
 }
 
-/// The vectors of a core that, for one token or two, has to ask 4 KB ahead, not 1. Formats of 4 bits are read up to a fifth faster
-/// there; on Zen 4 slower (docs/lab/2026-11.md, T6).
+/// The vectors of a core that must prefetch 4 KB ahead instead of 1 KB for one or two tokens. There this reads 4-bit
+/// formats up to a fifth faster; on Zen 4 it is slower (docs/lab/2026-11.md, T6).
 #[cfg(target_arch = "x86_64")]
 fn far_from_memory(isa: Isa) -> Option<Vectors> {
     match isa {
@@ -188,7 +191,7 @@ fn far_from_memory(isa: Isa) -> Option<Vectors> {
     }
 }
 
-/// `BlockGemm` with an instruction set's best kernel for so many rows.
+/// `BlockGemm` with the instruction set's best kernel for this number of rows.
 ///
 /// # Safety
 /// As `BlockGemm`.
@@ -200,7 +203,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
     if rows <= 2
         && let Some(vectors) = far_from_memory(isa)
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { vectors.run(FarGemm(gemm)) };
     }
     #[cfg(target_arch = "x86_64")]
@@ -209,7 +212,7 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
         && amx_gemm::pays(rows)
         && x.tile == isa.tile()
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { amx.run(AmxGemm(amx, gemm)) };
     }
     #[cfg(target_arch = "x86_64")]
@@ -218,29 +221,30 @@ pub unsafe fn block_gemm<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, c
         && rows >= wide_tokens(isa, Decoding::None)
         && x.tile == isa.tile()
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { vectors.run(WideGemm(gemm)) };
     }
     #[cfg(target_arch = "aarch64")]
     if let Isa::NeonI8mm(neon) = isa
         && x.in_pairs()
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { neon.run(PairGemm(neon, gemm)) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { isa.run(gemm) }
 }
 
-/// What follows a unit of P panels from panel p, and is decoded next: their next, so many bytes into them, or the next panels'
-/// first, also if those are not of this call: who made it mostly goes on with them. It is taken to be as long.
+/// The lines to prefetch during a unit of P panels from panel p: the unit that is decoded next. That is the unit at
+/// byte `next` of these panels, or the first of the next panels. The next panels may belong to the thread's next
+/// call. Assumes that the next unit has the same length.
 #[inline(always)]
 pub(super) fn after<const P: usize>(args: &Gemm, p: usize, next: Option<usize>, unit_bytes: usize) -> Ahead {
     let base = args.panels.wrapping_add(p * args.panel_bytes + next.unwrap_or(P * args.panel_bytes));
     Ahead::new::<P>(base, args.panel_bytes, unit_bytes, true)
 }
 
-/// Asks for the lines of the output that rows of x times P panels from panel p will be stored to.
+/// Prefetches the output lines that rows of x times P panels from panel p will write.
 #[inline(always)]
 pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize, rows: Range<usize>) {
     for t in rows {
@@ -251,28 +255,27 @@ pub(super) fn prefetch_out<S: Simd, const P: usize>(s: S, args: &Gemm, p: usize,
     }
 }
 
-/// The pointer itself, of which the optimiser knows nothing. It would otherwise address one stream relative to another,
-/// and x86 splits a multiply-add whose operand in memory has two address registers in two.
+/// Returns `p` and hides its origin from the optimizer. Otherwise it would address one stream relative to another.
+/// x86 splits a multiply-add in two if its memory operand has two address registers.
 #[inline(always)]
-#[allow(clippy::pointers_in_nomem_asm_block)] // nothing is read through it
+#[allow(clippy::pointers_in_nomem_asm_block)] // the assembly reads nothing through it
 #[cfg_attr(miri, allow(unused_mut))]
 pub(crate) fn opaque<T>(mut p: *const T) -> *const T {
-    // Miri knows no assembly.
+    // Miri does not support assembly.
     #[cfg(not(any(miri, target_arch = "wasm32")))]
-    // SAFETY: no instruction.
+    // SAFETY: the assembly has no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
     }
     #[cfg(target_arch = "wasm32")]
-    // SAFETY: no instruction.
+    // SAFETY: the assembly has no instruction.
     unsafe {
         std::arch::asm!("/* {0} */", inout(local) p, options(pure, nomem, nostack, preserves_flags))
     }
     p
 }
 
-/// `dot16_rows`, `dot32_rows` and what puts and reads decoded codes, with the format's width: a const generic cannot name an
-/// associated constant.
+/// Calls the methods with the format's width, because a const generic cannot name an associated constant.
 pub(super) trait DotBits: Simd {
     #[inline(always)]
     unsafe fn dot16_rows_bits<F: BlockFormat, const N: usize>(
@@ -356,8 +359,8 @@ pub(super) trait DotBits: Simd {
 }
 impl<S: Simd> DotBits for S {}
 
-/// `finish` for rows of x, the first of M whose sums there are. They go through memory, so that one copy of its code
-/// serves all of them.
+/// `finish` for rows of x; `acc` has room for M. The sums go through memory, so that one copy of the code serves all
+/// rows.
 ///
 /// # Safety
 /// As `finish`.
@@ -378,7 +381,7 @@ pub(super) unsafe fn finish_tile<S: Simd, const M: usize>(
     }
 }
 
-/// `finish` for rows of x and P panels from panel p, whose sums stand at `sums`: [row][panel], LANES rows in the lanes.
+/// `finish` for rows of x and P panels from panel p. Their sums are at `sums`: [row][panel], LANES rows in the lanes.
 ///
 /// # Safety
 /// As `finish`.
@@ -397,7 +400,7 @@ pub(super) unsafe fn finish_rows<S: Simd, const P: usize>(
     }
 }
 
-/// Bias, epilogue and store of one row of x and one panel.
+/// Bias, epilogue and store for one row of x and one panel.
 ///
 /// # Safety
 /// Row t and panel row `row` are within `args`.

@@ -1,4 +1,4 @@
-//! What several ops compute with, each written once over `Simd`: products, norms, rows in 8 bits, the KV cache's types.
+//! Kernels that several ops share, written once over `Simd`: products, norms, 8-bit rows, the KV cache's types.
 pub mod activations;
 #[cfg(target_arch = "x86_64")]
 pub mod amx_gemm;

@@ -1,9 +1,9 @@
-//! Root mean squares, means and variances, and where ops put their rows.
+//! Root mean squares, means and variances, and the outputs of ops.
 use super::quant_rows::{FineRows, QuantRows, quantize_block, quantize_block_finely};
 use crate::formats::BLOCK;
 use crate::simd::Simd;
 
-/// Where an op puts its rows: any may be absent.
+/// The outputs of an op; each is optional.
 #[derive(Clone, Copy)]
 pub struct Outputs {
     pub float: *mut f32,
@@ -14,10 +14,10 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Puts `n` floats at `y` into a row, from `column` on.
+    /// Writes the `n` floats at `y` to a row, from `column` on.
     ///
     /// # Safety
-    /// The outputs have the row and the columns; with a quantised one, `column` and `n` are multiples of 32.
+    /// The outputs have the row and the columns. With a quantized output, `column` and `n` are multiples of 32.
     #[inline(always)]
     pub unsafe fn put<S: Simd>(&self, s: S, y: *const f32, n: usize, row: usize, column: usize) {
         unsafe {
@@ -59,7 +59,7 @@ pub unsafe fn inverse_rms<S: Simd>(s: S, x: *const f32, n: usize, eps: f32) -> f
     }
 }
 
-/// y = x * factor * weight, or x * factor where `weight` is null.
+/// y = x * factor * weight, or x * factor if `weight` is null.
 ///
 /// # Safety
 /// All hold `n` floats; `y` may be `x`.
@@ -89,7 +89,7 @@ pub unsafe fn scale_by<S: Simd>(s: S, x: *const f32, weight: *const f32, n: usiz
 /// y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias.
 ///
 /// # Safety
-/// `x`, the weight and `y` hold `n` floats; so does the bias, or it is null. `y` may be `x`.
+/// `x`, the weight and `y` hold `n` floats; so does the bias unless null. `y` may be `x`.
 #[inline(always)]
 pub unsafe fn center_and_scale<S: Simd>(
     s: S,

@@ -1,8 +1,8 @@
-//! Products of rows of x that lie in pairs (`QuantRows`), where instructions multiply two rows of W by two of x: eight columns
-//! give four sums. Panels lie as for all other kernels; pairs of their rows are made as codes are decoded.
+//! Products with rows of x in pairs (`QuantRows`), for instructions that multiply two rows of W by two rows of x:
+//! eight columns yield four sums. Panels have their usual layout; decoding pairs their rows.
 //!
-//! Sums stay as the instructions leave them until all columns are added up, and scales are repeated to fit, so that each float is
-//! added as everywhere else: the same bits.
+//! Sums keep the instructions' layout until all columns are summed, and scales are repeated to match. Each float is
+//! added in the same order as in other kernels, so results are bit-identical.
 use super::gemm::{BlockGemm, Gemm, after, finish_rows, finish_tile, prefetch_out};
 use super::scaling::{FACTORS, Factors, Tokens, parts};
 use super::thin_gemm;
@@ -12,11 +12,11 @@ use crate::simd::{Kernel, RowPairs, Simd};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Most panels of a register tile.
+/// Maximum panels of a register tile.
 const PANELS: usize = 3;
 /// Rows of W in a panel: two pairs.
 const LANES: usize = 4;
-/// Columns of a vector of codes, and such vectors of a block.
+/// Columns of a vector of codes, and vectors per block.
 const COLUMNS: usize = 8;
 const STEPS: usize = BLOCK / COLUMNS;
 /// Rows of x of the tallest register tile.
@@ -25,17 +25,17 @@ const TALL: usize = 8;
 /// A unit of some panels, decoded: [panel][block].
 #[repr(C, align(64))]
 struct Unit {
-    /// [columns][pair of rows].
+    /// [columns][pair of rows]
     codes: [[[[[u8; 2 * COLUMNS]; 2]; STEPS]; UNIT_BLOCKS]; PANELS],
-    /// Of each part and pair of rows, as `Factors::store` leaves them.
+    /// For each part and pair of rows, as `Factors::store` writes them.
     factors: [[[[[f32; FACTORS * LANES]; 2]; 2]; UNIT_BLOCKS]; PANELS],
 }
 
-/// Sums of a chunk: [pair of rows of x][panel][pair of rows of W], and when they are complete [row of x][panel].
+/// Sums of a chunk: [pair of rows of x][panel][pair of rows of W]. Complete sums are [row of x][panel].
 #[repr(C, align(64))]
 struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
-/// `BlockGemm` of rows in pairs.
+/// `BlockGemm` for rows in pairs.
 pub struct PairGemm<'a, P, F>(pub P, pub BlockGemm<'a, F>);
 
 impl<P: RowPairs, F: BlockFormat> Kernel for PairGemm<'_, P, F> {
@@ -45,7 +45,7 @@ impl<P: RowPairs, F: BlockFormat> Kernel for PairGemm<'_, P, F> {
     unsafe fn run<S: Simd>(self, _: S) {
         let Self(s, BlockGemm { args, x, corrections, .. }) = self;
         let x = Operand { x, corrections };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if args.to - args.from >= wide_tokens::<P, F>() && x.x.tile >= TALL {
                 wide::<P, F>(s, args, &x);
@@ -60,20 +60,20 @@ const fn wide_tokens<S: Simd, F: BlockFormat>() -> usize {
     if F::SLOW_CODES { S::WIDE_TOKENS_SLOW } else { S::WIDE_TOKENS }
 }
 
-/// A block's codes of both pairs of rows of a panel, COLUMNS columns at a time.
+/// A block's codes for both pairs of rows of a panel, COLUMNS columns at a time.
 #[inline(always)]
 fn pairs<S: RowPairs>(s: S, [a, b, c, d, e, f, g, h]: [S::B; 8]) -> [[S::B; 2]; STEPS] {
     [s.pair_codes(a, b), s.pair_codes(c, d), s.pair_codes(e, f), s.pair_codes(g, h)]
 }
 
-/// Register tiles of one panel and up to TALL rows of x, over codes that are decoded into registers.
+/// Register tiles of one panel and up to TALL rows of x. Codes are decoded into registers.
 #[inline(always)]
 unsafe fn thin<S: RowPairs, F: BlockFormat>(s: S, args: &Gemm, x: &Operand) {
     for p in 0..args.rows.div_ceil(LANES) {
         let mut t = args.from;
         while t < args.to {
             let left = (args.to - t).min(x.x.tile - t % x.x.tile);
-            // SAFETY: the register tile lies within one tile of x.
+            // SAFETY: the register tile is within one tile of x.
             t += unsafe {
                 match left {
                     5.. => thin_tile::<S, F, 4, 8>(s, args, x, p, t..t + left),
@@ -85,7 +85,7 @@ unsafe fn thin<S: RowPairs, F: BlockFormat>(s: S, args: &Gemm, x: &Operand) {
     }
 }
 
-/// One panel times M pairs, which are N rows of x, or as many as there are; returns how many.
+/// One panel times M pairs, which are N rows of x or fewer; returns the number of rows.
 #[inline(always)]
 unsafe fn thin_tile<S: RowPairs, F: BlockFormat, const M: usize, const N: usize>(
     s: S,
@@ -131,14 +131,14 @@ unsafe fn thin_tile<S: RowPairs, F: BlockFormat, const M: usize, const N: usize>
     }
 }
 
-/// The steps of a part's columns.
+/// Indices of the vectors of a part's columns.
 #[inline(always)]
 fn steps<F: BlockFormat>(part: usize) -> Range<usize> {
     let steps = F::SUB / COLUMNS;
     part * steps..(part + 1) * steps
 }
 
-/// What the sums of a part's products with M pairs start from.
+/// Initial sums of a part's products with M pairs.
 #[inline(always)]
 unsafe fn first<S: RowPairs, F: BlockFormat, const M: usize>(s: S, x: &Tokens, part: usize) -> [[S::I; 2]; M] {
     let mut dots = [[s.i_splat(0); 2]; M];
@@ -148,7 +148,8 @@ unsafe fn first<S: RowPairs, F: BlockFormat, const M: usize>(s: S, x: &Tokens, p
     dots
 }
 
-/// Register tiles of some panels and four rows of x, or one panel and eight, over a unit of the panels that is decoded once.
+/// Register tiles of PANELS panels and four rows of x, or of one panel and eight rows. A unit of the panels is
+/// decoded once.
 #[inline(always)]
 unsafe fn wide<S: RowPairs, F: BlockFormat>(s: S, args: &Gemm, x: &Operand) {
     let (mut unit, mut sums) = (MaybeUninit::uninit(), MaybeUninit::uninit());
@@ -158,7 +159,7 @@ unsafe fn wide<S: RowPairs, F: BlockFormat>(s: S, args: &Gemm, x: &Operand) {
         let rows = from..args.to.min(from + CHUNK);
         let mut p = 0;
         while p < panels {
-            // SAFETY: panels p.. and the rows are within `args`; the memory is this call's own.
+            // SAFETY: panels p.. and the rows are within `args`; no other call uses the memory.
             p += unsafe {
                 if panels - p >= PANELS {
                     panels_of::<S, F, PANELS, 2>(s, args, x, p, rows.clone(), unit, sums)
@@ -210,7 +211,7 @@ unsafe fn panels_of<S: RowPairs, F: BlockFormat, const P: usize, const M: usize>
     P
 }
 
-/// A unit of P panels, the first at `unit`.
+/// Decodes a unit of P panels, the first at `unit`.
 #[inline(always)]
 unsafe fn decode<S: RowPairs, F: BlockFormat, const P: usize>(
     s: S,
@@ -238,8 +239,8 @@ unsafe fn decode<S: RowPairs, F: BlockFormat, const P: usize>(
     }
 }
 
-/// The register tile: adds `blocks` blocks of P panels times M pairs to `sums`, or starts them; at the end of the columns they
-/// are left by rows of x.
+/// The register tile: `blocks` blocks of P panels times M pairs. Adds to `sums`, or overwrites them with `start`.
+/// With `end` it stores them by rows of x.
 #[inline(always)]
 unsafe fn tile<S: RowPairs, F: BlockFormat, const P: usize, const M: usize>(
     s: S,

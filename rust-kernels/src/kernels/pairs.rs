@@ -1,48 +1,49 @@
-//! Numbers as 16-bit integers with a scale for as many as share one, so that products of attention are exact sums of integer
-//! products. Sums of so many products that fit 32 bits become floats: of SEGMENT dimensions, of which a key's norm times a query's
-//! stays below 2^31, and of SUMMED positions, of which the largest value times a row's weights does.
+//! Numbers as 16-bit integers with shared scales, so that attention's products are exact integer sums. 32-bit sums
+//! become floats before they can overflow. That is after SEGMENT dimensions, because a key's norm times a query's
+//! norm stays below 2^31. It is after SUMMED positions, because the largest value times a row's weights does.
 use crate::simd::Simd;
 
-/// Dimensions whose products are added up as integers; of a head the last may be fewer.
+/// Dimensions whose products are summed as integers. The last segment of a head may be shorter.
 pub const SEGMENT: usize = 32;
-/// Positions whose products are added up as integers.
+/// Positions whose products are summed as integers.
 pub const SUMMED: usize = 16;
-/// What the codes of a key's or a query's segment have as their norm, at most: its square is below 2^31, with room for rounding.
+/// Upper bound of the norm of a segment's codes, for keys and queries. Its square is below 2^31, with room for
+/// rounding.
 const NORM: f32 = 46_000.0;
 /// The largest code.
 pub const MOST: f32 = 32_766.0;
-/// What a row's codes of SUMMED weights add up to at most: times the largest code of a value it is below 2^31.
+/// Upper bound of the sum of SUMMED weight codes. Times the largest code of a value it is below 2^31.
 pub const MOST_WEIGHTS: f32 = 65_500.0;
 /// Bytes of two codes.
 pub const PAIR: usize = 4;
-/// Of a cache, in bytes.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where code `j` of two of a lane stands in its vector; `together` is `Simd::PAIRS_TOGETHER`.
+/// Index of code `j` of a lane's two codes in its vector. `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
 pub const fn place(lanes: usize, together: bool, lane: usize, j: usize) -> usize {
     if together { 2 * lane + j } else { j * lanes + lane }
 }
 
-/// What a head's codes are measured by.
+/// The sizes of a head's numbers, which determine the scale of its codes.
 #[derive(Clone, Copy)]
 pub struct Size {
-    /// Of the segment whose is largest; not a number where one's is not.
+    /// Largest norm of a segment; NaN if a segment contains NaN.
     pub norm: f32,
     pub top: f32,
 }
 
 impl Size {
-    /// Of the `n` floats at `x`.
+    /// Sizes of the `n` floats at `x`.
     ///
     /// # Safety
-    /// They are there, a multiple of 16.
+    /// `x` holds `n` floats, a multiple of 16.
     #[inline(always)]
     pub unsafe fn of<S: Simd>(s: S, x: *const f32, n: usize) -> Self {
         unsafe { Self::with(s, n, |d| s.load(x.add(d))) }
     }
 
-    /// Of `n` numbers, a multiple of 16, that come LANES at a time.
+    /// Sizes of `n` numbers, a multiple of 16, which `vector` returns LANES at a time.
     #[inline(always)]
     pub fn with<S: Simd>(s: S, n: usize, vector: impl Fn(usize) -> S::F) -> Self {
         let (mut largest, mut top) = (0f32, s.splat(0.0));
@@ -59,26 +60,27 @@ impl Size {
         Self { norm: largest.sqrt(), top: s.largest(top) }
     }
 
-    /// What a key's or a query's codes stand for; not a number where that is what it has.
+    /// Scale of a key's or a query's codes; NaN if it contains NaN.
     pub fn scale(self) -> f32 {
         larger(self.norm / NORM, self.top / MOST)
     }
 }
 
-/// The larger; not a number where either is not.
+/// The larger number, or NaN if one is NaN.
 pub fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }
 }
 
-/// What numbers are multiplied by to be codes; 0 where the scale is too small to be divided by.
+/// The factor that turns numbers into codes; 0 if the scale is too small to divide by.
 pub fn inverse(scale: f32) -> f32 {
     if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale }
 }
 
-/// Hands on the code of each of `n` numbers, a multiple of 16, that come LANES at a time.
+/// Passes the code of each of `n` numbers to `put`. `vector` returns the numbers LANES at a time; `n` is a multiple
+/// of 16.
 ///
 /// # Safety
-/// None is larger than MOST times the scale.
+/// No number is larger than MOST times the scale.
 #[inline(always)]
 pub unsafe fn codes<S: Simd>(
     s: S,
@@ -97,10 +99,10 @@ pub unsafe fn codes<S: Simd>(
     }
 }
 
-/// Writes the codes of the `n` floats at `x`: two next to each other, and such pairs `step` codes apart.
+/// Writes the codes of the `n` floats at `x` in adjacent pairs. Pairs are `step` codes apart.
 ///
 /// # Safety
-/// They are there, a multiple of 16, and none is larger than MOST times the scale.
+/// `x` holds `n` floats, a multiple of 16, and none is larger than MOST times the scale.
 #[inline(always)]
 pub unsafe fn write_pairs<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, to: *mut i16, step: usize) {
     let inverse = s.splat(inverse(scale));
@@ -115,9 +117,9 @@ pub unsafe fn write_pairs<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, to
     }
 }
 
-/// Products of R rows of pairs with V vectors of pairs. Rows lie `row` bytes apart and the pairs of
-/// one `pair` bytes; vectors lie `next` bytes apart, and each one's pairs follow each other. What will be wanted next lies `ahead` bytes
-/// further on.
+/// Products of R rows of pairs with V vectors of pairs. Rows are `row` bytes apart, and pairs of a row `pair` bytes.
+/// Vectors are `next` bytes apart, and pairs of a vector are adjacent. The data to prefetch are `ahead` bytes further
+/// on.
 pub struct Pairs {
     pub x: *const i16,
     pub row: usize,
@@ -129,10 +131,10 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Adds them to `totals`, each lane's as one integer.
+    /// Adds the products to `totals`, after summing each lane in integers.
     ///
     /// # Safety
-    /// All pairs are there, and their sums fit 32 bits.
+    /// All pairs exist, and their sums fit in 32 bits.
     #[inline(always)]
     pub unsafe fn add<S: Simd, const R: usize, const V: usize>(&self, s: S, totals: &mut [[S::F; V]; R]) {
         unsafe {
@@ -160,7 +162,7 @@ impl Pairs {
         }
     }
 
-    /// Adds the products of one pair of each row, at `x`, with one of each vector, at `w`.
+    /// Adds the products of one pair of each row, at `x`, with one pair of each vector, at `w`.
     #[inline(always)]
     unsafe fn add_one<S: Simd, const R: usize, const V: usize>(
         &self,

@@ -1,9 +1,9 @@
-//! Rows of a matrix, out of its panels.
+//! Extracts rows of a matrix from its panels.
 use crate::formats::{BLOCK, BlockFormat, FloatFormat, UNIT, UNIT_BLOCKS};
 use crate::simd::{Kernel, Simd};
 use std::marker::PhantomData;
 
-/// The row of lane `lane` of a panel of format F, as floats.
+/// The row in lane `lane` of a panel of format F, as floats.
 ///
 /// # Safety
 /// `panel` is a whole panel, `out` holds `columns` floats, lane < LANES.
@@ -15,7 +15,7 @@ pub struct PanelRow<F> {
     pub format: PhantomData<F>,
 }
 
-/// `PanelRow` of a block format.
+/// `PanelRow` for a block format.
 pub struct BlockRow<F>(pub PanelRow<F>);
 
 impl<F: BlockFormat> Kernel for BlockRow<F> {
@@ -27,7 +27,7 @@ impl<F: BlockFormat> Kernel for BlockRow<F> {
     }
 }
 
-/// `PanelRow` of a float format.
+/// `PanelRow` for a float format.
 pub struct FloatRow<F>(pub PanelRow<F>);
 
 impl<F: FloatFormat> Kernel for FloatRow<F> {

@@ -1,41 +1,41 @@
-//! Activations in 8 bits: blocks of 32 columns under one f32 scale.
+//! Activations in 8 bits: blocks of 32 columns with one f32 scale.
 //!
 //! # Layout
-//! Rows are kept in tiles of T (1, 2, 4, 8 or 16) so that a kernel reads its tokens as one stream. A tile holds, for
-//! each block, T x 32 codes, and after all codes, for each block, T scales (f32), T sums of the first 16 codes and T of
-//! the second (i32). A tile's bytes are T * row_bytes(columns).
+//! Rows are in tiles of T (1, 2, 4, 8 or 16), so that a kernel reads its tokens as one stream. A tile starts with T x
+//! 32 codes for each block. Behind all codes it has, for each block, T scales (f32), T sums of the first 16 codes and
+//! T sums of the second 16 (i32). A tile has T * row_bytes(columns) bytes.
 //!
-//! Where rows lie in pairs, as instructions that multiply two rows by two want them, the 64 codes of two rows of a tile's
-//! block are eight of the first, eight of the second, and so on.
+//! Instructions that multiply two rows by two need rows in pairs. The 64 codes of two rows of a tile's block then
+//! alternate: eight of the first row, eight of the second, and so on.
 use crate::formats::BLOCK;
 use crate::simd::{Isa, Simd};
 
-/// Where the quantised rows of one matrix lie.
+/// The quantized rows of a matrix of activations.
 #[derive(Clone, Copy)]
 pub struct QuantRows {
     pub base: *mut u8,
     pub columns: usize,
     /// Rows of a tile.
     pub tile: usize,
-    /// Whether rows lie in pairs where a tile has several (`Simd::ROW_PAIRS`).
+    /// Whether rows are in pairs if a tile has several rows (`Simd::ROW_PAIRS`).
     pub paired: bool,
 }
 
-/// Columns of a row that lie together in a pair.
+/// Adjacent columns of a row in a pair.
 const PAIR_COLUMNS: usize = 8;
 
-/// Rows in two planes: the codes of the second stand for what those of the first leave, so that both together hold some
-/// 15 bits of each number.
+/// Rows in two planes. The second plane holds the rounding errors of the first. Together they keep about 15 bits of
+/// each number.
 #[derive(Clone, Copy)]
 pub struct FineRows {
     pub rows: QuantRows,
-    /// Where in `rows` the second plane begins.
+    /// The first row of the second plane in `rows`.
     pub rest: usize,
 }
 
 impl FineRows {
-    /// `count` rows at `base`, which has room for `planes(count)`. Few rows share a tile
-    /// with their rests, so that one pass over the weights serves both.
+    /// `count` rows at `base`, which has room for `planes(count)` rows. Few rows share a tile with their second
+    /// plane, so that one pass over the weights serves both.
     pub fn new(base: *mut u8, columns: usize, count: usize, isa: Isa) -> Self {
         let widest = isa.tile();
         let rest = if 2 * count <= widest { count } else { count.next_multiple_of(widest) };
@@ -43,50 +43,50 @@ impl FineRows {
         Self { rows: QuantRows { base, columns, tile, paired: isa.row_pairs() }, rest }
     }
 
-    /// Rows of both planes of `count` rows, with whatever lies between; `widest` is the widest tile of any kernel.
+    /// Rows of both planes of `count` rows, gaps included. `widest` is the widest tile of any kernel.
     pub fn planes(count: usize, widest: usize) -> Option<usize> {
         count.checked_next_multiple_of(widest)?.checked_mul(2)
     }
 }
 
-/// Bytes that one row takes: codes, a scale and two sums a block, padded so that tiles start on cache lines.
+/// Bytes per row: codes, and a scale and two sums per block, padded so that tiles start on cache lines.
 #[inline]
 pub const fn row_bytes(columns: usize) -> usize {
     (columns + columns / BLOCK * 12).next_multiple_of(64)
 }
 
-/// The tile that `rows` rows are kept in.
+/// Rows per tile for `rows` rows.
 pub fn tile_rows(rows: usize, widest: usize) -> usize {
     rows.next_power_of_two().min(widest)
 }
 
 impl QuantRows {
-    /// Whether two rows of a tile lie in turn.
+    /// Whether the codes of two rows of a tile alternate.
     #[inline(always)]
     pub fn in_pairs(&self) -> bool {
         self.paired && self.tile > 1
     }
 
-    /// The codes of row `slot` of a tile, block b: in pairs the first of them, and `PAIR_COLUMNS` at a time.
+    /// The codes of row `slot` of a tile in block b. If rows are in pairs, these are its first `PAIR_COLUMNS` codes.
     ///
     /// # Safety
-    /// They lie within the matrix.
+    /// The row and block are within the matrix.
     #[inline(always)]
     pub unsafe fn codes(&self, tile: usize, b: usize, slot: usize) -> *mut i8 {
         let (row, first) = if self.in_pairs() { (slot & !1, slot % 2 * PAIR_COLUMNS) } else { (slot, 0) };
         unsafe { self.tile(tile).add((b * self.tile + row) * BLOCK + first).cast() }
     }
 
-    /// Column c of a row's block from its first one.
+    /// Offset of column c of a row's block from its first column.
     #[inline(always)]
     fn column(&self, c: usize) -> usize {
         if self.in_pairs() { c + c / PAIR_COLUMNS * PAIR_COLUMNS } else { c }
     }
 
-    /// A copy of a row's codes of a block.
+    /// Copies a row's codes of a block out of the tile.
     ///
     /// # Safety
-    /// They lie within the matrix.
+    /// The row and block are within the matrix.
     #[inline(always)]
     pub unsafe fn block(&self, tile: usize, b: usize, slot: usize) -> [i8; BLOCK] {
         let mut block = [0; BLOCK];
@@ -99,10 +99,10 @@ impl QuantRows {
         block
     }
 
-    /// Puts a row's codes of a block where they belong.
+    /// Copies a row's codes of a block into the tile.
     ///
     /// # Safety
-    /// They lie within the matrix.
+    /// The row and block are within the matrix.
     #[inline(always)]
     unsafe fn put_block(&self, tile: usize, b: usize, slot: usize, block: &[i8; BLOCK]) {
         for c in (0..BLOCK).step_by(PAIR_COLUMNS) {
@@ -113,10 +113,10 @@ impl QuantRows {
         }
     }
 
-    /// Scale (f32), then at +T and +2T the sums (i32), of row `slot` of a tile, block b.
+    /// Address of the scale (f32) of row `slot` of a tile in block b. Its sums (i32) follow at +T and +2T.
     ///
     /// # Safety
-    /// They lie within the matrix.
+    /// The row and block are within the matrix.
     #[inline(always)]
     pub unsafe fn meta(&self, tile: usize, b: usize, slot: usize) -> *mut f32 {
         unsafe { self.tile(tile).add(self.tile * self.columns).cast::<f32>().add(b * 3 * self.tile + slot) }
@@ -128,11 +128,11 @@ impl QuantRows {
     }
 }
 
-/// Quantises 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest. A block that holds
-/// NaN or an infinity gets the scale NaN, so that nothing computed from it passes for a number.
+/// Quantizes 32 floats into block `b` of row `row`: scale = max |x| / 127, codes rounded to nearest. A block with NaN
+/// or infinity gets a NaN scale, so that every result computed from it is NaN.
 ///
 /// # Safety
-/// `x` points at 32 floats, `out` has the row and the block.
+/// `x` points at 32 floats; `out` has the row and the block.
 #[inline(always)]
 pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row: usize, b: usize) {
     unsafe {
@@ -157,7 +157,7 @@ pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row:
         }
         let top = s.largest(top);
         let scale = top / 127.0;
-        // A block whose scale is too small to invert is zero to within f32's range.
+        // If the scale is too small to invert, the block is zero to within f32's range.
         let inverse = if scale > f32::MIN_POSITIVE { 127.0 / top } else { 0.0 };
         let mut sums = [s.i_splat(0); 2];
         for v in 0..vectors {
@@ -172,10 +172,10 @@ pub unsafe fn quantize_block<S: Simd>(s: S, x: *const f32, out: &QuantRows, row:
     }
 }
 
-/// Quantises 32 floats in two planes.
+/// Quantizes 32 floats in two planes.
 ///
 /// # Safety
-/// `x` points at 32 floats, `out` has the row and the block.
+/// `x` points at 32 floats; `out` has the row and the block.
 #[inline(always)]
 pub unsafe fn quantize_block_finely<S: Simd>(s: S, x: *const f32, out: &FineRows, row: usize, b: usize) {
     unsafe {
@@ -192,7 +192,7 @@ pub unsafe fn quantize_block_finely<S: Simd>(s: S, x: *const f32, out: &FineRows
     }
 }
 
-/// Quantises a whole row.
+/// Quantizes a whole row.
 ///
 /// # Safety
 /// `x` points at `out.columns` floats, a multiple of 32; `out` has the row.
@@ -203,7 +203,7 @@ pub unsafe fn quantize_row<S: Simd>(s: S, x: *const f32, out: &QuantRows, row: u
     }
 }
 
-/// Quantises a whole row in two planes.
+/// Quantizes a whole row in two planes.
 ///
 /// # Safety
 /// As `quantize_row`.
@@ -214,10 +214,10 @@ pub unsafe fn quantize_row_finely<S: Simd>(s: S, x: *const f32, out: &FineRows, 
     }
 }
 
-/// Copies row `row` of `from` to row `to_row` of `to`, whose tiles may differ.
+/// Copies row `row` of `from` to row `to_row` of `to`. Their tiles may differ.
 ///
 /// # Safety
-/// Both have the row, and as many columns.
+/// Both have the row and the same number of columns.
 pub unsafe fn copy_row(from: &QuantRows, row: usize, to: &QuantRows, to_row: usize) {
     let (tile, slot) = (row / from.tile, row % from.tile);
     let (to_tile, to_slot) = (to_row / to.tile, to_row % to.tile);

@@ -1,22 +1,22 @@
-//! How sums of integer products become floats: what the columns of a block that share a scale are multiplied by, on the side of W
-//! and on that of x.
+//! Turns sums of integer products into floats, with the scales of W and of x that the columns of a part share.
 use super::gemm::opaque;
 use super::quant_rows::QuantRows;
 use crate::formats::{BLOCK, BlockFormat};
 use crate::simd::{BIAS, BIAS_BITS, RowPairs, Simd};
 
-/// Vectors of a part's `Factors`, at most.
+/// Maximum vectors of a part's `Factors`.
 pub(super) const FACTORS: usize = 3;
 
-/// The parts of a block, whose columns share a scale.
+/// Parts of a block. The columns of a part share a scale.
 pub(super) const fn parts<F: BlockFormat>() -> usize {
     BLOCK / F::SUB
 }
 
-/// What the sums of a part are multiplied by, and what is added to that, LANES rows each.
+/// Factors of a part's sums, and the terms added to the products, for LANES rows.
 pub(super) struct Factors<S: Simd> {
     scale: S::F,
-    /// -scale * BIAS. Exact: scales have at most 19 significant bits, BIAS two. A scale from 2^104 on makes it infinite.
+    /// -scale * BIAS. Exact, because scales have at most 19 significant bits and BIAS two. Infinite for scales from
+    /// 2^104 on.
     bias: S::F,
     min: S::F,
 }
@@ -32,10 +32,10 @@ impl<S: Simd> Factors<S> {
         }
     }
 
-    /// Keeps them in memory, FACTORS vectors.
+    /// Stores FACTORS vectors.
     ///
     /// # Safety
-    /// There is room.
+    /// `to` has room.
     #[inline(always)]
     pub unsafe fn store<F: BlockFormat>(&self, s: S, to: *mut f32) {
         unsafe {
@@ -48,7 +48,7 @@ impl<S: Simd> Factors<S> {
     }
 
     /// # Safety
-    /// `store` left them there.
+    /// `store` wrote to `from`.
     #[inline(always)]
     pub unsafe fn load<F: BlockFormat>(s: S, from: *const f32) -> Self {
         unsafe {
@@ -57,8 +57,8 @@ impl<S: Simd> Factors<S> {
         }
     }
 
-    /// acc + a part of dot products; `sum` is the sum of the part's products, from `Tokens::first` on, `x` and `correction` are
-    /// the tokens'.
+    /// acc + a part of dot products. `sum` is the sum of the part's products, starting from `Tokens::first`. `x` and
+    /// `correction` belong to the tokens.
     #[inline(always)]
     pub fn add<F: BlockFormat>(&self, s: S, sum: S::I, x: S::F, correction: S::F, acc: S::F) -> S::F {
         let product = s.scale_biased(self.scale, sum, self.bias);
@@ -68,7 +68,7 @@ impl<S: Simd> Factors<S> {
 }
 
 impl<S: RowPairs> Factors<S> {
-    /// Those of both pairs of rows of W.
+    /// The factors of both pairs of rows of W.
     #[inline(always)]
     pub fn in_pairs(&self, s: S) -> [Self; 2] {
         let ([scale, scale_high], [bias, bias_high]) = (s.repeat_rows(self.scale), s.repeat_rows(self.bias));
@@ -77,7 +77,7 @@ impl<S: RowPairs> Factors<S> {
     }
 }
 
-/// A block of a tile's tokens: token i's codes at `codes + 32 i`, its scale at `scales + i`, and so on.
+/// A block of a tile's tokens. Token i's codes are at `codes + 32 i`, its scale at `scales + i`, and so on.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens {
     pub codes: *const i8,
@@ -85,22 +85,22 @@ pub(super) struct Tokens {
     corrections: *const f32,
     /// Rows of x's tile.
     width: usize,
-    /// Corrections of a token and block.
+    /// Corrections per token and block.
     parts: usize,
 }
 
 impl Tokens {
-    /// Tokens from row t of x, from block b.
+    /// Tokens from row t of x, from block b on.
     ///
     /// # Safety
     /// They are within x.
     #[inline(always)]
     pub unsafe fn new<F: BlockFormat>(x: &QuantRows, corrections: *const f32, t: usize, b: usize) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::of_width::<F>(x.tile, x, corrections, t, b) }
     }
 
-    /// `new` where the compiler knows how many rows x's tiles have.
+    /// `new` with a tile width that the compiler knows.
     ///
     /// # Safety
     /// As `new`.
@@ -113,7 +113,7 @@ impl Tokens {
         b: usize,
     ) -> Self {
         let parts = parts::<F>();
-        // A division takes as long as a tenth of a tile.
+        // A division would take as long as a tenth of a tile.
         let (tile, slot) = (t >> width.trailing_zeros(), t & (width - 1));
         unsafe {
             Self {
@@ -126,7 +126,7 @@ impl Tokens {
         }
     }
 
-    /// The same tokens' next block.
+    /// Moves to the same tokens' next block.
     ///
     /// # Safety
     /// As `new`, or at the end of x.
@@ -139,8 +139,8 @@ impl Tokens {
         }
     }
 
-    /// What token i's sum of a part's products starts from: BIAS, less what codes are offset by. No sum of 32 products
-    /// leaves BIAS's range: they are at most 128 * 127.
+    /// Initial sum of a part's products with token i: BIAS minus the correction for the codes' offset. Sums of 32
+    /// products stay within BIAS's range, because a product is at most 128 * 127.
     ///
     /// # Safety
     /// Token i is within the tile.
@@ -152,7 +152,7 @@ impl Tokens {
         unsafe { s.i_splat(*self.corrections.add(part * self.width + i).cast()) }
     }
 
-    /// acc + a part of the dot products with token i; `sum` is the sum of the part's products, from `first` on.
+    /// acc + a part of the dot products with token i. `sum` is the sum of the part's products, starting from `first`.
     ///
     /// # Safety
     /// As `first`.
@@ -172,7 +172,7 @@ impl Tokens {
         }
     }
 
-    /// `first` of tokens i and i + 1.
+    /// `first` for tokens i and i + 1.
     ///
     /// # Safety
     /// As `first`.
@@ -184,7 +184,7 @@ impl Tokens {
         unsafe { s.load_pair_i(self.corrections.add(part * self.width + i).cast()) }
     }
 
-    /// `add` of tokens i and i + 1 and of both pairs of rows of W.
+    /// `add` for tokens i and i + 1 and both pairs of rows of W.
     ///
     /// # Safety
     /// As `first`.

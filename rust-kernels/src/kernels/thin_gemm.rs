@@ -1,4 +1,4 @@
-//! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens, over codes that are decoded into registers.
+//! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens. Codes are decoded into registers.
 use super::gemm::{DotBits, Gemm, finish_tile};
 use super::quant_rows::QuantRows;
 use super::scaling::{Factors, Tokens, parts};
@@ -7,7 +7,7 @@ use crate::simd::{Ahead, Simd};
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// As `BlockGemm`; FAR where memory is far: for one token or two.
+/// `BlockGemm` for few tokens. FAR is for one or two tokens on cores with high memory latency.
 ///
 /// # Safety
 /// As `BlockGemm`.
@@ -23,9 +23,9 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
         while t < args.to {
             let left = (args.to - t).min(x.tile - t % x.tile);
             let rows = t..t + left;
-            // A register tile that is not full is faster than several that are: each is a pass over the panel. What it
-            // makes of rows that x does not have, from whatever x's own tile holds there, goes nowhere.
-            // SAFETY: the register tile lies within one tile of x, as `run` wants.
+            // One incomplete register tile is faster than several complete ones, because each tile is a pass over the
+            // panel. Results for rows beyond x, computed from the contents of x's tile, are dropped. SAFETY: the
+            // register tile is within one tile of x, as `run` requires.
             t += unsafe {
                 match left {
                     13.. if const { !FAR && S::TILE >= 16 } => {
@@ -41,7 +41,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat, const FAR: bool>(
     }
 }
 
-/// One panel times the first G * N of some rows of x, or all if they are fewer; returns how many.
+/// One panel times the first G * N of some rows of x, or all if there are fewer; returns their number.
 #[inline(always)]
 unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
@@ -68,7 +68,8 @@ unsafe fn run<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR
 /// The sums of G groups of N rows of x.
 type TileSums<S, const G: usize, const N: usize> = [[<S as Simd>::F; N]; G];
 
-/// The register tile: LANES rows of W times G groups of N rows of x; the sums of both halves, or the whole and nothing.
+/// The register tile: LANES rows of W times G groups of N rows of x. Returns the sums of both halves, or of the whole
+/// vector and nothing.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     s: S,
@@ -99,9 +100,10 @@ unsafe fn tile<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FA
     }
 }
 
-/// What block b of a unit asks for: as many codes as it has, so far ahead of their use (docs/lab/2026-11.md, T6). With few tokens
-/// the core's own loads are ahead, and would wait for the first level's few buffers of misses if those were full of lines
-/// that are wanted later; sums of several take so long that the core itself does not look as far.
+/// The codes to prefetch during block b of a unit: as many as the block has, at a distance (docs/lab/2026-11.md, T6).
+/// With few tokens the core's own loads run ahead. A long distance would fill the first-level cache's few miss
+/// buffers, and these loads would wait. With several tokens the sums take so long that the core's own loads do not
+/// run that far ahead.
 #[inline(always)]
 pub(super) fn ahead<S: Simd, F: BlockFormat, const G: usize, const N: usize, const FAR: bool>(
     unit: *const u8,
@@ -131,8 +133,8 @@ unsafe fn add_block<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Adds a part of block b of the products with the tile's tokens. Its codes are decoded here, so that registers hold no
-/// others.
+/// Adds a part of block b of the products with the tile's tokens. It decodes the part's codes itself, so that
+/// registers hold no other codes.
 #[inline(always)]
 unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     s: S,
@@ -151,12 +153,13 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
             add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, ahead(0), &mut acc[0]);
             return;
         }
-        // Sums of so many tokens take longer than memory, mostly, and have no register left for what is asked for meanwhile.
+        // Sums of this many tokens usually take longer than memory. They leave no register for prefetches between
+        // them.
         ahead(0).ask::<S, 1>(s, 0, 1);
         let codes = F::codes(s, unit, blocks, b);
         let w = Factors::new::<F>(s, unit, blocks, b, part);
         add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, Ahead::NOTHING, &mut acc[0]);
-        // Those of both groups side by side would not fit in the registers.
+        // The sums of both groups do not fit in the registers at the same time.
         compiler_fence(Ordering::SeqCst);
         ahead(1).ask::<S, 1>(s, 0, 1);
         add_group::<S, F, N>(s, &codes, &w, [part, N], tokens, Ahead::NOTHING, &mut acc[1]);
@@ -166,7 +169,7 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
     }
 }
 
-/// Adds a part of the products with N tokens from token `from` of the tile.
+/// Adds a part of the products with N tokens, from token `from` of the tile on.
 #[inline(always)]
 unsafe fn add_group<S: Simd, F: BlockFormat, const N: usize>(
     s: S,

@@ -1,4 +1,4 @@
-//! How the panels of a product are handed out: in whole register tiles of the kernel that takes them.
+//! Distributes the panels of a product in whole register tiles of its kernel.
 use super::float_gemm;
 use super::gemm::wide_tokens;
 use super::wide_gemm::CHUNK;
@@ -7,10 +7,10 @@ use crate::program::ROW_ROUND;
 use crate::simd::Isa;
 use std::ops::Range;
 
-/// Most panels that a thread takes at a time for many tokens: what a core's L2 holds.
+/// Maximum panels that a thread takes at a time for many tokens. They fit in a core's L2 cache.
 const MOST_PANELS: usize = 15;
 
-/// Panels of a register tile of a format's kernels for m tokens.
+/// Panels per register tile of a format's kernels for m tokens.
 fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     match format {
         FormatKernels::Block(k) if m < wide_tokens(isa, k.decoding) => 1,
@@ -21,7 +21,7 @@ fn tile_panels(isa: Isa, format: &FormatKernels, m: usize) -> usize {
     }
 }
 
-/// Whether panels are read again for further tokens.
+/// Whether the kernel reads panels again for further tokens.
 fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     match format {
         FormatKernels::Block(k) => m > CHUNK && m >= wide_tokens(isa, k.decoding),
@@ -29,18 +29,18 @@ fn is_read_again(isa: Isa, format: &FormatKernels, m: usize) -> bool {
     }
 }
 
-/// A matrix's panels as tiles of some of them, the last of which may be short.
+/// A matrix's panels, grouped into tiles. The last tile may be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tiles {
     pub panels: usize,
     /// Panels of a tile.
     pub tile: usize,
-    /// Most tiles that a thread takes at a time.
+    /// Maximum tiles that a thread takes at a time.
     pub most: usize,
 }
 
 impl Tiles {
-    /// `share` is how many panels of the op there are for a thread: a tile is never wider, so that no thread goes without.
+    /// `share` is the op's number of panels per thread. A tile is never wider, so that every thread gets work.
     pub fn new(isa: Isa, format: &FormatKernels, panels: usize, m: usize, share: usize) -> Self {
         let tile = tile_panels(isa, format, m).min(share).max(1);
         Self { panels, tile, most: if is_read_again(isa, format, m) { MOST_PANELS / tile } else { usize::MAX } }
@@ -56,29 +56,29 @@ impl Tiles {
     }
 }
 
-/// Tiles of several matrices, one matrix after the other: how many there are, and how many a thread takes at most.
+/// Total tiles of several matrices, and the maximum that a thread takes at a time.
 pub fn runs(parts: impl Iterator<Item = Tiles>) -> (usize, usize) {
     let (total, most) = parts.fold((0, usize::MAX), |(n, most), t| (n + t.count(), most.min(t.most)));
     (total, most.max(1))
 }
 
-/// Runs that a thread should have of an op, so that the last ones fill all threads.
+/// Runs per thread and op, enough that the last runs keep all threads busy.
 const RUNS: usize = 8;
-/// Fewest rows of x that are worth decoding a panel for once more.
+/// Minimum rows of x for which decoding a panel once more is worthwhile.
 const CUT_ROWS: usize = 128;
 
-/// Into how many parts of at most `rows` rows each m rows of x are cut, where `runs` of a product are all there are.
+/// Number of parts into which the m rows of x are split if a product only has `runs` runs.
 pub fn cuts(m: usize, runs: usize, threads: usize) -> usize {
     (RUNS * threads).div_ceil(runs.max(1)).min(m / CUT_ROWS).max(1)
 }
 
-/// Rows of part `cut` of `cuts` of m: parts begin with whole tiles of rows.
+/// Rows of part `cut` of `cuts` parts of m rows. Parts start with whole tiles of rows.
 pub fn cut_rows(m: usize, cut: usize, cuts: usize) -> Range<usize> {
     let rows = m.div_ceil(cuts).next_multiple_of(ROW_ROUND);
     (cut * rows).min(m)..((cut + 1) * rows).min(m)
 }
 
-/// Rows of which a run of two matrices' rows has a multiple: whole blocks of what they become, and whole tiles of both.
+/// A run of two matrices' rows is a multiple of this: whole blocks of the result and whole tiles of both matrices.
 pub fn whole_blocks(isa: Isa, matrices: [&FormatKernels; 2], rows: usize, m: usize, threads: usize) -> usize {
     let step =
         matrices.iter().fold(BLOCK, |step, format| common_multiple(step, tile_panels(isa, format, m) * isa.lanes()));
@@ -99,7 +99,7 @@ mod tests {
     const F16: u32 = 1;
     const Q4_0: u32 = 2;
 
-    /// Panels that each run of a matrix alone has.
+    /// Panels of each run of a single matrix.
     fn lengths(tiles: Tiles, threads: usize) -> Vec<usize> {
         let (total, most) = runs([tiles].into_iter());
         let next = AtomicUsize::new(0);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_fill_register_tiles_of_their_own_format_on_many_threads() {
+    fn runs_fill_the_register_tiles_of_their_format_on_many_threads() {
         for isa in Isa::available() {
             for (id, m, tile) in [
                 (F16, 12, float_gemm::THIN_PANELS),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_cut_where_panels_are_too_few_for_all_threads() {
+    fn cuts_split_rows_when_panels_are_too_few_for_all_threads() {
         assert_eq!(cuts(512, 22, 2), 1);
         assert_eq!(cuts(512, 22, 16), 4);
         assert_eq!(cuts(64, 22, 16), 1);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_goes_without_while_there_are_panels_for_all() {
+    fn tiles_give_every_thread_a_panel_when_there_are_enough() {
         for isa in Isa::available() {
             for id in [F16, Q4_0] {
                 let format = &format(id).expect("registered").kernels;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_two_matrices_come_in_whole_blocks_and_tiles() {
+    fn whole_blocks_are_whole_tiles_of_both_matrices() {
         for isa in Isa::available() {
             for (ids, m) in [([F16; 2], 512), ([Q4_0; 2], 512), ([F16, Q4_0], 512), ([F16; 2], 8), ([Q4_0; 2], 1)] {
                 let formats = ids.map(|id| &format(id).expect("registered").kernels);

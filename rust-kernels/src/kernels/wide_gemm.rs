@@ -1,7 +1,7 @@
-//! Wide GEMM: a register tile of several panels and four tokens, or one panel and four or eight, over a unit of 256 columns of the
-//! panels that is decoded once, into memory that a first-level cache holds, and used for all tokens.
+//! Wide GEMM: a register tile of several panels and four tokens, or of one panel and four or eight tokens. A unit of
+//! 256 columns of the panels is decoded once into the first-level cache and used for all tokens.
 //!
-//! Sums wait in memory while the next unit is decoded; as floats they lose nothing there.
+//! Sums wait in memory while the next unit is decoded. As floats they lose nothing there.
 use super::gemm::{DotBits, Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
 use super::scaling::{FACTORS, Factors, Tokens, parts};
@@ -10,32 +10,32 @@ use crate::simd::{Pace, Simd};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Tokens of the tallest register tile, which tiles of x hold at least.
+/// Tokens of the tallest register tile. Tiles of x have at least as many rows.
 pub const fn tokens<S: Simd>() -> usize {
     if S::PANELS > 2 { 8 } else { 4 }
 }
-/// Most panels of a register tile, and lanes of a vector.
+/// Maximum panels of a register tile, and lanes of a vector.
 const PANELS: usize = 3;
 const LANES: usize = 16;
 /// Bytes of a block's decoded codes.
 pub(super) const CODE_BYTES: usize = BLOCK * LANES;
-/// Into how many steps a block is cut for what is asked for meanwhile.
+/// Steps of a block, between which lines are prefetched.
 const HALVES: usize = 2;
-/// Tokens whose sums are kept at once.
+/// Tokens per chunk of sums.
 pub(super) const CHUNK: usize = 128;
 
 /// A unit of some panels, decoded: [panel][block], LANES rows in the lanes.
 #[repr(C, align(64))]
 pub(super) struct Unit {
-    /// Columns 4g.. of every row in vector g.
+    /// Vector g holds columns 4g.. of every row.
     codes: [[[u8; CODE_BYTES]; UNIT_BLOCKS]; PANELS],
     pub factors: [[FactorsOfBlock; UNIT_BLOCKS]; PANELS],
 }
 
-/// Those of each part, as `Factors::store` leaves them.
+/// The factors of each part, as `Factors::store` writes them.
 pub(super) type FactorsOfBlock = [[f32; FACTORS * LANES]; 2];
 
-/// Where a unit's codes are: bytes from a block to the next, and from a panel to the next.
+/// The position of a unit's codes, and the bytes to the next block and to the next panel.
 pub(super) struct Codes {
     pub base: *const u8,
     pub block: usize,
@@ -43,12 +43,12 @@ pub(super) struct Codes {
 }
 
 impl Codes {
-    /// Codes that were decoded.
+    /// Decoded codes.
     pub fn of_unit(unit: *const Unit) -> Self {
         Self { base: unit.cast(), block: CODE_BYTES, panel: UNIT_BLOCKS * CODE_BYTES }
     }
 
-    /// Where a block of panel j is decoded to.
+    /// Address for the decoded codes of block b of panel j.
     ///
     /// # Safety
     /// `unit` has the panel and the block.
@@ -62,7 +62,7 @@ impl Codes {
 #[repr(C, align(64))]
 pub(super) struct Sums([[f32; PANELS * LANES]; CHUNK]);
 
-/// As `BlockGemm`, with tiles of x of `tokens` at least.
+/// `BlockGemm` for tiles of x with at least `tokens` rows.
 ///
 /// # Safety
 /// As `BlockGemm`.
@@ -75,7 +75,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
         let to = args.to.min(from + CHUNK);
         let mut p = 0;
         while p < panels {
-            // SAFETY: panels p.. and rows from..to are within `args`; the memory is this call's own.
+            // SAFETY: panels p.. and rows from..to are within `args`; no other call uses the memory.
             p += unsafe {
                 match (panels - p).min(S::PANELS) {
                     3.. if const { S::PANELS > 2 } => {
@@ -95,7 +95,7 @@ pub unsafe fn gemm<S: Simd, F: BlockFormat>(s: S, args: &Gemm, x: &QuantRows, co
     }
 }
 
-/// Activations with what `Prepare` made of them.
+/// Activations and the output of `Prepare`.
 pub(super) struct Operand<'a> {
     pub x: &'a QuantRows,
     pub corrections: *const f32,
@@ -151,7 +151,7 @@ unsafe fn panels_of<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     P
 }
 
-/// What it takes to get at a format's codes as the set's products want them.
+/// How a format's codes are decoded for the set's products.
 const fn decoding<S: Simd, F: BlockFormat>() -> Decoding {
     match Decoding::of::<F>() {
         Decoding::None if !S::BYTES_AS_STORED => Decoding::Fast,
@@ -165,7 +165,7 @@ fn half_bytes<S: Simd, F: BlockFormat>() -> usize {
     if F::BITS < 8 { S::unit_code_bytes::<7>() } else { S::unit_code_bytes::<8>() }
 }
 
-/// A unit of some panels as they are stored; the first is at `unit`.
+/// A packed unit of some panels, the first at `unit`.
 struct Packed {
     unit: *const u8,
     panel_bytes: usize,
@@ -173,7 +173,7 @@ struct Packed {
 }
 
 impl Packed {
-    /// Where its codes are once they are decoded.
+    /// The position of its codes after decoding.
     ///
     /// # Safety
     /// The panels are F's.
@@ -207,10 +207,10 @@ impl Packed {
     }
 }
 
-/// What the sums of block b of a panel are multiplied by, of each part.
+/// Decodes the factors of each part of block b of a panel.
 ///
 /// # Safety
-/// As `BlockFormat::scales`, of `blocks` blocks; `to` has room for the parts.
+/// As `BlockFormat::scales`, with `blocks` blocks; `to` has room for the parts.
 #[inline(always)]
 pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat>(
     s: S,
@@ -223,7 +223,7 @@ pub(super) unsafe fn decode_factors<S: Simd, F: BlockFormat>(
     }
 }
 
-/// The register tile: adds `blocks` blocks of P panels times N tokens to `sums`, or starts them.
+/// The register tile: `blocks` blocks of P panels times N tokens. Adds to `sums`, or overwrites them with `start`.
 #[inline(always)]
 unsafe fn tile<S: Simd, F: BlockFormat, const P: usize, const N: usize>(
     s: S,

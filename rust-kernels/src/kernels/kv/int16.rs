@@ -1,36 +1,37 @@
-//! Keys and values in 16 bits: integers, with a scale for each head of a token, multiplied as `pairs` says. Queries and weights become
-//! integers too. Rounding costs less than rounding keys and values to f16 would.
+//! Keys and values in 16 bits: integers with one scale per head and token (kernels/pairs.rs). Queries and weights
+//! become integers too. The rounding error is smaller than with keys and values in f16.
 //!
 //! # Layout
-//! A block is codes, then scales. Codes lie in vectors of two for each lane, as `dot_pair` wants them: a key's with positions in
-//! the lanes, [KV_BLOCK / LANES][head_dim / 2][LANES x 2 dimensions], a value's with dimensions in the lanes,
-//! [head_dim / LANES][KV_BLOCK / 2][LANES x 2 positions]. A scale is the upper half of a float: [KV_BLOCK].
+//! A block has codes, then scales. Codes are in vectors of two per lane, for `dot_pair`.
+//! - Keys have positions in the lanes: [KV_BLOCK / LANES][head_dim / 2][LANES x 2 dimensions].
+//! - Values have dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 2][LANES x 2 positions].
+//! - A scale is the upper half of a float: [KV_BLOCK].
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, MAX_ROWS, Queries};
 use crate::kernels::pairs::{MOST, MOST_WEIGHTS, PAIR, Pairs, SEGMENT, SUMMED, Size, codes, inverse, larger, place};
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Positions that weights are rounded together for.
+/// Positions whose weights share a scale.
 const CHUNK: usize = MAX_BLOCKS * KV_BLOCK;
-/// Rows of queries whose codes lie together: [row / GROUP][head_dim / 2][GROUP][2].
+/// Query rows whose codes are grouped: [row / GROUP][head_dim / 2][GROUP][2].
 const GROUP: usize = 8;
-/// Rows that take values block by block, so that a block is read while the next is on its way; more take each vector of dimensions
-/// through all blocks, and so keep their sums in registers.
+/// Up to this number of rows, values are read block by block, and the next block is prefetched meanwhile. With more
+/// rows, each vector of dimensions goes through all blocks, which keeps its sums in registers.
 const FEW: usize = 8;
 
-/// Where code d of the key in `slot` stands in its block; `together` is `Simd::PAIRS_TOGETHER`.
+/// Index of code d of the key in `slot` of its block. `together` is `Simd::PAIRS_TOGETHER`.
 #[inline(always)]
 pub const fn key_index(lanes: usize, together: bool, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * head_dim + d / 2 * 2) * lanes + place(lanes, together, slot % lanes, d % 2)
 }
 
-/// The same of a value's.
+/// The same for a value.
 #[inline(always)]
 pub const fn value_index(lanes: usize, together: bool, d: usize, slot: usize) -> usize {
     (d / lanes * KV_BLOCK + slot / 2 * 2) * lanes + place(lanes, together, d % lanes, slot % 2)
 }
 
-/// Where the scale of the key or value in `slot` stands, in codes.
+/// Index of the scale of the key or value in `slot`, counted in codes.
 #[inline(always)]
 pub const fn scale_index(head_dim: usize, slot: usize) -> usize {
     KV_BLOCK * head_dim + slot
@@ -72,7 +73,7 @@ impl KvFormat for Int16 {
         unsafe {
             let to = Scratch::new(queries);
             for (r, q) in queries.q.iter().enumerate() {
-                // Not clamped: a NaN must stay one.
+                // Not clamped, because NaN must stay NaN.
                 let scale = Size::of(s, *q, queries.head_dim).scale();
                 *to.query_scales.add(r) = scale;
                 let to_codes = to.query(queries, r);
@@ -144,7 +145,7 @@ impl KvFormat for Int16 {
 /// `KvFormat::scores`, V vectors of positions at a time.
 ///
 /// # Safety
-/// As that.
+/// As `KvFormat::scores`.
 #[inline(always)]
 unsafe fn score<S: Simd, const V: usize>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix) {
     let (from, dim) = (Scratch::new(queries), queries.head_dim);
@@ -173,13 +174,13 @@ unsafe fn score<S: Simd, const V: usize>(s: S, queries: &Queries, rows: Range<us
     }
 }
 
-/// The scales of a block: a cache line.
+/// The scales of a block, one cache line.
 #[inline(always)]
 const fn scales(block: *const u8, head_dim: usize) -> *const u16 {
     block.cast::<u16>().wrapping_add(scale_index(head_dim, 0))
 }
 
-/// The least number not below that upper halves of floats can say; 0 for what is too small to be divided by.
+/// Rounds a scale up to a float with an empty lower half; 0 if it is too small to divide by.
 fn upper_half(scale: f32) -> f32 {
     if scale < f32::MIN_POSITIVE {
         return 0.0;
@@ -188,39 +189,39 @@ fn upper_half(scale: f32) -> f32 {
 }
 
 /// # Safety
-/// The block is there.
+/// `block` is a whole block.
 #[inline(always)]
 unsafe fn write_scale(block: *mut i16, head_dim: usize, slot: usize, scale: f32) {
     unsafe { *block.cast::<u16>().add(scale_index(head_dim, slot)) = (scale.to_bits() >> 16) as u16 }
 }
 
-/// LANES floats, clamped to what halves hold.
+/// LANES floats, clamped to the range of half floats.
 #[inline(always)]
 unsafe fn finite<S: Simd>(s: S, x: *const f32) -> S::F {
     unsafe { s.max(s.min(s.load(x), s.splat(HALF_MAX)), s.splat(-HALF_MAX)) }
 }
 
-/// Of a head as `finite` has it.
+/// Sizes of a head whose numbers are clamped by `finite`.
 ///
 /// # Safety
-/// There are `n` floats, a multiple of 16.
+/// `x` holds `n` floats, a multiple of 16.
 #[inline(always)]
 unsafe fn finite_size<S: Simd>(s: S, x: *const f32, n: usize) -> Size {
     unsafe { Size::with(s, n, |d| finite(s, x.add(d))) }
 }
 
-/// Hands on the code of each of a head's numbers, as `finite` has them.
+/// Passes the code of each of a head's numbers, clamped by `finite`, to `put`.
 #[inline(always)]
 unsafe fn each_code<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
     unsafe { codes(s, n, scale, |d| finite(s, x.add(d)), put) }
 }
 
-/// A tile's working memory.
+/// A tile's scratch memory.
 struct Scratch {
-    /// [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and a scale for each row.
+    /// [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and one scale per row.
     queries: *mut i16,
     query_scales: *mut f32,
-    /// [MAX_ROWS][CHUNK], and a scale for each row.
+    /// [MAX_ROWS][CHUNK], and one scale per row.
     weights: *mut i16,
     weight_scales: *mut f32,
     /// Scales of a chunk's values.
@@ -245,12 +246,12 @@ impl Scratch {
         }
     }
 
-    /// Codes of row r: its first two, and GROUP times further the next.
+    /// The first two codes of row r. Each next two codes are GROUP pairs further on.
     fn query(&self, queries: &Queries, r: usize) -> *mut i16 {
         self.queries.wrapping_add(r / GROUP * GROUP * queries.head_dim + r % GROUP * 2)
     }
 
-    /// Scales of blocks' first `depth` values as floats, and zeros for the rest of CHUNK.
+    /// Widens the scales of the blocks' first `depth` values to floats, with zeros in the rest of CHUNK.
     ///
     /// # Safety
     /// As `KvFormat::mix`.
@@ -268,10 +269,10 @@ impl Scratch {
         }
     }
 
-    /// Codes of a row's weights, each times its position's scale, for whole vectors of positions.
+    /// Codes of a row's weights, each multiplied by its position's scale, for whole vectors of positions.
     ///
     /// # Safety
-    /// There are `depth` weights, none below 0, and zeros to the end of a vector.
+    /// There are `depth` weights, none below 0, padded with zeros to a whole vector.
     #[inline(always)]
     unsafe fn round_weights<S: Simd>(&self, s: S, r: usize, weights: *mut f32, depth: usize) {
         unsafe {
@@ -314,7 +315,7 @@ impl KeyTile {
     /// The scores of R rows; returns R.
     ///
     /// # Safety
-    /// They are there.
+    /// The rows and positions exist.
     #[inline(always)]
     unsafe fn products<S: Simd, const R: usize, const V: usize>(&self, s: S) -> usize {
         unsafe {
@@ -343,7 +344,7 @@ impl KeyTile {
     }
 }
 
-/// Rows of weights from their `first` on, and the values that they are of.
+/// Weights of rows from position `first` on, and their values.
 struct ValueTiles<'a> {
     from: &'a Scratch,
     first: usize,
@@ -354,8 +355,8 @@ struct ValueTiles<'a> {
 }
 
 impl ValueTiles<'_> {
-    /// Some rows, in register tiles. If CARRIED, sums are taken up from `out` and left there; else they are added to it, under the
-    /// rows' scales.
+    /// Some rows, in register tiles. With CARRIED, sums continue those in `out`. Otherwise they are multiplied by the
+    /// rows' scales and added to `out`.
     ///
     /// # Safety
     /// As `KvFormat::mix`.
@@ -363,12 +364,13 @@ impl ValueTiles<'_> {
     unsafe fn mix<S: Simd, const CARRIED: bool>(&self, s: S, rows: Range<usize>) {
         let mut d = 0;
         while d < self.dim {
-            // One where memory is to be read in order, and the last of a head_dim that is no multiple of two vectors.
+            // One vector if memory should be read in order, and for the rest of a head_dim that is not a multiple of
+            // two vectors.
             let two = rows.len() > S::PAIRS_IN_ORDER && self.dim - d >= 2 * S::LANES;
             let mut r = rows.start;
             while r < rows.end {
                 let ahead = r == rows.start;
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 r += unsafe {
                     match (rows.end - r, two) {
                         (8.., true) if const { S::PAIR_ROWS >= 8 } => self.tile::<S, 8, 2, CARRIED>(s, r, d, ahead),

@@ -1,5 +1,5 @@
-//! The KV cache's blocks. A block holds the keys, or the values, of KV_BLOCK tokens of one head in one layer; what its
-//! bytes are, and how attention reads them, is its type's own affair.
+//! The blocks of the KV cache. A block holds the keys or the values of KV_BLOCK tokens of one head in one layer. The
+//! cache's type defines its bytes and how attention reads them.
 pub mod int16;
 pub mod q8_0;
 
@@ -9,16 +9,17 @@ use crate::simd::{Isa, Kernel, Simd};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Tokens of a KV block; engine/backend/backend.ts has the same number.
+/// Tokens of a KV block. engine/backend/backend.ts has the same number.
 pub const KV_BLOCK: usize = 32;
-/// Most blocks whose values are mixed at once.
+/// Maximum blocks whose values are mixed at once.
 pub const MAX_BLOCKS: usize = 4;
-/// Most query rows that attend together.
+/// Maximum query rows that attend together.
 pub const MAX_ROWS: usize = 64;
-/// The largest finite half: keys and values beyond are clamped, so that a masked position never multiplies 0 by infinity.
+/// The largest finite half float. Keys and values are clamped to it, so that a masked position never multiplies 0 by
+/// infinity.
 const HALF_MAX: f32 = 65504.0;
 
-/// What keys and values are kept as.
+/// The type of cached keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KvType {
     Int16,
@@ -28,7 +29,8 @@ pub enum KvType {
 impl KvType {
     pub const ALL: [Self; 2] = [Self::Int16, Self::Q8_0];
 
-    /// Bytes of a block: a multiple of 64 for every `head_dim` that is one of 16. It is below 2^32, so they do not overflow.
+    /// Bytes of a block: a multiple of 64 if `head_dim` is a multiple of 16. `head_dim` is below 2^32, so this does
+    /// not overflow.
     pub const fn block_bytes(self, head_dim: usize) -> usize {
         match self {
             Self::Int16 => 2 * (head_dim + 1) * KV_BLOCK,
@@ -43,7 +45,7 @@ impl KvType {
         }
     }
 
-    /// Floats of working memory that `Queries` wants.
+    /// Floats of scratch memory for `Queries`.
     pub fn scratch_len(self, head_dim: usize) -> usize {
         match self {
             Self::Int16 => Int16::scratch_len(head_dim),
@@ -52,7 +54,7 @@ impl KvType {
     }
 }
 
-/// Writes head_dim floats at `x` as a key to its slot of a block.
+/// Writes the head_dim floats at `x` as a key to its slot of a block.
 struct AppendKey<K> {
     x: *const f32,
     head_dim: usize,
@@ -69,7 +71,7 @@ impl<K: KvFormat> Kernel for AppendKey<K> {
     }
 }
 
-/// The same of a value.
+/// The same for a value.
 struct AppendValue<K> {
     x: *const f32,
     head_dim: usize,
@@ -86,7 +88,8 @@ impl<K: KvFormat> Kernel for AppendValue<K> {
     }
 }
 
-/// How a type of cache takes keys and values: floats, head dimension, block, slot. Safety: as `KvFormat`.
+/// Functions that append keys and values. Arguments: instruction set, floats, head dimension, block, slot. Safety: as
+/// `KvFormat`.
 pub struct Appenders {
     pub key: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
     pub value: unsafe fn(Isa, *const f32, usize, *mut u8, usize),
@@ -105,16 +108,16 @@ impl Appenders {
     }
 }
 
-/// The rows of queries that attend together.
+/// The query rows that attend together.
 pub struct Queries<'a> {
-    /// Row r, head_dim floats, at `q[r]`.
+    /// Row r has head_dim floats at `q[r]`.
     pub q: &'a [*const f32],
     pub head_dim: usize,
-    /// `KvFormat::scratch_len` floats; what `prepare` leaves there stays until the last row is done.
+    /// `KvFormat::scratch_len` floats. The output of `prepare` stays there until the last row is done.
     pub scratch: *mut f32,
 }
 
-/// A block, and the one that will be read after it.
+/// A block, and the block that is read after it.
 #[derive(Clone, Copy)]
 pub struct Block {
     pub at: *const u8,
@@ -122,15 +125,15 @@ pub struct Block {
 }
 
 impl Block {
-    /// Bytes from what is read to what will be read after it: hardware prefetch stops at each page, and blocks are a page
-    /// or two long. It is asked for into the second-level cache: the first level has too few buffers of misses to hold what
-    /// is wanted later beside what is wanted now.
+    /// Bytes from the current block to the next, for prefetching. Hardware prefetchers stop at each page, and blocks
+    /// are one or two pages long. The target is the second-level cache, because the first level has too few miss
+    /// buffers for later data.
     pub fn ahead(&self) -> isize {
         (self.next as isize).wrapping_sub(self.at as isize)
     }
 }
 
-/// Rows of floats, `stride` apart.
+/// Rows of floats, `stride` floats apart.
 #[derive(Clone, Copy)]
 pub struct FloatMatrix {
     pub at: *mut f32,
@@ -139,34 +142,34 @@ pub struct FloatMatrix {
 
 impl FloatMatrix {
     /// # Safety
-    /// The row lies in the matrix.
+    /// The row is within the matrix.
     #[inline(always)]
     pub unsafe fn row(&self, r: usize) -> *mut f32 {
         unsafe { self.at.add(r * self.stride) }
     }
 }
 
-/// How a type of cache is written and read. What is computed for a row depends on nothing but the row and the block.
+/// Writes and reads one type of cache. A row's result depends only on the row and the block.
 ///
 /// # Safety
-/// Of all functions: pointers hold what is said, `head_dim` is a multiple of 16 and the same everywhere, blocks have
-/// `KvType::block_bytes`, slots are below KV_BLOCK.
+/// For all functions: pointers hold what the comments say. `head_dim` is a multiple of 16 and the same everywhere.
+/// Blocks have `KvType::block_bytes` bytes; slots are below KV_BLOCK.
 #[allow(clippy::missing_safety_doc)]
 pub trait KvFormat {
-    /// Floats of working memory.
+    /// Floats of scratch memory.
     fn scratch_len(head_dim: usize) -> usize;
     /// Writes the key at `x`, head_dim floats, to its slot of the block.
     unsafe fn append_key<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
     unsafe fn append_value<S: Simd>(s: S, x: *const f32, head_dim: usize, block: *mut u8, slot: usize);
-    /// Makes of the queries what `scores` reads.
+    /// Converts the queries for `scores`.
     unsafe fn prepare<S: Simd>(s: S, queries: &Queries);
     /// out[r] = products of query r with each of the block's keys, for some of the rows.
     unsafe fn scores<S: Simd>(s: S, queries: &Queries, rows: Range<usize>, keys: Block, out: FloatMatrix);
-    /// Asks for what `mix` will read first of the blocks.
+    /// Prefetches the data of the blocks that `mix` reads first.
     #[inline(always)]
     unsafe fn before_mix<S: Simd>(_s: S, _head_dim: usize, _values: &[Block]) {}
-    /// out[r] += the blocks' first `depth` values, weighed with `weights[r]`, for some of the rows. There are just as many
-    /// blocks as that takes, MAX_BLOCKS at most. The weights of further positions may be overwritten.
+    /// out[r] += the blocks' first `depth` values, weighted with `weights[r]`, for some of the rows. `values` has
+    /// exactly the blocks of these values, at most MAX_BLOCKS. May overwrite the weights of further positions.
     unsafe fn mix<S: Simd>(
         s: S,
         queries: &Queries,

@@ -1,38 +1,40 @@
-//! Keys and values in 8 bits: every SCALED values of a head share a scale, as in GGUF's Q8_0. Both products of attention
-//! are integer dot products. Queries are quantised as activations are. Weights, which take on the values' scales first,
-//! become two planes of 7 bits, so that rounding them counts for nothing beside the rounding of the values.
+//! Keys and values in 8 bits: every SCALED values of a head share a scale, as in GGUF's Q8_0. Both products of
+//! attention are integer dot products. Queries are quantized like activations. Weights are multiplied by the values'
+//! scales, then split into two planes of 7 bits. So their rounding is negligible beside the rounding of the values.
 //!
 //! # Layout
-//! A block is codes, then scales. Codes lie as `dot16` wants them. A key's stand for code - 128, positions in the lanes:
-//! [KV_BLOCK / LANES][head_dim / 4][LANES][4 dimensions]. A value's are signed, dimensions in the lanes:
-//! [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions]. Scales are halves: [head_dim / SCALED, rounded up][KV_BLOCK]. The
-//! last of them counts for 16 values where head_dim is no multiple of SCALED.
+//! A block has codes, then scales. Codes have the layout of `dot16`.
+//! - Key codes stand for code - 128, with positions in the lanes: [KV_BLOCK / LANES][head_dim / 4][LANES][4
+//!   dimensions].
+//! - Value codes are signed, with dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions].
+//! - Scales are half floats: [head_dim / SCALED, rounded up][KV_BLOCK]. The last covers 16 values if head_dim is not
+//!   a multiple of SCALED.
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries};
 use crate::formats::BLOCK;
 use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// Values of a head under one scale.
+/// Values of a head that share a scale.
 pub const SCALED: usize = BLOCK;
-/// What a plane of weights' largest code is.
+/// The largest code in a plane of weights.
 const MOST: f32 = 127.0;
-/// Floats that a tile's weights take: two planes of codes, and a scale.
+/// Floats for a tile's weights: two planes of codes, and a scale per row.
 const WEIGHTS: usize = MAX_ROWS * (2 * KV_BLOCK / 4 + 1);
 
-/// Where code d of the key in `slot` stands in its block, in bytes.
+/// Byte index of code d of the key in `slot` of its block.
 #[inline(always)]
 pub const fn key_index(lanes: usize, head_dim: usize, d: usize, slot: usize) -> usize {
     (slot / lanes * head_dim + d / 4 * 4) * lanes + slot % lanes * 4 + d % 4
 }
 
-/// The same of a value's.
+/// The same for a value.
 #[inline(always)]
 pub const fn value_index(lanes: usize, d: usize, slot: usize) -> usize {
     (d / lanes * KV_BLOCK + slot / 4 * 4) * lanes + d % lanes * 4 + slot % 4
 }
 
-/// Where the scale of code d in `slot`, of a key or a value, stands in its block, in bytes.
+/// Byte index of the scale of code d in `slot`, for a key or a value.
 #[inline(always)]
 pub const fn scale_index(head_dim: usize, d: usize, slot: usize) -> usize {
     KV_BLOCK * head_dim + 2 * (d / SCALED * KV_BLOCK + slot)
@@ -78,7 +80,7 @@ impl KvFormat for Q8_0 {
                     let mut padded = [0f32; SCALED];
                     std::ptr::copy_nonoverlapping(q.add(b * SCALED), padded.as_mut_ptr(), n);
                     quantize_block(s, padded.as_ptr(), &rows, r, b);
-                    // What takes the codes' 128 out again, in place of the sums.
+                    // The correction for the key codes' offset of 128 replaces the sums.
                     let sums = rows.meta(0, b, r).cast::<i32>();
                     let sum = *sums.add(rows.tile) + *sums.add(2 * rows.tile);
                     *sums.add(rows.tile) = -S::WIDE_BIAS * sum;
@@ -116,7 +118,7 @@ impl KvFormat for Q8_0 {
     }
 }
 
-/// `mix` of one block.
+/// `mix` for one block.
 ///
 /// # Safety
 /// As `KvFormat::mix`.
@@ -132,7 +134,7 @@ unsafe fn mix_block<S: Simd>(
 ) {
     unsafe {
         let x = Weights::new(queries.scratch);
-        // What the scratch holds of positions beyond is not theirs.
+        // The scratch may hold other weights beyond `depth`.
         for r in rows.clone() {
             std::slice::from_raw_parts_mut(weights.row(r).add(depth), KV_BLOCK - depth).fill(0.0);
         }
@@ -163,8 +165,8 @@ unsafe fn mix_block<S: Simd>(
     }
 }
 
-/// Quantises a key or a value, clamped to what halves hold: `put` gets the codes of a scale and the dimension of the
-/// first, the block the scale.
+/// Quantizes a key or a value, clamped to the range of half floats. Writes the scales to the block and passes each
+/// scale's codes and first dimension to `put`.
 ///
 /// # Safety
 /// As `KvFormat`.
@@ -200,7 +202,7 @@ const fn padded(head_dim: usize) -> usize {
     head_dim.next_multiple_of(SCALED)
 }
 
-/// Where the quantised queries lie: all rows in one tile, so that those of any range follow each other.
+/// The quantized queries: all rows in one tile, so that the rows of any range are adjacent.
 fn quantised(queries: &Queries) -> QuantRows {
     let base = queries.scratch.wrapping_add(WEIGHTS).cast();
     QuantRows { base, columns: padded(queries.head_dim), tile: queries.q.len(), paired: false }
@@ -243,7 +245,7 @@ struct KeyTile {
     keys: *const u8,
     slot: usize,
     head_dim: usize,
-    /// Bytes to what will be read next, where this tile is the one to ask for it.
+    /// Bytes to the data that is read next, if this tile prefetches it.
     ahead: Option<isize>,
 }
 
@@ -251,7 +253,7 @@ impl KeyTile {
     /// Products of N queries with the keys of P groups of LANES positions; returns N.
     ///
     /// # Safety
-    /// The rows and positions are there.
+    /// The rows and positions exist.
     #[inline(always)]
     unsafe fn products<S: Simd, const P: usize, const N: usize>(&self, s: S, out: FloatMatrix) -> usize {
         unsafe {
@@ -290,7 +292,7 @@ impl KeyTile {
         }
     }
 
-    /// Of 16 columns of P groups.
+    /// Prefetches the data `ahead` bytes behind 16 columns of P groups.
     #[inline(always)]
     fn ask_for_next<S: Simd, const P: usize>(&self, s: S, codes: *const u8, panel: usize) {
         let Some(ahead) = self.ahead else { return };
@@ -306,7 +308,7 @@ impl KeyTile {
 struct Weights {
     /// [row][plane][KV_BLOCK]
     codes: *mut i8,
-    /// A scale a row.
+    /// One scale per row.
     scales: *mut f32,
 }
 
@@ -315,8 +317,8 @@ impl Weights {
         Self { codes: scratch.cast(), scales: scratch.wrapping_add(MAX_ROWS * 2 * KV_BLOCK / 4) }
     }
 
-    /// Row r's: each weight times what its position's values are to be scaled with, none of them below 0. Weights of 0
-    /// have codes of 0, so what a row gets does not depend on how far its neighbours see.
+    /// Quantizes row r: each weight times its position's factor `by`, none below 0. Weights of 0 have codes of 0, so
+    /// a row's result does not depend on the reach of other rows.
     ///
     /// # Safety
     /// `weights` holds KV_BLOCK floats.
@@ -336,7 +338,7 @@ impl Weights {
             let codes = self.codes.add(r * 2 * KV_BLOCK);
             for i in (0..KV_BLOCK).step_by(S::LANES) {
                 let x = s.mul(s.load(products.as_ptr().add(i)), s.splat(inverse));
-                // Rounded down, near enough: what is left is 0 to 1, and counts MOST times as much.
+                // Approximately rounded down. The rest is between 0 and 1 and is stored MOST times as large.
                 let first = s.round(s.sub(x, s.splat(0.5)));
                 s.store_i8(codes.add(i), first);
                 s.store_i8(codes.add(KV_BLOCK + i), s.mul(s.sub(x, first), s.splat(MOST)));
@@ -348,7 +350,7 @@ impl Weights {
 /// Some dimensions of a block's values.
 struct ValueTile {
     x: Weights,
-    /// Of the first dimension.
+    /// Codes of the first dimension.
     codes: *const u8,
     depth: usize,
 }
@@ -376,7 +378,7 @@ impl ValueTile {
         }
     }
 
-    /// Those of N rows, which have XS = 2 * N planes; returns N.
+    /// The same for N rows, which have XS = 2 * N planes; returns N.
     #[inline(always)]
     unsafe fn products<S: Simd, const P: usize, const N: usize, const XS: usize>(
         &self,
