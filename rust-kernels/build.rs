@@ -1,5 +1,5 @@
-//! With the feature `this-cpu`, chooses the instruction set that is compiled beside the scalar one: the best that this
-//! machine has, or the one that COMPY_BUILD_ISA names.
+//! With the feature `this-cpu`, chooses the one instruction set to compile beside scalar code. It is the best that
+//! this machine has, or the one named by COMPY_BUILD_ISA.
 include!("src/simd/tokens.rs");
 
 #[cfg(target_arch = "aarch64")]
@@ -9,7 +9,7 @@ use std::arch::is_x86_feature_detected as has;
 
 macro_rules! tokens {
     ($($(#[$cfg:meta])* $name:literal, $token:ty, needs [$($feature:tt),*];)*) => {
-        /// The sets of this architecture, best first, and whether this CPU has them.
+        /// The instruction sets of this architecture, best first, and whether this CPU has them.
         fn sets() -> Vec<(&'static str, bool)> {
             vec![$($(#[$cfg])* ($name, true $(&& has!($feature))*),)*]
         }

@@ -1,6 +1,6 @@
-//! Whatever comes as a plan and steps is refused or runs: `cargo +nightly fuzz run messages` (docs/CONTRIBUTING.md).
+//! Any bytes as a plan and steps must be rejected or run: `cargo +nightly fuzz run messages` (docs/CONTRIBUTING.md).
 //!
-//! An input is messages, each behind its length in bytes (u32): a plan, then steps.
+//! An input is a list of messages, each behind its length in bytes (u32): a plan, then steps.
 #![no_main]
 
 #[path = "../../tests/program/model.rs"]
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 const OUTPUT: usize = 1 << 16;
 
-/// The best instruction set and the plainest.
+/// A model with the best instruction set, and one with the scalar set.
 fn models() -> &'static [Model; 2] {
     static MODELS: OnceLock<[Model; 2]> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -23,7 +23,7 @@ fn models() -> &'static [Model; 2] {
     })
 }
 
-/// Splits the first message off.
+/// Splits off the first message.
 fn message<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let (message, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

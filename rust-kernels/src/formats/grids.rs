@@ -1,10 +1,11 @@
 //! The grids of the IQ formats, which are part of their definition (https://github.com/ggml-org/llama.cpp,
-//! `ggml/src/ggml-common.h`): points of eight or four values each, that a row's codes are indices of. A point is a number
-//! whose lowest bits are its first value: two bits for each of eight, or four for each of four. The numbers ascend, so
-//! a grid is written down as the gaps between them.
+//! `ggml/src/ggml-common.h`). A grid is a list of points with eight or four values each, and codes are indices of
+//! points. A point is a number with its first value in the lowest bits: two bits for each of eight values, or four
+//! bits for each of four. The numbers ascend, so the grids below store the gaps between them.
 
-/// Gaps as text. Characters from `#` on, without the backslash, are digits from 0 to 90: below 60 the last of a gap, from
-/// 60 on one of those before it, which count as many as 31 of the next and 60 of the last.
+/// Decodes gaps from text. Characters from `#` on, without the backslash, are digits from 0 to 90. A digit below 60
+/// ends a gap. A digit from 60 on is a leading digit: it counts 31 of the next leading digit and 60 of the last
+/// digit.
 const fn points<const N: usize>(gaps: &str) -> [u16; N] {
     let (text, mut found) = (gaps.as_bytes(), [0; N]);
     let (mut n, mut point, mut high, mut at) = (0, 0, 0, 0);
@@ -23,19 +24,19 @@ const fn points<const N: usize>(gaps: &str) -> [u16; N] {
     found
 }
 
-/// Value k of a point of eight.
+/// Value k of an eight-value point.
 #[inline(always)]
 pub(super) fn of_eight(point: u16, k: usize) -> u8 {
     (point >> (2 * k) & 3) as u8
 }
 
-/// Value k of a point of four.
+/// Value k of a four-value point.
 #[inline(always)]
 pub(super) fn of_four(point: u16, k: usize) -> u8 {
     (point >> (4 * k) & 15) as u8
 }
 
-/// IQ1_M's too.
+/// The grid of IQ1_S and IQ1_M.
 #[rustfmt::skip]
 pub(super) static IQ1: [u16; 2048] = points(
     "#%&&%*'.%)%>/&%2>%)%..%)%aA$/&%&$.?(&,&(*&%%@/&%2aB%)%..%)%>/+.(:%)%*''*%)%e_&%2?+/(-$O+/aC&$$2&%2:(()$&$$&*%&\

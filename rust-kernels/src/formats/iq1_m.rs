@@ -1,5 +1,6 @@
-//! IQ1_M: 256 values in runs of eight: a point of a grid of -1, 0 and 1 by an index of 11 bits, and whether 1/8 is added to
-//! each or taken from it. A scale of 3 bits for 16 values, under one f16, which lies in four parts. Codes are eighths.
+//! IQ1_M: 256 values in runs of eight. An 11-bit index selects a point of a grid of -1, 0 and 1, and a bit says
+//! whether 1/8 is added or subtracted. Each 16 values have a 3-bit scale; one f16 factor is stored in four parts.
+//! Codes are eighths.
 use super::grid_codes::{eights, indices, nibble_of};
 use super::iq1_s::{CODES, MORE, OFFSET, TABLE, dequantize_eight};
 use super::iq2_xxs::eighths;
@@ -15,7 +16,7 @@ fn index(block: &[u8], i: usize) -> u16 {
     u16::from(block[i]) | u16::from(high(block, i) & 7) << 8
 }
 
-/// The high bits of the index of run i, below a bit that says that 1/8 is taken.
+/// The high bits of the index of run i, below the bit for subtracting 1/8.
 fn high(block: &[u8], i: usize) -> u8 {
     block[32 + i / 2] >> (4 * (i % 2)) & 15
 }
@@ -25,7 +26,7 @@ fn scale(block: &[u8], j: usize) -> u16 {
     u16_at(block, 48 + j / 4 * 2) >> (3 * (j % 4)) & 7
 }
 
-/// The half float: the highest nibbles of the four words of scales, from the lowest on.
+/// The f16 factor: the highest nibbles of the four words of scales, lowest first.
 fn d(block: &[u8]) -> u16 {
     (0..4).map(|i| u16_at(block, 48 + 2 * i) >> 12 << (4 * i)).sum()
 }
@@ -63,7 +64,7 @@ impl BlockFormat for Iq1M {
             let high = u32::from(high(block, 4 * b + i));
             let (at, shift) = (10 + b / 2 * 4, b % 2 * 8 + 16 * (i % 2));
             to.unit_bits(at, (high & 7) << (shift + i / 2 * 3));
-            // A bit that says that 1/8 is added.
+            // A bit says that 1/8 is added.
             to.unit_bits(at, (high >> 3 ^ 1) << (shift + 6 + i / 2));
         }
         to.indices::<0>(std::array::from_fn(|i| block[4 * b + i]));
@@ -89,7 +90,7 @@ impl BlockFormat for Iq1M {
     }
 }
 
-/// `MORE` in the bytes of the first and of the second of two points, where bits 1 and 17 of each lane say so.
+/// `MORE` in the bytes of the first and of the second of two points, if bits 1 and 17 of the lane are set.
 #[inline(always)]
 fn more<S: Simd>(s: S, v: S::B) -> [S::B; 2] {
     let bits = s.b_and32(v, MORE * 0x1_0001);

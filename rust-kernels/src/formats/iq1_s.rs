@@ -1,5 +1,5 @@
-//! IQ1_S: 256 values in runs of eight: a point of a grid of -1, 0 and 1 by an index of 11 bits. For 32 values a scale of 3
-//! bits, under one f16, and whether 1/8 is added to each or taken from it. Codes are eighths.
+//! IQ1_S: 256 values in runs of eight. An 11-bit index selects a point of a grid of -1, 0 and 1. Each 32 values have
+//! a 3-bit scale under one f16 factor, and a bit says whether 1/8 is added or subtracted. Codes are eighths.
 use super::grid_codes::{eights, eights_table, indices, of_values};
 use super::iq2_xxs::eighths;
 use super::{BlockFormat, GgufType, Slot, grids, half_at, u16_at};
@@ -9,7 +9,7 @@ use crate::simd::Simd;
 pub struct Iq1S;
 
 pub(super) const OFFSET: i32 = 9;
-/// -1, 0 and 1 as codes, where 1/8 is taken from them. Adding it sets the bit `MORE`.
+/// Codes of -1, 0 and 1 minus 1/8. Adding 1/8 instead sets the bit `MORE`.
 pub(super) const CODES: [u8; 16] = of_values([0, 8, 16]);
 pub(super) const MORE: u32 = 2;
 
@@ -28,7 +28,7 @@ fn index(block: &[u8], i: usize) -> u16 {
     u16::from(block[2 + i]) | (head(block, i / 4) >> (3 * (i % 4)) & 7) << 8
 }
 
-/// The high bits of block b's indices, its scale at bit 12, and bit 15 where 1/8 is taken.
+/// The high bits of block b's indices, the scale at bit 12, and bit 15 for subtracting 1/8.
 fn head(block: &[u8], b: usize) -> u16 {
     u16_at(block, 34 + 2 * b)
 }
@@ -54,7 +54,7 @@ impl BlockFormat for Iq1S {
     const HAS_MIN: bool = false;
     const STORED_BITS: usize = 1; // low bits of indices
     const SLOW_CODES: bool = true;
-    const UNIT_SCALES: usize = 18; // d: f16, of each two blocks 24 high bits of indices, and twice what `nibble` says
+    const UNIT_SCALES: usize = 18; // d: f16, for each two blocks 24 high bits of indices, and two fields at `nibble`
     const BLOCK_SCALES: usize = 0;
     const CODES_ALIGN: usize = 2;
 
@@ -65,7 +65,7 @@ impl BlockFormat for Iq1S {
         for (i, index) in indices.iter().enumerate() {
             to.unit_bits(at, u32::from(index >> 8) << (b % 2 * 6 + i / 2 * 3 + 16 * (i % 2)));
         }
-        // The scale below a bit that says that 1/8 is added.
+        // The scale below a bit for adding 1/8.
         to.unit_bits(at, u32::from(head >> 12 ^ 8) << nibble(b));
         to.indices::<0>(indices.map(|index| index as u8));
     }
@@ -93,7 +93,7 @@ impl BlockFormat for Iq1S {
     }
 }
 
-/// Where the integer of two blocks has four bits of block b.
+/// Position of block b's four bits in the integer of two blocks.
 #[inline(always)]
 fn nibble(b: usize) -> u32 {
     12 + 16 * (b as u32 % 2)

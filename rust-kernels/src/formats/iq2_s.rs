@@ -1,5 +1,5 @@
-//! IQ2_S: 256 values in runs of eight: a point of a grid of magnitudes by an index of 10 bits, and signs. A scale of 4
-//! bits for 16 values, under one f16.
+//! IQ2_S: 256 values in runs of eight. A 10-bit index selects a point of a grid of magnitudes, and each value has a
+//! sign. Each 16 values have a 4-bit scale under one f16 factor.
 use super::grid_codes::{eights, eights_table, indices, nibble_of, signed};
 use super::iq2_xxs::{CODES, OFFSET, dequantize_eight, eighths};
 use super::{BlockFormat, GgufType, Slot, grids, half_at, planes};

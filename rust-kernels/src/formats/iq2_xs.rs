@@ -1,5 +1,5 @@
-//! IQ2_XS: 256 values in runs of eight: a point of a grid of magnitudes by an index of 9 bits, and signs, of which
-//! an even number is negative. A scale of 4 bits for 16 values, under one f16.
+//! IQ2_XS: 256 values in runs of eight. A 9-bit index selects a point of a grid of magnitudes. Seven signs are
+//! stored; an even number of values is negative. Each 16 values have a 4-bit scale under one f16 factor.
 use super::grid_codes::{eights, eights_table, even_signs, indices, nibble_of, signed};
 use super::iq2_xxs::{CODES, OFFSET, dequantize_eight, eighths};
 use super::{BlockFormat, GgufType, Slot, grids, half_at, planes, u16_at};
@@ -9,7 +9,7 @@ pub struct Iq2Xs;
 
 static TABLE: [u16; 512] = eights_table(&grids::IQ2_XS);
 
-/// Of 8 values the index and the signs below each other.
+/// The index of eight values, and their seven signs.
 fn run(block: &[u8], i: usize) -> (u16, u32) {
     let word = u16_at(block, 2 + 2 * i);
     (word & 511, u32::from(word >> 9))

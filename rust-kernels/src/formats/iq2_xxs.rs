@@ -1,5 +1,5 @@
-//! IQ2_XXS: 256 values in runs of eight: a point of a grid of magnitudes by an index of 8 bits, and signs, of which
-//! an even number is negative. A scale of 4 bits for 32 values, under one f16.
+//! IQ2_XXS: 256 values in runs of eight. An 8-bit index selects a point of a grid of magnitudes. Seven signs are
+//! stored; an even number of values is negative. Each 32 values have a 4-bit scale under one f16 factor.
 use super::grid_codes::{eights, eights_table, even_signs, indices, nibble_of, of_values, signed};
 use super::{BlockFormat, GgufType, Slot, grids, half_at, planes, u32_at};
 use crate::simd::Simd;
@@ -22,7 +22,7 @@ pub(super) fn dequantize_eight(point: u16, signs: u8, scale: f32, out: &mut [f32
     }
 }
 
-/// Of 32 values the indices, and the signs and the scale below each other.
+/// The indices of 32 values, and their signs and scale in one word.
 fn run(block: &[u8], b: usize) -> (&[u8], u32) {
     (&block[2 + 8 * b..][..4], u32_at(block, 6 + 8 * b))
 }

@@ -1,5 +1,5 @@
-//! IQ3_S: 256 values in runs of four: a point of a grid of odd magnitudes by an index of 9 bits, and signs. A scale of 4
-//! bits for 32 values, under one f16.
+//! IQ3_S: 256 values in runs of four. A 9-bit index selects a point of a grid of odd magnitudes, and each value has a
+//! sign. Each 32 values have a 4-bit scale under one f16 factor.
 use super::grid_codes::{fours, fours_table, indices, nibble_of, signed};
 use super::{BlockFormat, GgufType, Slot, grids, half_at, planes};
 use crate::simd::Simd;

@@ -1,5 +1,5 @@
-//! IQ3_XXS: 256 values in runs of four: a point of a grid of magnitudes by an index of 8 bits, and signs, of which
-//! an even number of eight is negative. A scale of 4 bits for 32 values, under one f16.
+//! IQ3_XXS: 256 values in runs of four. An 8-bit index selects a point of a grid of magnitudes. Of eight signs seven
+//! are stored; an even number of values is negative. Each 32 values have a 4-bit scale under one f16 factor.
 use super::grid_codes::{even_signs, fours, fours_table, indices, nibble_of, signed};
 use super::{BlockFormat, GgufType, Slot, grids, half_at, planes, u32_at};
 use crate::simd::Simd;

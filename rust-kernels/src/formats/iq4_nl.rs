@@ -1,10 +1,10 @@
-//! IQ4_NL: 32 nibbles that look up signed bytes, under one f16 scale.
+//! IQ4_NL: 32 nibbles that look up signed bytes, with one f16 scale.
 use super::{BlockFormat, GgufType, Slot, half_at, nibble, planes};
 use crate::simd::Simd;
 
 pub struct Iq4Nl;
 
-/// What a nibble stands for: https://github.com/ggml-org/llama.cpp, kvalues_iq4nl.
+/// The values of the nibbles: https://github.com/ggml-org/llama.cpp, kvalues_iq4nl.
 pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The values as codes, which stand for code - 128.

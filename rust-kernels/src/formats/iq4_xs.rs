@@ -1,11 +1,11 @@
-//! IQ4_XS: 256 nibbles that look up IQ4_NL's values; eight sub-blocks of 32 with 6-bit scales, offset by 32, under
-//! one f16.
+//! IQ4_XS: 256 nibbles that look up IQ4_NL's values. Eight sub-blocks of 32 have 6-bit scales, offset by 32, under
+//! one f16 factor.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, iq4_nl, nibble};
 use crate::simd::Simd;
 
 pub struct Iq4Xs;
 
-/// The signed scale of sub-block j: a nibble of bytes 4..8 below two bits of the u16 at 2.
+/// The signed scale of sub-block j: a nibble of bytes 4..8, and two bits of the u16 at 2 above it.
 #[inline]
 fn scale(block: &[u8], j: usize) -> i8 {
     let low = block[4 + j / 2] >> (j % 2 * 4) & 15;

@@ -1,10 +1,10 @@
-//! Weight formats. One file each: the GGUF block, its plain dequantiser (the truth that tests use), the packer
-//! from blocks to panels, and the panel decoder that the shared kernels are generic over.
+//! Weight formats, one file each: the GGUF block, its plain dequantizer (the reference in tests), the packer from
+//! blocks to panels, and the panel decoder that the generic kernels use.
 //!
 //! # Panels
-//! A panel holds LANES rows of a matrix side by side. Block formats are cut into units of 256 columns (the last
-//! may hold fewer blocks of 32): the scales of the unit, then its codes, so that a matrix is read as one
-//! ascending stream. Rows beyond the matrix are zero.
+//! A panel holds LANES rows of a matrix side by side. Block formats are cut into units of 256 columns; the last may
+//! have fewer blocks of 32. A unit holds its scales, then its codes, so kernels read a matrix as one ascending
+//! stream. Rows beyond the matrix are zero.
 use crate::half::f16_to_f32;
 use crate::simd::Simd;
 
@@ -68,54 +68,55 @@ macro_rules! for_each_format {
     };
 }
 
-/// How a tensor lies in the GGUF file.
+/// A tensor type in a GGUF file.
 pub trait GgufType: 'static {
     /// ggml's name of the type.
     const NAME: &'static str;
-    /// Columns of a block of the file, and its bytes.
+    /// Columns and bytes of a block in the file.
     const BLOCK_COLUMNS: usize;
     const BLOCK_BYTES: usize;
-    /// The values of one block of the file; `out.len() == BLOCK_COLUMNS`.
+    /// Dequantizes one block of the file; `out.len() == BLOCK_COLUMNS`.
     fn dequantize(block: &[u8], out: &mut [f32]);
-    /// The first of some blocks whose scale has a code that stands for NaN, in formats whose kernels do not know it.
+    /// Index of the first block with a NaN scale, for formats whose kernels do not handle NaN scales.
     fn find_nan(_blocks: &[u8]) -> Option<usize> {
         None
     }
 }
 
-/// A format of small integers under scales: value = scale * (code - OFFSET) - min.
+/// A format of small integers with scales: value = scale * (code - OFFSET) - min.
 ///
-/// A unit's scales are vectors of LANES bytes or halves: first those that stand once a unit, then each block's.
+/// A unit's scales are vectors of LANES bytes or half floats: first those of the whole unit, then those of each
+/// block.
 #[allow(clippy::missing_safety_doc)] // `unit` is a whole unit of `blocks` blocks, `b < blocks`
 pub trait BlockFormat: GgufType {
     /// Codes are below 2^BITS. With 8 bits a code stands for code - 128, and OFFSET is 128.
     const BITS: u32;
-    /// What is taken off a code; 0 where HAS_MIN.
+    /// Subtracted from each code; 0 with HAS_MIN.
     const OFFSET: i32;
     /// Columns that share a scale: 16 or 32.
     const SUB: usize;
     const HAS_MIN: bool;
-    /// Bits of a code in the planes: fewer than BITS where codes are looked up, more where a block's scales stand before them.
+    /// Stored bits per code: fewer than BITS if codes are looked up, more if a block's scales precede them.
     const STORED_BITS: usize;
-    /// Whether codes take so long to decode that few tokens pay for keeping them.
+    /// Whether decoding is so slow that storing decoded codes is worthwhile for few tokens.
     const SLOW_CODES: bool = false;
-    /// Bytes of a row's scales, and of whatever else stands before the codes: once a unit, and for each block of 32 columns.
+    /// Bytes per row in front of the codes, scales and other data: once per unit, and for each block of 32 columns.
     const UNIT_SCALES: usize;
     const BLOCK_SCALES: usize;
-    /// Whether the scales that stand once a unit begin with a float that the others are multiplied by: 1, or what `put_factors` says.
+    /// Whether the unit's scales start with a float factor of the other scales: 1, or a factor from `put_factors`.
     const HAS_FACTOR: bool = false;
-    /// What these bytes of a row are padded to a multiple of. With 4, codes begin where a vector of them would.
+    /// These bytes per row are padded to a multiple of this. With 4, codes start at a vector boundary.
     const CODES_ALIGN: usize = 4;
 
-    /// Puts the scales and codes of 32 columns of one row where they belong. `block` is the file block that holds
-    /// them: they are columns 32 * b.. of it where it is longer than that.
+    /// Packs the scales and codes of 32 columns of one row. `block` is the file block that contains them. In a longer
+    /// file block they are columns 32 * b.. of it.
     fn pack_block(block: &[u8], b: usize, to: &mut Slot);
 
-    /// The 32 columns of block b: columns 4g..4g+4 of every row in vector g.
+    /// The codes of block b's 32 columns. Vector g holds columns 4g..4g+4 of every row.
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8];
-    /// Scales of block b's first and second 16 columns; only the first counts where SUB is 32.
+    /// Scales of block b's first and second 16 columns. With SUB = 32 only the first counts.
     unsafe fn scales<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::F; 2];
-    /// Mins likewise, where HAS_MIN.
+    /// The mins of the same columns, with HAS_MIN.
     #[inline(always)]
     unsafe fn mins<S: Simd>(s: S, _unit: *const u8, _blocks: usize, _b: usize) -> [S::F; 2] {
         [s.splat(0.0); 2]
@@ -134,7 +135,7 @@ pub trait BlockFormat: GgufType {
         (scales.next_multiple_of(Self::CODES_ALIGN * lanes), blocks * Self::code_bytes(lanes))
     }
 
-    /// The planes of block b.
+    /// Address of block b's planes.
     #[inline(always)]
     unsafe fn planes<S: Simd>(unit: *const u8, blocks: usize, b: usize) -> *const u8 {
         let before = Self::unit_layout(blocks, S::LANES).0 + b * Self::code_bytes(S::LANES);
@@ -156,10 +157,10 @@ pub trait BlockFormat: GgufType {
     }
 }
 
-/// What it takes to get at a format's codes.
+/// How a format's codes are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoding {
-    /// They are bytes, used where they are.
+    /// Codes are bytes that kernels read in place.
     None,
     Fast,
     /// `BlockFormat::SLOW_CODES`.
@@ -176,7 +177,7 @@ impl Decoding {
     }
 }
 
-/// One row's place in one block of a unit.
+/// The place of one row in one block of a unit.
 pub struct Slot<'a> {
     lanes: usize,
     lane: usize,
@@ -186,45 +187,45 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Puts a half float of the file among the scales of the unit.
+    /// Writes a half float of the file to the scales of the unit.
     #[inline(always)]
     fn unit_half(&mut self, at: usize, half: &[u8]) {
         let to = at * self.lanes + 2 * self.lane;
         self.scales[to..to + 2].copy_from_slice(&half[..2]);
     }
 
-    /// Puts a 1 where a unit begins with a float.
+    /// Writes 1 to the unit's leading factor.
     #[inline(always)]
     fn unit_factor(&mut self) {
         self.scales[4 * self.lane..][..4].copy_from_slice(&1f32.to_le_bytes());
     }
 
-    /// Puts a half float of the file among the scales of the block.
+    /// Writes a half float of the file to the scales of the block.
     #[inline(always)]
     fn half(&mut self, at: usize, half: &[u8]) {
         self.unit_half(self.scales_of_block + at, half);
     }
 
-    /// Puts a half float of the file into the planes, AT bytes of each row into them.
+    /// Writes a half float of the file to the planes, at byte AT of each row.
     #[inline(always)]
     fn half_in_planes<const AT: usize>(&mut self, half: &[u8]) {
         let to = AT * self.lanes + 2 * self.lane;
         self.planes[to..to + 2].copy_from_slice(&half[..2]);
     }
 
-    /// Puts a byte among the scales of the block.
+    /// Writes a byte to the scales of the block.
     #[inline(always)]
     fn byte(&mut self, at: usize, byte: u8) {
         self.scales[(self.scales_of_block + at) * self.lanes + self.lane] = byte;
     }
 
-    /// Puts codes into a plane of BITS bits, their only one.
+    /// Writes codes to a single plane of BITS bits.
     #[inline(always)]
     fn codes<const BITS: usize>(&mut self, codes: &[u8; BLOCK]) {
         planes::put::<BITS, 0, 0>(self.planes, self.lanes, self.lane, codes);
     }
 
-    /// Puts the LOW lower and HIGH higher bits of codes into a plane each, as `planes::get_split` reads them.
+    /// Writes the LOW lower and HIGH higher bits of codes to a plane each, for `planes::get_split`.
     #[inline(always)]
     fn split_codes<const LOW: usize, const HIGH: usize>(&mut self, codes: &[u8; BLOCK]) {
         planes::put::<LOW, 0, HIGH>(self.planes, self.lanes, self.lane, codes);
@@ -265,7 +266,7 @@ pub fn pack_block_panel<F: BlockFormat>(src: &[u8], stride: usize, columns: usiz
     }
 }
 
-/// Multiplies the values of a packed panel's rows: every unit begins with what its rows' values are multiplied by.
+/// Writes the factors of a packed panel's rows to the start of every unit.
 pub fn put_factors<F: BlockFormat>(panel: &mut [u8], columns: usize, factors: &[f32]) {
     let mut to = 0;
     for start in (0..columns).step_by(UNIT) {
@@ -277,7 +278,7 @@ pub fn put_factors<F: BlockFormat>(panel: &mut [u8], columns: usize, factors: &[
     }
 }
 
-/// Packs LANES rows into one panel of a float format: element (row, column) to column * lanes + row.
+/// Packs LANES rows into one panel of a float format: element (row, column) goes to column * lanes + row.
 pub fn pack_float_panel<F: FloatFormat>(src: &[u8], stride: usize, columns: usize, lanes: usize, panel: &mut [u8]) {
     let size = F::BLOCK_BYTES;
     for lane in 0..lanes {
@@ -307,7 +308,7 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
     f16_to_f32(u16_at(bytes, at))
 }
 
-/// Element k of 32 nibbles: the low ones of 16 bytes are the first 16 elements, the high ones the rest.
+/// Element k of 32 nibbles. The low nibbles of 16 bytes are the first 16 elements, the high nibbles the rest.
 #[inline(always)]
 fn nibble(bytes: &[u8], k: usize) -> u8 {
     if k < 16 { bytes[k] & 15 } else { bytes[k - 16] >> 4 }

@@ -1,5 +1,5 @@
-//! MXFP4: 32 floats of 4 bits (E2M1) under one power of two (E8M0), from the OCP Microscaling Formats (MX)
-//! specification 1.0. The values are doubled and the scales halved, so that codes are integers.
+//! MXFP4: 32 4-bit floats (E2M1) with one power of two (E8M0), from the OCP Microscaling Formats (MX) specification
+//! 1.0. Values are doubled and scales halved, so that codes are integers.
 use super::{BlockFormat, GgufType, Slot, nibble, planes};
 use crate::half::e8m0_half;
 use crate::simd::Simd;
@@ -33,7 +33,7 @@ impl GgufType for Mxfp4 {
         }
     }
 
-    /// E8M0's 255.
+    /// NaN is 255 in E8M0.
     fn find_nan(blocks: &[u8]) -> Option<usize> {
         blocks.chunks_exact(Self::BLOCK_BYTES).position(|block| block[0] == u8::MAX)
     }

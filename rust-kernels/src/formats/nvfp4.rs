@@ -1,6 +1,6 @@
-//! NVFP4: 64 floats of 4 bits (E2M1), each 16 under a float of 8 bits without a sign (E4M3). The values are doubled and the
-//! scales halved, so that codes are integers. The scale 127 stands for 0. Files have one more factor beside the tensor: scales reach
-//! no further than 448.
+//! NVFP4: 64 4-bit floats (E2M1); each 16 share an unsigned 8-bit float (E4M3). Values are doubled and scales halved,
+//! so that codes are integers. The scale 127 stands for 0. Files have another factor beside the tensor, because
+//! scales are at most 448.
 use super::mxfp4::{CODES, OFFSET, VALUES};
 use super::{BlockFormat, GgufType, Slot, planes};
 use crate::half::e4m3_half;
@@ -8,12 +8,12 @@ use crate::simd::Simd;
 
 pub struct Nvfp4;
 
-/// Scale j of a block without its sign bit, which does not count.
+/// Scale j of a block without its sign bit, which is ignored.
 fn scale(block: &[u8], j: usize) -> u8 {
     if block[j] == 127 { 0 } else { block[j] & 127 }
 }
 
-/// Element k: the low nibbles of 8 bytes are the first 8 of 16 elements, the high ones the rest.
+/// Element k. The low nibbles of 8 bytes are the first 8 of 16 elements, the high nibbles the rest.
 fn code(block: &[u8], k: usize) -> u8 {
     let byte = block[4 + k / 16 * 8 + k % 8];
     if k % 16 < 8 { byte & 15 } else { byte >> 4 }

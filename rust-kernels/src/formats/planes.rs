@@ -1,10 +1,10 @@
-//! Bit planes: how the codes of a block of 32 columns x LANES rows lie in a panel.
+//! Bit planes: the layout of the codes of a block of 32 columns x LANES rows in a panel.
 //!
 //! A plane holds WIDTH (1, 2, 4 or 8) bits of each code in WIDTH vectors of 4 * LANES bytes. Group g (columns
-//! 4g..4g+4) stands in vector g % WIDTH at bit g / WIDTH * WIDTH; in a vector, byte 4 * lane + c is column 4g + c
-//! of row `lane`. Five-bit codes are a plane of four and a plane of one, and so on. Planes follow each other from the high
-//! bits to the low, so that a plane starts after as many vectors as it has bits ABOVE it: every code begins with a high
-//! bit, and a core that meets lines in another order than memory's fetches them later (docs/lab/2026-11.md).
+//! 4g..4g+4) is in vector g % WIDTH at bit g / WIDTH * WIDTH. In a vector, byte 4 * lane + c is column 4g + c of row
+//! `lane`. Five-bit codes have a plane of four bits and a plane of one, and so on. Planes are stored from the high
+//! bits to the low bits, so a plane starts after as many vectors as there are bits ABOVE it. Decoding a code starts
+//! with its high bits, and a core that reads lines out of memory order fetches them later (docs/lab/2026-11.md).
 use super::BLOCK;
 use crate::simd::Simd;
 
@@ -14,7 +14,7 @@ pub const fn plane_bytes(bits: usize, lanes: usize) -> usize {
     bits * 4 * lanes
 }
 
-/// Puts bits SHIFT..SHIFT+WIDTH of one row's codes into their plane of a block whose `planes` were zero.
+/// Writes bits SHIFT..SHIFT+WIDTH of one row's codes to their plane. `planes` must be zero before.
 #[inline(always)]
 pub fn put<const WIDTH: usize, const SHIFT: usize, const ABOVE: usize>(
     planes: &mut [u8],
@@ -26,7 +26,7 @@ pub fn put<const WIDTH: usize, const SHIFT: usize, const ABOVE: usize>(
     let plane = &mut planes[plane_bytes(ABOVE, lanes)..plane_bytes(ABOVE + WIDTH, lanes)];
     let (groups, _) = codes.as_chunks::<4>();
     for (vector, row) in plane.chunks_exact_mut(4 * lanes).enumerate() {
-        // Four codes at a time; what a shift carries into a neighbour is masked away.
+        // Four codes at a time. The mask removes bits that a shift carries into a neighbouring code.
         let mut word = 0;
         for (bit, group) in groups.iter().skip(vector).step_by(WIDTH).enumerate() {
             word |= (u32::from_le_bytes(*group) >> SHIFT & mask) << (bit * WIDTH);
@@ -35,7 +35,7 @@ pub fn put<const WIDTH: usize, const SHIFT: usize, const ABOVE: usize>(
     }
 }
 
-/// Group G of codes of BITS bits that are one plane.
+/// Group G of codes with a single plane of BITS bits.
 ///
 /// # Safety
 /// `planes` points at the planes of a block.
@@ -44,7 +44,7 @@ pub unsafe fn get<S: Simd, const BITS: usize, const G: usize>(s: S, planes: *con
     unsafe { part::<S, BITS, 0, 0, G>(s, planes) }
 }
 
-/// Group G of codes whose LOW lower and HIGH higher bits are a plane each.
+/// Group G of codes with a plane of the LOW lower bits and a plane of the HIGH higher bits.
 ///
 /// # Safety
 /// As `get`.
@@ -53,7 +53,7 @@ pub unsafe fn get_split<S: Simd, const LOW: usize, const HIGH: usize, const G: u
     unsafe { s.b_or(part::<S, LOW, 0, HIGH, G>(s, planes), part::<S, HIGH, LOW, 0, G>(s, planes)) }
 }
 
-/// Group G's bits out of the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
+/// Group G's bits from the plane of bits SHIFT..SHIFT+WIDTH, at bit SHIFT of each byte.
 ///
 /// # Safety
 /// As `get`.
@@ -79,7 +79,7 @@ unsafe fn part<S: Simd, const WIDTH: usize, const SHIFT: usize, const ABOVE: usi
     }
 }
 
-/// The eight vectors of a block, `$e` with `$G` a constant 0..8.
+/// The eight vectors of a block: `$e` with the constants 0..8 as `$G`.
 #[macro_export]
 macro_rules! groups {
     ($G:ident => $e:expr) => {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_plane_gives_back_what_was_put() {
+    fn planes_return_the_codes_that_were_put() {
         round_trip::<1, 0, 0>();
         round_trip::<1, 2, 0>();
         round_trip::<1, 4, 3>();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn high_bits_stand_before_low_ones() {
+    fn put_stores_high_bits_before_low_bits() {
         let (scalar, lanes) = (Scalar::new().expect("everywhere"), Scalar::LANES);
         let codes: [u8; BLOCK] = std::array::from_fn(|k| (k * 23 % 64) as u8);
         let mut planes = vec![0; plane_bytes(6, lanes)];

@@ -1,17 +1,17 @@
-//! Q2_K: 256 codes of 2 bits; sixteen sub-blocks of 16 with 4-bit scales and mins under two f16 factors.
+//! Q2_K: 256 2-bit codes. Sixteen sub-blocks of 16 have 4-bit scales and mins under two f16 factors.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes};
 use crate::simd::Simd;
 
 pub struct Q2K;
 
-/// Bits 2j and 2j + 1 of 32 bytes are run j of 32 elements, for each half of the block. Q3_K has the same.
+/// Bits 2j and 2j + 1 of 32 bytes are run j of 32 elements, for each half of the block. Q3_K uses it too.
 #[inline(always)]
 pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
     qs[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3
 }
 
-/// The low and high nibbles of the bytes of one sub-block as floats. With v = 16 * min + scale, v / 16 - 15 / 32 lies
-/// less than a half from min. Safety: as BlockFormat::scales.
+/// The low and high nibbles of the bytes of one sub-block as floats. With v = 16 * min + scale, v / 16 - 15 / 32
+/// differs from min by less than a half. Safety: as BlockFormat::scales.
 #[inline(always)]
 unsafe fn scale_min<S: Simd>(s: S, unit: *const u8, b: usize, part: usize) -> (S::F, S::F) {
     unsafe {

@@ -1,16 +1,18 @@
-//! Q3_K: 256 codes of 3 bits, offset by 4; sixteen sub-blocks of 16 with 6-bit scales, offset by 32, under one f16.
+//! Q3_K: 256 3-bit codes, offset by 4. Sixteen sub-blocks of 16 have 6-bit scales, offset by 32, under one f16
+//! factor.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes, q2_k::low_code, q6_k};
 use crate::simd::Simd;
 
 pub struct Q3K;
 
-/// Code of element k: bit k / 32 of 32 bytes above the two bits that Q2_K has too.
+/// Code of element k: bit k / 32 of 32 bytes above the two bits of Q2_K's layout.
 #[inline(always)]
 fn code(block: &[u8], k: usize) -> u8 {
     low_code(&block[32..], k) | (block[k % 32] >> (k / 32) & 1) << 2
 }
 
-/// The signed scale of sub-block j out of 12 bytes: nibbles of the first eight below pairs of bits of the last four.
+/// The signed scale of sub-block j from 12 bytes: nibbles of the first eight, and pairs of bits of the last four
+/// above them.
 #[inline]
 fn scale(packed: &[u8], j: usize) -> i8 {
     let low = packed[j % 8] >> (j / 8 * 4) & 15;

@@ -1,4 +1,4 @@
-//! Q4_0: 32 codes of 4 bits, offset by 8, under one f16 scale.
+//! Q4_0: 32 4-bit codes, offset by 8, with one f16 scale.
 use super::{BlockFormat, GgufType, Slot, half_at, nibble, planes};
 use crate::simd::Simd;
 

@@ -1,33 +1,33 @@
-//! Q4_1: 32 codes of 4 bits under one f16 scale, above one f16 floor.
+//! Q4_1: 32 4-bit codes with one f16 scale and one f16 minimum.
 use super::{BlockFormat, GgufType, Slot, half_at, nibble, planes};
 use crate::simd::Simd;
 
 pub struct Q4_1;
 
-/// A half float with its sign turned: the file's floor is added, a panel's min is taken off.
+/// A half float with its sign flipped: the file's minimum is added, a panel's min is subtracted.
 #[inline]
 pub(super) fn negated(half: &[u8]) -> [u8; 2] {
     [half[0], half[1] ^ 0x80]
 }
 
-/// Bits a code that d and -m take, as f16: they stand before each block's planes, in a vector. A unit's scales together would
-/// be a second stream of lines beside the codes', which takes a core longer to fetch.
+/// Bits per code that d and -m take as f16, in a vector in front of each block's planes. With all scales of a unit
+/// together, a core would fetch a second stream of lines, which is slower.
 pub(super) const SCALE_BITS: usize = 1;
 
-/// Packs d and -m of a block, which Q5_1's begin with too.
+/// Packs d and -m of a block. Q5_1 uses it too.
 #[inline(always)]
 pub(super) fn pack_scales(block: &[u8], to: &mut Slot) {
     to.half_in_planes::<0>(block);
     to.half_in_planes::<2>(&negated(&block[2..]));
 }
 
-/// Where the codes begin. Safety: as BlockFormat::codes, of the block's planes.
+/// Address of the codes behind the scales. Safety: as BlockFormat::codes, for the block's planes.
 #[inline(always)]
 pub(super) unsafe fn codes(block: *const u8, lanes: usize) -> *const u8 {
     unsafe { block.add(planes::plane_bytes(SCALE_BITS, lanes)) }
 }
 
-/// d. Safety: as BlockFormat::scales, of the block's planes.
+/// d. Safety: as BlockFormat::scales, for the block's planes.
 #[inline(always)]
 pub(super) unsafe fn scale<S: Simd>(s: S, block: *const u8) -> S::F {
     unsafe { s.load_f16(block.cast()) }

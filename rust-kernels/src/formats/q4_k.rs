@@ -1,4 +1,4 @@
-//! Q4_K: 256 codes of 4 bits; eight sub-blocks of 32 with 6-bit scales and mins under two f16 factors.
+//! Q4_K: 256 4-bit codes. Eight sub-blocks of 32 have 6-bit scales and mins under two f16 factors.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes};
 use crate::simd::Simd;
 
@@ -15,7 +15,7 @@ pub(super) fn scale_min(packed: &[u8], j: usize) -> (u8, u8) {
     }
 }
 
-/// Nibble of element k: sub-blocks 2i and 2i + 1 are the low and high nibbles of bytes 32i..32i+32.
+/// Nibble of element k. Sub-blocks 2i and 2i + 1 are the low and high nibbles of bytes 32i..32i+32.
 #[inline(always)]
 pub(super) fn low_code(qs: &[u8], k: usize) -> u8 {
     let byte = qs[k / 64 * 32 + k % 32];

@@ -1,10 +1,10 @@
-//! Q5_0: 32 codes of 5 bits, offset by 16, under one f16 scale.
+//! Q5_0: 32 5-bit codes, offset by 16, with one f16 scale.
 use super::{BlockFormat, GgufType, Slot, half_at, nibble, planes};
 use crate::simd::Simd;
 
 pub struct Q5_0;
 
-/// Code of element k: bit k of the first four bytes above a nibble of the rest. Q5_1 has the same.
+/// Code of element k: bit k of the first four bytes above a nibble of the rest. Q5_1 uses it too.
 #[inline(always)]
 pub(super) fn code(qh_qs: &[u8], k: usize) -> u8 {
     nibble(&qh_qs[4..], k) | (qh_qs[k / 8] >> (k % 8) & 1) << 4

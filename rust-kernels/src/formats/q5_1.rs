@@ -1,4 +1,4 @@
-//! Q5_1: 32 codes of 5 bits under one f16 scale, above one f16 floor.
+//! Q5_1: 32 5-bit codes with one f16 scale and one f16 minimum.
 use super::{BlockFormat, GgufType, Slot, half_at, planes, q4_1, q4_1::SCALE_BITS, q5_0::code};
 use crate::simd::Simd;
 

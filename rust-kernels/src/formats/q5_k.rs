@@ -1,10 +1,10 @@
-//! Q5_K: 256 codes of 5 bits; scales and mins as in Q4_K.
+//! Q5_K: 256 5-bit codes with the scales and mins of Q4_K.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes, q4_k};
 use crate::simd::Simd;
 
 pub struct Q5K;
 
-/// Code of element k: bit k / 32 of 32 bytes above the nibble that Q4_K has too.
+/// Code of element k: bit k / 32 of 32 bytes above the nibble of Q4_K's layout.
 #[inline(always)]
 fn code(qh_qs: &[u8], k: usize) -> u8 {
     q4_k::low_code(&qh_qs[32..], k) | (qh_qs[k % 32] >> (k / 32) & 1) << 4

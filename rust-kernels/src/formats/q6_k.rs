@@ -1,11 +1,11 @@
-//! Q6_K: 256 codes of 6 bits, offset by 32; sixteen sub-blocks of 16 with signed byte scales under one f16.
+//! Q6_K: 256 6-bit codes, offset by 32. Sixteen sub-blocks of 16 have signed byte scales under one f16 factor.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes};
 use crate::simd::Simd;
 
 pub struct Q6K;
 
-/// Code of element k. Each half of the block holds 128 elements: four runs of 32 take their low bits from the
-/// low or high nibbles of 64 bytes and their high bits from two bits of 32 bytes.
+/// Code of element k. Each half of the block holds 128 elements in four runs of 32. Their low bits are the low or
+/// high nibbles of 64 bytes, their high bits are pairs of bits of 32 bytes.
 #[inline(always)]
 fn code(block: &[u8], k: usize) -> u8 {
     let (half, run, i) = (k / 128, k % 128 / 32, k % 32);
@@ -14,8 +14,8 @@ fn code(block: &[u8], k: usize) -> u8 {
     low | high << 4
 }
 
-/// d times the two signed scales of block b, where d stands first and each block has two bytes, as in Q3_K too.
-/// Safety: as BlockFormat::scales.
+/// d times the two signed scales of block b. d comes first, and each block has two bytes; Q3_K uses it too. Safety:
+/// as BlockFormat::scales.
 #[inline(always)]
 pub(super) unsafe fn signed_scales<S: Simd>(s: S, unit: *const u8, b: usize) -> [S::F; 2] {
     unsafe {

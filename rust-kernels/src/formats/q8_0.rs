@@ -1,4 +1,4 @@
-//! Q8_0: 32 signed bytes under one f16 scale.
+//! Q8_0: 32 signed bytes with one f16 scale.
 use super::{BlockFormat, GgufType, Slot, half_at, planes};
 use crate::simd::Simd;
 

@@ -1,4 +1,4 @@
-//! The formats by GGUF's type id: how they are laid out and packed, and their kernels.
+//! The formats by GGUF type id: their layout, packing and kernels.
 use super::{BlockFormat, Decoding, FloatFormat, block_panel_bytes, pack_block_panel, pack_float_panel, put_factors};
 use crate::kernels::float_gemm::{FloatGemm, FloatRows};
 use crate::kernels::gemm::{Gemm, Prepare, block_gemm};
@@ -7,7 +7,7 @@ use crate::kernels::quant_rows::QuantRows;
 use crate::simd::Isa;
 use std::marker::PhantomData;
 
-/// Multiplies the rows of a packed panel: panel, columns, a factor a lane.
+/// Writes factors to a packed panel. Arguments: panel, columns, one factor per lane.
 pub type PutFactors = fn(&mut [u8], usize, &[f32]);
 
 /// A weight format.
@@ -16,14 +16,14 @@ pub struct Format {
     pub id: u32,
     /// ggml's name of the type.
     pub name: &'static str,
-    /// Columns of a block of the file, and its bytes.
+    /// Columns and bytes of a block in the file.
     pub block_columns: usize,
     pub block_bytes: usize,
-    /// Bytes of a panel of so many columns and lanes.
+    /// Bytes of a panel. Arguments: columns, lanes.
     pub panel_bytes: fn(usize, usize) -> usize,
-    /// Packs LANES rows, a stride apart: source, stride, columns, lanes, panel.
+    /// Packs LANES rows. Arguments: source, stride between rows, columns, lanes, panel.
     pub pack_panel: fn(&[u8], usize, usize, usize, &mut [u8]),
-    /// Of formats that have room for factors.
+    /// Only for formats with room for factors.
     pub put_factors: Option<PutFactors>,
     pub dequantize: fn(&[u8], &mut [f32]),
     pub find_nan: fn(&[u8]) -> Option<usize>,
@@ -94,7 +94,7 @@ impl Format {
         }
     }
 
-    /// Whether its kernels multiply by 8-bit blocks instead of f32.
+    /// Whether the kernels read 8-bit blocks of x instead of floats.
     pub fn is_block(&self) -> bool {
         matches!(self.kernels, FormatKernels::Block(_))
     }
@@ -108,7 +108,7 @@ impl Format {
             FormatKernels::Block(k) => k.row,
             FormatKernels::Float(k) => k.row,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { row(isa, panel, columns, lane, out) }
     }
 }
@@ -129,7 +129,7 @@ pub fn format(id: u32) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.id == id)
 }
 
-/// The format of that name.
+/// The format with ggml's type name `name`.
 pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }

@@ -1,12 +1,12 @@
-//! TQ1_0: 256 values -1, 0 and 1, five to a byte, under one f16. A byte is a fraction of 256, whose digits after the point, to
-//! base 3, are the values.
+//! TQ1_0: 256 values -1, 0 and 1 with one f16 scale, five values per byte. A byte is a fraction of 256. Its base-3
+//! digits after the point are the values plus 1.
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at};
 use crate::groups;
 use crate::simd::Simd;
 
 pub struct Tq1_0;
 
-/// Vectors of a unit that blocks share, and groups of four columns of each block in them.
+/// Vectors per unit that blocks share, and groups of four columns of each block in them.
 const SHARED: usize = 5;
 const SHARED_GROUPS: usize = 3;
 
@@ -16,7 +16,7 @@ fn digit(byte: u8, n: usize) -> u8 {
     ((u16::from(rest) * 3) >> 8) as u8
 }
 
-/// Code of element k: 32 bytes have those of five runs of 32, 16 bytes five of 16, 4 bytes four of 4.
+/// Code of element k. 32 bytes hold five runs of 32 codes, 16 bytes five runs of 16, 4 bytes four runs of 4.
 fn code(block: &[u8], k: usize) -> u8 {
     match k {
         0..160 => digit(block[k % 32], k / 32),
@@ -25,13 +25,13 @@ fn code(block: &[u8], k: usize) -> u8 {
     }
 }
 
-/// The byte of these digits.
+/// The byte with these digits.
 fn byte(digits: [u8; 5]) -> u8 {
     let number = digits.iter().fold(0u16, |number, digit| 3 * number + u16::from(*digit));
     (number * 256).div_ceil(243) as u8
 }
 
-/// Where the shared vectors have group j of block b: vector and digit.
+/// The place of group j of block b in the shared vectors: vector and digit.
 #[inline(always)]
 fn shared(b: usize, j: usize) -> (usize, usize) {
     let slot = SHARED_GROUPS * b + j;
@@ -102,7 +102,7 @@ impl BlockFormat for Tq1_0 {
     }
 }
 
-/// What the shared vectors have of group j of block b, its digit first. Safety: as BlockFormat::codes.
+/// Group j of block b in the shared vectors, with its digit first. Safety: as BlockFormat::codes.
 #[inline(always)]
 unsafe fn of_shared<S: Simd>(s: S, unit: *const u8, b: usize, j: usize) -> S::B {
     let (v, n) = shared(b, j);

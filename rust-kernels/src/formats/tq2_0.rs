@@ -1,4 +1,4 @@
-//! TQ2_0: 256 codes of 2 bits, offset by 1, under one f16: -1, 0 and 1 (the fourth code is 2).
+//! TQ2_0: 256 2-bit codes, offset by 1, with one f16 scale: -1, 0 and 1 (the fourth code is 2).
 use super::{BLOCK, BlockFormat, GgufType, Slot, half_at, planes, q2_k::low_code};
 use crate::simd::Simd;
 

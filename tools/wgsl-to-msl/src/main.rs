@@ -1,5 +1,5 @@
-//! Writes FILE.metal beside each FILE.wgsl of a folder: `wgsl-to-msl FOLDER`. naga is what Deno's WebGPU runs on, in the
-//! same version, so that this is what Metal gets. Overrides take the defaults of the source.
+//! Writes FILE.metal beside each FILE.wgsl of a folder: `wgsl-to-msl FOLDER`. It uses naga, the compiler of Deno's
+//! WebGPU, in the same version, so that Metal gets the same code. Overrides have the defaults of the source.
 use naga::back::pipeline_constants::process_overrides;
 use naga::back::{PipelineConstants, msl};
 use naga::valid::{Capabilities, ValidationFlags, Validator};

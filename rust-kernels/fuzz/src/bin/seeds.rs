@@ -1,4 +1,4 @@
-//! Writes the inputs that fuzzing begins with: `cargo run --bin seeds -- FOLDER`.
+//! Writes the seed inputs for fuzzing: `cargo run --bin seeds -- FOLDER`.
 #[path = "../../../tests/program/model.rs"]
 #[allow(dead_code)] // the tests use more of it
 mod model;

@@ -1,4 +1,5 @@
-//! A number of calls and nothing else: for tools that count instructions and cache misses of a whole process.
+//! Makes a number of calls and nothing else, for tools that count the instructions and cache misses of a whole
+//! process.
 use crate::operands::{Activations, Output, Weights, multiply};
 use crate::techniques::{Rows, one_token_at_a_time};
 use crate::{Settings, shape};

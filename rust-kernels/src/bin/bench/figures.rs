@@ -1,4 +1,4 @@
-//! Times, their middles, and JSON.
+//! Measures times, computes quantiles and formats JSON.
 use compy::kernels::peaks::F32Peak;
 use compy::kernels::peaks::Int8Peak;
 use compy::kernels::peaks::Read;
@@ -7,8 +7,8 @@ use compy::pool::Pool;
 use compy::simd::Isa;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Seconds that a call takes: of the clock, or where one thread does all the work, of that thread, so that what other
-/// programs compute meanwhile does not count.
+/// Seconds that a call takes. With one thread it is the CPU time of that thread, so that other programs do not count.
+/// With several threads it is wall-clock time.
 pub fn seconds(threads: usize, run: impl FnOnce()) -> f64 {
     let start = now(threads);
     run();
@@ -18,12 +18,12 @@ pub fn seconds(threads: usize, run: impl FnOnce()) -> f64 {
 fn now(threads: usize) -> f64 {
     let clock = if threads == 1 { libc::CLOCK_THREAD_CPUTIME_ID } else { libc::CLOCK_MONOTONIC };
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is ours to write.
+    // SAFETY: the call writes to our own struct.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The value that a share of the others is below: 0.5 is the median.
+/// The value below which a share of the values lies: 0.5 is the median.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -40,7 +40,7 @@ pub fn largest(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::MIN, f64::max)
 }
 
-/// Bytes of the last-level cache, as Linux tells; elsewhere more than most have.
+/// Bytes of the last-level cache as Linux reports it. Elsewhere a size larger than most.
 pub fn last_level_cache() -> usize {
     (0..8)
         .filter_map(|i| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size")).ok())
@@ -49,12 +49,12 @@ pub fn last_level_cache() -> usize {
         .unwrap_or(64 << 20)
 }
 
-/// Bytes that a thread reads in one sample of the bandwidth.
+/// Bytes that a thread reads per bandwidth sample.
 const READ_BYTES: usize = 4 << 20;
 
-/// What a pool's threads read and compute at best, one sample of each: GB/s, int8 GOPS, f32 GFLOPS.
+/// One sample each of the peak rates of a pool's threads: GB/s read, int8 GOPS, f32 GFLOPS.
 pub struct Limits {
-    /// Larger than any cache; read a part at a time.
+    /// Larger than any cache; a sample reads a part of it.
     memory: Region,
     turn: usize,
 }
@@ -63,7 +63,7 @@ impl Limits {
     pub fn new(threads: usize, bytes: usize) -> Result<Self, String> {
         let step = READ_BYTES * threads;
         let memory = Region::new(bytes.next_multiple_of(step), Pages::Huge, "bandwidth").map_err(|e| e.to_string())?;
-        // SAFETY: fresh memory of this size; bytes that are not zero have pages of their own.
+        // SAFETY: fresh memory of this size. Bytes that are not zero make its pages resident.
         unsafe { memory.at(0).write_bytes(1, memory.len()) };
         Ok(Self { memory, turn: 0 })
     }
@@ -80,7 +80,7 @@ impl Limits {
             });
             done.into_inner() as f64 / took / 1e9
         };
-        // SAFETY: no operands but a slice; here and below.
+        // SAFETY: the kernels have no operands other than a slice; here and below.
         let int8 = 2.0 * rate(&|_| unsafe { k.run(Int8Peak(10_000)) });
         let f32 = 2.0 * rate(&|_| unsafe { k.run(F32Peak(100_000)) });
         let step = READ_BYTES * threads;
@@ -88,7 +88,7 @@ impl Limits {
         self.turn += 1;
         let read = rate(&|thread| {
             let from = self.memory.at(start + thread * READ_BYTES);
-            // SAFETY: `start` is a multiple of what all threads read, within the memory.
+            // SAFETY: `start` is a multiple of the bytes that all threads read, and within the memory.
             std::hint::black_box(unsafe { k.run(Read(std::slice::from_raw_parts(from, READ_BYTES))) });
             READ_BYTES as u64
         });
@@ -96,7 +96,7 @@ impl Limits {
     }
 }
 
-/// `"name": number` with what digits matter.
+/// `"name": number` with the digits that matter.
 pub fn field(name: &str, value: f64) -> String {
     format!("\"{name}\": {value:.4}")
 }

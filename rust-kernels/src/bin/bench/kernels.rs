@@ -1,4 +1,4 @@
-//! Formats x rows of x x shapes, on weights in memory and in cache, beside the machine's limits.
+//! Measures formats x rows of x x shapes, with weights in memory and in cache, beside the machine's limits.
 use crate::figures::{Limits, field, largest, last_level_cache, median, seconds};
 use crate::operands::{Activations, Output, Weights, format_named, multiply_all};
 use crate::{Settings, shape};
@@ -7,10 +7,10 @@ use compy::simd::Isa;
 
 /// Shorter work is repeated until a sample takes this long.
 const SAMPLE_SECONDS: f64 = 3e-4;
-/// Weights that a thread finds in its second-level cache, and leaves it room for activations.
+/// Weights that fit in a thread's second-level cache and leave room for activations.
 const CACHED_BYTES: usize = 384 << 10;
 
-/// The rates of one m, a sample a round.
+/// The rates of one m, one sample per round.
 struct Cell {
     m: usize,
     gbps: Vec<f64>,
@@ -20,19 +20,19 @@ struct Cell {
 struct Row {
     activations: Activations,
     out: Output,
-    /// Calls that a sample takes.
+    /// Calls per sample.
     calls: usize,
     cell: Cell,
 }
 
-/// Where the weights are.
+/// The place of the weights.
 #[derive(Clone, Copy)]
 enum Place {
     Memory,
     Cache,
 }
 
-/// The whole sweep.
+/// Runs the whole sweep.
 pub fn measure(k: Isa, settings: &Settings) -> Result<(), String> {
     let cache = last_level_cache();
     let (rounds, ms) = (settings.count("rounds")?, settings.counts("m")?);
@@ -86,7 +86,7 @@ fn weights(
         Place::Memory => Weights::new(k, name, rows, columns, 2 * cache),
         Place::Cache => {
             let panel = (format_named(name)?.panel_bytes)(columns, k.lanes());
-            // Twelve panels for each thread at least: whole register tiles of kernels of one panel to four.
+            // At least twelve panels per thread: whole register tiles for kernels with one to four panels.
             let panels = (CACHED_BYTES * threads / panel).max(12 * threads).min(rows / k.lanes()) / 12 * 12;
             Weights::new(k, name, panels.max(1) * k.lanes(), columns, 0)
         }
@@ -138,7 +138,7 @@ fn row(k: Isa, pool: &mut Pool, w: &Weights, m: usize) -> Row {
     Row { activations, out, calls, cell: Cell { m, gbps: vec![], gops: vec![] } }
 }
 
-/// Shares are of the best sample in the best of the limits: what was possible, of what was possible.
+/// Shares compare the best sample of the kernel with the best sample of the limits.
 fn as_json(
     cell: &Cell,
     threads: usize,

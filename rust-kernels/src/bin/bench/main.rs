@@ -1,5 +1,5 @@
-//! Measures kernels; prints JSON. `deno task bench:kernels`, `bench:techniques` and `bench:cache` are its fronts, and
-//! say what the figures mean.
+//! Measures kernels and prints JSON. `deno task bench:kernels`, `bench:techniques` and `bench:cache` run it and
+//! explain the figures.
 mod calls;
 mod figures;
 mod kernels;
@@ -9,7 +9,7 @@ mod variants;
 
 use std::collections::HashMap;
 
-/// What to measure: `--name value` pairs.
+/// The settings of a run: `--name value` pairs.
 pub struct Settings(HashMap<String, String>);
 
 impl Settings {

@@ -1,4 +1,4 @@
-//! What kernels are measured on: seeded matrices in panels, and rows of activations.
+//! Operands for benchmarks: seeded matrices in panels, and rows of activations.
 use compy::formats::BLOCK;
 use compy::formats::{Format, FormatKernels};
 use compy::kernels::float_gemm::FloatRows;
@@ -11,7 +11,7 @@ use compy::pool::{Items, Pool};
 use compy::simd::Isa;
 use std::sync::atomic::AtomicUsize;
 
-/// A format, by name.
+/// The format with this name.
 pub fn format_named(name: &str) -> Result<&'static Format, String> {
     compy::formats::format_named(name).ok_or_else(|| {
         let names: Vec<_> = compy::formats::FORMATS.iter().map(|f| f.name).collect();
@@ -19,7 +19,7 @@ pub fn format_named(name: &str) -> Result<&'static Format, String> {
     })
 }
 
-/// Copies of one matrix of one format, packed, used in turn.
+/// Packed copies of one matrix, used in turn.
 pub struct Weights {
     pub rows: usize,
     pub columns: usize,
@@ -28,7 +28,7 @@ pub struct Weights {
     pub bytes: usize,
     pub copies: usize,
     pub lanes: usize,
-    /// The rows as a GGUF file has them, of one copy, and the bytes of a row.
+    /// The rows of one copy as in a GGUF file, and the bytes of a row.
     pub raw: Vec<u8>,
     pub stride: usize,
     region: Region,
@@ -37,7 +37,8 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// `rows` is a multiple of the table's lanes. There are as many copies as take `total` bytes together, at least one.
+    /// `rows` is a multiple of the instruction set's lanes. Makes as many copies as fit in `total` bytes, at least
+    /// one.
     pub fn new(k: Isa, name: &str, rows: usize, columns: usize, total: usize) -> Result<Self, String> {
         let layout = format_named(name)?;
         if rows == 0 || !rows.is_multiple_of(k.lanes()) || columns == 0 || !columns.is_multiple_of(BLOCK) {
@@ -52,7 +53,7 @@ impl Weights {
         let bytes = rows / k.lanes() * panel_bytes;
         let copies = total.div_ceil(bytes).max(1);
         let region = Region::new(copies * bytes, Pages::Huge, "weights").map_err(|e| e.to_string())?;
-        // SAFETY: fresh memory of this size, which nothing else has seen.
+        // SAFETY: fresh memory of this size that nothing else uses.
         let all = unsafe { std::slice::from_raw_parts_mut(region.at(0), copies * bytes) };
         let (first, others) = all.split_at_mut(bytes);
         for (p, panel) in first.chunks_exact_mut(panel_bytes).enumerate() {
@@ -77,13 +78,13 @@ impl Weights {
         self.k
     }
 
-    /// Its panels as the executor hands them out.
+    /// Its panels as the executor distributes them.
     fn tiles(&self, m: usize, share: usize) -> Tiles {
         Tiles::new(self.k, self.kernels, self.panels(), m, share)
     }
 }
 
-/// Bytes that are valid weights of ordinary size in every format, the same at each call.
+/// Bytes that are valid weights of ordinary size in every format. Every call returns the same bytes.
 fn raw_rows(layout: &Format, bytes: usize) -> Vec<u8> {
     let hash = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13) as u8;
     let value = |i: usize| f32::from(hash(i)) / 128.0 - 1.0;
@@ -93,7 +94,7 @@ fn raw_rows(layout: &Format, bytes: usize) -> Vec<u8> {
         "BF16" => (0..bytes / 2).flat_map(|i| ((value(i).to_bits() >> 16) as u16).to_le_bytes()).collect(),
         // The first byte of a block is its exponent.
         "MXFP4" => (0..bytes).map(|i| if i.is_multiple_of(layout.block_bytes) { 120 } else { hash(i) }).collect(),
-        // No half float made of these bytes is subnormal, infinite or negative.
+        // No half float of these bytes is subnormal, infinite or negative.
         _ => (0..bytes).map(|i| hash(i) & 0x3b | 0x04).collect(),
     }
 }
@@ -109,7 +110,7 @@ pub struct Activations {
 }
 
 impl Activations {
-    /// In tiles that the kernels choose for m rows.
+    /// The rows are in the tiles that the kernels choose for m rows.
     pub fn new(k: Isa, m: usize, columns: usize) -> Self {
         Self::tiled(k, m, columns, tile_rows(m, k.tile()))
     }
@@ -134,7 +135,7 @@ impl Activations {
 
     pub fn prepare(&mut self, w: &Weights) {
         if let FormatKernels::Block(b) = w.kernels {
-            // SAFETY: as above; corrections were sized for m rows.
+            // SAFETY: as above; the corrections have room for m rows.
             unsafe { (b.prepare)(w.k, &self.quant, self.m, self.corrections.as_mut_ptr()) }
         }
     }
@@ -156,7 +157,7 @@ impl Output {
     }
 }
 
-/// Panels `panels` of a copy of W, times rows `from..to` of x.
+/// Arguments for panels `panels` of a copy of W times rows `from..to` of x.
 pub fn gemm_args(
     w: &Weights,
     copy: usize,
@@ -167,7 +168,7 @@ pub fn gemm_args(
 ) -> Gemm {
     assert!(panels.end <= w.panels());
     Gemm {
-        // SAFETY: the panel is within the copy; the output is the caller's, which has all of W's rows.
+        // SAFETY: the panel is within the copy; the caller's output has all of W's rows.
         panels: unsafe { w.copy(copy).add(panels.start * w.panel_bytes) },
         panel_bytes: w.panel_bytes,
         rows: panels.len() * w.lanes,
@@ -181,10 +182,10 @@ pub fn gemm_args(
     }
 }
 
-/// W's own kernel.
+/// Runs the kernel of W's format.
 pub fn run_kernel(w: &Weights, x: &Activations, args: &Gemm) {
     assert!(x.columns == w.columns && args.to <= x.m);
-    // SAFETY: the arguments came from `gemm_args`, x was quantised and prepared for this format.
+    // SAFETY: the arguments came from `gemm_args`; x was quantized and prepared for this format.
     unsafe {
         match w.kernels {
             FormatKernels::Block(b) => (b.gemm)(w.k, args, &x.quant, x.corrections()),
@@ -200,7 +201,7 @@ pub fn multiply(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
     run_kernel(w, x, &gemm_args(w, copy, 0..w.panels(), 0..x.m, out.values.as_mut_ptr(), out.ldo));
 }
 
-/// y = W x for several W on all threads of a pool, as one job.
+/// y = W x for several W as one job on all threads of a pool.
 pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy: usize, x: &Activations) {
     let share = parts.iter().map(|(w, _)| w.panels()).sum::<usize>() / pool.threads();
     let parts: Vec<_> =
@@ -226,9 +227,9 @@ pub fn multiply_all(pool: &mut Pool, parts: &mut [(&Weights, &mut Output)], copy
 
 #[derive(Clone, Copy)]
 struct Target(*mut f32);
-/// What all threads read; of outputs each writes its own panels' rows.
+/// Data that all threads read. Each thread writes its own panels' rows of the outputs.
 struct Shared<'a, T: ?Sized>(&'a T);
-// SAFETY: see there; nothing behind the reference changes while a job runs, except outputs.
+// SAFETY: as stated there; apart from outputs, nothing behind the reference changes while a job runs.
 unsafe impl<T: ?Sized> Sync for Shared<'_, T> {}
 impl<T: ?Sized> Shared<'_, T> {
     fn get(&self) -> &T {

@@ -1,4 +1,4 @@
-//! What the kernels would be without a technique: compiled for the same instruction sets, called by benchmarks only.
+//! The kernels without a technique, compiled for the same instruction sets. Only benchmarks call them.
 use compy::formats::{BlockFormat, Q4_0, Q4K, Q8_0};
 use compy::half::f16_to_f32;
 use compy::kernels::gemm::{BlockGemm, Gemm};
@@ -14,20 +14,20 @@ pub type GemmFn = unsafe fn(Isa, &Gemm, &QuantRows, *const f32);
 type PlainFn = unsafe fn(Isa, &[u8], &QuantRows, usize) -> f32;
 type WidenFn = unsafe fn(Isa, &[u8], &mut [f32]);
 
-/// Safety of the functions: as of the kernels that they stand for.
+/// Safety of the functions: as for the kernels that they replace.
 pub struct Variants {
-    /// The kernels without prefetch, of Q8_0, Q4_0 and Q4_K.
+    /// The kernels without prefetch for Q8_0, Q4_0 and Q4_K.
     pub unprefetched: [GemmFn; 3],
-    /// A GGUF row times a row of x in tiles of one, in plain loops that the compiler may vectorise as it likes, of Q8_0
-    /// and Q4_0.
+    /// A GGUF row times a row of x in tiles of one row, in plain loops that the compiler may vectorize. For Q8_0 and
+    /// Q4_0.
     pub plain: [PlainFn; 2],
-    /// A GGUF row as floats, of Q8_0 and Q4_0.
+    /// A GGUF row as floats, for Q8_0 and Q4_0.
     pub widen: [WidenFn; 2],
     /// Half floats as floats.
     pub widen_f16: unsafe fn(Isa, *const u16, &mut [f32]),
 }
 
-/// An instruction set without its prefetch: the trait's own does nothing.
+/// An instruction set without prefetch: the trait's default does nothing.
 #[derive(Clone, Copy)]
 struct Unprefetched<S>(S);
 
@@ -223,7 +223,7 @@ fn widen_q4_0(row: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The codes and the scale of a block of a row of x in tiles of one.
+/// The codes and the scale of a block of a row of x, in tiles of one row.
 #[inline(always)]
 unsafe fn block_of(x: &QuantRows, token: usize, b: usize) -> (&[i8; 32], f32) {
     unsafe { (&*x.codes(token, b, 0).cast(), *x.meta(token, b, 0)) }
@@ -278,7 +278,7 @@ unsafe fn unprefetched<F: BlockFormat>(isa: Isa, args: &Gemm, x: &QuantRows, cor
     unsafe { isa.run(UnprefetchedGemm(gemm)) }
 }
 
-/// A row in plain loops: of Q8_0 or of Q4_0.
+/// A row of Q8_0 or Q4_0 in plain loops.
 struct PlainRow<'a, const BITS: u32> {
     row: &'a [u8],
     x: &'a QuantRows,
@@ -294,7 +294,7 @@ impl<const BITS: u32> Kernel for PlainRow<'_, BITS> {
     }
 }
 
-/// A row as floats: of Q8_0 or of Q4_0.
+/// A row of Q8_0 or Q4_0 as floats.
 struct WidenRow<'a, const BITS: u32> {
     row: &'a [u8],
     out: &'a mut [f32],

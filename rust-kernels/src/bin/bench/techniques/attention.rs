@@ -1,23 +1,23 @@
-//! Attention of sequences that decode: prefix, kv.
+//! Attention of sequences that decode: the techniques `prefix` and `kv`.
 use super::{Bench, Case};
 use compy::kernels::kv::{KV_BLOCK, KvType};
 use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
-/// Qwen3-0.6B: a layer's KV heads, the query heads of each, and their width.
+/// Qwen3-0.6B: a layer's KV heads, query heads per KV head, and head dimension.
 const KV_HEADS: usize = 8;
 const GROUP: usize = 2;
 const HEAD_DIM: usize = 128;
-/// Tokens of its own that each sequence has after the prefix.
+/// Tokens of each sequence after the shared prefix.
 const OWN: usize = CHUNK;
 
-/// What sequences have in their caches.
+/// The shape of the sequences' KV caches.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: KvType,
     layers: usize,
     count: usize,
-    /// Tokens that all begin with, in the same blocks, and those that each has after them.
+    /// Tokens of the shared prefix, in the same blocks, and tokens of each sequence behind them.
     shared: usize,
     own: usize,
 }
@@ -27,7 +27,7 @@ impl Shape {
         self.kind.block_bytes(HEAD_DIM)
     }
 
-    /// As the executor has it: a block's layers lie together.
+    /// As in the executor: a block's layers are adjacent.
     fn block_stride(&self) -> usize {
         self.layers * KV_HEADS * self.head_block()
     }
@@ -66,7 +66,7 @@ impl Sequences {
         sequences
     }
 
-    /// Heads of a few different numbers, the same in all layers.
+    /// Fills heads with a few different numbers, the same in all layers.
     fn fill(&mut self, k: Isa) {
         let (append, bytes) = (self.shape.kind.appenders(), self.shape.head_block());
         let heads = self.keys.chunks_mut(bytes).zip(self.values.chunks_mut(bytes));
@@ -74,7 +74,7 @@ impl Sequences {
             for slot in 0..KV_BLOCK {
                 let seed = i / (self.shape.layers * KV_HEADS) * KV_BLOCK + slot;
                 let x: Vec<f32> = (0..HEAD_DIM).map(|d| ((seed * 31 + d * 7) % 97) as f32 / 100.0 - 0.48).collect();
-                // SAFETY: a head and its block.
+                // SAFETY: the head is within its block.
                 unsafe {
                     (append.key)(k, x.as_ptr(), HEAD_DIM, keys.as_mut_ptr(), slot);
                     (append.value)(k, x.as_ptr(), HEAD_DIM, values.as_mut_ptr(), slot);
@@ -83,7 +83,7 @@ impl Sequences {
         }
     }
 
-    /// Attention of one layer, `together` sequences a tile.
+    /// Attention of one layer with `together` sequences per tile.
     fn attend(&mut self, k: Isa, layer: usize, together: usize) {
         let all: Vec<usize> = (0..self.tables.len()).collect();
         for members in all.chunks(together) {
@@ -119,13 +119,13 @@ impl Sequences {
             gated: false,
             scratch: self.scratch.as_mut_ptr(),
         };
-        // SAFETY: the table was detected; tables, queries and results are as large as the arguments say.
+        // SAFETY: the instruction set was detected; tables, queries and results have the sizes in the arguments.
         unsafe { attend(k, self.shape.kind, &args) }
     }
 }
 
 impl Bench<'_> {
-    /// Sequences that decode after a common prefix: a pass over its keys and values for all, against one for each.
+    /// Sequences that decode after a shared prefix: one pass over its keys and values for all, against one pass each.
     pub(super) fn common_prefix(&mut self) -> Result<(), String> {
         if !self.wants("prefix") {
             return Ok(());
@@ -143,7 +143,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A cache in 8 bits against one of halves, both larger than what the processor caches.
+    /// A cache in 8 bits against one in 16 bits. Both exceed the processor's caches.
     pub(super) fn eight_bit_cache(&mut self) -> Result<(), String> {
         if !self.wants("kv") {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What weights are kept as, and how they become numbers: T1, T3, F16.
+//! Storage formats of weights and their conversion to numbers: the techniques T1, T3 and F16.
 use super::{Bench, Case, GATES, MODEL, agree};
 use crate::operands::{Activations, Output, Weights, format_named, multiply};
 use compy::kernels::dot::Dot;
@@ -11,7 +11,8 @@ const BUFFER_COLUMNS: usize = 64;
 const BUFFER_PANELS: usize = 4;
 
 impl Bench<'_> {
-    /// T1: products of quantised blocks, against rows made floats first, and against a copy of the weights in floats.
+    /// T1: products of quantized blocks, against conversion of rows to floats first, and against a float copy of the
+    /// weights.
     pub(super) fn no_float_copy(&mut self) -> Result<(), String> {
         if !self.wants("T1") {
             return Ok(());
@@ -57,7 +58,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// T3: vectors written out, against plain loops over rows, compiled for the same CPU.
+    /// T3: explicit vectors against plain loops over rows, compiled for the same CPU.
     pub(super) fn explicit_vectors(&mut self) -> Result<(), String> {
         if !self.wants("T3") {
             return Ok(());
@@ -89,12 +90,12 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// F16 weights widened in registers, against a buffer of floats in L1, and against weights of F32.
+    /// F16 weights widened in registers, against a buffer of floats in L1, and against F32 weights.
     pub(super) fn half_floats(&mut self) -> Result<(), String> {
         if !self.wants("F16") {
             return Ok(());
         }
-        // From 13 tokens on the kernel has such a buffer itself.
+        // From 13 tokens on the kernel itself uses such a buffer.
         for m in [1, 8] {
             let (half, full) = (self.weights("F16", GATES, MODEL)?, self.weights("F32", GATES, MODEL)?);
             let (x, mut out) = self.operands(&half, m);
@@ -126,7 +127,7 @@ impl Bench<'_> {
     }
 }
 
-/// F16 panels through a buffer: a run of columns of four panels is widened, then used for all tokens.
+/// F16 panels through a buffer: widens a run of columns of four panels, then uses it for all tokens.
 fn buffered(
     k: Isa,
     widen: unsafe fn(Isa, *const u16, &mut [f32]),
@@ -149,7 +150,7 @@ fn buffered(
                     widen(k, panel.add(start * k.lanes()), part);
                 }
             }
-            // SAFETY: row 0's part of the output is within it.
+            // SAFETY: row 0's part is within the output.
             let to = unsafe { out.values.as_mut_ptr().add(p * k.lanes()) };
             let args = Gemm {
                 panels: buffer.as_ptr().cast(),
@@ -163,7 +164,7 @@ fn buffered(
                 bias: std::ptr::null(),
                 epilogue: if start == 0 { Epilogue::Store } else { Epilogue::Add(1.0) },
             };
-            // SAFETY: the buffer holds `count` panels of BUFFER_COLUMNS, x has these columns from `start`.
+            // SAFETY: the buffer holds `count` panels of BUFFER_COLUMNS; x has these columns from `start` on.
             unsafe {
                 let rows = FloatRows { base: x.floats.as_ptr().add(start).cast_mut(), stride: x.columns };
                 (kernels.gemm)(k, &args, &rows);

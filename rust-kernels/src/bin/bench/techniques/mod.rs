@@ -1,4 +1,4 @@
-//! Each technique on and off: the kernel beside what it would be without, in turn in the same run.
+//! Each technique on and off: times the kernel with and without it, alternating in the same run.
 mod attention;
 mod formats;
 mod passes;
@@ -11,7 +11,7 @@ use crate::operands::{Activations, Output, Weights};
 use crate::variants::{VARIANTS, Variants};
 use compy::simd::Isa;
 
-/// Qwen3-0.6B: the width of the model, of its queries, of its keys and of its gates.
+/// Qwen3-0.6B: widths of the model, of its queries, of its keys and of its gates.
 const MODEL: usize = 1024;
 const QUERIES: usize = 2048;
 const KEYS: usize = 1024;
@@ -25,7 +25,7 @@ struct Bench<'a> {
     off: &'static Variants,
     threads: usize,
     rounds: usize,
-    /// Bytes of weights that no cache holds.
+    /// Bytes of weights, more than any cache holds.
     total: usize,
     wanted: Vec<&'a str>,
     rows: Vec<String>,
@@ -62,7 +62,7 @@ pub fn measure(k: Isa, settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// What stands in a report beside the times.
+/// The description of a comparison in a report.
 struct Case<'a> {
     id: &'a str,
     what: &'a str,
@@ -86,7 +86,7 @@ impl Bench<'_> {
         (x, Output::new(m, w.rows))
     }
 
-    /// Times `on` and `off` in turn. Each is told which copy of the weights to use.
+    /// Times `on` and `off` alternately. Each gets the number of the weights' copy to use.
     fn compare(&mut self, case: &Case, mut on: impl FnMut(usize), mut off: impl FnMut(usize)) {
         eprintln!("{}: {}", case.id, case.what);
         let (mut times, mut turn) = ([vec![], vec![]], 0);
@@ -103,7 +103,7 @@ impl Bench<'_> {
         let variants: [&mut dyn FnMut(usize); 2] = [&mut on, &mut off];
         for round in 0..=self.rounds {
             for i in 0..2 {
-                // Who comes first changes from round to round.
+                // The order changes from round to round.
                 let i = (i + round) % 2;
                 let took = sample(variants[i], calls[i]);
                 if round == 0 {
@@ -129,7 +129,8 @@ impl Bench<'_> {
     }
 }
 
-/// Both computed the same product: 8-bit activations may differ from floats by a few hundredths of the largest.
+/// Checks that both computed the same product. 8-bit activations may differ from floats by a few hundredths of the
+/// largest value.
 fn agree(on: &Output, off: &Output) -> Result<(), String> {
     let largest = on.values.iter().fold(0f32, |a, y| a.max(y.abs()));
     let apart = on.values.iter().zip(&off.values).fold(0f32, |a, (x, y)| a.max((x - y).abs()));

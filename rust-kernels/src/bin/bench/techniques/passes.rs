@@ -1,4 +1,4 @@
-//! Passes over memory that are saved or made early: T5, T6, T8.
+//! Passes over memory that are saved or started early: the techniques T5, T6 and T8.
 use super::{Bench, Case, GATES, KEYS, MODEL, QUERIES, agree};
 use crate::operands::{Activations, Output, Weights, gemm_args, multiply, multiply_all, run_kernel};
 use crate::variants::GemmFn;
@@ -7,7 +7,7 @@ use compy::pool::Pool;
 use std::cell::RefCell;
 
 impl Bench<'_> {
-    /// T5: the residual added where the product is stored, against a pass of its own.
+    /// T5: adding the residual where the product is stored, against a separate pass.
     pub(super) fn residual_in_place(&mut self) -> Result<(), String> {
         if !self.wants("T5") {
             return Ok(());
@@ -42,7 +42,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// T6: codes asked for ahead of their use.
+    /// T6: prefetching codes ahead of their use.
     pub(super) fn prefetch(&mut self) -> Result<(), String> {
         if !self.wants("T6") {
             return Ok(());
@@ -67,7 +67,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// T8: matrices that read the same x in one job with x prepared once, against a job for each.
+    /// T8: matrices that read the same x in one job, with x prepared once, against a job each.
     pub(super) fn parts_in_one_call(&mut self) -> Result<(), String> {
         if !self.wants("T8") {
             return Ok(());
@@ -118,7 +118,7 @@ impl Bench<'_> {
     }
 }
 
-/// A kernel of `variants` on all of W.
+/// Runs a kernel of `variants` on all of W.
 fn run_variant(gemm: GemmFn, w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
     let args = gemm_args(w, copy, 0..w.panels(), 0..x.m, out.values.as_mut_ptr(), out.ldo);
     // SAFETY: W and x belong to the variant.

@@ -1,14 +1,14 @@
-//! The shapes that work is cut into: T7, T9, tile.
+//! The shapes of tiles: the techniques T7, T9 and `tile`.
 use super::{Bench, Case, GATES, MODEL, agree};
 use crate::operands::{Activations, Output, Weights, gemm_args, multiply, run_kernel};
 use compy::kernels::dot::Dot;
 use compy::simd::Isa;
 
-/// Panels of floats that the kernel takes side by side.
+/// Panels of floats that the kernel processes side by side.
 const FLOAT_PANELS: usize = 4;
 
 impl Bench<'_> {
-    /// T7: one token by the kernel for one, against the widest tile of which one row counts.
+    /// T7: one token with the kernel for one token, against the widest tile with one row in use.
     pub(super) fn gemv_for_one(&mut self) -> Result<(), String> {
         if !self.wants("T7") {
             return Ok(());
@@ -24,7 +24,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// T9: rows of x in chunks that a second-level cache holds while all panels pass, against all rows for each panel.
+    /// T9: chunks of rows of x that fit in a second-level cache during all panels, against all rows for each panel.
     pub(super) fn column_tiles(&mut self) -> Result<(), String> {
         if !self.wants("T9") {
             return Ok(());
@@ -60,7 +60,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Tiles: rows side by side in GEMV, against row after row; a panel used for all tokens, against a pass for each.
+    /// Tiles: rows side by side in GEMV against one row after the other; a panel used for all tokens against a pass
+    /// for each token.
     pub(super) fn tiled(&mut self) -> Result<(), String> {
         if !self.wants("tile") {
             return Ok(());
@@ -101,7 +102,7 @@ impl Bench<'_> {
     }
 }
 
-/// As many passes over W as there are tokens; x is in tiles of one.
+/// One pass over W per token; x is in tiles of one row.
 pub fn one_token_at_a_time(w: &Weights, copy: usize, x: &Activations, out: &mut Output) {
     for t in 0..x.m {
         // SAFETY: row t is within the output.
@@ -110,7 +111,7 @@ pub fn one_token_at_a_time(w: &Weights, copy: usize, x: &Activations, out: &mut 
     }
 }
 
-/// Rows of floats as a file has them, in as many copies as the panels.
+/// Float rows as in a file, in as many copies as the panels.
 pub struct Rows(Vec<f32>, usize);
 
 impl Rows {
@@ -120,11 +121,11 @@ impl Rows {
         Self(one.repeat(w.copies), w.rows * w.columns)
     }
 
-    /// A dot product after the other.
+    /// Computes one dot product after the other.
     pub fn multiply(&self, k: Isa, turn: usize, x: &Activations, out: &mut Output) {
         let start = turn % (self.0.len() / self.1) * self.1;
         for (row, y) in self.0[start..start + self.1].chunks_exact(x.columns).zip(&mut out.values) {
-            // SAFETY: both have x.columns floats; the table was detected.
+            // SAFETY: both have x.columns floats; the instruction set was detected.
             *y = unsafe { k.run(Dot { a: row.as_ptr(), b: x.floats.as_ptr(), n: x.columns }) };
         }
     }
