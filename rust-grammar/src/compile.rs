@@ -1,4 +1,4 @@
-//! Constraints compiled, within limits.
+//! Compiles constraints within limits.
 use crate::lexers::Lexers;
 use crate::matcher::Matcher;
 use crate::vocabulary::Vocabulary;
@@ -11,18 +11,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Compilers and dropped grammars descend as deep as what was written; the system gives only what of it is used.
+/// Stack of a compiler thread. Compilers and grammar destructors recurse as deep as the source nests. The system only
+/// commits the pages that are used.
 const STACK: usize = 256 << 20;
-/// Compilers that went on after their time was up, in the whole process.
+/// Compilers in this process that are still running after their time limit.
 static OVERDUE: AtomicUsize = AtomicUsize::new(0);
 const MAX_OVERDUE: usize = 4;
 
-/// Tokens of the answer that a grammar is warmed up with.
+/// Tokens of the warm-up answer of a grammar.
 const WARM_UP_TOKENS: usize = 48;
-/// How often a compiler's time is looked at.
+/// Interval between checks of a compiler's time.
 const TICK: Duration = Duration::from_millis(25);
 
-/// One of the tokens in a mask, a different one at each step.
+/// A token from a mask, a different one at each step.
 fn chosen(mask: &[u8], step: usize) -> Option<u32> {
     let count: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
     let mut left = (step as u32).wrapping_mul(0x9e37_79b9).checked_rem(count)?;
@@ -36,13 +37,13 @@ fn chosen(mask: &[u8], step: usize) -> Option<u32> {
     None
 }
 
-/// The time that a thread has computed for, which says more than the clock where many threads share the cores.
+/// CPU time of a thread. With many threads on few cores it is a better measure than the clock.
 #[cfg(target_os = "linux")]
 fn computed(thread: &JoinHandle<()>) -> Option<Duration> {
     use std::os::unix::thread::JoinHandleExt;
     let mut clock = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the handle is held, so that the thread's id stays its own; both results are written to locals.
+    // SAFETY: the handle keeps the thread's id valid; both results are written to locals.
     let known = unsafe {
         libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) == 0
             && libc::clock_gettime(clock, &mut time) == 0
@@ -55,17 +56,17 @@ fn computed(_: &JoinHandle<()>) -> Option<Duration> {
     None
 }
 
-/// Gives the system back what compiling needed for a while; else the C library keeps it for the next time.
+/// Returns the memory that compiling used to the system. Otherwise the C library keeps it.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn trim() {
-    // SAFETY: it takes no pointers, and other threads may allocate meanwhile.
+    // SAFETY: it takes no pointers, and other threads may allocate at the same time.
     unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim() {}
 
-/// What a constraint may cost; llguidance's names and units.
+/// The cost limits of a constraint, with llguidance's names and units.
 #[derive(Clone, Copy)]
 pub struct Limits {
     pub milliseconds: u32,
@@ -99,33 +100,33 @@ impl Limits {
             max_lexer_states: self.lexer_states as usize,
             max_grammar_size: self.grammar_size as usize,
             precompute_large_lexemes: true,
-            // Errors would quote the answer.
+            // Verbose errors would quote the answer.
             verbose_errors: false,
         }
     }
 }
 
-/// A compiled constraint. Its parser is never moved on: each answer starts with a copy of it.
+/// A compiled constraint. Its parser never advances; each answer starts with a copy.
 pub struct Grammar {
     parser: TokenParser,
     pub(crate) vocabulary: Arc<Vocabulary>,
     lexers: Lexers,
-    /// A lexer with more is not handed to another answer.
+    /// A lexer with more states is not shared with further answers.
     pub(crate) shared_states: usize,
     bytes: usize,
 }
 
 impl Grammar {
-    /// `source` is llguidance's list of grammars as JSON: `{"grammars": [{"name", "lark_grammar" or "json_schema"}]}`.
+    /// Compiles llguidance's list of grammars as JSON: `{"grammars": [{"name", "lark_grammar" or "json_schema"}]}`.
     ///
     /// # Errors
-    /// What llguidance refuses, in its words, and what takes too long.
+    /// llguidance rejects the source (its own message), or compiling takes too long.
     pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
-        let patience = Instant::now() + Duration::from_millis(limits.milliseconds.into());
+        let deadline = Instant::now() + Duration::from_millis(limits.milliseconds.into());
         while OVERDUE.load(Ordering::Relaxed) >= MAX_OVERDUE {
             ensure!(
-                Instant::now() < patience,
-                "Constraints that take too long are still being compiled; try again later"
+                Instant::now() < deadline,
+                "Too many slow constraints are still being compiled; try again later"
             );
             std::thread::sleep(TICK);
         }
@@ -151,10 +152,10 @@ impl Grammar {
             }
             let limit = Duration::from_millis(limits.milliseconds.into());
             if computed(&worker).unwrap_or_else(|| start.elapsed()) >= limit {
-                // The channel has no room: `send` succeeds only where somebody still waits.
+                // The channel has no buffer: `send` succeeds only while the receiver waits.
                 OVERDUE.fetch_add(1, Ordering::Relaxed);
                 drop(receive);
-                bail!("The constraint's time to compile must be at most {} ms", limits.milliseconds);
+                bail!("Compiling the constraint must take at most {} ms", limits.milliseconds);
             }
         }
     }
@@ -177,11 +178,11 @@ impl Grammar {
         Ok(grammar)
     }
 
-    /// Walks through one answer, so that the lexer has worked out what every answer asks of it first. The way depends on nothing
-    /// but the grammar.
+    /// Runs one answer, so that the lexer has computed the states that every answer needs first. The answer depends
+    /// on the grammar alone.
     ///
-    /// The lexer is held to its limits from the first mask on, and has for each mask, with what follows up to the next, its fuel
-    /// anew: so masks come first here, and one comes last.
+    /// The lexer's limits apply from the first mask on. Its fuel is renewed for each mask and the work up to the next
+    /// one. So the warm-up starts with a mask and ends with one.
     fn warm_up(&self) -> Result<()> {
         let mut mask = vec![0; self.vocabulary.mask_bytes()];
         let mut scout = Matcher::new(&self.vocabulary, self.parser.clone());
@@ -189,10 +190,10 @@ impl Grammar {
             mask.fill(0);
             scout.mask(&mut mask);
             let Some(token) = chosen(&mask, step) else {
-                // Nothing can ever be answered: better said now than in the midst of it.
+                // No answer is possible, or the first mask fails. Report it now instead of during an answer.
                 ensure!(
                     step > 0,
-                    "The constraint lets nothing be answered, or its first token is too much work to find"
+                    "The constraint allows no answer, or finding its first token takes too much work"
                 );
                 break;
             };
@@ -205,22 +206,22 @@ impl Grammar {
         let mut first = Matcher::new(&self.vocabulary, self.parser.clone());
         first.mask(&mut mask);
         first.forced();
-        ensure!(!first.failed(), "The constraint's first token is too much work to find");
+        ensure!(!first.failed(), "Finding the constraint's first token takes too much work");
         first.mask(&mut mask);
         Ok(())
     }
 
-    /// A matcher at an answer's beginning.
+    /// A matcher at the start of an answer.
     pub fn matcher(self: &Arc<Self>) -> Matcher {
         Matcher::sharing(self.lexers.next(|| self.alone()), Arc::clone(self))
     }
 
-    /// A parser at an answer's beginning with a lexer of its own.
+    /// A parser at the start of an answer, with its own lexer.
     pub(crate) fn alone(&self) -> TokenParser {
         self.vocabulary.with_masks(self.parser.deep_clone())
     }
 
-    /// How many bytes it takes.
+    /// Bytes that the grammar takes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! What Deno calls. Every export has one shape, as the kernels' exports have: a handle, input bytes, output bytes, and a
-//! result that is the number of bytes written, or -1 - n where an error's message of n bytes (UTF-8) was written instead.
+//! The functions that Deno calls. As in the kernels, every export takes a handle, input bytes and output bytes. It
+//! returns the number of bytes written. On an error it writes a UTF-8 message of n bytes and returns -1 - n.
 //!
 //! ffi/grammar.ts has the same table.
 use crate::compile::{Grammar, Limits};
@@ -14,14 +14,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Changes whenever an export's meaning or a message's layout does.
+/// Bump this when an export's meaning or a message's layout changes.
 pub const ABI_VERSION: u32 = 3;
 
-/// Nothing follows the state of a matcher that was handed a token: what must come next is still to be asked.
+/// The matcher's state after a token: nothing follows in the message. The forced text must still be requested.
 const TAKEN: u8 = 0;
-/// The text follows that must come next, if any.
+/// The forced text follows, if any.
 const LOOKED: u8 = 1;
-/// The limit follows that was passed.
+/// The exceeded limit follows.
 const FAILED: u8 = 2;
 
 macro_rules! exports {
@@ -29,8 +29,8 @@ macro_rules! exports {
         $(
             $(#[doc = $doc])+
             /// # Safety
-            /// `input` and `output` point at as many bytes as their lengths say (null where 0), and stay so until
-            /// the call returns.
+            /// `input` and `output` point at as many bytes as their lengths say (null if 0), and stay valid until the
+            /// call returns.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(
                 handle: u64,
@@ -48,11 +48,11 @@ macro_rules! exports {
 exports! {
     /// Output: the ABI version (u32).
     compy_grammar_abi_version = |_, _, out| put(out, &ABI_VERSION.to_le_bytes());
-    /// Input: tokens, end tokens (u32 each); the end tokens; each token's length in bytes (u32 each); their bytes. A token
-    /// without bytes is no text. Output: a handle (u64).
+    /// Input: numbers of tokens and of end tokens (u32 each), the end tokens, each token's length in bytes (u32
+    /// each), their bytes. A token without bytes is not text. Output: a handle (u64).
     compy_grammar_vocabulary = vocabulary;
-    /// Handle: a vocabulary. Input: limits (u32 each, as in `Limits`), llguidance's grammars as JSON. Output: a handle, and
-    /// how many bytes the grammar takes (u64 each).
+    /// Handle: a vocabulary. Input: limits (u32 each, as in `Limits`), llguidance's grammars as JSON. Output: a
+    /// handle, and the grammar's bytes in memory (u64 each).
     compy_grammar_compile = |handle, input, out| {
         let mut input = Input::new(input);
         let limits = Limits::read(&mut input)?;
@@ -61,16 +61,18 @@ exports! {
         let handle = handles::insert(Object::Grammar(Arc::new(grammar)));
         put(out, &[handle.to_le_bytes(), bytes.to_le_bytes()].concat())
     };
-    /// Handle: a grammar. Output: the handle of a matcher at an answer's beginning (u64); whether the answer may be empty (a byte).
+    /// Handle: a grammar. Output: the handle of a matcher at the start of an answer (u64), and whether the answer may
+    /// be empty (a byte).
     compy_grammar_matcher = |handle, _, out| {
         let mut matcher = handles::grammar(handle)?.matcher();
         let may_end = matcher.may_end();
         let handle = handles::insert(Object::Matcher(Arc::new(Mutex::new(matcher))));
         put(out, &[&handle.to_le_bytes()[..], &[may_end.into()]].concat())
     };
-    /// Handle: a matcher. Input: a token (u32). Output: whether it was taken; whether the answer is complete; whether it may end;
-    /// what follows (a byte each): `TAKEN`, `LOOKED` with what `compy_grammar_forced` says, or `FAILED` with which limit was
-    /// passed in taking the token, and what to do (UTF-8).
+    /// Handle: a matcher. Input: a token (u32). Output, a byte each: whether the token was taken, whether the answer
+    /// is complete, whether it may end, and what follows. That is `TAKEN`, `LOOKED` with the output of
+    /// `compy_grammar_forced`, or `FAILED` with a message in UTF-8. The message names the exceeded limit and says
+    /// what to do.
     compy_grammar_consume = |handle, input, out| {
         let token = Input::new(input).u32()?;
         let matcher = handles::matcher(handle)?;
@@ -85,27 +87,28 @@ exports! {
         let state = [u8::from(taken), matcher.complete().into(), may_end.into(), follows];
         put(out, &[&state, &rest[..]].concat())
     };
-    /// Handle: a matcher. Output: nothing where no text is forced; else how many places (u32); from the text's end, in bytes, the
-    /// places where a token may begin that extends past it (u32 each); a bit for each byte that may follow (32 bytes); the text.
+    /// Handle: a matcher. Output: nothing if no text is forced. Otherwise the number of crossings (u32), then each
+    /// crossing (u32): the distance in bytes from the text's end to a place where a longer token may begin. Then one
+    /// bit for each byte that may follow (32 bytes), then the text.
     compy_grammar_forced = |handle, _, out| {
         let matcher = handles::matcher(handle)?;
         let forced = lock(&matcher)?.forced();
         put(out, &forced_text(forced))
     };
-    /// Input: matchers' handles (u64 each), all of one vocabulary. Output: their masks, one after the other, one bit a token in
-    /// words of 32; zeros where nothing can follow.
+    /// Input: matchers' handles (u64 each), all of one vocabulary. Output: their masks in order, one bit per token in
+    /// 32-bit words. Zeros if no token may follow.
     compy_grammar_masks = |_, input, out| masks(input, out);
-    /// Handle: a matcher, which stays as it is. Input: tokens that may come (u32 each). Output: after each, where those before it
-    /// have come, a mask; zeros from the first on that may not come.
+    /// Handle: a matcher, which does not advance. Input: draft tokens (u32 each). Output: the mask behind each of
+    /// them, if all tokens up to it are allowed. From the first token that is not allowed on, the masks are zeros.
     compy_grammar_draft_masks = draft_masks;
-    /// Lets go of a vocabulary, a grammar or a matcher; the handle is stale from then on.
+    /// Frees a vocabulary, a grammar or a matcher and invalidates the handle.
     compy_grammar_free = |handle, _, _| {
         handles::remove(handle)?;
         Ok(0)
     };
 }
 
-/// As `compy_grammar_forced` says it.
+/// The output of `compy_grammar_forced`.
 fn forced_text(Forced { bytes, crossings, next }: Forced) -> Vec<u8> {
     if bytes.is_empty() {
         return bytes;
@@ -128,11 +131,11 @@ fn vocabulary(_: u64, input: &[u8], out: &mut [u8]) -> Result<usize> {
     put(out, &handles::insert(Object::Vocabulary(Arc::new(vocabulary))).to_le_bytes())
 }
 
-/// Masks mostly take a millisecond or less in all, while the step takes many, on threads that want the cores; when it has become clear
-/// that these take longer, others help.
+/// Masks usually take at most a millisecond in total, while a step takes many and its threads need the cores. Other
+/// threads help only after this time.
 const ALONE: Duration = Duration::from_millis(2);
 
-/// A matcher and where its mask goes, until somebody takes them.
+/// A matcher and the place of its mask, until a thread takes them.
 type Job<'a> = Mutex<Option<(&'a Arc<Mutex<Matcher>>, &'a mut [u8])>>;
 
 fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
@@ -149,7 +152,7 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
     let work_on = |job: &Job| {
         let Some((matcher, out)) = job.lock().ok().and_then(|mut job| job.take()) else { return };
         out.fill(0);
-        // A matcher that panicked is held to have failed: its row stays zero.
+        // A matcher whose lock is poisoned has failed; its row stays zero.
         if let Ok(mut matcher) = matcher.lock() {
             matcher.mask(out);
         }
@@ -163,7 +166,7 @@ fn masks(input: &[u8], out: &mut [u8]) -> Result<usize> {
     let left = jobs.len().saturating_sub(next.load(Ordering::Relaxed));
     std::thread::scope(|scope| {
         for _ in 1..left.min(cores()).min(MAX_THREADS) {
-            // Where no thread is to be had, this one does it all.
+            // If no thread can start, this one does all the work.
             let _ = std::thread::Builder::new()
                 .stack_size(STACK)
                 .spawn_scoped(scope, || std::iter::from_fn(take).for_each(work_on));
@@ -211,14 +214,14 @@ fn put(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
 /// Runs an export's body behind `catch_unwind`, with checked slices.
 ///
 /// # Safety
-/// As the exports.
+/// As for the exports.
 unsafe fn call(
     body: impl FnOnce(u64, &[u8], &mut [u8]) -> Result<usize>,
     handle: u64,
     input: (*const u8, usize),
     output: (*mut u8, usize),
 ) -> i32 {
-    // SAFETY: the caller's promise; null stands for empty.
+    // SAFETY: guaranteed by the caller; null stands for empty.
     let (input, output) = unsafe {
         (
             if input.0.is_null() { &[] } else { std::slice::from_raw_parts(input.0, input.1) },

@@ -1,4 +1,5 @@
-//! What Deno holds by number. A number that is stale, or that of something else, is an error and never a pointer.
+//! Objects that Deno refers to by number. A number that is stale or refers to another kind of object is an error; it
+//! is never used as a pointer.
 use crate::{Grammar, Matcher, Vocabulary};
 use anyhow::{Result, bail};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +18,7 @@ fn slots() -> MutexGuard<'static, Vec<Slot>> {
     SLOTS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The slot's index below, its generation above.
+/// Returns the object's handle: the low half is the slot's index, the high half its generation.
 pub fn insert(object: Object) -> u64 {
     let mut slots = slots();
     let free = slots.iter().position(|slot| slot.1.is_none());
@@ -58,7 +59,7 @@ pub fn matcher(handle: u64) -> Result<Arc<Mutex<Matcher>>> {
     }
 }
 
-/// Lets go of it; what a call under way holds goes when that call ends.
+/// Removes an object. A running call that uses it keeps it until the call ends.
 pub fn remove(handle: u64) -> Result<Option<Object>> {
     get(handle, "anything")?;
     Ok(slots()[handle as u32 as usize].1.take())

@@ -1,4 +1,4 @@
-//! Little-endian words and bytes out of a message.
+//! Reads little-endian words and bytes from a message.
 use anyhow::{Result, bail};
 
 pub struct Input<'a> {
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
     }
 
     /// # Errors
-    /// Past the end.
+    /// The message ends too early.
     pub fn u32(&mut self) -> Result<u32> {
         let Some((word, rest)) = self.rest.split_first_chunk() else { bail!("A message ends too early") };
         self.rest = rest;
@@ -19,7 +19,7 @@ impl<'a> Input<'a> {
     }
 
     /// # Errors
-    /// Past the end.
+    /// The message ends too early.
     pub fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let Some((bytes, rest)) = self.rest.split_at_checked(count) else { bail!("A message ends too early") };
         self.rest = rest;

@@ -1,38 +1,39 @@
-//! Lexers that answers share.
+//! Lexers that several answers share.
 //!
-//! A lexer works out its states as texts ask for them, and answers of one schema ask for mostly the same: where a string's length is
-//! bounded, each of its characters is a state. So answers that run side by side share a lexer, and what one has asked for is there for
-//! the others. Who shares waits for who computes, so there are as many lexers as threads that compute.
+//! A lexer computes its states on demand, and answers of one schema need mostly the same states. In a string of
+//! bounded length, for example, each position is a state. So concurrent answers share a lexer and the states that it
+//! has computed. An answer waits while another one uses the same lexer, so there are as many lexers as computing
+//! threads.
 use llguidance::TokenParser;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// Threads that compute masks at once, at most.
+/// Maximum threads that compute masks at once.
 pub const MAX_THREADS: usize = 8;
 
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// A lexer, as that of a parser which is never moved on; copies of the parser share it.
+/// A lexer, held by a parser that never advances. Copies of the parser share the lexer.
 pub struct Lexer {
     parser: TokenParser,
     retired: AtomicBool,
 }
 
 impl Lexer {
-    /// A parser at an answer's beginning.
+    /// A parser at the start of an answer.
     pub fn parser(&self) -> TokenParser {
         self.parser.clone()
     }
 
-    /// No answer that begins from now on shares it.
+    /// Stops sharing the lexer with new answers.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
     }
 }
 
-/// The lexers of one grammar that answers hold now. They go with the last answer.
+/// The lexers of one grammar that current answers hold. They are freed with the last answer.
 #[derive(Default)]
 pub struct Lexers {
     held: Mutex<Vec<Weak<Lexer>>>,
@@ -40,7 +41,7 @@ pub struct Lexers {
 }
 
 impl Lexers {
-    /// The lexer for the next answer; `create` makes another where there is none, or it is retired.
+    /// The lexer for the next answer. `create` makes a new one if there is none or it is retired.
     pub fn next(&self, create: impl FnOnce() -> TokenParser) -> Arc<Lexer> {
         let mut held = self.held.lock().unwrap_or_else(|e| e.into_inner());
         held.resize_with(cores().min(MAX_THREADS), Weak::new);

@@ -1,6 +1,6 @@
-//! Constraints on answers, behind C exports: llguidance compiles them, and says which tokens may come next.
+//! Constraints on answers behind C exports. llguidance compiles them and computes which tokens may follow.
 //!
-//! All that comes in is checked, panics are caught at the border, and nothing that a constraint says can end the process.
+//! All input is checked, panics are caught in the exports, and no constraint can end the process.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod compile;
@@ -22,7 +22,8 @@ use anyhow::{Result, anyhow};
 use llguidance::panic_utils;
 use std::panic::AssertUnwindSafe;
 
-/// Runs what must not panic. What llguidance or derivre panics with may quote an answer, so only the fact is told.
+/// Runs `body` and reports a panic as an error. The panic's message is dropped, because llguidance and derivre may
+/// quote an answer in it.
 pub(crate) fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let mut panicked = true;
     let result = panic_utils::catch_unwind(AssertUnwindSafe(|| {

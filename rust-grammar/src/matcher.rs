@@ -1,4 +1,4 @@
-//! How far one answer is.
+//! The state of one answer.
 use crate::compile::Grammar;
 use crate::guarded;
 use crate::lexers::Lexer;
@@ -14,21 +14,21 @@ use std::sync::Arc;
 pub struct Matcher {
     parser: TokenParser,
     vocabulary: Arc<Vocabulary>,
-    /// An end token was taken.
+    /// Whether an end token was taken.
     ended: bool,
-    /// A limit was passed or something broke: nothing can follow any more.
+    /// Whether a limit was exceeded or an error occurred. No token may follow then.
     failed: bool,
     work: Account,
-    /// Its tokens took too long.
+    /// Whether its tokens exceeded the work limit.
     too_much: bool,
     shared: Option<Shared>,
 }
 
-/// What a matcher has whose lexer others share.
+/// State of a matcher that shares its lexer.
 struct Shared {
     lexer: Arc<Lexer>,
     grammar: Arc<Grammar>,
-    /// All that was asked of the parser.
+    /// All calls to the parser so far, for a replay.
     asked: Vec<Asked>,
 }
 
@@ -38,17 +38,17 @@ enum Asked {
     Token(TokenId),
 }
 
-/// Items of the parser between two looks at the clock.
+/// Parser items between two checks of the clock.
 const ITEMS: usize = 256;
 
-/// Text that must come next, and what must be known of its surroundings to divide it into tokens.
+/// Text that must follow, and the context that is needed to split it into tokens.
 #[derive(Default)]
 pub struct Forced {
-    /// UTF-8, and 0xFF `[id]` for tokens that are no text.
+    /// UTF-8, and 0xFF `[id]` for tokens that are not text.
     pub bytes: Vec<u8>,
-    /// From the text's end backwards, in bytes: where a token may begin that extends past it.
+    /// Places where a token may begin that extends past the text, in bytes from the text's end.
     pub crossings: Vec<u32>,
-    /// A bit for each byte that may follow the text.
+    /// One bit for each byte that may follow the text.
     pub next: [u8; 32],
 }
 
@@ -78,8 +78,8 @@ impl Matcher {
         }
     }
 
-    /// A copy that goes ahead of the answer: what it takes changes nothing here. None where the answer has its lexer to itself,
-    /// which is held to limits that a guess must not use up.
+    /// A copy that runs ahead of the answer without changing this matcher. None if the answer has its own lexer,
+    /// because a guess must not use up that lexer's limits.
     pub fn scout(&self) -> Option<Self> {
         self.shared.as_ref()?;
         Some(Self {
@@ -101,18 +101,18 @@ impl Matcher {
         self.failed
     }
 
-    /// Which limit was passed in taking a token, and what to do.
+    /// The limit that the last token exceeded, and what to do.
     pub fn failure(&self) -> Option<&'static str> {
         self.too_much.then_some(work::TOO_MUCH)
     }
 
-    /// Whether the answer is whole and nothing but its end may follow.
+    /// Whether the answer is complete and only its end may follow.
     pub fn complete(&self) -> bool {
         !self.failed
             && (self.ended || matches!(self.parser.stop_reason(), StopReason::NoExtension | StopReason::EndOfSentence))
     }
 
-    /// Whether the answer is whole as it stands.
+    /// Whether the answer may end here.
     pub fn may_end(&mut self) -> bool {
         if self.failed || self.complete() {
             return !self.failed;
@@ -126,8 +126,8 @@ impl Matcher {
         .unwrap_or(false)
     }
 
-    /// Whether the answer is whole as it stands, and the text that must come next; none where what was forced before is not all
-    /// taken yet.
+    /// Whether the answer may end here, and the text that must follow. The text is None while earlier forced text is
+    /// not all taken.
     pub fn look(&mut self) -> (bool, Option<Forced>) {
         if self.failed || self.complete() {
             return (!self.failed, Some(Forced::default()));
@@ -137,14 +137,14 @@ impl Matcher {
             let accepting = matcher.parser.is_accepting();
             let pending = !matcher.parser.parser.currently_forced_bytes().is_empty();
             let forced = (!pending).then(|| matcher.forced_here());
-            // Where it is too much, the next token is refused, and says so.
+            // If this exceeds the work limit, the next token fails with a message.
             matcher.work.charge(watch);
             Ok((accepting, forced))
         });
         looked.unwrap_or((false, Some(Forced::default())))
     }
 
-    /// Takes a token; false, and nothing is changed, where it may not come here.
+    /// Takes a token. Returns false, without a change, if the token is not allowed here.
     pub fn consume(&mut self, token: TokenId) -> bool {
         if self.failed || self.ended || token as usize >= self.vocabulary.size {
             return false;
@@ -165,7 +165,7 @@ impl Matcher {
         }
         match taken {
             Some(false) if self.vocabulary.ends.contains(&token) => {
-                // llguidance takes an end token only where the answer may end; a grammar may also name one.
+                // llguidance takes an end token only if the answer may end, but a grammar may also name one.
                 self.ended = self.allows(token);
                 self.ended
             }
@@ -182,8 +182,9 @@ impl Matcher {
         Ok(true)
     }
 
-    /// Whether the token's bytes may come here, where it is text of which nothing is forced yet. Nothing is changed. A token may
-    /// be of many bytes, each of which may cost as much as a token: so the clock is looked at in between.
+    /// Whether the token's bytes are allowed here. False for tokens that are not text, and while text is forced.
+    /// Changes nothing. A token may have many bytes that each cost as much as a token, so it checks the clock between
+    /// bytes.
     fn walk(&mut self, token: TokenId, watch: Watch) -> bool {
         let bytes = self.parser.token_env.tok_trie().token(token).to_vec();
         if bytes.is_empty()
@@ -222,7 +223,7 @@ impl Matcher {
         mask[token as usize / 8] >> (token % 8) & 1 == 1
     }
 
-    /// One bit a token into `mask`, which comes zeroed: set where the token may come next.
+    /// Sets one bit in `mask` for each token that may follow. `mask` must be zero before.
     pub fn mask(&mut self, mask: &mut [u8]) {
         if self.failed || self.ended {
             return;
@@ -258,7 +259,7 @@ impl Matcher {
         let forced = self.attempt(|matcher| {
             let watch = matcher.work.watch();
             let forced = matcher.forced_here();
-            // Where it is too much, the next token is refused, and says so.
+            // If this exceeds the work limit, the next token fails with a message.
             matcher.work.charge(watch);
             Ok(forced)
         });
@@ -271,7 +272,7 @@ impl Matcher {
             return Forced::default();
         }
         let trie = self.parser.token_env.tok_trie();
-        // A token that is no text parts what is before it from what comes after.
+        // A token that is not text separates the text before it from the text behind it.
         let text = bytes.iter().rposition(|&b| b == TokTrie::SPECIAL_TOKEN_MARKER).map_or(0, |marker| {
             marker + bytes[marker..].iter().position(|&b| b == b']').map_or(bytes.len() - marker, |end| end + 1)
         });
@@ -295,8 +296,8 @@ impl Matcher {
         Forced { bytes, crossings, next }
     }
 
-    /// What went well; else the matcher has failed for good. A lexer that fails may have had too much asked of it by others: who
-    /// shares it goes through its answer again with one of its own.
+    /// Runs `body`; None if the matcher has failed for good. Other answers may have exhausted a shared lexer. The
+    /// matcher then replays its answer on a private lexer.
     fn attempt<T>(&mut self, body: impl Fn(&mut Self) -> Result<T>) -> Option<T> {
         let result = guarded(|| {
             let result = body(self)?;
@@ -314,13 +315,13 @@ impl Matcher {
         }
     }
 
-    /// Whether the lexer has met a limit, or a call that holds it has panicked.
+    /// Whether the lexer exceeded a limit, or a call that holds it has panicked.
     fn lexer_failed(&self) -> bool {
         let error = guarded(|| Ok(self.parser.parser.get_error()));
         matches!(error, Ok(Some(ParserError::LexerError(_))) | Err(_))
     }
 
-    /// Whether the matcher, which shared its lexer, has come as far with one of its own.
+    /// Replays the answer of a matcher with a shared lexer on a private lexer. Returns whether that worked.
     fn go_alone(&mut self) -> bool {
         let Some(Shared { lexer, grammar, asked }) = self.shared.take() else { return false };
         lexer.retire();

@@ -1,4 +1,4 @@
-//! The system's allocator, which counts for each thread what it has taken and not given back.
+//! The system's allocator with a counter of each thread's live bytes.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -11,17 +11,17 @@ thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has allocated, less those that it has freed.
+/// Bytes that this thread has allocated minus the bytes that it has freed.
 pub fn held() -> isize {
     HELD.get()
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counter any more.
+    // A thread that is ending no longer has a counter.
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
-// SAFETY: everything is handed on to the system's allocator as it is; the counter allocates nothing.
+// SAFETY: all calls are forwarded unchanged to the system's allocator; the counter does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -1,10 +1,11 @@
-//! Masks inside free text, such as a JSON string of bounded length: there any plain character may come as well as any other, and
-//! what matters of a token is how many it has.
+//! Masks inside free text, such as a JSON string of bounded length. There all plain characters are equally allowed,
+//! so the number of characters decides about a token.
 //!
-//! llguidance can say whether so many plain characters may come, which is cheap, but where fewer may, it walks through most of the
-//! vocabulary. There the lexer's states are followed character by character, as long as all plain ones lead to the same next state,
-//! and are remembered: a mask is then that of the tokens of so many characters, and a walk through the few that are not plain. Of
-//! these, none is tried that has a control character first, or a quote, where the lexer refuses that as far as tokens reach.
+//! llguidance checks cheaply whether n plain characters may follow. If fewer may follow, it walks through most of the
+//! vocabulary. This module instead follows the lexer's states character by character while all plain characters lead
+//! to the same next state, and caches the states. The mask is then the precomputed set of tokens with at most that
+//! many characters, plus a walk through the few tokens that are not plain. The walk skips tokens whose first other
+//! byte is a control character or a quote, if the lexer rejects these bytes within a token's length.
 use llguidance::earley::regexvec::StateID;
 use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokTrie};
@@ -12,39 +13,40 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
-/// Characters of plain tokens that are counted; longer ones are walked through where not all may come.
+/// Plain tokens up to this length have precomputed sets. Longer ones need a walk unless any length may follow.
 const MOST: usize = 30;
-/// Characters of longer ones; the rest is always walked through.
+/// Maximum characters of plain tokens. Longer tokens always need a walk.
 const LONGEST: usize = 128;
-/// Work for one comparison of the lexer's state with a text, as llguidance allows itself.
+/// Work limit for comparing a lexer state with a text; llguidance uses the same.
 const BUDGET: u64 = 1000;
-/// Places among the `slices`.
+/// Indices into `slices`.
 const COUNTED: usize = 1;
 const WHOLE: usize = 2;
 const ANY: usize = 3;
 
-/// Texts that llguidance compares its lexer's states with: white space, and plain ones.
+/// Texts that llguidance compares lexer states with: white space, and plain text of three lengths.
 pub fn slices() -> [String; 4] {
     let plain = |count: String| format!(r#"[^"\\\x00-\x1F\x7F]{count}"#);
     let up_to = |count: usize| plain(format!("{{1,{count}}}"));
     [r"[\x20\x0A\x0D\x09]+".into(), up_to(MOST), up_to(LONGEST), plain("+".into())]
 }
 
-/// Plain characters are those that stand for themselves in a JSON string.
+/// Whether a character stands for itself in a JSON string.
 fn is_plain(c: char) -> bool {
     !c.is_ascii_control() && c != '"' && c != '\\'
 }
 
-/// The first byte of a token that is not a plain character of ASCII, where it comes behind at most `MOST` of them.
+/// The first byte of a token that is not a plain ASCII character, if at most `MOST` plain ones precede it.
 fn first_other(token: &[u8]) -> Option<u8> {
     token.iter().take(MOST + 1).copied().find(|&byte| !(byte.is_ascii() && is_plain(byte.into())))
 }
 
-/// How many plain characters a token has, the last of which may be cut; nothing where it has others, or none.
+/// Number of plain characters in a token; the last may be incomplete. None if the token is empty or has other
+/// characters.
 fn plain_length(token: &[u8]) -> Option<usize> {
     let (text, cut) = match str::from_utf8(token) {
         Ok(text) => (text, 0),
-        // Bytes of a character that has not ended: whatever begins so may be plain.
+        // Bytes of an incomplete character: every completion may be plain.
         Err(e) if e.error_len().is_none() => (str::from_utf8(&token[..e.valid_up_to()]).ok()?, 1),
         Err(_) => return None,
     };
@@ -52,7 +54,7 @@ fn plain_length(token: &[u8]) -> Option<usize> {
     (length > 0 && text.chars().all(is_plain)).then_some(length)
 }
 
-/// UTF-8 of the plain characters that are not ASCII: first bytes, and what follows each of them.
+/// UTF-8 sequences of plain characters beyond ASCII: first bytes, and the bytes that follow them.
 const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
     const TAIL: RangeInclusive<u8> = 0x80..=0xbf;
     [
@@ -67,17 +69,17 @@ const SEQUENCES: [(RangeInclusive<u8>, &[RangeInclusive<u8>]); 8] = {
     ]
 };
 
-/// A vocabulary's tokens by their plain characters.
+/// A vocabulary's tokens, grouped by their plain characters.
 pub struct TextTokens {
-    /// Those of at most so many plain characters and no others, by that number; of any number at the end.
+    /// At index n: the tokens of at most n plain characters and no others. The last set has no limit on the number.
     up_to: Vec<SimpleVob>,
-    /// Of more than `MOST` plain characters, and no others.
+    /// Tokens of more than `MOST` plain characters and no others.
     longer: TokTrie,
-    /// Not of plain characters alone.
+    /// Tokens that are not plain.
     others: TokTrie,
-    /// Of `others`, those whose `first_other` is a quote.
+    /// Tokens in `others` whose `first_other` is a quote.
     quotes: TokTrie,
-    /// Of `others`, those whose `first_other` is neither a quote nor a control character.
+    /// Tokens in `others` whose `first_other` is neither a quote nor a control character.
     rest: TokTrie,
 }
 
@@ -110,37 +112,37 @@ impl TextTokens {
     }
 }
 
-/// Where a plain character leads from a state of the lexer.
+/// The next lexer state after a plain character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Any one of them to this state, inside the same lexeme.
+    /// Every plain character leads to this state, within the same lexeme.
     State(StateID),
-    /// Nowhere, and the lexeme may not end here.
+    /// No plain character is allowed, and the lexeme may not end here.
     Nowhere,
-    /// It depends.
+    /// It depends on the character.
     Mixed,
 }
 
-/// What may come at a state of the lexer, as far as ASCII goes.
+/// The ASCII characters that a lexer state allows.
 #[derive(Clone, Copy)]
 struct Ascii {
-    /// Behind a plain character.
+    /// After a plain character.
     next: Next,
     no_control: bool,
     no_quote: bool,
 }
 
-/// Which tokens that are not plain alone may come.
+/// The tokens that are not plain and may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// None whose `first_other` is a control character or a quote.
+    /// No token whose `first_other` is a control character or a quote.
     NoQuotes,
-    /// None whose `first_other` is a control character.
+    /// No token whose `first_other` is a control character.
     NoControls,
     Any,
 }
 
-/// How many plain characters may follow.
+/// The number of plain characters that may follow.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Exactly(usize),
@@ -148,7 +150,7 @@ enum Reach {
     Any,
 }
 
-/// Computes the masks of matchers that share a lexer, whose states it remembers.
+/// Computes the masks of matchers that share a lexer, and caches its states.
 pub struct TextMasks {
     tokens: Arc<TextTokens>,
     slices: Arc<SlicedBiasComputer>,
@@ -161,7 +163,7 @@ impl TextMasks {
         Self { tokens, slices, known: Mutex::default(), ascii: Mutex::default() }
     }
 
-    /// How far plain text may go on from where the lexer is; nothing where that depends on the characters.
+    /// The number of plain characters that may follow the lexer's state. None if it depends on the characters.
     fn reach(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
         let state = rec.lexer_state();
         if rec.lexer_mut().subsume_possible(state) {
@@ -174,7 +176,7 @@ impl TextMasks {
         self.count(rec)
     }
 
-    /// Follows the lexer's states until no plain character may come.
+    /// Follows the lexer's states until no plain character is allowed.
     fn count(&self, rec: &mut ParserRecognizer) -> Option<Reach> {
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         let mut state = rec.lexer_state();
@@ -189,7 +191,7 @@ impl TextMasks {
         Some(Reach::MoreThanCounted)
     }
 
-    /// Follows the lexer's states as far as a `first_other` may be.
+    /// Follows the lexer's states over the places where a `first_other` can be.
     fn others(&self, rec: &mut ParserRecognizer) -> Others {
         let mut known = self.ascii.lock().unwrap_or_else(|e| e.into_inner());
         let mut state = rec.lexer_state();
@@ -274,7 +276,7 @@ fn next(rec: &mut ParserRecognizer, state: StateID) -> Next {
         for bytes in rest {
             states.sort_unstable_by_key(StateID::as_u32);
             states.dedup();
-            // A lexeme that ends inside a character is left by the parser, not by the lexer.
+            // The parser, not the lexer, leaves a lexeme that ends inside a character.
             if states.iter().any(StateID::has_lowest_match) {
                 return Next::Mixed;
             }
@@ -299,7 +301,7 @@ mod tests {
     use llguidance::TokenParser;
     use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 
-    /// The plain way: every token is tried, byte by byte.
+    /// The reference: tries every token, byte by byte.
     struct Walk(TokTrie);
 
     impl BiasComputer for Walk {
@@ -314,7 +316,8 @@ mod tests {
         }
     }
 
-    /// Bytes, and tokens of up to 40 characters: plain ones, parts of characters, such with quotes, escapes and line breaks.
+    /// Single bytes, and tokens of up to 40 characters: plain text, incomplete characters, quotes, escapes and line
+    /// breaks.
     fn vocabulary(random: &mut impl FnMut(usize) -> usize) -> Vocabulary {
         let characters: Vec<&str> =
             "a b c d e f x y 0 1 é ß Я 中 日 \u{800} \u{d7ff} \u{e000} 👍 \u{10ffff} \u{7f} \u{80}"
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_in_text_are_those_of_a_walk_through_all_tokens() {
+    fn masks_in_text_equal_those_of_a_walk_through_all_tokens() {
         let mut state = 11_u64;
         let mut random = move |below: usize| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -1,4 +1,4 @@
-//! A model's tokens as llguidance wants them: a trie of their bytes, and slices of it whose masks are known beforehand.
+//! A model's tokens for llguidance: a trie of their bytes, and slices of it with precomputed masks.
 use crate::text_masks::{TextMasks, TextTokens, slices};
 use anyhow::{Result, bail, ensure};
 use llguidance::{ParserFactory, TokenParser};
@@ -6,12 +6,12 @@ use toktrie::{INVALID_TOKEN, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, 
 
 use std::sync::Arc;
 
-/// The trie's nodes have 10 bits for their depth and 22 for the nodes below them.
+/// The trie's nodes have 10 bits for the depth and 22 bits for the number of nodes below.
 const MAX_TOKEN_BYTES: usize = 1000;
 const MAX_TOKENS: usize = 1 << 20;
 const MAX_BYTES: usize = (1 << 22) - 1;
 
-/// A trie alone: texts are divided by the tokenizer, on the other side of the FFI.
+/// The trie alone. The tokenizer on the other side of the FFI splits text into tokens.
 struct Trie(TokTrie);
 
 impl TokenizerEnv for Trie {
@@ -23,7 +23,7 @@ impl TokenizerEnv for Trie {
         self.0.greedy_tokenize(bytes)
     }
 
-    /// llguidance must not force tokens by itself: they would be those of a greedy division.
+    /// llguidance must not force tokens by itself, because it would split text greedily.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
@@ -37,10 +37,10 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// `words` has each token's bytes; none where it is no text. `ends` are the tokens that an answer ends with.
+    /// `words` has each token's bytes, empty if the token is not text. `ends` are the tokens that end an answer.
     ///
     /// # Errors
-    /// Too many tokens, or too long ones.
+    /// There are too many tokens, or a token is too long.
     pub fn new(mut words: Vec<Vec<u8>>, ends: &[TokenId]) -> Result<Self> {
         let size = words.len();
         ensure!((1..=MAX_TOKENS).contains(&size), "A vocabulary must have 1 to {MAX_TOKENS} tokens (got {size})");
@@ -51,7 +51,7 @@ impl Vocabulary {
             if length > MAX_TOKEN_BYTES {
                 bail!("Token {token} must have at most {MAX_TOKEN_BYTES} bytes (got {length})");
             }
-            // No text: reached by its number alone, and never by a byte, as 0xFF is in no UTF-8.
+            // Not text: only its id can reach it, no byte can, because UTF-8 never contains 0xFF.
             if word.is_empty() || word[0] == TokTrie::SPECIAL_TOKEN_MARKER || ends.contains(&(token as TokenId)) {
                 *word = format!("\u{0}[{token}]").into_bytes();
                 word[0] = TokTrie::SPECIAL_TOKEN_MARKER;
@@ -75,18 +75,18 @@ impl Vocabulary {
         Ok(Self { factory, text, size, ends: ends.to_vec() })
     }
 
-    /// What computes the masks of parsers that share a lexer, whose states it remembers.
+    /// Computes masks for parsers that share a lexer, and caches the lexer's states.
     pub(crate) fn masks(&self) -> Arc<TextMasks> {
         Arc::new(TextMasks::new(Arc::clone(&self.text), self.factory.slicer()))
     }
 
-    /// The parser, and copies that share its lexer, with masks computed so.
+    /// Makes the parser, and the copies that share its lexer, compute masks this way.
     pub(crate) fn with_masks(&self, mut parser: TokenParser) -> TokenParser {
         parser.bias_computer = self.masks();
         parser
     }
 
-    /// Whole words of 32 bits, a bit a token.
+    /// Bytes of a mask: one bit per token, padded to 32-bit words.
     pub(crate) fn mask_bytes(&self) -> usize {
         4 * self.size.div_ceil(32)
     }

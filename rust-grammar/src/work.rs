@@ -1,18 +1,18 @@
-//! What one answer costs the thread that takes its tokens.
+//! The CPU time that one answer costs the thread that takes its tokens.
 //!
-//! llguidance counts the parser's items, and an item of an ambiguous grammar is found again and again: the longer the answer, the
-//! more often. Only time tells that work, and of that what the thread computed for, which other threads do not change.
+//! llguidance counts the parser's items, but in an ambiguous grammar it finds each item again and again, more often
+//! in longer answers. Only time measures that work. It is CPU time, because other threads do not affect it.
 use std::time::Duration;
 
-/// What each of an answer's tokens may take. Those of large schemas take a hundredth of that.
+/// Allowance per token of an answer. Tokens of large schemas take a hundredth of it.
 const EACH: Duration = Duration::from_millis(2);
-/// What they may take beyond that, in all: more than a lexer's fuel up to the next mask is worth.
+/// Allowance per answer beyond that, more than a lexer's fuel up to the next mask takes.
 const BEYOND: Duration = Duration::from_millis(50);
 
 pub const TOO_MUCH: &str = "parsing its tokens took more than 2 ms each and 50 ms beyond that; make the grammar unambiguous, \
     and left-recursive where it is right-recursive";
 
-/// The time that this thread has computed for.
+/// CPU time of this thread.
 #[cfg(unix)]
 fn computed() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -29,7 +29,7 @@ fn computed() -> Duration {
     START.elapsed()
 }
 
-/// Work under way on this thread.
+/// A measurement of work that is running on this thread.
 #[derive(Clone, Copy)]
 pub struct Watch {
     start: Duration,
@@ -37,13 +37,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether it is too much, where as much as was done is still to do.
+    /// Whether the work exceeds the allowance, if as much is still to be done as was done.
     pub fn over(&self) -> bool {
         2 * (computed().saturating_sub(self.start)) > self.left
     }
 }
 
-/// What an answer's tokens have taken, less what they may take each.
+/// Time that an answer's tokens have taken, minus their allowances.
 #[derive(Default)]
 pub struct Account {
     owed: Duration,
@@ -54,13 +54,13 @@ impl Account {
         Watch { start: computed(), left: (BEYOND + EACH).saturating_sub(self.owed) }
     }
 
-    /// Adds what was done since; false where it is too much.
+    /// Adds the time since the watch started. Returns false if the answer exceeds its allowance.
     pub fn charge(&mut self, watch: Watch) -> bool {
         self.owed += computed().saturating_sub(watch.start);
         self.owed <= BEYOND + EACH
     }
 
-    /// Lets a token's share go.
+    /// Subtracts a token's allowance.
     pub fn forgive(&mut self) {
         self.owed = self.owed.saturating_sub(EACH);
     }

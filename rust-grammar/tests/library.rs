@@ -1,4 +1,4 @@
-//! The exports as Deno calls them: whatever comes is answered or refused, and nothing ends the process.
+//! Tests the exports as Deno calls them. Every message is answered or rejected, and none ends the process.
 use compy_grammar::ffi::*;
 
 type Export = unsafe extern "C" fn(u64, *const u8, usize, *mut u8, usize) -> i32;
@@ -9,7 +9,7 @@ const TOKENS: usize = 258;
 
 fn call(export: Export, handle: u64, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut output = vec![0; 4096];
-    // SAFETY: both slices are as long as is said, and live until the call returns.
+    // SAFETY: both slices have the given lengths and live until the call returns.
     let n = unsafe { export(handle, input.as_ptr(), input.len(), output.as_mut_ptr(), output.len()) };
     if n >= 0 {
         output.truncate(n as usize);
@@ -27,7 +27,7 @@ fn handle(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// A token for each byte, one that ends, and one that is no text.
+/// A token for each byte, an end token, and a token that is not text.
 fn vocabulary() -> u64 {
     let mut message = words(&[TOKENS as u32, 1, END]);
     message.extend((0..TOKENS).flat_map(|token| u32::from(token < 256).to_le_bytes()));
@@ -60,18 +60,18 @@ fn mask(matchers: &[u64]) -> Vec<Vec<u32>> {
     output.chunks(row).map(set).collect()
 }
 
-/// All that is said of a token.
+/// The whole output for a token.
 fn hand(matcher: u64, token: u32) -> Vec<u8> {
     call(compy_grammar_consume, matcher, &token.to_le_bytes()).unwrap()
 }
 
-/// Whether the token was taken, whether the answer is complete, whether it may end.
+/// Whether the token was taken, whether the answer is complete, and whether it may end.
 fn consume(matcher: u64, token: u32) -> Vec<u8> {
     hand(matcher, token)[..3].to_vec()
 }
 
 #[test]
-fn an_answer_follows_its_grammar_to_the_end() {
+fn matcher_follows_its_grammar_to_the_end() {
     let grammar = compile(vocabulary(), &lark("start: (\"ab\" | \"ac\") <[257]>")).unwrap();
     let m = matcher(grammar);
     assert_eq!(mask(&[m])[0], [u32::from(b'a')]);
@@ -88,7 +88,7 @@ fn an_answer_follows_its_grammar_to_the_end() {
 }
 
 #[test]
-fn what_is_forced_comes_with_the_token_before_it() {
+fn consume_returns_the_forced_text_behind_the_token() {
     let grammar = compile(vocabulary(), &lark("start: \"a\" /[xy]/ \"bcd\" /[xy]/")).unwrap();
     let m = matcher(grammar);
     let taken = |token: u8| hand(m, token.into());
@@ -106,7 +106,7 @@ fn what_is_forced_comes_with_the_token_before_it() {
 }
 
 #[test]
-fn matchers_of_one_grammar_do_not_depend_on_each_other() {
+fn matchers_of_one_grammar_are_independent() {
     let grammar = compile(vocabulary(), &lark("start: /[a-c]{1,3}/")).unwrap();
     let all: Vec<u64> = (0..20).map(|_| matcher(grammar)).collect();
     let alone = mask(&all[..1]);
@@ -122,9 +122,9 @@ fn matchers_of_one_grammar_do_not_depend_on_each_other() {
 }
 
 #[test]
-fn a_lexer_that_grows_too_large_ends_the_answer_and_nothing_else() {
+fn lexer_that_exceeds_its_limit_ends_only_its_answer() {
     let vocabulary = vocabulary();
-    // Each character of the last 30 matters: the states double with each.
+    // Each of the last 30 characters doubles the number of states.
     let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}/")).unwrap();
     let m = matcher(grammar);
     let mut state = 1u32;
@@ -138,13 +138,13 @@ fn a_lexer_that_grows_too_large_ends_the_answer_and_nothing_else() {
     assert_eq!(mask(&[matcher(grammar)])[0].len(), 2);
 }
 
-/// Tokens that an answer takes, each of them `token`, before it fails.
+/// Number of tokens `token` that an answer takes before it fails.
 fn taken(matcher: u64, token: u8, most: usize) -> usize {
     (0..most).take_while(|_| consume(matcher, token.into())[0] == 1).count()
 }
 
 #[test]
-fn an_answer_of_an_ambiguous_grammar_fails_before_its_tokens_cost_much() {
+fn consume_fails_in_an_ambiguous_grammar_before_tokens_cost_much() {
     let vocabulary = vocabulary();
     for grammar in ["start: s\ns: /[a-z]/ | s s", "start: s\ns: /[a-z]/ | s s | s s s", "start: s\ns: \"a\" | s s \"\""]
     {
@@ -162,7 +162,7 @@ fn an_answer_of_an_ambiguous_grammar_fails_before_its_tokens_cost_much() {
 }
 
 #[test]
-fn answers_of_honest_grammars_do_not_meet_the_limit_on_work() {
+fn consume_stays_within_the_work_limit_in_unambiguous_grammars() {
     let vocabulary = vocabulary();
     for (grammar, most) in [
         ("start: l\nl: /[a-z]/ | l /[a-z]/", 5000),
@@ -176,7 +176,7 @@ fn answers_of_honest_grammars_do_not_meet_the_limit_on_work() {
 }
 
 #[test]
-fn stale_and_wrong_handles_are_refused() {
+fn exports_reject_stale_and_wrong_handles() {
     let vocabulary = vocabulary();
     let grammar = compile(vocabulary, &lark("start: \"a\"")).unwrap();
     let m = matcher(grammar);
@@ -192,12 +192,12 @@ fn stale_and_wrong_handles_are_refused() {
     ] {
         assert!(call(export, handle, &[0; 64]).unwrap_err().contains("is not the handle of"));
     }
-    // What was made of the grammar lives on.
+    // The matcher outlives its grammar's handle.
     assert_eq!(consume(m, u32::from(b'a')), [1, 1, 1]);
 }
 
 #[test]
-fn messages_that_lie_are_refused() {
+fn exports_reject_malformed_messages() {
     for message in [
         vec![],
         words(&[1]),
@@ -231,7 +231,7 @@ fn chosen(mask: &[u32], state: &mut u32) -> u32 {
 }
 
 #[test]
-fn answers_that_share_a_lexer_have_the_masks_of_answers_that_do_not() {
+fn shared_lexers_give_the_same_masks_as_private_lexers() {
     let vocabulary = vocabulary();
     for grammar in [
         r#"{"name":"answer","json_schema":{"type":"array","items":{"type":"string","minLength":3,"maxLength":40}}}"#,
@@ -239,7 +239,7 @@ fn answers_that_share_a_lexer_have_the_masks_of_answers_that_do_not() {
     ] {
         let shared = compile(vocabulary, grammar).unwrap();
         let crowd: Vec<u64> = (0..16).map(|_| matcher(shared)).collect();
-        // Compiled anew, so that nobody else has its lexer.
+        // Compiled separately, so that no other answer has its lexer.
         let alone: Vec<u64> = (0..16).map(|_| matcher(compile(vocabulary, grammar).unwrap())).collect();
         let mut state = 7;
         let mut tokens = 0;
@@ -261,10 +261,10 @@ fn answers_that_share_a_lexer_have_the_masks_of_answers_that_do_not() {
 }
 
 #[test]
-fn an_answer_that_makes_a_shared_lexer_too_large_fails_alone() {
+fn answer_that_exhausts_a_shared_lexer_fails_alone() {
     let vocabulary = vocabulary();
     let grammar = compile(vocabulary, &lark("start: /(a|b)*a(a|b){30}c*/")).unwrap();
-    // As many as lexers and some more, so that each lexer has others beside the greedy one.
+    // More answers than lexers, so that each lexer serves others beside the greedy one.
     let modest: Vec<u64> = (0..20).map(|_| matcher(grammar)).collect();
     let greedy: Vec<u64> = (0..8).map(|_| matcher(grammar)).collect();
     for &m in &modest {
