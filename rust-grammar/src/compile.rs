@@ -124,10 +124,7 @@ impl Grammar {
     pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
         let deadline = Instant::now() + Duration::from_millis(limits.milliseconds.into());
         while OVERDUE.load(Ordering::Relaxed) >= MAX_OVERDUE {
-            ensure!(
-                Instant::now() < deadline,
-                "Too many slow constraints are still being compiled; try again later"
-            );
+            ensure!(Instant::now() < deadline, "Too many slow constraints are still being compiled; try again later");
             std::thread::sleep(TICK);
         }
         let source = source.to_vec();
@@ -191,10 +188,7 @@ impl Grammar {
             scout.mask(&mut mask);
             let Some(token) = chosen(&mask, step) else {
                 // No answer is possible, or the first mask fails. Report it now instead of during an answer.
-                ensure!(
-                    step > 0,
-                    "The constraint allows no answer, or finding its first token takes too much work"
-                );
+                ensure!(step > 0, "The constraint allows no answer, or finding its first token takes too much work");
                 break;
             };
             scout.forced();

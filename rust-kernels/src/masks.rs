@@ -33,7 +33,7 @@ impl Masks {
     /// More masks than a step can have.
     pub fn expect(&self, step: u32, masks: usize, words: usize) -> Result<()> {
         if masks > 1 << 16 {
-            bail!("{masks} masks for one step; at most {} are allowed", 1 << 16);
+            bail!("A step may have at most {} masks (got {masks})", 1 << 16);
         }
         let board = &mut *self.board();
         let earlier = std::mem::replace(&mut board.given, vec![None; masks]);
@@ -55,9 +55,9 @@ impl Masks {
         }
         let Board { words, given, spare, .. } = &mut *board;
         let count = given.len();
-        let Some(slot) = given.get_mut(index) else { bail!("Mask {index} of {count}") };
+        let Some(slot) = given.get_mut(index) else { bail!("Mask {index} is out of range 0..{count}") };
         if mask.len() != *words {
-            bail!("A mask of {} words; {words} wanted", mask.len());
+            bail!("A mask must have {words} words (got {})", mask.len());
         }
         let of = |word: &[u8; 4]| u32::from_le_bytes(*word);
         let mut kept = spare.pop();
@@ -149,8 +149,8 @@ mod tests {
     fn give_rejects_unexpected_masks() {
         let masks = Masks::default();
         masks.expect(1, 1, 2).unwrap();
-        assert_eq!(masks.give(1, 1, &[[0; 4]; 2]).unwrap_err().to_string(), "Mask 1 of 1");
-        assert_eq!(masks.give(1, 0, &[[0; 4]]).unwrap_err().to_string(), "A mask of 1 words; 2 wanted");
+        assert_eq!(masks.give(1, 1, &[[0; 4]; 2]).unwrap_err().to_string(), "Mask 1 is out of range 0..1");
+        assert_eq!(masks.give(1, 0, &[[0; 4]]).unwrap_err().to_string(), "A mask must have 2 words (got 1)");
         assert!(masks.expect(2, 1 << 17, 2).is_err());
     }
 }

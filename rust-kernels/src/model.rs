@@ -62,7 +62,7 @@ impl Model {
     /// The system cannot start the threads.
     pub fn new(isa: Isa, threads: usize) -> Result<Self> {
         if !(1..=1024).contains(&threads) {
-            bail!("{threads} threads; 1 to 1024 are allowed");
+            bail!("A model must have 1 to 1024 threads (got {threads})");
         }
         let pool = shared_pool(threads).map_err(|e| Error::new(format!("Cannot start {threads} threads: {e}")))?;
         let (stop, masks) = (AtomicBool::new(false), Masks::default());

@@ -158,7 +158,7 @@ impl Step {
 
     fn decode_pool(&mut self, w: &mut Words, p: &Program) -> Result<()> {
         let (sequence, answer) = (w.size()?, self.output_words);
-        let Some(pooling) = p.pooling else { bail!("A pooled row of a model that pools nothing") };
+        let Some(pooling) = p.pooling else { bail!("A pooled row needs a plan that pools") };
         let Some(rows) = self.sequences.get(sequence) else {
             bail!("A pooled row of sequence {sequence}, which is out of range 0..{}", self.sequences.len());
         };
@@ -180,12 +180,14 @@ impl Step {
         let saves = w.u32s(saves.saturating_mul(2))?;
         let index = self.sequences.len();
         if start != self.sequence_of.len() || length == 0 || length > self.tokens.len() - start {
-            bail!("Sequence {index} claims rows {start}.. of length {length}, out of turn");
+            bail!("Sequence {index} must have the next rows in order (got {length} rows from row {start} on)");
         }
         if let Some(longest) = p.longest_text
             && (cached > 0 || length > longest)
         {
-            bail!("Sequence {index} must be whole, and at most {longest} long (got {length} rows after {cached})");
+            bail!(
+                "Sequence {index} must be in one step, with at most {longest} tokens (got {length} rows after {cached})"
+            );
         }
         let block_tables = match decode_tables(w, p, cached, length) {
             Ok(tables) => tables,
@@ -237,11 +239,11 @@ fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Re
         let wanted = (cached + 1).saturating_sub(*window) / KV_BLOCK..(cached + length).div_ceil(KV_BLOCK);
         if first > wanted.start || first + count < wanted.end {
             bail!(
-                "group {group} has KV blocks {first}..{}, and {}..{} are wanted for {} tokens",
+                "group {group} has KV blocks {first}..{}, but {} tokens need {}..{}",
                 first + count,
+                cached + length,
                 wanted.start,
-                wanted.end,
-                cached + length
+                wanted.end
             );
         }
         ids(&table.blocks, p.kv.blocks, "KV block")?;
@@ -253,7 +255,7 @@ fn decode_tables(w: &mut Words, p: &Program, cached: usize, length: usize) -> Re
 /// The rows of the previous step that a draft's rows continue from, each row at most once.
 fn decode_drafts(w: &mut Words, p: &Program, rows: usize) -> Result<Vec<usize>> {
     if p.draft.is_none() {
-        bail!("A draft of a model that drafts nothing");
+        bail!("A draft needs a plan with draft ops");
     }
     let drafts: Vec<usize> = w.u32s(rows)?.into_iter().map(|row| row as usize).collect();
     let mut seen = HashSet::new();
@@ -274,7 +276,7 @@ fn decode_state(
 ) -> Result<Option<StateUse>> {
     if !carries {
         if read != NONE || write != NONE || !saves.is_empty() {
-            bail!("slots of recurrent state for a model or a draft without");
+            bail!("a draft, or a model without recurrent state, must not name slots");
         }
         return Ok(None);
     }
@@ -287,11 +289,11 @@ fn decode_state(
         bail!("slot {slot} is out of range 0..{}", p.recurrent.slots);
     }
     if read.is_none() != (cached == 0) {
-        bail!("{cached} tokens went before, and the state is read from {read:?}");
+        bail!("{cached} cached tokens do not fit a state that is read from {read:?}");
     }
     let ascending = saves.is_sorted_by(|a, b| a.after < b.after);
     if !ascending || saves.iter().any(|s| s.after == 0 || s.after > length) {
-        bail!("states are kept after rows that are out of order, or not among its {length}");
+        bail!("states must be saved in ascending order, after 1 to {length} rows");
     }
     Ok(Some(StateUse { read, write: write as usize, saves }))
 }
@@ -311,7 +313,7 @@ fn decode_logits(w: &mut Words, p: &Program, rows: usize, masks: &Masks) -> Resu
     if let Some(mask) = mask
         && !masks.is_expected(mask, p.vocab)
     {
-        bail!("Logits of row {row} with mask {mask}, which is not to come, or not for a vocabulary of {}", p.vocab);
+        bail!("Logits of row {row} with mask {mask}, which was not announced, or not for a vocabulary of {}", p.vocab);
     }
     let request = LogitsRequest {
         row,

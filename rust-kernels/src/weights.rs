@@ -2,6 +2,10 @@
 //!
 //! Positioned reads replace a memory map for three reasons. Everything is packed anyway; a file that shrinks is an
 //! error instead of a SIGBUS; no page of the file counts as resident.
+mod bytes;
+
+pub use self::bytes::{Bytes, Piece};
+
 use crate::bail;
 use crate::error::{Error, Result};
 use crate::formats::{Format, format};
@@ -42,50 +46,6 @@ unsafe impl Sync for Matrix {}
 pub enum Tensor {
     Matrix(Matrix),
     Vector(Vec<f32>),
-}
-
-/// The source of a tensor's bytes.
-pub trait Bytes: Sync {
-    /// # Errors
-    /// The size is not available.
-    fn size(&self) -> Result<u64>;
-    /// # Errors
-    /// Fewer bytes are available than `to` takes.
-    fn read(&self, to: &mut [u8], offset: u64) -> Result<()>;
-}
-
-impl Bytes for File {
-    fn size(&self) -> Result<u64> {
-        let metadata = self.metadata();
-        Ok(metadata.map_err(|e| Error::new(format!("Cannot read the model file's length: {e}")))?.len())
-    }
-
-    #[cfg(unix)]
-    fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(self, to, offset)
-            .map_err(|e| Error::new(format!("Cannot read {} bytes at byte {offset} of the model file: {e}", to.len())))
-    }
-
-    #[cfg(not(unix))]
-    fn read(&self, _: &mut [u8], _: u64) -> Result<()> {
-        bail!("Files cannot be read here")
-    }
-}
-
-/// Bytes that the caller has already read.
-pub struct Piece<'a>(pub &'a [u8]);
-
-impl Bytes for Piece<'_> {
-    fn size(&self) -> Result<u64> {
-        Ok(self.0.len() as u64)
-    }
-
-    fn read(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..to.len()));
-        let Some(from) = from else { bail!("The piece of {} bytes ends within a tensor's rows", self.0.len()) };
-        to.copy_from_slice(from);
-        Ok(())
-    }
 }
 
 /// All tensors of a model, by index, and the memory of their panels.
@@ -183,7 +143,7 @@ impl Weights {
             );
         }
         if first + rows < s.rows && !rows.is_multiple_of(isa.lanes()) {
-            bail!("{rows} rows are no multiple of {}", isa.lanes());
+            bail!("{rows} rows are not a multiple of {}", isa.lanes());
         }
         self.pack(index, piece, s, (layout, &shape), first..first + rows, isa, pool)
     }
@@ -202,7 +162,7 @@ impl Weights {
         pool: &mut Pool,
     ) -> Result<()> {
         if index >= self.tensors.len() || self.arena.len() - self.used < shape.bytes {
-            bail!("Tensor {index} of {} bytes does not fit into what was reserved", shape.bytes);
+            bail!("Tensor {index} of {} bytes does not fit into the reserved memory", shape.bytes);
         }
         let factors = self.factors.take_if(|(of, _)| *of == index).map(|(_, factors)| factors);
         if let Some(factors) = &factors
@@ -248,7 +208,7 @@ impl Weights {
     pub fn load_vector(&mut self, index: usize, bytes: &dyn Bytes, s: &Source) -> Result<()> {
         let layout = known(s.format)?;
         if s.rows != 1 {
-            bail!("A vector has one row (got {})", s.rows);
+            bail!("A vector must have one row (got {})", s.rows);
         }
         let shape = Shape::new(s, layout, 1)?;
         if index >= self.tensors.len() {
@@ -345,7 +305,7 @@ impl Shape {
             );
         }
         if !s.columns.is_multiple_of(layout.block_columns) {
-            bail!("{} columns are no multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
+            bail!("{} columns are not a multiple of {}'s block of {}", s.columns, layout.name, layout.block_columns);
         }
         // Columns are below 2^31, block sizes and lanes are small. So a row and a panel cannot overflow, products
         // with rows can.
@@ -353,7 +313,7 @@ impl Shape {
         let (panels, panel_bytes) = (s.rows.div_ceil(lanes), (layout.panel_bytes)(s.columns, lanes));
         let product = |a: usize, b: usize| a.checked_mul(b).filter(|bytes| *bytes <= isize::MAX as usize);
         let (Some(file_bytes), Some(bytes)) = (product(row_source, s.rows), product(panels, panel_bytes)) else {
-            bail!("A tensor of {} x {} is beyond all memory", s.rows, s.columns);
+            bail!("A tensor of {} x {} is too large for memory", s.rows, s.columns);
         };
         Ok(Self { row_source, panel_source: row_source * lanes, file_bytes, panel_bytes, bytes })
     }

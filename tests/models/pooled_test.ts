@@ -110,7 +110,7 @@ Deno.test("pool: what a plan does not give is refused", async () => {
   const many = { ...step, pools: [0, 0] };
   await assertRejects(() => model.backend.step(many), Error, "2 of 1 sequences cannot be pooled");
   using other = await KernelModel.loadAs(mixedPlan(LAYERS), bytes, { ...SIZE, maxLogitRows: 1 });
-  await assertRejects(() => other.backend.step(step), Error, "A pooled row of a model that pools nothing");
+  await assertRejects(() => other.backend.step(step), Error, "A pooled row needs a plan that pools");
   const plan = await mixedPlanOf([{ ...LAYERS[1], window: 0 }], pooled("mean"));
   assertThrows(
     () => lower(plan),

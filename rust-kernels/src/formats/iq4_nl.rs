@@ -21,7 +21,7 @@ const CODES: [u8; 16] = {
 /// The codes of a block whose planes are four bits of look-up. Safety: as BlockFormat::planes.
 #[inline(always)]
 pub(super) unsafe fn codes<S: Simd>(s: S, planes: *const u8) -> [S::B; 8] {
-    unsafe { planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, G>(s, planes))) }
+    unsafe { planes::look_up(s, &CODES, planes) }
 }
 
 impl GgufType for Iq4Nl {

@@ -54,10 +54,7 @@ impl BlockFormat for Nvfp4 {
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => s.b_lookup(&CODES, planes::get::<S, 4, G>(s, p)))
-        }
+        unsafe { planes::look_up(s, &CODES, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]

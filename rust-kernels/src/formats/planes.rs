@@ -79,6 +79,24 @@ unsafe fn part<S: Simd, const WIDTH: usize, const SHIFT: usize, const ABOVE: usi
     }
 }
 
+/// All codes of a block with a single plane of BITS bits.
+///
+/// # Safety
+/// As `get`.
+#[inline(always)]
+pub unsafe fn all<S: Simd, const BITS: usize>(s: S, planes: *const u8) -> [S::B; 8] {
+    unsafe { groups!(G => get::<S, BITS, G>(s, planes)) }
+}
+
+/// The codes that a block's nibbles look up in `table`.
+///
+/// # Safety
+/// As `get`.
+#[inline(always)]
+pub unsafe fn look_up<S: Simd>(s: S, table: &[u8; 16], planes: *const u8) -> [S::B; 8] {
+    unsafe { groups!(G => s.b_lookup(table, get::<S, 4, G>(s, planes))) }
+}
+
 /// The eight vectors of a block: `$e` with the constants 0..8 as `$G`.
 #[macro_export]
 macro_rules! groups {

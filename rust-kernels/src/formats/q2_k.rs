@@ -55,10 +55,7 @@ impl BlockFormat for Q2K {
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 2, G>(s, p))
-        }
+        unsafe { planes::all::<S, 2>(s, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]

@@ -69,10 +69,7 @@ impl BlockFormat for Q4_1 {
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe {
-            let p = codes(Self::planes::<S>(unit, blocks, b), S::LANES);
-            planes::groups!(G => planes::get::<S, 4, G>(s, p))
-        }
+        unsafe { planes::all::<S, 4>(s, codes(Self::planes::<S>(unit, blocks, b), S::LANES)) }
     }
 
     #[inline(always)]

@@ -78,10 +78,7 @@ impl BlockFormat for Q4K {
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 4, G>(s, p))
-        }
+        unsafe { planes::all::<S, 4>(s, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]

@@ -33,10 +33,7 @@ impl BlockFormat for Q8_0 {
 
     #[inline(always)]
     unsafe fn codes<S: Simd>(s: S, unit: *const u8, blocks: usize, b: usize) -> [S::B; 8] {
-        unsafe {
-            let p = Self::planes::<S>(unit, blocks, b);
-            planes::groups!(G => planes::get::<S, 8, G>(s, p))
-        }
+        unsafe { planes::all::<S, 8>(s, Self::planes::<S>(unit, blocks, b)) }
     }
 
     #[inline(always)]

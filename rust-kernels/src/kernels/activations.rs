@@ -25,10 +25,10 @@ impl Activation {
     pub fn of_code(code: u32, gated: bool) -> Result<Self> {
         match Self::ALL.get(code as usize) {
             Some(Self::SwigluOai) if !gated => {
-                bail!("an activation of a gate and what it gates, without what it gates")
+                bail!("this activation needs a gate")
             }
             Some(activation) => Ok(*activation),
-            None => bail!("an activation of the unknown code {code}"),
+            None => bail!("unknown activation code {code}"),
         }
     }
 }

@@ -179,7 +179,7 @@ unsafe fn panels_of<S: Simd, F: FloatFormat, const P: usize>(
             let ahead = after::<P>(args, p, (!last).then_some((start + UNIT) * column_bytes), UNIT * column_bytes);
             let mut t = rows.start;
             while t < rows.end {
-                ahead.parts(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len()).ask::<S, P>(s, 0, 1);
+                ahead.parts(t - rows.start..rows.end.min(t + 6) - rows.start, rows.len()).prefetch::<S, P>(s, 0, 1);
                 if last {
                     prefetch_out::<S, P>(s, args, p, t..rows.end.min(t + 6));
                 }

@@ -3,6 +3,7 @@ pub mod activations;
 #[cfg(target_arch = "x86_64")]
 pub mod amx_gemm;
 pub mod dot;
+mod dot_bits;
 pub mod float_gemm;
 pub mod gemm;
 pub mod kv;

@@ -1,5 +1,7 @@
 //! Root mean squares, means and variances, and the outputs of ops.
-use super::quant_rows::{FineRows, QuantRows, quantize_block, quantize_block_finely};
+use super::quant_rows::{
+    FineRows, QuantRows, quantize_block, quantize_block_finely, quantize_row, quantize_row_finely,
+};
 use crate::formats::BLOCK;
 use crate::simd::Simd;
 
@@ -14,6 +16,28 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// The float output's row, or `scratch` if there is no float output.
+    #[inline(always)]
+    pub fn float_row(&self, row: usize, scratch: *mut f32) -> *mut f32 {
+        if self.float.is_null() { scratch } else { self.float.wrapping_add(row * self.float_stride) }
+    }
+
+    /// Quantizes the whole row at `y` into the quantized outputs.
+    ///
+    /// # Safety
+    /// The outputs have the row, and `y` has their columns.
+    #[inline(always)]
+    pub unsafe fn quantize<S: Simd>(&self, s: S, y: *const f32, row: usize) {
+        unsafe {
+            if let Some(quant) = &self.quant {
+                quantize_row(s, y, quant, row);
+            }
+            if let Some(fine) = &self.fine {
+                quantize_row_finely(s, y, fine, row);
+            }
+        }
+    }
+
     /// Writes the `n` floats at `y` to a row, from `column` on.
     ///
     /// # Safety

@@ -101,7 +101,7 @@ unsafe fn thin_tile<S: RowPairs, F: BlockFormat, const M: usize, const N: usize>
         for start in (0..args.columns).step_by(UNIT) {
             let blocks = ((args.columns - start) / BLOCK).min(UNIT_BLOCKS);
             for b in 0..blocks {
-                thin_gemm::ahead::<S, F, 1, N, false>(unit, b).ask::<S, 1>(s, 0, 1);
+                thin_gemm::ahead::<S, F, 1, N, false>(unit, b).prefetch::<S, 1>(s, 0, 1);
                 let codes = pairs(s, F::codes(s, unit, blocks, b));
                 for part in 0..parts::<F>() {
                     let w = Factors::new::<F>(s, unit, blocks, b, part).in_pairs(s);
@@ -195,7 +195,7 @@ unsafe fn panels_of<S: RowPairs, F: BlockFormat, const P: usize, const M: usize>
             let last = start + UNIT >= args.columns;
             let ahead = after::<P>(args, p, (!last).then_some(at), scale_bytes + code_bytes);
             for (i, t) in rows.clone().step_by(n).enumerate() {
-                ahead.ask::<S, P>(s, i, tiles);
+                ahead.prefetch::<S, P>(s, i, tiles);
                 let tokens = Tokens::new::<F>(x.x, x.corrections, t, start / BLOCK);
                 let sums = sums.cast::<f32>().add(i * n * P * LANES);
                 if last {

@@ -1,5 +1,6 @@
 //! GEMV and thin GEMM: a register tile of one panel and 1 to 16 tokens. Codes are decoded into registers.
-use super::gemm::{DotBits, Gemm, finish_tile};
+use super::dot_bits::DotBits;
+use super::gemm::{Gemm, finish_tile};
 use super::quant_rows::QuantRows;
 use super::scaling::{Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, UNIT, UNIT_BLOCKS};
@@ -155,13 +156,13 @@ unsafe fn add_part<S: Simd, F: BlockFormat, const G: usize, const N: usize>(
         }
         // Sums of this many tokens usually take longer than memory. They leave no register for prefetches between
         // them.
-        ahead(0).ask::<S, 1>(s, 0, 1);
+        ahead(0).prefetch::<S, 1>(s, 0, 1);
         let codes = F::codes(s, unit, blocks, b);
         let w = Factors::new::<F>(s, unit, blocks, b, part);
         add_group::<S, F, N>(s, &codes, &w, [part, 0], tokens, Ahead::NOTHING, &mut acc[0]);
         // The sums of both groups do not fit in the registers at the same time.
         compiler_fence(Ordering::SeqCst);
-        ahead(1).ask::<S, 1>(s, 0, 1);
+        ahead(1).prefetch::<S, 1>(s, 0, 1);
         add_group::<S, F, N>(s, &codes, &w, [part, N], tokens, Ahead::NOTHING, &mut acc[1]);
         if const { F::SUB == 16 } {
             compiler_fence(Ordering::SeqCst);

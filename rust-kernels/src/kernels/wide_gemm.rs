@@ -2,7 +2,8 @@
 //! 256 columns of the panels is decoded once into the first-level cache and used for all tokens.
 //!
 //! Sums wait in memory while the next unit is decoded. As floats they lose nothing there.
-use super::gemm::{DotBits, Gemm, after, finish_rows, prefetch_out};
+use super::dot_bits::DotBits;
+use super::gemm::{Gemm, after, finish_rows, prefetch_out};
 use super::quant_rows::QuantRows;
 use super::scaling::{FACTORS, Factors, Tokens, parts};
 use crate::formats::{BLOCK, BlockFormat, Decoding, UNIT, UNIT_BLOCKS};

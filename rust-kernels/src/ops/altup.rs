@@ -44,7 +44,7 @@ impl Streams {
     /// Checks that a buffer is not one of the streams.
     pub fn are_apart(&self, buffer: usize) -> Result<()> {
         if self.buffers.contains(&buffer) {
-            bail!("buffer {buffer} is a stream that changes meanwhile");
+            bail!("buffer {buffer} is also a stream that the op changes");
         }
         Ok(())
     }

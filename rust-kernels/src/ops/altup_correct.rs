@@ -4,7 +4,6 @@ use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::norm::{Outputs, scale_by};
-use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
 use crate::program::{Operands, Out, Program};
 use crate::simd::{Kernel, Simd};
 
@@ -82,14 +81,9 @@ impl Kernel for CorrectRow<'_> {
                     s.store(stream.add(i), s.fma(s.splat(c), wrong, s.load(stream.add(i))));
                 }
             }
-            let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
+            let y = out.float_row(row, scratch);
             scale_by(s, streams[0], scale, n, 1.0, y);
-            if let Some(quant) = &out.quant {
-                quantize_row(s, y, quant, row);
-            }
-            if let Some(fine) = &out.fine {
-                quantize_row_finely(s, y, fine, row);
-            }
+            out.quantize(s, y, row);
         }
     }
 }

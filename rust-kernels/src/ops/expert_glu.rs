@@ -1,6 +1,6 @@
 //! The gated units of the experts that each row chose; `expert_activated` is the same without a gate. Rows of an
 //! expert are gathered, so that its weights are read once.
-use super::experts::{Ask, Chosen, Group, Groups, TILE, TILE_ROWS, panels_of, tile_columns};
+use super::experts::{Chosen, Group, Groups, PrefetchPanels, TILE, TILE_ROWS, panels_of, tile_columns};
 use super::glu::ActivationRow;
 use super::product::{Affine, Operand, Product};
 use super::{Decode, Op};
@@ -132,7 +132,7 @@ impl Unit {
         let parts = || [Some(&self.inner), self.up.as_ref()].into_iter().flatten();
         for part in parts() {
             // SAFETY: nothing is read.
-            unsafe { run.isa.run(Ask(self.panels(run, part, group.expert, start))) }
+            unsafe { run.isa.run(PrefetchPanels(self.panels(run, part, group.expert, start))) }
         }
         for first in (0..group.range.len()).step_by(gathered.capacity) {
             let m = gathered.gather(run, groups, group, first);
@@ -157,7 +157,7 @@ impl Unit {
                 }
                 if let Some(next) = next {
                     // SAFETY: nothing is read.
-                    unsafe { run.isa.run(Ask(next)) }
+                    unsafe { run.isa.run(PrefetchPanels(next)) }
                 }
                 for i in from..to {
                     let [x, up] = tiles.map(|tile| tile.wrapping_add((i - from) * ldo));

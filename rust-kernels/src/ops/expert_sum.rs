@@ -1,5 +1,5 @@
 //! The weighted sum of each row's experts, added in the order of the experts' numbers.
-use super::experts::{Ask, Chosen, Group, Groups, Member, TILE, TILE_ROWS, panels_of, tile_columns};
+use super::experts::{Chosen, Group, Groups, Member, PrefetchPanels, TILE, TILE_ROWS, panels_of, tile_columns};
 use super::product::{Affine, Product};
 use super::{Decode, Op};
 use crate::error::Result;
@@ -70,7 +70,7 @@ impl Op for ExpertSum {
             for (group, product) in groups.groups.iter().zip(&mut products) {
                 if let Some(next) = next.next() {
                     // SAFETY: nothing is read.
-                    unsafe { run.isa.run(Ask(next)) }
+                    unsafe { run.isa.run(PrefetchPanels(next)) }
                 }
                 let tile = (work.scratch, tile_columns(groups.most));
                 self.add_group(run, group.expert, groups.members(group), product, &columns, tile);

@@ -27,9 +27,9 @@ pub fn tile_columns(most: usize) -> usize {
 }
 
 /// Prefetches the start of a stretch of panels, which the hardware prefetcher cannot predict.
-pub struct Ask(pub *const u8);
+pub struct PrefetchPanels(pub *const u8);
 
-impl Kernel for Ask {
+impl Kernel for PrefetchPanels {
     type Output = ();
 
     #[inline(always)]

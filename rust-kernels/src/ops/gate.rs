@@ -52,7 +52,7 @@ impl Decode for Gate {
             bail!("a gate must have 1 or {columns} columns (got {gates})");
         }
         if from.checked_add(columns).is_none_or(|end| end > width) {
-            bail!("columns {from} and the {columns} from there are not all in buffer {x} of {width}");
+            bail!("{columns} columns from column {from} on do not fit buffer {x} of {width} columns");
         }
         if gate == out || x == out {
             bail!("buffer {out} is both read and written");

@@ -40,11 +40,11 @@ impl Decode for HeadMatMul {
         let (keeps, fine, out) = (o.flag()?, o.flag()?, o.step_float(None)?);
         let (from, to) = (o.buffer(x)?.columns, o.buffer(out)?.columns);
         if heads == 0 || !from.is_multiple_of(heads) || !to.is_multiple_of(heads) {
-            bail!("{from} and {to} columns are not those of {heads} heads");
+            bail!("{from} and {to} columns cannot be split into {heads} heads");
         }
         let (from, to, kept) = (from / heads, to / heads, if keeps { rest } else { 0 });
         if rest >= from || kept >= to {
-            bail!("heads of {from} and {to} columns have no {rest} that are not multiplied");
+            bail!("heads of {from} and {to} columns cannot leave {rest} columns out of the product");
         }
         let (columns, rows) = (from - rest, to - kept);
         if !rows.is_multiple_of(ROW_ROUND) {

@@ -4,7 +4,6 @@ use crate::bail;
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::norm::{Outputs, center_and_scale};
-use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
 use crate::program::{Operands, Out, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
@@ -95,17 +94,12 @@ impl Kernel for LayerNormRow<'_> {
         let Self { x, weight, bias, columns, groups, eps, out, row, scratch } = self;
         let width = columns / groups;
         unsafe {
-            let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
+            let y = out.float_row(row, scratch);
             for first in (0..groups).map(|group| group * width) {
                 let bias = if bias.is_null() { bias } else { bias.add(first) };
                 center_and_scale(s, x.add(first), [weight.add(first), bias], width, eps, y.add(first));
             }
-            if let Some(quant) = &out.quant {
-                quantize_row(s, y, quant, row);
-            }
-            if let Some(fine) = &out.fine {
-                quantize_row_finely(s, y, fine, row);
-            }
+            out.quantize(s, y, row);
         }
     }
 }

@@ -23,7 +23,7 @@ impl Decode for MatchRms {
     fn decode(o: &mut Operands) -> Result<Self> {
         let (like, count) = (o.step_float(None)?, o.size()?);
         if !(1..=MOST).contains(&count) {
-            bail!("1 to {MOST} buffers are made as large as another (got {count})");
+            bail!("1 to {MOST} buffers can be scaled to another's size (got {count})");
         }
         let columns = o.buffer(like)?.columns;
         let xs = (0..count).map(|_| o.step_float(Some(columns))).collect::<Result<Vec<_>>>()?;

@@ -18,7 +18,7 @@ impl Decode for Quantize {
         o.width(out, o.buffer(x)?.columns)?;
         o.same_rows(&[Some(x), out.quant, out.fine])?;
         if out.float.is_some() {
-            bail!("quantize with an output of floats");
+            bail!("quantize cannot have a float output");
         }
         Ok(Self { x, out })
     }

@@ -3,7 +3,6 @@ use super::{Decode, Op};
 use crate::error::Result;
 use crate::executor::{Run, Work};
 use crate::kernels::norm::{Outputs, inverse_rms, scale_by};
-use crate::kernels::quant_rows::{quantize_row, quantize_row_finely};
 use crate::program::{Operands, Out, Program, Rows};
 use crate::simd::{Kernel, Simd};
 
@@ -83,15 +82,10 @@ impl Kernel for NormRow<'_> {
     unsafe fn run<S: Simd>(self, s: S) {
         let Self { x, weight, columns, eps, scale, out, row, scratch } = self;
         unsafe {
-            let y = if out.float.is_null() { scratch } else { out.float.add(row * out.float_stride) };
+            let y = out.float_row(row, scratch);
             let factor = scale * inverse_rms(s, x, columns, eps);
             scale_by(s, x, weight, columns, factor, y);
-            if let Some(quant) = &out.quant {
-                quantize_row(s, y, quant, row);
-            }
-            if let Some(fine) = &out.fine {
-                quantize_row_finely(s, y, fine, row);
-            }
+            out.quantize(s, y, row);
         }
     }
 }

@@ -62,7 +62,7 @@ impl Decode for RopeAppend {
                 o.is_float(table, Some(rotated))?;
                 o.rows_are(table, Rows::Step)?;
             }
-            None if rotated > 0 => bail!("{rotated} dimensions are to be rotated by no table"),
+            None if rotated > 0 => bail!("{rotated} dimensions cannot be rotated without a table"),
             None => {}
         }
         for buffer in kept.into_iter().flatten() {
@@ -82,7 +82,7 @@ impl Decode for RopeAppend {
         let rope = RopeShape { head_dim: dim, rotated, interleaved, eps, norm_last: o.flag()? };
         let v_from = o.size()?;
         if v_from >= dim || (v_norm && v_from > 0) {
-            bail!("values must be kept from one of {dim} columns on, or normed whole (got {v_from})");
+            bail!("values must start at a column below {dim}, or at 0 if they are normalized (got {v_from})");
         }
         Ok(Self { q, kept, table, q_norm, k_norm, v_norm, v_from, heads, rope, temperature })
     }

@@ -84,7 +84,7 @@ impl KvShape {
             kv.layers.push(KvLayer { heads, head_dim, head_bytes, group, offset });
             *bytes = match offset.checked_add(heads * head_bytes) {
                 Some(bytes) => bytes,
-                None => bail!("A KV cache of {count} layers is beyond all memory"),
+                None => bail!("A KV cache of {count} layers is too large for memory"),
             };
             kv.block_bytes = kv.block_bytes.max(*bytes);
         }
@@ -100,7 +100,7 @@ impl KvShape {
     pub(super) fn bytes(&self) -> Result<usize> {
         match self.blocks.checked_mul(self.block_bytes) {
             Some(bytes) => Ok(bytes),
-            None => bail!("A KV cache of {} blocks of {} bytes is beyond all memory", self.blocks, self.block_bytes),
+            None => bail!("A KV cache of {} blocks of {} bytes is too large for memory", self.blocks, self.block_bytes),
         }
     }
 }

@@ -151,7 +151,11 @@ impl Program {
         match (&ways[..], &returns[..]) {
             ([], []) => Ok(None),
             (&[way], &[columns]) => Ok(Some(Pooling { way, columns })),
-            _ => bail!("A plan may pool once and return that once (got {} and {} ops)", ways.len(), returns.len()),
+            _ => bail!(
+                "A plan may have one op that pools and one that returns its rows (got {} and {} ops)",
+                ways.len(),
+                returns.len()
+            ),
         }
     }
 
@@ -170,14 +174,14 @@ impl Program {
             0 => Kind::Float,
             1 => Kind::Quant,
             2 => Kind::Fine,
-            code => bail!("A buffer of the unknown form {code}"),
+            code => bail!("A buffer of unknown kind {code}"),
         };
         let rows = match w.u32()? {
             0 => Rows::Step,
             1 => Rows::Logits,
             2 => Rows::Chosen(Choice::decode(w)?),
             3 => Rows::Pools,
-            code => bail!("A buffer of the unknown kind of rows {code}"),
+            code => bail!("A buffer with unknown kind of rows {code}"),
         };
         let (columns, offset) = (w.size()?, w.u64()? as usize);
         let buffer = Buffer { kind, rows, columns, offset };
@@ -187,7 +191,7 @@ impl Program {
             bail!("A buffer of {columns} columns at byte {offset} does not fit an arena of {}", self.arena_bytes);
         }
         if kind != Kind::Float && !columns.is_multiple_of(BLOCK) {
-            bail!("A quantised buffer has {columns} columns, no multiple of {BLOCK}");
+            bail!("A quantized buffer has {columns} columns, not a multiple of {BLOCK}");
         }
         Ok(buffer)
     }

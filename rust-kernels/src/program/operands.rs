@@ -183,7 +183,7 @@ impl Operands<'_, '_> {
             if let Some(index) = index
                 && self.buffer(index)?.kind != kind
             {
-                bail!("buffer {index} must be of the form {kind:?} (got {:?})", self.buffer(index)?.kind);
+                bail!("buffer {index} must be of kind {kind:?} (got {:?})", self.buffer(index)?.kind);
             }
         }
         Ok(out)
@@ -259,7 +259,7 @@ impl Operands<'_, '_> {
         let between = heads.checked_sub(1).and_then(|n| n.checked_mul(step));
         if step < head_dim || between.is_none_or(|n| n > columns - head_dim || column > columns - head_dim - n) {
             bail!(
-                "{heads} heads of {head_dim}, {step} from one to the next, from column {column} on do not lie in rows of {columns} columns"
+                "{heads} heads of {head_dim} columns, {step} columns apart from column {column} on, do not fit in rows of {columns} columns"
             );
         }
         Ok(())
@@ -305,7 +305,7 @@ impl Operands<'_, '_> {
         };
         match index {
             Some(i) if self.program.buffers[i].columns == m.columns => Ok(()),
-            _ => bail!("no operand is in the form that the kernels of tensor {matrix} read"),
+            _ => bail!("no operand has the kind of buffer that the kernels of tensor {matrix} read"),
         }
     }
 }

@@ -200,7 +200,7 @@ impl RecurrentShape {
             layers.push(layer);
             slot_floats = match slot_floats.checked_add(layer.floats()) {
                 Some(floats) => floats,
-                None => bail!("A recurrent state of {count} layers is beyond all memory"),
+                None => bail!("A recurrent state of {count} layers is too large for memory"),
             };
         }
         Ok(Self { layers, slot_floats, slots })
@@ -210,7 +210,7 @@ impl RecurrentShape {
     pub(super) fn bytes(&self) -> Result<usize> {
         match self.slot_floats.checked_mul(4).and_then(|bytes| bytes.checked_mul(self.slots)) {
             Some(bytes) => Ok(bytes),
-            None => bail!("{} recurrent states of {} floats are beyond all memory", self.slots, self.slot_floats),
+            None => bail!("{} recurrent states of {} floats are too large for memory", self.slots, self.slot_floats),
         }
     }
 }

@@ -46,15 +46,15 @@ impl Ahead {
 
     /// Prefetches part i of n. There are P panels.
     #[inline(always)]
-    pub fn ask<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
+    pub fn prefetch<S: Simd, const P: usize>(self, s: S, i: usize, n: usize) {
         let part = self.part(i, n);
         for line in part.from..part.to {
-            self.ask_line::<S, P>(s, line);
+            self.prefetch_line::<S, P>(s, line);
         }
     }
 
     #[inline(always)]
-    fn ask_line<S: Simd, const P: usize>(self, s: S, line: usize) {
+    fn prefetch_line<S: Simd, const P: usize>(self, s: S, line: usize) {
         let line = self.base.wrapping_add(line % P * self.panel + line / P * 64);
         // Without the fences the compiler would move all prefetches behind the sums.
         compiler_fence(Ordering::SeqCst);
@@ -91,7 +91,7 @@ impl Pace {
         self.due += self.a_step;
         let to = self.ahead.to.min(self.due >> FRACTION_BITS);
         while self.ahead.from < to {
-            self.ahead.ask_line::<S, P>(s, self.ahead.from);
+            self.ahead.prefetch_line::<S, P>(s, self.ahead.from);
             self.ahead.from += 1;
         }
     }

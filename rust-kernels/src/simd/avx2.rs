@@ -224,7 +224,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         x: *const i8,
         ahead: Ahead,
     ) {
-        ahead.ask::<Self, 1>(self, 0, 1);
+        ahead.prefetch::<Self, 1>(self, 0, 1);
         unsafe {
             if !VNNI {
                 return self.rows::<BITS, N>(acc, &w, x);
@@ -246,7 +246,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         let [a, b, c, d, e, f, g, h] = w;
         unsafe {
             if !VNNI {
-                ahead.ask::<Self, 1>(self, 0, 1);
+                ahead.prefetch::<Self, 1>(self, 0, 1);
                 return self.rows::<BITS, N>(acc, &w, x);
             }
             self.dot16_rows::<BITS, N>(acc, [a, b, c, d], x, ahead.part(0, 2));

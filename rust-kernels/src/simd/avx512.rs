@@ -248,7 +248,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     ) {
         unsafe {
             if !VNNI {
-                ahead.ask::<Self, 1>(self, 0, 1);
+                ahead.prefetch::<Self, 1>(self, 0, 1);
                 let [a, b, c, d] = w;
                 let w =
                     [Self::codes::<BITS>(a), Self::codes::<BITS>(b), Self::codes::<BITS>(c), Self::codes::<BITS>(d)];
@@ -262,7 +262,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                     let x = x.add(32 * i + 4 * g).cast::<i32>().read_unaligned();
                     *acc = _mm512_dpbusd_epi32(*acc, w, _mm512_set1_epi32(x));
                 }
-                ahead.ask::<Self, 1>(self, g, 4);
+                ahead.prefetch::<Self, 1>(self, g, 4);
             }
         }
     }

@@ -194,7 +194,7 @@ pub trait Simd: Copy + 'static {
         x: *const i8,
         ahead: Ahead,
     ) {
-        ahead.ask::<Self, 1>(self, 0, 1);
+        ahead.prefetch::<Self, 1>(self, 0, 1);
         for (i, acc) in acc.iter_mut().enumerate() {
             *acc = unsafe { self.dot16::<BITS>(*acc, w, x.add(32 * i)) };
         }

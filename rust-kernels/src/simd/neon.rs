@@ -17,7 +17,7 @@ pub const SDOT: u8 = 1;
 pub const MATRIX: u8 = 2;
 
 /// Prefetches the cache line at p with a hint of `prfm`.
-macro_rules! ask {
+macro_rules! prefetch {
     ($how:literal, $p:ident) => {
         // SAFETY: a hint, which may be about any address.
         unsafe { asm!(concat!("prfm ", $how, ", [{p}]"), p = in(reg) $p.addr(), options(nomem, nostack, preserves_flags)) }
@@ -90,9 +90,9 @@ impl<const DOT: u8> Simd for Neon<DOT> {
         fn i_to_f(self, a: I) -> F = vcvtq_f32_s32(a);
         fn i_as_f(self, a: I) -> F = vreinterpretq_f32_s32(a);
         unsafe fn dot16_signed(self, acc: I, w: [B; 4], x: *const i8) -> I = self.signed_bytes(acc, w, vld1q_s8(x));
-        fn prefetch(self, p: *const u8) = ask!("pldl1keep", p);
-        fn prefetch_l2(self, p: *const u8) = ask!("pldl2keep", p);
-        fn prefetch_write(self, p: *const u8) = ask!("pstl1keep", p);
+        fn prefetch(self, p: *const u8) = prefetch!("pldl1keep", p);
+        fn prefetch_l2(self, p: *const u8) = prefetch!("pldl2keep", p);
+        fn prefetch_write(self, p: *const u8) = prefetch!("pstl1keep", p);
         unsafe fn b_load(self, p: *const u8) -> B = vld1q_u8(p);
         unsafe fn b_store(self, p: *mut u8, v: B) = vst1q_u8(p, v);
         fn b_and(self, a: B, mask: u8) -> B = vandq_u8(a, vdupq_n_u8(mask));

@@ -1,7 +1,9 @@
 //! From logits to candidates.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::kernels::dot::Dot;
-use compy::ops::candidates::{ApplyMask, Draw, TransformLogits, LogitTransform, Penalties, Row, Sums, Survey, adjust, select};
+use compy::ops::candidates::{
+    ApplyMask, Draw, LogitTransform, Penalties, Row, Sums, Survey, TransformLogits, adjust, select,
+};
 use compy::simd::Isa;
 use std::collections::BTreeSet;
 

@@ -89,9 +89,9 @@ fn drafts_that_cannot_be_are_refused_by_name() {
     let mut stateful = draft(&[1], &[0]);
     stateful[4 * 10..][..4].copy_from_slice(&[0; 4]); // its slot that is written
     let error = run(&model, &stateful).expect_err("a lie");
-    assert_eq!(error, "Sequence 0: slots of recurrent state for a model or a draft without");
+    assert_eq!(error, "Sequence 0: a draft, or a model without recurrent state, must not name slots");
     let other = compiled(&Plan::whole(0));
-    assert_eq!(run(&other, &draft(&[1], &[0])), Err("A draft of a model that drafts nothing".into()));
+    assert_eq!(run(&other, &draft(&[1], &[0])), Err("A draft needs a plan with draft ops".into()));
 }
 
 #[test]

@@ -88,16 +88,22 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[0][3] = buffer::NORMED_QUANT, "Op 0 of the plan: buffer 2 must hold floats (got Quant)"),
         (|p| p.ops[0][3] = 77, "Op 0 of the plan: buffer 77 is out of range 0..27"),
         (|p| p.buffers[1][2] = 32, "Op 1 of the plan: buffer 1 must have 16 columns (got 32)"),
-        (|p| p.ops[2][6] = buffer::X, "Op 2 of the plan: buffer 0 must be of the form Quant (got Float)"),
+        (|p| p.ops[2][6] = buffer::X, "Op 2 of the plan: buffer 0 must be of kind Quant (got Float)"),
         (|p| p.ops[2][5..8].fill(NONE), "Op 2 of the plan: outputs must have 64 columns (got [])"),
-        (|p| p.ops[3][1] = NONE, "Op 3 of the plan: no operand is in the form that the kernels of tensor 4 read"),
+        (
+            |p| p.ops[3][1] = NONE,
+            "Op 3 of the plan: no operand has the kind of buffer that the kernels of tensor 4 read",
+        ),
         (|p| p.ops[1][2] = 2, "Op 1 of the plan: table 2 of angles is out of range 0..2"),
         (|p| p.ops[1][2] = 0, "Op 1 of the plan: buffer 1 must have 6 columns (got 16)"),
         (|p| p.ops[4][2] = NONE, "Op 4 of the plan: keys and values must come together"),
         (|p| p.ops[4][8] = 3, "Op 4 of the plan: 3 heads over 2 of 16 in layer 1 do not fit the KV cache"),
         (|p| p.ops[5][3] = 0, "Op 5 of the plan: 4 heads over 2 of 16 in layer 0 do not fit the KV cache"),
         (|p| p.ops[5][10] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 4 floats"),
-        (|p| p.head[14] = 0, "Op 7 of the plan: layer 1's cache keeps a window of 3, and the attention sees more"),
+        (
+            |p| p.head[14] = 0,
+            "Op 7 of the plan: layer 1's cache has a window of 3 positions, but the attention sees more",
+        ),
         (|p| p.ops[12][5] = 3, "Op 12 of the plan: layer 3 has no recurrent state: there are 3"),
         (|p| p.ops[12][5] = 1, "Op 12 of the plan: a convolution of 128 channels does not fit the state of layer 1"),
         (|p| p.ops[12][7] = 24, "Op 12 of the plan: a convolution of 4 heads of 24, 1 of them keys, is not supported"),
@@ -108,7 +114,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[13][11] = 48, "Op 13 of the plan: recurrent heads: 2 over 1 of 48 are not supported"),
         (|p| p.head[21] = 16, "Op 13 of the plan: 2 heads over 1 of 32 do not fit the state of layer 0"),
         (|p| p.head[19] = 1 << 21, "sizes of a recurrent state must be at most 1048576 (got 2097152)"),
-        (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606850272 floats are beyond all memory"),
+        (|p| p.head[24..27].fill(1 << 20), "6 recurrent states of 1152921504606850272 floats are too large for memory"),
         (|p| p.head[11] = 2, "The group of a layer's KV cache must be below 2 (got 2)"),
         (|p| p.ops[27][0] = 99, "Op 27 of the plan: unknown code 99"),
         (|p| p.ops[28][4] = 3, "Op 28 of the plan: a sequence cannot be pooled in the unknown way 3"),
@@ -124,9 +130,12 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[36][2] = 9, "Op 36 of the plan: unknown activation 9 of a gate"),
         (|p| p.ops[36][5] = buffer::X, "Op 36 of the plan: a product is either written or added"),
         (|p| p.ops[36][1] = buffer::ROUTER, "Op 36 of the plan: a gate must have 1 or 64 columns (got 4)"),
-        (|p| p.ops[37][4] = 61, "Op 37 of the plan: columns 61 and the 4 from there are not all in buffer 0 of 64"),
-        (|p| p.ops.push(p.ops[28].clone()), "A plan may pool once and return that once (got 2 and 1 ops)"),
-        (|p| p.ops.truncate(29), "A plan may pool once and return that once (got 1 and 0 ops)"),
+        (|p| p.ops[37][4] = 61, "Op 37 of the plan: 4 columns from column 61 on do not fit buffer 0 of 64 columns"),
+        (
+            |p| p.ops.push(p.ops[28].clone()),
+            "A plan may have one op that pools and one that returns its rows (got 2 and 1 ops)",
+        ),
+        (|p| p.ops.truncate(29), "A plan may have one op that pools and one that returns its rows (got 1 and 0 ops)"),
         (|p| p.ops[20][2] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][6] = tensor::GATE_BIAS, "Op 20 of the plan: Tensor 26 is not a loaded vector of 4 floats"),
         (|p| p.ops[20][10] = 5, "Op 20 of the plan: buffer 19 must have 5 columns (got 4)"),
@@ -138,7 +147,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[20][8] = 3, "Op 20 of the plan: 2 of 4 experts cannot be chosen out of 3 of 2 groups"),
         (|p| p.ops[20][4] = 2, "Op 20 of the plan: a flag must be 0 or 1 (got 2)"),
         (|p| p.ops[38][6] = tensor::GATE, "Op 38 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
-        (|p| p.ops[38][8] = 5, "Op 38 of the plan: an activation of a gate and what it gates, without what it gates"),
+        (|p| p.ops[38][8] = 5, "Op 38 of the plan: this activation needs a gate"),
         (|p| p.ops[21][4] = 1, "Op 21 of the plan: 2 of 1 experts cannot be chosen"),
         (|p| p.ops[21][6] = tensor::GATE, "Op 21 of the plan: tensor 6 must be 128 x 64 (got 96 x 64)"),
         (
@@ -163,43 +172,46 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[33][4] = 2, "Op 33 of the plan: 32 columns cannot be normed in 2 groups of a multiple of 32"),
         (|p| p.ops[33][2] = 67, "Op 33 of the plan: 32 columns from column 67 on do not fit a buffer of 98 columns"),
         (|p| p.ops[16][4] = tensor::NORM, "Op 16 of the plan: Tensor 1 is not a loaded vector of 96 floats"),
-        (|p| p.ops[16][7] = 6, "Op 16 of the plan: an activation of the unknown code 6"),
+        (|p| p.ops[16][7] = 6, "Op 16 of the plan: unknown activation code 6"),
         (|p| p.ops[21][7] = tensor::GATE_BIAS, "Op 21 of the plan: Tensor 26 is not a loaded vector of 128 floats"),
-        (|p| p.ops[21][10] = 99, "Op 21 of the plan: an activation of the unknown code 99"),
+        (|p| p.ops[21][10] = 99, "Op 21 of the plan: unknown activation code 99"),
         (
             |p| p.ops[22][7] = tensor::EXPERT_GATE_BIAS,
             "Op 22 of the plan: Tensor 27 is not a loaded vector of 256 floats",
         ),
-        (|p| p.ops[34][5] = 5, "Op 34 of the plan: an activation of a gate and what it gates, without what it gates"),
+        (|p| p.ops[34][5] = 5, "Op 34 of the plan: this activation needs a gate"),
         (|p| p.ops[39][2] = 97, "Op 39 of the plan: 32 columns from column 97 on do not fit a buffer of 128 columns"),
         (|p| p.ops[40][1] = 3, "Op 40 of the plan: there must be 4 streams (got 3)"),
         (|p| p.ops[40][3] = buffer::X, "Op 40 of the plan: buffer 0 cannot be two streams"),
-        (|p| p.ops[40][11] = buffer::Q, "Op 40 of the plan: buffer 5 is a stream that changes meanwhile"),
+        (|p| p.ops[40][11] = buffer::Q, "Op 40 of the plan: buffer 5 is also a stream that the op changes"),
         (|p| p.ops[41][9] = tensor::NORM, "Op 41 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
-        (|p| p.ops[42][2] = 17, "Op 42 of the plan: 1 to 16 buffers are made as large as another (got 17)"),
+        (|p| p.ops[42][2] = 17, "Op 42 of the plan: 1 to 16 buffers can be scaled to another's size (got 17)"),
         (|p| p.ops[42][3] = buffer::X, "Op 42 of the plan: buffer 0 cannot be two operands"),
         (|p| p.ops[43][4] = buffer::Q, "Op 43 of the plan: buffer 5 is both read and written"),
-        (|p| p.ops[44][3] = 0, "Op 44 of the plan: 128 and 96 columns are not those of 0 heads"),
-        (|p| p.ops[44][3] = 5, "Op 44 of the plan: 128 and 96 columns are not those of 5 heads"),
-        (|p| p.ops[44][4] = 64, "Op 44 of the plan: heads of 64 and 48 columns have no 64 that are not multiplied"),
+        (|p| p.ops[44][3] = 0, "Op 44 of the plan: 128 and 96 columns cannot be split into 0 heads"),
+        (|p| p.ops[44][3] = 5, "Op 44 of the plan: 128 and 96 columns cannot be split into 5 heads"),
+        (
+            |p| p.ops[44][4] = 64,
+            "Op 44 of the plan: heads of 64 and 48 columns cannot leave 64 columns out of the product",
+        ),
         (
             |p| p.ops[44][4..6].copy_from_slice(&[48, 1]),
-            "Op 44 of the plan: heads of 64 and 48 columns have no 48 that are not multiplied",
+            "Op 44 of the plan: heads of 64 and 48 columns cannot leave 48 columns out of the product",
         ),
         (|p| p.ops[44][3] = 4, "Op 44 of the plan: a head's rows must be a multiple of 16 (got 24), of tensor 6"),
         (|p| p.ops[44][4] = 32, "Op 44 of the plan: tensor 6 must be 96 x 32 (got 96 x 64)"),
         (
             |p| p.ops[4][19] = 16,
-            "Op 4 of the plan: values must be kept from one of 16 columns on, or normed whole (got 16)",
+            "Op 4 of the plan: values must start at a column below 16, or at 0 if they are normalized (got 16)",
         ),
         (
             |p| p.ops[4][19] = 8,
-            "Op 4 of the plan: values must be kept from one of 16 columns on, or normed whole (got 8)",
+            "Op 4 of the plan: values must start at a column below 16, or at 0 if they are normalized (got 8)",
         ),
         (|p| p.head[0] = 1 << 20, "A step may have at most 65536 rows (got 1048576, 4 of them with logits)"),
         (|p| p.head[12] = 1 << 20, "KV heads and their dimension must be at most 65536 (got 1048576 of 16)"),
         (|p| p.head[13] = 24, "KV heads must be at least 1, their dimension a multiple of 16 (got 2 of 24)"),
-        (|p| p.buffers[3][1] = 4, "A buffer of the unknown kind of rows 4"),
+        (|p| p.buffers[3][1] = 4, "A buffer with unknown kind of rows 4"),
         (
             |p| {
                 p.buffers[21] = [0, 2, 24];
@@ -223,7 +235,10 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
     let lies: [(Lie, &str); 26] = [
         (|p| p.ops[1][2] = tensor::DOWN, "Op 1 of the plan: tensor 8 must have rows of 64 columns (got 64 x 96)"),
         (|p| p.ops[1][3] = tensor::NORM, "Op 1 of the plan: Tensor 1 is not a loaded matrix"),
-        (|p| p.ops[1][2] = tensor::ROUTER, "Sequence 0 must be whole, and at most 4 long (got 5 rows after 0)"),
+        (
+            |p| p.ops[1][2] = tensor::ROUTER,
+            "Sequence 0 must be in one step, with at most 4 tokens (got 5 rows after 0)",
+        ),
         (|p| p.ops[3][2] = tensor::HEAD_NORM, "Op 3 of the plan: Tensor 9 is not a loaded vector of 64 floats"),
         (|p| p.ops[3][3] = tensor::GATE_BIAS, "Op 3 of the plan: Tensor 26 is not a loaded vector of 64 floats"),
         (|p| p.ops[3][4] = 0, "Op 3 of the plan: 64 columns cannot be normed in 0 groups"),
@@ -231,23 +246,23 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[3][6..9].fill(NONE), "Op 3 of the plan: outputs must have 64 columns (got [])"),
         (
             |p| p.ops[5][2] = 1,
-            "Op 5 of the plan: 4 heads of 16, 16 from one to the next, from column 1 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 4 heads of 16 columns, 16 columns apart from column 1 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[5][3] = 8,
-            "Op 5 of the plan: 4 heads of 16, 8 from one to the next, from column 0 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 4 heads of 16 columns, 8 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[5][3] = u32::MAX,
-            "Op 5 of the plan: 4 heads of 16, 4294967295 from one to the next, from column 0 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 4 heads of 16 columns, 4294967295 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[5][4] = 0,
-            "Op 5 of the plan: 0 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 0 heads of 16 columns, 16 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[5][4] = u32::MAX,
-            "Op 5 of the plan: 4294967295 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+            "Op 5 of the plan: 4294967295 heads of 16 columns, 16 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[5][5] = 24,
@@ -264,11 +279,11 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
         (|p| p.ops[5][7] = tensor::NORM, "Op 5 of the plan: Tensor 1 is not a loaded vector of 16 floats"),
         (
             |p| p.ops[7][8] = 33,
-            "Op 7 of the plan: 2 heads of 16, 16 from one to the next, from column 33 on do not lie in rows of 64 columns",
+            "Op 7 of the plan: 2 heads of 16 columns, 16 columns apart from column 33 on, do not fit in rows of 64 columns",
         ),
         (
             |p| p.ops[7][12] = 0,
-            "Op 7 of the plan: 0 heads of 16, 16 from one to the next, from column 0 on do not lie in rows of 64 columns",
+            "Op 7 of the plan: 0 heads of 16 columns, 16 columns apart from column 0 on, do not fit in rows of 64 columns",
         ),
         (
             |p| {
@@ -284,7 +299,7 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
                 p.ops[7][17] = 1;
                 p.ops[7].push(0.5f32.to_bits());
             },
-            "Op 7 of the plan: slopes must be 4, one a head, from 0 to 1, or none (got [0.5])",
+            "Op 7 of the plan: slopes must be 4 numbers from 0 to 1, one per head, or none (got [0.5])",
         ),
         (|p| p.ops[7][10] = POOLED, "Op 7 of the plan: buffer 8 must have a row for each token of the step"),
         (|p| p.buffers[0][1] = 1, "Op 0 of the plan: buffer 0 must have a row for each token of the step"),
@@ -299,7 +314,7 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
         assert_eq!(run_steps(&model, &plan, &steps()[..1]), Err(message.into()));
     }
     let error = run(&model, &Plan::texts());
-    assert_eq!(error, Err("Sequence 0 must be whole, and at most 96 long (got 1 rows after 40)".into()));
+    assert_eq!(error, Err("Sequence 0 must be in one step, with at most 96 tokens (got 1 rows after 40)".into()));
 }
 
 #[test]
@@ -315,7 +330,7 @@ fn block_tables_reach_from_the_window_to_the_last_row() {
         }
         model.step(&step, &mut output).expect_err("a lie").to_string()
     };
-    assert_eq!(refused(&[(12, 2)]), "Sequence 0: group 0 has KV blocks 2..4, and 1..2 are wanted for 41 tokens");
-    assert_eq!(refused(&[(16, 1)]), "Sequence 0: group 1 has KV blocks 1..4, and 0..2 are wanted for 41 tokens");
+    assert_eq!(refused(&[(12, 2)]), "Sequence 0: group 0 has KV blocks 2..4, but 41 tokens need 1..2");
+    assert_eq!(refused(&[(16, 1)]), "Sequence 0: group 1 has KV blocks 1..4, but 41 tokens need 0..2");
     assert_eq!(refused(&[(14, 32)]), "Sequence 0: KV block 32 is out of range 0..32");
 }

@@ -49,7 +49,7 @@ fn sizes_beyond_all_memory_are_refused() {
     for k in Isa::available() {
         let vast = Source { format: F32, columns: (1 << 31) - 1, rows: (1 << 31) - 1, offset: 0 };
         let error = packed_bytes(&vast, k).expect_err("no such memory").to_string();
-        assert_eq!(error, "A tensor of 2147483647 x 2147483647 is beyond all memory");
+        assert_eq!(error, "A tensor of 2147483647 x 2147483647 is too large for memory");
     }
 }
 

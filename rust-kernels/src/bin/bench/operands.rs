@@ -45,7 +45,7 @@ impl Weights {
             return Err(format!("Cannot measure {rows} x {columns}: wanted are multiples of {} x {BLOCK}", k.lanes()));
         }
         if !columns.is_multiple_of(layout.block_columns) {
-            return Err(format!("{columns} columns are no multiple of {name}'s block of {}", layout.block_columns));
+            return Err(format!("{columns} columns are not a multiple of {name}'s block of {}", layout.block_columns));
         }
         let stride = columns / layout.block_columns * layout.block_bytes;
         let raw = raw_rows(layout, stride * rows);

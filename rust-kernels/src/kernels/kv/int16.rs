@@ -6,8 +6,11 @@
 //! - Keys have positions in the lanes: [KV_BLOCK / LANES][head_dim / 2][LANES x 2 dimensions].
 //! - Values have dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 2][LANES x 2 positions].
 //! - A scale is the upper half of a float: [KV_BLOCK].
+mod scratch;
+
+use self::scratch::Scratch;
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_BLOCKS, MAX_ROWS, Queries};
-use crate::kernels::pairs::{MOST, MOST_WEIGHTS, PAIR, Pairs, SEGMENT, SUMMED, Size, codes, inverse, larger, place};
+use crate::kernels::pairs::{MOST, PAIR, Pairs, SEGMENT, SUMMED, Size, codes, place};
 use crate::simd::Simd;
 use std::ops::Range;
 
@@ -214,90 +217,6 @@ unsafe fn finite_size<S: Simd>(s: S, x: *const f32, n: usize) -> Size {
 #[inline(always)]
 unsafe fn each_code<S: Simd>(s: S, x: *const f32, n: usize, scale: f32, put: impl FnMut(usize, i16)) {
     unsafe { codes(s, n, scale, |d| finite(s, x.add(d)), put) }
-}
-
-/// A tile's scratch memory.
-struct Scratch {
-    /// [MAX_ROWS / GROUP][head_dim / 2][GROUP][2], and one scale per row.
-    queries: *mut i16,
-    query_scales: *mut f32,
-    /// [MAX_ROWS][CHUNK], and one scale per row.
-    weights: *mut i16,
-    weight_scales: *mut f32,
-    /// Scales of a chunk's values.
-    value_scales: *mut f32,
-    /// [MAX_ROWS][head_dim]: a chunk's sums.
-    sums: *mut f32,
-}
-
-impl Scratch {
-    fn new(queries: &Queries) -> Self {
-        let query_scales = queries.scratch.wrapping_add(MAX_ROWS * queries.head_dim / 2);
-        let weights = query_scales.wrapping_add(MAX_ROWS);
-        let weight_scales = weights.wrapping_add(MAX_ROWS * CHUNK / 2);
-        let value_scales = weight_scales.wrapping_add(MAX_ROWS);
-        Self {
-            queries: queries.scratch.cast(),
-            query_scales,
-            weights: weights.cast(),
-            weight_scales,
-            value_scales,
-            sums: value_scales.wrapping_add(CHUNK),
-        }
-    }
-
-    /// The first two codes of row r. Each next two codes are GROUP pairs further on.
-    fn query(&self, queries: &Queries, r: usize) -> *mut i16 {
-        self.queries.wrapping_add(r / GROUP * GROUP * queries.head_dim + r % GROUP * 2)
-    }
-
-    /// Widens the scales of the blocks' first `depth` values to floats, with zeros in the rest of CHUNK.
-    ///
-    /// # Safety
-    /// As `KvFormat::mix`.
-    #[inline(always)]
-    unsafe fn widen_scales<S: Simd>(&self, s: S, values: &[Block], dim: usize, depth: usize) {
-        unsafe {
-            for (i, block) in values.iter().enumerate() {
-                let (from, to) = (scales(block.at, dim), self.value_scales.add(i * KV_BLOCK));
-                s.prefetch_l2(from.wrapping_byte_offset(block.ahead()).cast());
-                for slot in (0..KV_BLOCK).step_by(S::LANES) {
-                    s.store(to.add(slot), s.load_bf16(from.add(slot)));
-                }
-            }
-            std::slice::from_raw_parts_mut(self.value_scales, CHUNK)[depth..].fill(0.0);
-        }
-    }
-
-    /// Codes of a row's weights, each multiplied by its position's scale, for whole vectors of positions.
-    ///
-    /// # Safety
-    /// There are `depth` weights, none below 0, padded with zeros to a whole vector.
-    #[inline(always)]
-    unsafe fn round_weights<S: Simd>(&self, s: S, r: usize, weights: *mut f32, depth: usize) {
-        unsafe {
-            let (mut top, mut sum) = (s.splat(0.0), 0f32);
-            for start in (0..depth).step_by(SUMMED) {
-                let mut part = s.splat(0.0);
-                for i in (start..depth.min(start + SUMMED)).step_by(S::LANES) {
-                    let product = s.mul(s.load(weights.add(i)), s.load(self.value_scales.add(i)));
-                    s.store(weights.add(i), product);
-                    top = s.max(product, top);
-                    part = s.add(part, product);
-                }
-                let part = s.sum(part);
-                sum = larger(sum, part);
-            }
-            let top = s.largest(top);
-            let scale = larger(sum / MOST_WEIGHTS, top / MOST);
-            let inverse = inverse(scale);
-            *self.weight_scales.add(r) = scale;
-            let to = self.weights.add(r * CHUNK);
-            for i in (0..depth).step_by(S::LANES) {
-                s.store_i16(to.add(i), s.mul(s.load(weights.add(i)), s.splat(inverse)));
-            }
-        }
-    }
 }
 
 /// Some queries and some vectors of positions.

@@ -9,6 +9,9 @@
 //! - Value codes are signed, with dimensions in the lanes: [head_dim / LANES][KV_BLOCK / 4][LANES][4 positions].
 //! - Scales are half floats: [head_dim / SCALED, rounded up][KV_BLOCK]. The last covers 16 values if head_dim is not
 //!   a multiple of SCALED.
+mod weights;
+
+use self::weights::Weights;
 use super::{Block, FloatMatrix, HALF_MAX, KV_BLOCK, KvFormat, MAX_ROWS, Queries};
 use crate::formats::BLOCK;
 use crate::kernels::quant_rows::{QuantRows, quantize_block, row_bytes};
@@ -271,7 +274,7 @@ impl KeyTile {
                 let x = self.x.codes(0, b, self.row);
                 for c in (0..SCALED.min(self.head_dim - d)).step_by(16) {
                     let codes = self.keys.add(key_index(S::LANES, self.head_dim, d + c, self.slot));
-                    self.ask_for_next::<S, P>(s, codes, panel);
+                    self.prefetch_next::<S, P>(s, codes, panel);
                     s.dot16_tile::<8, P, N>(&mut acc, codes, panel, x.add(c));
                 }
                 let scales = self.keys.add(scale_index(self.head_dim, d, self.slot));
@@ -294,55 +297,11 @@ impl KeyTile {
 
     /// Prefetches the data `ahead` bytes behind 16 columns of P groups.
     #[inline(always)]
-    fn ask_for_next<S: Simd, const P: usize>(&self, s: S, codes: *const u8, panel: usize) {
+    fn prefetch_next<S: Simd, const P: usize>(&self, s: S, codes: *const u8, panel: usize) {
         let Some(ahead) = self.ahead else { return };
         for line in (0..P * 16 * S::LANES).step_by(64) {
             let (group, line) = (line / (16 * S::LANES), line % (16 * S::LANES));
             s.prefetch_l2(codes.wrapping_add(group * panel + line).wrapping_offset(ahead));
-        }
-    }
-}
-
-/// Weights of a tile's rows for a block's positions, in two planes: weight = (first * MOST + second) * scale.
-#[derive(Clone, Copy)]
-struct Weights {
-    /// [row][plane][KV_BLOCK]
-    codes: *mut i8,
-    /// One scale per row.
-    scales: *mut f32,
-}
-
-impl Weights {
-    fn new(scratch: *mut f32) -> Self {
-        Self { codes: scratch.cast(), scales: scratch.wrapping_add(MAX_ROWS * 2 * KV_BLOCK / 4) }
-    }
-
-    /// Quantizes row r: each weight times its position's factor `by`, none below 0. Weights of 0 have codes of 0, so
-    /// a row's result does not depend on the reach of other rows.
-    ///
-    /// # Safety
-    /// `weights` holds KV_BLOCK floats.
-    #[inline(always)]
-    unsafe fn quantize<S: Simd>(&self, s: S, r: usize, weights: *const f32, by: &[f32; KV_BLOCK]) {
-        unsafe {
-            let mut products = [0f32; KV_BLOCK];
-            let mut top = s.splat(0.0);
-            for i in (0..KV_BLOCK).step_by(S::LANES) {
-                let product = s.mul(s.load(weights.add(i)), s.load(by.as_ptr().add(i)));
-                s.store(products.as_mut_ptr().add(i), product);
-                top = s.max(top, product);
-            }
-            let top = s.largest(top);
-            let inverse = if top > f32::MIN_POSITIVE * MOST { MOST / top } else { 0.0 };
-            *self.scales.add(r) = top / (MOST * MOST);
-            let codes = self.codes.add(r * 2 * KV_BLOCK);
-            for i in (0..KV_BLOCK).step_by(S::LANES) {
-                let x = s.mul(s.load(products.as_ptr().add(i)), s.splat(inverse));
-                // Approximately rounded down. The rest is between 0 and 1 and is stored MOST times as large.
-                let first = s.round(s.sub(x, s.splat(0.5)));
-                s.store_i8(codes.add(i), first);
-                s.store_i8(codes.add(KV_BLOCK + i), s.mul(s.sub(x, first), s.splat(MOST)));
-            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl Decode for Attention {
         o.is_float(out, Some(heads.heads * heads.head_dim))?;
         let kept = o.program.kv.window(heads.layer);
         if window > kept {
-            bail!("layer {}'s cache keeps a window of {kept}, and the attention sees more", heads.layer);
+            bail!("layer {}'s cache has a window of {kept} positions, but the attention sees more", heads.layer);
         }
         if let Some(sinks) = sinks {
             o.vector(sinks, heads.heads)?;

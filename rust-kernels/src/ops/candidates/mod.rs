@@ -7,7 +7,7 @@ mod survey;
 
 pub use self::adjust::{ApplyMask, Penalties, adjust};
 pub use self::draw::Draw;
-pub use self::form::{TransformLogits, LogitTransform};
+pub use self::form::{LogitTransform, TransformLogits};
 pub use self::select::{Best, select};
 pub use self::survey::{Row, Spread, Sums, Survey};
 

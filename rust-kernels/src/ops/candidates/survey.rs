@@ -1,5 +1,5 @@
 //! One pass over all logits of a row, so that later selections can skip most of them.
-use super::form::{TransformLogits, LogitTransform};
+use super::form::{LogitTransform, TransformLogits};
 use crate::simd::{Kernel, Simd, exp};
 
 /// Logits per recorded maximum.

@@ -57,7 +57,7 @@ impl Decode for TextAttention {
             bail!("{heads} heads must be a multiple of the {kv_heads} KV heads, and at most {TILE} for each");
         }
         if count != 0 && (count != heads || slopes.iter().any(|slope| !(0.0..=1.0).contains(slope))) {
-            bail!("slopes must be {heads}, one a head, from 0 to 1, or none (got {slopes:?})");
+            bail!("slopes must be {heads} numbers from 0 to 1, one per head, or none (got {slopes:?})");
         }
         o.is_float(out, Some(heads * head_dim))?;
         let reach = if window == 0 { usize::MAX } else { window / 2 };

@@ -197,15 +197,16 @@ impl<P: Products> Kernel for Attend<'_, P> {
                 let (next, part) = (start + n, CHUNK.div_ceil(rows.div_ceil(TILE)));
                 for (i, (to, rows)) in tiles().enumerate() {
                     let wanted = (next + i * part).min(end)..(next + (i + 1) * part).min(end);
-                    ask(s, &t.keys, wanted.clone(), p.dim);
-                    ask(s, &t.values, wanted, p.dim);
+                    prefetch_rows(s, &t.keys, wanted.clone(), p.dim);
+                    prefetch_rows(s, &t.values, wanted, p.dim);
                     let [one, last] = [rows.start, rows.end - 1].map(|r| t.first + r / t.group);
                     if start > last.saturating_add(t.reach) || (start + n - 1).saturating_add(t.reach) < one {
                         continue;
                     }
                     // Whether some row does not see some position of the chunk.
                     let partly = last - start.min(last) > t.reach || (start + n - 1).saturating_sub(one) > t.reach;
-                    let adjust = Adjustments { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
+                    let adjust =
+                        Adjustments { start, reach: partly.then_some(t.reach as f32), slopes: !t.slopes.is_empty() };
                     chunk::<S, P>(s, &p, &to, rows.len().div_ceil(S::LANES), n, adjust);
                 }
                 start = next;
@@ -219,7 +220,7 @@ impl<P: Products> Kernel for Attend<'_, P> {
 
 /// Prefetches a head's floats in some rows.
 #[inline(always)]
-fn ask<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
+fn prefetch_rows<S: Simd>(s: S, from: &FloatRows, rows: Range<usize>, dim: usize) {
     for row in rows {
         for d in (0..dim).step_by(16) {
             s.prefetch_l2(from.base.wrapping_add(row * from.stride + d).cast());
@@ -240,7 +241,7 @@ unsafe fn begin<S: Simd, P: Products>(s: S, t: &TextTile, p: &Parts, to: &Rows, 
             let token = t.first + row / t.group;
             if rows.start + r == row {
                 let later = t.first + (row + AHEAD).min(t.count * t.group - 1) / t.group;
-                ask(s, &t.q, later..later + 1, (t.group - 1) * t.step + p.dim);
+                prefetch_rows(s, &t.q, later..later + 1, (t.group - 1) * t.step + p.dim);
                 let q = t.q.base.add(token * t.q.stride + row % t.group * t.step);
                 P::query(s, q, t.scale, p, to, r);
             }
@@ -317,7 +318,14 @@ unsafe fn attend_to<S: Simd, P: Products, const V: usize>(
 
 /// Turns a vector of rows' scores at n positions into weights e^(score - largest), with 0 for positions out of reach.
 #[inline(always)]
-unsafe fn softmax_rows<S: Simd, P: Products>(s: S, p: &Parts, rows: &Rows, first: usize, n: usize, adjust: Adjustments) {
+unsafe fn softmax_rows<S: Simd, P: Products>(
+    s: S,
+    p: &Parts,
+    rows: &Rows,
+    first: usize,
+    n: usize,
+    adjust: Adjustments,
+) {
     unsafe {
         let at = |i: usize| p.score(i, first);
         let (place, one) = (s.load(rows.place.add(first)), s.splat(1.0));
