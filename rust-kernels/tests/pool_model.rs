@@ -1,12 +1,12 @@
-//! Every order in which the pool's threads can meet, up to LOOM_MAX_PREEMPTIONS forced switches, by loom:
+//! Explores every order in which the pool's threads can meet with loom, up to LOOM_MAX_PREEMPTIONS forced switches:
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --release --locked --test pool_model
 //! ```
 //!
-//! It fails where a thread would sleep for ever, or goes on before all have come.
+//! It fails if a thread would sleep forever or pass a barrier too early.
 #![cfg(loom)]
-#![allow(dead_code)] // the pool's source is compiled once more, over loom's threads
+#![allow(dead_code)] // the pool's source is compiled once more, with loom's threads
 
 #[path = "../src/pool.rs"]
 mod pool;
@@ -21,7 +21,7 @@ mod sync {
 
     pub type JoinHandle = loom::thread::JoinHandle<()>;
 
-    /// One look, then sleep: time does not pass in a model, and more looks are orders that one look has too.
+    /// Checks once, then sleeps. Time does not pass in a model, and more checks would only repeat orders.
     pub fn spin_until(done: impl Fn() -> bool) -> bool {
         done()
     }
@@ -34,9 +34,9 @@ use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::SeqCst;
 use turns::Turns;
 
-/// What threads write without a lock: loom fails if two could touch it at once.
+/// Data that threads write without a lock. Loom fails if two threads could access it at once.
 struct Cell(UnsafeCell<usize>);
-// SAFETY: what the model is to prove.
+// SAFETY: the model proves it.
 unsafe impl Sync for Cell {}
 
 impl Cell {
@@ -45,7 +45,7 @@ impl Cell {
     }
 
     fn add(&self, n: usize) {
-        // SAFETY: loom checks that nobody else is here.
+        // SAFETY: loom checks that no other thread accesses it.
         self.0.with_mut(|cell| unsafe { *cell += n });
     }
 
@@ -56,20 +56,20 @@ impl Cell {
 }
 
 #[test]
-fn threads_wake_for_every_job_and_leave_when_the_pool_goes() {
+fn threads_run_every_job_and_end_with_the_pool() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let cells = [Cell::new(), Cell::new()];
         for job in 1..=2 {
             pool.run(&|w| cells[w.index].add(job)).unwrap();
-            // The caller reads what the other thread wrote: `run` has waited for it.
+            // The caller reads the other thread's writes, because `run` waited for it.
             assert_eq!(cells.iter().map(Cell::get).sum::<usize>(), job * (job + 1));
         }
     });
 }
 
 #[test]
-fn a_bell_at_any_moment_loses_no_job_and_makes_none() {
+fn bell_at_any_moment_neither_loses_nor_starts_a_job() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let (bell, cell) = (pool.bell(), Cell::new());
@@ -86,12 +86,12 @@ fn a_bell_at_any_moment_loses_no_job_and_makes_none() {
 }
 
 #[test]
-fn a_pool_that_never_ran_closes() {
+fn pool_without_a_job_closes() {
     loom::model(|| drop(Pool::new(3).unwrap()));
 }
 
 #[test]
-fn a_barrier_lets_nobody_through_early_and_its_leader_is_alone() {
+fn barrier_holds_all_threads_and_runs_its_leader_alone() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let (cells, lead) = ([Cell::new(), Cell::new()], Cell::new());
@@ -108,7 +108,7 @@ fn a_barrier_lets_nobody_through_early_and_its_leader_is_alone() {
 }
 
 #[test]
-fn three_threads_meet() {
+fn barrier_works_with_three_threads() {
     loom::model(|| {
         let mut pool = Pool::new(3).unwrap();
         let cells = [Cell::new(), Cell::new(), Cell::new()];
@@ -122,7 +122,7 @@ fn three_threads_meet() {
 }
 
 #[test]
-fn the_work_counter_gives_each_item_to_one_thread() {
+fn items_go_to_one_thread_each() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let (next, cells) = (AtomicUsize::new(0), [Cell::new(), Cell::new(), Cell::new()]);
@@ -131,10 +131,10 @@ fn the_work_counter_gives_each_item_to_one_thread() {
     });
 }
 
-/// Whichever thread panics, and whether others wait at the barrier then or come later: all leave, and the pool can be used
-/// again.
+/// A panic on either thread, with others at the barrier or not yet there: all leave the job, and the pool stays
+/// usable.
 #[test]
-fn a_panic_ends_the_job_for_all_and_the_pool_can_be_used_again() {
+fn panic_ends_the_job_for_all_and_the_pool_stays_usable() {
     for panicking in 0..2 {
         loom::model(move || {
             let mut pool = Pool::new(2).unwrap();
@@ -158,7 +158,7 @@ fn a_panic_ends_the_job_for_all_and_the_pool_can_be_used_again() {
 }
 
 #[test]
-fn a_panic_behind_a_barrier_lets_those_go_who_have_yet_to_pass_it() {
+fn panic_behind_a_barrier_releases_threads_that_have_not_passed_it() {
     loom::model(|| {
         let mut pool = Pool::new(2).unwrap();
         let result = pool.run(&|w| {
@@ -173,7 +173,7 @@ fn a_panic_behind_a_barrier_lets_those_go_who_have_yet_to_pass_it() {
 }
 
 #[test]
-fn threads_that_take_turns_all_come_to_theirs_and_are_alone_in_it() {
+fn turns_serve_all_threads_one_at_a_time() {
     loom::model(|| {
         let turns = loom::sync::Arc::new(Turns::new(Cell::new()));
         let others: Vec<_> = (0..2)

@@ -1,4 +1,4 @@
-//! Attention over a paged cache: against f64, and bit for bit the same whatever else is in the tile.
+//! Attention over a paged cache: against f64, and bit-identical whatever else is in the tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::half::{bf16_to_f32, f16_to_f32};
 use compy::kernels::kv::{KV_BLOCK, KvType, MAX_ROWS, int16, q8_0};
@@ -6,10 +6,10 @@ use compy::ops::attention::{AttentionTile, CHUNK, Part, attend, scratch_len};
 use compy::simd::Isa;
 
 const HEAD_DIMS: [usize; 7] = [32, 48, 64, 80, 96, 128, 256];
-/// Positions seen by the last row: around the edges of blocks and of chunks of 128.
+/// Positions seen by the last row, around the edges of blocks and of chunks of 128.
 const SEEN: [usize; 16] = [1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 160, 255, 256, 257, 290, 390];
 
-/// A cache of one layer and two KV heads, with one sequence in it; unused slots are NaN.
+/// A cache of one layer and two KV heads with one sequence. Unused slots are NaN.
 struct Cache {
     kind: KvType,
     lanes: usize,
@@ -28,7 +28,7 @@ impl Cache {
         Self::of(k, kind, head_dim, seen, random, |random| [2.0, 1.0].map(|size| random.unit() * size))
     }
 
-    /// One whose keys and values have a dimension as `draw` says.
+    /// A cache whose keys and values come from `draw`, one dimension at a time.
     fn of(
         k: Isa,
         kind: KvType,
@@ -57,7 +57,7 @@ impl Cache {
         for position in 0..seen {
             let (key, value): (Vec<f32>, Vec<f32>) = (0..head_dim).map(|_| draw(random).into()).unzip();
             let (block, slot) = (cache.block(position), position % KV_BLOCK);
-            // SAFETY: a head each, and its block.
+            // SAFETY: each head has its block.
             unsafe {
                 let append = kind.appenders();
                 (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
@@ -112,7 +112,7 @@ impl Cache {
         f64::from(bf16_to_f32(word(block, int16::scale_index(self.head_dim, slot))))
     }
 
-    /// What the kernels make of a query before they multiply.
+    /// A query after the kernels' rounding.
     fn query(&self, q: &[f32]) -> Vec<f64> {
         let rounded = |q: &[f32]| -> Vec<f64> {
             let top = q.iter().fold(0f32, |top, x| top.max(x.abs()));
@@ -125,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// Attention of one query in f64, and a bound on what f32 may be off by in each dimension.
+    /// Attention of one query in f64, and an upper bound of f32's error in each dimension.
     fn reference(
         &self,
         q: &[f32],
@@ -142,7 +142,7 @@ impl Cache {
                 }
                 let product = |d: usize| q[d] * self.key(p, d);
                 let (sum, size) = (0..q.len()).map(product).fold((0.0, 0.0), |(s, a), x| (s + x, a + x.abs()));
-                // The sum's roundings, the product with the scale, the difference from the largest.
+                // Errors: the sum's roundings, the product with the scale, the difference from the largest.
                 let keys: f64 = (0..q.len()).map(|d| self.key(p, d).abs()).sum();
                 let rounded = ROUNDING * ((q.len() + 2) as f64 * size + 4.0 * size) + 0.51 * step * keys;
                 doubt = doubt.max(f64::from(scale) * rounded);
@@ -150,7 +150,7 @@ impl Cache {
                 if softcap == 0.0 {
                     return score;
                 }
-                // tanh is off by some roundings of 1, and never steeper than its argument.
+                // tanh has an error of a few roundings of 1, and its slope is at most 1.
                 doubt = doubt.max(8.0 * ROUNDING * softcap + f64::from(scale) * rounded);
                 softcap * (score / softcap).tanh()
             })
@@ -159,7 +159,7 @@ impl Cache {
         let top = scores.iter().copied().fold(sink, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
         let total: f64 = weights.iter().sum::<f64>() + (sink - top).exp();
-        // A weight is off by its score's doubt and e^x's two units; the sums over positions round once each.
+        // A weight's error is its score's error plus two units of e^x; the sums over positions round once each.
         let relative = 2.0 * doubt + ROUNDING * (2 * position + 40) as f64;
         (0..q.len())
             .map(|d| {
@@ -170,7 +170,7 @@ impl Cache {
             .collect()
     }
 
-    /// The step of a query's codes where `query` does not round it.
+    /// The step of a query's codes, if `query` does not round it.
     fn step(&self, q: &[f32]) -> f64 {
         if self.kind != KvType::Int16 {
             return 0.0;
@@ -180,7 +180,7 @@ impl Cache {
         q.chunks(32).map(norm).fold(0.0, f64::max).max(top * (46_000.0 / 32_766.0)) / 46_000.0
     }
 
-    /// What rounding weights may do to dimension d: half a step for each position's code.
+    /// Upper bound of the error of rounded weights in dimension d: half a step per position's code.
     fn rounded_weights(&self, weights: &[f64], d: usize) -> f64 {
         match self.kind {
             KvType::Int16 => self.rounded_to_16_bits(weights, d),
@@ -188,7 +188,7 @@ impl Cache {
         }
     }
 
-    /// A chunk's positions have one scale, by the largest of weights and by the largest sum of 16.
+    /// A chunk's positions share a scale, from the largest weight and the largest sum of 16.
     fn rounded_to_16_bits(&self, weights: &[f64], d: usize) -> f64 {
         let chunk = |(c, weights): (usize, &[f64])| {
             let scale = |i: usize| self.scale(&self.values[self.block(c * CHUNK + i)..], (c * CHUNK + i) % KV_BLOCK);
@@ -202,7 +202,7 @@ impl Cache {
         weights.chunks(CHUNK).enumerate().map(chunk).sum()
     }
 
-    /// A block's positions have one scale, by the largest of weights.
+    /// A block's positions share a scale, from the largest weight.
     fn rounded_to_two_planes(&self, weights: &[f64], d: usize) -> f64 {
         let block = |(b, weights): (usize, &[f64])| {
             let first = b * KV_BLOCK;
@@ -215,7 +215,7 @@ impl Cache {
     }
 }
 
-/// The 16 bits at an index, and the code that they are.
+/// The 16 bits at an index, and the code that they hold.
 fn word(bytes: &[u8], index: usize) -> u16 {
     u16::from_ne_bytes([bytes[2 * index], bytes[2 * index + 1]])
 }
@@ -224,7 +224,7 @@ fn code(bytes: &[u8], index: usize) -> f64 {
     f64::from(word(bytes, index).cast_signed())
 }
 
-/// The half float at a byte.
+/// The half float at a byte offset.
 fn half(bytes: &[u8], at: usize) -> f64 {
     f64::from(f16_to_f32(u16::from_ne_bytes([bytes[at], bytes[at + 1]])))
 }
@@ -237,21 +237,21 @@ struct Buffers {
     scratch: Guarded,
 }
 
-/// Rows of a call: each a query (or a query and its gate) with its position.
+/// The rows of a call: each is a query (or a query and its gate) with its position.
 struct Rows<'a> {
     q: Vec<&'a [f32]>,
     positions: &'a [usize],
     parts: Vec<Part<'a>>,
     shared: usize,
     window: usize,
-    /// One a row, or none.
+    /// One per row, or empty.
     sinks: &'a [f32],
-    /// 0 is none.
+    /// 0 means none.
     softcap: f32,
 }
 
 impl<'a> Rows<'a> {
-    /// Of one sequence.
+    /// The rows of one sequence.
     fn of(
         q: &'a [Vec<f32>],
         positions: &'a [usize],
@@ -265,7 +265,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A sink for each row: of no account, like the scores, or more than all of them; or none.
+/// A sink for each row, or none: negligible, comparable to the scores, or larger than all of them.
 fn sinks(rows: usize, random: &mut Random) -> Vec<f32> {
     match random.below(3) {
         0 => Vec::new(),
@@ -273,12 +273,12 @@ fn sinks(rows: usize, random: &mut Random) -> Vec<f32> {
     }
 }
 
-/// Those of some rows.
+/// The sinks of some rows.
 fn some(sinks: &[f32], rows: std::ops::Range<usize>) -> &[f32] {
     if sinks.is_empty() { sinks } else { &sinks[rows] }
 }
 
-/// None, or one that may begin anywhere in the context, at the edges of blocks and chunks too.
+/// No window, or one that starts anywhere in the context, including the edges of blocks and chunks.
 fn window(seen: usize, random: &mut Random) -> usize {
     match random.below(3) {
         0 => usize::MAX,
@@ -287,7 +287,7 @@ fn window(seen: usize, random: &mut Random) -> usize {
     }
 }
 
-/// Runs the kernel, all operands at guard pages; returns the rows of the result.
+/// Runs the kernel with all operands at guard pages. Returns the rows of the result.
 fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<Vec<f32>> {
     let (q, dim) = (&rows.q, cache.head_dim);
     let stride = q[0].len();
@@ -315,14 +315,14 @@ fn run(k: Isa, cache: &Cache, rows: &Rows, scale: f32, b: &mut Buffers) -> Vec<V
         gated: stride > dim,
         scratch: b.scratch.tail::<f32>(scratch_len(cache.kind, dim)).as_mut_ptr(),
     };
-    // SAFETY: the cache holds all positions, the scratch has its size.
+    // SAFETY: the cache holds all positions; the scratch has its size.
     unsafe {
         attend(k, cache.kind, &args);
         std::slice::from_raw_parts(out, q.len() * dim).chunks(dim).map(<[f32]>::to_vec).collect()
     }
 }
 
-/// One tile of tokens x group rows, then some of its rows alone; returns the calls.
+/// One tile of tokens x group rows, then some of its rows alone. Returns the number of calls.
 fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let seen = random.pick(&SEEN);
     let most = if random.below(8) == 0 { MAX_ROWS } else { 5 };
@@ -360,7 +360,7 @@ fn tile(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random
 }
 
 #[test]
-fn attention_matches_f64_and_does_not_depend_on_the_tile() {
+fn attention_matches_f64_and_is_independent_of_the_tile() {
     on_every_isa("attention", |k| {
         let mut random = Random::new(9);
         let new = || Guarded::new(1 << 18);
@@ -377,7 +377,7 @@ fn attention_matches_f64_and_does_not_depend_on_the_tile() {
     });
 }
 
-/// Sequences that begin with the same blocks, together and each alone; returns the calls.
+/// Sequences with the same first blocks, together and each alone. Returns the number of calls.
 fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Random, b: &mut Buffers) -> usize {
     let shared = CHUNK * random.between(1, 3);
     let count = random.between(2, (MAX_ROWS / group).min(12));
@@ -420,7 +420,7 @@ fn prefix(k: Isa, kind: KvType, head_dim: usize, group: usize, random: &mut Rand
 }
 
 #[test]
-fn sequences_that_share_a_prefix_get_what_each_gets_alone() {
+fn shared_prefix_gives_each_sequence_its_own_result() {
     on_every_isa("attention over a common prefix", |k| {
         let mut random = Random::new(10);
         let new = || Guarded::new(1 << 18);
@@ -432,8 +432,8 @@ fn sequences_that_share_a_prefix_get_what_each_gets_alone() {
     });
 }
 
-/// Sums of products at the edges of 32 bits: queries along keys that are all one size, or nothing but one dimension, and values
-/// as large as can be under weights of which all or one count.
+/// Sums of products at the limit of 32 bits. Queries and keys have equal numbers or a single dimension. Values are as
+/// large as possible, with equal weights or a single weight.
 #[test]
 fn products_of_16_bits_fit_32() {
     on_every_isa("attention at the edges of 32 bits", |k| {
@@ -451,7 +451,7 @@ fn products_of_16_bits_fit_32() {
                 for position in 0..seen {
                     let (block, slot, append) = (cache.block(position), position % KV_BLOCK, cache.kind.appenders());
                     let (key, value) = (head(sign), head(65504.0 / outlier));
-                    // SAFETY: a head each, and its block.
+                    // SAFETY: each head has its block.
                     unsafe {
                         (append.key)(k, key.as_ptr(), head_dim, cache.keys[block..].as_mut_ptr(), slot);
                         (append.value)(k, value.as_ptr(), head_dim, cache.values[block..].as_mut_ptr(), slot);

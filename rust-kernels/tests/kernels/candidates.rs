@@ -7,7 +7,7 @@ use compy::ops::candidates::{
 use compy::simd::Isa;
 use std::collections::BTreeSet;
 
-/// Logits with ties, masked ones, and now and then NaN; `n` of them.
+/// `n` logits with ties, masked logits, and sometimes NaN.
 fn logits(n: usize, random: &mut Random) -> Vec<f32> {
     let kind = random.below(5);
     (0..n)
@@ -25,7 +25,7 @@ fn length(random: &mut Random) -> usize {
     if random.below(20) == 0 { random.between(1000, 9000) } else { random.between(1, 400) }
 }
 
-/// Logits in guarded memory, looked at once; `maxima` is where their largest go.
+/// Surveyed logits in guarded memory. `maxima` receives the maxima of their chunks.
 fn surveyed<'a>(k: Isa, logits: &'a mut [f32], maxima: &'a mut Vec<f32>) -> (Row<'a>, Sums) {
     maxima.resize(Row::maxima(logits.len()), 0.0);
     let mut row = Row { logits, maxima };
@@ -35,7 +35,7 @@ fn surveyed<'a>(k: Isa, logits: &'a mut [f32], maxima: &'a mut Vec<f32>) -> (Row
     (row, sums)
 }
 
-/// Every chunk's largest is what it is by the logits as they are now.
+/// Checks every chunk's maximum against the current logits.
 fn assert_maxima(k: Isa, row: &Row) {
     let want: Vec<f32> =
         row.logits.chunks(64).map(|chunk| chunk.iter().copied().fold(f32::NEG_INFINITY, f32::max)).collect();
@@ -67,7 +67,7 @@ fn select_is_the_head_of_the_sorted_logits() {
     });
 }
 
-/// Every lane of a chunk may hold NaN without hiding the number beside it.
+/// Any lane of a chunk may hold NaN without hiding the number beside it.
 #[test]
 fn select_sees_numbers_beside_nan() {
     on_every_isa("select beside NaN", |k| {
@@ -94,18 +94,18 @@ fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let want = top + x.iter().map(|x| (f64::from(*x) - top).exp()).sum::<f64>().ln();
     let mut maxima = Vec::new();
     let (_, sums) = surveyed(k, buffer.copy(&x), &mut maxima);
-    // One that is replaced counts as if it had been there.
+    // A replaced logit counts as if it had been there from the start.
     let at = random.below(n);
     let now = x[at];
     x[at] = now - 3.0;
     let (_, mut replaced) = surveyed(k, buffer.copy(&x), &mut maxima);
     replaced.replace(x[at], now);
     x[at] = now;
-    // Terms are off by the rounding of x - top, by e^x's two units and by the sum's roundings: n / 4 at most.
+    // Terms have the error of rounding x - top, of two units of e^x, and of the sum's roundings, at most n / 4.
     let limit = ROUNDING * ((n / 4 + 16) as f64 + 2.0 * (top.abs() + want.abs()));
     let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / n as f64;
     let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / n as f64;
-    // The squares are of distances from the top, which are rounded and added n / 4 times at most.
+    // Squares of distances from the top, each rounded and added at most n / 4 times.
     let square = x.iter().map(|x| (f64::from(*x) - top).powi(2)).sum::<f64>() / n as f64;
     let square_limit = 2.0 * ROUNDING * (n / 4 + 16) as f64 * square;
     for got in [sums, replaced].map(|sums| sums.spread()) {
@@ -118,7 +118,7 @@ fn spread_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     }
 }
 
-/// The draw of every mark is where the exact sums put it, or next to it where they put it near an edge.
+/// Each draw is where the exact sums put it, or beside it if they put it near an edge.
 fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
     let n = length(random);
     let x = logits(n, random);
@@ -151,7 +151,7 @@ fn draw_case(k: Isa, random: &mut Random, buffer: &mut Guarded) {
 }
 
 #[test]
-fn draws_are_where_exact_sums_put_them() {
+fn draw_follows_the_exact_sums() {
     on_every_isa("draw", |k| {
         let (mut random, mut buffer) = (Random::new(18), Guarded::new(1 << 14));
         let cases = share(1500);
@@ -171,7 +171,7 @@ fn spread_matches_f64() {
 }
 
 #[test]
-fn a_mask_takes_out_the_tokens_whose_bit_is_not_set() {
+fn apply_mask_removes_tokens_without_a_bit() {
     on_every_isa("apply_mask", |k| {
         let (mut random, mut buffer) = (Random::new(10), Guarded::new(1 << 12));
         let cases = share(4_000);
@@ -196,7 +196,7 @@ fn a_mask_takes_out_the_tokens_whose_bit_is_not_set() {
 }
 
 #[test]
-fn penalties_and_bias_change_the_logits_and_the_largest_of_their_chunks() {
+fn adjust_changes_logits_and_the_maxima_of_their_chunks() {
     on_every_isa("adjust", |k| {
         let (mut random, mut buffer) = (Random::new(11), Guarded::new(1 << 12));
         let cases = share(2_000);
@@ -251,7 +251,7 @@ fn dot_is_the_sum_of_products() {
 }
 
 #[test]
-fn logits_are_scaled_and_capped_each_by_itself() {
+fn transform_scales_and_caps_each_logit() {
     on_every_isa("logit form", |k| {
         let (mut random, mut buffer) = (Random::new(34), Guarded::new(1 << 12));
         let cases = share(4_000);
@@ -261,7 +261,7 @@ fn logits_are_scaled_and_capped_each_by_itself() {
             let form = LogitTransform { scale: random.pick(&[1.0, 0.125]), softcap: random.pick(&[0.0, 30.0]) };
             x[random.below(n)] = f32::NAN;
             let got = buffer.copy(&x);
-            // SAFETY: its operands are slices.
+            // SAFETY: the kernel's operands are slices.
             unsafe { k.run(TransformLogits { logits: got, form }) }
             for (x, got) in x.iter().zip(got) {
                 let (scaled, cap) = (f64::from(*x) * f64::from(form.scale), f64::from(form.softcap));
@@ -270,7 +270,7 @@ fn logits_are_scaled_and_capped_each_by_itself() {
                 if !want.is_nan() {
                     assert_near(*got, want, 8.0 * ROUNDING * cap.max(scaled.abs()), || format!("{} of {x}", k.name()));
                 }
-                // A logit that is computed again takes the same way alone.
+                // A logit that is recomputed takes the same steps alone.
                 let mut alone = [*x];
                 unsafe { k.run(TransformLogits { logits: &mut alone, form }) }
                 assert_eq!(alone[0].to_bits(), got.to_bits(), "{} of {x}", k.name());

@@ -1,11 +1,11 @@
-//! The recurrent layers' kernels: against f64, and bit for bit the same however their tokens are cut.
+//! The recurrent layers' kernels: against f64, and bit-identical for every split of the tokens.
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::norm::Outputs;
 use compy::ops::delta_rule::{DeltaHead, scratch_len};
 use compy::ops::short_conv::{ConvHead, TAPS};
 use compy::simd::Isa;
 
-/// Where 1..=tokens is cut, at random.
+/// Random split points in 1..=tokens.
 pub fn cuts(random: &mut Random, tokens: usize) -> Vec<usize> {
     let mut at: Vec<usize> = (1..tokens).filter(|_| random.below(3) == 0).collect();
     at.push(tokens);
@@ -44,7 +44,7 @@ impl Conv {
         }
     }
 
-    /// Results in place of inputs, and the state after the last.
+    /// Results in place of inputs, and the state after the last token.
     fn run(&self, k: Isa, ends: &[usize], buffers: &mut [Guarded; 4]) -> (Vec<f32>, Vec<f32>) {
         let [x, taps, state, bias] = buffers;
         let bias = self.bias.as_ref().map_or(std::ptr::null(), |values| bias.copy(values).as_ptr());
@@ -105,7 +105,7 @@ fn conv_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
 }
 
 #[test]
-fn short_conv_matches_f64_and_does_not_depend_on_cuts() {
+fn short_conv_matches_f64_and_is_independent_of_splits() {
     on_every_isa("short_conv", |k| {
         let (mut random, mut buffers) = (Random::new(11), [(); 4].map(|()| Guarded::new(1 << 14)));
         let cases = share(2_000);
@@ -114,7 +114,7 @@ fn short_conv_matches_f64_and_does_not_depend_on_cuts() {
     });
 }
 
-/// One head: rows of query, key and value; gates; and the state that it begins with.
+/// One head: rows of query, key and value, gates, and the initial state.
 struct Delta {
     dim: usize,
     tokens: usize,
@@ -125,7 +125,7 @@ struct Delta {
     norm: Vec<f32>,
     decay: f32,
     bias: f32,
-    /// In the kernel's own order.
+    /// In the kernel's own layout.
     state: Vec<f32>,
 }
 
@@ -155,7 +155,7 @@ impl Delta {
         }
     }
 
-    /// Place in the state of what value dimension v holds of key dimension k.
+    /// Index in the state of value dimension v and key dimension k.
     fn place(&self, lanes: usize, v: usize, k: usize) -> usize {
         let tile = 2 * lanes;
         v / tile * tile * self.dim + k * tile + v % tile
@@ -201,7 +201,7 @@ impl Delta {
         (out.to_vec(), state.to_vec())
     }
 
-    /// All results and the state after them, by the recurrence as it is written, in f64.
+    /// All results and the final state, by the recurrence in f64.
     fn reference(&self, lanes: usize) -> (Vec<f64>, Vec<f64>) {
         let dim = self.dim;
         let mut state: Vec<f64> = self.state.iter().map(|x| f64::from(*x)).collect();
@@ -245,7 +245,7 @@ fn delta_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
 }
 
 #[test]
-fn delta_rule_matches_f64_and_does_not_depend_on_cuts() {
+fn delta_rule_matches_f64_and_is_independent_of_splits() {
     on_every_isa("delta_rule", |k| {
         let (mut random, mut buffers) = (Random::new(12), [(); 4].map(|()| Guarded::new(1 << 18)));
         let cases = share(60);

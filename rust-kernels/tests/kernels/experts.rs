@@ -1,4 +1,4 @@
-//! Which experts a row chooses, beside a plain sort; and rows that are put together, or added up.
+//! The choice of experts against a plain sort; gathered rows; weighted sums of rows.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -22,12 +22,12 @@ struct Case<'a> {
 /// The numbers that a row chose, and their weights.
 fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarded; 5]) -> (Vec<usize>, Vec<f32>) {
     let experts = case.logits.len();
-    // Buffers have rows of whole vectors.
+    // Rows of buffers are padded to whole vectors.
     let row = logits.tail(experts.next_multiple_of(16));
     row[..experts].copy_from_slice(case.logits);
     row[experts..].fill(f32::NAN);
     let out = out.tail::<f32>(2 * case.used);
-    // SAFETY: all have the sizes that the kernel wants.
+    // SAFETY: all have the sizes that the kernel needs.
     unsafe {
         k.run(RouteRow {
             logits: row.as_ptr(),
@@ -46,7 +46,7 @@ fn route(k: Isa, case: &Case, [logits, bias, scales, scratch, out]: &mut [Guarde
     (out[..case.used].iter().map(|n| *n as usize).collect(), out[case.used..].to_vec())
 }
 
-/// The same by sorting, in f64.
+/// The same by sorting in f64.
 fn sorted(case: &Case) -> (Vec<usize>, Vec<f64>) {
     let score = |i: usize| {
         let logit = f64::from(case.logits[i]);
@@ -89,14 +89,14 @@ fn memory() -> [Guarded; 5] {
 }
 
 #[test]
-fn the_choice_is_that_of_a_sort() {
+fn route_chooses_as_a_sort_does() {
     on_every_isa("route", |k| {
         let (mut random, mut memory, cases) = (Random::new(31), memory(), share(4000));
         for _ in 0..cases {
             let experts = random.pick(&[1, 4, 15, 32, 60, 128, 256, 512]);
             let (sigmoid, biased) = (random.below(2) == 0, random.below(2) == 0);
-            // Multiples of 1/64, so that there are equals, and sums with the bias that no rounding brings in another order:
-            // of the softmax only where all are large beside what rounds.
+            // Multiples of 1/64, so that there are ties, and rounding never reorders sums with the bias. For the
+            // softmax this only holds if all are large compared with rounding errors.
             let reach = if biased && !sigmoid { 1.0 } else { random.pick(&[1.0, 8.0, 20.0]) };
             let values = |random: &mut Random| -> Vec<f32> {
                 (0..experts).map(|_| (random.unit() * reach * 64.0).round() / 64.0).collect()
@@ -113,7 +113,7 @@ fn the_choice_is_that_of_a_sort() {
             let case = Case { logits: &logits, bias, sigmoid, divided, scale, scales, groups, used };
             let (numbers, weights) = route(k, &case, &mut memory);
             let (want, exact) = sorted(&case);
-            // The rounding of a sigmoid, or of the softmax in sums of two, may make equals of what f64 tells apart, or change their order.
+            // Rounding a sigmoid, or a softmax with a bias, may create ties or swap experts that f64 distinguishes.
             if numbers != want {
                 assert!(sigmoid || groups.count > 1, "{}: {numbers:?}, want {want:?} of {logits:?}", k.name());
                 continue;
@@ -127,7 +127,7 @@ fn the_choice_is_that_of_a_sort() {
 }
 
 #[test]
-fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
+fn route_prefers_lower_numbers_among_ties_and_spreads_nan() {
     on_every_isa("route, equals", |k| {
         let mut memory = memory();
         let chosen = |logits: &[f32], sigmoid, memory: &mut _| {
@@ -140,13 +140,13 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
             assert_eq!(numbers, [0, 1, 2]);
             weights.iter().for_each(|w| assert_near(*w, third, ROUNDING, || "equals".into()));
             assert_eq!(chosen(&[1.0, 2.0, 1.0, 2.0, 1.0], sigmoid, &mut memory).0, [0, 1, 3]);
-            // A row that is no number chooses experts that there are, and its weights are none either.
+            // A row of NaN chooses existing experts, with NaN weights.
             let (numbers, weights) = chosen(&[f32::NAN, 0.0, f32::NAN, f32::NAN], sigmoid, &mut memory);
             assert_eq!(numbers, [0, 1, 2]);
             assert!(weights.iter().all(|w| w.is_nan()));
             assert!(chosen(&[f32::NAN, 3.0, 2.0, 1.0], sigmoid, &mut memory).1.iter().all(|w| w.is_nan()));
         }
-        // A bias chooses and does not weigh, by the softmax over all: of what is too small to matter the lower number is chosen.
+        // A bias affects the choice but not the weights. Among negligible experts the lower number wins.
         let logits = [0.0, 2.0, -100.0, 2.0, -99.0];
         let bias = [0.5, -1.0, 0.25, 0.0, 0.25];
         let case = Case {
@@ -167,7 +167,7 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
             .for_each(|(w, exact)| assert_near(*w, exact, 4.0 * ROUNDING, || "biased".into()));
         let spoilt = Case { logits: &[0.0, f32::NAN, 0.0, 0.0, 0.0], ..case };
         assert!(route(k, &spoilt, &mut memory).1.iter().all(|w| w.is_nan()));
-        // Scores that all round to 0 are not divided by it.
+        // Scores that all round to 0 are not divided by their sum.
         let (_, weights) = chosen(&[-200.0; 5], true, &mut memory);
         assert!(weights.iter().all(|w| (0.0..1e-30).contains(w)), "{weights:?}");
         let (_, weights) = chosen(&[-3e38, 3e38, 0.0], false, &mut memory);
@@ -177,7 +177,7 @@ fn of_equals_the_lower_number_is_chosen_and_a_nan_spoils_the_row() {
 }
 
 #[test]
-fn experts_are_chosen_out_of_the_best_groups() {
+fn route_chooses_among_the_best_groups() {
     on_every_isa("route, groups", |k| {
         let mut memory = memory();
         let mut chosen = |logits: &[f32], [count, groups]: [usize; 2], sigmoid, bias: &[f32], used| {
@@ -187,21 +187,21 @@ fn experts_are_chosen_out_of_the_best_groups() {
             route(k, &case, &mut memory)
         };
         for sigmoid in [false, true] {
-            // The best expert of all is in a group whose two best are less than another's together.
+            // The best expert is in a group whose two best have a smaller sum than another group's.
             let logits = [1.5, -9.0, -9.0, 1.0, 1.0, -9.0, 0.0, 0.0, -9.0, -9.0, -9.0, -9.0];
             assert_eq!(chosen(&logits, [4, 1], sigmoid, &[], 2).0, [3, 4]);
             let next = if sigmoid { [3, 4, 6] } else { [0, 3, 4] };
             assert_eq!(chosen(&logits, [4, 2], sigmoid, &[], 3).0, next);
-            // Of equal groups the lower, and of equal experts in them; then all of a group's.
+            // Lower groups win ties, and lower experts within them. Then all experts of a group.
             assert_eq!(chosen(&[0.5; 12], [3, 2], sigmoid, &[], 5).0, [0, 1, 2, 3, 4]);
             assert_eq!(chosen(&[0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [3, 1], sigmoid, &[], 2).0, [2, 3]);
-            // All groups are none.
+            // Choosing all groups equals having no groups.
             assert_eq!(chosen(&logits, [4, 4], sigmoid, &[], 3).0, chosen(&logits, [1, 1], sigmoid, &[], 3).0);
-            // A bias chooses groups too, and does not weigh.
+            // A bias also affects the choice of groups, but not the weights.
             let (numbers, weights) = chosen(&[0.5; 4], [2, 1], sigmoid, &[-1.0, 0.0, -0.25, -0.25], 2);
             assert_eq!(numbers, [2, 3]);
             assert_eq!(weights, [1.25, 1.25]);
-            // A row that is no number chooses experts that there are.
+            // A row with NaN chooses existing experts.
             let (numbers, weights) = chosen(&[f32::NAN, 0.0, 1.0, f32::NAN, 2.0, 0.0], [3, 1], sigmoid, &[], 2);
             assert!(numbers[0] < numbers[1] && numbers[1] < 6);
             assert!(weights.iter().all(|w| w.is_nan()));
@@ -212,7 +212,7 @@ fn experts_are_chosen_out_of_the_best_groups() {
 }
 
 #[test]
-fn copied_rows_are_what_quantising_them_gives() {
+fn copy_row_equals_quantizing_the_row() {
     on_every_isa("copy_row", |k| {
         let (mut random, cases) = (Random::new(32), share(400));
         let [mut a, mut b, mut c] = [(); 3].map(|()| Guarded::new(1 << 15));
@@ -240,7 +240,7 @@ fn copied_rows_are_what_quantising_them_gives() {
 }
 
 #[test]
-fn scaled_rows_are_added() {
+fn add_scaled_matches_f64() {
     on_every_isa("add_scaled", |k| {
         let (mut random, cases) = (Random::new(33), share(1000));
         let [mut from, mut to] = [(); 2].map(|()| Guarded::new(1 << 12));
@@ -252,7 +252,7 @@ fn scaled_rows_are_added() {
             unsafe { k.run(AddScaled { x: from.as_ptr(), by, n, to: to.as_mut_ptr() }) }
             for (i, sum) in to.iter().enumerate() {
                 let (product, y) = (f64::from(x[i]) * f64::from(by), f64::from(y[i]));
-                // Two roundings where there is no fused multiply-add.
+                // Without a fused multiply-add it rounds twice.
                 assert_near(*sum, product + y, ROUNDING * (2.0 * product.abs() + y.abs()) + 1e-44, || k.name().into());
             }
         }

@@ -7,7 +7,7 @@ use compy::kernels::quant_rows::{FineRows, QuantRows, row_bytes};
 use compy::ops::rms_norm::NormRow;
 use compy::simd::Isa;
 
-/// What block b of a row of one plane stands for.
+/// The values of block b of a row of one plane.
 fn restored(rows: &QuantRows, row: usize, b: usize) -> [f64; BLOCK] {
     let (tile, slot) = (row / rows.tile, row % rows.tile);
     // SAFETY: the row is within the matrix.
@@ -33,7 +33,7 @@ fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guar
         if random.below(8) == 0 {
             x[..BLOCK].fill(0.0);
         }
-        // SAFETY: inputs have the columns, outputs the rows; nothing needs scratch where floats are wanted.
+        // SAFETY: inputs have the columns, outputs the rows. With a float output no scratch is needed.
         unsafe {
             let (x, ones) = (input.copy(&x).as_ptr(), weight.copy(&ones).as_ptr());
             k.run(NormRow {
@@ -54,8 +54,8 @@ fn case(k: Isa, random: &mut Random, [input, weight, floats, planes]: &mut [Guar
             let planes = [restored(&fine.rows, row, b), restored(&fine.rows, fine.rest + row, b)];
             for (i, y) in y.iter().enumerate() {
                 let off = (f64::from(*y) - planes[0][i] - planes[1][i]).abs();
-                // Half a step of the second plane, whose largest is half a step of the first; a scale beyond f32's
-                // range is none.
+                // Half a step of the second plane, whose largest value is half a step of the first. A scale beyond
+                // f32's range counts as zero.
                 let limit = (top / 127.0 / 2.0 / 127.0 / 2.0 * 1.001).max(127.0 * f64::from(f32::MIN_POSITIVE));
                 assert!(off <= limit, "{} row {row} of {count}: {y} is {off:e} off", k.name());
             }

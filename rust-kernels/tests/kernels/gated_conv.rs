@@ -1,4 +1,4 @@
-//! The gated short convolution: against f64, and bit for bit the same however its tokens are cut.
+//! The gated short convolution: against f64, and bit-identical for every split of the tokens.
 use super::delta::cuts;
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -8,7 +8,7 @@ use compy::ops::gated_conv::{GatedConvBlock, MOST_TAPS};
 use compy::ops::quantize::QuantizeRow;
 use compy::simd::Isa;
 
-/// Channels `column..column + count` of rows that are `width` channels wide.
+/// Channels `column..column + count` of rows with `width` channels.
 struct Conv {
     width: usize,
     column: usize,
@@ -16,7 +16,7 @@ struct Conv {
     stride: usize,
     tokens: usize,
     taps: usize,
-    /// Three parts a row: gate before, gate behind, input.
+    /// Three parts per row: gate before, gate behind, input.
     x: Vec<f32>,
     weights: Vec<f32>,
     state: Vec<f32>,
@@ -42,7 +42,7 @@ impl Conv {
         }
     }
 
-    /// The state after the last token; the results go to `out`.
+    /// Returns the state after the last token; the results go to `out`.
     fn run(&self, k: Isa, ends: &[usize], out: &Outputs, [x, weights, state, scratch]: &mut [Guarded; 4]) -> Vec<f32> {
         let (x, weights, state) = (x.copy(&self.x), weights.copy(&self.weights), state.copy(&self.state));
         let mut start = 0;
@@ -69,7 +69,7 @@ impl Conv {
         state.to_vec()
     }
 
-    /// The gated input of a token, counted from the first of the state.
+    /// The gated input of a token, counted from the first in the state.
     fn input(&self, i: usize, c: usize) -> f64 {
         let Some(t) = (i + 1).checked_sub(self.taps) else { return f64::from(self.state[i * self.count + c]) };
         let at = |part: usize| f64::from(self.x[t * self.stride + part * self.width + self.column + c]);
@@ -133,7 +133,7 @@ fn case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4], outs: &mut [Gua
 }
 
 #[test]
-fn gated_conv_matches_f64_and_does_not_depend_on_cuts() {
+fn gated_conv_matches_f64_and_is_independent_of_splits() {
     on_every_isa("gated_conv", |k| {
         let mut random = Random::new(28);
         let (mut buffers, mut outs) =

@@ -1,4 +1,4 @@
-//! Matrix products: against f64 sums, and bit for bit the same whatever else is in the call.
+//! Matrix products: against f64 sums, and bit-identical whatever else is in the call.
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source, activations};
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -12,7 +12,7 @@ use compy::simd::Isa;
 const MOST_TOKENS: usize = 64;
 const MOST_ROWS: usize = 70;
 
-/// Buffers that end at guard pages, one for each operand.
+/// Buffers that end at guard pages, one per operand.
 struct Buffers {
     panels: Guarded,
     x: Guarded,
@@ -21,7 +21,7 @@ struct Buffers {
     out: Guarded,
 }
 
-/// One call: tokens from..m of m times rows first_panel * lanes..rows.
+/// One call: tokens from..m of m, times rows from first_panel * lanes on.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     from: usize,
@@ -30,7 +30,7 @@ struct Call {
     first_panel: usize,
     with_bias: bool,
     epilogue: Epilogue,
-    /// Floats of the output between the rows.
+    /// Floats between the rows of the output.
     gap: usize,
 }
 
@@ -39,7 +39,7 @@ enum Product<'a> {
     Float(&'a FloatKernels),
 }
 
-/// A weight, its activations, and what every product with them must come to.
+/// A weight, its activations, and the expected product.
 struct Setting<'a> {
     k: Isa,
     product: Product<'a>,
@@ -64,7 +64,8 @@ impl<'a> Setting<'a> {
         self.held[(7 * token + row) % self.held.len()]
     }
 
-    /// Runs the call on guarded copies of its operands; returns [m - from][rows], NaN where the call has no business.
+    /// Runs the call on guarded copies of its operands. Returns [m - from][rows], with NaN where the call must not
+    /// write.
     fn run(&self, call: &Call, buffers: &mut Buffers) -> Vec<f32> {
         let lanes = self.k.lanes();
         let (first, ldo) = (call.first_panel * lanes, call.rows + call.gap);
@@ -100,7 +101,7 @@ impl<'a> Setting<'a> {
             Product::Block(kernels) => {
                 let quant = quantised(self.k, &self.x[..args.to], x);
                 let corrections = corrections.tail(corrections_len(args.to, args.columns, self.k.tile())).as_mut_ptr();
-                // SAFETY: all operands have the sizes that `args` says, the CPU has the instructions.
+                // SAFETY: all operands have the sizes in `args`, and the CPU has the instructions.
                 unsafe {
                     (kernels.prepare)(self.k, &quant, args.to, corrections);
                     (kernels.gemm)(self.k, args, &quant, corrections);
@@ -115,7 +116,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// The activations that the product sees: themselves, or what 8 bits make of them.
+    /// The activations that the product reads: exact, or rounded to 8 bits.
     fn seen(&self, buffer: &mut Guarded) -> Vec<Vec<f64>> {
         let tokens = self.x.len();
         if matches!(self.product, Product::Float(_)) {
@@ -132,9 +133,9 @@ impl<'a> Setting<'a> {
         (0..tokens).map(|t| (0..self.source.columns).map(|c| value(t, c)).collect()).collect()
     }
 
-    /// Checks [tokens][rows] against sums in f64. Each of n terms (a block, or a column of floats) is rounded some
-    /// times, and so is their running sum: n + 8 roundings of the sum of the terms' sizes bound the error. Terms may
-    /// be subnormal, where a rounding is 2^-150 whatever the size.
+    /// Checks [tokens][rows] against sums in f64. Each of n terms (a block, or a column of floats) is rounded a few
+    /// times, and so is their running sum. So n + 8 roundings of the sum of the terms' sizes bound the error. Terms
+    /// may be subnormal, where a rounding is 2^-150 whatever the size.
     fn check(&self, got: &[f32], buffer: &mut Guarded) {
         let (rows, columns) = (self.source.rows, self.source.columns);
         let terms = if self.source.layout.is_block() { columns / BLOCK } else { columns };
@@ -152,7 +153,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// What a call must return, out of the sums of all tokens and rows.
+    /// The expected output of a call, from the sums of all tokens and rows.
     fn expected(&self, call: &Call, sums: &[f32]) -> Vec<f32> {
         let mut want = Vec::new();
         for t in call.from..call.m {
@@ -162,7 +163,7 @@ impl<'a> Setting<'a> {
                     y += self.bias[r];
                 }
                 if let Epilogue::Add(times) = call.epilogue {
-                    // The scalar set has no multiply-add that rounds once.
+                    // The scalar set has no multiply-add with one rounding.
                     let scalar = self.k.name() == "scalar";
                     let held = self.held(t, r);
                     y = if scalar { times * y + held } else { times.mul_add(y, held) };
@@ -177,7 +178,7 @@ impl<'a> Setting<'a> {
         format!("{} on {}, {} columns, {call:?}", self.source.layout.name, self.k.name(), self.source.columns)
     }
 
-    /// Every token and row at once, checked.
+    /// All tokens and rows at once, checked.
     fn all(&self, buffers: &mut Buffers) -> Vec<f32> {
         let (m, rows) = (self.x.len(), self.source.rows);
         let call = Call { from: 0, m, rows, first_panel: 0, with_bias: false, epilogue: Epilogue::Store, gap: 0 };
@@ -187,7 +188,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// The first tokens as quantised rows that end at a guard page.
+/// The first tokens as quantized rows that end at a guard page.
 fn quantised(k: Isa, x: &[Vec<f32>], buffer: &mut Guarded) -> QuantRows {
     let columns = x[0].len();
     let tile = tile_rows(x.len(), k.tile());
@@ -207,7 +208,7 @@ fn product(kernels: &FormatKernels) -> Product<'_> {
     }
 }
 
-/// Random calls on `rounds` weights of a format: every m from 1 to 40, five numbers of rows each.
+/// Random calls on `rounds` weights of a format: every m from 1 to 40, with five row counts each.
 fn calls_of_format(k: Isa, id: u32, buffers: &mut Buffers) -> usize {
     let kernels = &format(id).expect("registered").kernels;
     let mut random = Random::new(u64::from(id));
@@ -223,7 +224,7 @@ fn calls_of_format(k: Isa, id: u32, buffers: &mut Buffers) -> usize {
         let sums = setting.all(buffers);
         for m in 1..=MOST_TOKENS {
             for i in 0..5 {
-                // 3 and 70 have no common factor: every number of rows comes up.
+                // 3 and 70 have no common factor, so every row count occurs.
                 let rows = 3 * (5 * (40 * round + m) + i) % MOST_ROWS + 1;
                 let call = Call {
                     from: random.below(m.div_ceil(k.tile())) * k.tile(),
@@ -249,7 +250,7 @@ fn buffers() -> Buffers {
 }
 
 #[test]
-fn block_products_match_f64_and_do_not_depend_on_the_batch() {
+fn block_products_match_f64_and_are_independent_of_the_batch() {
     on_every_isa("gemm of block formats", |k| {
         let mut buffers = buffers();
         BLOCK_FORMATS.iter().map(|id| calls_of_format(k, *id, &mut buffers)).sum()
@@ -257,16 +258,16 @@ fn block_products_match_f64_and_do_not_depend_on_the_batch() {
 }
 
 #[test]
-fn float_products_match_f64_and_do_not_depend_on_the_batch() {
+fn float_products_match_f64_and_are_independent_of_the_batch() {
     on_every_isa("gemm of float formats", |k| {
         let mut buffers = buffers();
         FLOAT_FORMATS.iter().map(|id| calls_of_format(k, *id, &mut buffers)).sum()
     });
 }
 
-/// Rows so long that the kernels take the tokens in several passes over the panels.
+/// Rows so long that the kernels split the tokens into several passes over the panels.
 #[test]
-fn passes_over_the_panels_do_not_change_the_sums() {
+fn block_products_are_the_same_in_several_passes() {
     on_every_isa("gemm in passes", |k| {
         let mut buffers = buffers();
         let mut random = Random::new(5);
@@ -284,7 +285,7 @@ fn passes_over_the_panels_do_not_change_the_sums() {
     });
 }
 
-/// Sets that only multiply bytes otherwise, each beside the one that it extends.
+/// Pairs of sets that differ only in their byte products. The second set extends the first.
 const EXTENSIONS: [[&str; 2]; 5] = [
     ["avx512-amx", "avx512-vnni"],
     ["avx512-vnni", "avx512"],
@@ -294,7 +295,7 @@ const EXTENSIONS: [[&str; 2]; 5] = [
 ];
 
 #[test]
-fn other_products_of_bytes_give_the_same_bits() {
+fn byte_products_are_bit_identical_across_instruction_sets() {
     let mut random = Random::new(7);
     let mut buffers = buffers();
     for sets in EXTENSIONS {
@@ -314,9 +315,9 @@ fn other_products_of_bytes_give_the_same_bits() {
     }
 }
 
-/// A token that is not a number spoils its own row of the result and no other.
+/// A NaN token affects its own row of the result and no other.
 #[test]
-fn tokens_that_are_not_numbers_stay_visible() {
+fn nan_tokens_affect_only_their_own_rows() {
     on_every_isa("gemm of NaN", |k| {
         let mut buffers = buffers();
         let mut random = Random::new(6);

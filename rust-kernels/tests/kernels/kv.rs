@@ -1,11 +1,11 @@
-//! What is appended to the KV cache, type by type: every value at its place, rounded as it should be, and nothing else
-//! touched.
+//! Appending to the KV cache, for each type: every value is in its place with the right rounding, and nothing else
+//! changes.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, f32_to_f16};
 use compy::kernels::kv::{KV_BLOCK, KvType, int16, q8_0};
 use compy::simd::Isa;
 
-/// A key or a value: small numbers, now and then one at the ends of what halves hold, or none at all.
+/// A key or a value of small numbers, sometimes with one at the limits of half floats, or NaN.
 fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
     const EDGES: [f32; 9] = [1e9, -1e9, 65504.0, 65520.0, 0.0, 1e-8, -3e-40, f32::INFINITY, f32::NAN];
     let (odd, size) = (random.below(3), random.pick(&[1.0, 1.0, 100.0, 1e-3, 1e-6, 0.0]));
@@ -13,7 +13,7 @@ fn draw(head_dim: usize, random: &mut Random) -> Vec<f32> {
     (0..head_dim).map(&mut value).collect()
 }
 
-/// Appends x as key and as value to a slot of blocks of 0xff; returns both blocks.
+/// Appends x as key and as value to a slot of blocks of 0xff. Returns both blocks.
 fn append<'a>(
     k: Isa,
     kind: KvType,
@@ -32,7 +32,7 @@ fn append<'a>(
     [keys, values]
 }
 
-/// Fails unless the block is 0xff but for what `wanted` says, as pairs of a place and its byte.
+/// Checks that the block is 0xff except for `wanted`, pairs of an index and its byte.
 #[track_caller]
 fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: impl Fn() -> String) {
     let mut want = vec![0xff; found.len()];
@@ -42,13 +42,13 @@ fn assert_block(found: &[u8], wanted: impl Iterator<Item = (usize, u8)>, what: i
     }
 }
 
-/// What is appended: what is no number counts as large.
+/// The appended value: NaN counts as the largest.
 fn finite(x: f32) -> f32 {
     if x.is_nan() { 65504.0 } else { x.clamp(-65504.0, 65504.0) }
 }
 
-/// Checks one of a slot's heads: its scale is the least upper half of a float not below `least`, but for f32's own rounding of
-/// that, and its codes are what that makes of x.
+/// Checks a slot of one head. Its scale is the smallest upper half of a float that is not below `least`, within f32's
+/// rounding. Its codes are x divided by that scale.
 #[track_caller]
 fn assert_codes(
     found: &[u8],
@@ -92,7 +92,7 @@ fn int16_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
     assert_codes(values, &x, slot, top / 32_766.0, value, || what("value"));
 }
 
-/// The scale of some values and their codes, as GGUF's Q8_0 has them.
+/// The scale and codes of some values in GGUF's Q8_0.
 fn quantised(x: &[f32]) -> (u16, Vec<i8>) {
     let top = x.iter().map(|x| finite(*x).abs()).fold(0.0, f32::max);
     if top / 127.0 <= f32::MIN_POSITIVE {
@@ -125,7 +125,7 @@ fn codes_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
 }
 
 #[test]
-fn appends_write_one_slot_in_integers_and_their_scale() {
+fn append_writes_one_slot_of_16_bit_codes_and_its_scale() {
     on_every_isa("append to Int16", |k| {
         let (mut random, mut buffers) = (Random::new(4), [(); 3].map(|()| Guarded::new(1 << 14)));
         let cases = share(4_000);
@@ -135,7 +135,7 @@ fn appends_write_one_slot_in_integers_and_their_scale() {
 }
 
 #[test]
-fn appends_write_one_slot_in_codes_and_finite_scales() {
+fn append_writes_one_slot_of_8_bit_codes_and_finite_scales() {
     on_every_isa("append to Q8_0", |k| {
         let (mut random, mut buffers) = (Random::new(14), [(); 3].map(|()| Guarded::new(1 << 14)));
         let cases = share(4_000);

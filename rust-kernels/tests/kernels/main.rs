@@ -1,10 +1,10 @@
 //! Property tests of the kernels, for every instruction set that this CPU has.
 //!
-//! A case is one call of a kernel on seeded random input whose whole result is checked. All suites together have more
-//! than 100,000 cases per instruction set; `cargo test --release -- --nocapture` prints the counts. `KERNEL_CASES` is
-//! the share that runs in per cent: 25 unless told, in debug builds 2.
+//! A case is one call of a kernel on seeded random input; its whole result is checked. All suites together have over
+//! 100,000 cases per instruction set. `cargo test --release -- --nocapture` prints the counts. `KERNEL_CASES` is the
+//! percentage of cases to run: by default 25, in debug builds 2.
 #![cfg(unix)]
-// Kernels take raw pointers into buffers that the tests size by hand: offsets are clearest as indices.
+// Kernels take raw pointers into buffers that the tests size by hand, so offsets are clearest as indices.
 #![allow(clippy::needless_range_loop)]
 
 mod attention;

@@ -1,4 +1,4 @@
-//! Mamba2's kernels: against f64, and bit for bit the same however their tokens are cut.
+//! Mamba2's kernels: against f64, and bit-identical for every split of the tokens.
 use super::delta::{cuts, silu};
 use super::support::{Guarded, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::norm::Outputs;
@@ -8,7 +8,7 @@ use compy::ops::grouped_norm::NormGroup;
 use compy::ops::mamba2::{MambaHead, state_len, tile_vectors};
 use compy::simd::{Isa, Kernel, Simd};
 
-/// One head: rows of gate, x, B, C and step; and the state that it begins with.
+/// One head: rows of gate, x, B, C and step, and the initial state.
 struct Head {
     dim: usize,
     size: usize,
@@ -17,7 +17,7 @@ struct Head {
     decay: f32,
     skip: f32,
     bias: f32,
-    /// Of each channel its numbers, then the factor of all.
+    /// Each channel's numbers, then the common factor.
     state: Vec<f32>,
     factor: f32,
 }
@@ -32,7 +32,7 @@ impl Head {
             size,
             tokens,
             rows: floats(random, tokens * (2 * dim + 2 * size + 1), 2.0),
-            // From heads that forget nothing to those that forget all at every token, and one that grows.
+            // From heads that forget nothing to heads that forget everything at each token, and one that grows.
             decay: random.pick(&[-1e-4, -0.1, -1.0, -8.0, -200.0, 0.01]),
             skip: random.unit(),
             bias: 3.0 * random.unit(),
@@ -45,7 +45,7 @@ impl Head {
         2 * self.dim + 2 * self.size + 1
     }
 
-    /// Where the kernel keeps what channel c has at i.
+    /// Index of number i of channel c in the kernel's state.
     fn place(&self, lanes: usize, c: usize, i: usize) -> usize {
         let (mut first, mut wide) = (0, tile_vectors(self.dim / lanes));
         while c >= (first + wide) * lanes {
@@ -55,7 +55,7 @@ impl Head {
         first * lanes * self.size + i * wide * lanes + c - first * lanes
     }
 
-    /// The state as the kernel keeps it.
+    /// The state in the kernel's layout.
     fn packed(&self, lanes: usize) -> Vec<f32> {
         let mut packed = vec![0.0; state_len(self.dim, self.size)];
         for c in 0..self.dim {
@@ -67,7 +67,7 @@ impl Head {
         packed
     }
 
-    /// Results, then the state after the last.
+    /// The results, then the state after the last token.
     fn run(&self, k: Isa, ends: &[usize], b: &mut [Guarded; 2]) -> (Vec<f32>, Vec<f32>) {
         let (dim, size, stride) = (self.dim, self.size, self.stride());
         let [rows, state] = b;
@@ -98,7 +98,7 @@ impl Head {
         (rows.chunks(stride).flat_map(|row| &row[dim..2 * dim]).copied().collect(), state.to_vec())
     }
 
-    /// All results and the state after them, by the recurrence as it is written, in f64.
+    /// All results and the final state, by the recurrence in f64.
     fn reference(&self) -> (Vec<f64>, Vec<f64>) {
         let (dim, size) = (self.dim, self.size);
         let factor = if self.factor == 0.0 { 1.0 } else { f64::from(self.factor) };
@@ -141,7 +141,7 @@ fn head_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 2]) {
 }
 
 #[test]
-fn mamba2_matches_f64_and_does_not_depend_on_cuts() {
+fn mamba2_matches_f64_and_is_independent_of_splits() {
     on_every_isa("mamba2", |k| {
         let (mut random, mut buffers) = (Random::new(13), [(); 2].map(|()| Guarded::new(1 << 18)));
         let cases = share(400);
@@ -165,11 +165,11 @@ impl Kernel for Softplus<'_> {
 }
 
 #[test]
-fn softplus_is_off_by_a_few_units_in_the_last_place() {
+fn softplus_is_within_a_few_units_in_the_last_place() {
     on_every_isa("softplus", |k| {
         let inputs: Vec<f32> = (-8000..8000).map(|i| i as f32 * 0.01).collect();
         let mut got = inputs.clone();
-        // SAFETY: it stays in its slice.
+        // SAFETY: the kernel stays within its slice.
         unsafe { k.run(Softplus(&mut got)) }
         for (x, y) in inputs.iter().zip(&got) {
             let x = f64::from(*x);
@@ -180,7 +180,7 @@ fn softplus_is_off_by_a_few_units_in_the_last_place() {
     });
 }
 
-/// Columns of one row in groups; each of the forms against the norm of its group in f64.
+/// Columns of one row in groups. Each output is checked against the norm of its group in f64.
 fn norm_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 4]) {
     let (groups, width) = (random.between(1, 4), 32 * random.between(1, 5));
     let columns = groups * width;

@@ -1,10 +1,10 @@
-//! Packing into panels and reading rows back out of them.
+//! Packing rows into panels and reading them back.
 use super::sources::{BLOCK_FORMATS, DRAWS, FLOAT_FORMATS, Source};
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::formats::{FormatKernels, format};
 use compy::simd::Isa;
 
-/// The row that comes out of a panel equals what the plain dequantiser says, exactly but for the sign of 0.
+/// A row read from a panel equals the plain dequantizer's row exactly, except for the sign of 0.
 fn round_trips(k: Isa, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded; 2]) -> usize {
     let mut random = Random::new(u64::from(id) + 1000);
     let rounds = share(60);
@@ -37,7 +37,7 @@ fn round_trips(k: Isa, id: u32, kernels: &FormatKernels, buffers: &mut [Guarded;
 }
 
 #[test]
-fn rows_come_out_of_panels_as_they_went_in() {
+fn panels_return_the_packed_rows() {
     on_every_isa("panels", |k| {
         let mut buffers = [Guarded::new(1 << 16), Guarded::new(1 << 12)];
         let ids = BLOCK_FORMATS.iter().chain(FLOAT_FORMATS);

@@ -26,7 +26,7 @@ fn check_block(x: &[f32], quant: &QuantRows, row: usize, b: usize) {
     assert!(scale == 0.0 || codes.iter().any(|c| c.abs() == 127), "{x:?} does not use the range: {codes:?}");
     for (x, code) in x.iter().zip(codes) {
         let off = (f64::from(*x) - f64::from(scale) * f64::from(code)).abs();
-        // Half a step, and the rounding of x / scale, which is at most 127.
+        // Half a step, plus the rounding of x / scale, which is at most 127.
         let limit = if scale == 0.0 { f64::from(top) } else { f64::from(scale) * 0.500_02 };
         assert!(off <= limit && code != -128, "{x:e} became {code} * {scale:e}");
     }
@@ -61,16 +61,16 @@ fn rows(k: Isa, seed: u64, buffers: &mut [Guarded; 2]) -> usize {
 }
 
 #[test]
-fn blocks_keep_half_a_step_and_know_their_sums() {
+fn quantize_row_is_within_half_a_step_and_stores_sums() {
     on_every_isa("quantize", |k| {
         let mut buffers = [Guarded::new(1 << 14), Guarded::new(1 << 16)];
         (0..share(2000)).map(|seed| rows(k, seed as u64, &mut buffers)).sum()
     });
 }
 
-/// NaN alone in every lane: no lane order may hide it.
+/// NaN in each single lane: no lane order may hide it.
 #[test]
-fn nan_is_seen_wherever_it_stands() {
+fn quantize_row_detects_nan_in_every_column() {
     on_every_isa("quantize of NaN", |k| {
         let mut buffer = Guarded::new(row_bytes(BLOCK));
         for i in 0..BLOCK {

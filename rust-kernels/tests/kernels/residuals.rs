@@ -1,4 +1,4 @@
-//! What is added to a residual, and products of two values.
+//! Normalized additions to a residual, and products of two values.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::ops::embed::ScaleRow;
 use compy::ops::gate::{GateActivation, GateRow};
@@ -16,7 +16,7 @@ fn post_norm_case(k: Isa, random: &mut Random, [input, by, sum]: &mut [Guarded; 
     let (x, to, weight) = (values(columns, 3.0, random), values(columns, 2.0, random), values(group, 2.0, random));
     let weighed = random.below(4) > 0;
     let (from, by, out) = (input.copy(&x), by.copy(&weight), sum.copy(&to));
-    // SAFETY: all have the sizes that the kernel wants.
+    // SAFETY: all have the sizes that the kernel needs.
     unsafe {
         k.run(PostNormRow {
             x: from.as_ptr(),
@@ -70,7 +70,7 @@ fn gate_case(k: Isa, random: &mut Random, [gates, input, sum]: &mut [Guarded; 3]
     let (x, to) = (values(columns, 3.0, random), values(columns, 3.0, random));
     let (gates, from) = (gates.copy(&gate), input.copy(&x));
     let out = if add { sum.copy(&to) } else { sum.tail::<f32>(columns) };
-    // SAFETY: all have the sizes that the kernel wants.
+    // SAFETY: all have the sizes that the kernel needs.
     unsafe {
         k.run(GateRow {
             gate: gates.as_ptr(),
@@ -102,7 +102,7 @@ fn gates_match_f64() {
 }
 
 #[test]
-fn gates_of_nan_make_nan() {
+fn gates_return_nan_for_nan() {
     on_every_isa("gates of NaN", |k| {
         for activation in [GateActivation::None, GateActivation::Sigmoid, GateActivation::Gelu] {
             for single in [false, true] {
@@ -118,7 +118,7 @@ fn gates_of_nan_make_nan() {
 }
 
 #[test]
-fn rows_are_scaled_each_number_once_rounded() {
+fn scale_row_rounds_each_number_once() {
     on_every_isa("scale_row", |k| {
         let (mut random, mut buffer) = (Random::new(33), Guarded::new(1 << 12));
         let cases = share(500);

@@ -1,4 +1,4 @@
-//! Rotary positions and per-head norms.
+//! RoPE and per-head norms.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::ops::rope_append::{NormAndRotate, NormHead};
 use compy::ops::{rope_append::RopeShape, rope_table::angles};
@@ -22,7 +22,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
 
     let [head, by, table] = buffers;
     let (head, by, table) = (head.copy(&x), by.copy(&weight), table.tail::<f32>(rotated));
-    // SAFETY: all have the sizes that the ops want.
+    // SAFETY: all have the sizes that the ops need.
     unsafe {
         angles(position, &by_position, table.as_mut_ptr());
         let by = if normed { by.as_ptr() } else { std::ptr::null() };
@@ -58,7 +58,7 @@ fn rotate_case(k: Isa, random: &mut Random, buffers: &mut [Guarded; 3]) {
 }
 
 #[test]
-fn norm_and_rotation_match_f64() {
+fn norm_and_rotate_matches_f64() {
     on_every_isa("norm_and_rotate", |k| {
         let (mut random, mut buffers) = (Random::new(3), [(); 3].map(|()| Guarded::new(1 << 12)));
         let cases = share(10_000);
@@ -68,7 +68,7 @@ fn norm_and_rotation_match_f64() {
 }
 
 #[test]
-fn heads_are_normed_without_weights() {
+fn norm_head_matches_f64() {
     on_every_isa("norm_head", |k| {
         let (mut random, mut buffers) = (Random::new(4), [(); 2].map(|()| Guarded::new(1 << 12)));
         let cases = share(2_000);

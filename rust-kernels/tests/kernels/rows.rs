@@ -1,4 +1,4 @@
-//! RMSNorm, activations and columns: what they compute and where they put it.
+//! RMSNorm, activations and columns: their results and outputs.
 use super::sources::activations;
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::formats::BLOCK;
@@ -25,7 +25,7 @@ impl Buffers {
     }
 }
 
-/// Which outputs an op is asked for.
+/// The requested outputs of an op.
 #[derive(Clone, Copy, PartialEq)]
 enum Wanted {
     Float,
@@ -33,7 +33,7 @@ enum Wanted {
     Both,
 }
 
-/// A tile of four quantised rows in a buffer.
+/// A tile of four quantized rows in a buffer.
 fn quant_rows(k: Isa, buffer: &mut Guarded, columns: usize) -> QuantRows {
     let base = buffer.tail::<u8>(4 * row_bytes(columns)).as_mut_ptr();
     QuantRows { base, columns, tile: 4, paired: k.row_pairs() }
@@ -48,7 +48,7 @@ fn block(quant: &QuantRows, row: usize, b: usize) -> ([i8; BLOCK], [u32; 3]) {
     }
 }
 
-/// Fails unless blocks first.. of a row are what `quantize_row` makes of `x`, and all other bytes are untouched.
+/// Checks that blocks from `first` on equal those of `quantize_row` for `x`, and that all other bytes are unchanged.
 fn assert_quantised(k: Isa, quant: &QuantRows, row: usize, first: usize, x: &[f32], buffer: &mut Guarded) {
     let want = quant_rows(k, buffer, x.len());
     // SAFETY: x is a row of `want`.
@@ -85,7 +85,7 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
         quant: (wanted != Wanted::Float).then_some(quant),
         fine: None,
     };
-    // SAFETY: all buffers have the sizes that the op wants.
+    // SAFETY: all buffers have the sizes that the op needs.
     unsafe {
         k.run(NormRow {
             x: from.as_ptr(),
@@ -104,7 +104,7 @@ fn rms_norm_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     for i in 0..n {
         let by = if weighed { f64::from(weight[i]) } else { 1.0 };
         let want = f64::from(x[i]) * factor * f64::from(scale) * by;
-        // A lane adds up at least n / 4 squares at worst; the root halves their error.
+        // A lane sums at least n / 4 squares at worst; the root halves their error.
         assert_near(got[i], want, (n / 8 + 8) as f64 * ROUNDING * want.abs(), || {
             format!("{} column {i} of {n}", k.name())
         });
@@ -124,7 +124,7 @@ fn rms_norm_matches_f64() {
     });
 }
 
-/// Columns of a longer row, in each form that is wanted.
+/// Columns of a longer row, in each requested output.
 fn columns_case(k: Isa, random: &mut Random, b: &mut Buffers) {
     let wanted = random.pick(&[Wanted::Float, Wanted::Quant, Wanted::Both]);
     let n = if wanted == Wanted::Float { random.between(1, 257) } else { BLOCK * random.between(1, 16) };
@@ -139,7 +139,7 @@ fn columns_case(k: Isa, random: &mut Random, b: &mut Buffers) {
         quant: (wanted != Wanted::Float).then_some(quant),
         fine: None,
     };
-    // SAFETY: all buffers have the sizes that the op wants.
+    // SAFETY: all buffers have the sizes that the op needs.
     unsafe { k.run(PutRow { x: b.inputs[0].copy(&x).as_ptr().add(first), columns: n, out: &out, row }) }
     if wanted != Wanted::Quant {
         assert_same_bits(&float[row * n..], &x[first..], || format!("{} {n} columns", k.name()));
@@ -159,7 +159,7 @@ fn columns_keep_their_bits() {
     });
 }
 
-/// erfc(z) for z >= 0: Taylor's series of erf, and from 3 on the continued fraction.
+/// erfc(z) for z >= 0: the Taylor series of erf, and from 3 on the continued fraction.
 fn erfc(z: f64) -> f64 {
     if z < 3.0 {
         let (mut term, mut sum) = (z, z);
@@ -173,9 +173,9 @@ fn erfc(z: f64) -> f64 {
     (-z * z).exp() / std::f64::consts::PI.sqrt() / fraction
 }
 
-/// What an activation makes of x, and how far f32 may be off.
+/// The activation of x, and f32's allowed error.
 fn activated(activation: Activation, x: f64) -> (f64, f64) {
-    // e^x is held at e^88 from there on, which leaves x * e^-88; results may be subnormal.
+    // e^x stays at e^88 beyond x = 88, which leaves x * e^-88. Results may be subnormal.
     let held = 1e-38 * x.abs() + 2f64.powi(-148);
     let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
     match activation {
@@ -197,7 +197,7 @@ fn activated(activation: Activation, x: f64) -> (f64, f64) {
     }
 }
 
-/// The same of a gate and what it gates.
+/// The same for a gate and a value.
 fn gated(activation: Activation, gate: f64, up: f64) -> (f64, f64) {
     if activation == Activation::SwigluOai {
         let (g, by) = (gate.min(7.0), up.clamp(-7.0, 7.0) + 1.0);
@@ -236,7 +236,7 @@ fn activation_case(k: Isa, random: &mut Random, b: &mut Buffers) {
         fine: None,
     };
     let (x, up_row) = (gates.as_mut_ptr(), if is_gated { ups.as_ptr() } else { std::ptr::null() });
-    // SAFETY: all buffers have the sizes that the op wants.
+    // SAFETY: all buffers have the sizes that the op needs.
     unsafe { k.run(ActivationRow { activation, x, up: up_row, n, out: &outputs, row, start }) }
     if wanted != Wanted::Quant {
         assert_same_bits(&float[row * stride + start..], &gates[..n], || format!("{} float output", k.name()));
@@ -262,7 +262,7 @@ fn activations_match_f64() {
 }
 
 #[test]
-fn activations_of_nan_are_nan() {
+fn activations_return_nan_for_nan() {
     on_every_isa("activations of NaN", |k| {
         for activation in Activation::ALL {
             for (x, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {

@@ -1,17 +1,17 @@
-//! Random tensors of every registered format, as they would lie in a GGUF file.
+//! Random tensors of every registered format, as in a GGUF file.
 use super::support::Random;
 use compy::formats::{Format, format};
 
 const IQ1_M: u32 = 29;
 
-/// What the tests know of a format beyond its layout.
+/// Facts about a format beyond its layout.
 struct Row {
     id: u32,
-    /// Where a block has half floats.
+    /// Offsets of half floats in a block.
     halves: &'static [usize],
-    /// Where it has an E8M0 exponent.
+    /// Offset of an E8M0 exponent.
     exponent: Option<usize>,
-    /// The half float of the mins and the largest number it is multiplied by.
+    /// Offset of the mins' half float, and the largest number that multiplies it.
     min: Option<(usize, f64)>,
 }
 
@@ -58,11 +58,11 @@ fn row(id: u32) -> &'static Row {
 /// How the bytes of a tensor are drawn.
 #[derive(Clone, Copy, Debug)]
 pub enum Draw {
-    /// Any codes under scales of like size.
+    /// Any codes, with scales of similar size.
     Plain,
-    /// Any codes under scales of any size: subnormal halves, zero, 65504, exponents to the ends that f32 can hold.
+    /// Any codes, with scales of any size: subnormal halves, zero, 65504, exponents up to f32's limits.
     Wide,
-    /// The same byte everywhere but in the scales: 0x00, 0xff and such.
+    /// The same byte everywhere except in the scales: 0x00, 0xff and such.
     Same(u8),
     /// All bytes zero.
     Zero,
@@ -81,7 +81,7 @@ pub const DRAWS: [Draw; 10] = [
     Draw::Same(0x88),
 ];
 
-/// A tensor of a format: rows of file blocks, and the truth about it.
+/// A tensor of a format: rows of file blocks, and their exact values.
 pub struct Source {
     pub layout: &'static Format,
     pub rows: usize,
@@ -89,9 +89,9 @@ pub struct Source {
     /// Bytes of a row.
     pub stride: usize,
     pub bytes: Vec<u8>,
-    /// [rows][columns], from the plain dequantiser.
+    /// [rows][columns], from the plain dequantizer.
     pub values: Vec<f32>,
-    /// [rows][columns / block]: a bound on the min of each file block.
+    /// [rows][columns / block]: an upper bound of each file block's min.
     mins: Vec<f64>,
 }
 
@@ -122,15 +122,15 @@ impl Source {
         Self { layout, rows, columns, stride, bytes, values, mins }
     }
 
-    /// A bound on the size of the terms that make up element (row, column): |value|, and twice the min where the format
-    /// has one, because |scale * code| <= |value| + |min|.
+    /// An upper bound of the terms of element (row, column): |value|, plus twice the min if the format has one,
+    /// because |scale * code| <= |value| + |min|.
     pub fn term(&self, row: usize, column: usize) -> f64 {
         let at = row * self.columns + column;
         let min = self.mins.get(at / self.layout.block_columns).copied().unwrap_or(0.0);
         f64::from(self.values[at].abs()) + 2.0 * min
     }
 
-    /// The panels of the tensor for `lanes` lanes, rows beyond it zero.
+    /// The panels of the tensor for `lanes` lanes. Rows beyond it are zero.
     pub fn pack(&self, lanes: usize) -> (Vec<u8>, usize) {
         let panel_bytes = (self.layout.panel_bytes)(self.columns, lanes);
         let panels = self.rows.div_ceil(lanes);
@@ -159,7 +159,7 @@ fn set_scales(row: &Row, block: &mut [u8], draw: Draw, random: &mut Random) {
         block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
     }
     if row.id == IQ1_M {
-        // The half float lies in the highest nibbles of four words.
+        // The half float is in the highest nibbles of four words.
         let bits = match draw {
             Draw::Zero => 0,
             Draw::Wide => wide_half(random),
@@ -184,7 +184,7 @@ fn plain_half(random: &mut Random) -> u16 {
     0x2000 + random.below(0xc00) as u16 + 0x8000 * random.below(2) as u16
 }
 
-/// Any finite half float, the ends of the range more often than chance has it.
+/// Any finite half float, with the limits of the range more often than by chance.
 fn wide_half(random: &mut Random) -> u16 {
     let magnitude =
         if random.below(4) == 0 { random.pick(&[0, 1, 0x3ff, 0x400, 0x7bff]) } else { random.below(0x7c00) as u16 };
@@ -207,7 +207,7 @@ fn set_float(name: &str, element: &mut [u8], draw: Draw, random: &mut Random) {
     }
 }
 
-/// A row of activations: of like size, of very unlike sizes, or at the ends of what 8 bits and f32 can hold.
+/// A row of activations: of similar size, of very different sizes, or at the limits of 8 bits and f32.
 pub fn activations(columns: usize, random: &mut Random) -> Vec<f32> {
     let kind = random.below(10);
     let size = match kind {

@@ -1,4 +1,4 @@
-//! AltUp's streams, rows made as large as others, and gates far above their mean.
+//! AltUp's streams, rows scaled to others' size, and gates far above their mean.
 use super::support::{Guarded, ROUNDING, Random, assert_near, on_every_isa, share};
 use compy::formats::BLOCK;
 use compy::kernels::norm::Outputs;
@@ -27,7 +27,7 @@ fn mean_square(x: &[f32]) -> f64 {
     x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64
 }
 
-/// The vectors of a router of so many coefficients.
+/// The vectors of a router with a number of coefficients.
 struct Weights {
     norm: Vec<f32>,
     router: Vec<f32>,
@@ -56,7 +56,7 @@ impl Weights {
         }
     }
 
-    /// The coefficients by x, and how far f32 may be off any of them.
+    /// The coefficients of x, and f32's allowed error.
     fn coefficients(&self, x: &[f32]) -> (Vec<f64>, f64) {
         let n = x.len();
         let factor = 1.0 / ((mean_square(x) + f64::from(EPS)).sqrt() * n as f64);
@@ -66,7 +66,7 @@ impl Weights {
         let routed: Vec<f64> = (0..STREAMS).map(|k| (terms(k).sum::<f64>() * factor).tanh()).collect();
         let size = (0..STREAMS).map(|k| terms(k).map(f64::abs).sum::<f64>() * factor).fold(0.0, f64::max);
         let coef = |c: usize| (0..STREAMS).map(|k| f64::from(self.coefs[c * STREAMS + k]) * routed[k]).sum();
-        // Each of four products is of a number below 0.5 and one that is off by its sum's roundings and tanh's.
+        // Each of four products has a factor below 0.5, and a factor with the errors of its sum and of tanh.
         let off = 2.0 * ((n / 4 + 16) as f64 * size + 16.0) * ROUNDING;
         ((0..self.count).map(coef).collect(), off)
     }
@@ -83,7 +83,7 @@ fn predict_case(k: Isa, random: &mut Random, memory: &mut [Guarded; 8]) {
     }
     let out = out.tail::<f32>(columns);
     let streams = rows.each_mut().map(|row| row.as_mut_ptr());
-    // SAFETY: all have the sizes that the kernel wants.
+    // SAFETY: all have the sizes that the kernel needs.
     unsafe { k.run(PredictRow { streams, router: weights.copied(router), scale, out: out.as_mut_ptr() }) }
     let (coefs, off) = weights.coefficients(&before[0]);
     for i in 0..columns {
@@ -119,7 +119,7 @@ fn correct_case(k: Isa, random: &mut Random, memory: &mut [Guarded; 10]) {
     }
     let out = out.tail::<f32>(columns);
     let streams = rows.each_mut().map(|row| row.as_mut_ptr());
-    // SAFETY: all have the sizes that the kernel wants; without a float output missing, the scratch is not used.
+    // SAFETY: all have the sizes that the kernel needs. The scratch is unused, because there is a float output.
     unsafe {
         k.run(CorrectRow {
             x: made.copy(&x).as_ptr(),
@@ -213,7 +213,7 @@ fn sparse_case(k: Isa, random: &mut Random, [gates, ups, out, scratch]: &mut [Gu
     let start = BLOCK * random.below(columns / BLOCK);
     let n = columns - start;
     let (out, scratch) = (out.tail::<f32>(columns), scratch.tail::<f32>(n));
-    // SAFETY: all have the sizes that the kernel wants.
+    // SAFETY: all have the sizes that the kernel needs.
     unsafe {
         k.run(SparseGateRow {
             gate: from[start..].as_ptr(),
@@ -246,7 +246,7 @@ fn sparse_gates_match_f64() {
 }
 
 #[test]
-fn gates_beside_one_of_nan_make_nan() {
+fn sparse_gates_return_nan_for_nan() {
     on_every_isa("sparse gates of NaN", |k| {
         let (mut gate, x, mut out, mut scratch) = ([1f32; BLOCK], [1f32; BLOCK], [0f32; BLOCK], [0f32; BLOCK]);
         gate[5] = f32::NAN;

@@ -1,4 +1,4 @@
-//! What all suites share: random numbers, buffers that end at a guard page, counting of cases.
+//! Shared by all suites: random numbers, buffers that end at a guard page, case counts.
 use compy::simd::Isa;
 
 /// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
@@ -42,8 +42,8 @@ impl Random {
     }
 }
 
-/// Memory whose last byte is followed by a page that may not be touched: reading or writing past it kills the test.
-/// Miri, which knows no guard pages, sees for itself what leaves an allocation.
+/// Memory whose last byte precedes a guard page: an access past the end kills the test. Miri has no guard pages and
+/// detects such accesses itself.
 pub struct Guarded {
     base: *mut u8,
     /// Bytes before the guard page.
@@ -60,7 +60,7 @@ impl Guarded {
 
     #[cfg(not(miri))]
     pub fn new(capacity: usize) -> Self {
-        // SAFETY: a fresh private mapping; its last page is closed before anyone sees it.
+        // SAFETY: a fresh private mapping; its last page is protected before anyone uses it.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let size = capacity.next_multiple_of(page).max(page);
@@ -72,13 +72,13 @@ impl Guarded {
         }
     }
 
-    /// The last `len` elements before the guard page, every byte 0xff: NaN as a float, -1 as an integer.
+    /// The last `len` elements before the guard page, with every byte 0xff: NaN as a float, -1 as an integer.
     pub fn tail<T: Copy>(&mut self, len: usize) -> &mut [T] {
         let bytes = len * size_of::<T>();
         if bytes > self.size {
             *self = Self::new(2 * bytes);
         }
-        // SAFETY: the range lies in the mapping, is aligned because pages are, and T is a plain number.
+        // SAFETY: the range is within the mapping, pages are aligned, and T is a plain number.
         unsafe {
             let start = self.base.add(self.size - bytes);
             start.write_bytes(0xff, bytes);
@@ -107,14 +107,14 @@ impl Drop for Guarded {
     }
 }
 
-/// `n` cases, or the share of them that this run is to do.
+/// The number of cases of this run: a share of `n`.
 pub fn share(n: usize) -> usize {
     let wanted = std::env::var("KERNEL_CASES").ok().and_then(|percent| percent.parse().ok());
     let percent: usize = wanted.unwrap_or(if cfg!(debug_assertions) { 2 } else { 25 });
     (n * percent / 100).max(1)
 }
 
-/// Runs a suite for every instruction set and prints how many cases it counted.
+/// Runs a suite for every instruction set and prints its case counts.
 pub fn on_every_isa(suite: &str, run: impl Fn(Isa) -> usize) {
     for isa in Isa::available() {
         println!("cases of {suite} on {}: {}", isa.name(), run(isa));
@@ -124,14 +124,14 @@ pub fn on_every_isa(suite: &str, run: impl Fn(Isa) -> usize) {
 /// 2^-24: the relative error of one rounded f32 operation.
 pub const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 
-/// Fails unless |got - want| <= limit.
+/// Checks that |got - want| <= limit.
 #[track_caller]
 pub fn assert_near(got: f32, want: f64, limit: f64, what: impl Fn() -> String) {
     let off = (f64::from(got) - want).abs();
     assert!(off <= limit, "{}: got {got:e}, want {want:e}, off by {off:e}, allowed {limit:e}", what());
 }
 
-/// Fails unless both slices hold the same bits.
+/// Checks that both slices have the same bits.
 #[track_caller]
 pub fn assert_same_bits(got: &[f32], want: &[f32], what: impl Fn() -> String) {
     assert_eq!(got.len(), want.len());

@@ -1,5 +1,5 @@
-//! What texts that are computed whole take: LayerNorm and attention in both directions, against f64, and bit for bit the same
-//! whatever else is in the tile.
+//! Ops for whole texts: LayerNorm and bidirectional attention, against f64, and bit-identical whatever else is in the
+//! tile.
 use super::support::{Guarded, ROUNDING, Random, assert_near, assert_same_bits, on_every_isa, share};
 use compy::kernels::float_gemm::FloatRows;
 use compy::kernels::norm::Outputs;
@@ -39,7 +39,7 @@ fn layer_norm_case(k: Isa, random: &mut Random, [from, by, added, float, scratch
         let mean = of(&|x| x);
         let variance = of(&|x| (x - mean) * (x - mean));
         let factor = 1.0 / (variance + f64::from(eps)).sqrt();
-        // The mean is off by the roundings of its sum; what it is subtracted from cancels against it.
+        // The mean has the errors of its sum's roundings; subtracting it cancels digits.
         let doubt = (width / 4 + 4) as f64 * ROUNDING * of(&f64::abs);
         for (i, x) in x.iter().enumerate() {
             let column = group * width + i;
@@ -63,19 +63,19 @@ fn layer_norm_matches_f64() {
     });
 }
 
-/// A text's queries, keys and values, as they stand in the rows of their buffers.
+/// A text's queries, keys and values in the rows of their buffers.
 struct Text {
     tokens: usize,
     group: usize,
     dim: usize,
     reach: usize,
-    /// Products are of 16-bit integers.
+    /// Whether products use 16-bit integers.
     rounds: bool,
     scale: f32,
-    /// Floats from a head of a query to the next.
+    /// Floats between two heads of a query.
     step: usize,
     slopes: Vec<f32>,
-    /// Floats from a row to the next, of queries and of keys and values.
+    /// Floats between rows of queries, and of keys and values.
     strides: [usize; 2],
     q: Vec<f32>,
     k: Vec<f32>,
@@ -99,7 +99,7 @@ impl Text {
         Self { tokens, group, dim, reach, rounds, scale: 1.0 / (dim as f32).sqrt(), step, slopes, strides, q, k, v }
     }
 
-    /// What the kernel makes of some of the tokens: their rows, one after the other.
+    /// The kernel's result for some of the tokens: their rows, one after the other.
     fn run(&self, isa: Isa, first: usize, count: usize, [q, k, v, out, scratch]: &mut [Guarded; 5]) -> Vec<f32> {
         let (width, [stride, kv_stride]) = (self.group * self.dim, self.strides);
         let rows = |at: *mut f32, stride| FloatRows { base: at, stride };
@@ -121,7 +121,7 @@ impl Text {
             slopes: &self.slopes,
             scratch: scratch.tail::<f32>(scratch_len(self.dim)).as_mut_ptr(),
         };
-        // SAFETY: all rows are there, the scratch has its size.
+        // SAFETY: all rows exist; the scratch has its size.
         unsafe { attend(isa, &tile) }
         let (before, rest) = written.split_at(first * width);
         let (mine, after) = rest.split_at(count * width);
@@ -137,7 +137,8 @@ impl Text {
         &self.v[position * self.strides[1]..][..self.dim]
     }
 
-    /// What rounding may do to a product of a query and a key: half a step of the one for each number of the other.
+    /// Upper bound of the rounding error of a query's product with a key: half a step of each factor per number of
+    /// the other.
     fn rounded_score(&self, q: &[f32], k: &[f32]) -> f64 {
         if !self.rounds {
             return 0.0;
@@ -150,8 +151,8 @@ impl Text {
         0.51 * (step(q) * sum(k) + step(k) * sum(q) + step(q) * step(k) * q.len() as f64)
     }
 
-    /// What rounding weights and values may do to each dimension: half a step of each position's value, and of its weight, which has
-    /// the scale of its chunk, by the largest of weights and by the largest sum of 16.
+    /// Upper bound of the error of rounded weights and values in each dimension: half a step of each position's value
+    /// and of its weight. A chunk's weights share a scale, from the largest weight and the largest sum of 16.
     fn rounded_values(&self, seen: &[usize], weights: &[f64]) -> Vec<f64> {
         let mut doubt = vec![0.0; self.dim];
         if !self.rounds {
@@ -174,7 +175,7 @@ impl Text {
         doubt
     }
 
-    /// A head of a row against f64, to within what f32, and rounding, may be off by.
+    /// Checks a head of a row against f64, within the errors of f32 and of rounding.
     fn check(&self, row: usize, head: usize, got: &[f32], name: &dyn Fn() -> String) {
         let q = &self.q[row * self.strides[0] + head * self.step..][..self.dim];
         let seen: Vec<usize> = (0..self.tokens).filter(|p| p.abs_diff(row) <= self.reach).collect();
@@ -210,7 +211,7 @@ fn largest(x: &[f32]) -> f64 {
 }
 
 #[test]
-fn attention_in_both_directions_matches_f64_and_does_not_depend_on_the_tile() {
+fn text_attention_matches_f64_and_is_independent_of_the_tile() {
     on_every_isa("text_attention", |k| {
         let (mut random, mut buffers) = (Random::new(32), [(); 5].map(|()| Guarded::new(1 << 21)));
         let mut cases = 0;
@@ -243,7 +244,7 @@ fn attention_in_both_directions_matches_f64_and_does_not_depend_on_the_tile() {
 }
 
 #[test]
-fn what_is_no_number_or_infinite_reaches_the_rows_that_see_it() {
+fn text_attention_spreads_nan_and_infinity_to_the_rows_that_see_it() {
     on_every_isa("text_attention, not a number", |k| {
         let (mut random, mut buffers) = (Random::new(33), [(); 5].map(|()| Guarded::new(1 << 21)));
         let cases = share(160);

@@ -1,15 +1,16 @@
-//! The vector operations themselves, against plain Rust.
+//! The vector operations, against plain Rust.
 use super::support::{Guarded, Random, on_every_isa, share};
 use compy::half::{bf16_to_f32, e4m3_half, e8m0_half, f16_to_f32, f32_to_f16};
 use compy::simd::{Isa, Kernel, Simd, exp};
 
-/// A check as a kernel; returns the cases done.
+/// Runs a check as a kernel; returns the number of cases.
 pub fn check(isa: Isa, check: impl Kernel<Output = usize>) -> usize {
     // SAFETY: checks have no operands.
     unsafe { isa.run(check) }
 }
 
-/// The lanes of a vector of floats, and of one of four bytes a lane. Checks have the set that they are run with.
+/// The lanes of a vector of floats, and of a vector with four bytes per lane. Checks use the instruction set that
+/// runs them.
 pub unsafe fn lanes<S: Simd>(s: S, v: S::F) -> Vec<f32> {
     let mut lanes = vec![0f32; S::LANES];
     unsafe { s.store(lanes.as_mut_ptr(), v) };
@@ -60,7 +61,7 @@ impl Kernel for Exp {
 }
 
 #[test]
-fn exp_is_exact_to_two_units_in_the_last_place() {
+fn exp_is_within_two_units_in_the_last_place() {
     on_every_isa("exp (not counted as cases of kernels)", |k| check(k, Exp));
 }
 
@@ -153,7 +154,7 @@ impl Kernel for Arithmetic {
                     for (i, got) in lanes(s, v).into_iter().enumerate() {
                         let split = c[i] + sign * (a[i] * b[i]);
                         let once = (sign * a[i]).mul_add(b[i], c[i]);
-                        // The scalar set rounds twice, as its comment says; all others round once.
+                        // The scalar set rounds twice, all others once.
                         let wanted = if std::any::type_name::<S>().ends_with("Scalar") { split } else { once };
                         assert!(same(got, wanted), "{name}, round {round}, lane {i}: {got:e} and not {wanted:e}");
                     }
@@ -199,7 +200,7 @@ impl Kernel for Arithmetic {
 }
 
 #[test]
-fn arithmetic_is_plain_arithmetic() {
+fn arithmetic_matches_plain_rust() {
     on_every_isa("arithmetic (not counted as cases of kernels)", |k| check(k, Arithmetic));
 }
 
@@ -223,7 +224,7 @@ impl Kernel for NanMax {
 }
 
 #[test]
-fn max_and_min_return_the_second_operand_where_one_is_nan() {
+fn max_and_min_return_the_second_operand_if_one_is_nan() {
     on_every_isa("NaN (not counted as cases of kernels)", |k| check(k, NanMax));
 }
 
@@ -285,7 +286,7 @@ impl Kernel for Bytes {
     }
 }
 
-/// `b_lookup16` of a table of N words, by indices out of two vectors' bytes.
+/// `b_lookup16` in a table of N words, with indices from two vectors' bytes.
 #[inline(always)]
 unsafe fn look_up<S: Simd, const N: usize>(s: S, a: &[u8], b: &[u8], random: &mut Random) {
     let table: [u16; N] = std::array::from_fn(|_| random.bits() as u16);
@@ -320,11 +321,11 @@ impl Kernel for Thirds {
 }
 
 #[test]
-fn thirds_of_every_byte() {
+fn thirds_are_right_for_every_byte() {
     on_every_isa("thirds (not counted as cases of kernels)", |k| check(k, Thirds));
 }
 
 #[test]
-fn bytes_shift_mask_and_look_up() {
+fn byte_operations_match_plain_rust() {
     on_every_isa("bytes (not counted as cases of kernels)", |k| check(k, Bytes));
 }

@@ -1,9 +1,10 @@
-//! KV blocks and recurrent states copied from one model to another; sets of instructions that give the same bits.
+//! Copies of KV blocks and recurrent states between models, and instruction sets with bit-identical results.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
 
-/// Bytes of a block of the first group, one of the second and a slot, in 16 bits and in 8-bit blocks.
+/// Bytes of a block of the first group, of a block of the second group, and of a slot, in 16 bits and in 8-bit
+/// blocks.
 const BYTES: [[usize; 3]; 2] = [[2 * 3136, 2 * 2176, 4 * 3296], [2 * 1664, 2 * 1152, 4 * 3296]];
 
 /// Blocks and slots that the second of `steps` reads, as words.
@@ -31,7 +32,7 @@ fn step(model: &Model, step: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_model_goes_on_where_another_was_to_the_bit() {
+fn model_continues_bit_identically_from_a_copied_cache() {
     let [first, second] = steps();
     for isa in Isa::available() {
         for kv_type in [0, 1] {
@@ -54,7 +55,7 @@ fn a_model_goes_on_where_another_was_to_the_bit() {
 }
 
 #[test]
-fn sets_that_only_multiply_bytes_otherwise_answer_alike() {
+fn instruction_sets_with_other_byte_products_give_the_same_answers() {
     for sets in [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "neon-dotprod"]] {
         let [Ok(extension), Ok(base)] = sets.map(Isa::detect) else { continue };
         for kv_type in [0, 1] {
@@ -67,7 +68,7 @@ fn sets_that_only_multiply_bytes_otherwise_answer_alike() {
 }
 
 #[test]
-fn blocks_beside_those_that_are_written_stay() {
+fn write_cache_leaves_other_blocks_unchanged() {
     let model = compiled(Isa::available()[0], 0);
     step(&model, &steps()[0]);
     let all = message(&(0..32).map(|block| (0, block)).collect::<Vec<_>>(), &[0, 1, 2, 3, 4, 5]);
@@ -85,7 +86,7 @@ fn blocks_beside_those_that_are_written_stay() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn read_and_write_cache_reject_unknown_blocks_and_sizes() {
     let [block, ..] = BYTES[0];
     let unready = model(Isa::available()[0], 1);
     let error = unready.read_cache(&message(&[(0, 0)], &[]), &mut []).expect_err("no plan");

@@ -1,4 +1,5 @@
-//! Rows beside those of the tokens before them, over steps; and drafts, which go on from rows of the step before.
+//! Rows joined with those of the previous tokens, across steps; and drafts, which continue from rows of the previous
+//! step.
 use super::model::{NONE, Plan, draft_buffer, model};
 use compy::model::Model;
 use compy::simd::Isa;
@@ -16,7 +17,7 @@ fn compiled(plan: &Plan) -> Model {
     model
 }
 
-/// Rows of one sequence; logits of all of them, or its last one pooled.
+/// Rows of one sequence, with logits for all of them, or with its last row pooled.
 fn step(tokens: &[u32], cached: u32, state: &[u32], pools: bool) -> Vec<u8> {
     let rows = tokens.len() as u32;
     let mut words = vec![rows, 1, if pools { 0 } else { rows }, u32::from(pools)];
@@ -30,7 +31,7 @@ fn step(tokens: &[u32], cached: u32, state: &[u32], pools: bool) -> Vec<u8> {
     bytes(&words)
 }
 
-/// A row for each token, of sequences of their own that go on from those rows.
+/// One row per token, each in its own sequence, continuing from rows `from`.
 fn draft(tokens: &[u32], from: &[u32]) -> Vec<u8> {
     let rows = tokens.len() as u32;
     let mut words = vec![rows, rows, rows, NONE];
@@ -53,7 +54,7 @@ fn run(model: &Model, step: &[u8]) -> Result<Vec<u32>, String> {
 }
 
 #[test]
-fn each_row_gets_the_one_before_it_wherever_steps_end() {
+fn shift_gives_each_row_the_previous_one_for_every_split_into_steps() {
     let model = compiled(&Plan::drafting());
     let pooled =
         |tokens: &[u32], cached, state: &[u32]| run(&model, &step(tokens, cached, state, true)).expect("a step");
@@ -62,12 +63,12 @@ fn each_row_gets_the_one_before_it_wherever_steps_end() {
     assert_eq!(pooled(&[1], 0, &[NONE, 0, 0])[COLUMNS..], zeros);
     assert_eq!(pooled(&[1, 2, 3], 0, &[NONE, 0, 1, 1, 5]), [&alone[2][..], &alone[1]].concat());
     assert_eq!(pooled(&[4], 3, &[0, 0, 0]), [&alone[3][..], &alone[2]].concat());
-    // From what was saved after the first row.
+    // Continues from the state saved after the first row.
     assert_eq!(pooled(&[3], 1, &[5, 1, 0]), [&alone[2][..], &alone[0]].concat());
 }
 
 #[test]
-fn a_draft_goes_on_from_rows_of_the_step_before_and_another_from_what_it_kept() {
+fn draft_continues_from_the_previous_step_and_from_an_earlier_draft() {
     let model = compiled(&Plan::drafting());
     let main = run(&model, &step(&[1, 2, 3], 0, &[NONE, 0, 0], false)).expect("a step");
     let [first, second, third] = [0, 1, 2].map(|row| &main[row * ANSWER..][..ANSWER]);
@@ -80,14 +81,14 @@ fn a_draft_goes_on_from_rows_of_the_step_before_and_another_from_what_it_kept() 
 }
 
 #[test]
-fn drafts_that_cannot_be_are_refused_by_name() {
+fn step_rejects_invalid_drafts() {
     let model = compiled(&Plan::drafting());
     let twice = "A draft continues from row 1, which is out of range 0..8 or taken twice";
     assert_eq!(run(&model, &draft(&[1, 2], &[1, 1])), Err(twice.into()));
     let beyond = "A draft continues from row 8, which is out of range 0..8 or taken twice";
     assert_eq!(run(&model, &draft(&[1], &[8])), Err(beyond.into()));
     let mut stateful = draft(&[1], &[0]);
-    stateful[4 * 10..][..4].copy_from_slice(&[0; 4]); // its slot that is written
+    stateful[4 * 10..][..4].copy_from_slice(&[0; 4]); // the slot that it writes
     let error = run(&model, &stateful).expect_err("a lie");
     assert_eq!(error, "Sequence 0: a draft, or a model without recurrent state, must not name slots");
     let other = compiled(&Plan::whole(0));
@@ -95,7 +96,7 @@ fn drafts_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn plans_with_drafts_that_cannot_be_are_refused_by_name() {
+fn compile_rejects_plans_with_invalid_drafts() {
     use draft_buffer::*;
     type Lie = (fn(&mut Plan), &'static str);
     let lies: [Lie; 6] = [

@@ -1,9 +1,9 @@
-//! Plans made by hand that say what is not so.
+//! Plans and steps with wrong values, made by hand.
 use super::model::{NONE, Plan, buffer, model, steps, tensor};
 use compy::model::Model;
 use compy::simd::Isa;
 
-/// Words of an answer that is as long as any of `steps` wants.
+/// Words of the longest answer to one of `steps`.
 const OUTPUT: usize = 4096;
 
 fn run(model: &Model, plan: &Plan) -> Result<(), String> {
@@ -20,7 +20,7 @@ fn run_steps(model: &Model, plan: &Plan, steps: &[Vec<u8>]) -> Result<(), String
 }
 
 #[test]
-fn the_plan_itself_runs_on_every_instruction_set() {
+fn unchanged_plan_runs_on_every_instruction_set() {
     for k in Isa::available() {
         for threads in [1, 3] {
             let model = model(k, threads);
@@ -32,7 +32,7 @@ fn the_plan_itself_runs_on_every_instruction_set() {
     }
 }
 
-/// Makes a buffer one with a row for each row of logits, or the other way round.
+/// Gives a buffer one row per row of logits instead of one per token, or the other way round.
 fn with_other_rows(index: u32) -> Plan {
     let mut plan = Plan::whole(0);
     plan.buffers[index as usize][1] ^= 1;
@@ -40,7 +40,7 @@ fn with_other_rows(index: u32) -> Plan {
 }
 
 #[test]
-fn operands_that_have_a_row_a_token_must_say_so() {
+fn ops_reject_operands_without_a_row_per_token() {
     use buffer::*;
     let model = model(Isa::available()[0], 1);
     for (buffer, op, needed) in [
@@ -56,9 +56,9 @@ fn operands_that_have_a_row_a_token_must_say_so() {
     }
 }
 
-/// An op alone, on buffers that all have a row for each row of logits.
+/// Runs an op alone on buffers that all have a row for each row of logits.
 #[test]
-fn ops_over_tokens_take_no_rows_of_logits() {
+fn ops_over_tokens_reject_rows_of_logits() {
     let model = model(Isa::available()[0], 1);
     for op in [0, 1, 2, 4, 5, 6, 7, 12, 13, 20, 21, 22, 28, 31, 32, 33, 35, 36, 38, 39, 40, 41, 42, 43, 44] {
         let mut plan = Plan::whole(0);
@@ -70,7 +70,7 @@ fn ops_over_tokens_take_no_rows_of_logits() {
 }
 
 #[test]
-fn one_op_has_one_number_of_rows() {
+fn ops_reject_operands_with_different_row_counts() {
     let model = model(Isa::available()[0], 1);
     let mut plan = Plan::whole(0);
     plan.buffers[buffer::NORMED_QUANT as usize][1] = 1;
@@ -79,7 +79,7 @@ fn one_op_has_one_number_of_rows() {
 }
 
 #[test]
-fn what_an_op_cannot_be_given_is_refused_by_name() {
+fn ops_reject_invalid_operands_and_name_them() {
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
     let lies: [(Lie, &str); 97] = [
@@ -228,7 +228,7 @@ fn what_an_op_cannot_be_given_is_refused_by_name() {
 }
 
 #[test]
-fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
+fn text_ops_reject_invalid_operands_and_name_them() {
     use super::model::text_buffer::*;
     let model = model(Isa::available()[0], 1);
     type Lie = fn(&mut Plan);
@@ -318,11 +318,11 @@ fn what_ops_of_whole_texts_cannot_be_given_is_refused_by_name() {
 }
 
 #[test]
-fn block_tables_reach_from_the_window_to_the_last_row() {
+fn step_rejects_block_tables_that_miss_the_window_or_the_last_row() {
     let model = model(Isa::available()[0], 1);
     model.compile(&Plan::whole(0).bytes()).expect("a plan");
     let mut output = vec![0; OUTPUT];
-    // Of the second step's first sequence, with 40 tokens before its row: its tables from word 12 on.
+    // The tables of the second step's first sequence, which has 40 tokens before its row, start at word 12.
     let mut refused = |lie: &[(usize, u32)]| {
         let mut step = steps()[1].clone();
         for (word, value) in lie {

@@ -31,7 +31,7 @@ impl Drop for File {
 }
 
 #[test]
-fn a_scale_that_stands_for_nan_is_refused_with_its_place() {
+fn load_rejects_nan_scales_and_names_their_place() {
     let mut bytes = [120u8; 17 * 2 * 40];
     let matrix = Source { format: MXFP4, columns: 64, rows: 40, offset: 0 };
     assert_eq!(File::new("good", &bytes).load(&matrix, false), Ok(()));
@@ -45,7 +45,7 @@ fn a_scale_that_stands_for_nan_is_refused_with_its_place() {
 }
 
 #[test]
-fn sizes_beyond_all_memory_are_refused() {
+fn load_rejects_sizes_beyond_all_memory() {
     for k in Isa::available() {
         let vast = Source { format: F32, columns: (1 << 31) - 1, rows: (1 << 31) - 1, offset: 0 };
         let error = packed_bytes(&vast, k).expect_err("no such memory").to_string();
@@ -54,7 +54,7 @@ fn sizes_beyond_all_memory_are_refused() {
 }
 
 #[test]
-fn nothing_is_allocated_for_bytes_that_the_file_does_not_have() {
+fn load_allocates_nothing_for_bytes_beyond_the_file() {
     let file = File::new("short", &[0; 64]);
     let vast = Source { format: F32, columns: (1 << 31) - 1, rows: 1, offset: 0 };
     let message = "8589934588 bytes at byte 0 end beyond the model file, which has 64";
@@ -66,7 +66,7 @@ fn nothing_is_allocated_for_bytes_that_the_file_does_not_have() {
 }
 
 #[test]
-fn a_model_of_too_many_tensors_is_refused() {
+fn open_rejects_too_many_tensors() {
     let file = File::new("many", &[0; 64]);
     let model = Model::new(Isa::available()[0], 1).expect("threads");
     let error = model.open(file.0.to_str().expect("UTF-8"), u32::MAX as usize, 0).expect_err("too many").to_string();

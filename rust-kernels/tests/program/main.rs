@@ -1,4 +1,4 @@
-//! Plans and steps as they come over the FFI: good ones run, and whatever else comes is refused with a message.
+//! Plans and steps from the FFI: valid ones run, and all others are rejected with a message.
 #![cfg(unix)]
 mod cache;
 mod drafts;

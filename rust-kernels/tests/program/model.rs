@@ -1,22 +1,22 @@
-//! A tiny model with every op, and the messages for it: words that tests and the fuzzer then change.
+//! A tiny model with every op, and its messages, whose words the tests and the fuzzer change.
 use compy::formats::{Format, format_named};
 use compy::model::Model;
 use compy::simd::Isa;
 use compy::weights::{Source, packed_bytes};
 use std::io::Write;
 
-/// "No such operand".
+/// Stands for "no operand".
 pub const NONE: u32 = u32::MAX;
-/// How many experts there are, and how many a row chooses.
+/// The number of experts, and of experts that a row chooses.
 const EXPERTS: [u32; 2] = [4, 2];
 const EPS: u32 = 0x358637bd; // 1e-6
 const ONE: u32 = 0x3f80_0000; // 1
 pub const VOCAB: u32 = 40;
 
-/// A tensor of the model: its name here, GGUF's name of its type, rows and columns; a vector where rows are 0.
+/// A tensor of the model: id, GGUF's type name, rows and columns. A vector has 0 rows.
 type Tensor = (u32, &'static str, usize, usize);
 
-/// Tensors, in the order of their indices.
+/// Tensors in the order of their indices.
 pub mod tensor {
     pub const EMBD: u32 = 0;
     pub const NORM: u32 = 1;
@@ -67,7 +67,7 @@ const TENSORS: [Tensor; 30] = [
     (tensor::ONE, "F32", 0, 1),
 ];
 
-/// Buffers of `Plan::whole`, in the order of their indices.
+/// Buffers of `Plan::whole` in the order of their indices.
 pub mod buffer {
     pub const X: u32 = 0;
     pub const ANGLES: u32 = 1;
@@ -98,7 +98,7 @@ pub mod buffer {
     pub const GATED: u32 = 26;
 }
 
-/// Buffers of `Plan::texts`, likewise.
+/// Buffers of `Plan::texts` in the order of their indices.
 pub mod text_buffer {
     pub const X: u32 = 0;
     pub const ANGLES: u32 = 1;
@@ -111,7 +111,7 @@ pub mod text_buffer {
     pub const POOLED: u32 = 8;
 }
 
-/// Buffers of `Plan::drafting`, likewise.
+/// Buffers of `Plan::drafting` in the order of their indices.
 pub mod draft_buffer {
     pub const X: u32 = 0;
     pub const BEFORE: u32 = 1;
@@ -148,7 +148,7 @@ fn known(name: &str) -> &'static Format {
     format_named(name).expect("a format")
 }
 
-/// A file of all tensors, with numbers of ordinary size, and where each begins.
+/// A file with all tensors, filled with numbers of ordinary size, and the offset of each tensor.
 fn file() -> (std::path::PathBuf, Vec<u64>) {
     static FILES: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let number = FILES.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -165,7 +165,7 @@ fn file() -> (std::path::PathBuf, Vec<u64>) {
                 "F16" => bytes.extend(compy::half::f32_to_f16(x).to_le_bytes()),
                 "BF16" => bytes.extend(((x.to_bits() >> 16) as u16).to_le_bytes()),
                 "MXFP4" => bytes.extend((0..layout.block_bytes).map(|at| if at == 0 { 120 } else { hash(at) })),
-                // 0x2c00 and the like: halves of 1/16 and less.
+                // 0x2c00 and the like: half floats up to 1/16.
                 _ => {
                     bytes.extend((0..layout.block_bytes).map(|at| if at % 2 == 1 && at < 4 { 0x24 } else { hash(at) }))
                 }
@@ -176,15 +176,17 @@ fn file() -> (std::path::PathBuf, Vec<u64>) {
     (path, offsets)
 }
 
-/// A buffer's form, kind of rows and columns. Kind 2 has a row for each of two experts of four.
+/// A buffer's kind, kind of rows, and columns. Rows of kind 2 have a row for each of two experts of four.
 pub type Buffer = [u32; 3];
 
-/// A plan before it is bytes.
+/// A plan before encoding.
 #[derive(Clone)]
 pub struct Plan {
-    /// Rows, rows of logits, vocabulary; type, blocks, groups and layers of the KV cache, each group's window, heads,
-    /// dimension and group of each layer; layers and slots of recurrent state, and of each layer channels and inputs of the
-    /// convolution, heads, rows and columns of the matrices.
+    /// The plan's head:
+    /// - rows, rows of logits, vocabulary
+    /// - KV cache: type, blocks, groups, layers; each group's window; heads, dimension and group of each layer
+    /// - recurrent state: layers, slots; for each layer the convolution's channels and inputs, and the matrices'
+    ///   heads, rows and columns
     pub head: [u32; 32],
     pub frequencies: [usize; 2],
     pub buffers: Vec<Buffer>,
@@ -192,7 +194,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Every op but those of `texts`, in an order that makes sense.
+    /// Every op except those of `texts`, in a meaningful order.
     #[rustfmt::skip]
     pub fn whole(kv_type: u32) -> Self {
         use buffer::*;
@@ -225,7 +227,7 @@ impl Plan {
                 ]),
                 of(5, &[&[Q, K, V, ANGLES, tensor::HEAD_NORM, tensor::HEAD_NORM], &heads, &[16, 0, EPS, 1, EPS, 3, 0, 0]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 3, tensor::CHOICE_BIAS, 50f32.to_bits()]]),
-                // A layer that reads what another keeps.
+                // A layer that reads another layer's cache.
                 of(5, &[&[Q, NONE, NONE, ANGLES, NONE, NONE], &heads, &[16, 1, EPS, 0, 0, 0, 1, 0]]),
                 of(6, &[&[Q, ATTN], &heads, &[0.25f32.to_bits(), 0, NONE, 0]]),
                 of(7, &[&[ATTN, NONE, ATTN_QUANT]]),
@@ -285,7 +287,8 @@ impl Plan {
         }
     }
 
-    /// The ops of an encoder, of texts that are whole in their step: at most as many tokens as the embedding of positions has rows.
+    /// The ops of an encoder, which needs whole texts in one step. A text has at most as many tokens as there are
+    /// positions.
     #[rustfmt::skip]
     pub fn texts() -> Self {
         use text_buffer::*;
@@ -314,7 +317,7 @@ impl Plan {
         }
     }
 
-    /// Rows beside those before them, and a draft that continues from rows of the step before it.
+    /// Rows joined with the previous ones, and a draft that continues from rows of the previous step.
     #[rustfmt::skip]
     pub fn drafting() -> Self {
         use draft_buffer::*;
@@ -327,7 +330,7 @@ impl Plan {
         ];
         let whole = Self::whole(0);
         let mut head = whole.head;
-        head[23] = 1; // inputs that the second layer with a state carries
+        head[23] = 1; // inputs in the state of the second layer
         let main = [of(0, &[&[tensor::EMBD, ONE, X]]), of(29, &[&[X, 1, BEFORE]]), of(30, &[&[X, BEFORE, JOINED]])];
         let pooled = [of(11, &[&[JOINED, NONE, 0, 2, POOLED]]), of(15, &[&[POOLED]])];
         let draft = [of(31, &[&[X, RECALLED]]), of(0, &[&[tensor::EMBD, ONE, EMBEDDED]])];
@@ -343,7 +346,7 @@ impl Plan {
         }
     }
 
-    /// The words, with buffers one after the other.
+    /// The words, with buffers one behind the other.
     pub fn bytes(&self) -> Vec<u8> {
         let mut words = vec![0x4e4c_5043, compy::program::VERSION];
         words.extend(self.head);
@@ -379,20 +382,22 @@ impl Plan {
     }
 }
 
-/// Steps for `Plan::whole`: a prompt and a token that follows another, then a token each. `Plan::texts` takes the first alone.
+/// Steps for `Plan::whole`: a prompt and a token of another sequence, then one token each. `Plan::texts` uses the
+/// first only.
 pub fn steps() -> [Vec<u8>; 2] {
     let one = 1f32.to_bits();
     let plain = |row: u32| vec![row, 3, one, 0, 0, 0, 0, 0, 0, 0, 0];
     let mut first = vec![6, 2, 2, 2, 1, 2, 3, 4, 5, 39];
-    // Five rows, to slot 0, after three to slot 2; block 4 of the small window, block 2 of the rest. One row, to slot 1.
+    // Five rows, to slot 0, with a save after three rows in slot 2. Block 4 is in the small window's group, block 2
+    // in the other. One row, to slot 1.
     first.extend([0, 5, 0, NONE, 0, 1, 3, 2, 0, 2, 4, 5, 0, 2, 2, 5]);
     first.extend([5, 1, 0, NONE, 1, 0, 0, 2, 3, 5, 0, 2, 0, 5]);
     first.extend(plain(4));
-    // One that draws, with penalties, a bias and a probed token.
+    // A request that draws, with penalties, a bias and a probed token.
     first.extend([5, 40, 2f32.to_bits(), one, one, one, 0x9e37_79b9, 2, 1, 0, 1, 7, 8, 1, 0, 9, one, 11]);
     first.extend([1, 0]); // both sequences are pooled
     let mut second = vec![2, 2, 2, 0, 6, 7];
-    // One row each. The first is that of 40 tokens before, of which the small window has a block.
+    // One row each. The first has 40 tokens before it, of which the small window has one block.
     second.extend([0, 1, 40, 0, 0, 0, 1, 2, 4, 5, 0, 3, 2, 1, 5]);
     second.extend([1, 1, 1, 1, 4, 1, 1, 5, 0, 2, 3, 5, 0, 2, 0, 5]);
     second.extend([plain(0), plain(1)].concat());

@@ -1,5 +1,5 @@
-//! Plans and steps with words changed at random: each is refused or runs, and none ends the process. The fuzz target
-//! (fuzz/) does the same without end.
+//! Plans and steps with randomly changed words: each is rejected or runs, and none ends the process. The fuzz target
+//! (fuzz/) does the same endlessly.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
@@ -17,7 +17,7 @@ impl Random {
         ((z ^ z >> 31) >> 11) as usize % n
     }
 
-    /// Changes up to three words, or cuts the message.
+    /// Changes up to three words, or truncates the message.
     fn mutate(&mut self, message: &mut Vec<u8>) {
         for _ in 0..1 + self.below(3) {
             let words = message.len() / 4;
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// Whether the plan was taken, and how many steps were.
+/// Whether the plan was accepted, and how many steps ran.
 fn run(model: &Model, plan: &[u8], steps: &[Vec<u8>]) -> (bool, usize) {
     if model.compile(plan).is_err() {
         return (false, 0);
@@ -51,7 +51,7 @@ fn run(model: &Model, plan: &[u8], steps: &[Vec<u8>]) -> (bool, usize) {
 }
 
 #[test]
-fn changed_messages_are_refused_or_run() {
+fn mutated_messages_are_rejected_or_run() {
     for (seed, k) in Isa::available().into_iter().enumerate() {
         let (model, mut random) = (model(k, 1 + seed % 2), Random(seed as u64));
         let (mut plans, mut taken) = (0, 0);
@@ -72,7 +72,7 @@ fn changed_messages_are_refused_or_run() {
             plans += usize::from(plan);
             taken += count;
         }
-        // Not all are refused at the door.
+        // Enough of them get past decoding.
         assert!(plans > MUTANTS / 3 && taken > MUTANTS / 8, "{}: {plans} plans and {taken} steps ran", k.name());
     }
 }

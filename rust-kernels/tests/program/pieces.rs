@@ -1,4 +1,4 @@
-//! A matrix that comes in pieces is the one that is read from a file.
+//! A matrix that arrives in pieces equals the one that is read from a file.
 use compy::formats::format_named;
 use compy::pool::Pool;
 use compy::simd::Isa;
@@ -13,7 +13,7 @@ fn source(name: &str) -> (Source, usize) {
     (source, COLUMNS / format.block_columns * format.block_bytes)
 }
 
-/// The matrix's panels, of pieces that end after so many rows.
+/// The matrix's panels, loaded in pieces that end after the rows `ends`.
 fn packed(name: &str, isa: Isa, bytes: &[u8], ends: &[usize]) -> Result<Vec<u8>, String> {
     let (source, row) = source(name);
     let mut pool = Pool::new(2).expect("threads");
@@ -26,12 +26,12 @@ fn packed(name: &str, isa: Isa, bytes: &[u8], ends: &[usize]) -> Result<Vec<u8>,
         first = end;
     }
     let matrix = weights.matrix(0).map_err(|e| e.to_string())?;
-    // SAFETY: the panels are the matrix's, which lives on.
+    // SAFETY: the panels are the matrix's, which outlives the copy.
     Ok(unsafe { std::slice::from_raw_parts(matrix.panels, size) }.to_vec())
 }
 
 #[test]
-fn pieces_of_whole_panels_make_the_same_matrix() {
+fn pieces_of_whole_panels_give_the_same_matrix() {
     for isa in Isa::available() {
         for name in ["Q4_0", "Q6_K", "F16"] {
             let bytes: Vec<u8> = (0..ROWS * source(name).1).map(|i| (i * 7 % 120) as u8).collect();
@@ -42,7 +42,7 @@ fn pieces_of_whole_panels_make_the_same_matrix() {
 }
 
 #[test]
-fn pieces_out_of_order_or_of_half_a_panel_are_refused() {
+fn load_rows_rejects_pieces_out_of_order_or_of_half_a_panel() {
     let isa = Isa::available()[0];
     let bytes = vec![1; ROWS * source("Q4_0").1];
     assert!(packed("Q4_0", isa, &bytes, &[3, ROWS]).expect_err("half a panel").contains("no multiple"));
@@ -59,7 +59,7 @@ fn pieces_out_of_order_or_of_half_a_panel_are_refused() {
     assert!(load(0, &bytes[..16 * row]).expect_err("the same again").contains("rows from 16"));
 }
 
-/// The same with factors, whose parts end within panels.
+/// The same with factors whose parts end within panels.
 fn multiplied(isa: Isa, bytes: &[u8], ends: &[usize], factors: &[f32]) -> Result<Vec<f32>, String> {
     let (source, row) = source("NVFP4");
     let mut pool = Pool::new(2).expect("threads");
@@ -103,7 +103,7 @@ fn factors_multiply_the_rows_of_their_part() {
 }
 
 #[test]
-fn factors_that_fit_no_matrix_are_refused() {
+fn set_factors_rejects_factors_that_do_not_fit() {
     let (isa, bytes) = (Isa::available()[0], vec![1; ROWS * source("NVFP4").1]);
     let refused = |factors: &[f32]| multiplied(isa, &bytes, &[ROWS], factors).expect_err("factors");
     assert!(refused(&[1.0; 3]).contains("cannot be multiplied by 3"));

@@ -1,4 +1,4 @@
-//! Several models of one process, which share their threads.
+//! Several models of one process that share their threads.
 use super::model::{Plan, model, steps};
 use compy::model::Model;
 use compy::simd::Isa;
@@ -6,7 +6,7 @@ use compy::simd::Isa;
 const THREADS: usize = 3;
 const ROUNDS: usize = 40;
 
-/// The answers to all steps, some rounds of them.
+/// The answers to all steps, for several rounds.
 fn answers(model: &Model) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for _ in 0..ROUNDS {
@@ -27,7 +27,7 @@ fn compiled() -> Model {
 }
 
 #[test]
-fn models_that_take_turns_answer_as_each_does_alone_while_others_come_and_go() {
+fn models_that_share_threads_answer_as_each_does_alone() {
     let alone = answers(&compiled());
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..3).map(|_| scope.spawn(|| answers(&compiled()))).collect();
