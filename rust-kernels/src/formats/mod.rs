@@ -1,5 +1,5 @@
-//! Weight formats, one file each: the GGUF block, its plain dequantizer (the reference in tests), the packer from
-//! blocks to panels, and the panel decoder that the generic kernels use.
+//! Weight formats. Each file has the GGUF block, its plain dequantizer (the reference in tests), and the packer from
+//! blocks to panels. It also has the panel decoder for the generic kernels.
 //!
 //! # Panels
 //! A panel holds LANES rows of a matrix side by side. Block formats are cut into units of 256 columns; the last may

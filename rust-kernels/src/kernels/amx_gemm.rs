@@ -38,8 +38,8 @@ struct Call<'a> {
     sums: *mut f32,
 }
 
-/// Whether AMX is faster than AVX-512. AVX-512 with 16 rows takes as long as AMX with one tile of x, with 24 as two
-/// tiles, and with 32 as three (docs/lab/2026-11.md, A Xeon with AMX).
+/// Whether AMX is faster than AVX-512. For 16 rows, AVX-512 takes as long as AMX with one tile of x. For 24 rows it
+/// is two tiles, for 32 rows three (docs/lab/2026-11.md, A Xeon with AMX).
 pub fn pays(rows: usize) -> bool {
     2 * rows >= (rows.div_ceil(ROWS) + 1) * ROWS
 }

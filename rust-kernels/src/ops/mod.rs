@@ -1,5 +1,5 @@
-//! The ops of a plan, one module each: it decodes and checks the op's words, splits its work into items, and holds
-//! its kernel. docs/ADDING_A_MODEL.md explains how to add one.
+//! The ops of a plan, one module each. A module decodes and checks the op's words, splits its work into items, and
+//! holds its kernel. docs/ADDING_A_MODEL.md explains how to add one.
 pub mod activated;
 pub mod altup;
 pub mod altup_correct;

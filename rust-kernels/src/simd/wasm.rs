@@ -16,8 +16,9 @@ pub struct Wasm(pub(super) Constants);
 /// V8 hoists them out of loops.
 #[derive(Clone, Copy)]
 pub struct Constants {
-    /// For the upper 16 bits of a half in a float's place: a mask of the half's bits, the factor that corrects the
-    /// exponent bias (2^112), the exponent of infinite halves, and that of infinite floats.
+    /// Constants for the upper 16 bits of a half in a float's place. They are a mask of the half's bits and the
+    /// factor that corrects the exponent bias (2^112). Then come the exponent of infinite halves, and that of
+    /// infinite floats.
     pub half: v128,
     pub rescale: v128,
     pub infinite: v128,

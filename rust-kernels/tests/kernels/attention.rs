@@ -432,8 +432,8 @@ fn shared_prefix_gives_each_sequence_its_own_result() {
     });
 }
 
-/// Sums of products at the limit of 32 bits. Queries and keys have equal numbers or a single dimension. Values are as
-/// large as possible, with equal weights or a single weight.
+/// Sums of products at the limit of 32 bits. Keys have numbers of one size, or a single nonzero dimension, and queries
+/// are parallel to them. Values are as large as possible, with equal weights or a single weight.
 #[test]
 fn products_of_16_bits_fit_32() {
     on_every_isa("attention at the edges of 32 bits", |k| {
