@@ -17,29 +17,29 @@ export const SYMBOLS = {
   compy_model_new: { parameters, result: "i32" },
   /** Output: name of the instruction set in use. */
   compy_model_isa: { parameters, result: "i32" },
-  /** Output: rows of which a step's products take a multiple as fast as some fewer (u32). */
+  /** Output: a row count R (u32). A step's matrix products take R rows as fast as slightly fewer rows. */
   compy_model_whole_rows: { parameters, result: "i32" },
-  /** Input: type, columns, rows (u32 each). Output: bytes that the matrix takes when packed (u64). */
+  /** Input: type, columns, rows (u32 each). Output: bytes of the packed matrix (u64). */
   compy_packed_bytes: { parameters, result: "i32" },
   /** Input: tensors (u32), bytes of all packed matrices (u64), the file's path. */
   compy_model_open: { parameters, result: "i32" },
-  /** Input: a path. The tensors after this are loaded from that file, until another is named. */
+  /** Input: a path. The following tensors are loaded from that file, until another file is named. */
   compy_model_file: { parameters, result: "i32" },
-  /** Before a matrix is loaded. Input: its index (u32), and what its rows are multiplied by, in as many equal parts (f32 each). */
+  /** Call this before a matrix is loaded. Input: its index (u32), then factors (f32 each). Its rows are split into as many equal parts, and each part is multiplied by its factor. */
   compy_tensor_factors: { parameters, result: "i32" },
   /** Input: index, kind (0 matrix, 1 vector), type, columns, rows (u32 each), byte offset (u64). */
   compy_tensor_load: { parameters, result: "i32", nonblocking: true },
   /** Input: an encoded plan. */
   compy_plan_compile: { parameters, result: "i32", nonblocking: true },
-  /** Input: an encoded step. Output: its answers; nothing at all if the step was stopped. */
+  /** Input: an encoded step. Output: its answers, or nothing if the step was stopped. */
   compy_step: { parameters, result: "i32", nonblocking: true },
-  /** Before each step. Input: a number for it, how many masks will come while it runs, and words of each (u32 each). */
+  /** Call this before each step. Input: the step's number, how many masks will follow while it runs, and words per mask (u32 each). */
   compy_step_prepare: { parameters, result: "i32" },
-  /** Hands over a mask. Input: number of its step, its index (u32 each), one bit a token. */
+  /** Hands over a mask. Input: the number of its step, the mask's index (u32 each), then one bit per token. */
   compy_mask: { parameters, result: "i32" },
-  /** Asks the step under way to stop. */
+  /** Asks the running step to stop. */
   compy_stop: { parameters, result: "i32" },
-  /** Copies KV blocks and recurrent states out of the model. Input: how many of either, a group and a block for each block, the slots (u32 each). Output: keys and values of each block, floats of each slot. */
+  /** Copies KV blocks and recurrent states out of the model. Input: the numbers of blocks and slots, a group and a block for each block, then the slots (u32 each). Output: keys and values of each block, floats of each slot. */
   compy_cache_read: { parameters, result: "i32", nonblocking: true },
   /** Copies KV blocks and recurrent states into the model. Input: as for compy_cache_read, then its output. */
   compy_cache_write: { parameters, result: "i32", nonblocking: true },
@@ -47,6 +47,6 @@ export const SYMBOLS = {
   compy_profile: { parameters, result: "i32", nonblocking: true },
   /** Measures this machine. Input: threads (u32). Output: read bandwidth in GB/s, int8 and f32 peaks in 10^9 operations a second (f64 each). */
   compy_limits: { parameters, result: "i32", nonblocking: true },
-  /** Gives the model's memory back; the handle is stale from then on. */
+  /** Frees the model's memory and invalidates the handle. */
   compy_model_free: { parameters, result: "i32" },
 } as const;
