@@ -45,7 +45,7 @@ fn pieces_of_whole_panels_give_the_same_matrix() {
 fn load_rows_rejects_pieces_out_of_order_or_of_half_a_panel() {
     let isa = Isa::available()[0];
     let bytes = vec![1; ROWS * source("Q4_0").1];
-    assert!(packed("Q4_0", isa, &bytes, &[3, ROWS]).expect_err("half a panel").contains("no multiple"));
+    assert!(packed("Q4_0", isa, &bytes, &[3, ROWS]).expect_err("half a panel").contains("not a multiple"));
     assert!(packed("Q4_0", isa, &bytes, &[16]).expect_err("a part").contains("not a loaded matrix"));
     let (source, row) = source("Q4_0");
     let mut weights = Weights::new(1, 1 << 20).expect("memory");
