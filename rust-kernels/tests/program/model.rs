@@ -182,11 +182,9 @@ pub type Buffer = [u32; 3];
 /// A plan before encoding.
 #[derive(Clone)]
 pub struct Plan {
-    /// The plan's head:
-    /// - rows, rows of logits, vocabulary
-    /// - KV cache: type, blocks, groups, layers; each group's window; heads, dimension and group of each layer
-    /// - recurrent state: layers, slots; for each layer the convolution's channels and inputs, and the matrices'
-    ///   heads, rows and columns
+    /// Rows, rows of logits, vocabulary; the KV cache's type, blocks, groups and layers; each group's window; each
+    /// layer's heads, dimension and group; layers and slots of recurrent state; for each such layer the convolution's
+    /// channels and inputs, and the matrices' heads, rows and columns.
     pub head: [u32; 32],
     pub frequencies: [usize; 2],
     pub buffers: Vec<Buffer>,
