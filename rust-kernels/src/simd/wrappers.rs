@@ -1,15 +1,15 @@
 //! Macros that generate the short methods of `Simd`.
 
-/// Defines inlined methods that are one expression of intrinsics: `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a,
-/// b);`.
+/// Defines inlined methods that are one expression of intrinsics, in lines such as
+/// `fn add(self, a: F, b: F) -> F = _mm256_add_ps(a, b);`.
 macro_rules! wrappers {
     ($($(#[$attribute:meta])* $($head:ident)+ ($self:ident $(, $arg:ident: $type:ty)*) $(-> $result:ty)? = $body:expr;)*) => {
         $($(#[$attribute])*
         #[inline(always)]
         #[allow(unused_unsafe)] // WebAssembly's intrinsics are safe, unless they follow a pointer
         $($head)+ ($self $(, $arg: $type)*) $(-> $result)? {
-            // SAFETY: a token exists only if the CPU has the instructions. An unsafe method's caller promises that each pointer
-            // leads to memory that the method may load or store.
+            // SAFETY: a token exists only if the CPU has the instructions. The caller of an unsafe method promises
+            // that each pointer leads to memory that the method may load or store.
             unsafe { $body }
         })*
     };
