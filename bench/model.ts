@@ -1,4 +1,5 @@
 import { basename } from "@std/path";
+import type { Words } from "../engine/api/errors.ts";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import {
   type ActivationPrecision,
@@ -54,6 +55,8 @@ export interface BenchOptions {
   readonly kvType?: KvType;
   /** What activations are rounded to; by default 8 bits. */
   readonly activations?: ActivationPrecision;
+  /** Words the settings in the choice of a backend. */
+  readonly words?: Words;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
@@ -304,7 +307,7 @@ async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptio
     activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
     states: (size.stateSlots ?? 0) * stateBytes(plan),
     kv: size.kvBlocks * kvBlockBytes(plan),
-    kvNote: `--pp, --tg, --npl and --context, in ${KV_WORDS[plan.kv.type]}`,
+    kvNote: [`--pp, --tg, --npl and --context, in ${KV_WORDS[plan.kv.type]}`],
   };
   if (totalOf(needs) <= free) return;
   const fixed = needs.weights + needs.activations;

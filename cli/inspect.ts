@@ -4,6 +4,7 @@ import { Flags } from "./shared/flags.ts";
 import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./shared/model.ts";
 import { sizeInWords } from "./shared/sizes.ts";
 import { out } from "./shared/terminal.ts";
+import { asFlags } from "./shared/words.ts";
 
 const HELP =
   `Describe a model file: its metadata, its tensors, the memory it needs and the plan it is computed by.
@@ -43,6 +44,7 @@ export async function inspectCommand(args: readonly string[]): Promise<number> {
     parallel: flags.count("parallel", 1, MAX_PARALLEL),
     kvType: flags.choice("kv-type", KV_TYPES),
     model: modelPath(flags.text("model")),
+    words: asFlags,
   });
   out(flags.json ? `${JSON.stringify(asJson(report), replaceBigint)}\n` : asText(report));
   return 0;

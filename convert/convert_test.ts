@@ -309,7 +309,7 @@ for (const [what, [spoil, words, options]] of Object.entries(REFUSED)) {
   });
 }
 
-Deno.test("convert: affine scales that f16 cannot hold are refused; --quantize q8_0 takes them", async () => {
+Deno.test('convert: affine scales that f16 cannot hold are refused; quantize: "q8_0" takes them', async () => {
   const scales = "language_model.model.layers.0.mlp.up_proj.scales";
   await using folder = await CheckpointFolder.make({ ...MXFP4, weights: "affine" }, ({ tensors }) => {
     const { shape } = tensors.get(scales)!;
@@ -317,7 +317,7 @@ Deno.test("convert: affine scales that f16 cannot hold are refused; --quantize q
     tensors.set(scales, storeFloats("BF16", shape, values));
   });
   const { message } = await assertRejects(() => folder.convert(), ConvertError);
-  for (const word of ["up_proj.weight", "scale 9.3", "Q4_1", "--quantize q8_0"]) {
+  for (const word of ["up_proj.weight", "scale 9.3", "Q4_1", 'quantize: "q8_0"']) {
     assertStringIncludes(message, word);
   }
   assertEquals(folder.leftBehind(), []);

@@ -1,4 +1,4 @@
-import { EngineError } from "../engine/mod.ts";
+import { EngineError, type EngineErrorCode } from "../engine/mod.ts";
 import type { BatchErrorCode } from "../jobs/errors.ts";
 import { messageOf, systemReason } from "./system_errors.ts";
 
@@ -32,17 +32,8 @@ import { messageOf, systemReason } from "./system_errors.ts";
  * ```
  */
 export type ErrorCode =
-  | "context_length_exceeded"
-  | "invalid_request"
-  | "not_supported"
-  | "invalid_constraint"
-  | "constraint_failed"
-  | "prompt_not_stored"
-  | "queue_full"
-  | "engine_closed"
-  | "engine_unavailable"
-  | "engine_failed"
-  | "device_lost"
+  | EngineErrorCode
+  | BatchErrorCode
   | "chat_template_error"
   | "model_not_found"
   | "invalid_model"
@@ -51,27 +42,7 @@ export type ErrorCode =
   | "backend_failed"
   | "not_permitted"
   | "cannot_listen"
-  | "data_unusable"
-  | "input_unreadable"
-  | "input_changed"
-  | "input_too_large"
-  | "lines_refused"
-  | "no_job"
-  | "job_unfinished"
-  | "same_file"
-  | "output_exists"
-  | "output_unwritable"
-  | "output_missing"
-  | "journal_busy"
-  | "journal_foreign"
-  | "journal_damaged"
-  | "journal_other_job"
-  | "job_failed"
-  | "disk_full"
-  | "no_descriptors"
-  | "io_error"
-  | "sync_failed"
-  | "queue_unavailable";
+  | "data_unusable";
 
 /**
  * What this library throws, from whatever it does: a refusal or a failure, with a `code` for programs and a message for people. Two
@@ -125,9 +96,9 @@ const CODES: Readonly<Record<string, ErrorCode>> = {
 /** The error as this library throws it: with a code where it was foreseen, else as it is. */
 export function toCompyError(error: unknown): unknown {
   if (!(error instanceof Error) || error instanceof CompyError) return error;
-  const { message, cause } = error;
+  const { message } = error;
   if (error instanceof EngineError) {
-    return new CompyError(error.code, message, { details: error.details, cause });
+    return new CompyError(error.code, message, { details: error.details, cause: error });
   }
   if (error.name === "BatchError") {
     return new CompyError((error as Error & { code: BatchErrorCode }).code, message, { cause: error });

@@ -7,6 +7,7 @@ import {
   measureModel,
   MemoryError,
 } from "../engine/load/load.ts";
+import type { MemoryRoom } from "../engine/load/memory_error.ts";
 import { loadReloadingEngine, startOptions } from "../engine/load/load_reloading.ts";
 import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
@@ -80,6 +81,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     free: load.backend === "webgpu" ? undefined : freeMemory,
     ...(idleMs === undefined ? {} : { idleMs }),
     note,
+    words: load.words,
     open: (source) => openOffered(loading(source), options, () => pool.room),
   });
   return pool;
@@ -90,7 +92,10 @@ function isForNative(error: unknown, { coming, backend }: Omit<EngineLoadOptions
   return error instanceof MemoryError && coming?.isPending === true && backend === undefined;
 }
 
-const BUDGET = { allows: "--memory-mb allows", advice: "allow more with --memory-mb" };
+const BUDGET: MemoryRoom = {
+  allows: [{ memoryBytes: undefined }, " allows"],
+  advice: ["allow more with ", { memoryBytes: undefined }],
+};
 
 /** Throws the error with the model's name. */
 function refuseModel({ id }: ModelSource, error: unknown): never {

@@ -1,3 +1,5 @@
+import { worded, type Words } from "../engine/api/errors.ts";
+
 /** Reasons of file errors in words, by Deno's error names and by the system's codes. */
 const REASONS: Readonly<Record<string, string>> = {
   NotFound: "there is no such file or folder",
@@ -29,11 +31,13 @@ export function systemReason(error: unknown): string | undefined {
   return said && said[0].toLowerCase() + said.slice(1);
 }
 
-/** Returns the message of an unexpected error; for system errors with the path that Deno names at the end. */
-export function messageOf(error: Error): string {
+/** Returns an error's message in these words; for system errors with the path that Deno names at the end. */
+export function messageOf(error: Error, words?: Words): string {
   const reason = systemReason(error);
   const path = /['"]([^'"]+)['"](, run again.*)?$/.exec(error.message)?.[1];
-  return reason === undefined || path === undefined ? error.message : `Cannot use "${path}": ${reason}`;
+  return reason === undefined || path === undefined
+    ? worded(error, words)
+    : `Cannot use "${path}": ${reason}`;
 }
 
 /** Returns a system error with `cannot` before its reason; other errors unchanged. */

@@ -36,6 +36,7 @@ import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "../shared/settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
 import { err, logs, note, onInterrupt, out } from "../shared/terminal.ts";
+import { asFlags, told } from "../shared/words.ts";
 
 const MB = 2 ** 20;
 
@@ -266,6 +267,7 @@ function loadOptions({ values, sources }: ServeSettings) {
     draft: draft === undefined ? undefined : modelPath(draft),
     pooling,
     promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
+    words: asFlags,
     warn: once(warn),
   } satisfies Omit<EngineLoadOptions, "model">;
 }
@@ -347,7 +349,7 @@ function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   const look = ({ engine }: OfferedModel) => {
     if (engine?.state !== "failed" || failed) return;
     failed = true;
-    err(`Error: ${engine.failure!.message}; the server stops\n`);
+    err(`Error: ${told(engine.failure)}; the server stops\n`);
     server.shutdown();
   };
   models.onState(look);

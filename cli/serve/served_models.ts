@@ -2,6 +2,7 @@ import { CompyError } from "../../lib/errors.ts";
 import { type Alias, openPool as openModels, type PoolOptions } from "../../lib/pool.ts";
 import { UsageError } from "../shared/flags.ts";
 import { modelPath } from "../shared/model.ts";
+import { told } from "../shared/words.ts";
 import type { ServeSettings } from "./serve_settings.ts";
 
 /** Whether the server loads models as they are asked for, and not one at its start. */
@@ -41,7 +42,7 @@ export async function openPool(
     });
   } catch (error) {
     throw error instanceof CompyError && error.code === "invalid_request"
-      ? new UsageError(error.message)
+      ? new UsageError(told(error))
       : error;
   }
 }

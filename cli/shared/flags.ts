@@ -160,6 +160,11 @@ function needsValue(option: string): string {
   return `${option} needs a value; write one that begins with "-" as ${option}=VALUE`;
 }
 
+/** `kvMb` -> `kv-mb`. */
+export function flagOf(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
 function dashed(name: string): string {
   return name.length === 1 ? `-${name}` : `--${name}`;
 }

@@ -13,6 +13,7 @@ import { modelName, modelPath as fileOfModel } from "../../lib/model_file.ts";
 import { type Flags, UsageError } from "./flags.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { note, ProgressLine } from "./terminal.ts";
+import { asFlags } from "./words.ts";
 
 /** Bounds of the options that several commands have. */
 export const MAX_THREADS = 1024;
@@ -123,13 +124,17 @@ export function poolingOption(flags: Flags): Pick<EngineLoadOptions, "pooling"> 
 /** `--backend`, `--arithmetic`, `--accuracy`, `--kv-type` and `--activations`; what a backend warns of goes to stderr. */
 export function backendOptions(
   flags: Flags,
-): Pick<EngineLoadOptions, "backend" | "arithmetic" | "accuracy" | "kvType" | "activations" | "warn"> {
+): Pick<
+  EngineLoadOptions,
+  "backend" | "arithmetic" | "accuracy" | "kvType" | "activations" | "words" | "warn"
+> {
   return {
     backend: flags.choice("backend", BACKENDS),
     arithmetic: flags.choice("arithmetic", ARITHMETICS),
     accuracy: flags.choice("accuracy", ACCURACIES),
     kvType: flags.choice("kv-type", KV_TYPES),
     activations: flags.choice("activations", ACTIVATION_PRECISIONS),
+    words: asFlags,
     warn: (message) => note(message, "warning"),
   };
 }

@@ -1,7 +1,7 @@
 import { dirname, resolve as resolvePath } from "@std/path";
 import { z } from "zod";
 import { show } from "../../lib/serving.ts";
-import { Flags, UsageError } from "./flags.ts";
+import { flagOf, Flags, UsageError } from "./flags.ts";
 import { explained } from "../../lib/system_errors.ts";
 
 /**
@@ -320,11 +320,6 @@ export function helpEntry(flag: string, help: string): string {
     else lines[lines.length - 1] = `${line}${begun ? " " : ""}${word}`;
   }
   return `${lines.join("\n")}\n`;
-}
-
-/** `kvMb` -> `kv-mb`. */
-function flagOf(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
 /** `kvMb` -> `kv_mb`. */

@@ -71,8 +71,8 @@ export function widenRows(kind: FloatType): RowEncoder {
 export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
   const { kind, weight: { file, name } } = source;
   if (kind === "MXFP4" || kind === "affine") {
-    const detail = `it is multiplied by ${factor}, which its blocks cannot hold; --quantize q8_0 takes it`;
-    refuse(file, `tensor ${quote(name)}`, detail);
+    const detail = `it is multiplied by ${factor}, which its blocks cannot hold; `;
+    refuse(file, `tensor ${quote(name)}`, [detail, { quantize: "q8_0" }, " takes it"]);
   }
   const type = kind === "F32" ? "F32" : "F16";
   const encode = ([weight]: RowParts) => {
@@ -264,5 +264,9 @@ function restoreAffine(
 }
 
 function refuseAffine({ file, name }: SafeTensor, detail: string): never {
-  refuse(file, `tensor ${quote(name)}`, `${detail}; --quantize q8_0 takes it, with a small error`);
+  refuse(file, `tensor ${quote(name)}`, [
+    `${detail}; `,
+    { quantize: "q8_0" },
+    " takes it, with a small error",
+  ]);
 }

@@ -1,3 +1,70 @@
+/**
+ * Settings by the names of the library's options, with the values to give them. A setting whose value is undefined is
+ * only named.
+ */
+export interface Settings {
+  readonly ctx?: number;
+  readonly parallel?: number;
+  readonly kvBytes?: number;
+  readonly backend?: string;
+  readonly arithmetic?: string;
+  readonly accuracy?: string;
+  readonly pooling?: string;
+  readonly speculate?: string;
+  readonly draft?: string;
+  readonly promptCache?: string;
+  /** Bytes that all models of a server may take together. */
+  readonly memoryBytes?: number;
+  /** Format that a checkpoint's matrices are converted to. */
+  readonly quantize?: string;
+}
+
+/** A message whose settings are data. Each edge words them: as flags, as options, or for HTTP clients. */
+export type Wording = readonly (string | Settings)[];
+
+/** Returns the words for settings that are given together. */
+export type Words = (settings: Settings) => string;
+
+/** Words settings as options of the library, for example `parallel: 1, backend: "cpu"`. */
+export const asOptions: Words = (settings) =>
+  Object.entries(settings).map(([name, value]) =>
+    value === undefined ? name : `${name}: ${JSON.stringify(value)}`
+  ).join(", ");
+
+export function render(wording: Wording, words: Words = asOptions): string {
+  return wording.map((part) => typeof part === "string" ? part : words(part)).join("");
+}
+
+/** An error whose message may name settings. `message` words them as options of the library. */
+export class WordedError extends Error {
+  readonly #wording: Wording;
+
+  constructor(message: string | Wording, options?: ErrorOptions) {
+    const wording = typeof message === "string" ? [message] : message;
+    super(render(wording), options);
+    this.#wording = wording;
+  }
+
+  get wording(): Wording {
+    return this.#wording;
+  }
+}
+
+/** Returns the message with its settings. It finds them in the cause of an error that repeats its cause's message. */
+export function wordingOf(error: unknown): Wording {
+  if (!(error instanceof Error)) return [String(error)];
+  const { message, cause } = error;
+  const own = error instanceof WordedError ? error.wording : [message];
+  const known = own.length > 1 || !(cause instanceof Error) ? own : wordingOf(cause);
+  const end = render(known);
+  return message.endsWith(end) ? [message.slice(0, message.length - end.length), ...known] : [message];
+}
+
+/** Returns the error's message with its settings in these words; by default as options of the library. */
+export function worded(error: unknown, words?: Words): string {
+  return render(wordingOf(error), words);
+}
+
 export type EngineErrorCode =
   | "context_length_exceeded"
   | "invalid_request"
@@ -17,11 +84,11 @@ export type EngineErrorCode =
   | "engine_failed";
 
 /** A request that the engine refuses, or that failed in it. `details` are added to the API's error body. */
-export class EngineError extends Error {
+export class EngineError extends WordedError {
   override name = "EngineError";
   constructor(
     readonly code: EngineErrorCode,
-    message: string,
+    message: string | Wording,
     readonly details: Record<string, number> = {},
   ) {
     super(message);

@@ -1,4 +1,5 @@
 import { FROM_SOURCE } from "../../package.ts";
+import { worded, type Wording, type Words } from "../api/errors.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { firstLayers } from "../plan/layers.ts";
 import { type Plan, wholeTables } from "../plan/plan.ts";
@@ -27,8 +28,10 @@ export interface PrepareOptions extends CpuOptions, WebGpuOptions {
   readonly backend?: BackendName;
   /** Whether a GPU may compute in an arithmetic in which the model leaves the gates of accuracy; by default "gated": it may not. */
   readonly accuracy?: Accuracy;
-  /** Why it cannot be the GPU, in words for who asked for it; it can where this is not given. */
-  readonly notOnGpu?: string;
+  /** Why the GPU cannot compute with these options; undefined where it can. */
+  readonly notOnGpu?: Wording;
+  /** Words the settings in `choice`; by default options of the library. */
+  readonly words?: Words;
   readonly progress?: (done: number, total: number) => void;
 }
 
@@ -112,8 +115,7 @@ export async function prepareBackend(
     return { backend: await prepare(await cpu()), choice };
   } catch (error) {
     // A broken file is an error on the CPU too, and then the one to tell.
-    const reason = error instanceof Error ? error.message : String(error);
-    return { backend: await prepare(await cpu()), choice: `auto: ${reason}` };
+    return { backend: await prepare(await cpu()), choice: `auto: ${worded(error, options.words)}` };
   }
 }
 
@@ -122,10 +124,14 @@ function checkGpu(plan: Plan, { arithmetic = "f32", accuracy = "gated", notOnGpu
   if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
   lower(plan);
   if (arithmetic === "f16" && plan.states.length > 0 && accuracy === "gated") {
-    throw new GpuError(
-      `Cannot compute ${plan.architecture} in ${arithmetic}: models with recurrent layers leave the gates of accuracy in it; ` +
-        "use --arithmetic f32, or --accuracy any as well",
-    );
+    const why = "models with recurrent layers fail the accuracy gates in this arithmetic";
+    throw new GpuError([
+      `Cannot compute ${plan.architecture} in ${arithmetic}: ${why}; use `,
+      { arithmetic: "f32" },
+      ", or ",
+      { accuracy: "any" },
+      " as well",
+    ]);
   }
 }
 

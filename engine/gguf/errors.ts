@@ -1,3 +1,5 @@
+import { WordedError, type Wording } from "../api/errors.ts";
+
 /** The kind of fault in a GGUF file. */
 export type GgufErrorCode =
   | "GGUF_MAGIC"
@@ -31,16 +33,17 @@ export interface GgufErrorPlace {
  * Error for a GGUF file that compy refuses. Example message: `GGUF_OFFSET at byte 1234, tensor
  * "output.weight": the offset must be a multiple of 32 (the alignment) below 2^53 (got 33)`.
  */
-export class GgufError extends Error {
+export class GgufError extends WordedError {
   override name = "GgufError";
   readonly byte: number | undefined;
   readonly field: string | undefined;
 
-  constructor(readonly code: GgufErrorCode, detail: string, place: GgufErrorPlace = {}) {
+  constructor(readonly code: GgufErrorCode, detail: string | Wording, place: GgufErrorPlace = {}) {
     const parts = [];
     if (place.byte !== undefined) parts.push(`at byte ${place.byte}`);
     if (place.field !== undefined) parts.push(place.field);
-    super(`${[code, parts.join(", ")].filter(Boolean).join(" ")}: ${detail}`);
+    const where = `${[code, parts.join(", ")].filter(Boolean).join(" ")}: `;
+    super(typeof detail === "string" ? where + detail : [where, ...detail]);
     this.byte = place.byte;
     this.field = place.field;
   }

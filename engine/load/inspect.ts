@@ -3,6 +3,7 @@ import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
 import type { KvType } from "../backend/backend.ts";
 import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "../gguf/errors.ts";
+import { worded, type Words } from "../api/errors.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
 import { DEFAULT_KV_TYPE, tokenWeightBytes, weightBytes } from "./load.ts";
@@ -17,7 +18,7 @@ import { printPlan } from "../plan/print.ts";
 
 export type InspectOptions = Pick<
   LoadOptions,
-  "model" | "contextLength" | "parallel" | "kvType" | "activations"
+  "model" | "contextLength" | "parallel" | "kvType" | "activations" | "words"
 >;
 
 /** A model file's content, and the resources that running it needs. */
@@ -129,18 +130,18 @@ async function describePlan(
       free: freeMemory(),
       leftOut: leftOutParts(file, plan),
       text: printPlan(plan),
-      gpu: gpuDispatches(planOf(false)), // the GPU does not draft
+      gpu: gpuDispatches(planOf(false), options.words), // the GPU does not draft
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;
-    return { refusal: error.message };
+    return { refusal: worded(error, options.words) };
   }
 }
 
-function gpuDispatches(plan: Plan): PlanReport["gpu"] {
+function gpuDispatches(plan: Plan, words?: Words): PlanReport["gpu"] {
   try {
     return countDispatches(lower(plan));
   } catch (error) {
-    return { refusal: error instanceof Error ? error.message : String(error) };
+    return { refusal: worded(error, words) };
   }
 }

@@ -3,6 +3,7 @@ import { type BackendName, KV_BLOCK_TOKENS, type KvType } from "../backend/backe
 import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "../backend/choose.ts";
 import { MOST_BYTES } from "../backend/wasm/module.ts";
 import { createChatForm } from "../chat/chat_form.ts";
+import { NO_VECTORS_ON_GPU } from "../loop/embeddings.ts";
 import { LlmEngine } from "../loop/engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
@@ -40,6 +41,7 @@ import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
 import type { Engine } from "../api/engine.ts";
+import { EngineError, type Wording } from "../api/errors.ts";
 
 export { freeMemory } from "./free_memory.ts";
 export { MemoryError } from "./memory_error.ts";
@@ -126,46 +128,59 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   };
 }
 
-/** Throws an Error for options that contradict each other with every model. */
+/** Throws EngineError for options that contradict each other with every model. */
 export function checkTogether(
   { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
 ) {
   if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
-    throw new Error(`A model that drafts (--draft) is for --speculate auto or draft (got "${speculate}")`);
+    throw new EngineError("invalid_request", [
+      "A draft model (",
+      { draft: undefined },
+      ") is for ",
+      { speculate: "auto" },
+      " or ",
+      { speculate: "draft" },
+      ` (got "${speculate}")`,
+    ]);
   }
   if (draft === undefined && speculate === "draft") {
-    throw new Error(
-      "--speculate draft needs a smaller model of the same vocabulary: name its file with --draft",
-    );
+    throw new EngineError("invalid_request", [
+      { speculate: "draft" },
+      " needs a smaller model of the same vocabulary: name its file with ",
+      { draft: undefined },
+    ]);
   }
   const drafts = reasonAgainstDrafts({ speculate, draft });
-  if (drafts && backend === "webgpu") throw new Error(drafts);
-  if (promptCache && backend === "webgpu") throw new Error(NO_PROMPTS_ON_GPU);
+  if (drafts && backend === "webgpu") throw new EngineError("not_supported", drafts);
+  if (promptCache && backend === "webgpu") throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
 }
 
 /** Returns why the drafting options rule out a GPU; undefined if none does. */
 function reasonAgainstDrafts(
   { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
-): string | undefined {
+): Wording | undefined {
   const asked = speculate !== "auto" && speculate !== "off";
   if (!asked && draft === undefined) return undefined;
-  const option = asked ? `--speculate ${speculate}` : "--draft";
-  return `${option} is not supported on a GPU: leave it out, or compute with --backend cpu`;
+  const option = asked ? { speculate } : { draft: undefined };
+  return [option, " is not supported on a GPU: leave it out, or compute with ", { backend: "cpu" }];
 }
 
-const NO_PROMPTS_ON_GPU =
-  "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute " +
-  "with --backend cpu";
+const NO_PROMPTS_ON_GPU: Wording = [
+  "Prompts are kept on a disk with the CPU backend only: leave out ",
+  { promptCache: undefined },
+  ", or compute with ",
+  { backend: "cpu" },
+];
 
 /** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
 function reasonAgainstGpu(
   file: GgufFile,
   plan: Plan,
   options: LoadOptions,
-): string | undefined {
+): Wording | undefined {
   const { pooling, promptCache } = options;
   const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
-  if (vectors) return "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
+  if (vectors) return NO_VECTORS_ON_GPU;
   return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
 }
 
@@ -190,8 +205,8 @@ function together(
 }
 
 const WASM_ROOM: MemoryRoom = {
-  allows: "WebAssembly's 32-bit memory has room for",
-  advice: "use native kernels",
+  allows: ["WebAssembly's 32-bit memory has room for"],
+  advice: ["use native kernels"],
 };
 
 /** Returns the memory bounds of the model; undefined if they are unknown. */
@@ -317,7 +332,7 @@ async function openPromptDisk(
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptDisk> {
   if (!("kernelsDigest" in backend)) {
-    throw new Error(NO_PROMPTS_ON_GPU);
+    throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
   }
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   const { store, close } = opened;

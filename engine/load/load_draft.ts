@@ -1,4 +1,5 @@
 import { buildPlan, hasDraftLayer, readRopeFactors } from "../architectures/registry.ts";
+import { EngineError } from "../api/errors.ts";
 import { packedBytes, prepareBackend } from "../backend/choose.ts";
 import { GgufError, quote } from "../gguf/errors.ts";
 import type { GgufFile } from "../gguf/types.ts";
@@ -33,7 +34,7 @@ export interface MeasuredDraft {
 type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
 
 /**
- * Reads the header of a draft model; `drafted` is the file of the model that it drafts for. Throws an Error if their
+ * Reads the header of a draft model; `drafted` is the file of the model that it drafts for. Throws EngineError if their
  * vocabularies differ, or if the draft model generates no tokens.
  */
 export async function measureDraft(
@@ -43,7 +44,7 @@ export async function measureDraft(
 ): Promise<MeasuredDraft> {
   const file = await openGguf(path);
   const built = buildPlan(file, await readRopeFactors(file));
-  if (isEncoder(built)) throw new Error(`Cannot draft with ${path}: the model generates no text (--draft)`);
+  if (isEncoder(built)) throw cannotDraft(path, "the model generates no text");
   const contextLength = Math.min(built.contextLength, options.contextLength);
   const plan = withContext(withKvType(built, options.kvType ?? "f16"), contextLength);
   const vocabSize = commonVocabulary(path, createTokenizer(file.metadata), createTokenizer(drafted.metadata));
@@ -86,22 +87,30 @@ export async function measureDraft(
   };
 }
 
-/** Returns how many tokens the vocabularies share. Throws an Error if a shared token differs. */
+/** Returns how many tokens the vocabularies share. Throws EngineError if a shared token differs. */
 function commonVocabulary(path: string, drafting: Tokenizer, drafted: Tokenizer): number {
   const common = Math.min(drafting.vocabSize, drafted.vocabSize);
-  const refuse = (reason: string) => {
-    const advice = "name a smaller model of the same family and version";
-    return new Error(`Cannot draft with ${path}: ${reason}; ${advice} (--draft)`);
-  };
   if (Math.max(drafting.vocabSize, drafted.vocabSize) - common > MOST_BEYOND) {
-    throw refuse(`its vocabulary has ${drafting.vocabSize} tokens, the model's has ${drafted.vocabSize}`);
+    throw cannotDraft(
+      path,
+      `its vocabulary has ${drafting.vocabSize} tokens, the model's has ${drafted.vocabSize}`,
+    );
   }
   for (let token = 0; token < common; token++) {
     if (isSame(token, drafting, drafted)) continue;
     const [its, ours] = [drafting, drafted].map((tokenizer) => spelled(token, tokenizer));
-    throw refuse(`token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
+    throw cannotDraft(path, `token ${token} is ${its} in its vocabulary, and ${ours} in the model's`);
   }
   return common;
+}
+
+function cannotDraft(path: string, reason: string): EngineError {
+  const advice = "name a smaller model of the same family and version";
+  return new EngineError("invalid_request", [
+    `Cannot draft with ${path}: ${reason}; ${advice} (`,
+    { draft: undefined },
+    ")",
+  ]);
 }
 
 function isSame(token: number, one: Tokenizer, other: Tokenizer): boolean {
@@ -124,7 +133,11 @@ export function wantsDraftLayer(
   if (speculate !== "mtp") return false;
   if (hasDraftLayer(file)) return true;
   const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
-  const detail =
-    "the file has no layer that drafts tokens, which --speculate mtp asks for: use --speculate auto";
+  const detail = [
+    "the file has no layer that drafts tokens, which ",
+    { speculate },
+    " asks for: use ",
+    { speculate: "auto" },
+  ];
   throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
 }

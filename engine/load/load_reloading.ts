@@ -13,7 +13,7 @@ import {
 import type { LoadOptions } from "./options.ts";
 import { MemoryError, totalOf } from "./memory_error.ts";
 import { ReloadingEngine } from "../loop/reloading.ts";
-import { EngineError } from "../api/errors.ts";
+import { EngineError, worded } from "../api/errors.ts";
 
 /** Options for an engine that may be reloaded or moved. */
 export interface LivingOptions {
@@ -89,7 +89,8 @@ class EngineLoader {
     };
     const once = this.living.note === undefined ? { times: 0 } : {};
     this.#keep(this.#current.backend.info.name as BackendName);
-    this.#engine = new ReloadingEngine(this.#current.engine, { load, note: this.#note, ...once });
+    const { words } = this.given;
+    this.#engine = new ReloadingEngine(this.#current.engine, { load, note: this.#note, words, ...once });
     return this.#facade();
   }
 
@@ -104,7 +105,7 @@ class EngineLoader {
       await coming.inTurn(() => this.#replace(backend));
     } catch (error) {
       if (this.#engine.state === "draining") return;
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = worded(error, this.given.words);
       this.#note(
         `Cannot load ${this.#engine.model.id} again with ${backend}, so it goes on as before: ${reason}`,
       );

@@ -1,3 +1,5 @@
+import { WordedError, type Wording } from "../api/errors.ts";
+
 /** The memory that an engine may take, in bytes. */
 export interface MemoryBounds {
   readonly free: number;
@@ -7,20 +9,20 @@ export interface MemoryBounds {
   readonly room?: MemoryRoom;
 }
 
-/** Words for messages about a bound that is not the machine's memory. */
+/** Wording of messages about a bound that is not the machine's memory. */
 export interface MemoryRoom {
-  /** The words before the bytes: `… memory has room for`. */
-  readonly allows: string;
+  /** Stands before the bytes: `… memory has room for`. */
+  readonly allows: Wording;
   /** How to get more: `use …`. */
-  readonly advice: string;
+  readonly advice: Wording;
 }
 
 /** Settings need more memory than is free. The message lists the sums and settings that fit. */
-export class MemoryError extends Error {
+export class MemoryError extends WordedError {
   override name = "MemoryError";
 
   /** `needed`: bytes that the whole model needs, if that exceeds the free memory. */
-  constructor(message: string, readonly needed?: number) {
+  constructor(message: string | Wording, readonly needed?: number) {
     super(message);
   }
 }
@@ -32,8 +34,8 @@ export interface MemoryNeeds {
   /** Bytes of recurrent state; 0 for models without it. */
   readonly states: number;
   readonly kv: number;
-  /** What the KV cache holds, in words; absent for models without one. */
-  readonly kvNote?: string;
+  /** What the KV cache holds; absent for models without one. */
+  readonly kvNote?: Wording;
 }
 
 export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, "kvNote">): number {
@@ -44,30 +46,30 @@ export function totalOf({ weights, activations, states, kv }: Omit<MemoryNeeds, 
 export function shortage(
   needs: MemoryNeeds,
   { free, room }: Pick<MemoryBounds, "free" | "room">,
-  fits: readonly string[],
+  fits: Wording,
 ): MemoryError {
-  const lines: [string, number, string?][] = [
-    ["weights", needs.weights],
-    ["activations", needs.activations],
-    ...(needs.states > 0 ? [["recurrent states", needs.states]] as [string, number][] : []),
-    ...(needs.kvNote === undefined
-      ? []
-      : [["KV cache", needs.kv, needs.kvNote]] as [string, number, string][]),
-  ];
+  const row = (name: string, bytes: number) => `\n  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}`;
+  const available = room ? [...room.allows, ` ${megabytes(free)}`] : [`${megabytes(free)} are free for it`];
   const message = [
-    `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and ${
-      room ? `${room.allows} ${megabytes(free)}` : `${megabytes(free)} are free for it`
-    }:`,
-    ...lines.map(([name, bytes, note]) =>
-      `  ${name.padEnd(17)}${megabytes(bytes).padStart(16)}${note ? `  (${note})` : ""}`
-    ),
-    fits.length > 0
-      ? `What fits: ${fits.join(", or ")}`
-      : `No setting fits: ${
-        room ? room.advice : "free some memory"
-      }, or use a smaller model or one in fewer bits`,
-  ].join("\n");
+    `The model needs ${megabytes(totalOf(needs))} of memory with these settings, and `,
+    ...available,
+    ":",
+    row("weights", needs.weights),
+    row("activations", needs.activations),
+    ...(needs.states > 0 ? [row("recurrent states", needs.states)] : []),
+    ...(needs.kvNote === undefined ? [] : [row("KV cache", needs.kv), "  (", ...needs.kvNote, ")"]),
+    ...(fits.length > 0 ? ["\nWhat fits: ", ...either(fits)] : [
+      "\nNo setting fits: ",
+      ...(room ? room.advice : ["free some memory"]),
+      ", or use a smaller model or one in fewer bits",
+    ]),
+  ];
   return new MemoryError(message, totalOf(needs));
+}
+
+/** Returns the alternatives with ", or " between them. */
+export function either(alternatives: Wording): Wording {
+  return alternatives.flatMap((one, i) => i === 0 ? [one] : [", or ", one]);
 }
 
 /** Returns the bytes as megabytes, for example `1,234.5 MB`. */

@@ -1,3 +1,4 @@
+import type { Words } from "../api/errors.ts";
 import type {
   Accuracy,
   ActivationPrecision,
@@ -44,6 +45,8 @@ export interface LoadOptions extends Omit<SizeOptions, "drafts"> {
   /** Names the bound behind `freeBytes` in messages, if it is not this machine's memory. */
   readonly freeRoom?: MemoryRoom;
   readonly progress?: (done: number, total: number) => void;
+  /** Words the settings in notes and in the reason for a backend; by default options of the library. */
+  readonly words?: Words;
   /** Receives warnings about problems that do not stop the load. */
   readonly warn?: (message: string) => void;
   /** Stores prompts on a disk. CPU only. */

@@ -1,6 +1,15 @@
+import type { Settings } from "../api/errors.ts";
 import { KV_WORDS } from "../backend/backend.ts";
 import { blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_blocks.ts";
-import { largest, megabytes, type MemoryBounds, MemoryError, shortage, totalOf } from "./memory_error.ts";
+import {
+  either,
+  largest,
+  megabytes,
+  type MemoryBounds,
+  MemoryError,
+  shortage,
+  totalOf,
+} from "./memory_error.ts";
 import { isEncoder, kvBlockBytes, type Plan, stateBytes } from "../plan/plan.ts";
 import { planScratch } from "../plan/scratch.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
@@ -95,7 +104,7 @@ function encoderSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): E
   if (bounds && totalOf(needs) > bounds.free) {
     const fits = (context: number) => needs.weights + activationsOf(context) <= bounds.free;
     const longest = fits(1) ? largest(contextLength - 1, fits) : 0;
-    throw shortage(needs, bounds, longest > 0 ? [`--ctx ${longest}`] : []);
+    throw shortage(needs, bounds, longest > 0 ? [{ ctx: longest }] : []);
   }
   const { maxRows, maxLogitRows } = rows(contextLength);
   return {
@@ -131,13 +140,12 @@ function countBlocks(
   }
   const given = Math.floor(kvBytes / blockBytes);
   if (given >= blocks) return given;
-  const enough = `--kv-mb ${Math.ceil(blocks * blockBytes / 1e6)}`;
   const longest = longestSequence(demand, given);
-  const less = longest > 0 ? `, or --ctx ${longest}` : "";
-  throw new MemoryError(
-    `A KV cache of ${megabytes(kvBytes)} holds ${longest} tokens, and one sequence may have ` +
-      `${contextLength} (--ctx). What fits: ${enough}${less}`,
-  );
+  const enough = { kvBytes: 1e6 * Math.ceil(blocks * blockBytes / 1e6) };
+  const fits = either(longest > 0 ? [enough, { ctx: longest }] : [enough]);
+  const held = `A KV cache of ${megabytes(kvBytes)} holds ${longest} tokens`;
+  const wanted = `and one sequence may have ${contextLength}`;
+  throw new MemoryError([`${held}, ${wanted} (`, { ctx: undefined }, "). What fits: ", ...fits]);
 }
 
 /** Returns how the plan's sequences take KV blocks, with `parallel` of them running. */
@@ -199,11 +207,11 @@ function describeShortage(
 ): MemoryError {
   const { contextLength, parallel, kvBlocks } = wanted;
   const holder = options.kvBytes !== undefined
-    ? "--kv-mb"
+    ? { kvBytes: undefined }
     : options.kvShare !== undefined
     ? `1 sequence of ${contextLength} tokens, the least`
     : `${parallel} sequence${parallel > 1 ? "s" : ""} of ${contextLength} tokens`;
-  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: `${holder}, in ${KV_WORDS[plan.kv.type]}` };
+  const kv = { kv: kvBlocks * kvBlockBytes(plan), kvNote: [holder, `, in ${KV_WORDS[plan.kv.type]}`] };
   const needs = {
     weights: bounds.weights,
     ...fixedMemory(plan, { parallel, drafts: options.drafts }),
@@ -221,7 +229,7 @@ function settingsThatFit(
   { contextLength, parallel }: Wanted,
   { kvBytes, kvShare, drafts }: SizeOptions,
   { free, weights }: MemoryBounds,
-): string[] {
+): Settings[] {
   const blockBytes = kvBlockBytes(plan);
   // Bytes for one sequence, when `sequences` of them run.
   const bytesOf = (sequences: number) =>
@@ -238,12 +246,12 @@ function settingsThatFit(
   const held = kvShare === undefined ? parallel : 1; // sequences that the pool must hold at once
   const context = longest(parallel, room(parallel) / held);
   const fits = [
-    ...(most > 0 ? [`--parallel ${most}`] : []),
-    ...(kvBytes === undefined && context > 0 ? [`--ctx ${context}`] : []),
-    ...(kvRoom * 1e6 >= bytesOf(parallel) ? [`--kv-mb ${kvRoom}`] : []),
+    ...(most > 0 ? [{ parallel: most }] : []),
+    ...(kvBytes === undefined && context > 0 ? [{ ctx: context }] : []),
+    ...(kvRoom * 1e6 >= bytesOf(parallel) ? [{ kvBytes: 1e6 * kvRoom }] : []),
   ];
   if (fits.length > 0) return fits;
   const least = Math.floor(room(1) / 1e6);
   const tokens = Math.min(contextLength, longest(1, least * 1e6));
-  return tokens > 0 ? [`--parallel 1 --ctx ${tokens} --kv-mb ${least}`] : [];
+  return tokens > 0 ? [{ parallel: 1, ctx: tokens, kvBytes: 1e6 * least }] : [];
 }

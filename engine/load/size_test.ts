@@ -42,17 +42,17 @@ Deno.test("engineSize: refuses more than the free memory, with the sums", () => 
   assertMatch(lines[1], /^ {2}weights {9,}200\.0 MB$/);
   assertMatch(lines[2], /^ {2}activations +\d+\.\d MB$/);
   assertMatch(lines[3], /^ {2}KV cache +4,429\.2 MB {2}\(1024 sequences of 8192 tokens, in 16 bits\)$/);
-  assertMatch(lines[4], /^What fits: --parallel \d+, or --ctx \d+, or --kv-mb \d+$/);
+  assertMatch(lines[4], /^What fits: parallel: \d+, or ctx: \d+, or kvBytes: \d+000000$/);
   const terms = lines.slice(0, 4).map((line) => Number(/([\d,]+\.\d) MB/.exec(line)![1].replaceAll(",", "")));
   assert(Math.abs(terms[0] - terms[1] - terms[2] - terms[3]) < 0.2, message);
 });
 
 const OPTIONS: Record<string, (n: number) => SizeOptions> = {
-  "--parallel": (n) => ({ parallel: n }),
-  "--ctx": (n) => ({ contextLength: n }),
-  "--kv-mb": (n) => ({ kvBytes: n * 1e6 }),
+  parallel: (n) => ({ parallel: n }),
+  ctx: (n) => ({ contextLength: n }),
+  kvBytes: (n) => ({ kvBytes: n }),
 };
-const STEP: Record<string, number> = { "--parallel": 1, "--ctx": 32, "--kv-mb": 1 };
+const STEP: Record<string, number> = { parallel: 1, ctx: 32, kvBytes: 1e6 };
 
 Deno.test("engineSize: each offered setting fits, and the next larger value does not", () => {
   let offers = 0;
@@ -76,9 +76,7 @@ Deno.test("engineSize: each offered setting fits, and the next larger value does
           message = error.message.split("\n").at(-1)!;
         }
         for (const offer of message.split(", or ")) {
-          const given = [...offer.matchAll(/(--[\w-]+) (\d+)/g)].map(([, name, n]) =>
-            [name, Number(n)] as const
-          );
+          const given = [...offer.matchAll(/(\w+): (\d+)/g)].map(([, name, n]) => [name, Number(n)] as const);
           const changed = given.map(([name, n]) => OPTIONS[name](n));
           if (changed.length > 0) engineSize(plan, Object.assign({}, options, ...changed), within);
           if (changed.length > 1) combinations++;
@@ -114,11 +112,11 @@ Deno.test("engineSize: a given KV size is used to the block, or refused", () => 
   assertEquals(size(32 * BLOCK).limits.kvBlocks, 32);
   assertEquals(
     refusal({ parallel: 2, contextLength: 1024, kvBytes: 31 * BLOCK }),
-    "A KV cache of 0.5 MB holds 992 tokens, and one sequence may have 1024 (--ctx). What fits: --kv-mb 1, or --ctx 992",
+    "A KV cache of 0.5 MB holds 992 tokens, and one sequence may have 1024 (ctx). What fits: kvBytes: 1000000, or ctx: 992",
   );
   assertMatch(
     refusal({ kvBytes: 900e6 }),
-    /KV cache +900\.\d MB {2}\(--kv-mb, in 16 bits\)\nWhat fits: --kv-mb 79\d$/,
+    /KV cache +900\.\d MB {2}\(kvBytes, in 16 bits\)\nWhat fits: kvBytes: 79\d000000$/,
   );
 });
 
@@ -139,7 +137,7 @@ Deno.test("engineSize: window layers take blocks for the window and a step's row
   );
   assertEquals(
     refusal({ contextLength: 4096, kvBytes: (100 + 19) * BLOCK / 2 }, bounds, windowed),
-    "A KV cache of 1.0 MB holds 3200 tokens, and one sequence may have 4096 (--ctx). What fits: --kv-mb 2, or --ctx 3200",
+    "A KV cache of 1.0 MB holds 3200 tokens, and one sequence may have 4096 (ctx). What fits: kvBytes: 2000000, or ctx: 3200",
   );
   engineSize(windowed, { contextLength: 3200, kvBytes: (100 + 19) * BLOCK / 2 }, bounds);
 });

@@ -5,9 +5,14 @@ import type { PooledOutput, Sequence } from "../schedule/sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { ModelInfo } from "../api/engine.ts";
-import { EngineError } from "../api/errors.ts";
+import { EngineError, type Wording } from "../api/errors.ts";
 import type { EmbedRequest, EmbedResult } from "../api/request.ts";
 import { DEFAULT_SAMPLING } from "../api/sampling.ts";
+
+export const NO_VECTORS_ON_GPU: Wording = [
+  "The GPU computes no embeddings and ranks nothing yet: use ",
+  { backend: "cpu" },
+];
 
 export interface EmbeddingsContext {
   readonly model: ModelInfo;
@@ -68,10 +73,7 @@ export class Embeddings {
     const { model, contextLength, maxRows } = this.#context;
     const { pooled } = model;
     if (!pooled) {
-      throw new EngineError(
-        "not_supported",
-        "The GPU computes no embeddings and ranks nothing yet: use --backend cpu",
-      );
+      throw new EngineError("not_supported", NO_VECTORS_ON_GPU);
     }
     const whole = pooled.encoder === true || pooled.kind === "mean" || pooled.kind === "cls";
     const most = whole ? Math.min(maxRows, contextLength) : contextLength;

@@ -30,7 +30,7 @@ import {
   type Tokenizer,
 } from "../tokenizer/types.ts";
 import type { Engine, EngineState, EngineStats, ModelInfo, RunningSequence } from "../api/engine.ts";
-import { EngineError } from "../api/errors.ts";
+import { EngineError, wordingOf } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
 
@@ -289,7 +289,7 @@ export class LlmEngine implements Engine {
     try {
       return await this.#grammars.compile(constraint);
     } catch (error) {
-      if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", error.message);
+      if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", wordingOf(error));
       // An error from grammars that were closed meanwhile is reported as the engine's refusal.
       if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;
       throw new EngineError("invalid_constraint", error.message);

@@ -3,7 +3,7 @@ import { EngineLife } from "./engine_life.ts";
 import type { ChatMessage, ChatTemplateOptions } from "../tokenizer/types.ts";
 import { plus, type Summed, Totals } from "./totals.ts";
 import type { Engine, EngineState, EngineStats, RunningSequence } from "../api/engine.ts";
-import { EngineError } from "../api/errors.ts";
+import { EngineError, worded, wordingOf, type Words } from "../api/errors.ts";
 import type { TokenEvent } from "../api/events.ts";
 import type { EmbedRequest, EmbedResult, GenerateRequest } from "../api/request.ts";
 import type { Constraint } from "../grammar/types.ts";
@@ -16,6 +16,8 @@ export interface ReloadOptions {
   readonly load: (signal: AbortSignal, failure: unknown) => Promise<Engine>;
   /** Receives messages for the operator, one line each. */
   readonly note: (message: string) => void;
+  /** Words the settings in notes; by default options of the library. */
+  readonly words?: Words;
   /** Most reloads within `withinMs`; the next failure is final. With 0 the first failure is final. */
   readonly times?: number;
   readonly withinMs?: number;
@@ -45,7 +47,7 @@ const NO_END_MS = 2 ** 31 - 1;
  */
 export class ReloadingEngine implements Engine {
   #inner: Engine;
-  readonly #options: Required<ReloadOptions>;
+  readonly #options: Required<Omit<ReloadOptions, "words">> & Pick<ReloadOptions, "words">;
   readonly #life = new EngineLife("ready");
   readonly #stop = new AbortController();
   /** Times of the reloads within `withinMs`, in milliseconds, ascending. */
@@ -205,7 +207,9 @@ export class ReloadingEngine implements Engine {
     await old.drain(NO_END_MS);
     this.#totals = plus(this.#totals, old.stats());
     this.#leaving = undefined;
-    await old.close().catch((error) => this.#options.note(`Cannot close the engine before: ${words(error)}`));
+    await old.close().catch((error) =>
+      this.#options.note(`Cannot close the engine before: ${worded(error, this.#options.words)}`)
+    );
   }
 
   async #moveApart(load: (signal: AbortSignal) => Promise<Engine>): Promise<void> {
@@ -322,7 +326,7 @@ export class ReloadingEngine implements Engine {
     try {
       await failed.close();
     } catch (error) {
-      note(`Cannot close the failed engine: ${words(error)}`);
+      note(`Cannot close the failed engine: ${worded(error, this.#options.words)}`);
     }
     while (!signal.aborted) {
       if (this.#loads.length > 1) await delay(pauseMs, { signal }).catch(() => {});
@@ -346,19 +350,24 @@ export class ReloadingEngine implements Engine {
     const now = performance.now();
     this.#loads = this.#loads.filter((at) => now - at < withinMs);
     if (times === 0) {
-      this.#life.fail(cause instanceof EngineError ? cause : new EngineError("engine_failed", words(cause)));
+      this.#life.fail(
+        cause instanceof EngineError ? cause : new EngineError("engine_failed", wordingOf(cause)),
+      );
       return false;
     }
     const minutes = `${withinMs / 60_000} minutes`;
     if (this.#loads.length < times) {
       this.#loads.push(now);
       note(
-        `${words(cause)}; loading it again (${this.#loads.length} of at most ${times} times in ${minutes})`,
+        `${
+          worded(cause, this.#options.words)
+        }; loading it again (${this.#loads.length} of at most ${times} times in ${minutes})`,
       );
       this.#life.become("loading");
       return true;
     }
-    const message = `${words(cause)}; it was loaded again ${times} times in ${minutes} and is given up`;
+    const end = `; it was loaded again ${times} times in ${minutes} and is given up`;
+    const message = [...wordingOf(cause), end];
     const failure = new EngineError("engine_failed", message);
     failure.cause = cause;
     this.#life.fail(failure);
@@ -369,8 +378,4 @@ export class ReloadingEngine implements Engine {
 function reloading(): EngineError {
   const message = "The engine has failed and is being loaded again; send the request again later";
   return new EngineError("engine_unavailable", message);
-}
-
-function words(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -98,5 +98,5 @@ function namesOf(offered: readonly OfferedModel[]): string {
   if (first === undefined) return "a server that has one: its folder of models is empty";
   if (others.length === 0) return `"${first.id}", which this server runs`;
   const names = offered.slice(0, LISTED).map(({ id }) => `"${id}"`).join(", ");
-  return `one of ${names}${offered.length > LISTED ? `, or another that GET /v1/models lists` : ""}`;
+  return `one of ${names}${offered.length > LISTED ? `, or another model of this server` : ""}`;
 }

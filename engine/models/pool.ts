@@ -1,4 +1,5 @@
-import { closed, figures, noRoom, words } from "./pool_errors.ts";
+import { worded } from "../api/errors.ts";
+import { closed, figures, noRoom } from "./pool_errors.ts";
 import { DEFAULTS, type PoolOptions } from "./pool_options.ts";
 import { modelRequired, unknownModel } from "./loaded_models.ts";
 import { type OpenedModel, Slot, type Waiter } from "./slot.ts";
@@ -25,7 +26,9 @@ const LOOK_MS = 200;
  * wait for its next turn. Only one model is loaded or unloaded at a time.
  */
 export class ModelPool implements Models {
-  readonly #options: Required<Omit<PoolOptions, "free" | "turns">> & Pick<PoolOptions, "free">;
+  readonly #options:
+    & Required<Omit<PoolOptions, "free" | "turns" | "words">>
+    & Pick<PoolOptions, "free" | "words">;
   readonly #turns: TurnRules;
   readonly #slots = new Map<string, Slot>();
   readonly #listeners = new Set<(model: OfferedModel) => void>();
@@ -325,7 +328,7 @@ export class ModelPool implements Models {
   #failed(slot: Slot, error: unknown): void {
     slot.failure = error instanceof Error ? error : new Error(String(error));
     slot.failedAt = performance.now();
-    this.#options.note(`Cannot load model "${slot.id}": ${words(error)}`);
+    this.#options.note(`Cannot load model "${slot.id}": ${worded(error, this.#options.words)}`);
     const refusal = this.#loadFailed(slot, slot.failure, this.#options.retryMs);
     for (const { reject } of [...slot.waiters]) reject(refusal);
     this.#tell(slot);
@@ -370,7 +373,7 @@ export class ModelPool implements Models {
     try {
       await engine.close();
     } catch (error) {
-      this.#options.note(`Cannot close model "${slot.id}": ${words(error)}`);
+      this.#options.note(`Cannot close model "${slot.id}": ${worded(error, this.#options.words)}`);
     }
     slot.engine = undefined;
     slot.isClosing = slot.isUnloading = slot.isYielding = false;

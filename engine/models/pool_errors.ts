@@ -11,9 +11,9 @@ export function closed(): EngineError {
 export function noRoom(id: string, bytes: number, free: number, budget: number): ModelError {
   const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`;
   const why = bytes > budget
-    ? `models may take ${megabytes(budget)} together (--memory-mb)`
-    : `${megabytes(free)} are free and the models that are loaded are in use; send the request again later`;
-  const message = `No room for model "${id}": it needs ${megabytes(bytes)}, ${why}`;
+    ? [`models may take ${megabytes(budget)} together (`, { memoryBytes: undefined }, ")"]
+    : [`${megabytes(free)} are free and the models that are loaded are in use; send the request again later`];
+  const message = [`No room for model "${id}": it needs ${megabytes(bytes)}, `, ...why];
   const details = figures(bytes, free, budget);
   return new ModelError("no_memory_for_model", message, {
     retryAfter: NO_ROOM_RETRY,
@@ -28,8 +28,4 @@ export function figures(needed: number, free: number, budget: number): Record<st
     free_bytes: Math.max(0, free),
     ...(budget < Infinity ? { budget_bytes: budget } : {}),
   };
-}
-
-export function words(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -1,3 +1,4 @@
+import type { Words } from "../api/errors.ts";
 import type { ModelSource, OpenedModel } from "./slot.ts";
 import type { TurnRules } from "./turns.ts";
 
@@ -21,6 +22,8 @@ export interface PoolOptions {
   readonly turns?: Partial<TurnRules>;
   /** Receives one-line messages for the operator. */
   readonly note: (message: string) => void;
+  /** Words the settings in notes; by default options of the library. */
+  readonly words?: Words;
 }
 
 export const DEFAULTS = { waiting: 256, roomMs: 60_000, retryMs: 10_000, idleMs: Infinity };

@@ -1,4 +1,5 @@
 import type { Engine } from "../api/engine.ts";
+import { WordedError, type Wording } from "../api/errors.ts";
 
 /**
  * States of a server's model. `unloaded`: its first request loads it. `loading`: it loads, for the first time
@@ -52,11 +53,11 @@ export type ModelErrorCode =
   | "queue_full";
 
 /** Thrown where a request cannot have a model. */
-export class ModelError extends Error {
+export class ModelError extends WordedError {
   override name = "ModelError";
   constructor(
     readonly code: ModelErrorCode,
-    message: string,
+    message: string | Wording,
     /**
      * `retryAfter` is in seconds, `details` are figures for the API's error body, and `lasting` means that it
      * never works.

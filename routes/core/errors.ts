@@ -4,9 +4,10 @@ import {
   ConstraintError,
   type Engine,
   EngineError,
-  type EngineErrorCode,
   ModelError,
   type ModelState,
+  worded,
+  type Words,
 } from "../../engine/mod.ts";
 import { errorAnswer } from "../generation/answers.ts";
 
@@ -116,10 +117,18 @@ export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
 
+/** Words settings for clients, who cannot change them but may ask whoever runs the server. */
+const asServerSettings: Words = (settings) => {
+  const named = Object.entries(settings).map(([name, value]) =>
+    value === undefined ? name : `${name}=${value}`
+  );
+  return `the server setting${named.length > 1 ? "s" : ""} ${named.join(" and ")}`;
+};
+
 /** Turns any thrown value into an ApiError. Unexpected errors reveal no internals of the server. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
-  if (error instanceof EngineError) return fromEngine(error.code, error.message, error.details);
+  if (error instanceof EngineError) return fromEngine(error);
   if (error instanceof ModelError) return fromModels(error);
   if (error instanceof ServiceError) return fromService(error);
   if (error instanceof Error && error.name === "ChatTemplateError") {
@@ -133,7 +142,9 @@ export function toApiError(error: unknown): ApiError {
   });
 }
 
-function fromEngine(code: EngineErrorCode, message: string, details: Record<string, number>): ApiError {
+function fromEngine(error: EngineError): ApiError {
+  const { code, details } = error;
+  const message = worded(error, asServerSettings);
   switch (code) {
     case "context_length_exceeded":
     case "invalid_request":
@@ -157,7 +168,9 @@ function fromEngine(code: EngineErrorCode, message: string, details: Record<stri
   }
 }
 
-function fromModels({ code, message, more: { retryAfter, details } }: ModelError): ApiError {
+function fromModels(error: ModelError): ApiError {
+  const { code, more: { retryAfter, details } } = error;
+  const message = worded(error, asServerSettings);
   const headers = { "retry-after": String(retryAfter ?? RETRY_AFTER_SECONDS) };
   switch (code) {
     case "model_not_found":
@@ -202,7 +215,7 @@ function fromService({ code, message }: ServiceError): ApiError {
 /** Adds the prompt length and the context size to a context overflow, whichever code detected it. */
 export function withPromptLength(error: unknown, engine: Engine, promptTokens: number): unknown {
   if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
-  return new EngineError(error.code, error.message, {
+  return new EngineError(error.code, error.wording, {
     n_prompt_tokens: promptTokens,
     n_ctx: engine.model.contextLength,
     ...error.details,

@@ -77,11 +77,17 @@ Deno.test("a model of another vocabulary, one that gives no tokens, and options 
     const refused = (options: Partial<LoadOptions>, message: string) =>
       assertRejects(() => measureModel({ model: DEMO, ...options }), Error, message);
     await refused({ draft: other }, `Cannot draft with ${other}:`);
-    await refused({ draft: other }, "name a smaller model of the same family and version (--draft)");
-    await refused({ draft: DEMO, speculate: "lookup" }, 'is for --speculate auto or draft (got "lookup")');
-    await refused({ speculate: "draft" }, "name its file with --draft");
-    await refused({ speculate: "lookup", backend: "webgpu" }, "--speculate lookup is not supported on a GPU");
-    await refused({ draft: DEMO, backend: "webgpu" }, "--draft is not supported on a GPU");
+    await refused({ draft: other }, "name a smaller model of the same family and version (draft)");
+    await refused(
+      { draft: DEMO, speculate: "lookup" },
+      'is for speculate: "auto" or speculate: "draft" (got "lookup")',
+    );
+    await refused({ speculate: "draft" }, "name its file with draft");
+    await refused(
+      { speculate: "lookup", backend: "webgpu" },
+      'speculate: "lookup" is not supported on a GPU',
+    );
+    await refused({ draft: DEMO, backend: "webgpu" }, "draft is not supported on a GPU");
   } finally {
     await Deno.remove(other);
   }

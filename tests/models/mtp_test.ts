@@ -203,7 +203,7 @@ Deno.test("mtp: what cannot draft is refused where that is asked for, and loaded
     await assertRejects(
       () => measureModel({ model, speculate: "mtp", backend: "webgpu" }),
       Error,
-      "--speculate mtp is not supported on a GPU",
+      'speculate: "mtp" is not supported on a GPU',
     );
     await measureModel({ model, backend: "webgpu" });
   });

@@ -68,7 +68,7 @@ Deno.test("a backend whose cache cannot be copied is refused before anything is 
     await assertRejects(
       () => loadEngine({ model: join(models, "qwen3.gguf"), backend: "webgpu", promptCache }),
       Error,
-      "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute with",
+      "Prompts are kept on a disk with the CPU backend only: leave out promptCache, or compute with",
     );
   }));
 

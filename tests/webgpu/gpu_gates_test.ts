@@ -22,10 +22,10 @@ fullTier.test("accuracy gates: a recurrent model is refused in f16, and auto say
     const prepare = (backend: "webgpu" | "auto", arithmetic: Arithmetic, accuracy?: Accuracy) =>
       prepareBackend(file, plan, SIZE, { backend, arithmetic, accuracy });
     const why =
-      "Cannot compute qwen35 in f16: models with recurrent layers leave the gates of accuracy in it";
+      "Cannot compute qwen35 in f16: models with recurrent layers fail the accuracy gates in this arithmetic";
     await assertRejects(() => prepare("webgpu", "f16"), GpuError, why);
     const { backend, choice } = await prepare("auto", "f16");
-    const advice = "use --arithmetic f32, or --accuracy any as well";
+    const advice = 'use arithmetic: "f32", or accuracy: "any" as well';
     assertEquals([backend.info.name, choice], ["cpu", `auto: ${why}; ${advice}`]);
     backend.close();
     // f32 keeps the gates, and --accuracy any lifts them: only a missing adapter can stop these.

@@ -15,9 +15,9 @@ import { fullTier } from "../../testing/tier.ts";
 /* A model that the GPU cannot run is refused at load, before a device is opened. Most of these tests need
    no device. */
 
-const NO_VECTORS = "The GPU computes no embeddings and ranks nothing yet: use --backend cpu";
+const NO_VECTORS = 'The GPU computes no embeddings and ranks nothing yet: use backend: "cpu"';
 const NO_PROMPTS =
-  "Prompts are kept on a disk with the CPU backend only: leave out --cache-disk, or compute with --backend cpu";
+  'Prompts are kept on a disk with the CPU backend only: leave out promptCache, or compute with backend: "cpu"';
 const SIZE = { contextLength: 64, parallel: 1, threads: 1 };
 
 async function withModel(
@@ -99,16 +99,16 @@ fullTier.test("auto: takes the CPU for a disk cache and says why", () =>
 fullTier.test("auto: takes the CPU for drafts and says why", () =>
   withModel("qwen3", undefined, async (model) => {
     for (
-      const [asked, option] of [[{ speculate: "lookup" }, "--speculate lookup"], [
+      const [asked, option] of [[{ speculate: "lookup" }, 'speculate: "lookup"'], [
         { draft: model },
-        "--draft",
+        "draft",
       ]] as const
     ) {
       const { engine, backend, choice } = await loadEngine({ ...SIZE, model, backend: "auto", ...asked });
       await engine.close();
       assertEquals([backend.info.name, choice], [
         "cpu",
-        `auto: ${option} is not supported on a GPU: leave it out, or compute with --backend cpu`,
+        `auto: ${option} is not supported on a GPU: leave it out, or compute with backend: "cpu"`,
       ]);
     }
   }));

@@ -8,6 +8,7 @@ import {
   MAX_FILES,
   MAX_LINES,
   NOT_FOR_TESTS,
+  PACKAGE,
   SHARED,
   TEST,
 } from "./rules.ts";
@@ -22,7 +23,7 @@ export function check(file: string, source: string): string[] {
   return [...checkPaths(file, source), ...checkWords(file, source), ...checkLength(file, source)].concat(
     importsOf(file, source).flatMap((target) => {
       if (TEST.test(target)) return [`${file} imports ${target}: only tests may import test helpers`];
-      return target === SHARED || layer.imports.test(target)
+      return SHARED.includes(target) || layer.imports.test(target)
         ? []
         : [`${file} imports ${target}: ${layer.why}`];
     }),
@@ -48,17 +49,19 @@ function checkTest(file: string, source: string): string[] {
 function checkPaths(file: string, source: string): string[] {
   if (FINDS_ITSELF.test(file)) return [];
   if (!/\bimport\.meta\.(url|dirname|filename|resolve)\b/.test(withoutComments(source))) return [];
-  return [`${file} uses its own path: find files that come with compy by shipped() of ${SHARED}`];
+  return [`${file} uses its own path: find files that come with compy by shipped() of ${PACKAGE}`];
 }
 
 /** Options of the command line and paths of HTTP are worded by cli/ and routes/. */
 function checkWords(file: string, source: string): string[] {
   if (!/^(engine|convert)\//.test(file)) return [];
-  const texts = withoutComments(source).match(/"[^"\n]*"|'[^'\n]*'|`[^`]*`/g) ?? [];
-  const words = texts.flatMap((text) => text.match(/(?<![\w-])--[a-z][a-z-]+|\/v1\//g) ?? []);
+  const code = withoutComments(source);
+  const texts = code.match(/"[^"\n]*"|'[^'\n]*'|`[^`]*`/g) ?? [];
+  const flags = texts.flatMap((text) => text.match(/(?<![\w-])--[a-z][a-z-]+/g) ?? []);
+  const words = [...flags, ...code.match(/\/v1\//g) ?? []];
   const problems = words.map((word) => `${file} contains "${word}": cli/ and routes/ word advice`);
   if (!file.startsWith("engine/api/")) return problems;
-  const values = withoutComments(source).match(/^(import(?! type)|export .* from) .*$/gm) ?? [];
+  const values = code.match(/^(import(?! type)|export .* from) .*$/gm) ?? [];
   return [...problems, ...values.map((line) => `${file} imports values: ${line}`)];
 }
 

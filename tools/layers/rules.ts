@@ -198,8 +198,10 @@ export const LAYERS: readonly Layer[] = [
   },
 ];
 
-/** Every file may import this one: names, and the paths of files that come with compy. */
-export const SHARED = "package.ts";
+/** Names, and the paths of files that come with compy. */
+export const PACKAGE = "package.ts";
+/** Every file may import these: names and paths, and the errors that each edge words for its readers. */
+export const SHARED: readonly string[] = [PACKAGE, "engine/api/errors.ts"];
 
 /** Files that are not packed, and the one file that knows where compy is installed. */
 export const FINDS_ITSELF = /^(package\.ts$|tools\/|bench\/|lab\/)/;

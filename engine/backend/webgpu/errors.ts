@@ -1,4 +1,11 @@
+import { WordedError } from "../../api/errors.ts";
+
 /** The GPU cannot be used as asked. The message says why and what to do. */
-export class GpuError extends Error {
+export class GpuError extends WordedError {
   override name = "GpuError";
+}
+
+/** Returns the error for a model that only the CPU can run. `reason` says what the GPU lacks. */
+export function unsupportedOnGpu(reason: string): GpuError {
+  return new GpuError([`${reason}; use `, { backend: "cpu" }]);
 }

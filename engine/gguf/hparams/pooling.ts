@@ -66,8 +66,8 @@ function labelsOf(file: GgufFile): number {
   const place = { field: `tensor ${quote(name)}` };
   const head = file.tensors.get(name);
   if (!head) {
-    const detail =
-      "missing; a model that ranks has it. Choose another pooling to embed texts: --pooling last";
+    const advice = "missing; a model that ranks has it. Choose another pooling to embed texts: ";
+    const detail = [advice, { pooling: "last" }];
     throw new GgufError("GGUF_HPARAM", detail, place);
   }
   const labels = head.shape[1] ?? 0;
