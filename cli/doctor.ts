@@ -6,6 +6,7 @@ import { SERVE_SETTINGS, type ServeSettings } from "./serve/serve_settings.ts";
 import { readSettings, settingsFlags } from "./shared/settings.ts";
 import { asCalled } from "./shared/start.ts";
 import { out } from "./shared/terminal.ts";
+import { asFlags } from "./shared/words.ts";
 
 const HELP = `Say what this machine and installation can do, what is slow or wrong, and what to do about it.
 
@@ -69,6 +70,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
     parallel: sources.parallel === "default" ? undefined : parallel,
     kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
     kvType,
+    words: asFlags,
   };
 }
 

@@ -1,3 +1,4 @@
+import type { Words } from "../engine/api/errors.ts";
 import type { GpuReport, MachineLimits } from "../engine/load/machine.ts";
 import type { BackendName, KvType } from "../engine/mod.ts";
 
@@ -40,6 +41,8 @@ export interface Wanted {
   readonly parallel?: number;
   readonly kvBytes?: number;
   readonly kvType?: KvType;
+  /** Words the settings in advice; by default options of the library. */
+  readonly words?: Words;
 }
 
 /** An opened native library. */

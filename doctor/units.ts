@@ -1,3 +1,5 @@
+import { worded, type Words } from "../engine/api/errors.ts";
+
 /** Formats a size in powers of ten: `4.3 GB`. */
 export function size(bytes: number): string {
   const [unit, name] = bytes >= 1e9 ? [1e9, "GB"] : bytes >= 1e6 ? [1e6, "MB"] : [1e3, "kB"];
@@ -9,8 +11,7 @@ export function counted(n: number, what: string): string {
   return `${n} ${what}${n === 1 ? "" : "s"}`;
 }
 
-/** Returns an error's message, with control characters from untrusted names replaced. */
-export function reasonOf(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return text.replace(/[^\P{Cc}\n]/gu, "?");
+/** Returns an error's message in these words, with control characters from untrusted names replaced. */
+export function reasonOf(error: unknown, words?: Words): string {
+  return worded(error, words).replace(/[^\P{Cc}\n]/gu, "?");
 }

@@ -1,5 +1,6 @@
 /** Where a native library is looked for, and in which order. */
 import { dirname, fromFileUrl, join, resolve } from "@std/path";
+import { WordedError, type Wording } from "../engine/api/errors.ts";
 import { FROM_SOURCE, platformPackage, shipped } from "../package.ts";
 import { type BuiltPlace, builtPlaces } from "./built.ts";
 import { KERNELS, libraryFile, type LibraryName } from "./names.ts";
@@ -22,11 +23,11 @@ export interface Place {
 }
 
 /** No place has a library that can be used. `places` says what was wrong with each, in the order of looking. */
-export class LibraryNotFound extends Error {
+export class LibraryNotFound extends WordedError {
   override name = "LibraryNotFound";
   readonly code = "library_not_found";
   /** What to do; it ends the message too. */
-  readonly advice: string;
+  readonly advice: Wording;
 
   /** `named`: it was said where the library is, and nothing is to stand in for it. */
   constructor(
@@ -34,31 +35,31 @@ export class LibraryNotFound extends Error {
     readonly places: readonly Place[],
     readonly named: boolean = false,
   ) {
-    const todo = places.length === 0 ? "Run compy in Deno or Node" : advice(library, places);
+    const todo = places.length === 0 ? ["Run compy in Deno or Node"] : advice(library, places);
     super(
       places.length === 0 ? `Cannot load the ${library.what}: a browser cannot load native libraries` : [
-        `Cannot load the ${library.what}. Looked at:`,
-        ...places.map(({ path, reason }) => `  ${path}: ${reason}`),
-        todo,
-      ].join("\n"),
+        `Cannot load the ${library.what}. Looked at:\n`,
+        ...places.map(({ path, reason }) => `  ${path}: ${reason}\n`),
+        ...todo,
+      ],
     );
     this.advice = todo;
   }
 }
 
 /** What to do, of the place that came nearest. */
-function advice(library: LibraryName, places: readonly Place[]): string {
+function advice(library: LibraryName, places: readonly Place[]): Wording {
   const refused = places.find(({ problem }) => problem === "not permitted");
-  if (refused) return `Allow it: --allow-ffi=${dirname(refused.path)}`;
+  if (refused) return [`Allow it: --allow-ffi=${dirname(refused.path)}`];
   if (places.some(({ problem }) => problem === "no loader")) {
-    return "Install koffi (npm leaves it out with --omit=optional)";
+    return ["Install koffi (npm leaves it out with --omit=optional)"];
   }
-  const other = `name the folder that has ${libraryFile(library.name)} with ${LIBRARY_VARIABLE} or --library`;
-  if (FROM_SOURCE) return `Run \`deno task build\`, or ${other}`;
   const { os, cpu } = thisPlatform();
-  return `Install ${
-    platformPackage(os, cpu)
-  } in the same version (npm leaves it out with --omit=optional), or ${other}`;
+  const install = FROM_SOURCE
+    ? "Run `deno task build`"
+    : `Install ${platformPackage(os, cpu)} in the same version (npm leaves it out with --omit=optional)`;
+  const file = libraryFile(library.name);
+  return [`${install}, or name the folder that has ${file} with `, { library: undefined }];
 }
 
 /** Somewhere to look: a file, or why there is none. */

@@ -94,7 +94,7 @@ Deno.test("where no library can be used the error lists the places, what is wron
     const other = assertThrows(() => open(["/nowhere/libcompy.so"]), LibraryNotFound);
     assertMatch(
       other.message,
-      /\nRun `deno task build`, or name the folder that has .* with COMPY_LIBRARY or --library$/,
+      /\nRun `deno task build`, or name the folder that has .* with COMPY_LIBRARY$/,
     );
   } finally {
     await Deno.remove(folder, { recursive: true });

@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import type { Wording } from "../engine/api/errors.ts";
 
 /**
  * The options that a job adds to each row of its input file, under their command-line names, with their values as text.
@@ -17,11 +18,20 @@ export function askedValue(text: string): string {
 }
 
 /** Returns the options that differ, with both values, or undefined when none differs. */
-export function askedDifference(before: Asked, now: Asked): string | undefined {
+export function askedDifference(before: Asked, now: Asked): Wording | undefined {
   const names = [...new Set([...Object.keys(before), ...Object.keys(now)])];
-  const differences = names.filter((name) => before[name] !== now[name])
-    .map((name) => `${name} ${shown(before[name])} (now ${shown(now[name])})`);
-  return differences.length > 0 ? differences.join(", ") : undefined;
+  const differences = names.filter((name) => before[name] !== now[name]).flatMap((name, i) => [
+    ...(i === 0 ? [] : [", "]),
+    { [optionOf(name)]: undefined },
+    ` ${shown(before[name])} (now ${shown(now[name])})`,
+  ]);
+  return differences.length > 0 ? differences : undefined;
+}
+
+/** Returns the library's name of an option that a journal stores under its command-line name. */
+function optionOf(name: string): string {
+  if (name === "--in-format") return "format";
+  return name.replace(/^--/, "").replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
 }
 
 function shown(value: string | undefined): string {

@@ -1,3 +1,5 @@
+import { WordedError, type Wording } from "../engine/api/errors.ts";
+
 export type BatchErrorCode =
   | "input_unreadable"
   | "input_changed"
@@ -25,18 +27,18 @@ export type BatchErrorCode =
  * Why a batch job was refused or stopped. When `resumable`, the journal holds the answers so far and the same command
  * resumes the job. Otherwise a person must decide something first; the message says what.
  */
-export class BatchError extends Error {
+export class BatchError extends WordedError {
   override name = "BatchError";
   /** The message without its advice, for a server that retries by itself. */
   readonly what: string;
   constructor(
     readonly code: BatchErrorCode,
-    message: string,
+    message: string | Wording,
     readonly resumable: boolean,
-    { what = message, ...options }: ErrorOptions & { what?: string } = {},
+    { what, ...options }: ErrorOptions & { what?: string } = {},
   ) {
     super(message, options);
-    this.what = what;
+    this.what = what ?? this.message;
   }
 }
 

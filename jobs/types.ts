@@ -1,3 +1,4 @@
+import { WordedError, type Wording } from "../engine/api/errors.ts";
 import type { ModelIdentity } from "./model_identity.ts";
 
 /** Types shared by the batch service and its callers. Times are Unix seconds. */
@@ -115,9 +116,9 @@ export type ServiceErrorCode =
   | "upload_too_slow";
 
 /** An error that the batch service reports to a client. */
-export class ServiceError extends Error {
+export class ServiceError extends WordedError {
   override name = "ServiceError";
-  constructor(readonly code: ServiceErrorCode, message: string, options?: ErrorOptions) {
+  constructor(readonly code: ServiceErrorCode, message: string | Wording, options?: ErrorOptions) {
     super(message, options);
   }
 }

@@ -1,4 +1,4 @@
-import { type Engine, type Models, modelsOf } from "../engine/mod.ts";
+import { type Engine, type Models, modelsOf, WordedError } from "../engine/mod.ts";
 import { type AppOptions, createApp, ringOf } from "./app.ts";
 import type { KeyRing } from "./access/keys.ts";
 import { DEFAULT_LIMITS, type Lifecycle } from "./core/context.ts";
@@ -156,8 +156,9 @@ export function affordableConnections(wanted: number = DEFAULT_CONNECTIONS): num
 /** Throws if other machines could reach the address without a key. */
 export function checkReach(host: string, apiKeys: KeyRing): void {
   if (isLoopback(host) || !apiKeys.isEmpty) return;
-  throw new Error(
-    `Cannot listen on "${host}": an address that other machines reach needs an API key; ` +
-      "give --api-keys, --api-key or COMPY_API_KEY, or listen on 127.0.0.1",
-  );
+  throw new WordedError([
+    `Cannot listen on "${host}": an address that other machines reach needs an API key; give `,
+    { apiKeys: undefined },
+    ", or listen on 127.0.0.1",
+  ]);
 }

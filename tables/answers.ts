@@ -36,7 +36,7 @@ export class AnswerForm {
     } catch {
       throw new Error(
         finish === "length"
-          ? "The answer was cut before it was whole: give it more tokens (--max-tokens, --ctx)"
+          ? "The answer was cut before it was whole: give it more tokens (max_tokens), or the model a larger context"
           : "The answer is not the JSON that the schema asks for",
       );
     }

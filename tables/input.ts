@@ -96,8 +96,8 @@ function templateOf({ prompt }: Question, { columns }: Table, name: string): Tem
   try {
     return parseTemplate(prompt, columns);
   } catch (error) {
-    const message = `Invalid --prompt for "${name}": ${(error as Error).message}`;
-    throw new BatchError("input_unreadable", message, false);
+    const problem = ` for "${name}": ${(error as Error).message}`;
+    throw new BatchError("input_unreadable", ["Invalid ", { prompt: undefined }, problem], false);
   }
 }
 

@@ -121,7 +121,7 @@ Deno.test("table: resumes a job only with the same file and question", async () 
   await assertRejects(
     () => run(otherPrompt, shout, { prompt: "{text}!" }),
     BatchError,
-    'was begun with --prompt "{text}" (now "{text}!")',
+    'was begun with prompt "{text}" (now "{text}!")',
   );
 });
 
@@ -138,7 +138,7 @@ Deno.test("table: writes no output if the file changes while the job runs", asyn
 Deno.test("table: refuses a prompt that does not fit the table before anything runs", async () => {
   const storage = storageWith("id,text\n1,a\n", "in.csv");
   const refused = run(storage, shout, { prompt: "{txt}" });
-  await assertRejects(() => refused, BatchError, 'Invalid --prompt for "in.csv": there is no column "txt"');
+  await assertRejects(() => refused, BatchError, 'Invalid prompt for "in.csv": there is no column "txt"');
   assertEquals(storage.bytes("out.journal"), undefined);
 });
 

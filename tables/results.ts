@@ -95,10 +95,16 @@ async function* resultCells(
     const table = await openTable(file, path, { format, separator });
     const lost = names.find((name) => !table.columns.includes(name));
     if (lost !== undefined) {
-      const message =
-        `"${path}" has no column "${lost}": it was changed since the job ended, or the job had another ` +
-        "--prefix, --schema, --out-format or --separator";
-      throw new BatchError("output_missing", message, false);
+      throw new BatchError("output_missing", [
+        `"${path}" has no column "${lost}": it was changed since the job ended, or the job had another `,
+        { prefix: undefined },
+        ", ",
+        { schema: undefined },
+        ", ",
+        { outputFormat: undefined },
+        " or ",
+        { separator: undefined },
+      ], false);
     }
     for await (const { cells } of table.rows(names)) yield cells;
   } finally {

@@ -2,6 +2,7 @@ import { bodyExaminer } from "../../lib/batch/check_body.ts";
 import type { Examine } from "../../lib/batch/jobs.ts";
 import { type Flags, UsageError } from "../shared/flags.ts";
 import { modelId } from "../shared/model.ts";
+import { asFlags } from "../shared/words.ts";
 
 export const ALIAS_HELP =
   `  --alias NAME     a name that lines may give the model besides its own, such as gpt-4o-mini; may be repeated`;
@@ -18,5 +19,5 @@ export function aliasesOf(flags: Flags): string[] {
 
 /** Finds what is wrong with lines that the model of the options is to answer; a check and a run find the same. */
 export function examinerOf(flags: Flags): Examine {
-  return bodyExaminer([modelId(flags.text("model")), ...aliasesOf(flags)]);
+  return bodyExaminer([modelId(flags.text("model")), ...aliasesOf(flags)], asFlags);
 }

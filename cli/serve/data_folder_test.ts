@@ -2,15 +2,15 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { join } from "@std/path";
 import { openDataFolder } from "./data_folder.ts";
+import { told } from "../shared/words.ts";
 
 Deno.test("data folder: a second server is refused with the first one's process until that closes it", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     const path = join(parent, "data");
     const first = await openDataFolder(path);
-    await assertRejects(
-      () => openDataFolder(path),
-      Error,
+    assertEquals(
+      told(await assertRejects(() => openDataFolder(path))),
       `Cannot use "${path}" for files and batches: another server uses it (process ${Deno.pid}); stop ` +
         "that server, give another folder with --data, or serve without files and batches: --data none",
     );

@@ -321,8 +321,10 @@ function reporter(): (error: unknown) => void {
 }
 
 /** An error with its stack, and with what caused it. */
-function traced({ stack, cause }: Error): string {
-  return cause instanceof Error ? `${stack}\nCaused by ${traced(cause)}` : `${stack}`;
+function traced(error: Error): string {
+  const { stack, message, cause } = error;
+  const own = `${stack}`.replace(message, () => told(error));
+  return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
 }
 
 /** One line on what was loaded. */

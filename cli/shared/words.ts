@@ -3,18 +3,22 @@ import { messageOf } from "../../lib/system_errors.ts";
 import { flagOf } from "./flags.ts";
 
 /** Flags that are not named like the library's option. */
-const NAMES: Readonly<Partial<Record<keyof Settings, string>>> = {
-  kvBytes: "kvMb",
-  memoryBytes: "memoryMb",
-  promptCache: "cacheDisk",
+const FLAGS: Readonly<Partial<Record<keyof Settings, string>>> = {
+  promptCache: "--cache-disk",
+  library: "--library or COMPY_LIBRARY",
+  output: "--out",
+  aliases: "--alias",
+  format: "--in-format",
+  outputFormat: "--out-format",
+  apiKeys: "--api-keys, --api-key or COMPY_API_KEY",
 };
 
-/** Words settings as flags, for example `--parallel 1 --backend cpu`. */
+/** Words settings as flags, for example `--parallel 1 --backend cpu`. Bytes become megabytes. */
 export const asFlags: Words = (settings) =>
   Object.entries(settings).map(([name, value]) => {
-    const flag = `--${flagOf(NAMES[name as keyof Settings] ?? name)}`;
+    const flag = FLAGS[name as keyof Settings] ?? `--${flagOf(name.replace(/Bytes$/, "Mb"))}`;
     if (value === undefined) return flag;
-    return `${flag} ${name.endsWith("Bytes") ? value / 1e6 : value}`;
+    return `${flag} ${name.endsWith("Bytes") ? value / 1e6 : value ?? "none"}`;
   }).join(" ");
 
 /** Returns what to tell a person on the command line about an error. */

@@ -7,7 +7,7 @@ const MOST_ERROR = 1e-4;
 /** Checks the GPU's adapter, and that its results match the CPU's. Fails only if the GPU is wanted. */
 export async function checkGpu(
   world: Pick<World, "examineGpu">,
-  { backend }: Pick<Wanted, "backend">,
+  { backend, words }: Pick<Wanted, "backend" | "words">,
 ): Promise<Finding> {
   const asked = backend === "webgpu";
   let gpu;
@@ -16,7 +16,7 @@ export async function checkGpu(
   } catch (error) {
     return {
       status: asked ? "wrong" : "slow",
-      found: reasonOf(error),
+      found: reasonOf(error, words),
       advice: "update the GPU's driver, or use --backend cpu",
     };
   }

@@ -1,3 +1,4 @@
+import { render, type Words } from "../../engine/api/errors.ts";
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Finding, OpenLibrary, Wanted, World } from "../types.ts";
 
@@ -7,7 +8,7 @@ import type { Finding, OpenLibrary, Wanted, World } from "../types.ts";
  */
 export function checkKernels(
   world: Pick<World, "openKernels">,
-  { backend }: Pick<Wanted, "backend">,
+  { backend, words }: Pick<Wanted, "backend" | "words">,
 ): Finding {
   if (backend === "wasm") return { status: "ok", found: "not needed: --backend wasm" };
   return checkLibrary(
@@ -16,19 +17,27 @@ export function checkKernels(
       backend === "cpu" || named
         ? ["wrong", "nothing is computed"]
         : ["slow", "WebAssembly computes, more slowly"],
+    words,
   );
 }
 
 /** Checks the grammar library. Without it, only requests with schemas or grammars are refused. */
-export function checkGrammars(world: Pick<World, "openGrammars">): Finding {
+export function checkGrammars(
+  world: Pick<World, "openGrammars">,
+  { words }: Pick<Wanted, "words"> = {},
+): Finding {
   const lack = (): Lack => ["slow", "requests with schemas and grammars are refused"];
-  return checkLibrary(() => world.openGrammars(), lack);
+  return checkLibrary(() => world.openGrammars(), lack, words);
 }
 
 /** The consequences of a missing library. */
 type Lack = readonly [status: "slow" | "wrong", without: string];
 
-function checkLibrary(open: () => OpenLibrary, lack: (error: LibraryNotFound) => Lack): Finding {
+function checkLibrary(
+  open: () => OpenLibrary,
+  lack: (error: LibraryNotFound) => Lack,
+  words?: Words,
+): Finding {
   try {
     const { path, version } = open();
     return { status: "ok", found: `${path}, ABI ${version}`, figures: { path, abi: version } };
@@ -41,7 +50,7 @@ function checkLibrary(open: () => OpenLibrary, lack: (error: LibraryNotFound) =>
       found: [`none of ${looked.length} places has the ${error.library.what}: ${without}`, ...looked].join(
         "\n",
       ),
-      advice: error.advice,
+      advice: render(error.advice, words),
       figures: { looked },
     };
   }

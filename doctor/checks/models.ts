@@ -25,7 +25,7 @@ export async function checkModels(
       fitting.push(described(await world.measureModel(path, wanted)));
     } catch (error) {
       if (error instanceof LibraryNotFound) throw error; // says nothing about the model
-      refused.push({ path, reason: reasonOf(error) });
+      refused.push({ path, reason: reasonOf(error, wanted.words) });
     }
   }
   const figures = { fit: fitting.length, refused: refused.map(({ path }) => path) };

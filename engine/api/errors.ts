@@ -1,6 +1,6 @@
 /**
  * Settings by the names of the library's options, with the values to give them. A setting whose value is undefined is
- * only named.
+ * only named; null turns it off.
  */
 export interface Settings {
   readonly ctx?: number;
@@ -17,6 +17,27 @@ export interface Settings {
   readonly memoryBytes?: number;
   /** Format that a checkpoint's matrices are converted to. */
   readonly quantize?: string;
+  /** Folder of the native libraries. */
+  readonly library?: string;
+  /** A batch's output file, and other names of its models. */
+  readonly output?: string;
+  readonly aliases?: string;
+  /** What a table's job asks, reads and writes. */
+  readonly prompt?: string;
+  readonly system?: string;
+  readonly schema?: string;
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly effort?: string;
+  readonly format?: string;
+  readonly outputFormat?: string;
+  readonly separator?: string;
+  readonly prefix?: string;
+  /** A server's folder of files and batches, and its limits. */
+  readonly data?: string | null;
+  readonly maxStorageBytes?: number;
+  readonly maxConnections?: number;
+  readonly apiKeys?: string;
 }
 
 /** A message whose settings are data. Each edge words them: as flags, as options, or for HTTP clients. */
@@ -27,9 +48,11 @@ export type Words = (settings: Settings) => string;
 
 /** Words settings as options of the library, for example `parallel: 1, backend: "cpu"`. */
 export const asOptions: Words = (settings) =>
-  Object.entries(settings).map(([name, value]) =>
-    value === undefined ? name : `${name}: ${JSON.stringify(value)}`
-  ).join(", ");
+  Object.entries(settings).map(([name, value]) => {
+    if (name === "library") return "COMPY_LIBRARY"; // no option of the library
+    if (value === null) return `leave out ${name}`;
+    return value === undefined ? name : `${name}: ${JSON.stringify(value)}`;
+  }).join(", ");
 
 export function render(wording: Wording, words: Words = asOptions): string {
   return wording.map((part) => typeof part === "string" ? part : words(part)).join("");

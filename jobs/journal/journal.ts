@@ -1,3 +1,4 @@
+import type { Wording } from "../../engine/api/errors.ts";
 import { type Asked, askedDifference } from "../asked.ts";
 import { BatchError, ioError, syncError } from "../errors.ts";
 import { identityDifference } from "../model_identity.ts";
@@ -87,9 +88,13 @@ export class Journal {
     if (stored === undefined) return;
     const other = this.otherInput(identity);
     if (other !== undefined) {
-      const advice =
-        "Run it as it was begun, or give another --out; to give up the old job, remove the journal";
-      throw new BatchError("journal_other_job", `"${this.path}" ${other}. ${advice}`, false);
+      throw new BatchError("journal_other_job", [
+        `"${this.path}" `,
+        ...other,
+        ". Run it as it was begun, or give another ",
+        { output: undefined },
+        "; to give up the old job, remove the journal",
+      ], false);
     }
     const difference = settings && identityDifference(stored.settings, settings);
     if (difference === undefined) return;
@@ -98,29 +103,32 @@ export class Journal {
       ? `"${this.path}" was begun by an earlier version of compy, which did not record ${
         unrecorded.join(", ")
       }: ` +
-        "whether this is the same model cannot be told. Finish the job with that version, give another --out, or " +
-        "remove the journal, and its answers with it"
-      : `"${this.path}" was begun with ${difference}: answers of both would be mixed. Resume it as it was begun, ` +
-        "give another --out, or remove the journal, and its answers with it";
-    throw new BatchError("journal_other_job", message, false);
+        "whether this is the same model cannot be told. Finish the job with that version"
+      : `"${this.path}" was begun with ${difference}: answers of both would be mixed. Resume it as it was begun`;
+    throw new BatchError("journal_other_job", [
+      `${message}, give another `,
+      { output: undefined },
+      ", or remove the journal, and its answers with it",
+    ], false);
   }
 
   /**
    * Returns how the input differs from the job's, in words that follow the journal's name; undefined when it is the
    * same.
    */
-  otherInput(identity: Omit<JobIdentity, "settings">): string | undefined {
+  otherInput(identity: Omit<JobIdentity, "settings">): Wording | undefined {
     const { stored } = this;
     if (stored === undefined || stored.input === identity.input) return undefined;
     const asked = stored.asked && askedDifference(stored.asked, identity.asked ?? {});
-    if (asked !== undefined) return `was begun with ${asked}: answers of both would be mixed`;
+    if (asked !== undefined) return ["was begun with ", ...asked, ": answers of both would be mixed"];
     const sizes = `of ${stored.lineCount} lines and ${stored.inputSize} bytes ` +
       `(got ${identity.lineCount} lines and ${identity.inputSize} bytes)`;
     if (stored.asked !== undefined || identity.asked === undefined) {
-      return `belongs to another input ${sizes}`;
+      return [`belongs to another input ${sizes}`];
     }
-    return `belongs to another input ${sizes}, or to other questions: an earlier version of compy began it, which did not record ` +
-      "what it asked, and had no default for --max-tokens";
+    const begun =
+      "an earlier version of compy began it, which did not record what it asked, and had no default for ";
+    return [`belongs to another input ${sizes}, or to other questions: ${begun}`, { maxTokens: undefined }];
   }
 
   /** Returns the job's options per row, if the journal records them. */

@@ -115,7 +115,9 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
   if (!hasMagic(blocks)) {
     throw new BatchError(
       "journal_foreign",
-      `"${path}" is not a batch journal and is left alone; move it away or give another --out`,
+      [`"${path}" is not a batch journal and is left alone; move it away or give another `, {
+        output: undefined,
+      }],
       false,
     );
   }
@@ -133,8 +135,11 @@ export function decodeHeader(path: string, blocks: Uint8Array, size: number): Jo
   if (header.version !== FORMAT_VERSION) {
     throw new BatchError(
       "journal_foreign",
-      `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version ` +
-        "of compy that began it, or give another --out",
+      [
+        `"${path}" must have journal format ${FORMAT_VERSION} (got ${header.version}); finish the job with the version ` +
+        "of compy that began it, or give another ",
+        { output: undefined },
+      ],
       false,
     );
   }

@@ -1,3 +1,4 @@
+import type { Wording } from "../../engine/api/errors.ts";
 import { askedDifference } from "../asked.ts";
 import { checkInput, type InputCheck, type InputLimits, parseChecked } from "../check.ts";
 import { CustomIds } from "../journal/custom_ids.ts";
@@ -133,11 +134,12 @@ export class Retry {
   }
 
   /** Refuses the new options: starting over would repeat the retry's good answers. */
-  private begunOtherwise(difference: string): BatchError {
-    const message =
-      `A retry of "${this.job.output}" was stopped, which was begun with ${difference}. Give the same options, which ` +
-      "ends it; what fails then can be retried with others";
-    return new BatchError("job_unfinished", message, true);
+  private begunOtherwise(difference: Wording): BatchError {
+    return new BatchError("job_unfinished", [
+      `A retry of "${this.job.output}" was stopped, which was begun with `,
+      ...difference,
+      ". Give the same options, which ends it; what fails then can be retried with others",
+    ], true);
   }
 
   /**
@@ -248,9 +250,8 @@ export class Retry {
     const check = await checkInput(input, job.input, this.limits, ({ line }) => refused.add(line));
     const other = this.journal.otherInput(identityOf(check, input));
     if (other === undefined) return { check, refused };
-    const message =
-      `"${job.input}" is not what "${job.output}" was made from: the job ${other}. Give what the job had`;
-    throw new BatchError("journal_other_job", message, false);
+    const what = `"${job.input}" is not what "${job.output}" was made from: the job `;
+    throw new BatchError("journal_other_job", [what, ...other, ". Give what the job had"], false);
   }
 
   /** Writes the retry's input. Returns its number of lines. */

@@ -1,4 +1,5 @@
 import { join } from "@std/path";
+import { WordedError } from "../../engine/api/errors.ts";
 import { errorCode, ioError } from "../errors.ts";
 import { diskStorage } from "../journal/storage.ts";
 import { ServiceError } from "../types.ts";
@@ -35,12 +36,13 @@ export class DataFolder {
     const lock = await Deno.open(join(path, "lock"), { read: true, write: true, create: true });
     if (!await lock.tryLock(true)) {
       const pid = /^\d+$/m.exec(await new Response(lock.readable).text().catch(() => ""))?.[0];
-      throw new Error(
-        `Cannot use "${path}" for files and batches: another server uses it${
-          pid ? ` (process ${pid})` : ""
-        }; ` +
-          "stop that server, give another folder with --data, or serve without files and batches: --data none",
-      );
+      const user = `another server uses it${pid ? ` (process ${pid})` : ""}`;
+      throw new WordedError([
+        `Cannot use "${path}" for files and batches: ${user}; stop that server, give another folder with `,
+        { data: undefined },
+        ", or serve without files and batches: ",
+        { data: null },
+      ]);
     }
     await nameHolder(lock).catch(() => {}); // fails on a full disk, but the server must still start
     return new DataFolder(path, lock);
@@ -263,8 +265,11 @@ function tooMany(what: string, most: number): ServiceError {
 function overQuota(quota: number): ServiceError {
   return new ServiceError(
     "quota_exceeded",
-    `There is no room for this file: all files together must be at most ${quota} bytes (--max-storage-mb). ` +
-      "Delete some: DELETE /v1/files/{id}",
+    [
+      `There is no room for this file: all files together must be at most ${quota} bytes (`,
+      { maxStorageBytes: undefined },
+      "). Delete some: DELETE /v1/files/{id}",
+    ],
   );
 }
 

@@ -1,4 +1,5 @@
 import type { DatabaseSync, SQLInputValue } from "node:sqlite";
+import { WordedError } from "../../engine/api/errors.ts";
 import {
   type BatchCounts,
   type BatchRecord,
@@ -48,9 +49,8 @@ export class BatchStore {
     if (version === 0) {
       this.#inTransaction(() => this.#db.exec(`${SCHEMA} PRAGMA user_version = ${SCHEMA_VERSION}`));
     } else if (version !== SCHEMA_VERSION) {
-      throw new Error(
-        `Cannot use "${path}": its version must be ${SCHEMA_VERSION} (got ${version}); give another --data`,
-      );
+      const problem = `its version must be ${SCHEMA_VERSION} (got ${version})`;
+      throw new WordedError([`Cannot use "${path}": ${problem}; give another `, { data: undefined }]);
     }
     this.#addMissingColumn();
     // Syncing counts with every group of answers, besides the journal's own sync, would halve a fast disk's throughput.

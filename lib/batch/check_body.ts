@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { checkConstraint } from "../../engine/load/load.ts";
-import { type Constraint, ConstraintError } from "../../engine/mod.ts";
+import { type Constraint, ConstraintError, render, type Words } from "../../engine/mod.ts";
 import type { Examine } from "../../jobs/check.ts";
 import { GENERATIONS } from "../../routes/generations.ts";
 import { ApiError } from "../../routes/core/errors.ts";
@@ -10,9 +10,9 @@ const REMEMBERED = 10_000;
 
 /**
  * Finds what is wrong with the bodies of lines without a model: their fields, the forms of answers that they ask for, and a model other
- * than these, the first of which is its own name. A run and a check find the same.
+ * than these, the first of which is its own name. A run and a check find the same. `words` words the settings in messages.
  */
-export function bodyExaminer(models?: readonly string[]): Examine {
+export function bodyExaminer(models?: readonly string[], words?: Words): Examine {
   const known = new Map<string, string | undefined>();
 
   /** Why the form is refused. */
@@ -36,7 +36,7 @@ export function bodyExaminer(models?: readonly string[]): Examine {
         if (reason === undefined) continue;
         throw new ApiError(400, "invalid_constraint", `"${param}" cannot be used: ${reason}`, { param });
       }
-      checkModel(body.model, models);
+      checkModel(body.model, models, words);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       return { code: error.code, message: error.message, param: error.param && `body.${error.param}` };
@@ -45,10 +45,14 @@ export function bodyExaminer(models?: readonly string[]): Examine {
 }
 
 /** Throws ApiError for a model that does not answer. A name in a message is a stranger's: short and escaped. */
-function checkModel(name: unknown, models: readonly string[] | undefined): void {
+function checkModel(name: unknown, models: readonly string[] | undefined, words?: Words): void {
   if (models === undefined || typeof name !== "string" || models.includes(name)) return;
   const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64).toWellFormed()}…` : name);
   const known = models.map((model) => `"${model}"`).join(" or ");
-  const message = `"model" must be ${known} (got ${shown}): name that one, or make it an alias (--alias)`;
-  throw new ApiError(404, "model_not_found", message, { param: "model" });
+  const message = [
+    `"model" must be ${known} (got ${shown}): name that one, or make it an alias (`,
+    { aliases: undefined },
+    ")",
+  ];
+  throw new ApiError(404, "model_not_found", render(message, words), { param: "model" });
 }

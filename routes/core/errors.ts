@@ -186,7 +186,9 @@ function fromModels(error: ModelError): ApiError {
   }
 }
 
-function fromService({ code, message }: ServiceError): ApiError {
+function fromService(error: ServiceError): ApiError {
+  const { code } = error;
+  const message = worded(error, asServerSettings);
   switch (code) {
     case "file_not_found":
     case "batch_not_found":

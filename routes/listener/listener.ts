@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
+import { WordedError } from "../../engine/mod.ts";
 import type { ConnectionLimits } from "../core/context.ts";
 import { ApiError, clientLeft, requestId, toApiError } from "../core/errors.ts";
 import { errorResponse } from "../core/error_response.ts";
@@ -241,9 +242,11 @@ function lateHead(headMs: number): ApiError {
 }
 
 function shortageOf(connections: number, cause: unknown): Error {
-  return new Error(
-    `No file descriptors are left with ${connections} connections open; new ones wait. Raise the limit (ulimit -n) or ` +
-      "lower --max-connections",
-    { cause },
+  const problem = `No file descriptors are left with ${connections} connections open; new ones wait`;
+  return new WordedError(
+    [`${problem}. Raise the limit (ulimit -n) or lower `, { maxConnections: undefined }],
+    {
+      cause,
+    },
   );
 }
