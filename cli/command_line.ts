@@ -4,7 +4,7 @@ import { COMMANDS } from "./commands.ts";
 import { UsageError } from "./shared/flags.ts";
 import { asCalled } from "./shared/start.ts";
 import { captured, err, LOG_LEVELS, out, setLogLevel } from "./shared/terminal.ts";
-import { told } from "./shared/words.ts";
+import { inFlags } from "./shared/words.ts";
 
 const HELP = `compy: GGUF language models on Deno
 
@@ -131,7 +131,7 @@ function taken(
 function describe(error: unknown): string {
   const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
     error instanceof RangeError;
-  if (!bug) return `Error: ${told(error)}\n`;
+  if (!bug) return `Error: ${inFlags(error)}\n`;
   return `Error: this is a bug in compy, please report it:\n${
     error instanceof Error ? error.stack : String(error)
   }\n`;

@@ -18,7 +18,7 @@ import { linesInFlight, withAliases } from "../../lib/batch/lines.ts";
 import type { NatsTarget } from "../../lib/batch/workers.ts";
 import { AUTO_PARALLEL, type BatchWorld, type CommandHost, type EngineOptions } from "./world.ts";
 import { UsageError } from "../shared/flags.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
 const SAME_INTERRUPT_MS = 300;
@@ -109,8 +109,8 @@ export async function runJob(run: JobArguments, world: BatchWorld): Promise<Batc
     reporter.end(result);
     return result.state === "stopped" ? undefined : result;
   } catch (error) {
-    if (error instanceof BatchError && error.code === "same_file") throw new UsageError(told(error));
-    reporter.fail(told(error), (error as BatchError).resumable ?? true);
+    if (error instanceof BatchError && error.code === "same_file") throw new UsageError(inFlags(error));
+    reporter.fail(inFlags(error), (error as BatchError).resumable ?? true);
     return undefined;
   } finally {
     clearInterval(timer);

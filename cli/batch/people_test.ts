@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { Engine } from "../../engine/mod.ts";
 import { batchCommand } from "./batch.ts";
 import type { CommandHost } from "./world.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 import type { ExecuteOn, OpenedEngine } from "../../lib/batch/jobs.ts";
 
 /* Batches as people bring them: files written for another service, rows in JSONL, pipes, first tries, cron jobs. */
@@ -244,7 +244,7 @@ Deno.test("batch retry-errors: names what may not differ, with both values", asy
     ];
     for (const [args, words] of cases) {
       const retry = () => batch(["retry-errors", ...files, ...args]);
-      assertStringIncludes(told(await assertRejects(retry)), `the job was begun with ${words}`);
+      assertStringIncludes(inFlags(await assertRejects(retry)), `the job was begun with ${words}`);
     }
   });
 });
@@ -258,7 +258,7 @@ Deno.test("batch retry-errors: a stopped retry resumes only with its first optio
       Promise.resolve({ status: 200, body: { choices: [{ message: { content: "better" } }] } });
     assertEquals((await batch([...retry, "50"], { execute: good, stopAfter: 1 })).code, 1);
     const words = 'which was begun with --max-tokens "50" (now "60")';
-    assertStringIncludes(told(await assertRejects(() => batch([...retry, "60"]))), words);
+    assertStringIncludes(inFlags(await assertRejects(() => batch([...retry, "60"]))), words);
     const ended = await batch([...retry, "50"], { execute: good });
     assertEquals([ended.code, ended.asked.length], [0, 2]);
   });

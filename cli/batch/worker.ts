@@ -5,7 +5,7 @@ import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./nats.ts";
 import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./world.ts";
 import { Flags, UsageError } from "../shared/flags.ts";
 import { sizeOptions } from "../shared/model.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 const DEFAULT_PARALLEL = 16;
 
@@ -105,7 +105,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     note(`Stopped; ${counts.lines} lines answered`);
     return 0;
   } catch (error) {
-    const message = told(error);
+    const message = inFlags(error);
     if (flags.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
     else note(`Error: ${message}`);
     return 1;

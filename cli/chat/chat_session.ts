@@ -4,7 +4,7 @@ import type { Message } from "../../lib/messages.ts";
 import type { Model } from "../../lib/model.ts";
 import type { Input, InputLines } from "./chat_input.ts";
 import { UsageError } from "../shared/flags.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 /** Where a conversation is shown. */
 export interface Screen {
@@ -111,7 +111,7 @@ export class ChatSession {
       return true;
     } catch (error) {
       if (!(error instanceof CompyError || error instanceof UsageError)) throw error;
-      this.screen.problem(`Error: ${told(error)}${advice(error)}\n`);
+      this.screen.problem(`Error: ${inFlags(error)}${advice(error)}\n`);
       return false;
     }
   }

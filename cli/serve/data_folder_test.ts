@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { DatabaseSync } from "node:sqlite";
 import { join } from "@std/path";
 import { openDataFolder } from "./data_folder.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 Deno.test("data folder: a second server is refused with the first one's process until that closes it", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
@@ -10,7 +10,7 @@ Deno.test("data folder: a second server is refused with the first one's process 
     const path = join(parent, "data");
     const first = await openDataFolder(path);
     assertEquals(
-      told(await assertRejects(() => openDataFolder(path))),
+      inFlags(await assertRejects(() => openDataFolder(path))),
       `Cannot use "${path}" for files and batches: another server uses it (process ${Deno.pid}); stop ` +
         "that server, give another folder with --data, or serve without files and batches: --data none",
     );

@@ -36,7 +36,7 @@ import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "../shared/settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
 import { err, logs, note, onInterrupt, out } from "../shared/terminal.ts";
-import { asFlags, told } from "../shared/words.ts";
+import { asFlags, inFlags } from "../shared/words.ts";
 
 const MB = 2 ** 20;
 
@@ -323,7 +323,7 @@ function reporter(): (error: unknown) => void {
 /** An error with its stack, and with what caused it. */
 function traced(error: Error): string {
   const { stack, message, cause } = error;
-  const own = `${stack}`.replace(message, () => told(error));
+  const own = `${stack}`.replace(message, () => inFlags(error));
   return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
 }
 
@@ -351,7 +351,7 @@ function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   const look = ({ engine }: OfferedModel) => {
     if (engine?.state !== "failed" || failed) return;
     failed = true;
-    err(`Error: ${told(engine.failure)}; the server stops\n`);
+    err(`Error: ${inFlags(engine.failure)}; the server stops\n`);
     server.shutdown();
   };
   models.onState(look);

@@ -2,7 +2,7 @@ import { CompyError } from "../../lib/errors.ts";
 import { type Alias, openPool as openModels, type PoolOptions } from "../../lib/pool.ts";
 import { UsageError } from "../shared/flags.ts";
 import { modelPath } from "../shared/model.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 import type { ServeSettings } from "./serve_settings.ts";
 
 /** Whether the server loads models as they are asked for, and not one at its start. */
@@ -42,7 +42,7 @@ export async function openPool(
     });
   } catch (error) {
     throw error instanceof CompyError && error.code === "invalid_request"
-      ? new UsageError(told(error))
+      ? new UsageError(inFlags(error))
       : error;
   }
 }

@@ -4,7 +4,7 @@ import { SERVE_SETTINGS } from "./serve_settings.ts";
 import { servedIdentities } from "../../lib/pool.ts";
 import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
 import { readSettings, settingsFlags } from "../shared/settings.ts";
-import { told } from "../shared/words.ts";
+import { inFlags } from "../shared/words.ts";
 
 const DEMO = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 const LOAD = { contextLength: 64, parallel: 1, threads: 1 };
@@ -110,7 +110,7 @@ Deno.test("a budget that no model fits, a folder that is none and a file that is
       Error,
       'Model "a": The model needs',
     );
-    const message = told(await assertRejects(() => poolOf([...both, "--memory-mb", "1"]), Error));
+    const message = inFlags(await assertRejects(() => poolOf([...both, "--memory-mb", "1"]), Error));
     assertMatch(message, /and --memory-mb allows 1\.0 MB:/);
     assertMatch(message, /No setting fits: allow more with --memory-mb, or use a smaller model/);
     await assertRejects(

@@ -21,7 +21,7 @@ export const asFlags: Words = (settings) =>
     return `${flag} ${name.endsWith("Bytes") ? value / 1e6 : value ?? "none"}`;
   }).join(" ");
 
-/** Returns what to tell a person on the command line about an error. */
-export function told(error: unknown): string {
+/** Returns an error's message for the command line. Errors of the system are described. */
+export function inFlags(error: unknown): string {
   return error instanceof Error ? messageOf(error, asFlags) : String(error);
 }
