@@ -10,6 +10,8 @@ const FLAGS: Readonly<Partial<Record<keyof Settings, string>>> = {
   aliases: "--alias",
   format: "--in-format",
   outputFormat: "--out-format",
+  allowedHosts: "--allow-host",
+  corsOrigins: "--cors",
   apiKeys: "--api-keys, --api-key or COMPY_API_KEY",
 };
 

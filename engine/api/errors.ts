@@ -33,11 +33,14 @@ export interface Settings {
   readonly outputFormat?: string;
   readonly separator?: string;
   readonly prefix?: string;
-  /** A server's folder of files and batches, and its limits. */
+  /** A server's folder of files and batches, its limits, and whom it answers. */
   readonly data?: string | null;
   readonly maxStorageBytes?: number;
+  readonly maxUploadBytes?: number;
   readonly maxConnections?: number;
   readonly apiKeys?: string;
+  readonly allowedHosts?: string;
+  readonly corsOrigins?: string;
 }
 
 /** A message whose settings are data. Each edge words them: as flags, as options, or for HTTP clients. */

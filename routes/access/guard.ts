@@ -17,8 +17,10 @@ export function checkHost(host: string, allowed: readonly string[] | "any"): voi
   const name = host.toLowerCase().replace(/:\d*$/, "");
   if (isLoopback(name) || allowed.some((other) => other.toLowerCase() === name)) return;
   const shown = JSON.stringify(name.slice(0, 100));
-  const message =
-    `The host name ${shown} is not served here; use localhost, or start the server with --allow-host and that name`;
+  const message = [
+    `The host name ${shown} is not served here; use localhost, or add that name to `,
+    { allowedHosts: undefined },
+  ];
   throw new ApiError(403, "host_not_allowed", message);
 }
 
@@ -38,9 +40,15 @@ export function checkSite(headers: Headers, host: string, { allowedHosts, corsOr
   const own = origin === null || isOwnOrigin(origin, host, allowedHosts === "any" ? [] : allowedHosts);
   if (own && (site === "none" || site === "same-origin")) return;
   const from = origin === null ? `Sec-Fetch-Site: ${site}` : `Origin: ${origin}`;
-  const message =
-    `A web page of another site sent this request (${from.slice(0, 100)}); only pages of this ` +
-    "server may, and those that --cors names; where a proxy serves them under another name, allow that name with --allow-host";
+  const message = [
+    `A web page of another site sent this request (${
+      from.slice(0, 100)
+    }); only pages of this server may, and those ` +
+    "of origins in ",
+    { corsOrigins: undefined },
+    "; where a proxy serves them under another name, add that name to ",
+    { allowedHosts: undefined },
+  ];
   throw new ApiError(403, "cross_site_request", message);
 }
 

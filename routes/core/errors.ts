@@ -6,7 +6,9 @@ import {
   EngineError,
   ModelError,
   type ModelState,
-  worded,
+  render,
+  type Wording,
+  wordingOf,
   type Words,
 } from "../../engine/mod.ts";
 import { errorAnswer } from "../generation/answers.ts";
@@ -42,7 +44,18 @@ interface ApiErrorOptions {
   headers?: Record<string, string>;
 }
 
-/** A refusal or failure with its status, code and field for the API. */
+/** Words settings for clients, who cannot change them but may ask whoever runs the server. */
+const asServerSettings: Words = (settings) => {
+  const named = Object.entries(settings).map(([name, value]) =>
+    value === undefined ? name : `${name}=${value}`
+  );
+  return `the server setting${named.length > 1 ? "s" : ""} ${named.join(" and ")}`;
+};
+
+/**
+ * A refusal or failure with its status, code and field for the API. Settings in its message are worded as settings of
+ * the server.
+ */
 export class ApiError extends Error {
   override name = "ApiError";
   readonly type: string;
@@ -53,10 +66,10 @@ export class ApiError extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
-    message: string,
+    message: string | Wording,
     options: ApiErrorOptions = {},
   ) {
-    super(message);
+    super(typeof message === "string" ? message : render(message, asServerSettings));
     this.type = options.type ?? (status >= 500 ? "server_error" : "invalid_request_error");
     this.param = options.param ?? null;
     this.details = options.details ?? {};
@@ -100,7 +113,7 @@ export function notReady(states: readonly ModelState[]): ApiError | undefined {
 }
 
 /** `seconds`: how long the client should wait. */
-export function queueFull(message: string, seconds: number): ApiError {
+export function queueFull(message: string | Wording, seconds: number): ApiError {
   return new ApiError(429, "queue_full", message, {
     type: "rate_limit_error",
     headers: { "retry-after": String(seconds) },
@@ -116,14 +129,6 @@ export function clientLeft(): ApiError {
 export function incompleteBody(): ApiError {
   return new ApiError(400, "incomplete_body", "The request body ended before it was complete");
 }
-
-/** Words settings for clients, who cannot change them but may ask whoever runs the server. */
-const asServerSettings: Words = (settings) => {
-  const named = Object.entries(settings).map(([name, value]) =>
-    value === undefined ? name : `${name}=${value}`
-  );
-  return `the server setting${named.length > 1 ? "s" : ""} ${named.join(" and ")}`;
-};
 
 /** Turns any thrown value into an ApiError. Unexpected errors reveal no internals of the server. */
 export function toApiError(error: unknown): ApiError {
@@ -144,7 +149,7 @@ export function toApiError(error: unknown): ApiError {
 
 function fromEngine(error: EngineError): ApiError {
   const { code, details } = error;
-  const message = worded(error, asServerSettings);
+  const message = wordingOf(error);
   switch (code) {
     case "context_length_exceeded":
     case "invalid_request":
@@ -170,7 +175,7 @@ function fromEngine(error: EngineError): ApiError {
 
 function fromModels(error: ModelError): ApiError {
   const { code, more: { retryAfter, details } } = error;
-  const message = worded(error, asServerSettings);
+  const message = wordingOf(error);
   const headers = { "retry-after": String(retryAfter ?? RETRY_AFTER_SECONDS) };
   switch (code) {
     case "model_not_found":
@@ -188,7 +193,7 @@ function fromModels(error: ModelError): ApiError {
 
 function fromService(error: ServiceError): ApiError {
   const { code } = error;
-  const message = worded(error, asServerSettings);
+  const message = wordingOf(error);
   switch (code) {
     case "file_not_found":
     case "batch_not_found":

@@ -232,8 +232,9 @@ function tooSlow({ bodyMs, bodyBytesPerSecond }: UploadLimits): ApiError {
 /** `announced`: bytes of the whole form. */
 function tooLarge({ uploadBytes }: UploadLimits, announced?: number): ApiError {
   const got = announced === undefined ? "more" : `a form of ${announced}`;
-  const message =
-    `The file must be at most ${uploadBytes} bytes (got ${got}); split it, or start the server with ` +
-    "another --max-upload-mb";
+  const message = [
+    `The file must be at most ${uploadBytes} bytes (got ${got}); split it, or raise `,
+    { maxUploadBytes: undefined },
+  ];
   return new ApiError(413, "request_too_large", message, { param: "file", headers: { connection: "close" } });
 }

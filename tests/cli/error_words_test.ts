@@ -142,6 +142,9 @@ Deno.test("error words: the flags of a server's settings exist", () => {
     memoryBytes: undefined,
     data: undefined,
     maxStorageBytes: undefined,
+    maxUploadBytes: undefined,
+    allowedHosts: undefined,
+    corsOrigins: undefined,
     maxConnections: undefined,
   };
   assertEquals(asFlags(settings).split(" ").filter((flag) => !known.has(flag)), []);
