@@ -3,11 +3,10 @@ import { type BackendName, KV_BLOCK_TOKENS, type KvType } from "../backend/backe
 import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "../backend/choose.ts";
 import { MOST_BYTES } from "../backend/wasm/module.ts";
 import { createChatForm } from "../chat/chat_form.ts";
-import { NO_VECTORS_ON_GPU } from "../loop/embeddings.ts";
 import { LlmEngine } from "../loop/engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
-import { type PoolingKind, saysPooling } from "../gguf/hparams/pooling.ts";
+import type { PoolingKind } from "../gguf/hparams/pooling.ts";
 import { openGguf } from "../gguf/reader.ts";
 import { shardPaths } from "../gguf/shards.ts";
 import type { GgufFile } from "../gguf/types.ts";
@@ -41,9 +40,11 @@ import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
 import type { Engine } from "../api/engine.ts";
-import { EngineError, type Wording } from "../api/errors.ts";
+import { EngineError } from "../api/errors.ts";
+import { checkTogether, NO_PROMPTS_ON_GPU, reasonAgainstGpu } from "./option_errors.ts";
 
 export { freeMemory } from "./free_memory.ts";
+export { checkTogether } from "./option_errors.ts";
 export { MemoryError } from "./memory_error.ts";
 export { GgufError } from "../gguf/errors.ts";
 export { defaultBackend } from "../backend/choose.ts";
@@ -126,62 +127,6 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
       return await withPrompts(measured, { ...options, signal });
     },
   };
-}
-
-/** Throws EngineError for options that contradict each other with every model. */
-export function checkTogether(
-  { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
-) {
-  if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
-    throw new EngineError("invalid_request", [
-      "A draft model (",
-      { draft: undefined },
-      ") is for ",
-      { speculate: "auto" },
-      " or ",
-      { speculate: "draft" },
-      ` (got "${speculate}")`,
-    ]);
-  }
-  if (draft === undefined && speculate === "draft") {
-    throw new EngineError("invalid_request", [
-      { speculate: "draft" },
-      " needs a smaller model of the same vocabulary: name its file with ",
-      { draft: undefined },
-    ]);
-  }
-  const drafts = reasonAgainstDrafts({ speculate, draft });
-  if (drafts && backend === "webgpu") throw new EngineError("not_supported", drafts);
-  if (promptCache && backend === "webgpu") throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
-}
-
-/** Returns why the drafting options rule out a GPU; undefined if none does. */
-function reasonAgainstDrafts(
-  { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
-): Wording | undefined {
-  const asked = speculate !== "auto" && speculate !== "off";
-  if (!asked && draft === undefined) return undefined;
-  const option = asked ? { speculate } : { draft: undefined };
-  return [option, " is not supported on a GPU: leave it out, or compute with ", { backend: "cpu" }];
-}
-
-const NO_PROMPTS_ON_GPU: Wording = [
-  "Prompts are kept on a disk with the CPU backend only: leave out ",
-  { promptCache: undefined },
-  ", or compute with ",
-  { backend: "cpu" },
-];
-
-/** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
-function reasonAgainstGpu(
-  file: GgufFile,
-  plan: Plan,
-  options: LoadOptions,
-): Wording | undefined {
-  const { pooling, promptCache } = options;
-  const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
-  if (vectors) return NO_VECTORS_ON_GPU;
-  return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
 }
 
 /** Whether steps may carry drafts. True also for a backend that is not chosen yet. */

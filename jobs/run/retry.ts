@@ -135,11 +135,9 @@ export class Retry {
 
   /** Refuses the new options: starting over would repeat the retry's good answers. */
   private begunOtherwise(difference: Wording): BatchError {
-    return new BatchError("job_unfinished", [
-      `A retry of "${this.job.output}" was stopped, which was begun with `,
-      ...difference,
-      ". Give the same options, which ends it; what fails then can be retried with others",
-    ], true);
+    const what = `A retry of "${this.job.output}" was stopped, which was begun with `;
+    const advice = ". Give the same options, which ends it; what fails then can be retried with others";
+    return new BatchError("job_unfinished", [what, ...difference, advice], true);
   }
 
   /**

@@ -1,0 +1,62 @@
+import { EngineError, type Wording } from "../api/errors.ts";
+import { saysPooling } from "../gguf/hparams/pooling.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { NO_VECTORS_ON_GPU } from "../loop/embeddings.ts";
+import { isEncoder, type Plan } from "../plan/plan.ts";
+import type { LoadOptions } from "./options.ts";
+
+/** Throws EngineError for options that contradict each other with every model. */
+export function checkTogether(
+  { backend, speculate = "auto", draft, promptCache }: Omit<LoadOptions, "model">,
+) {
+  if (draft !== undefined && speculate !== "auto" && speculate !== "draft") {
+    throw new EngineError("invalid_request", [
+      "A draft model (",
+      { draft: undefined },
+      ") is for ",
+      { speculate: "auto" },
+      " or ",
+      { speculate: "draft" },
+      ` (got "${speculate}")`,
+    ]);
+  }
+  if (draft === undefined && speculate === "draft") {
+    throw new EngineError("invalid_request", [
+      { speculate: "draft" },
+      " needs a smaller model of the same vocabulary: name its file with ",
+      { draft: undefined },
+    ]);
+  }
+  const drafts = reasonAgainstDrafts({ speculate, draft });
+  if (drafts && backend === "webgpu") throw new EngineError("not_supported", drafts);
+  if (promptCache && backend === "webgpu") throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
+}
+
+/** Returns why the drafting options rule out a GPU; undefined if none does. */
+function reasonAgainstDrafts(
+  { speculate = "auto", draft }: Pick<LoadOptions, "speculate" | "draft">,
+): Wording | undefined {
+  const asked = speculate !== "auto" && speculate !== "off";
+  if (!asked && draft === undefined) return undefined;
+  const option = asked ? { speculate } : { draft: undefined };
+  return [option, " is not supported on a GPU: leave it out, or compute with ", { backend: "cpu" }];
+}
+
+export const NO_PROMPTS_ON_GPU: Wording = [
+  "Prompts are kept on a disk with the CPU backend only: leave out ",
+  { promptCache: undefined },
+  ", or compute with ",
+  { backend: "cpu" },
+];
+
+/** Returns why these options cannot run on a GPU, whatever the plan; undefined if they can. */
+export function reasonAgainstGpu(
+  file: GgufFile,
+  plan: Plan,
+  options: LoadOptions,
+): Wording | undefined {
+  const { pooling, promptCache } = options;
+  const vectors = pooling !== undefined || saysPooling(file) || isEncoder(plan);
+  if (vectors) return NO_VECTORS_ON_GPU;
+  return promptCache ? NO_PROMPTS_ON_GPU : reasonAgainstDrafts(options);
+}
