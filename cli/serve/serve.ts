@@ -1,3 +1,4 @@
+import { worded } from "../../engine/api/errors.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
 import { KERNELS } from "../../lib/libraries.ts";
 import {
@@ -323,7 +324,7 @@ function reporter(): (error: unknown) => void {
 /** An error with its stack, and with what caused it. */
 function traced(error: Error): string {
   const { stack, message, cause } = error;
-  const own = `${stack}`.replace(message, () => inFlags(error));
+  const own = `${stack}`.replace(message, () => worded(error, asFlags));
   return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
 }
 

@@ -1,4 +1,4 @@
-import type { Engine, EngineState } from "../../engine/mod.ts";
+import { type Engine, type EngineState, wordingOf } from "../../engine/mod.ts";
 import type { Answer } from "../answers.ts";
 import { BatchError } from "../errors.ts";
 
@@ -139,7 +139,8 @@ async function ready(engine: Engine, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   if (engine.state === "loading") await loaded(engine, signal);
   if (engine.state !== "failed") return;
-  const message = `${engine.failure?.message}. The answers so far are kept; run the same command again`;
+  const advice = ". The answers so far are kept; run the same command again";
+  const message = [...wordingOf(engine.failure), advice];
   throw new BatchError("engine_unavailable", message, true, { cause: engine.failure });
 }
 

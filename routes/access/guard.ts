@@ -41,10 +41,8 @@ export function checkSite(headers: Headers, host: string, { allowedHosts, corsOr
   if (own && (site === "none" || site === "same-origin")) return;
   const from = origin === null ? `Sec-Fetch-Site: ${site}` : `Origin: ${origin}`;
   const message = [
-    `A web page of another site sent this request (${
-      from.slice(0, 100)
-    }); only pages of this server may, and those ` +
-    "of origins in ",
+    `A web page of another site sent this request (${from.slice(0, 100)}); `,
+    "only pages of this server may, and pages of origins in ",
     { corsOrigins: undefined },
     "; where a proxy serves them under another name, add that name to ",
     { allowedHosts: undefined },

@@ -243,10 +243,6 @@ function lateHead(headMs: number): ApiError {
 
 function shortageOf(connections: number, cause: unknown): Error {
   const problem = `No file descriptors are left with ${connections} connections open; new ones wait`;
-  return new WordedError(
-    [`${problem}. Raise the limit (ulimit -n) or lower `, { maxConnections: undefined }],
-    {
-      cause,
-    },
-  );
+  const advice = [". Raise the limit (ulimit -n) or lower ", { maxConnections: undefined }];
+  return new WordedError([problem, ...advice], { cause });
 }
