@@ -33,7 +33,7 @@ export {
 export type { BatchTable } from "./lib/batch/table.ts";
 export type { Chat, ChatAnswer, ChatOptions, ChatPart, Tool, ToolChoice } from "./lib/chat.ts";
 export type { Embeddings, EmbedOptions, Reranked, RerankOptions } from "./lib/embed.ts";
-export { CompyError, type ErrorCode } from "./lib/errors.ts";
+export { type BatchErrorCode, CompyError, type EngineErrorCode, type ErrorCode } from "./lib/errors.ts";
 export type {
   GeneratedPart,
   GeneratedText,

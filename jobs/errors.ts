@@ -1,26 +1,49 @@
 import { WordedError, type Wording } from "../engine/api/errors.ts";
 
+/**
+ * Why a batch job was refused or stopped.
+ *
+ * ```ts
+ * import { type BatchErrorCode } from "compy";
+ *
+ * const resumable: BatchErrorCode[] = ["disk_full", "no_descriptors", "queue_unavailable"];
+ * console.log("Run the batch again when the cause has passed:", resumable);
+ * ```
+ */
 export type BatchErrorCode =
+  /** The input cannot be read, or has no lines. */
   | "input_unreadable"
+  /** The input was changed while the job ran. */
   | "input_changed"
   | "input_too_large"
+  /** Lines are wrong, and the job was to refuse such an input. */
   | "lines_refused"
   | "no_job"
   | "job_unfinished"
+  /** Two files of the job are the same. */
   | "same_file"
   | "output_exists"
   | "output_unwritable"
+  /** An output of a job that is done is missing or was changed. */
   | "output_missing"
+  /** Another process runs the job. */
   | "journal_busy"
+  /** The file is not a journal of this version. */
   | "journal_foreign"
   | "journal_damaged"
+  /** The journal belongs to a job with another input, model or question. */
   | "journal_other_job"
+  /** The job has failed for good. */
   | "job_failed"
   | "disk_full"
+  /** The process may open no more files. */
   | "no_descriptors"
   | "io_error"
+  /** The disk may have lost data. */
   | "sync_failed"
+  /** The model does not answer, or has changed. */
   | "engine_unavailable"
+  /** The NATS server cannot be reached. */
   | "queue_unavailable";
 
 /**

@@ -1,22 +1,21 @@
-import { EngineError, type EngineErrorCode } from "../engine/mod.ts";
+import type { EngineErrorCode } from "../engine/api/errors.ts";
+import { EngineError } from "../engine/mod.ts";
 import type { BatchErrorCode } from "../jobs/errors.ts";
 import { messageOf, systemReason } from "./system_errors.ts";
 
+export type { EngineErrorCode } from "../engine/api/errors.ts";
+export type { BatchErrorCode } from "../jobs/errors.ts";
+
 /**
- * What went wrong, for programs. The first of these are also the `code` of the server's refusals:
+ * What went wrong, for programs: a code of the engine, a code of a batch, or one of these:
  *
- * - `invalid_request`: an option or argument is wrong; the message names it. `context_length_exceeded`: the prompt does not fit
- *   (`details` has the figures). `invalid_constraint`: a schema, regex or grammar that no answer can follow. `chat_template_error`: the
- *   model's template refuses the conversation. `not_supported`: this model, or what it is computed on, cannot do that.
- * - `constraint_failed`: the answer cannot be completed in its form. `queue_full`: too many requests wait. `engine_closed`: the
- *   model is closed. `engine_unavailable`: it is being loaded again. `engine_failed`: it has failed. `device_lost`: the GPU is
- *   gone, and the model is being loaded again. `prompt_not_stored`: the disk is full.
- * - `model_not_found`: there is no such file, or it cannot be read. `invalid_model`: it is broken, or not supported.
- *   `not_enough_memory`: it does not fit; the message says what would. `library_not_found`, `backend_failed`: the kernels are missing, or
- *   the CPU, the GPU or its driver refuse. `not_permitted`: Deno may not do that; the message names the flag.
- * - `cannot_listen`: the address cannot be had, or others would reach it without a key. `data_unusable`: a server cannot keep files and
- *   batches in its folder.
- * - The others are of batches.
+ * - `chat_template_error`: the model's template refuses the conversation.
+ * - `model_not_found`: the file does not exist, or cannot be read. `invalid_model`: it is broken, or not supported.
+ *   `not_enough_memory`: the model does not fit; the message says what would.
+ * - `library_not_found`, `backend_failed`: the kernels are missing, or the CPU, the GPU or its driver refuse the model.
+ *   `not_permitted`: Deno may not do that; the message names the permission.
+ * - `cannot_listen`: the server cannot have the address, or others would reach it without a key. `data_unusable`: a server
+ *   cannot keep files and batches in its folder.
  *
  * ```ts
  * import { CompyError, type ErrorCode, loadModel } from "compy";

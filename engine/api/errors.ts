@@ -91,8 +91,20 @@ export function worded(error: unknown, words?: Words): string {
   return render(wordingOf(error), words);
 }
 
+/**
+ * Why the engine refuses a request, or failed in it. A server's refusals have these codes too.
+ *
+ * ```ts
+ * import { type EngineErrorCode } from "compy";
+ *
+ * const passing: EngineErrorCode[] = ["queue_full", "engine_unavailable", "device_lost"];
+ * console.log("Ask again later:", passing);
+ * ```
+ */
 export type EngineErrorCode =
+  /** The prompt does not fit into the context; `details` has the figures. */
   | "context_length_exceeded"
+  /** An option or argument is wrong; the message names it. */
   | "invalid_request"
   /** The model or its backend does not support the request. */
   | "not_supported"
@@ -102,10 +114,13 @@ export type EngineErrorCode =
   | "constraint_failed"
   /** The prompt could not be stored, because the disk is full or failing. */
   | "prompt_not_stored"
+  /** Too many requests wait. */
   | "queue_full"
+  /** The model is closed. */
   | "engine_closed"
+  /** The engine is being loaded, or has stopped. */
   | "engine_unavailable"
-  /** The compute device is gone, most likely not because of this request. */
+  /** The compute device is gone, most likely not because of this request. The model is being loaded again. */
   | "device_lost"
   | "engine_failed";
 
