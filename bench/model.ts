@@ -1,5 +1,4 @@
 import { basename } from "@std/path";
-import type { Words } from "../engine/api/errors.ts";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import {
   type ActivationPrecision,
@@ -10,7 +9,7 @@ import {
   KV_WORDS,
   type KvType,
 } from "../engine/backend/backend.ts";
-import { type AnyBackend, prepareBackend } from "../engine/backend/choose.ts";
+import { type AnyBackend, prepareBackend, type PrepareOptions } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { freeMemory } from "../engine/load/free_memory.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -42,7 +41,7 @@ import {
 } from "./samples.ts";
 import { blocksOf, Steps } from "./steps.ts";
 
-export interface BenchOptions {
+export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly model: string;
   /** By default one a physical core. */
   readonly threads?: number;
@@ -55,8 +54,6 @@ export interface BenchOptions {
   readonly kvType?: KvType;
   /** What activations are rounded to; by default 8 bits. */
   readonly activations?: ActivationPrecision;
-  /** Words the settings in the choice of a backend. */
-  readonly words?: Words;
   /** Told what went wrong without stopping anything. */
   readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
