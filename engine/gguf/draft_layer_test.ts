@@ -110,5 +110,5 @@ Deno.test("draft layer: takes memory in the KV cache and the states, and its kin
   assertEquals(cost(plan).kvBytesPerToken, cost(plain).kvBytesPerToken);
   // The draft layer computes keys and values for each token, and the rows that they come from.
   assertEquals(cost(plan).weightBytes - cost(plain).weightBytes, 512 * 256 + 2 * 256 * 128);
-  assertThrows(() => lower(plan), Error, 'it has no "shift"; use --backend cpu');
+  assertThrows(() => lower(plan), Error, 'it has no "shift"; use backend: "cpu"');
 });

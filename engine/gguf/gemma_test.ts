@@ -108,7 +108,7 @@ Deno.test("gemma: the GPU refuses the scaled embedding by name", () => {
     const error = assertThrows(() => lower(buildPlan(changed({ architecture }))), Error);
     assertEquals(
       error.message,
-      "Cannot run this model on the GPU: its embedding is scaled; use --backend cpu",
+      'Cannot run this model on the GPU: its embedding is scaled; use backend: "cpu"',
     );
   }
 });

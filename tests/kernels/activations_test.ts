@@ -154,6 +154,10 @@ Deno.test("activations: the GPU refuses by name what it does not compute", () =>
   ] as const;
   for (const [layer, message] of refusals) {
     const plan = planOf([layer])(parseGguf(fileOf([layer]).bytes));
-    assertThrows(() => lower(plan), Error, `Cannot run this model on the GPU: ${message}; use --backend cpu`);
+    assertThrows(
+      () => lower(plan),
+      Error,
+      `Cannot run this model on the GPU: ${message}; use backend: "cpu"`,
+    );
   }
 });

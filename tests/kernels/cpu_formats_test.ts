@@ -16,7 +16,7 @@ Deno.test("formats of the CPU: the GPU refuses each by name, with the tensor tha
     assertThrows(
       () => lower(buildPlan(parseGguf(model(format as TensorType)))),
       Error,
-      `Cannot compute with ${format} on the GPU yet (tensor "token_embd.weight"); use --backend cpu`,
+      `Cannot compute with ${format} on the GPU yet (tensor "token_embd.weight"); use backend: "cpu"`,
     );
   }
 });

@@ -310,7 +310,7 @@ Deno.test("experts: the GPU, which has none yet, is refused before anything is l
     await assertRejects(
       () => prepareBackend(file, plan, size, { backend: "webgpu" }),
       Error,
-      "Cannot run mixtures of experts on the GPU yet; use --backend cpu",
+      'Cannot run mixtures of experts on the GPU yet; use backend: "cpu"',
     );
     const { backend, choice } = await prepareBackend(file, plan, size, { backend: "auto" });
     backend.close();

@@ -172,7 +172,7 @@ Deno.test("mixed layers: the GPU refuses what it has no kernels for", async () =
   assertThrows(
     () => lower(shared),
     Error,
-    "Cannot run this model on the GPU: some of its layers read another layer's KV cache; use --backend cpu",
+    `Cannot run this model on the GPU: some of its layers read another layer's KV cache; use backend: "cpu"`,
   );
   const plan = await mixedPlanOf(LAYERS.slice(0, 3));
   const ropes = lower(plan).ops.filter((op): op is RopeAppendOp => op.op === "rope_append");

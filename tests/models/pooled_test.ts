@@ -115,7 +115,7 @@ Deno.test("pool: what a plan does not give is refused", async () => {
   assertThrows(
     () => lower(plan),
     Error,
-    'Cannot run this model on the GPU: it has no "pool"; use --backend cpu',
+    'Cannot run this model on the GPU: it has no "pool"; use backend: "cpu"',
   );
 });
 

@@ -61,7 +61,7 @@ fullTier.test("refusals: the GPU runs the architectures in docs/WEBGPU.md and na
       lower(plan);
       runs.push(architecture);
     } catch (error) {
-      assertMatch((error as Error).message, /^Cannot run .*use --backend cpu$/);
+      assertMatch((error as Error).message, /^Cannot run .*use backend: "cpu"$/);
     }
   }
   assertEquals(runs.sort(), ["deci", "llama", "nanbeige", "qwen2", "qwen3", "qwen35", "seed_oss", "smollm3"]);

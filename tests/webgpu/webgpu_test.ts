@@ -286,7 +286,7 @@ gpuTest("KV cache: refuses a size beyond the device, with advice", async () => {
     await assertRejects(
       () => KernelModel.load(model("llama", ["F16"]), limits, backend),
       GpuError,
-      "ask for less with --ctx or --parallel",
+      "ask for less with ctx or parallel",
     );
   } finally {
     backend.close();

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "./errors.ts";
 import { layersOf } from "../../plan/layers.ts";
 import { isPooling } from "../../plan/ops/registry.ts";
 import type { Plan } from "../../plan/plan.ts";
@@ -9,12 +10,12 @@ import { ProgramBuilder } from "./program_builder.ts";
 /** Lowers a plan to a program. Throws for a plan that the GPU has no kernels for. */
 export function lower(plan: Plan): Program {
   if (plan.tensors.some(({ experts }) => experts !== undefined)) {
-    throw new Error("Cannot run mixtures of experts on the GPU yet; use --backend cpu");
+    throw unsupportedOnGpu("Cannot run mixtures of experts on the GPU yet");
   }
   const foreign = plan.tensors.find(({ info }) => !isGpuType(info.type));
   if (foreign) {
     const { name, type } = foreign.info;
-    throw new Error(`Cannot compute with ${type} on the GPU yet (tensor "${name}"); use --backend cpu`);
+    throw unsupportedOnGpu(`Cannot compute with ${type} on the GPU yet (tensor "${name}")`);
   }
   const pooled = withoutPooling(plan);
   const builder = new ProgramBuilder(pooled);
@@ -22,7 +23,7 @@ export function lower(plan: Plan): Program {
   for (const [i, op] of pooled.ops.entries()) {
     const kind = gpuKindOf(op);
     if (!kind?.lower) {
-      throw new Error(`Cannot run this model on the GPU: it has no "${op.op}"; use --backend cpu`);
+      throw unsupportedOnGpu(`Cannot run this model on the GPU: it has no "${op.op}"`);
     }
     builder.lowered(i, layers[i], () => kind.lower!(op, builder));
   }

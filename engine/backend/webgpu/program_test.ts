@@ -55,7 +55,7 @@ Deno.test("program: numbers the caches and states of a hybrid separately", () =>
 
 Deno.test("program: refuses gated convolutions by name", () => {
   const plan = buildPlan(smallModel({ architecture: "lfm2", type: "Q8_0" }));
-  assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use --backend cpu');
+  assertThrows(() => lower(plan), Error, 'it has no "gated_conv"; use backend: "cpu"');
 });
 
 /** Returns the plan with changed operands of its ops of one kind. */
@@ -85,7 +85,7 @@ Deno.test("program: refuses unsupported operands by name", () => {
     [changed(hybrid, "short_conv", { bias: 1 }), "its short convolution has a bias, or not all columns"],
   ];
   for (const [plan, what] of refusals) {
-    assertThrows(() => lower(plan), Error, `Cannot run this model on the GPU: ${what}; use --backend cpu`);
+    assertThrows(() => lower(plan), Error, `Cannot run this model on the GPU: ${what}; use backend: "cpu"`);
   }
 });
 

@@ -35,10 +35,11 @@ export async function findAdapter(): Promise<GPUAdapter | undefined> {
 export async function openGpu(): Promise<Gpu> {
   const adapter = await findAdapter();
   if (!adapter) {
-    throw new GpuError(
+    throw new GpuError([
       "Cannot use WebGPU: no adapter was found, which takes a GPU with a Metal or Vulkan driver. " +
-        "Install the driver, or use --backend cpu",
-    );
+      "Install the driver, or use ",
+      { backend: "cpu" },
+    ]);
   }
   const device = await requestDevice(adapter);
   try {
@@ -90,6 +91,6 @@ async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
     return await adapter.requestDevice(descriptor);
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new GpuError(`Cannot open the GPU: ${reason}. Use --backend cpu`, { cause });
+    throw new GpuError([`Cannot open the GPU: ${reason}; use `, { backend: "cpu" }], { cause });
   }
 }

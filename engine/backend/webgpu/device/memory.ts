@@ -26,10 +26,15 @@ export class GpuMemory {
     const all = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
     const limit = Math.min(this.device.limits.maxBufferSize, this.device.limits.maxStorageBufferBindingSize);
     if (bytes > limit) {
-      throw new GpuError(
-        `Cannot hold ${what} on the GPU: a buffer must take at most ${mib(limit)} (got ${mib(bytes)}); ` +
-          "ask for less with --ctx or --parallel, or use --backend cpu",
-      );
+      throw new GpuError([
+        `Cannot hold ${what} on the GPU: a buffer must take at most ${mib(limit)} (got ${mib(bytes)}); `,
+        "ask for less with ",
+        { ctx: undefined },
+        " or ",
+        { parallel: undefined },
+        ", or use ",
+        { backend: "cpu" },
+      ]);
     }
     return await this.buffer(what, bytes, all | usage);
   }
@@ -50,10 +55,14 @@ export class GpuMemory {
       const held = `${mib(this.#bytes)} are held already`;
       throw new GpuError(
         full
-          ? `The GPU is out of memory: ${what} takes ${
-            mib(size)
-          }, ${held}. Use a smaller model, --ctx or --parallel, ` +
-            "or --backend cpu"
+          ? [
+            `The GPU is out of memory: ${what} takes ${mib(size)}, ${held}. Use a smaller model, lower `,
+            { ctx: undefined },
+            " or ",
+            { parallel: undefined },
+            ", or use ",
+            { backend: "cpu" },
+          ]
           : `The GPU refused ${mib(size)} for ${what}, ${held}: ${invalid!.message}`,
       );
     }

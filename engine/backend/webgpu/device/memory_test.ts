@@ -24,7 +24,7 @@ Deno.test("memory: an allocation that does not fit throws with sizes and advice;
   assertEquals(
     error.message,
     "The GPU is out of memory: more weights takes 2.00 MiB, 2.00 MiB are held already. " +
-      "Use a smaller model, --ctx or --parallel, or --backend cpu",
+      'Use a smaller model, lower ctx or parallel, or use backend: "cpu"',
   );
   memory.free(first);
   assertEquals(memory.bytes, 0);

@@ -1,5 +1,5 @@
 import type { DeviceLoss } from "./device_loss.ts";
-import { GpuError } from "../errors.ts";
+import { unsupportedOnGpu } from "../errors.ts";
 import type { Kernel } from "../kernels/types.ts";
 
 /** Binding of the first workgroup's id, behind all bindings of the kernels themselves. */
@@ -49,7 +49,7 @@ export class Pipelines {
       const error = await this.loss.or(this.device.popErrorScope());
       if (!error) continue;
       this.#pipelines.delete(kernel.key);
-      throw new GpuError(`The GPU refused the kernel "${kernel.key}": ${error.message}; use --backend cpu`);
+      throw unsupportedOnGpu(`The GPU refused the kernel "${kernel.key}": ${error.message}`);
     }
   }
 }

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../errors.ts";
 import { CONV_TAPS, type DeltaShape, formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -35,7 +36,7 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
   op: "delta_rule",
   lower(op, to) {
     if (op.heads.inGroups) {
-      throw new Error("Cannot run this model on the GPU: its value heads stand in groups; use --backend cpu");
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its value heads stand in groups");
     }
     const conv = to.deferred(op.qkv, "short_conv");
     const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => to.slice(id));
@@ -43,8 +44,8 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
       throw new Error("Cannot run this plan on the GPU: the delta rule's inputs come from different ops");
     }
     if (conv.bias !== undefined || conv.first !== 0) {
-      throw new Error(
-        "Cannot run this model on the GPU: its short convolution has a bias, or not all columns; use --backend cpu",
+      throw unsupportedOnGpu(
+        "Cannot run this model on the GPU: its short convolution has a bias, or not all columns",
       );
     }
     const { columns } = to.plan.buffers[op.qkv];

@@ -35,7 +35,7 @@ const channelsOf = ({ keyHeads, valueHeads, headDim }: Heads) => (2 * keyHeads +
 
 Deno.test("delta rule: refuses grouped value heads", () => {
   const op = { heads: { layer: 0, keyHeads: 2, valueHeads: 4, headDim: 32, inGroups: true } };
-  assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, "use --backend cpu");
+  assertThrows(() => DELTA_RULE.lower!(op as never, {} as never), Error, 'use backend: "cpu"');
 });
 
 /** Where a row's gates, alpha and beta begin. Queries, keys and values precede them. */

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../errors.ts";
 import { embedKernel } from "../kernels/matmul.ts";
 import type { LoweredOp, MatrixId, Slice } from "../program.ts";
 import { type GpuKind, label, type PlanOpOf } from "./op.ts";
@@ -14,7 +15,7 @@ export const EMBED: GpuKind<PlanOpOf<"embed">, EmbedOp> = {
   op: "embed",
   lower(op, to) {
     if (op.scale !== 1) {
-      throw new Error("Cannot run this model on the GPU: its embedding is scaled; use --backend cpu");
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its embedding is scaled");
     }
     to.push<EmbedOp>({ op: "embed", rows: "step", matrix: to.matrix([op.weight]), y: to.make([op.out]) });
   },

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../errors.ts";
 import { formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -11,10 +12,10 @@ export const GLU: GpuKind<PlanOpOf<"glu">, never> = {
   lower(op, to) {
     if (op.activation !== "silu" || op.gateBias !== undefined || op.upBias !== undefined) {
       const found = op.activation === "silu" ? "biases" : `the activation "${op.activation}"`;
-      throw new Error(`Cannot run this model on the GPU: it has no "glu" with ${found}; use --backend cpu`);
+      throw unsupportedOnGpu(`Cannot run this model on the GPU: it has no "glu" with ${found}`);
     }
     if (op.gate === op.up) {
-      throw new Error('Cannot run this model on the GPU: it has no "glu" of one tensor; use --backend cpu');
+      throw unsupportedOnGpu('Cannot run this model on the GPU: it has no "glu" of one tensor');
     }
     const x = to.sliceOf(op.x);
     const rows = "step";

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../errors.ts";
 import { formsOf } from "../../../plan/plan.ts";
 import { kernelOf } from "../kernels/kernel.ts";
 import type { Kernel } from "../kernels/types.ts";
@@ -23,8 +24,8 @@ export const RMS_NORM: GpuKind<PlanOpOf<"rms_norm">, RmsNormOp> = {
   op: "rms_norm",
   lower(op, to) {
     if (op.weight === undefined || op.scale !== 1) {
-      throw new Error(
-        "Cannot run this model on the GPU: it has norms without weights, or scaled ones; use --backend cpu",
+      throw unsupportedOnGpu(
+        "Cannot run this model on the GPU: it has norms without weights, or scaled ones",
       );
     }
     const [out] = formsOf(op.out);

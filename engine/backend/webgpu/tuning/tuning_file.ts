@@ -26,6 +26,6 @@ export async function readTunings(
 }
 
 function complaint(file: URL, reason: string): string {
-  return `Ignored the GPU's tuning in ${file.pathname}: ${reason}. Delete it, or make it anew: ` +
-    "deno task bench:webgpu --tune";
+  return `Ignored the GPU's tuning in ${file.pathname}: ${reason}. Delete it, or tune the GPU again ` +
+    "(docs/WEBGPU.md says how)";
 }

@@ -2,7 +2,7 @@ import type { ByteSource } from "../../../gguf/byte_source.ts";
 import type { GgufFile, TensorInfo } from "../../../gguf/types.ts";
 import type { Plan } from "../../../plan/plan.ts";
 import type { Gpu } from "../device/gpu.ts";
-import { GpuError } from "../errors.ts";
+import { GpuError, unsupportedOnGpu } from "../errors.ts";
 import { planeRowBytes } from "../kernels/planes.ts";
 import type { GpuMemory } from "../device/memory.ts";
 import { Packer } from "./packer.ts";
@@ -74,9 +74,8 @@ export class WeightLoader {
     const rowBytes = planeRowBytes(info.type, matrix.columns);
     const most = shardRows(rowBytes, matrix.paired, this.gpu.bindingBytes);
     if (most < 1) {
-      throw new GpuError(
-        `Cannot hold ${info.name} on the GPU: one row exceeds a binding's ${this.gpu.bindingBytes} bytes; ` +
-          "use --backend cpu",
+      throw unsupportedOnGpu(
+        `Cannot hold ${info.name} on the GPU: one row exceeds a binding's ${this.gpu.bindingBytes} bytes`,
       );
     }
     const shards: Shard[] = [];
@@ -180,7 +179,7 @@ function floats(info: TensorInfo, bytes: Uint8Array<ArrayBuffer>): Float32Array 
     const words = Uint32Array.from(new Uint16Array(bytes.buffer), (half) => half << 16);
     return new Float32Array(words.buffer);
   }
-  throw new GpuError(
-    `Cannot load tensor "${info.name}": vectors must be F32, F16 or BF16 (got ${info.type}); use --backend cpu`,
+  throw unsupportedOnGpu(
+    `Cannot load tensor "${info.name}": vectors must be F32, F16 or BF16 (got ${info.type})`,
   );
 }

@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../../errors.ts";
 import type { DispatchWriter } from "../../step/dispatch_writer.ts";
 import type { Kernel } from "../../kernels/types.ts";
 import type { DispatchKind, HeadCounts, LoweredOp, Slice, VectorId } from "../../program.ts";
@@ -26,9 +27,7 @@ export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
   lower({ q, out, heads, scale, window, sinks, softcap }, to) {
     if (softcap !== 0) {
-      throw new Error(
-        "Cannot run this model on the GPU: its scores of attention are capped; use --backend cpu",
-      );
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its scores of attention are capped");
     }
     to.push<AttentionOp>({
       op: "attention",

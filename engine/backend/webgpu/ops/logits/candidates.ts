@@ -1,3 +1,4 @@
+import { unsupportedOnGpu } from "../../errors.ts";
 import type { DispatchWriter } from "../../step/dispatch_writer.ts";
 import type { Kernel } from "../../kernels/types.ts";
 import type { LoweredOp, Slice } from "../../program.ts";
@@ -19,7 +20,7 @@ export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
   lower(op, to) {
     if (op.scale !== 1 || op.softcap !== 0) {
-      throw new Error("Cannot run this model on the GPU: its logits are scaled or capped; use --backend cpu");
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its logits are scaled or capped");
     }
     to.push<CandidatesOp>({ op: "candidates", rows: "logits", x: to.slice(op.logits) });
   },
