@@ -4,86 +4,103 @@ import { benchModel, type BenchOptions, type BenchReport } from "../bench/model.
 import { ANY_MODEL, measureTasks, type SpeedOptions } from "../bench/speculation.ts";
 import { BARRIER, CORE, threadsOnPaper } from "../bench/threads_on_paper.ts";
 import { asTable, percent } from "../bench/table.ts";
-import { KV_WORDS } from "../lib/model.ts";
+import { COMPUTE_OPTIONS, KV_WORDS } from "../lib/model.ts";
 import { GRAMMARS, KERNELS } from "../lib/libraries.ts";
-import { Flags } from "./shared/flags.ts";
-import {
-  BACKEND_FLAGS,
-  backendOptions,
-  describeBackend,
-  MAX_CONTEXT,
-  MAX_PARALLEL,
-  MAX_THREADS,
-  modelPath,
-  SPECULATION_FLAGS,
-  speculationOptions,
-} from "./shared/model.ts";
+import { COMPUTE, DRAFTS, ISA, MAX_CONTEXT, MAX_PARALLEL, MODEL } from "./shared/engine_settings.ts";
+import { describeBackend, loadOptions, modelPath } from "./shared/model.ts";
+import { readWords } from "./shared/read_settings.ts";
+import { count, counts, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { buildFirst } from "./shared/native_build.ts";
 import { err, out } from "./shared/terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
-/** Tokens of answers in a form. */
+/** Tokens of constrained answers. */
 const DEFAULT_ANSWER = 128;
 /** Answers that are timed with drafts, and without. */
 const SPECULATION_ROUNDS = 5;
 
-const HELP = `Measure how fast a model runs here, and what share of this machine's limits that is.
+const OPTIONS = {
+  model: MODEL,
+  pp: count({
+    min: 1,
+    max: MAX_CONTEXT,
+    help:
+      "tokens of each prompt, or of each text for an encoder (default: 512, or the model's context if shorter)",
+  }),
+  tg: count({ min: 1, max: MAX_CONTEXT, help: "tokens that are decoded after it (default: 64)" }),
+  npl: counts("LIST", {
+    min: 1,
+    max: MAX_PARALLEL,
+    default: DEFAULT_SEQUENCES,
+    help:
+      "numbers of sequences that are decoded at once, or of texts that an encoder embeds at once (default: " +
+      `${DEFAULT_SEQUENCES.join(",")})`,
+  }),
+  context: counts("LIST", {
+    min: 1,
+    max: MAX_CONTEXT,
+    help: "context lengths, such as 512,2048,8192, at which one sequence is also prefilled and decoded",
+  }),
+  together: onOff({ help: "also prefill 16 prompts of 128 tokens together, and one of 2,048" }),
+  against: path("FILE", {
+    help: "compare with a second model, such as the same one in F32: three runs of each, in turn",
+  }),
+  schema: onOff({
+    help:
+      "compare constrained answers with free ones, through the whole engine: in a JSON schema that forces no token and " +
+      "in one of records (sampled tokens are counted), and in one whose names make about half of the tokens (all are counted)",
+  }),
+  ...DRAFTS,
+  speculate: {
+    ...DRAFTS.speculate,
+    help:
+      "compare answers with drafts from this source (auto, lookup, mtp or draft) with answers without drafts, through " +
+      "the whole engine: a repeated text, stories and random text",
+  },
+  profile: onOff({
+    help:
+      "for each of --npl, list the ops of a step by the time above their floor, and the time outside ops; on a GPU, the " +
+      "dispatches of one decoded token by its own clock, the time to copy their weights, and the time to record them",
+  }),
+  threadsOnPaper: counts("LIST", {
+    min: 1,
+    max: COMPUTE_OPTIONS.threads.max,
+    help:
+      "instead of a measurement: how a step would spread over these numbers of threads, such as 8,16,32,64, counted " +
+      "from the file's header",
+  }),
+  isa: ISA,
+  ...COMPUTE,
+  json: onOff({
+    help:
+      'print one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", ' +
+      '"bytes_per_token"}, "weights": {"bytes", "bytes_per_token"}, "limits": {"read_gbps", "int8_gops", "f32_gflops"}, ' +
+      '"rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …], "profile": [{"work", ' +
+      '"sequences", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"}; rows of --context also have ' +
+      '"over_paper"; with --against: {"models", "rows": [{"work", "sequences", "context", "first", "second", "ratio", ' +
+      '"lowest", "highest"}, …]}; with --schema: {"rows": [{"form", "sequences", "forced", "free", "formed", ' +
+      '"sampledOnly", "ratio", "lowest", "highest"}, …]}',
+  }),
+};
+
+const HELP = `Measure how fast a model runs on this machine, and what share of the machine's limits that is.
 
 Usage: deno task bench [options]
 
-  --model FILE   the GGUF model (default: the one that comes with compy)
-  --pp N         tokens of each prompt, or of each text of an encoder (default 512, or what the model's context holds)
-  --tg N         tokens decoded after it (default 64)
-  --npl LIST     how many sequences to decode side by side, or of an encoder texts to embed (default ${
-  DEFAULT_SEQUENCES.join(",")
-})
-  --context LIST context lengths at which one sequence is prefilled and decoded besides, such as 512,2048,8192
-  --together     prefill 16 prompts of 128 tokens together besides, and one of 2,048
-  --against FILE compare with a second model, such as the same in F32: three runs of each, in turn
-  --schema       compare answers in a form with free ones, through the whole engine: in a JSON schema that gives no token and in one
-                 of records, counting the tokens that were sampled, and in one whose names make about half of the tokens, counting
-                 all
-  --speculate S  compare answers with drafts of this source (auto, lookup, mtp or draft) with those without, through the whole
-                 engine: of a text that is to be repeated, of stories and of random text
-  --draft FILE   a smaller model of the same vocabulary that drafts
-  --profile      list ops of a step, for each of --npl, by how much longer they take than their floor, and what passes in no op;
-                 on a GPU the dispatches of one decoded token, by
-                 its own clock, beside the time in which their weights could be copied, and what recording them takes
-  --threads-on-paper LIST  instead: how a step would spread over so many threads, such as 8,16,32,64: counted, from the header alone
-  --threads N    threads that compute (default: one a physical core)
-  --isa NAME     instruction set (default: the best that this CPU has)
-  --backend NAME cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
-                 wasm where there are no native kernels)
-  --arithmetic A of the GPU's matrix products: f32 or f16 (default f32)
-  --accuracy A   gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
-  --kv-type T    of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
-                 53 % of the memory (default f16)
-  --activations A rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
-                 nearer to exact, prompts at about half the speed) (default fast)
-  --json         one JSON object: {"model", "architecture", "backend", "choice", "isa", "threads", "kv": {"type", "bytes_per_token"},
-                 "weights": {"bytes", "bytes_per_token"},
-                 "limits": {"read_gbps", "int8_gops", "f32_gflops"},
-                 "rows": [{"work", "sequences", "context", "tokens_per_second", "share_of_limit"}, …],
-                 "profile": [{"work", "sequences", "op", "count", "ms", "floor_ms"}, …], "rss_mb", "load_ms"};
-                 rows of --context have "over_paper" too. With --against: {"models", "rows": [{"work",
-                 "sequences", "context", "first", "second", "ratio", "lowest", "highest"}, …]}. With --schema: {"rows": [{"form", "sequences",
-                 "forced", "free", "formed", "sampledOnly", "ratio", "lowest", "highest"}, …]}
-  --help         this text
+${helpOf(OPTIONS)}${HELP_LINE}
+The limits are measured on this machine: how many bytes it reads from memory per second, and how many operations it computes per
+second (a multiply-add is two). A step takes at least the time to read its bytes (packed weights and KV cache) and at least the
+time for its matrix operations: integer operations for quantized weights, float operations for F32, F16 and BF16. The longer of
+both times is the limit of 100 %. Reading limits the decoding of one sequence, arithmetic limits a long prompt, and decoding of
+many sequences moves from one to the other. Attention reads the KV cache and computes two products per row and earlier token, in
+16-bit integers if they are faster than f32.
 
-The limits are this machine's now: how fast it reads memory, and how many operations it does in a second (a
-multiply-add is two). A step cannot be faster than the bytes that it reads (packed weights, and the KV cache for the
-context that there is) over the one, or the operations of its matrices over the other, whichever takes longer: integer
-operations for quantised weights, float ones for F32, F16 and BF16. 100 % is that bound. Decoding one sequence is bound
-by reading, a long prompt by arithmetic; with more sequences at once decoding goes from the one to the other.
-Attention counts with the bytes of the KV cache and two products, of integers of 16 bits where those are faster than f32, of
-each row and each token before it.
-
-"Over paper" says what context costs: the time of a token over the time at the first context of the list plus what the
-additional attention must take. 1 is what bytes and operations explain.
+"Over paper" is the cost of context: the time per token over the time at the first context of the list plus the time that the
+additional attention needs at least. 1 is fully explained by bytes and operations.
 
 In a checkout without current native kernels the command builds them first, unless --backend is wasm or webgpu.
 
-Rates are medians, of all sequences together. Other programs that compute spoil the figures.
+Rates are medians, summed over all sequences. Other programs that compute distort them.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 
 Example:
@@ -92,56 +109,35 @@ Example:
 
 /** `bench …` of the command line. Returns the exit code. */
 export async function benchCommand(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, {
-    values: [
-      "model",
-      "pp",
-      "tg",
-      "npl",
-      "threads",
-      "isa",
-      "context",
-      "against",
-      "threads-on-paper",
-      ...BACKEND_FLAGS,
-      ...SPECULATION_FLAGS,
-    ],
-    switches: ["together", "profile", "schema"],
-  });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
+  const given = readWords(OPTIONS, args, HELP);
+  if (given === undefined) return 0;
   const terminal = Deno.stderr.isTerminal();
+  const { values } = given;
+  // A comparison of drafts passes these on by itself.
+  const { speculate, draft, ...load } = loadOptions(values);
   const options = {
-    prefill: flags.count("pp", 1, MAX_CONTEXT),
-    decode: flags.count("tg", 1, MAX_CONTEXT),
-    sequences: [...new Set(flags.counts("npl", 1, MAX_PARALLEL) ?? DEFAULT_SEQUENCES)],
-    contexts: flags.counts("context", 1, MAX_CONTEXT),
-    together: flags.is("together"),
-    profile: flags.is("profile"),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    isa: flags.text("isa"),
-    ...backendOptions(flags),
-    model: modelPath(flags.text("model")),
+    ...load,
+    prefill: values.pp,
+    decode: values.tg,
+    sequences: [...new Set(values.npl)],
+    contexts: values.context,
+    together: values.together,
+    profile: values.profile,
+    model: modelPath(values.model),
     onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
   };
-  const onPaper = flags.counts("threads-on-paper", 1, MAX_THREADS);
-  if (onPaper) {
-    out(await paper(options.model, onPaper, flags.json));
+  if (values.threadsOnPaper) {
+    out(await paper(options.model, values.threadsOnPaper, given.json));
     return 0;
   }
-  const needsGrammars = flags.is("schema");
-  await buildFirst(options.backend, needsGrammars ? [KERNELS, GRAMMARS] : [KERNELS]);
-  const other = flags.text("against");
-  const drafts = speculationOptions(flags);
-  const text = drafts.speculate !== undefined || drafts.draft !== undefined
-    ? await speculation({ ...options, ...drafts }, flags.json)
-    : needsGrammars
-    ? await forms(options, flags.json)
-    : other
-    ? await compare(options, other, flags.json)
-    : await report(options, flags.json);
+  await buildFirst(options.backend, values.schema ? [KERNELS, GRAMMARS] : [KERNELS]);
+  const text = speculate !== undefined || draft !== undefined
+    ? await speculation({ ...options, speculate, draft }, given.json)
+    : values.schema
+    ? await forms(options, given.json)
+    : values.against
+    ? await compare(options, values.against, given.json)
+    : await report(options, given.json);
   if (terminal) err("\r\x1b[K");
   out(text);
   return 0;

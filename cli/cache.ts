@@ -1,19 +1,26 @@
 import { type CacheReport, reportCache, wipeCache } from "../lib/prompt_folder.ts";
-import { Flags, UsageError } from "./shared/flags.ts";
+import { UsageError } from "./shared/flags.ts";
+import { readWords } from "./shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff } from "./shared/settings.ts";
 import { explained } from "../lib/system_errors.ts";
 import { out } from "./shared/terminal.ts";
 
-const HELP = `Look into a folder of prompts (--cache-disk), or empty it.
+const OPTIONS = {
+  json: onOff({
+    help:
+      'print one JSON object: {"parts","bytes","oldest","newest","in_use"}; times are in ISO 8601, or null',
+  }),
+};
+
+const HELP = `Show or empty a folder of stored prompts (--cache-disk).
 
 Usage: deno task cache VERB DIR [--json]
 
-  list   how much is there, and when it was used; a server may be using it
-  wipe   remove all prompts, of all models and keys; refused while a server or a job uses the folder
+  list               show its size and when it was used; works while a server uses it
+  wipe               remove all prompts, of all models and keys; refused while a server or a job uses the folder
 
-  --json  {"parts","bytes","oldest","newest","in_use"}; the times in ISO 8601, or null
-  --help  this text
-
-Names and contents tell nothing of the texts without the keys that they were made with, so there is nothing to list by text.
+${helpOf(OPTIONS)}${HELP_LINE}
+Names and contents reveal nothing about the texts without the keys that they were made with, so texts cannot be listed.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 `;
 
@@ -26,19 +33,16 @@ export async function cacheCommand([verb, ...args]: readonly string[]): Promise<
     return 0;
   }
   if (!isVerb(verb)) throw new UsageError(`Invalid verb "${verb}": must be list or wipe`);
-  const flags = new Flags(args, { operands: ["DIR"] });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
-  const folder = flags.operand("DIR");
+  const given = readWords(OPTIONS, args, HELP, { operands: ["DIR"] });
+  if (given === undefined) return 0;
+  const folder = given.operand("DIR");
   let report: CacheReport;
   try {
     report = await VERBS[verb](folder);
   } catch (error) {
     throw explained(`Cannot ${verb} the prompts in "${folder}"`, error);
   }
-  out(flags.json ? `${JSON.stringify(asJson(report))}\n` : `${asText(folder, verb, report)}\n`);
+  out(given.json ? `${JSON.stringify(asJson(report))}\n` : `${asText(folder, verb, report)}\n`);
   return 0;
 }
 

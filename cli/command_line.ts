@@ -12,13 +12,12 @@ Usage: deno task COMMAND [options]
 
 ${Object.entries(COMMANDS).map(([name, { summary }]) => `  ${name.padEnd(12)} ${summary}`).join("\n")}
 
-Each explains itself: deno task COMMAND --help
---version says which compy this is, which Deno runs it, and where its kernels are.
-Behind a command: --log-level LEVEL says what is told on standard error: ${
+Help for a command: deno task COMMAND --help
+--version prints the versions of compy and Deno, and the path of the kernels.
+After a command: --log-level LEVEL selects the messages on standard error: ${
   LOG_LEVELS.join(", ")
-} (default info; debug
-also tells of each request served), and, for all that compute, --library DIR where the native libraries are (or COMPY_LIBRARY; FFI is to be
-allowed there).
+} (default: info;
+debug also reports each request served); --library DIR is the folder of the native libraries (or COMPY_LIBRARY; it needs FFI permission).
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `;
 

@@ -1,13 +1,13 @@
 import type { Commands } from "./completions.ts";
 
-/** Loaded when called: what serves need not be read to generate. */
+/** Each command is loaded when it is called, so that `generate` does not load the server. */
 export const COMMANDS: Commands = {
   serve: {
-    summary: "serve the OpenAI API over one model",
+    summary: "serve the OpenAI API with one model or several",
     load: async () => (await import("./serve/serve.ts")).serveCommand,
   },
   chat: {
-    summary: "chat with a model on the terminal",
+    summary: "chat with a model in the terminal",
     load: async () => (await import("./chat/chat.ts")).chatCommand,
   },
   generate: {
@@ -15,45 +15,45 @@ export const COMMANDS: Commands = {
     load: async () => (await import("./generate.ts")).generateCommand,
   },
   tokenize: {
-    summary: "turn text into token ids",
+    summary: "convert text into token ids",
     load: async () => (await import("./tokenize.ts")).tokenizeCommand,
   },
   batch: {
-    summary: "answer a file of requests, as OpenAI's batches do",
+    summary: "answer a file of requests in OpenAI's batch format",
     load: async () => (await import("./batch/batch.ts")).batchTask,
     hasVerbs: true,
   },
   embed: {
-    summary: "turn a file of texts into vectors",
+    summary: "convert a file of texts into vectors",
     load: async () => (await import("./embed/embed.ts")).embedCommand,
   },
   cache: {
-    summary: "look into a folder of prompts, or empty it",
+    summary: "show or empty a folder of stored prompts",
     load: async () => (await import("./cache.ts")).cacheCommand,
     hasVerbs: true,
   },
   inspect: {
-    summary: "describe a model file and what running it takes",
+    summary: "describe a model file and the memory it needs",
     load: async () => (await import("./inspect.ts")).inspectCommand,
   },
   doctor: {
-    summary: "say what this machine can do, what is slow or wrong, and what to do about it",
+    summary: "report what this machine can do, what is slow or wrong, and what to do about it",
     load: async () => (await import("./doctor.ts")).doctorCommand,
   },
   pull: {
-    summary: "download a model, checked and resumable; list and remove models",
+    summary: "download a model with checks and resume; list and remove models",
     load: async () => (await import("./pull/pull.ts")).pullCommand,
   },
   convert: {
-    summary: "convert a checkpoint of Hugging Face or MLX into a GGUF file",
+    summary: "convert a Hugging Face or MLX checkpoint into a GGUF file",
     load: async () => (await import("./convert.ts")).convertCommand,
   },
   bench: {
-    summary: "measure how fast a model runs here",
+    summary: "measure how fast a model runs on this machine",
     load: async () => (await import("./bench.ts")).benchCommand,
   },
   completions: {
-    summary: "print what completes compy's words in a shell",
+    summary: "print shell completions for compy",
     load: async () => {
       const { completionsCommand } = await import("./completions.ts");
       return (args) => completionsCommand(args, COMMANDS);

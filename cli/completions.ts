@@ -1,17 +1,17 @@
 import { UsageError } from "./shared/flags.ts";
 import { captured, out } from "./shared/terminal.ts";
 
-const HELP = `Print what completes compy's commands and options in a shell.
+const HELP = `Print shell completions for compy's commands and options.
 
 Usage: deno task completions SHELL
 
   bash    put the output into ~/.local/share/bash-completion/completions/compy
-  zsh     the output goes to the end of ~/.zshrc
+  zsh     append the output to ~/.zshrc
   fish    put the output into ~/.config/fish/completions/compy.fish
 
-  --help  this text
+  --help  print this text
 
-It is for compy on the PATH (deno task link puts it there): a shell cannot complete a checkout's tasks.
+The completions need compy on the PATH (deno task link puts it there). A shell cannot complete the tasks of a checkout.
 Exit code: 0 done, 2 wrong usage.
 
 Example:

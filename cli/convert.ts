@@ -6,31 +6,42 @@ import {
   type QuantizeTo,
   type TensorReport,
 } from "../lib/convert.ts";
-import { Flags, UsageError } from "./shared/flags.ts";
+import { UsageError } from "./shared/flags.ts";
+import { readWords } from "./shared/read_settings.ts";
+import { choice, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { explained } from "../lib/system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./shared/terminal.ts";
 
-const HELP = `Convert a checkpoint of Hugging Face or MLX into a GGUF file.
+const OPTIONS = {
+  out: path("FILE", { help: "the file to write; an existing file is never overwritten" }),
+  quantize: choice("TYPE", QUANTIZE_TO, {
+    help:
+      `store all matrices as ${
+        QUANTIZE_TO.join(", ")
+      }, and report the error of each; if rows do not divide into ` +
+      "blocks of 256 values, q6_k and q4_k fall back to q8_0",
+  }),
+  json: onOff({
+    help:
+      'print one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors}, "tensors": ' +
+      '[{"name", "type", "shape", "source", "error": {"relative_rms", "max"}}, …]}; "error" for quantized tensors only; ' +
+      '"refusal" if compy itself cannot run the file',
+  }),
+};
+
+const HELP = `Convert a Hugging Face or MLX checkpoint into a GGUF file.
 
 Usage: deno task convert DIR --out FILE.gguf [options]
 
-  DIR              the folder with config.json, tokenizer.json and the weights (*.safetensors)
-  --out FILE       the file to write; one that is there is never written over
-  --quantize TYPE  store all matrices as q8_0, q6_k, q4_k, q4_0 or mxfp4, and say how far each is from the
-                   checkpoint; where rows do not divide into blocks of 256 values, q6_k and q4_k take q8_0
-  --json           one JSON object: {"path", "file_bytes", "architecture", "left_out": {what: tensors},
-                   "tensors": [{"name", "type", "shape", "source", "error": {"relative_rms", "max"}}, …]};
-                   "error" only of quantised tensors; "refusal" where compy itself cannot run the file
-  --help           this text
+  DIR                the folder with config.json, tokenizer.json and the weights (*.safetensors)
+${helpOf(OPTIONS)}${HELP_LINE}
+Models: llama, qwen3 and qwen3_5 (its text part, without vision and multi-token prediction).
+Without --quantize the conversion is lossless: MLX's MXFP4 becomes GGUF's MXFP4; BF16, F16 and F32 stay as they are; MLX's
+4-bit affine codes become Q4_1 if its half floats can hold every scale and bias. A tensor that cannot be converted without loss
+is refused, with its name and the reason. Norms, biases and similar small tensors are widened to F32.
 
-Models: llama, qwen3 and qwen3_5 (its text part; the vision part and the multi-token prediction are left out).
-Without --quantize no bit is lost: MLX's MXFP4 becomes GGUF's MXFP4, BF16, F16 and F32 stay what they are, MLX's
-4-bit affine codes become Q4_1 where its half floats can hold every scale and bias. What cannot be kept so is refused,
-by name and with the reason. Norms, biases and the like are widened to F32.
-
-Weights are streamed: a checkpoint of any size takes some hundred MB of memory. The file is written as FILE.partial, read
-back and compared, and only then renamed; after an error or Ctrl-C nothing is left of it, and what a killed conversion
-left is replaced by the next.
+Weights are streamed: any checkpoint takes a few hundred MB of memory. The file is written as FILE.partial, read back, compared
+and then renamed. After an error or Ctrl-C nothing remains; the next conversion replaces what a killed one left.
 Exit code: 0 converted, 1 refused, failed or stopped, 2 wrong usage.
 
 Example:
@@ -41,19 +52,15 @@ Example:
 /** `convert …` of the command line. Returns the exit code. */
 export async function convertCommand(args: readonly string[]): Promise<number> {
   const folder = args[0]?.startsWith("-") ? undefined : args[0];
-  const flags = new Flags(folder === undefined ? args : args.slice(1), { values: ["out", "quantize"] });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
+  const given = readWords(OPTIONS, folder === undefined ? args : args.slice(1), HELP);
+  if (given === undefined) return 0;
   if (!folder) throw new UsageError("Give the checkpoint's folder first (got none)");
-  const path = flags.text("out");
+  const { values: { out: path, quantize } } = given;
   if (path === undefined) throw new UsageError("Give the file to write: --out FILE.gguf");
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new ConvertError("Stopped; nothing is left behind")));
   const lines = { write: new ProgressLine("converting"), verify: new ProgressLine("reading back") };
   try {
-    const quantize = readQuantize(flags.text("quantize"));
     const report = await convertCheckpoint({
       folder,
       out: path,
@@ -65,7 +72,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
       signal: stop.signal,
     });
     lines.verify.done();
-    out(flags.json ? `${JSON.stringify(asJson(report))}\n` : asText(report, quantize));
+    out(given.json ? `${JSON.stringify(asJson(report))}\n` : asText(report, quantize));
     return 0;
   } catch (error) {
     throw explained(`Cannot convert "${folder}" into "${path}"`, error);
@@ -73,14 +80,6 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
     lines.write.done();
     lines.verify.done();
   }
-}
-
-function readQuantize(text: string | undefined): QuantizeTo | undefined {
-  const found = QUANTIZE_TO.find((name) => name === text);
-  if (text !== undefined && !found) {
-    throw new UsageError(`--quantize must be one of ${QUANTIZE_TO.join(", ")} (got "${text}")`);
-  }
-  return found;
 }
 
 function asJson({ path, fileBytes, architecture, leftOut, tensors, refusal }: ConvertReport) {

@@ -3,23 +3,24 @@ import { diagnose, type Diagnosis, type Wanted } from "../doctor/doctor.ts";
 import { shipped } from "../package.ts";
 import { modelsFolder, pulledModel } from "./shared/models_folder.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve/serve_settings.ts";
-import { readSettings, settingsFlags } from "./shared/settings.ts";
+import { CONFIG_FLAGS, readSettings, settingsFlags } from "./shared/read_settings.ts";
+import { HELP_LINE } from "./shared/settings.ts";
 import { asCalled } from "./shared/start.ts";
 import { out } from "./shared/terminal.ts";
 import { asFlags } from "./shared/words.ts";
 
-const HELP = `Say what this machine and installation can do, what is slow or wrong, and what to do about it.
+const HELP =
+  `Report what this machine and installation can do, what is slow or wrong, and what to do about it.
 
 Usage: deno task doctor [options]
 
-Takes the options of serve, its environment variables and its config file, and looks at what a server with these would
-meet: deno task serve --help lists them. Nothing is loaded and nothing is served; the data folder is made where it is missing.
-  --json         one JSON object: {"ok", "checks": [{"check", "status", "found", "advice", "figures"}, …]}
-  --help         this text
-
-Each check is ok, slow (it runs, with less speed or room than there could be) or wrong (what is asked for cannot run).
-Measuring takes about a second, and all cores for that time.
-Exit code: 0 nothing is wrong, 1 something is, 2 wrong usage.
+It takes the options, environment variables and config file of serve (deno task serve --help) and checks what a server with
+them would find. It loads and serves nothing, but creates the data folder if it is missing.
+  --json             print one JSON object: {"ok", "checks": [{"check", "status", "found", "advice", "figures"}, …]}
+${HELP_LINE}
+Each check is ok, slow (it runs, with less speed or memory than possible) or wrong (it cannot run as asked).
+Measuring takes about a second, on all cores.
+Exit code: 0 nothing is wrong, 1 something is wrong, 2 wrong usage.
 
 Examples:
   deno task doctor
@@ -33,7 +34,7 @@ const INDENT = `\n${" ".repeat(6 + NAME_COLUMNS)}`;
 
 /** `doctor …` of the command line. Returns the exit code. */
 export async function doctorCommand(args: readonly string[]): Promise<number> {
-  const flags = settingsFlags(SERVE_SETTINGS, args);
+  const flags = settingsFlags(SERVE_SETTINGS, args, CONFIG_FLAGS);
   if (flags.help) {
     out(HELP);
     return 0;

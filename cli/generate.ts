@@ -9,81 +9,114 @@ import {
   type TokenLogprob,
 } from "../lib/model.ts";
 import { constraintOf } from "../lib/options.ts";
-import { Flags, UsageError } from "./shared/flags.ts";
+import { UsageError } from "./shared/flags.ts";
 import { givenText, readText } from "./shared/given_text.ts";
 import {
-  BACKEND_FLAGS,
-  EFFORTS,
-  LENGTH_FLAGS,
-  loadForOne,
+  COMPUTE,
+  CTX,
+  DRAFTS,
+  EFFORT,
+  ISA,
   MAX_COUNT,
-  MAX_TEMPERATURE,
-  maxTokensOption,
-  SPECULATION_FLAGS,
-} from "./shared/model.ts";
+  MODEL,
+  SAMPLING_FLAGS,
+  samplingOf,
+  THINK_TOKENS,
+} from "./shared/engine_settings.ts";
+import { loadForOne } from "./shared/model.ts";
+import { type Given, readWords } from "./shared/read_settings.ts";
+import { count, counts, flagOf, HELP_LINE, helpOf, onOff, path, text, texts } from "./shared/settings.ts";
 import { err, onInterrupt, out } from "./shared/terminal.ts";
 import { type GivenTools, readTools } from "./shared/tool_file.ts";
 
 const DEFAULT_COUNT = 32;
-const DEFAULT_TEMPERATURE = 0.7;
 const MAX_LOGPROBS = 20;
 
-const SOURCES = ["prompt", "chat", "tokens"];
 const TEXT = "TEXT";
-const CHAT_ONLY = ["prefill", "tools", "tool-choice", "effort", "think-tokens"];
+
+const OPTIONS = {
+  chat: text("TEXT", { help: "the same as TEXT" }),
+  prompt: text("TEXT", {
+    help: "continue this text; control tokens in it, such as <|im_start|>, take effect; - is standard input",
+  }),
+  file: texts("FILE", {
+    help: "a UTF-8 text that comes before TEXT; - is standard input; may be given several times",
+  }),
+  prefill: text("TEXT", {
+    help:
+      "the beginning of the answer: the model continues from there, and the output does not repeat TEXT; the answer " +
+      "then has no thinking, no --schema or --grammar, and no forced tool call",
+  }),
+  tokens: counts("IDS", {
+    min: 0,
+    max: 2 ** 31 - 1,
+    help:
+      "continue these token ids, such as 65,66,67; the answer does not stop at end tokens, and --temperature is 0 by " +
+      "default",
+  }),
+  model: MODEL,
+  maxTokens: count({
+    short: "n",
+    min: 0,
+    max: MAX_COUNT,
+    help:
+      "maximum tokens of the answer (default: until the answer ends or --ctx is full; with --tokens, or with " +
+      `--prompt without --schema and --grammar, ${DEFAULT_COUNT})`,
+  }),
+  ...SAMPLING_FLAGS,
+  schema: path("FILE", {
+    help: "the answer is JSON that follows this JSON schema; thinking before it is free",
+  }),
+  grammar: path("FILE", {
+    help: "the answer follows this grammar: llama.cpp's GBNF, or Lark if no rule has ::=",
+  }),
+  tools: path("FILE", {
+    help:
+      "tools that the model may call: a JSON list of functions, as for /v1/chat/completions; each call is printed as a " +
+      'line of JSON, {"name", "arguments"}, and is not executed',
+  }),
+  toolChoice: text("W", {
+    help: "auto (default), required (at least one call), none, or the name of the one tool to call",
+  }),
+  effort: EFFORT,
+  thinkTokens: THINK_TOKENS,
+  thinking: onOff({ help: "print thinking into a pipe or file too; a terminal always shows it, dimmed" }),
+  logprobs: count({
+    placeholder: "K",
+    min: 0,
+    max: MAX_LOGPROBS,
+    help:
+      "print one line per token in place of the text: its log-probability and the K most probable tokens, " +
+      `0 to ${MAX_LOGPROBS}`,
+  }),
+  ctx: CTX,
+  isa: ISA,
+  ...COMPUTE,
+  ...DRAFTS,
+  json: onOff({
+    help:
+      'print one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "calls", "steps": ' +
+      '[{"token", "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}}, with the ' +
+      `--logprobs most probable tokens per step (default: ${MAX_LOGPROBS}), best first`,
+  }),
+};
+
+type GivenWords = Given<typeof OPTIONS>;
+
+const SOURCES = ["prompt", "chat", "tokens"] as const;
+const CHAT_ONLY = ["prefill", "tools", "toolChoice", "effort", "thinkTokens", "thinking"] as const;
 
 const HELP = `Generate text from one prompt.
 
 Usage: deno task generate [TEXT] [--file FILE] [options]
        deno task generate (--prompt TEXT | --tokens IDS) [options]
 
-  TEXT             answer this as a user's message, by the model's chat template; - is standard input
-  --chat TEXT      the same
-  --prompt TEXT    continue this text; control tokens such as <|im_start|> in it count as such; - is standard input
-  --file FILE      a text in front of TEXT, in UTF-8; - is standard input. May be given several times
-  --prefill TEXT   how the answer begins: the model continues from there, and TEXT is not repeated. The answer does
-                   not think then, has no --schema or --grammar, and is not bound to call a tool
-  --tokens IDS     continue these token ids, such as 65,66,67; does not stop at end tokens
-  --model FILE     the GGUF model (default: the one that comes with compy)
-  -n, --max-tokens N
-                   most tokens to generate (default: to the answer's end, as far as --ctx goes; with --tokens, or
-                   --prompt without a form, ${DEFAULT_COUNT})
-  --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token
-                   (default ${DEFAULT_TEMPERATURE}; with --tokens 0)
-  --seed N         with the same seed the same tokens are drawn
-  --schema FILE    the answer is JSON that this JSON schema accepts; what is thought before it is free
-  --grammar FILE   the answer has the form of this grammar: llama.cpp's GBNF, or Lark where no rule has ::=
-  --tools FILE     what the model may call: JSON, a list of functions as /v1/chat/completions takes them. Calls
-                   are shown as lines of JSON, {"name", "arguments"}; nothing is called
-  --tool-choice W  auto (default), required: at least one call, none, or the name of the one tool to call
-  --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")};
-                   none is not at all, other words are for models that know them
-  --think-tokens N most tokens of thinking, after which the answer begins
-  --thinking       show what is thought in a pipe or file too; a terminal shows it dimmed in any case
-  --logprobs K     instead of the text, a line a token: its log-probability and the K likeliest tokens, 0 to ${MAX_LOGPROBS}
-  --ctx N          tokens that prompt and answer may have together (default: the model's own, at most 4096)
-  --threads N      threads that compute (default: one a physical core)
-  --isa NAME       instruction set (default: the best that this CPU has)
-  --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
-                   wasm where there are no native kernels)
-  --arithmetic A   of the GPU's matrix products: f32 or f16 (default f32)
-  --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
-  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
-                   53 % of the memory (default f16)
-  --activations A  rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
-                   nearer to exact, prompts at about half the speed) (default fast)
-  --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
-                   text's own repetitions), mtp or draft (default auto)
-  --draft FILE     a smaller model of the same vocabulary that drafts
-  --json           one JSON object at the end: {"tokens": [ids of the prompt], "text", "reasoning", "calls", "steps": [{"token",
-                   "top": [[id, logprob], …]}, …], "timings": {"load_ms", "prefill_tps", "decode_tps"}},
-                   with the --logprobs likeliest tokens a step (default ${MAX_LOGPROBS}), best first
-  --help           this text
-
-What is sent to standard input (a pipe, a file) comes first, then each --file, then TEXT, with empty lines between them. Line ends
-become \\n, those at the end go. A loop that reads standard input itself gives </dev/null to commands in it.
---prefill, --tools, --effort, --think-tokens and --thinking are for messages, and not for --prompt and --tokens.
-Exit code: 0 done, 1 failed, interrupted, or cut before the answer had its form, 2 wrong usage.
+  TEXT               a user's message, which the model answers in its chat template; - is standard input
+${helpOf(OPTIONS)}${HELP_LINE}
+The prompt is what was sent to standard input (a pipe, a file), then each --file, then TEXT, with empty lines between them.
+Line ends become \\n, and those at the end are removed. In a shell loop that reads standard input, add </dev/null.
+--prefill, --tools, --effort, --think-tokens and --thinking do not work with --prompt and --tokens.
+Exit code: 0 done, 1 failed, interrupted, or stopped before the answer was complete in its form, 2 wrong usage.
 
 Examples:
   deno task generate 'Who are you?'
@@ -104,46 +137,24 @@ type Finish = TokenEvent & { type: "finish" };
 
 /** `generate …` of the command line. Returns the exit code. */
 export async function generateCommand(args: readonly string[]): Promise<number> {
-  const values = [
-    ...SOURCES,
-    "file",
-    "model",
-    ...LENGTH_FLAGS,
-    "temperature",
-    "seed",
-    "schema",
-    "grammar",
-    ...CHAT_ONLY,
-    "logprobs",
-    "ctx",
-    "threads",
-    "isa",
-    ...BACKEND_FLAGS,
-    ...SPECULATION_FLAGS,
-  ];
-  const flags = new Flags(args, { values, repeated: ["file"], switches: ["thinking"], text: TEXT });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
-  checkCombination(flags);
-  const tokens = flags.counts("tokens", 0, 2 ** 31 - 1);
-  const toTheEnd = isMessage(flags) || flags.has("schema") || flags.has("grammar");
+  const given = readWords(OPTIONS, args, HELP, { text: TEXT });
+  if (given === undefined) return 0;
+  const { values } = given;
+  checkCombination(given);
+  const { tokens } = values;
+  const toTheEnd = isMessage(given) || values.schema !== undefined || values.grammar !== undefined;
   const request = {
-    maxTokens: maxTokensOption(flags) ?? (toTheEnd ? undefined : DEFAULT_COUNT),
-    sampling: {
-      temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? (tokens ? 0 : DEFAULT_TEMPERATURE),
-      seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),
-    },
-    logprobs: flags.count("logprobs", 0, MAX_LOGPROBS) ?? (flags.json ? MAX_LOGPROBS : undefined),
+    maxTokens: values.maxTokens ?? (toTheEnd ? undefined : DEFAULT_COUNT),
+    sampling: samplingOf(tokens ? { ...values, temperature: values.temperature ?? 0 } : values),
+    logprobs: values.logprobs ?? (given.json ? MAX_LOGPROBS : undefined),
     ignoreEos: tokens !== undefined,
   };
-  const constraint = await readConstraint(flags);
-  const tools = await givenTools(flags);
-  const ask = askOf(flags, tokens ?? await textOf(flags), constraint, tools);
+  const constraint = await readConstraint(given);
+  const tools = values.tools === undefined ? undefined : await readTools(values.tools, values.toolChoice);
+  const ask = askOf(given, tokens ?? await textOf(given), constraint, tools);
   const terminal = Deno.stdout.isTerminal();
-  const thinking = { shown: terminal || flags.is("thinking"), dimmed: terminal };
-  await using model = await loadForOne(flags);
+  const thinking = { shown: terminal || values.thinking, dimmed: terminal };
+  await using model = await loadForOne(values);
   const loaded = loadedOf(model);
   const { id, pooled } = loaded.engine.model;
   if (pooled?.encoder) {
@@ -154,69 +165,61 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   }
   const { reader, ...asked } = ask(loaded);
   return await generate(loaded, { ...request, ...asked }, {
-    json: flags.json,
+    json: given.json,
     reader,
     thinking,
     hasForm: constraint !== undefined || (tools?.mustCall ?? false),
   });
 }
 
-/** Whether the model is to answer a message, and not to continue a text or tokens. */
-function isMessage(flags: Flags): boolean {
-  return !flags.has("prompt") && !flags.has("tokens");
+/** Whether the model answers a message, and does not continue a text or tokens. */
+function isMessage({ values: { prompt, tokens } }: GivenWords): boolean {
+  return prompt === undefined && tokens === undefined;
 }
 
-async function textOf(flags: Flags): Promise<string> {
-  const text = await givenText(flags, flags.word ?? flags.text("chat") ?? flags.text("prompt"));
+async function textOf({ word, values }: GivenWords): Promise<string> {
+  const text = await givenText(values.file, word ?? values.chat ?? values.prompt);
   if (text !== undefined) return text;
   throw new UsageError(
     "There is no text: give TEXT, --prompt, --file or --tokens, or send one to standard input",
   );
 }
 
-function checkCombination(flags: Flags): void {
-  const given = SOURCES.filter((name) => flags.has(name)).map((name) => `--${name}`);
-  if (flags.word !== undefined) given.push(TEXT);
-  if (given.length > 1) {
-    throw new UsageError(`Give one of TEXT, --prompt, --chat and --tokens (got ${given.join(" and ")})`);
+function checkCombination(given: GivenWords): void {
+  const has = (name: keyof typeof OPTIONS) => given.sources[name] === "flag";
+  const sources = SOURCES.filter(has).map((name) => `--${name}`);
+  if (given.word !== undefined) sources.push(TEXT);
+  if (sources.length > 1) {
+    throw new UsageError(`Give one of TEXT, --prompt, --chat and --tokens (got ${sources.join(" and ")})`);
   }
-  if (flags.has("tokens") && flags.has("file")) throw new UsageError("Give one of --tokens and --file");
-  if (flags.has("schema") && flags.has("grammar")) throw new UsageError("Give one of --schema and --grammar");
-  if (flags.has("tokens") && (flags.has("schema") || flags.has("grammar"))) {
+  if (has("tokens") && has("file")) throw new UsageError("Give one of --tokens and --file");
+  if (has("schema") && has("grammar")) throw new UsageError("Give one of --schema and --grammar");
+  if (has("tokens") && (has("schema") || has("grammar"))) {
     throw new UsageError(
       "--schema and --grammar need a text: with --tokens nothing ends the answer",
     );
   }
-  const chatOnly = [
-    ...CHAT_ONLY.filter((name) => flags.has(name)),
-    ...(flags.is("thinking") ? ["thinking"] : []),
-  ];
-  if (chatOnly.length > 0 && !isMessage(flags)) {
-    throw new UsageError(`--${chatOnly[0]} is for messages; give TEXT in place of --prompt or --tokens`);
+  const chatOnly = CHAT_ONLY.find(has);
+  if (chatOnly !== undefined && !isMessage(given)) {
+    throw new UsageError(`--${flagOf(chatOnly)} is for messages; give TEXT in place of --prompt or --tokens`);
   }
-  if (flags.has("prefill")) checkPrefill(flags);
-  if (flags.has("tool-choice") && !flags.has("tools")) throw new UsageError("--tool-choice needs --tools");
+  if (has("prefill")) checkPrefill(given);
+  if (has("toolChoice") && !has("tools")) throw new UsageError("--tool-choice needs --tools");
 }
 
-/** The beginning of a continued answer is the caller's own: it cannot have a form, or be a call. */
-function checkPrefill(flags: Flags): void {
-  const form = ["schema", "grammar"].find((name) => flags.has(name));
-  const choice = flags.text("tool-choice") ?? "auto";
-  const forced = choice === "auto" || choice === "none" ? undefined : `tool-choice ${choice}`;
+/** The caller begins a continued answer, so it cannot have a form or be a call. */
+function checkPrefill({ values: { schema, grammar, toolChoice = "auto" } }: GivenWords): void {
+  const form = schema !== undefined ? "schema" : grammar !== undefined ? "grammar" : undefined;
+  const forced = toolChoice === "auto" || toolChoice === "none" ? undefined : `tool-choice ${toolChoice}`;
   const other = form ?? forced;
   if (other === undefined) return;
   throw new UsageError(`--${other} cannot be kept where the answer continues a text: leave out --prefill`);
 }
 
-async function givenTools(flags: Flags): Promise<GivenTools | undefined> {
-  const file = flags.text("tools");
-  return file === undefined ? undefined : await readTools(file, flags.text("tool-choice"));
-}
-
-/** The form of the answer, from a file. */
-async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
-  const schemaFile = flags.text("schema");
-  const grammarFile = flags.text("grammar");
+/** Returns the form of the answer, from a file. */
+async function readConstraint(
+  { values: { schema: schemaFile, grammar: grammarFile } }: GivenWords,
+): Promise<Constraint | undefined> {
   if (schemaFile !== undefined) {
     const text = await readText(schemaFile, "Cannot read the schema");
     try {
@@ -231,19 +234,17 @@ async function readConstraint(flags: Flags): Promise<Constraint | undefined> {
 
 type Ask = Pick<GenerateRequest, "prompt" | "constraint" | "markers" | "thinking"> & { reader?: ChatReader };
 
-/** What a loaded engine is to be asked: token ids, or a text. */
+/** Returns the request for a loaded engine: token ids, or a text. */
 function askOf(
-  flags: Flags,
-  asked: number[] | string,
+  given: GivenWords,
+  asked: readonly number[] | string,
   constraint: Constraint | undefined,
   tools: GivenTools | undefined,
 ): (loaded: LoadedEngine) => Ask {
-  const effort = flags.choice("effort", EFFORTS);
-  const thinkingBudget = flags.count("think-tokens", 0, MAX_COUNT);
+  const { effort, thinkTokens: thinkingBudget, prefill } = given.values;
   return ({ engine }) => {
     if (typeof asked !== "string") return { prompt: asked };
-    if (!isMessage(flags)) return { prompt: engine.encodePrompt(asked), constraint };
-    const prefill = flags.text("prefill");
+    if (!isMessage(given)) return { prompt: engine.encodePrompt(asked), constraint };
     const begun = prefill === undefined ? [] : [{ role: "assistant", content: prefill }];
     const plan = engine.chatForm.plan({
       messages: [{ role: "user", content: asked }, ...begun],

@@ -1,32 +1,40 @@
 import { type FormatReport, inspectModel, type ModelReport, type PlanReport } from "../lib/inspect.ts";
-import { KV_TYPES, KV_WORDS } from "../lib/model.ts";
-import { Flags } from "./shared/flags.ts";
-import { MAX_CONTEXT, MAX_PARALLEL, modelPath } from "./shared/model.ts";
+import { KV_WORDS } from "../lib/model.ts";
+import { COMPUTE, CTX, MAX_PARALLEL } from "./shared/engine_settings.ts";
+import { modelPath } from "./shared/model.ts";
+import { readWords } from "./shared/read_settings.ts";
+import { count, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { sizeInWords } from "./shared/sizes.ts";
 import { out } from "./shared/terminal.ts";
 import { asFlags } from "./shared/words.ts";
 
-const HELP =
-  `Describe a model file: its metadata, its tensors, the memory it needs and the plan it is computed by.
+const OPTIONS = {
+  model: path("FILE", { help: "the GGUF file (default: the model that comes with compy)" }),
+  ctx: CTX,
+  parallel: count({
+    min: 1,
+    max: MAX_PARALLEL,
+    help: "number of sequences that the memory is computed for (default: 4)",
+  }),
+  kvType: COMPUTE.kvType,
+  json: onOff({
+    help:
+      'print one JSON object: {"path", "files", "file_bytes", "version", "metadata", "formats": [{"type", ' +
+      '"tensors", "elements", "bytes"}, …], "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …], ' +
+      '"memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free", "left_out": [{"part", ' +
+      '"tensors", "bytes"}, …], "plan", "webgpu": {"layers": [dispatches, …], "total"}}; if compy cannot run the ' +
+      'model, the last ten are missing and "refusal" says why',
+  }),
+};
+
+const HELP = `Describe a model file: its metadata, its tensors, the memory it needs and its execution plan.
 
 Usage: deno task inspect [options]
 
-  --model FILE   the GGUF file (default: the model that comes with compy)
-  --ctx N        tokens that one sequence may hold, for the memory (default: the model's own, at most 4096)
-  --parallel N   sequences side by side, for the memory (default 4)
-  --kv-type T    of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
-                 53 % of the memory (default f16)
-  --json         one JSON object: {"path", "files", "file_bytes", "version", "metadata",
-                 "formats": [{"type", "tensors", "elements", "bytes"}, …],
-                 "context", "parallel", "kv_type", "layers": [{"kind", "count"}, …],
-                 "memory": {"weights", "kv", "states", "scratch"}, "weights_per_token", "memory_free",
-                 "left_out": [{"part", "tensors", "bytes"}, …], "plan",
-                 "webgpu": {"layers": [dispatches, …], "total"}};
-                 where compy cannot run the model, the last ten are left out and "refusal" says why
-  --help         this text
-
-Long values are cut short, and of long arrays only the length is given. No weights are read. The KV cache becomes resident as it fills.
-Exit code: 0 described, even if compy cannot run the model; 1 broken file or none; 2 wrong usage.
+${helpOf(OPTIONS)}${HELP_LINE}
+Long values are shortened, and long arrays are shown as their length. No weights are read. The KV cache takes memory as it
+fills.
+Exit code: 0 described, even if compy cannot run the model; 1 broken or missing file; 2 wrong usage.
 `;
 
 /** Characters of a value in the text. */
@@ -34,19 +42,17 @@ const MAX_SHOWN = 200;
 
 /** `inspect …` of the command line. Returns the exit code. */
 export async function inspectCommand(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["model", "ctx", "parallel", "kv-type"] });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
+  const given = readWords(OPTIONS, args, HELP);
+  if (given === undefined) return 0;
+  const { values: { model, ctx: contextLength, parallel, kvType } } = given;
   const report = await inspectModel({
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    parallel: flags.count("parallel", 1, MAX_PARALLEL),
-    kvType: flags.choice("kv-type", KV_TYPES),
-    model: modelPath(flags.text("model")),
+    contextLength,
+    parallel,
+    kvType,
+    model: modelPath(model),
     words: asFlags,
   });
-  out(flags.json ? `${JSON.stringify(asJson(report), replaceBigint)}\n` : asText(report));
+  out(given.json ? `${JSON.stringify(asJson(report), replaceBigint)}\n` : asText(report));
   return 0;
 }
 

@@ -1,21 +1,29 @@
 import { loadTokenizer } from "../lib/model.ts";
-import { Flags, UsageError } from "./shared/flags.ts";
+import { UsageError } from "./shared/flags.ts";
 import { readText } from "./shared/given_text.ts";
 import { modelPath } from "./shared/model.ts";
+import { readWords } from "./shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff, path, text } from "./shared/settings.ts";
 import { out } from "./shared/terminal.ts";
 
-const HELP = `Turn text into token ids, as the model's own tokenizer does.
+const OPTIONS = {
+  text: text("TEXT", { help: "the text" }),
+  file: path("FILE", { help: "a UTF-8 file with the text; - is standard input" }),
+  model: path("FILE", {
+    help: "a GGUF file, with or without weights (default: the model that comes with compy)",
+  }),
+  json: onOff({
+    help:
+      'print one JSON object, {"tokens": [ids]}; without it, one line per token: its id and its bytes as text',
+  }),
+};
+
+const HELP = `Convert text into token ids with the model's tokenizer.
 
 Usage: deno task tokenize (--text TEXT | --file FILE) [options]
 
-  --text TEXT    the text
-  --file FILE    a file with the text, in UTF-8; - is standard input
-  --model FILE   a GGUF file; one with a vocabulary and no weights will do
-                 (default: the model that comes with compy)
-  --json         one JSON object: {"tokens": [ids]}; without it, a line a token: its id, then its bytes as text
-  --help         this text
-
-No BOS token is added, and control tokens such as <|im_start|> in the text stay text.
+${helpOf(OPTIONS)}${HELP_LINE}
+No BOS token is added. Control tokens in the text, such as <|im_start|>, stay text.
 Exit code: 0 done, 1 failed, 2 wrong usage.
 
 Examples:
@@ -25,21 +33,15 @@ Examples:
 
 /** `tokenize …` of the command line. Returns the exit code. */
 export async function tokenizeCommand(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["model", "text", "file"] });
-  if (flags.help) {
-    out(HELP);
-    return 0;
+  const given = readWords(OPTIONS, args, HELP);
+  if (given === undefined) return 0;
+  const { values: { text, file, model } } = given;
+  if ((text === undefined) === (file === undefined)) {
+    throw new UsageError(`Give one of --text and --file (got ${text === undefined ? "neither" : "both"})`);
   }
-  if (flags.has("text") === flags.has("file")) {
-    throw new UsageError(
-      `Give one of --text and --file (got ${flags.has("text") ? "both" : "neither"})`,
-    );
-  }
-  const tokenizer = await loadTokenizer(modelPath(flags.text("model")));
-  const tokens = tokenizer.encode(
-    flags.text("text") ?? await readText(flags.text("file")!, "Cannot tokenize"),
-  );
-  if (flags.json) {
+  const tokenizer = await loadTokenizer(modelPath(model));
+  const tokens = tokenizer.encode(text ?? await readText(file!, "Cannot tokenize"));
+  if (given.json) {
     out(`${JSON.stringify({ tokens })}\n`);
   } else {
     const decoder = new TextDecoder();

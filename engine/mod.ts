@@ -5,21 +5,17 @@ export * from "./api/events.ts";
 export * from "./api/request.ts";
 export * from "./api/sampling.ts";
 export {
-  ACCURACIES,
   type Accuracy,
-  ACTIVATION_PRECISIONS,
   type ActivationPrecision,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
-  BACKENDS,
   KV_TYPES,
   KV_WORDS,
   type KvType,
-  POOLING_KINDS,
   type PoolingKind,
 } from "./backend/backend.ts";
-export { SPECULATE, type Speculate } from "./speculation/choose.ts";
+export type { Speculate } from "./speculation/choose.ts";
 export { TooManyTokens } from "./tokenizer/types.ts";
 export { type Constraint, ConstraintError, grammarConstraint } from "./grammar/types.ts";
 export * from "./chat/types.ts";

@@ -2,21 +2,13 @@ import { blobSource, type LoadedEngine, loadEngine, type OpenSource } from "../e
 import type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 import { type LivingOptions, loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import {
-  ACCURACIES,
-  type Accuracy,
-  ACTIVATION_PRECISIONS,
-  type ActivationPrecision,
-  type Arithmetic,
-  ARITHMETICS,
-  type BackendName,
-  BACKENDS,
-  KV_TYPES,
-  type KvType,
-  POOLING_KINDS,
-  type PoolingKind,
-  SPECULATE,
-  type Speculate,
-} from "../engine/mod.ts";
+  COMPUTE_OPTIONS,
+  DRAFT_OPTIONS,
+  type LoadOption,
+  type LoadOptions,
+  VECTOR_OPTIONS,
+} from "../engine/load/model_options.ts";
+import type { BackendName } from "../engine/mod.ts";
 import type { ModelIdentity } from "../jobs/model_identity.ts";
 import { type Chat, chat, type ChatOptions } from "./chat.ts";
 import {
@@ -41,18 +33,19 @@ export { DEFAULT_KV_TYPE, type LoadedEngine, loadTokenizer } from "../engine/loa
 export type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 /** @internal For compy's own commands. */
 export {
-  ACCURACIES,
-  ACTIVATION_PRECISIONS,
-  ARITHMETICS,
-  BACKENDS,
+  COMPUTE_OPTIONS,
+  DRAFT_OPTIONS,
+  type LoadOption,
+  VECTOR_OPTIONS,
+} from "../engine/load/model_options.ts";
+export type { LoadOptions } from "../engine/load/model_options.ts";
+/** @internal For compy's own commands. */
+export {
   type ChatPart as EnginePart,
   type ChatReader,
   type Constraint,
   type GenerateRequest,
-  KV_TYPES,
   KV_WORDS,
-  POOLING_KINDS,
-  SPECULATE,
   type TokenEvent,
   type TokenLogprob,
   tryJson,
@@ -67,79 +60,19 @@ export type {
   Speculate,
 } from "../engine/mod.ts";
 
-/**
- * Options of `loadModel`. Defaults depend on the file and the machine.
- *
- * ```ts
- * import { loadModel, type LoadOptions } from "compy";
- *
- * const options: LoadOptions = {
- *   parallel: 8,
- *   ctx: 256,
- *   onProgress: ({ done, total }) => console.log(`${Math.floor(100 * done / total)} %`),
- *   signal: AbortSignal.timeout(60_000),
- * };
- * await using model = await loadModel(undefined, options);
- * console.log(model.info.contextLength);
- * ```
- */
-export interface LoadOptions {
-  /** Maximum number of requests that run together; others wait. Default 4. */
-  readonly parallel?: number;
-  /** Context window: maximum tokens of prompt and answer. Default the model's own, at most 4096. */
-  readonly ctx?: number;
-  /** The backend. `auto` chooses the GPU if it measures faster. Default the native CPU kernels, or WebAssembly without them. */
-  readonly backend?: BackendName;
-  /** Number of compute threads. Default one per physical core. */
-  readonly threads?: number;
-  /** Instruction set, such as `avx2`. Default the best of this CPU. */
-  readonly isa?: string;
-  /** Arithmetic of a GPU's matrix products. Default `f32`. */
-  readonly arithmetic?: Arithmetic;
-  /** Whether a GPU may use an arithmetic that fails the model's accuracy gates. Default `gated`: no. */
-  readonly accuracy?: Accuracy;
-  /** Storage type of the KV cache. Default `f16`: 16 bits per value; on the CPU these are integers with one scale per head. */
-  readonly kvType?: KvType;
-  /** Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default `fast`. */
-  readonly activations?: ActivationPrecision;
-  /** Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens. */
-  readonly kvBytes?: number;
-  /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
-  readonly speculate?: Speculate;
-  /** File of a smaller model with the same vocabulary that drafts tokens. */
-  readonly draft?: string;
-  /** How a text's rows are pooled into one vector. Default as the file says. */
-  readonly pooling?: PoolingKind;
-  /** Maximum number of waiting requests. Default 256. */
-  readonly queue?: number;
-  /** The model's id. Default its file name without `.gguf`. */
-  readonly id?: string;
-  /** Stores prompts in a folder, up to `bytes` bytes, so that a later process reuses them. CPU only. */
-  readonly promptCache?: { readonly folder: string; readonly bytes: number; readonly eager?: boolean };
-  /** Whether a failed model is loaded again, as a server does. Default false. */
-  readonly reload?: boolean;
-  /** Receives the progress of loading: bytes of weights. */
-  readonly onProgress?: (progress: { readonly done: number; readonly total: number }) => void;
-  /** Receives warnings about problems that do not stop the load. */
-  readonly onWarning?: (message: string) => void;
-  /** Cancels the load, which then throws the signal's reason. */
-  readonly signal?: AbortSignal;
-}
+const ENGINE_OPTIONS = Object.entries({
+  ...COMPUTE_OPTIONS,
+  ...DRAFT_OPTIONS,
+  ...VECTOR_OPTIONS,
+}) as [keyof LoadOptions, LoadOption][];
 
 const LOAD_OPTIONS: OptionTable<LoadOptions> = {
+  ...Object.fromEntries(
+    ENGINE_OPTIONS.map(([name, { max }]) => [name, max === undefined ? "text" : "number"]),
+  ),
   parallel: "number",
   ctx: "number",
-  backend: "text",
-  threads: "number",
-  isa: "text",
-  arithmetic: "text",
-  accuracy: "text",
-  kvType: "text",
-  activations: "text",
   kvBytes: "number",
-  speculate: "text",
-  draft: "text",
-  pooling: "text",
   queue: "number",
   id: "text",
   promptCache: "object",
@@ -147,7 +80,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   onProgress: "function",
   onWarning: "function",
   signal: "object",
-};
+} as OptionTable<LoadOptions>;
 
 /**
  * Facts about a loaded model.
@@ -330,13 +263,7 @@ export interface TokenizeOptions {
 export async function loadModel(file?: string | URL | Blob, options: LoadOptions = {}): Promise<Model> {
   checkOptions(options, LOAD_OPTIONS);
   const { ctx, parallel, draft, onProgress, onWarning, reload, signal, ...others } = options;
-  oneOf("backend", options.backend, BACKENDS);
-  oneOf("arithmetic", options.arithmetic, ARITHMETICS);
-  oneOf("accuracy", options.accuracy, ACCURACIES);
-  oneOf("kvType", options.kvType, KV_TYPES);
-  oneOf("activations", options.activations, ACTIVATION_PRECISIONS);
-  oneOf("speculate", options.speculate, SPECULATE);
-  oneOf("pooling", options.pooling, POOLING_KINDS);
+  for (const [name, { words }] of ENGINE_OPTIONS) oneOf(name, options[name], words);
   signal?.throwIfAborted();
   const all = {
     ...others,
@@ -380,6 +307,8 @@ function inMemory(blob: Blob): { model: string; open: OpenSource } {
   return { model, open: () => Promise.resolve(blobSource(blob)) };
 }
 
-function oneOf(name: string, value: string | undefined, known: readonly string[]): void {
-  if (value !== undefined && !known.includes(value)) refuse(name, `must be ${known.join(", ")}`, value);
+function oneOf(name: string, value: unknown, known: readonly unknown[] | undefined): void {
+  if (value !== undefined && known?.includes(value) === false) {
+    refuse(name, `must be ${known.join(", ")}`, value);
+  }
 }

@@ -3,11 +3,14 @@ import {
   DEFAULT_SAMPLING,
   type GenerateRequest,
   grammarConstraint,
+  SAMPLING_SETTINGS,
   type SamplingParams,
 } from "../engine/mod.ts";
 import { CompyError, refuse } from "./errors.ts";
 
 export type { SamplingParams } from "../engine/mod.ts";
+/** @internal For compy's own commands. */
+export { SAMPLING, SAMPLING_SETTINGS } from "../engine/mod.ts";
 
 /**
  * A JSON schema (2020-12): an object, or true for any JSON.
@@ -89,30 +92,15 @@ const KINDS: Readonly<Record<Kind, readonly [rule: string, is: (value: unknown) 
 /** Which options there are, and what they must be. */
 export type OptionTable<Options> = Readonly<Record<keyof Options & string, Kind>>;
 
-const SAMPLING: OptionTable<SamplingParams> = {
-  temperature: "number",
-  topK: "number",
-  topP: "number",
-  minP: "number",
-  typicalP: "number",
-  topNSigma: "number",
-  xtcProbability: "number",
-  xtcThreshold: "number",
-  dryMultiplier: "number",
-  dryBase: "number",
-  dryAllowedLength: "number",
-  dryLastN: "number",
-  dryBreakers: "texts",
-  repetitionPenalty: "number",
-  presencePenalty: "number",
-  frequencyPenalty: "number",
-  logitBias: "object",
-  seed: "number",
-};
+const SAMPLING_KINDS = { number: "number", whole: "number", texts: "texts", biases: "object" } as const;
+
+const SAMPLING_OPTIONS = Object.fromEntries(
+  SAMPLING_SETTINGS.map(([name, { kind }]) => [name, SAMPLING_KINDS[kind]]),
+) as OptionTable<SamplingParams>;
 
 /** What `generate` takes. */
 export const GENERATE_OPTIONS: OptionTable<GenerateOptions> = {
-  ...SAMPLING,
+  ...SAMPLING_OPTIONS,
   maxTokens: "number",
   stop: "any",
   ignoreEos: "switch",

@@ -3,8 +3,9 @@ import type { Env as HonoEnv, Hono, Schema } from "hono";
 import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
 import { shipped } from "../package.ts";
+import { SAMPLING_FIELDS } from "./page_fields.ts";
 
-/** The files of this folder are served unchanged: plain HTML, CSS and JavaScript without a build step. */
+/** The files of this folder are served unchanged, except sampling.js: plain HTML, CSS and JavaScript without a build step. */
 const FOLDER = shipped("routes/page/");
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -13,6 +14,9 @@ const TYPES: Readonly<Record<string, string>> = {
   js: "text/javascript; charset=utf-8",
   svg: "image/svg+xml",
 };
+
+/** The module that browsers get as sampling.js. */
+const SAMPLING_MODULE = `export const SAMPLING_FIELDS = ${JSON.stringify(SAMPLING_FIELDS)};\n`;
 
 /** The page connects only to this server, runs only its own scripts, and cannot be embedded. */
 const headers = secureHeaders({
@@ -42,7 +46,9 @@ export function mountPage<E extends HonoEnv, S extends Schema, P extends string>
     const type = TYPES[name.slice(name.lastIndexOf(".") + 1)];
     if (type === undefined) continue;
     const path = name === "index.html" ? "/" : `/page/${name}`;
-    let content: Promise<Uint8Array<ArrayBuffer>> | undefined;
+    let content: Promise<Uint8Array<ArrayBuffer>> | undefined = name === "sampling.js"
+      ? Promise.resolve(new TextEncoder().encode(SAMPLING_MODULE))
+      : undefined;
     app.get(path, headers, etag(), async (c) => {
       content ??= files.readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch(
         (error) => {

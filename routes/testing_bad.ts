@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { SAMPLING_SETTINGS } from "../engine/mod.ts";
 import type { TestServer } from "./testing_server.ts";
 
 /* Invalid requests: wrong values of each field, and checks of the refusals. */
@@ -33,23 +34,12 @@ export const many = (count: number, item: string) => `[${new Array(count).fill(i
 
 /** Wrong values of the sampling fields that every generation has. */
 export const badSampling: Record<string, string[]> = {
-  temperature: notBetween(0, 2),
-  top_p: notBetween(0, 1),
-  top_k: notInt(-1, 2 ** 31 - 1),
-  min_p: notBetween(0, 1),
-  typical_p: notBetween(0, 1),
-  top_n_sigma: notBetween(-1, 1000),
-  xtc_probability: notBetween(0, 1),
-  xtc_threshold: notBetween(0, 1),
-  dry_multiplier: notBetween(0, 100),
-  dry_base: notBetween(1, 100),
-  dry_allowed_length: notInt(0, 2 ** 31 - 1),
-  dry_penalty_last_n: notInt(-1, 2 ** 31 - 1),
+  ...Object.fromEntries(SAMPLING_SETTINGS.map(([, { kind, api: { name, min = 0, max = 0 } }]) => [
+    name,
+    kind === "whole" ? notInt(min, max) : notBetween(min, max),
+  ])),
   dry_sequence_breakers: ["1", '"a"', '[""]', "[1]", "{}", many(65, '"a"'), `["${"b".repeat(41)}"]`],
   mirostat: ["1", "2", "-1", '"0"', "true", "{}"],
-  repetition_penalty: [...notBetween(0.01, 10), "0", "-1"],
-  presence_penalty: notBetween(-2, 2),
-  frequency_penalty: notBetween(-2, 2),
   seed: [...notNumbers, "1.5", "1e300", "-1e300", "9007199254740993"],
   stream: notBooleans,
   ignore_eos: notBooleans,

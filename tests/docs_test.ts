@@ -1,4 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
+import { describeSampling, LIMITS } from "../routes/core/fields.ts";
+import { SAMPLING_SETTINGS } from "../engine/mod.ts";
 import { dirname, fromFileUrl, join, relative } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
@@ -46,6 +48,49 @@ Deno.test("docs: the glossary has at most 40 terms, in alphabetical order", asyn
   assertEquals(terms, terms.toSorted());
   assert(terms.length <= 40, `${terms.length} terms`);
 });
+
+Deno.test("docs: API.md lists every sampling setting", async () => {
+  const path = join(ROOT, "docs/API.md");
+  const text = await Deno.readTextFile(path);
+  const rows = [
+    "| field | allowed | default | meaning |",
+    "| --- | --- | --- | --- |",
+    ...SAMPLING_SETTINGS.map(samplingRow),
+  ];
+  const made = text.replace(
+    /^(<!-- sampling: .*\n)[^]*^(?=<!-- \/sampling)/m,
+    (_, begin) => `${begin}${rows.join("\n")}\n`,
+  );
+  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, made);
+  else assertEquals(text, made);
+});
+
+function samplingRow([, setting]: typeof SAMPLING_SETTINGS[number]): string {
+  const { kind, default: unset, api: { name, min = 0, max = 0 } } = setting;
+  const range = `${inPowers(min)} to ${inPowers(max)}`;
+  const allowed = {
+    number: range,
+    whole: `whole number, ${range}`,
+    texts: `up to ${LIMITS.breakers} texts of 1 to ${LIMITS.breakerCharacters} characters`,
+    biases: `up to ${LIMITS.logitBiases} token ids, ${range} each`,
+  }[kind];
+  const shown = typeof unset === "number"
+    ? unset
+    : Array.isArray(unset)
+    ? `\`${JSON.stringify(unset)}\``
+    : kind === "biases"
+    ? "none"
+    : "random";
+  return `| \`${name}\` | ${allowed} | ${shown} | ${describeSampling(setting)} |`;
+}
+
+/** `2^31 - 1` for 2147483647. */
+function inPowers(value: number): string {
+  const power = Math.round(Math.log2(Math.abs(value)));
+  if (power < 20) return String(value);
+  const rest = 2 ** power - Math.abs(value);
+  return value < 0 ? `-2^${power} + ${rest}` : `2^${power} - ${rest}`;
+}
 
 /** The README, what lies in docs/, and the notes of the folders. */
 function documents(folder = ROOT): string[] {

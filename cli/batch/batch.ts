@@ -13,7 +13,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
     load: async () => (await import("./run.ts")).runCommand,
   },
   prefill: {
-    summary: "read documents and system prompts ahead, for later questions about them",
+    summary: "prefill documents and system prompts, for later questions about them",
     load: async () => (await import("./prefill.ts")).prefillCommand,
   },
   status: {
@@ -33,18 +33,18 @@ const VERBS: Readonly<Record<string, Verb>> = {
     load: async () => (await import("./check.ts")).checkCommand,
   },
   worker: {
-    summary: "answer lines of batches that run elsewhere, handed out through NATS",
+    summary: "answer lines of batches that run elsewhere, through NATS",
     load: async () => (await import("./worker.ts")).workerCommand,
   },
 };
 
-const HELP = `Answer files of requests, one JSON object a line, as OpenAI's batches do.
+const HELP = `Answer files of requests, one JSON object per line, in OpenAI's batch format.
 
 Usage: deno task batch VERB … [options]
 
 ${Object.entries(VERBS).map(([name, { summary }]) => `  ${name.padEnd(14)} ${summary}`).join("\n")}
 
-Each explains itself: deno task batch run --help
+Help for a verb: deno task batch run --help
 Exit code: 0 done, 1 stopped or failed, or no line was answered, 2 wrong usage.
 
 Example:

@@ -1,23 +1,27 @@
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { cancelJob, jobIdentity } from "../../lib/batch/jobs.ts";
 import { type BatchWorld } from "./world.ts";
-import { jobShape, noteTo, TABLE_FLAGS } from "./table.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
+import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
+import { UsageError } from "../shared/flags.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
+
+const OPTIONS = {
+  out: path("FILE", { help: "the --out of the job" }),
+  errors: path("FILE", { help: "the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)" }),
+  json: onOff({ help: 'print one JSON object: {"event":"cancelled","completed","failed"}' }),
+};
 
 const HELP =
-  `End a job for good: what was answered goes to its output, the rest to its errors as "batch_cancelled".
+  `End a job for good: write its answers to the output, and all other lines to the errors as "batch_cancelled".
 
 Usage: deno task batch cancel IN --out OUT [options]
 
-  --out FILE      the --out of the job
-  --errors FILE   the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
-  --json          one JSON object: {"event":"cancelled","completed","failed"}
-  --help          this text
-  of a table      the options of batch run that say what is asked: --prompt, --system, --schema, …
+${helpOf(OPTIONS)}${HELP_LINE}${SAME_TABLE_HELP}
 
-Works on a job that another process runs, which ends it then (this command waits for that), and on one that has
-stopped; no model is loaded. To stop a job that is to be resumed later, press Ctrl-C where it runs.
-Exit code: 0 cancelled, 1 there is no such job or it has ended before, 2 wrong usage.
+Works on a stopped job, and on a job that another process runs: that process ends it, and this command waits for that. No model
+is loaded. To stop a job and resume it later, press Ctrl-C where it runs.
+Exit code: 0 cancelled, 1 the job does not exist or has already ended, 2 wrong usage.
 
 Example:
   deno task batch cancel questions.jsonl --out answers.jsonl
@@ -26,21 +30,20 @@ Example:
 /** `batch cancel …`. Returns the exit code. */
 export async function cancelCommand(args: readonly string[], world: BatchWorld): Promise<number> {
   const { host } = world;
-  const flags = new Flags(args, { values: ["out", "errors", ...TABLE_FLAGS], operands: ["IN"] });
-  if (flags.help) {
-    host.out(HELP);
-    return 0;
-  }
-  const output = flags.text("out");
+  const table = { ...OPTIONS, ...TABLE_SETTINGS };
+  const given = readWords(table, args, HELP, { operands: ["IN"], print: host.out });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const output = values.out;
   if (output === undefined) throw new UsageError("--out is missing: the output of the job");
-  const input = flags.operand("IN");
-  const errors = flags.text("errors") ?? errorsPath(output);
+  const input = given.operand("IN");
+  const errors = values.errors ?? errorsPath(output);
 
   const recorded = (await jobIdentity(output))?.asked;
-  const { openInput } = await jobShape(flags, input, output, noteTo(world, flags), recorded);
+  const { openInput } = await jobShape(values, input, output, noteTo(world, given.json), recorded);
   const { completed, failed } = await cancelJob({ input, output, errors }, openInput);
   host.out(
-    flags.json
+    given.json
       ? `${JSON.stringify({ event: "cancelled", completed, failed })}\n`
       : `Cancelled: ${completed} answers in ${output}, ${failed} lines in ${errors}\n`,
   );

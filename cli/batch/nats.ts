@@ -3,20 +3,28 @@ import type { AnsweringModel } from "../../lib/identity.ts";
 import type { LineEngine } from "../../lib/batch/jobs.ts";
 import { type NatsTarget, openWorkers, type WorkersOptions } from "../../lib/batch/workers.ts";
 import type { EngineOptions } from "./world.ts";
-import { type Flags, UsageError } from "../shared/flags.ts";
+import { UsageError } from "../shared/flags.ts";
 import { modelPath } from "../shared/model.ts";
+import { path, text, type Values } from "../shared/settings.ts";
 import { natsTarget } from "./nats_target.ts";
 
-export const NATS_FLAGS = ["nats", "nats-creds"];
+export const NATS_SETTINGS = {
+  nats: text("URL", {
+    help: "the NATS server, nats://HOST[:PORT]; commas separate several; with it, workers answer the lines",
+  }),
+  natsCreds: path("FILE", { help: "a credentials file for that server" }),
+};
 
 export const CREDENTIALS_HELP =
-  `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in
-NATS_USER and NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST asks for TLS.`;
+  `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in NATS_USER and
+NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST uses TLS.`;
 
-/** The server that the options name; without `--nats` the one of `fallback`, undefined where that is none. */
-export function natsFlags(flags: Flags, fallback?: string): NatsTarget | undefined {
-  const urls = flags.text("nats") ?? fallback;
-  const creds = flags.text("nats-creds");
+/** Returns the server of the options; without `--nats` that of `fallback`, if any. */
+export function natsOption(
+  { nats, natsCreds: creds }: Values<typeof NATS_SETTINGS>,
+  fallback?: string,
+): NatsTarget | undefined {
+  const urls = nats ?? fallback;
   if (urls === undefined) {
     if (creds !== undefined) throw new UsageError("--nats-creds belongs to --nats, which is missing");
     return undefined;

@@ -1,14 +1,27 @@
 import { createHash } from "node:crypto";
 import { diskStorage } from "../../lib/batch/jobs.ts";
-import { OUTPUT_FORMATS, TABLE_FORMATS, tableFormatOf } from "../../lib/tables.ts";
+import { tableFormatOf } from "../../lib/tables.ts";
 import type { BatchWorld } from "./world.ts";
+import type { TABLE_SETTINGS } from "./table.ts";
 import { type Flags, UsageError } from "../shared/flags.ts";
+import { text, type Values } from "../shared/settings.ts";
 
 const PIPE = "-";
 
-export const PIPE_HELP =
-  `  --job NAME       of pipes: IN may be - (standard input, kept in NAME.in.jsonl before anything runs), and --out may be -
-                   (the answers go to NAME.out.jsonl, and to standard output when all lines are done)`;
+export const JOB = text("NAME", {
+  help:
+    "the job's name, for pipes: IN may be - (standard input, stored in NAME.in.jsonl before anything runs), and --out may " +
+    "be - (answers go to NAME.out.jsonl, and to standard output when all lines are done)",
+});
+
+/** The words that name the files of a job. */
+interface GivenFiles extends Pick<Flags, "json" | "operand"> {
+  readonly values: Partial<Values<Pick<typeof TABLE_SETTINGS, "inFormat" | "outFormat">>> & {
+    readonly out?: string;
+    readonly job?: string;
+    readonly dryRun: boolean;
+  };
+}
 
 /** The files of a job, and how its answers come to standard output where that is asked for. */
 export interface NamedFiles {
@@ -21,11 +34,15 @@ export interface NamedFiles {
  * The files that a command names. A pipe cannot be read again after a stop, and the input is the record of a job: so what comes
  * through it is kept in a file, which the name of the job gives. Throws where it has kept something else before.
  */
-export async function namedFiles(flags: Flags, world: BatchWorld): Promise<NamedFiles> {
-  const [given, out, job] = [flags.operand("IN"), flags.text("out"), flags.text("job")];
+export async function namedFiles(
+  { values, json, operand }: GivenFiles,
+  world: BatchWorld,
+): Promise<NamedFiles> {
+  const { out, job, dryRun } = values;
+  const given = operand("IN");
   if (given !== PIPE && out !== PIPE) {
     if (job !== undefined) throw new UsageError("--job names the files of pipes: give - as IN or as --out");
-    if (out === undefined && !flags.is("dry-run")) {
+    if (out === undefined && !dryRun) {
       throw new UsageError("--out is missing: the file for the answers");
     }
     return { input: given, output: out, show: () => Promise.resolve() };
@@ -36,14 +53,14 @@ export async function namedFiles(flags: Flags, world: BatchWorld): Promise<Named
         "answers in NAME.out.jsonl, or name files",
     );
   }
-  if (flags.is("dry-run")) {
+  if (dryRun) {
     throw new UsageError("--dry-run writes nothing, and a pipe has to be kept in a file: name one");
   }
   const named = given === PIPE ? undefined : tableFormatOf(given);
-  const format = flags.choice("in-format", TABLE_FORMATS) ?? named ?? "jsonl";
-  const written = flags.choice("out-format", OUTPUT_FORMATS) ?? (format === "text" ? "jsonl" : format);
-  if (out === PIPE && (flags.json || written === "parquet")) {
-    const what = flags.json ? "the events of --json" : "a Parquet file";
+  const format = values.inFormat ?? named ?? "jsonl";
+  const written = values.outFormat ?? (format === "text" ? "jsonl" : format);
+  if (out === PIPE && (json || written === "parquet")) {
+    const what = json ? "the events of --json" : "a Parquet file";
     throw new UsageError(
       `--out - is for answers as text, and standard output cannot have ${what}: name a file`,
     );

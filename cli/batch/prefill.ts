@@ -3,18 +3,12 @@ import { exitCodeOf, runJob } from "./job.ts";
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { inputLimits, jobIdentity, jobStatus, type ModelIdentity } from "../../lib/batch/jobs.ts";
 import { reportCache } from "../../lib/prompt_folder.ts";
-import {
-  AUTO_PARALLEL,
-  type BatchWorld,
-  ENGINE_FLAGS,
-  ENGINE_HELP,
-  ENGINE_SWITCHES,
-  type EngineOptions,
-  engineOptions,
-} from "./world.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
+import { type BatchWorld, ENGINE_SETTINGS, type EngineOptions, engineOptions } from "./world.ts";
+import { UsageError } from "../shared/flags.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-/** Endpoints whose prompts can be read ahead. */
+/** Endpoints whose prompts can be prefilled. */
 export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
 /** The setting of a job that stands for what it has done besides its answers. */
 const KEPT_IN = "prompts kept in";
@@ -23,30 +17,33 @@ const KEEP_MS = 24 * 3600_000;
 /** What asks for an answer, or for more than one. */
 const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
 
+const OPTIONS = {
+  out: path("FILE", { help: "the file for the answers (default: IN.prefilled.jsonl for IN.jsonl)" }),
+  errors: path("FILE", {
+    help: "the file for refused and failed lines (default: OUT.errors.jsonl for OUT.jsonl)",
+  }),
+  ...ENGINE_SETTINGS,
+  failOnErrors: onOff({ help: "exit code 1 if any line has failed" }),
+  json: onOff({ help: "print the progress as JSON lines on standard output" }),
+};
+
 const HELP =
-  `Read the prompts of a file of requests ahead, so that questions that begin with them are answered at once.
+  `Prefill the prompts of a file of requests and store them, so that later requests that begin with them start at once.
 
 Usage: deno task batch prefill IN.jsonl --cache-disk DIR [options]
 
-  --out FILE       where the answers go (default: IN.prefilled.jsonl for IN.jsonl)
-  --errors FILE    where refused and failed lines go (default: OUT.errors.jsonl for OUT.jsonl)
-${ENGINE_HELP}
-                   Without --parallel there are up to ${AUTO_PARALLEL} lines, as memory allows and as more make the job faster.
-  --fail-on-errors exit code 1 when any line has failed
-  --json           print the progress as JSON lines on standard output
-  --help           this text
+${helpOf(OPTIONS)}${HELP_LINE}
+The lines are those of deno task batch run: documents and system prompts, in the form in which later requests begin. No answer is
+generated (max_tokens is 0). Each line's answer says in usage.prompt_tokens_details (in usage for /v1/messages) how many tokens
+are on the disk (stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines with the same
+ones find the prompts through --cache-disk DIR.
 
-The lines are those of deno task batch run: documents and system prompts, as the requests begin that will come. Nothing is
-answered (max_tokens is 0). A line's answer says in usage.prompt_tokens_details, that of messages in usage, how many tokens
-are on the disk (stored_tokens), and for which model, KV type, kernels and instruction set (stored_in): engines of the same
-with --cache-disk DIR find them.
+A line is done when its prompt is safely on the disk. After a stop, a crash or a power cut the same command resumes the job. If a
+prompt does not fit beside the prompts that were used within a day, its line fails: raise --cache-disk-mb. Stop a server that uses
+the folder first, or send it the lines as a batch with "max_tokens": 0.
 
-A line counts as done when its prompt is on the disk for good. After a stop, a crash or a power cut the same command resumes the
-job. A prompt that finds no room among those that were used within a day is an error of its line: give more with
---cache-disk-mb. A server that uses the folder must be stopped, or be sent the lines itself, as a batch with "max_tokens": 0.
-
-Exit code: 0 all lines are done (with or without errors among them), 1 stopped or failed, or no line was done, or with
---fail-on-errors any has failed; 2 wrong usage.
+Exit code: 0 all lines are done, with or without errors; 1 stopped or failed, or no line was done, or any line has failed with
+--fail-on-errors; 2 wrong usage.
 
 Example:
   deno task batch prefill documents.jsonl --cache-disk .compy/prompts --model qwen3-4b-q4_0.gguf
@@ -55,31 +52,24 @@ Example:
 
 /** `batch prefill …`. Returns the exit code. */
 export async function prefillCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const values = ["out", "errors", ...ENGINE_FLAGS];
-  const flags = new Flags(args, {
-    values,
-    switches: ["fail-on-errors", ...ENGINE_SWITCHES],
-    operands: ["IN.jsonl"],
-  });
-  if (flags.help) {
-    world.host.out(HELP);
-    return 0;
-  }
-  const ahead = await readAhead(engineOptions(flags), world);
-  const input = flags.operand("IN.jsonl");
-  const output = flags.text("out") ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
+  const given = readWords(OPTIONS, args, HELP, { operands: ["IN.jsonl"], print: world.host.out });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const ahead = await readAhead(engineOptions(values), world);
+  const input = given.operand("IN.jsonl");
+  const output = values.out ?? `${input.replace(/\.jsonl$/, "")}.prefilled.jsonl`;
   await checkDone(output, ahead.engine.promptCache.folder);
   const job = {
     input,
     output,
-    errors: flags.text("errors") ?? errorsPath(output),
+    errors: values.errors ?? errorsPath(output),
     engine: ahead.engine,
     limits: READ_LIMITS,
     strict: false,
-    json: flags.json,
+    json: given.json,
   };
   const result = await runJob(job, ahead.world);
-  return result === undefined ? 1 : exitCodeOf(result.counts, flags.is("fail-on-errors"));
+  return result === undefined ? 1 : exitCodeOf(result.counts, values.failOnErrors);
 }
 
 /** Throws where the job is done, so that it would do nothing, and what it did is not in the folder. */

@@ -2,34 +2,39 @@ import { exitCodeOf, runJob } from "./job.ts";
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { READ_LIMITS, readAhead, readsAhead } from "./prefill.ts";
 import { diskStorage, jobIdentity, LINE_LIMITS, Retry, RETRY_AGAIN } from "../../lib/batch/jobs.ts";
-import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./world.ts";
-import { ALIAS_HELP, aliasesOf } from "./names.ts";
-import { jobShape, noteTo, TABLE_FLAGS } from "./table.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
+import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
+import { ALIAS, aliasesOf } from "./names.ts";
+import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
+import { UsageError } from "../shared/flags.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-const HELP = `Answer the failed lines of a job again, and replace their errors by the new answers.
+const OPTIONS = {
+  out: path("FILE", { help: "the --out of a job that is done" }),
+  errors: path("FILE", { help: "the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)" }),
+  ...ENGINE_SETTINGS,
+  alias: ALIAS,
+  failOnErrors: onOff({ help: "exit code 1 if any line of the job still has an error" }),
+  json: onOff({
+    help: 'print the progress as JSON lines, and at the end {"event":"merged","completed","failed"}',
+  }),
+};
+
+const HELP = `Answer the failed lines of a job again, and replace their errors with the new answers.
 
 Usage: deno task batch retry-errors IN --out OUT [options]
 
-  --out FILE       the --out of a job that is done
-  --errors FILE    the --errors of the job (default: OUT.errors.jsonl for OUT.jsonl)
-${ENGINE_HELP}
-${ALIAS_HELP}
-  --fail-on-errors exit code 1 when any line of the job still has an error
-  --json           print the progress as JSON lines, at last {"event":"merged","completed","failed"}
-  --help           this text
-  of a table       the options of batch run that say what is asked: --prompt, --system, --schema, …
+${helpOf(OPTIONS)}${HELP_LINE}${SAME_TABLE_HELP}
 
-Only lines in the error file are asked again; those that have a good answer are neither asked nor changed. Lines that
-the check refused would be refused again, and stay errors. So these may differ from the job's: --model, --ctx and all other
-options of the engine, --alias, and of a table --max-tokens, --temperature and --effort, which are the job's where they are
-left out. What is asked (--prompt, --system, --schema) must be the same. A retry that was stopped goes on with the options
-that it was begun with. The answers come into OUT.jsonl.retry first, as durably as any job's: after a stop the same command
-resumes, and the merge replaces each file as a whole. In a job with --order completed they stand behind the old ones.
-The job's journal must still be there: it says which input and which order the outputs have. Lines of batch prefill are read
-ahead again, into the folder that --cache-disk names.
-Exit code: 0 merged (or nothing to do), 1 stopped or failed, or no line of the job is answered, or with --fail-on-errors any
-still has an error; 2 wrong usage.
+Only lines in the error file are answered again; lines with a good answer do not change. Lines that the check refused would be
+refused again and stay errors. These options may differ from the job's: all options of the engine, --alias, and for a table
+--max-tokens, --temperature and --effort, which by default are the job's. The question (--prompt, --system, --schema) must be the
+same. A stopped retry resumes with the options that it began with. The new answers first go to OUT.jsonl.retry, as safely as any
+job's: after a stop the same command resumes, and the merge replaces each file as a whole. In a job with --order completed they
+follow the old answers. The job's journal must still exist: it records the input and the order. Lines of batch prefill are
+prefilled again, into the folder of --cache-disk.
+Exit code: 0 merged (or nothing to do), 1 stopped or failed, or no line of the job is answered, or any line still has an error
+with --fail-on-errors; 2 wrong usage.
 
 Example:
   deno task batch retry-errors questions.jsonl --out answers.jsonl --ctx 8192
@@ -37,38 +42,35 @@ Example:
 
 /** `batch retry-errors …`. Returns the exit code. */
 export async function retryCommand(args: readonly string[], here: BatchWorld): Promise<number> {
-  const flags = new Flags(args, {
-    values: ["out", "errors", "alias", ...ENGINE_FLAGS, ...TABLE_FLAGS],
-    repeated: ["alias"],
-    switches: ["fail-on-errors", ...ENGINE_SWITCHES],
-    operands: ["IN"],
-  });
-  if (flags.help) {
-    here.host.out(HELP);
-    return 0;
-  }
-  const output = flags.text("out");
+  const table = { ...OPTIONS, ...TABLE_SETTINGS };
+  const given = readWords(table, args, HELP, { operands: ["IN"], print: here.host.out });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const output = values.out;
   if (output === undefined) throw new UsageError("--out is missing: the output of the job");
-  const given = engineOptions(flags);
+  const asked = engineOptions(values);
   const identity = await jobIdentity(output);
   const isAhead = readsAhead(identity?.settings);
-  const { engine, world } = isAhead ? await readAhead(given, here) : { engine: given, world: here };
+  const { engine, world } = isAhead ? await readAhead(asked, here) : { engine: asked, world: here };
   const limits = isAhead ? READ_LIMITS : LINE_LIMITS;
   const job = {
-    input: flags.operand("IN"),
+    input: given.operand("IN"),
     output,
-    errors: flags.text("errors") ?? errorsPath(output),
+    errors: values.errors ?? errorsPath(output),
   };
-  const note = noteTo(world, flags);
-  const shape = await jobShape(flags, job.input, output, note, identity?.asked);
+  const note = noteTo(world, given.json);
+  const shape = await jobShape(values, job.input, output, note, identity?.asked);
   const retry = await Retry.open(diskStorage, job, limits, shape.openInput);
   try {
     if (!retry.merged) {
-      if (!await retry.prepare(shape.revision)) return nothingToRetry(retry.counts, job, flags, here);
+      if (!await retry.prepare(shape.revision)) {
+        tellNothingToRetry(retry.counts, job, given.json, here);
+        return exitCodeOf(retry.counts, values.failOnErrors);
+      }
       const { files, order } = retry;
-      const aliases = aliasesOf(flags);
+      const aliases = aliasesOf(values);
       const run = { ...files, judged: shape.judged, order, engine, aliases, limits, strict: false };
-      if (await runJob({ ...run, json: flags.json }, world) === undefined) {
+      if (await runJob({ ...run, json: given.json }, world) === undefined) {
         if (await retry.hasFailed()) note(`${RETRY_AGAIN}; it begins anew`);
         return 1;
       }
@@ -77,31 +79,30 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
     const { completed, failed } = retry.counts;
     const errors = failed > 0 ? ` in ${job.errors}` : "";
     world.host.out(
-      flags.json
+      given.json
         ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
         : `Merged: ${completed} answers in ${output}, ${failed} errors${errors}\n`,
     );
-    return exitCodeOf(retry.counts, flags.is("fail-on-errors"));
+    return exitCodeOf(retry.counts, values.failOnErrors);
   } finally {
     retry.close();
   }
 }
 
-/** Says why there is none. Returns the exit code. */
-function nothingToRetry(
+/** Prints why there is nothing to retry. */
+function tellNothingToRetry(
   counts: Retry["counts"],
   { errors }: { errors: string },
-  flags: Flags,
+  json: boolean,
   { host }: BatchWorld,
-): number {
+): void {
   const { completed, failed } = counts;
   const why = failed === 0
     ? `all ${completed} lines have their answers`
     : `the check refuses all lines in ${errors} (${failed}), and would again; correct them in an input of their own, and run that`;
   host.out(
-    flags.json
+    json
       ? `${JSON.stringify({ event: "nothing_to_retry", completed, failed, message: why })}\n`
       : `No line to retry: ${why}\n`,
   );
-  return exitCodeOf(counts, flags.is("fail-on-errors"));
 }

@@ -1,20 +1,25 @@
 import { type JobStatus, jobStatus } from "../../lib/batch/jobs.ts";
 import { duration } from "./progress.ts";
 import type { BatchWorld } from "./world.ts";
-import { Flags } from "../shared/flags.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { HELP_LINE, helpOf, onOff } from "../shared/settings.ts";
+
+const OPTIONS = {
+  json: onOff({
+    help: 'print one JSON object: {"state","total","done","failed","prompt_tokens","output_tokens",' +
+      ' "prompt_tokens_per_second","output_tokens_per_second","eta_seconds","reason"}; null means unknown',
+  }),
+};
 
 const HELP = `Show the progress of a job, while another process runs it or after it has ended.
 
 Usage: deno task batch status OUT.jsonl [options]
 
-  --json   one JSON object: {"state","total","done","failed","prompt_tokens","output_tokens",
-           "prompt_tokens_per_second","output_tokens_per_second","eta_seconds","reason"}; null for what is unknown
-  --help   this text
-
-OUT.jsonl is the --out of the job. States: running; stopped (the same batch run resumes it); done; failed (for good, with
-the reason). Of a running job this is what its process wrote within the last second; a stopped one is counted from
-its journal, which takes as long as reading it.
-Exit code: 0 shown, 1 there is no such job, 2 wrong usage.
+${helpOf(OPTIONS)}${HELP_LINE}
+OUT.jsonl is the --out of the job. States: running; stopped (the same batch run resumes it); done; failed (for good, with the
+reason). The figures of a running job are at most a second old. A stopped job is counted from its journal, which takes as long
+as reading it.
+Exit code: 0 shown, 1 the job does not exist, 2 wrong usage.
 
 Example:
   deno task batch status answers.jsonl
@@ -22,14 +27,11 @@ Example:
 
 /** `batch status …`. Returns the exit code. */
 export async function statusCommand(args: readonly string[], { host }: BatchWorld): Promise<number> {
-  const flags = new Flags(args, { operands: ["OUT.jsonl"] });
-  if (flags.help) {
-    host.out(HELP);
-    return 0;
-  }
-  const output = flags.operand("OUT.jsonl");
+  const given = readWords(OPTIONS, args, HELP, { operands: ["OUT.jsonl"], print: host.out });
+  if (given === undefined) return 0;
+  const output = given.operand("OUT.jsonl");
   const told = await jobStatus(output);
-  host.out(flags.json ? `${JSON.stringify(asJson(told))}\n` : `${output}: ${asText(told)}\n`);
+  host.out(given.json ? `${JSON.stringify(asJson(told))}\n` : `${output}: ${asText(told)}\n`);
   return 0;
 }
 

@@ -24,40 +24,59 @@ import {
 } from "../../lib/tables.ts";
 import { bodyExaminer } from "../../lib/batch/check_body.ts";
 import type { BatchWorld } from "./world.ts";
-import { type Flags, UsageError } from "../shared/flags.ts";
-import { EFFORTS } from "../shared/model.ts";
+import { SAMPLING } from "../../lib/options.ts";
+import { EFFORT } from "../shared/engine_settings.ts";
+import { UsageError } from "../shared/flags.ts";
+import { choice, count, flagOf, helpOf, number, path, text, type Values } from "../shared/settings.ts";
 
-/** Options that say what the rows of a table are asked, and how it is read. */
-const QUESTION_FLAGS = [
-  "prompt",
-  "system",
-  "schema",
-  "max-tokens",
-  "temperature",
-  "effort",
-  "separator",
-  "prefix",
-];
+/** Options for the rows of a table. */
+export const TABLE_SETTINGS = {
+  prompt: text("TEXT", {
+    help:
+      "the question for each row; {column} stands for its cell, {{ and }} for braces (default for .txt: " +
+      `{${TEXT_COLUMN}}, the line itself)`,
+  }),
+  system: text("TEXT", { help: "the system message, the same for all rows" }),
+  schema: path("FILE", {
+    help: "a JSON schema that the answers follow; each field of an object becomes a column",
+  }),
+  maxTokens: count({
+    min: 1,
+    max: 10_000_000,
+    help: `maximum tokens of an answer (default: ${DEFAULT_MAX_TOKENS})`,
+  }),
+  temperature: number("T", {
+    ...SAMPLING.temperature.api,
+    help: `${SAMPLING.temperature.doc} (0 to 2, default: 0)`,
+  }),
+  effort: EFFORT,
+  prefix: text("TEXT", {
+    help: "a prefix for the names of new columns (answer or the schema's fields, and error)",
+  }),
+  separator: text("S", {
+    help: "the separator of a CSV file: one character, or tab (default: a comma, or a tab for .tsv)",
+  }),
+  inFormat: choice("F", TABLE_FORMATS, {
+    help: `the input's format: ${TABLE_FORMATS.join(", ")} (default: by the ending of IN, else jsonl)`,
+  }),
+  outFormat: choice("F", OUTPUT_FORMATS, {
+    help: `the output's format: ${OUTPUT_FORMATS.join(", ")} (default: by the ending of OUT)`,
+  }),
+};
 
-export const TABLE_FLAGS = [...QUESTION_FLAGS, "in-format", "out-format"];
+type TableValues = Values<typeof TABLE_SETTINGS>;
 
 /** Tells the default limit of a table's answers. */
 export const BOUND_NOTE =
   `Each answer may have at most ${DEFAULT_MAX_TOKENS} tokens; --max-tokens N gives another bound`;
 
 export const TABLE_HELP =
-  `Rows of a table (IN.csv, .tsv, .parquet, .txt with a prompt a line, or with --prompt .jsonl with an object a line):
-  --prompt TEXT    what each row is asked; {column} stands for its cell, {{ and }} for braces
-                   (default for .txt: {${TEXT_COLUMN}}, the line itself)
-  --system TEXT    said before it, the same for all rows
-  --schema FILE    a JSON schema that the answers follow; of an object, each field gets a column
-  --max-tokens N   tokens that an answer may have (default: ${DEFAULT_MAX_TOKENS})
-  --temperature T  of the sampling, 0 to 2 (default 0: the same answers each time)
-  --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")}
-  --prefix TEXT    put before the names of new columns (answer or the schema's fields, and error)
-  --separator S    of a CSV file: one character, or tab (default: a comma; for .tsv a tab)
-  --in-format F    ${TABLE_FORMATS.join(", ")} (default: what IN's ending says, else jsonl)
-  --out-format F   ${OUTPUT_FORMATS.join(", ")} (default: what OUT's ending says)`;
+  `Rows of a table (IN.csv, .tsv, .parquet, .txt with one prompt per line, or with --prompt .jsonl with one object per line):
+${helpOf(TABLE_SETTINGS).trimEnd()}`;
+
+/** For verbs that take these options as the run did. */
+export const SAME_TABLE_HELP =
+  "  For a table: the options of batch run that describe the question: --prompt, --system, --schema, …";
 
 /** A job as JSONL or, by its options, of a table. */
 export interface JobShape {
@@ -77,33 +96,35 @@ const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (exe
  * `recorded` holds the options of a job that has begun: they stay in force, and options that differ become a revision.
  */
 export async function jobShape(
-  flags: Flags,
+  values: TableValues,
   input: string,
   output: string | undefined,
   note: (text: string) => void,
   recorded?: Asked,
 ): Promise<JobShape> {
-  const format = flags.choice("in-format", TABLE_FORMATS) ?? tableFormatOf(input) ?? "jsonl";
-  if (format === "jsonl" && !flags.has("prompt")) {
-    const given = TABLE_FLAGS.find((name) => name !== "in-format" && flags.has(name));
+  const format = values.inFormat ?? tableFormatOf(input) ?? "jsonl";
+  if (format === "jsonl" && values.prompt === undefined) {
+    const names = Object.keys(TABLE_SETTINGS) as (keyof TableValues)[];
+    const given = names.find((name) => name !== "inFormat" && values[name] !== undefined);
     if (given === undefined) return JSONL;
     throw new UsageError(
-      `--${given} is for rows of tables, and "${input}" is read as requests, whose lines say all that themselves; give ` +
+      `--${
+        flagOf(given)
+      } is for rows of tables, and "${input}" is read as requests, whose lines say all that themselves; give ` +
         "--prompt if its lines are rows, or --in-format if it is another table",
     );
   }
-  const prompt = flags.text("prompt") ?? (format === "text" ? `{${TEXT_COLUMN}}` : undefined);
+  const prompt = values.prompt ?? (format === "text" ? `{${TEXT_COLUMN}}` : undefined);
   if (prompt === undefined) {
     throw new UsageError('--prompt is missing: what each row is asked, such as "Translate: {text}"');
   }
-  const schemaFile = flags.text("schema");
-  const schema = schemaFile === undefined ? undefined : await readSchema(schemaFile);
+  const schema = values.schema === undefined ? undefined : await readSchema(values.schema);
   const form = new AnswerForm(schema);
-  const separator = separatorFlag(flags);
+  const separator = separatorOption(values);
   const renamed = new Set<string>();
-  const given = fieldsOf(flags);
+  const given = fieldsOf(values);
   const before = recorded === undefined ? given : recordedFields(recorded);
-  const question = { prompt, system: flags.text("system"), fields: requestFields(before) };
+  const question = { prompt, system: values.system, fields: requestFields(before) };
   const fields = requestFields({ ...before, ...given });
   const asked = revisedFields(given, before);
   const open = openTableInput({
@@ -111,9 +132,9 @@ export async function jobShape(
     question,
     form,
     write: {
-      format: output === undefined ? "jsonl" : outputFormat(flags, output),
+      format: output === undefined ? "jsonl" : outputFormat(values, output),
       separator: separator ?? separatorOf(output ?? ""),
-      prefix: flags.text("prefix"),
+      prefix: values.prefix,
     },
     onRename: (from, to) => {
       if (output === undefined || renamed.has(to)) return;
@@ -131,33 +152,29 @@ export async function jobShape(
   };
 }
 
-/** Tells what is worth a line beside the progress. */
-export function noteTo({ host }: BatchWorld, { json }: Flags): (message: string) => void {
+/** Returns a function that prints a note beside the progress. */
+export function noteTo({ host }: BatchWorld, json: boolean): (message: string) => void {
   return (message) =>
     json ? host.out(`${JSON.stringify({ event: "note", message })}\n`) : host.err(`${message}\n`);
 }
 
-function outputFormat(flags: Flags, output: string): OutputFormat {
-  const found = flags.choice("out-format", OUTPUT_FORMATS) ?? outputFormatOf(output);
+function outputFormat({ outFormat }: TableValues, output: string): OutputFormat {
+  const found = outFormat ?? outputFormatOf(output);
   if (found !== undefined) return found;
   throw new UsageError(
     `--out must end in .csv, .tsv, .parquet or .jsonl (got "${output}"), or say --out-format`,
   );
 }
 
-/** undefined where it is left to the files' names. */
-function separatorFlag(flags: Flags): string | undefined {
-  const given = flags.text("separator");
+/** Returns undefined if the files' names decide. */
+function separatorOption({ separator: given }: TableValues): string | undefined {
   const separator = given === "tab" || given === "\\t" ? "\t" : given;
   if (separator === undefined || isSeparator(separator)) return separator;
   throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
 }
 
-/** Only what is given. */
-function fieldsOf(flags: Flags): AnswerFields {
-  const maxTokens = flags.count("max-tokens", 1, 10_000_000);
-  const temperature = flags.number("temperature", 0, 2);
-  const effort = flags.choice("effort", EFFORTS);
+/** Returns only the fields that are given. */
+function fieldsOf({ maxTokens, temperature, effort }: TableValues): AnswerFields {
   return {
     ...(maxTokens === undefined ? {} : { maxTokens }),
     ...(temperature === undefined ? {} : { temperature }),

@@ -1,44 +1,60 @@
 import { linesOf } from "../../lib/batch/jobs.ts";
 import { failureOf, openConnection, runWorker, type WorkerCounts } from "../../lib/batch/workers.ts";
 import { listenForInterrupts } from "./job.ts";
-import { CREDENTIALS_HELP, NATS_FLAGS, natsFlags } from "./nats.ts";
-import { type BatchWorld, ENGINE_FLAGS, ENGINE_HELP, ENGINE_SWITCHES, engineOptions } from "./world.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
-import { sizeOptions } from "../shared/model.ts";
+import { CREDENTIALS_HELP, NATS_SETTINGS, natsOption } from "./nats.ts";
+import { type BatchWorld, ENGINE_SETTINGS, engineOptions } from "./world.ts";
+import { MAX_PARALLEL } from "../shared/engine_settings.ts";
+import { UsageError } from "../shared/flags.ts";
+import { parallelOptions } from "../shared/model.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { count, HELP_LINE, helpOf, onOff, text } from "../shared/settings.ts";
 import { inFlags } from "../shared/words.ts";
 
 const DEFAULT_PARALLEL = 16;
 
-const HELP = `Answer lines of batches that run elsewhere, handed out through a NATS server with JetStream.
+const OPTIONS = {
+  ...NATS_SETTINGS,
+  nats: text("URL", {
+    help: "the NATS server, nats://HOST[:PORT]; commas separate several (default: NATS_URL)",
+  }),
+  name: text("NAME", {
+    default: "worker",
+    look: { pattern: /^[A-Za-z0-9_.-]{1,60}$/, rule: "up to 60 of A-Z a-z 0-9 _ . -" },
+    help: "the worker's name for the coordinator: up to 60 of A-Z a-z 0-9 _ . - (default: worker)",
+  }),
+  ...ENGINE_SETTINGS,
+  parallel: count({
+    min: 1,
+    max: MAX_PARALLEL,
+    default: DEFAULT_PARALLEL,
+    help: `maximum number of lines that run at once, 1 to ${MAX_PARALLEL} (default: ${DEFAULT_PARALLEL})`,
+  }),
+  json: onOff({ help: "print events as JSON lines on standard output" }),
+};
+
+const HELP = `Answer lines of batches that run elsewhere, through a NATS server with JetStream.
 
 Usage: deno task batch worker --nats nats://HOST[:PORT] [options]
 
-  --nats URL       the NATS server, several with commas between them (default: NATS_URL)
-  --nats-creds F   a credentials file for it
-  --name NAME      how the coordinator calls this worker: up to 60 of A-Z a-z 0-9 _ . - (default: worker)
-${ENGINE_HELP}
-                   Without --parallel there are ${DEFAULT_PARALLEL} lines.
-  --json           say what happens as JSON lines on standard output
-  --help           this text
-
+${helpOf(OPTIONS)}${HELP_LINE}
 Any number of workers, on this machine and others:
   nats-server -js                                                                    once, anywhere
   deno task batch worker --nats nats://HOST --model m.gguf                           wherever there are cores
   deno task batch run in.jsonl --out out.jsonl --nats nats://HOST --model m.gguf     where the files are
 
-A worker takes part in every run that it hears of and that wants its model: the same file name, weights and chat template
-(their fingerprints), --backend, --ctx, --kv-type, --activations and --pooling. Other runs refuse it, and both sides say why. It waits for runs until
-it is stopped, and takes the lines of several by turns.
+A worker joins every run that it hears of and that needs its model: the same file name, weights and chat template (compared by
+fingerprint), --backend, --ctx, --kv-type, --activations and --pooling. Other runs refuse it, and both sides report why. It waits
+for runs until it is stopped, and takes lines from several runs in turn.
 
-Workers may come, die and stall at any moment: the coordinator's journal is the record, what a worker had in hand goes
-to another after 15 seconds, and an answer that comes after that is dropped. An engine that fails is loaded again; where
-that does not help, or lines fail with nothing but server errors, the worker hands its lines to others at once and ends.
+Workers may start, die and stall at any moment. The coordinator's journal is the record: when a worker is silent for 15 seconds,
+its lines go to another worker, and its later answers are dropped. An engine that fails is loaded again. If that does not help,
+or if lines fail with server errors only, the worker gives its lines back and ends.
 
 ${CREDENTIALS_HELP}
-Requests and answers travel through the server: on a network that is not yours use tls:// and credentials.
+Requests and answers pass through the server: use tls:// and credentials on a network that you do not control.
 
-Ctrl-C once: end the lines in hand, then stop. Twice: stop now; the lines go to others.
-Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
+Ctrl-C once: end the running lines, then stop. Twice: stop now; the lines go to others.
+Exit code: 0 stopped on request, 1 failed, 2 wrong usage.
 
 Example:
   deno task batch worker --nats nats://10.0.0.5 --model qwen3-4b-q4_0.gguf --parallel 32
@@ -48,27 +64,18 @@ const TELL_MS = 60_000;
 
 /** `batch worker …`. Returns the exit code. */
 export async function workerCommand(args: readonly string[], world: BatchWorld): Promise<number> {
-  const flags = new Flags(args, {
-    values: [...NATS_FLAGS, "name", ...ENGINE_FLAGS],
-    switches: ENGINE_SWITCHES,
-  });
   const { host } = world;
-  if (flags.help) {
-    host.out(HELP);
-    return 0;
-  }
-  const target = natsFlags(flags, Deno.env.get("NATS_URL") || undefined);
+  const given = readWords(OPTIONS, args, HELP, { print: host.out });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const target = natsOption(values, Deno.env.get("NATS_URL") || undefined);
   if (target === undefined) throw new UsageError("--nats is missing: the server, such as nats://127.0.0.1");
-  const given = flags.text("name") ?? "worker";
-  if (!/^[A-Za-z0-9_.-]{1,60}$/.test(given)) {
-    throw new UsageError(`--name must be up to 60 of A-Z a-z 0-9 _ . - (got "${given}")`);
-  }
-  const name = `${given}-${crypto.randomUUID().slice(0, 6)}`;
-  const { parallel, kvShare } = sizeOptions(flags, DEFAULT_PARALLEL);
-  const options = { ...engineOptions(flags), parallel, kvShare };
+  const name = `${values.name}-${crypto.randomUUID().slice(0, 6)}`;
+  const { parallel, kvShare } = parallelOptions(given);
+  const options = { ...engineOptions(values), parallel, kvShare };
 
   const note = (text: string) => {
-    if (flags.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
+    if (given.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
     // Much of it comes from the network and must not steer the terminal.
     host.err(`${text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "\ufffd")}\n`);
   };
@@ -106,7 +113,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     return 0;
   } catch (error) {
     const message = inFlags(error);
-    if (flags.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
+    if (given.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
     else note(`Error: ${message}`);
     return 1;
   } finally {

@@ -1,59 +1,59 @@
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
+import { UsageError } from "../shared/flags.ts";
 import { givenText } from "../shared/given_text.ts";
 import {
-  BACKEND_FLAGS,
-  EFFORTS,
-  LENGTH_FLAGS,
-  loadForOne,
+  COMPUTE,
+  CTX,
+  DRAFTS,
+  EFFORT,
+  ISA,
   MAX_COUNT,
-  MAX_TEMPERATURE,
-  maxTokensOption,
-  SPECULATION_FLAGS,
-} from "../shared/model.ts";
+  MODEL,
+  SAMPLING_FLAGS,
+  samplingOf,
+  THINK_TOKENS,
+} from "../shared/engine_settings.ts";
+import { loadForOne } from "../shared/model.ts";
+import { type Given, readWords } from "../shared/read_settings.ts";
+import { count, HELP_LINE, helpOf, onOff, text, texts } from "../shared/settings.ts";
 import { dim, err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
 
-const DEFAULT_TEMPERATURE = 0.7;
+const OPTIONS = {
+  file: texts("FILE", {
+    help: "a UTF-8 text that comes before TEXT; - is standard input; may be given several times",
+  }),
+  lines: onOff({ help: "standard input is a conversation: each line is a message" }),
+  model: MODEL,
+  system: text("TEXT", { help: "the system message: instructions for the whole conversation" }),
+  maxTokens: count({
+    short: "n",
+    min: 0,
+    max: MAX_COUNT,
+    help: "maximum tokens of an answer (default: until the answer ends or --ctx is full)",
+  }),
+  ...SAMPLING_FLAGS,
+  effort: EFFORT,
+  thinkTokens: THINK_TOKENS,
+  ctx: CTX,
+  isa: ISA,
+  ...COMPUTE,
+  ...DRAFTS,
+};
 
 const TEXT = "TEXT";
 
-const HELP = `Chat with a model on the terminal, or answer one message in a pipe.
+const HELP = `Chat with a model in the terminal, or answer one message in a pipe.
 
 Usage: deno task chat [TEXT] [--file FILE] [options]
 
-  TEXT             the first message; - is standard input
-  --file FILE      a text in front of TEXT, in UTF-8; - is standard input. May be given several times
-  --lines          standard input is a conversation: each line is a message
-  --model FILE     the GGUF model (default: the one that comes with compy)
-  --system TEXT    what the model is to be
-  -n, --max-tokens N
-                   most tokens of an answer (default: as far as --ctx goes)
-  --temperature T  0 to ${MAX_TEMPERATURE}; 0 always takes the likeliest token (default ${DEFAULT_TEMPERATURE})
-  --seed N         with the same seed the same tokens are drawn
-  --effort WORD    how much the model thinks before it answers: ${EFFORTS.join(", ")};
-                   none is not at all, other words are for models that know them
-  --think-tokens N most tokens of thinking, after which the answer begins
-  --ctx N          tokens that the conversation may have (default: the model's own, at most 4096)
-  --threads N      threads that compute (default: one a physical core)
-  --isa NAME       instruction set (default: the best that this CPU has)
-  --backend NAME   cpu, wasm (WebAssembly), webgpu, or auto: the GPU if it measures faster (default cpu;
-                   wasm where there are no native kernels)
-  --arithmetic A   of the GPU's matrix products: f32 or f16 (default f32)
-  --accuracy A     gated (default), or any: also in an arithmetic in which the model leaves its gates of accuracy
-  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
-                   53 % of the memory (default f16)
-  --activations A  rounded before products with quantised weights, on the CPU: fast (to 8 bits) or fine (to 15:
-                   nearer to exact, prompts at about half the speed) (default fast)
-  --speculate S    drafts of the next tokens, checked several a step, for the same answers sooner: auto, off, lookup (from the
-                   text's own repetitions), mtp or draft (default auto)
-  --draft FILE     a smaller model of the same vocabulary that drafts
-  --help           this text
-
-In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer, which stays as far as it came):
+  TEXT               the first message; - is standard input
+${helpOf(OPTIONS)}${HELP_LINE}
+In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer and keeps its beginning):
 ${COMMAND_HELP}
-A terminal shows thinking and each answer's speed dimmed. Where input or output is not a terminal, one message is answered: what was
-sent to standard input, then each --file, then TEXT, with empty lines between them. Standard output gets the answer alone.
+A terminal shows thinking and each answer's speed dimmed. If input or output is not a terminal, chat answers one message:
+what was sent to standard input, then each --file, then TEXT, with empty lines between them. Only the answer goes to standard
+output.
 Exit code: 0 done, 1 failed, or a message in a pipe was not answered, 2 wrong usage.
 
 Examples:
@@ -66,42 +66,16 @@ Examples:
 
 /** `chat …` of the command line. Returns the exit code. */
 export async function chatCommand(args: readonly string[]): Promise<number> {
-  const values = [
-    "file",
-    "model",
-    "system",
-    ...LENGTH_FLAGS,
-    "temperature",
-    "seed",
-    "effort",
-    "think-tokens",
-    "ctx",
-    "threads",
-    "isa",
-  ];
-  const flags = new Flags(args, {
-    values: [...values, ...BACKEND_FLAGS, ...SPECULATION_FLAGS],
-    repeated: ["file"],
-    switches: ["lines"],
-    text: TEXT,
-  });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
+  const given = readWords(OPTIONS, args, HELP, { text: TEXT });
+  if (given === undefined) return 0;
+  const { values } = given;
   const typed = Deno.stdin.isTerminal();
-  const talks = typed && Deno.stdout.isTerminal() && !flags.is("lines");
-  const first = await firstMessage(flags, typed);
-  const options = {
-    system: flags.text("system"),
-    maxTokens: maxTokensOption(flags),
-    temperature: flags.number("temperature", 0, MAX_TEMPERATURE) ?? DEFAULT_TEMPERATURE,
-    seed: flags.count("seed", 0, Number.MAX_SAFE_INTEGER),
-    effort: flags.choice("effort", EFFORTS),
-    thinkingBudget: flags.count("think-tokens", 0, MAX_COUNT),
-    asides: Deno.stdout.isTerminal(),
-  };
-  await using model = await loadForOne(flags);
+  const talks = typed && Deno.stdout.isTerminal() && !values.lines;
+  const first = await firstMessage(given, typed);
+  const { system, maxTokens, effort, thinkTokens: thinkingBudget } = values;
+  const asides = Deno.stdout.isTerminal();
+  const options = { ...samplingOf(values), system, maxTokens, effort, thinkingBudget, asides };
+  await using model = await loadForOne(values);
   const { id, contextLength } = model.info;
   if (talks) {
     out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));
@@ -121,12 +95,15 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
 }
 
 /** Returns the first message, given as TEXT, files or a pipe; undefined if each line of standard input is a message. */
-async function firstMessage(flags: Flags, typed: boolean): Promise<string | undefined> {
-  if (flags.is("lines")) {
-    if (flags.word === undefined && !flags.has("file")) return undefined;
+async function firstMessage(
+  { word, values: { lines, file } }: Given<typeof OPTIONS>,
+  typed: boolean,
+): Promise<string | undefined> {
+  if (lines) {
+    if (word === undefined && file.length === 0) return undefined;
     throw new UsageError("--lines reads its messages from standard input: leave out TEXT and --file");
   }
-  const first = await givenText(flags, flags.word);
+  const first = await givenText(file, word);
   if (first !== undefined || typed) return first;
   throw new UsageError("There is no message: give TEXT or --file, or send one to standard input");
 }

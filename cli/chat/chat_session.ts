@@ -27,15 +27,15 @@ export interface SessionOptions extends ChatOptions {
 const FENCE = '"""';
 
 const COMMANDS: Readonly<Record<string, string>> = {
-  "/clear": "begin a new conversation",
+  "/clear": "start a new conversation",
   "/retry": "answer the last message again",
-  "/undo": "take back the last message and its answer",
-  "/system TEXT": "what the model is to be, from here on; without TEXT nothing",
+  "/undo": "remove the last message and its answer",
+  "/system TEXT": "set the system message from here on; without TEXT, remove it",
   "/set NAME VALUE":
-    "temperature, seed, top-p, n (most tokens of an answer) or effort; without VALUE as at the start",
-  "/show": "the settings, and how much of the context is used",
-  "/help": "this list",
-  "/bye": "leave; so do Ctrl-D, and Ctrl-C twice",
+    "set temperature, seed, top-p, n (maximum tokens of an answer) or effort; without VALUE, reset it",
+  "/show": "show the settings and the used part of the context",
+  "/help": "print this list",
+  "/bye": "leave, as Ctrl-D and two Ctrl-C do",
 };
 
 export const COMMAND_HELP = Object.entries(COMMANDS)

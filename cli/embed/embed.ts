@@ -1,40 +1,65 @@
-import { ACTIVATION_PRECISIONS, KV_TYPES, POOLING_KINDS } from "../../lib/model.ts";
 import { duration } from "../batch/progress.ts";
 import { plainText } from "../batch/reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./output.ts";
 import { readTexts, type TextLine } from "./texts.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
-import { kvBytes, loadWithProgress, MAX_CONTEXT, MAX_THREADS, modelPath } from "../shared/model.ts";
+import { COMPUTE, CTX, KV_MB, MAX_CONTEXT } from "../shared/engine_settings.ts";
+import { UsageError } from "../shared/flags.ts";
+import { loadOptions, loadWithProgress, modelPath } from "../shared/model.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { choice, count, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 import type { Model } from "../../lib/model.ts";
 import { explained } from "../../lib/system_errors.ts";
-import { err, note, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
+import { err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
 
-const HELP = `Turn a file of texts into vectors, one text a line.
+const OPTIONS = {
+  out: path("FILE", {
+    help:
+      "the output: .npy is a NumPy matrix (float32, one row per text, in line order); .jsonl has one line " +
+      '{"index":0,"id":…,"embedding":[…]} per text; an existing file is never overwritten',
+  }),
+  model: path("FILE", {
+    help: "the GGUF model (default: the one that comes with compy, which is not trained for vectors)",
+  }),
+  pooling: choice("P", ["mean", "cls", "last"], {
+    help:
+      "how the rows of a text become one vector: mean, cls (the first row) or last (default: as the file says; else " +
+      "last, or mean for encoders)",
+  }),
+  dimensions: count({
+    min: 1,
+    max: MAX_CONTEXT,
+    help:
+      "keep the first N numbers of each vector and scale it to length 1 again (for models trained for that)",
+  }),
+  ctx: {
+    ...CTX,
+    help: "maximum tokens of a text (default: the model's own context; for decoders at most 4096)",
+  },
+  threads: COMPUTE.threads,
+  kvMb: {
+    ...KV_MB,
+    help: "memory for the KV cache in MB, 10^6 bytes (default: enough for four texts of --ctx tokens)",
+  },
+  kvType: COMPUTE.kvType,
+  activations: COMPUTE.activations,
+  json: onOff({
+    help:
+      'print one JSON object at the end: {"path", "vectors", "dimensions", "tokens", "cached_tokens", "seconds"}',
+  }),
+};
+
+const HELP = `Convert a file of texts into vectors, one text per line.
 
 Usage: deno task embed TEXTS.jsonl --out VECTORS.npy [options]
 
-  TEXTS.jsonl      a text a line, as JSON: "a text", {"text":"a text"} or {"input":"a text"}, with an "id" if you like
-  --out FILE       what ends in .npy is a matrix of NumPy's (float32, a row a text, in the order of the lines); what ends in
-                   .jsonl has {"index":0,"id":…,"embedding":[…]} a line. One that is there is never written over
-  --model FILE     the GGUF model (default: the one that comes with compy, which is not made for it)
-  --pooling P      how a text's rows become one: mean, cls (the first) or last (default: what the file says, or else last, of encoders mean)
-  --dimensions N   keep the first N numbers of each vector, brought back to length 1 (for models trained for that)
-  --ctx N          tokens that a text may have (default: the model's own, of decoders at most 4096)
-  --threads N      threads that compute (default: one a physical core)
-  --kv-mb N        memory for the KV cache, in units of 10^6 bytes (default: four texts of --ctx tokens)
-  --kv-type T      of the KV cache: f16, 16 bits a value, which on the CPU are integers with a scale for each head, or q8_0 in
-                   53 % of the memory (default f16)
-  --activations A  rounded before products with quantised weights: fast (to 8 bits) or fine (to 15: nearer to exact, at
-                   about half the speed) (default fast)
-  --json           tell of the end as one JSON object: {"path", "vectors", "dimensions", "tokens", "cached_tokens", "seconds"}
-  --help           this text
-
-Vectors have length 1; what they are alike in, their dot product says. Texts get what the model's file asks for (BOS, EOS), but no
-instruction: models that want one before a query, such as "Instruct: …\\nQuery: …", want it in the text.
-All lines are checked first: one that is no text, is empty or does not fit --ctx is named, and nothing is computed then. Lines are
-streamed, so a file may have any number of them. The vectors grow as FILE.partial, which gets its name when it is complete; after
-an error or Ctrl-C nothing is left of it. To be able to resume a long job, or to share it among machines, use a batch with lines
-for /v1/embeddings: deno task batch run --help
+  TEXTS.jsonl        one text per line, as JSON: "a text", {"text":"a text"} or {"input":"a text"}, with an optional "id"
+${helpOf(OPTIONS)}${HELP_LINE}
+Vectors have length 1; their dot product is their similarity. Texts get the special tokens that the model's file asks for
+(BOS, EOS), but no instruction. If a model needs one before a query, such as "Instruct: …\\nQuery: …", put it into the text.
+All lines are checked first. If a line has no text, an empty text or more tokens than --ctx, it is reported, and nothing is
+computed. Lines are streamed, so a file may have any number of them. The output grows as FILE.partial and gets its name when it
+is complete; after an error or Ctrl-C nothing remains. To resume a long job, or to share it among machines, use a batch of
+/v1/embeddings lines: deno task batch run --help
 Exit code: 0 done, 1 refused, failed or stopped, 2 wrong usage.
 
 Example:
@@ -52,30 +77,15 @@ const NAMED = 10;
 
 /** `embed …` of the command line. Returns the exit code. */
 export async function embedCommand(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, {
-    values: ["out", "model", "pooling", "dimensions", "ctx", "threads", "kv-mb", "kv-type", "activations"],
-    operands: ["TEXTS.jsonl"],
-  });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
-  const target = flags.text("out");
+  const given = readWords(OPTIONS, args, HELP, { operands: ["TEXTS.jsonl"] });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const { out: target, dimensions } = values;
   const format = target === undefined ? undefined : formatOf(target);
   if (target === undefined) throw new UsageError("Give the file to write: --out FILE.npy or FILE.jsonl");
   if (!format) throw new UsageError(`--out must end in .npy or .jsonl (got "${target}")`);
-  const dimensions = flags.count("dimensions", 1, MAX_CONTEXT);
-  const load = {
-    pooling: flags.choice("pooling", POOLING_KINDS.filter((kind) => kind !== "rank")),
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    kvBytes: kvBytes(flags),
-    kvType: flags.choice("kv-type", KV_TYPES),
-    activations: flags.choice("activations", ACTIVATION_PRECISIONS),
-    warn: (message: string) => note(message, "warning"),
-    model: modelPath(flags.text("model")),
-  };
-  const source = flags.operand("TEXTS.jsonl");
+  const load = { ...loadOptions(values), model: modelPath(values.model) };
+  const source = given.operand("TEXTS.jsonl");
   const stop = new AbortController();
   onInterrupt(() => stop.abort(new Error("Stopped; nothing is left behind")));
   try {
@@ -84,7 +94,7 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
     const texts = await checkTexts(model, source, stop.signal);
     const job = new EmbedJob(model, { source, texts, width, signal: stop.signal });
     const report = await job.run(target, format);
-    out(flags.json ? `${JSON.stringify(report)}\n` : describe(report));
+    out(given.json ? `${JSON.stringify(report)}\n` : describe(report));
     return 0;
   } catch (error) {
     throw explained(`Cannot embed "${source}" into "${target}"`, error);

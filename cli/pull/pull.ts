@@ -8,7 +8,10 @@ import {
   PullError,
   type PullOptions,
 } from "../../hub/mod.ts";
-import { Flags, UsageError } from "../shared/flags.ts";
+import { UsageError } from "../shared/flags.ts";
+import { readWords } from "../shared/read_settings.ts";
+import { count, HELP_LINE, helpOf, onOff, text } from "../shared/settings.ts";
+import { MODELS, NAME_LIST } from "./verbs.ts";
 import { modelList } from "../shared/model_list.ts";
 import { modelsFolder, shownFolder } from "../shared/models_folder.ts";
 import { askWhich, offerAsJson, offerAsText } from "./offer.ts";
@@ -18,37 +21,46 @@ import { explained } from "../../lib/system_errors.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 import { onInterrupt, out } from "../shared/terminal.ts";
 
-const HELP = `Download a model: resumed after anything, checked, and only then put into the folder of models.
+const OPTIONS = {
+  dryRun: onOff({
+    help: "show the choices, their sizes and which of them fit this machine; download nothing",
+  }),
+  models: MODELS,
+  as: text("NAME", { help: "the model's name on this machine (default: its file's name)" }),
+  sha256: text("HEX", { help: "the expected SHA-256 of the file, if the hub does not give it" }),
+  mirror: text("URL", { help: `another hub than ${DEFAULT_ENDPOINT} (or set HF_ENDPOINT)` }),
+  list: NAME_LIST,
+  connections: count({
+    min: 1,
+    max: MAX_CONNECTIONS,
+    help: `number of parallel connections (default: ${DEFAULT_CONNECTIONS})`,
+  }),
+  anyway: onOff({ help: "also pull a model that does not fit this machine, or that compy cannot run" }),
+  json: onOff({ help: 'print JSON lines, each with "event": begin, needs, progress, note, done or error' }),
+};
+
+const HELP =
+  `Download a model, resume the download after any stop, check it, and add it to the folder of models.
 
 Usage: deno task pull SOURCE [options]
        deno task pull list | names | rm NAME
 
 SOURCE is one of
-  hf:OWNER/REPO            a repository of a hub; on a terminal you are asked which of its models
-  hf:OWNER/REPO:Q4_K_M     of these, one by its quantisation, or by its file's path; @REVISION may stand after REPO
-  https://…/FILE.gguf      a file; of a model in several files any of them
-  NAME                     of the list of models: "deno task pull names"
+  hf:OWNER/REPO            a repository of a hub; on a terminal you choose one of its models
+  hf:OWNER/REPO:Q4_K_M     one of them, by quantization or by file path; @REVISION may follow REPO
+  https://…/FILE.gguf      a file; for a model in several files, any of them
+  NAME                     a name from the list of models: "deno task pull names"
 
 Options
-  --dry-run        show the choices, their sizes and what fits this machine; nothing is kept
-  --models DIR     the folder of models (default: COMPY_MODELS, or .compy/models in the checkout; installed: where you are)
-  --as NAME        what the model is called here (default: as its file)
-  --sha256 HEX     what the file must have, where the hub does not say it
-  --mirror URL     another hub than ${DEFAULT_ENDPOINT} (also: HF_ENDPOINT)
-  --list FILE      names of your own: {"NAME": "SOURCE", …} (also: COMPY_MODEL_LIST)
-  --connections N  side by side (default ${DEFAULT_CONNECTIONS})
-  --anyway         also what does not fit this machine, or what compy cannot run
-  --json           lines of JSON, each with "event": begin, needs, progress, note, done or error
-  --help           this text
-
-HF_TOKEN is shown to the hub and to nobody else. What the model needs is read from its header before the rest is downloaded.
-After Ctrl-C, a crash or a lost connection the same command resumes. A full disk is told before the download begins.
-Another folder than .compy needs leave: deno run -P=pull --allow-write=DIR main.ts pull SOURCE --models DIR
+${helpOf(OPTIONS)}${HELP_LINE}
+HF_TOKEN is sent to the hub only. The memory that the model needs is read from its header before the rest is downloaded.
+After Ctrl-C, a crash or a lost connection the same command resumes. A full disk is reported before the download begins.
+Another folder than .compy needs permission: deno run -P=pull --allow-write=DIR main.ts pull SOURCE --models DIR
 
 Verbs
-  list             the models of the folder, and downloads that were begun (--json, --models)
-  names            the list of models (--json, --list)
-  rm NAME          remove a model that was pulled, or a download that was begun (--models)
+  list               the models of the folder, and unfinished downloads (--json, --models)
+  names              the list of models (--json, --list)
+  rm NAME            remove a model that was pulled, or an unfinished download (--models)
 
 Exit code: 0 done, 1 failed or stopped, 2 wrong usage.
 
@@ -70,43 +82,41 @@ export async function pullCommand(args: readonly string[]): Promise<number> {
   if (first !== undefined && Object.hasOwn(VERBS, first) && !rest.includes("--help")) {
     return await VERBS[first](rest);
   }
-  const values = ["models", "as", "sha256", "mirror", "list", "connections"];
-  const flags = new Flags(args, { values, switches: ["dry-run", "anyway"], operands: ["SOURCE"] });
-  if (flags.help) {
-    out(HELP);
-    return 0;
-  }
-  const folder = modelsFolder(flags.text("models"));
+  const given = readWords(OPTIONS, args, HELP, { operands: ["SOURCE"] });
+  if (given === undefined) return 0;
+  const { values } = given;
+  const { as, sha256, anyway, connections } = values;
+  const folder = modelsFolder(values.models);
   const stop = new AbortController();
   onInterrupt(() =>
     stop.abort(new PullError("PULL_STOPPED", "Stopped; what came is kept, and the same command resumes"))
   );
-  const reporter = new PullReporter(flags.json);
+  const reporter = new PullReporter(given.json);
   const options: PullOptions = {
-    source: flags.operand("SOURCE"),
+    source: given.operand("SOURCE"),
     models: folder,
-    endpoint: flags.text("mirror") ?? environment("HF_ENDPOINT"),
+    endpoint: values.mirror ?? environment("HF_ENDPOINT"),
     token: environment("HF_TOKEN"),
-    list: await modelList(flags.text("list")),
-    as: flags.text("as"),
-    sha256: flags.text("sha256"),
-    anyway: flags.is("anyway"),
-    connections: flags.count("connections", 1, MAX_CONNECTIONS),
-    choose: !flags.json && Deno.stdin.isTerminal() ? (offer) => askWhich(offer, stop.signal) : undefined,
+    list: await modelList(values.list),
+    as,
+    sha256,
+    anyway,
+    connections,
+    choose: !given.json && Deno.stdin.isTerminal() ? (offer) => askWhich(offer, stop.signal) : undefined,
     signal: stop.signal,
     onEvent: (event) => reporter.event(event),
   };
   try {
-    if (flags.is("dry-run")) {
+    if (values.dryRun) {
       const offered = await offer(options);
-      out(flags.json ? `${JSON.stringify(offerAsJson(offered))}\n` : offerAsText(offered));
+      out(given.json ? `${JSON.stringify(offerAsJson(offered))}\n` : offerAsText(offered));
       return 0;
     }
-    report(await pull(options), folder, reporter, flags.json);
+    report(await pull(options), folder, reporter, given.json);
     return 0;
   } catch (error) {
     reporter.end();
-    return fail(error, folder, flags.json);
+    return fail(error, folder, given.json);
   }
 }
 

@@ -1,15 +1,25 @@
 import { listModels, type ModelList, removeModel, SHIPPED_LIST, type Stored } from "../../hub/mod.ts";
-import { Flags } from "../shared/flags.ts";
+import { readSettings, settingsFlags } from "../shared/read_settings.ts";
+import { path } from "../shared/settings.ts";
 import { modelList } from "../shared/model_list.ts";
 import { modelsFolder, shownFolder } from "../shared/models_folder.ts";
 import { sizeInWords } from "../shared/sizes.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 import { out } from "../shared/terminal.ts";
 
+/** Options of `pull` and its verbs. */
+export const MODELS = path("DIR", {
+  help:
+    "the folder of models (default: COMPY_MODELS, or .compy/models in the checkout; installed: in the current folder)",
+});
+export const NAME_LIST = path("FILE", {
+  help: 'a JSON file of your own names: {"NAME": "SOURCE", …} (or set COMPY_MODEL_LIST)',
+});
+
 /** `pull list`. Returns the exit code. */
 export async function listVerb(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["models"] });
-  const folder = modelsFolder(flags.text("models"));
+  const flags = settingsFlags({ models: MODELS }, args);
+  const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);
   const stored = await listModels(folder);
   out(flags.json ? `${JSON.stringify(storedAsJson(folder, stored))}\n` : storedAsText(folder, stored));
   return 0;
@@ -65,8 +75,9 @@ function storedAsJson(folder: string, { models, unfinished }: Stored) {
 
 /** `pull names`. Returns the exit code. */
 export async function namesVerb(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["list"] });
-  const list: ModelList = { ...SHIPPED_LIST, ...await modelList(flags.text("list")) };
+  const flags = settingsFlags({ list: NAME_LIST }, args);
+  const own = await modelList(readSettings({ list: NAME_LIST }, flags).values.list);
+  const list: ModelList = { ...SHIPPED_LIST, ...own };
   if (flags.json) {
     out(`${JSON.stringify(list)}\n`);
     return 0;
@@ -86,11 +97,9 @@ export async function namesVerb(args: readonly string[]): Promise<number> {
 
 /** `pull rm NAME`. Returns the exit code. */
 export async function rmVerb(args: readonly string[]): Promise<number> {
-  const flags = new Flags(args, { values: ["models"], operands: ["NAME"] });
-  const { name, bytes, unfinished } = await removeModel(
-    modelsFolder(flags.text("models")),
-    flags.operand("NAME"),
-  );
+  const flags = settingsFlags({ models: MODELS }, args, { operands: ["NAME"] });
+  const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);
+  const { name, bytes, unfinished } = await removeModel(folder, flags.operand("NAME"));
   if (flags.json) out(`${JSON.stringify({ name, bytes, unfinished })}\n`);
   else out(`${name}: removed ${unfinished ? "what had been downloaded of it" : sizeInWords(bytes)}\n`);
   return 0;

@@ -4,7 +4,6 @@ import { KERNELS } from "../../lib/libraries.ts";
 import {
   ComingKernels,
   DEFAULT_KV_TYPE,
-  type EngineLoadOptions,
   identityOf,
   type KvType,
   type LoadedEngine,
@@ -28,39 +27,47 @@ import {
 } from "../../lib/serving.ts";
 import { openDataFolder } from "./data_folder.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
-import { describeBackend, loadWithProgress, modelPath } from "../shared/model.ts";
+import {
+  describeBackend,
+  loadOptions,
+  loadWithProgress,
+  modelPath,
+  parallelOptions,
+} from "../shared/model.ts";
 import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
-import { promptCache } from "./prompt_cache.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
-import { describeSettings, helpEntry, helpOf, readSettings, settingsFlags } from "../shared/settings.ts";
+import {
+  CONFIG_FLAGS,
+  CONFIG_HELP,
+  describeSettings,
+  readSettings,
+  settingsFlags,
+} from "../shared/read_settings.ts";
+import { HELP_LINE, helpOf } from "../shared/settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
 import { err, logs, note, onInterrupt, out } from "../shared/terminal.ts";
 import { asFlags, inFlags } from "../shared/words.ts";
 
 const MB = 2 ** 20;
 
-const HELP = `Serve the OpenAI API over one model, or several.
+const HELP = `Serve the OpenAI API with one model or several.
 
 Usage: deno task serve [options]
 
-${helpOf(SERVE_SETTINGS)}${
-  helpEntry("  --config FILE", "a JSON file of settings; its keys are the options' names with _ for -")
-}${helpEntry("  --print-config", "shows what holds and where it comes from, and ends; with --json as JSON")}${
-  helpEntry("  --help", "this text")
-}
-Each option may also be an environment variable (COMPY_PORT for --port; lists with commas) or a key of the config file
-("port": 8080). An option wins over the environment, and that over the file.
-When it is ready it prints: listening on http://HOST:PORT
-Ctrl-C or SIGTERM: takes no new requests, ends the running ones within ten seconds, then stops.
-Batches that have not ended resume when a server starts with the same model and the same folder. The task may write to
-.compy only; for another folder allow it: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
-The API is described at /doc; /health and /metrics are for operators.
-In a checkout without current native libraries the server starts in WebAssembly, builds them, and goes over to them
+${helpOf(SERVE_SETTINGS)}${CONFIG_HELP}${HELP_LINE}
+Each option is also an environment variable (COMPY_PORT for --port; commas separate the entries of a list) and a key of the
+config file ("port": 8080). An option overrides the variable, and the variable overrides the file.
+When the server is ready, it prints: listening on http://HOST:PORT
+Ctrl-C or SIGTERM: the server takes no new requests, ends the running ones within ten seconds, and stops.
+Unfinished batches resume when a server starts with the same model and folder. The task may write to .compy only. To allow
+another folder: deno run -P=serve --allow-write=DIR main.ts serve --data DIR
+/doc describes the API; /health and /metrics are for operators.
+In a checkout without current native libraries, the server starts in WebAssembly, builds them, and switches to them
 (docs/OPERATIONS.md). With --backend cpu or auto it waits for them; with wasm and webgpu it builds no kernels.
 While the engine is loaded again, /ready and new requests get a 503, and batches wait.
-Exit code: 0 stopped when asked to, 1 failed, 2 wrong usage.
+Exit code: 0 stopped on request, 1 failed, 2 wrong usage.
 
 Example:
   deno task serve --model qwen3-4b-q4_0.gguf --port 8080
@@ -70,13 +77,13 @@ Example:
 
 /** `serve …` of the command line. Returns the exit code. */
 export async function serveCommand(args: readonly string[]): Promise<number> {
-  const flags = settingsFlags(SERVE_SETTINGS, args);
+  const flags = settingsFlags(SERVE_SETTINGS, args, CONFIG_FLAGS);
   if (flags.help) {
     out(HELP);
     return 0;
   }
   const settings = readSettings(SERVE_SETTINGS, flags, (name) => Deno.env.get(name));
-  if (flags.is("print-config")) {
+  if (flags.switched("print-config")[0] === "true") {
     out(describeSettings(SERVE_SETTINGS, settings, flags.json));
     return 0;
   }
@@ -183,7 +190,7 @@ async function whenDecided(coming: ComingKernels, build: BackgroundBuild): Promi
 
 /** One model, which is loaded before the server is ready and stays. */
 async function serveOne(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
-  const load = loadOptions(settings);
+  const load = engineOptions(settings);
   const model = modelPath(settings.values.model[0]);
   const tell = (loaded: LoadedEngine) => note(describe(loaded, load.kvType));
   const reloads = settings.values.onFailure === "reload" ? { note: warn } : undefined;
@@ -202,7 +209,7 @@ async function serveOne(settings: ServeSettings, coming: ComingKernels | undefin
 
 /** Several models, each of which is loaded when it is asked for. */
 async function serveSeveral(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
-  const load = { ...loadOptions(settings), coming };
+  const load = { ...engineOptions(settings), coming };
   const reloads = settings.values.onFailure === "reload";
   const models = await openPool(settings, {
     load,
@@ -236,41 +243,9 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
   };
 }
 
-/** How the model is computed, and how much at once. What is asked for is to be had; a default shrinks to what is free. */
-function loadOptions({ values, sources }: ServeSettings) {
-  const {
-    threads,
-    ctx,
-    parallel,
-    kvMb,
-    backend,
-    arithmetic,
-    accuracy,
-    kvType,
-    activations,
-    speculate,
-    draft,
-    pooling,
-  } = values;
-  const { cacheDisk, cacheDiskMb, cacheDiskEager } = values;
-  return {
-    threads,
-    contextLength: ctx,
-    parallel,
-    kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
-    kvShare: sources.parallel === "default" ? 1 : undefined,
-    backend,
-    arithmetic,
-    accuracy,
-    kvType,
-    activations,
-    speculate,
-    draft: draft === undefined ? undefined : modelPath(draft),
-    pooling,
-    promptCache: promptCache({ folder: cacheDisk, megabytes: cacheDiskMb, eager: cacheDiskEager }),
-    words: asFlags,
-    warn: once(warn),
-  } satisfies Omit<EngineLoadOptions, "model">;
+/** Returns the engine's options. */
+function engineOptions(settings: ServeSettings) {
+  return { ...loadOptions(settings.values), ...parallelOptions(settings), warn: once(warn) };
 }
 
 /** The options that have nothing to do with the model. Throws where others could reach the server without a key. */

@@ -3,14 +3,13 @@ import { fromFileUrl } from "@std/path";
 import { SERVE_SETTINGS } from "./serve_settings.ts";
 import { servedIdentities } from "../../lib/pool.ts";
 import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
-import { readSettings, settingsFlags } from "../shared/settings.ts";
+import { readSettings, settingsFlags } from "../shared/read_settings.ts";
 import { inFlags } from "../shared/words.ts";
 
 const DEMO = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 const LOAD = { contextLength: 64, parallel: 1, threads: 1 };
 
-const settingsOf = (...args: string[]) =>
-  readSettings(SERVE_SETTINGS, settingsFlags(SERVE_SETTINGS, args), () => undefined);
+const settingsOf = (...args: string[]) => readSettings(SERVE_SETTINGS, settingsFlags(SERVE_SETTINGS, args));
 
 const poolOf = (
   args: string[],

@@ -6,7 +6,7 @@ import { isLinked, LINKED } from "../shared/start.ts";
 import { logLevel } from "../shared/terminal.ts";
 import { listening } from "./address.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
-import { pathsWritten } from "../shared/settings.ts";
+import { pathsWritten } from "../shared/read_settings.ts";
 
 const MAIN = fromFileUrl(shippedModule("main.ts"));
 const CONFIG = fromFileUrl(shipped("deno.json"));

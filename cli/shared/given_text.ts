@@ -2,7 +2,6 @@
 import { fstatSync } from "node:fs";
 import { concat } from "@std/bytes/concat.js";
 import { explained } from "../../lib/system_errors.ts";
-import type { Flags } from "./flags.ts";
 import { note } from "./terminal.ts";
 
 /** Most bytes of one text. More than any context holds, and little enough for memory. */
@@ -39,16 +38,14 @@ function isSent(): boolean {
 }
 
 /**
- * The text that a model is asked: what standard input holds, then each `--file`, then `word`, with an empty line between them.
- * Standard input is read where something was sent there, or where a `-` asks for it. Line ends become "\n", those at the end go.
- * Undefined where there is no text.
+ * Returns the text for a model: standard input, then each file, then `word`, with an empty line between them; undefined without any
+ * text. Standard input is read if something was sent there, or if a `-` asks for it. Line ends become "\n", those at the end are removed.
  */
 export async function givenText(
-  flags: Flags,
+  files: readonly string[],
   word: string | undefined,
   input: StandardInput = standardInput(),
 ): Promise<string | undefined> {
-  const files = flags.texts("file");
   const unasked = input.isSent && !files.includes(STDIN);
   const sources = word === STDIN || unasked ? [STDIN, ...files] : files;
   const parts: string[] = [];

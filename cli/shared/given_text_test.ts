@@ -1,6 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
-import { Flags } from "./flags.ts";
 import { givenText, readText, type StandardInput } from "./given_text.ts";
 
 /** Standard input that holds a text or bytes, in pieces of three bytes. */
@@ -24,8 +23,7 @@ const TERMINAL: StandardInput = {
 };
 
 async function given(input: StandardInput, word?: string, ...files: string[]): Promise<string | undefined> {
-  const args = files.flatMap((file) => ["--file", file]);
-  return await givenText(new Flags(args, { values: ["file"], repeated: ["file"] }), word, input);
+  return await givenText(files, word, input);
 }
 
 Deno.test("given text: standard input comes before files, and files before the word", async () => {

@@ -1,42 +1,24 @@
 import { basename } from "@std/path";
-import {
-  ACCURACIES,
-  ACTIVATION_PRECISIONS,
-  ARITHMETICS,
-  BACKENDS,
-  KV_TYPES,
-  POOLING_KINDS,
-  SPECULATE,
-} from "../../lib/model.ts";
 import { type EngineLoadOptions, type LoadedEngine, type Model, openModel } from "../../lib/model.ts";
 import { modelName, modelPath as fileOfModel } from "../../lib/model_file.ts";
-import { type Flags, UsageError } from "./flags.ts";
+import {
+  COMPUTE,
+  type CTX,
+  DRAFTS,
+  type ISA,
+  type KV_MB,
+  type MODEL,
+  type PROMPT_CACHE,
+  VECTORS,
+} from "./engine_settings.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
+import { promptCache } from "./prompt_cache.ts";
+import type { Values } from "./settings.ts";
 import { note, ProgressLine } from "./terminal.ts";
 import { asFlags } from "./words.ts";
 
-/** Bounds of the options that several commands have. */
-export const MAX_THREADS = 1024;
-export const MAX_CONTEXT = 16_777_216;
-export const MAX_PARALLEL = 1024;
-export const MAX_COUNT = 1_000_000;
-export const MAX_TEMPERATURE = 10;
-
-/** The options that bound an answer; they mean the same. */
-export const LENGTH_FLAGS = ["n", "max-tokens"];
-
-/** `-n` or `--max-tokens`: most tokens of an answer. */
-export function maxTokensOption(flags: Flags): number | undefined {
-  const [short, long] = LENGTH_FLAGS.map((name) => flags.count(name, 0, MAX_COUNT));
-  if (short !== undefined && long !== undefined) throw new UsageError("Give one of -n and --max-tokens");
-  return short ?? long;
-}
-
 /** What the demo model is called. */
 const DEMO_ID = "demo";
-
-/** How much a model may be asked to think before it answers. */
-export const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 /**
  * The file that `--model` names: by its path, or as it is called in the folder of models; or the demo model. Throws where it
@@ -74,81 +56,43 @@ export async function loadWithProgress(
   }
 }
 
-/** The model of a command that asks one thing at a time, as its options say: `--model`, `--ctx`, `--threads`, `--isa`, BACKEND_FLAGS and SPECULATION_FLAGS. */
-export function loadForOne(flags: Flags): Promise<Model> {
-  return loadWithProgress({
-    model: modelPath(flags.text("model")),
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    threads: flags.count("threads", 1, MAX_THREADS),
-    isa: flags.text("isa"),
-    ...backendOptions(flags),
-    ...speculationOptions(flags),
-    parallel: 1,
-  });
-}
+/** Values of the settings that describe an engine; a command may have any of them. */
+type EngineValues = Partial<
+  Values<
+    & typeof COMPUTE
+    & typeof DRAFTS
+    & typeof VECTORS
+    & typeof PROMPT_CACHE
+    & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB }
+  >
+>;
 
-/** Most megabytes of a KV cache. */
-export const MAX_KV_MB = 2 ** 24;
+const SAME_NAMES = ["isa", ...Object.keys({ ...COMPUTE, ...DRAFTS, ...VECTORS })] as (keyof EngineValues)[];
 
-/** The options that say how much runs side by side, and how much memory that may take. */
-export const SIZE_FLAGS = ["ctx", "parallel", "kv-mb"];
-
-/** `--ctx`, `--parallel` and `--kv-mb`. What the command line names is to be had; a default shrinks to what is free. */
-export function sizeOptions(
-  flags: Flags,
-  defaultParallel: number,
-): Pick<EngineLoadOptions, "contextLength" | "kvBytes" | "kvShare"> & { readonly parallel: number } {
-  const parallel = flags.count("parallel", 1, MAX_PARALLEL);
+/** Returns the engine's options for a command's settings. Warnings go to standard error. */
+export function loadOptions(values: EngineValues): Omit<EngineLoadOptions, "model"> {
+  const { ctx, kvMb, draft } = values;
   return {
-    contextLength: flags.count("ctx", 1, MAX_CONTEXT),
-    parallel: parallel ?? defaultParallel,
-    kvBytes: kvBytes(flags),
-    kvShare: parallel === undefined ? 1 : undefined,
-  };
-}
-
-/** `--kv-mb` in bytes. */
-export function kvBytes(flags: Flags): number | undefined {
-  const megabytes = flags.count("kv-mb", 1, MAX_KV_MB);
-  return megabytes === undefined ? undefined : megabytes * 1e6;
-}
-
-/** The options that say where and how a model is computed. */
-export const BACKEND_FLAGS = ["backend", "arithmetic", "accuracy", "kv-type", "activations"];
-
-/** `--pooling`, of commands that may embed texts. */
-export function poolingOption(flags: Flags): Pick<EngineLoadOptions, "pooling"> {
-  return { pooling: flags.choice("pooling", POOLING_KINDS) };
-}
-
-/** `--backend`, `--arithmetic`, `--accuracy`, `--kv-type` and `--activations`; what a backend warns of goes to stderr. */
-export function backendOptions(
-  flags: Flags,
-): Pick<
-  EngineLoadOptions,
-  "backend" | "arithmetic" | "accuracy" | "kvType" | "activations" | "words" | "warn"
-> {
-  return {
-    backend: flags.choice("backend", BACKENDS),
-    arithmetic: flags.choice("arithmetic", ARITHMETICS),
-    accuracy: flags.choice("accuracy", ACCURACIES),
-    kvType: flags.choice("kv-type", KV_TYPES),
-    activations: flags.choice("activations", ACTIVATION_PRECISIONS),
+    ...Object.fromEntries(SAME_NAMES.map((name) => [name, values[name]])),
+    draft: draft === undefined ? undefined : modelPath(draft),
+    contextLength: ctx,
+    kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
+    promptCache: promptCache(values),
     words: asFlags,
     warn: (message) => note(message, "warning"),
   };
 }
 
-/** The options that say where drafts come from. */
-export const SPECULATION_FLAGS = ["speculate", "draft"];
+/** Returns how many sequences run at once. The KV cache for a default number shrinks to the free memory. */
+export function parallelOptions(
+  { values, sources }: { values: { parallel: number }; sources: { parallel: string } },
+): { readonly parallel: number; readonly kvShare: number | undefined } {
+  return { parallel: values.parallel, kvShare: sources.parallel === "default" ? 1 : undefined };
+}
 
-/** `--speculate` and `--draft`. */
-export function speculationOptions(flags: Flags): Pick<EngineLoadOptions, "speculate" | "draft"> {
-  const draft = flags.text("draft");
-  return {
-    speculate: flags.choice("speculate", SPECULATE),
-    draft: draft === undefined ? undefined : modelPath(draft),
-  };
+/** Loads the model of a command that runs one sequence at a time. */
+export function loadForOne(values: EngineValues & Partial<Values<{ model: typeof MODEL }>>): Promise<Model> {
+  return loadWithProgress({ ...loadOptions(values), model: modelPath(values.model), parallel: 1 });
 }
 
 /** What computes, and why where it was chosen. */

@@ -1,36 +1,34 @@
-import { dirname, resolve as resolvePath } from "@std/path";
-import { z } from "zod";
-import { show } from "../../lib/serving.ts";
-import { flagOf, Flags, UsageError } from "./flags.ts";
-import { explained } from "../../lib/system_errors.ts";
+/** What one option of a command is. */
 
 /**
- * One setting of a command, described once: its name in a table, in camelCase, makes its flag (`--kv-mb`), its environment
- * variable (`COMPY_KV_MB`) and its key in the config file (`kv_mb`).
+ * One setting of a command. Its name in a table, in camelCase, gives its flag (`--kv-mb`) and, for commands with a config file, its
+ * environment variable (`COMPY_KV_MB`) and its key in the file (`kv_mb`).
  */
 export interface Setting<T = unknown> {
-  /** What stands for the value in the help; undefined for a switch. */
+  /** Stands for the value in the help; undefined for a switch. */
   readonly placeholder: string | undefined;
   readonly help: string;
-  /** Of the value as JSON. */
-  readonly schema: z.ZodType;
-  /** What the value must be, for whoever got it wrong. */
+  /** Returns the value, or undefined if it is not allowed. JSON in a config file and the parsed text of a flag are alike. */
+  readonly accept: (value: unknown) => unknown;
+  /** The allowed values, for messages: `must be …`. */
   readonly rule: string;
-  /** The same for whoever wrote one value where there must be a list. */
+  /** The same, if one value was given in place of a list. */
   readonly listRule?: string;
   readonly fallback: T;
-  /** A flag that may be given several times; commas separate the values in the environment. */
+  /** The flag may be given several times; commas separate the values in the environment. */
   readonly several: boolean;
-  /** Never shown. */
+  /** Its value is never shown. */
   readonly secret: boolean;
-  /** It is a path, relative to the config file's folder where it comes from there. */
+  /** It is a path. In a config file, paths are relative to the file's folder. */
   readonly path: PathSpec | undefined;
-  /** A flag's or variable's text as JSON; the text itself where it is none, so that the schema refuses it. */
+  /** Another name of the flag, of one letter. */
+  readonly short?: string;
+  /** Returns the value of a flag's or variable's text; the text itself if that is malformed. */
   readonly parse: (text: string) => unknown;
 }
 
 interface PathSpec {
-  /** Values that are none, such as `none`. */
+  /** Values that are not paths, such as `none`. */
   readonly words?: readonly string[];
   /** The command writes there. */
   readonly writes?: boolean;
@@ -38,8 +36,13 @@ interface PathSpec {
 
 interface Spec<D> {
   readonly help: string;
-  /** What holds where the setting is not given. */
+  /** The value if the setting is not given. */
   readonly default?: D;
+}
+
+interface Range {
+  readonly min: number;
+  readonly max: number;
 }
 
 const PLAIN = {
@@ -49,18 +52,60 @@ const PLAIN = {
   parse: (text: string): unknown => text,
 };
 
+const isCount = (value: unknown, { min, max }: Range) =>
+  Number.isInteger(value) && Number(value) >= min && Number(value) <= max;
+
+const toCount = (text: string): unknown => /^\d{1,16}$/.test(text) ? Number(text) : text;
+
 /** A whole number from `min` to `max`. */
 export function count<D extends number | undefined = undefined>(
-  { min, max, help, default: fallback }: Spec<D> & { readonly min: number; readonly max: number },
+  { min, max, help, default: fallback, placeholder = "N", short }: Spec<D> & Range & {
+    readonly placeholder?: string;
+    readonly short?: string;
+  },
 ): Setting<number | D> {
   return {
     ...PLAIN,
-    placeholder: "N",
+    placeholder,
     help,
-    schema: z.number().int().min(min).max(max),
+    short,
+    accept: (value) => isCount(value, { min, max }) ? value : undefined,
     rule: `a whole number from ${min} to ${max}`,
     fallback: fallback as D,
-    parse: (text) => /^\d{1,16}$/.test(text) ? Number(text) : text,
+    parse: toCount,
+  };
+}
+
+/** Whole numbers from `min` to `max`, separated by commas. */
+export function counts<D extends readonly number[] | undefined = undefined>(
+  placeholder: string,
+  { min, max, help, default: fallback }: Spec<D> & Range,
+): Setting<readonly number[] | D> {
+  return {
+    ...PLAIN,
+    placeholder,
+    help,
+    accept: (value) =>
+      Array.isArray(value) && value.every((one) => isCount(one, { min, max })) ? value : undefined,
+    rule: `whole numbers from ${min} to ${max}, with commas between them`,
+    fallback: fallback as D,
+    parse: (text) => text.split(",").map((word) => toCount(word.trim())),
+  };
+}
+
+/** A decimal number from `min` to `max`. */
+export function number<D extends number | undefined = undefined>(
+  placeholder: string,
+  { min, max, help, default: fallback }: Spec<D> & Range,
+): Setting<number | D> {
+  return {
+    ...PLAIN,
+    placeholder,
+    help,
+    accept: (value) => typeof value === "number" && value >= min && value <= max ? value : undefined,
+    rule: `a number from ${min} to ${max}`,
+    fallback: fallback as D,
+    parse: (text) => /^\d*\.?\d+$/.test(text) ? Number(text) : text,
   };
 }
 
@@ -71,10 +116,11 @@ export function choice<const T extends string, D extends T | undefined = undefin
   { help, default: fallback }: Spec<D>,
 ): Setting<T | D> {
   const rule = `one of ${words.join(", ")}`;
-  return { ...PLAIN, placeholder, help, schema: z.enum(words), rule, fallback: fallback as D };
+  const accept = (value: unknown) => words.find((word) => word === value);
+  return { ...PLAIN, placeholder, help, accept, rule, fallback: fallback as D };
 }
 
-/** What texts must look like, and that in words. */
+/** A pattern of texts, and its description for messages. */
 interface Look {
   readonly pattern: RegExp;
   readonly rule: string;
@@ -82,7 +128,10 @@ interface Look {
 
 const ANY_TEXT: Look = { pattern: /^.+$/s, rule: "a text that is not empty" };
 
-/** Any text but the empty one, or one that looks as it should. */
+const acceptText = ({ pattern }: Look) => (value: unknown) =>
+  typeof value === "string" && pattern.test(value) ? value : undefined;
+
+/** A text that is not empty, or one of a pattern. */
 export function text<D extends string | undefined = undefined>(
   placeholder: string,
   { help, default: fallback, secret = false, look = ANY_TEXT }: Spec<D> & {
@@ -90,8 +139,8 @@ export function text<D extends string | undefined = undefined>(
     readonly look?: Look;
   },
 ): Setting<string | D> {
-  const schema = z.string().regex(look.pattern);
-  return { ...PLAIN, placeholder, help, schema, rule: look.rule, fallback: fallback as D, secret };
+  const accept = acceptText(look);
+  return { ...PLAIN, placeholder, help, accept, rule: look.rule, fallback: fallback as D, secret };
 }
 
 /** The path of a file or folder. */
@@ -102,16 +151,20 @@ export function path<D extends string | undefined = undefined>(
   return { ...text(placeholder, spec), path: { words, writes } };
 }
 
-/** Several texts; none where the setting is not given. */
+/** Several texts; none if the setting is not given. */
 export function texts(
   placeholder: string,
   { help, look }: { readonly help: string; readonly look?: Look },
 ): Setting<readonly string[]> {
+  const accept = acceptText(look ?? ANY_TEXT);
   return {
     ...PLAIN,
     placeholder,
     help,
-    schema: z.array(z.string().regex((look ?? ANY_TEXT).pattern)).min(1),
+    accept: (value) =>
+      Array.isArray(value) && value.length > 0 && value.every((one) => accept(one) !== undefined)
+        ? value
+        : undefined,
     rule: look?.rule ?? "an array of texts that are not empty",
     listRule: look && `an array of ${look.rule}`,
     fallback: [],
@@ -119,20 +172,20 @@ export function texts(
   };
 }
 
-/** Several paths of files or folders; in the config file one of them may stand alone. */
+/** Several paths of files or folders. In the config file, one path need not be in an array. */
 export function paths(placeholder: string, spec: { readonly help: string }): Setting<readonly string[]> {
   const several = texts(placeholder, spec);
-  const schema = z.preprocess((value) => typeof value === "string" ? [value] : value, several.schema);
-  return { ...several, schema, rule: "a path, or an array of paths", path: {} };
+  const accept = (value: unknown) => several.accept(typeof value === "string" ? [value] : value);
+  return { ...several, accept, rule: "a path, or an array of paths", path: {} };
 }
 
-/** Off where it is not given; `--NAME=false` turns off what the config file turns on. */
+/** Off if it is not given; `--NAME=false` turns off what the config file turns on. */
 export function onOff({ help }: { readonly help: string }): Setting<boolean> {
   return {
     ...PLAIN,
     placeholder: undefined,
     help,
-    schema: z.boolean(),
+    accept: (value) => typeof value === "boolean" ? value : undefined,
     rule: "true or false",
     fallback: false,
     parse: (text) => SWITCH_WORDS.get(text.toLowerCase()) ?? text,
@@ -146,170 +199,28 @@ export type Values<Table extends SettingsTable> = {
   readonly [Name in keyof Table]: Table[Name] extends Setting<infer T> ? T : never;
 };
 
-/** Where a value comes from; what comes later in this list wins. */
-export type Source = "default" | "config file" | "environment" | "flag";
-
-/** What holds, and where each value comes from. */
-export interface Settings<Table extends SettingsTable> {
-  readonly values: Values<Table>;
-  readonly sources: Readonly<Record<keyof Table, Source>>;
+/** `kvMb` -> `kv-mb`. */
+export function flagOf(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** The flags of a command that has these settings: `--config` and `--print-config` beside them. */
-export function settingsFlags(table: SettingsTable, args: readonly string[]): Flags {
-  const named = Object.entries(table).map(([name, setting]) => ({ flag: flagOf(name), ...setting }));
-  return new Flags(args, {
-    values: [
-      "config",
-      ...named.filter(({ placeholder }) => placeholder !== undefined).map(({ flag }) => flag),
-    ],
-    repeated: named.filter(({ several }) => several).map(({ flag }) => flag),
-    switches: [
-      "print-config",
-      ...named.filter(({ placeholder }) => placeholder === undefined).map(({ flag }) => flag),
-    ],
-  });
-}
-
-/**
- * What flags, environment and config file (`--config`, COMPY_CONFIG) say together. Throws UsageError for a wrong value, with
- * where it stands and what is allowed, and for a key that there is not.
- */
-export function readSettings<Table extends SettingsTable>(
-  table: Table,
-  flags: Flags,
-  environment: (variable: string) => string | undefined,
-): Settings<Table> {
-  const file = flags.text("config") ?? (environment("COMPY_CONFIG") || undefined);
-  const configured = file === undefined ? {} : readConfig(table, file);
-  const values: Record<string, unknown> = {};
-  const sources: Record<string, Source> = {};
-  for (const [name, setting] of Object.entries(table)) {
-    const found = fromFlag(name, setting, flags) ??
-      fromEnvironment(name, setting, environment(variableOf(name))) ??
-      (name in configured ? { value: configured[name], source: "config file" as const } : undefined) ??
-      { value: setting.fallback, source: "default" as const };
-    values[name] = found.value;
-    sources[name] = found.source;
-  }
-  return { values: values as Values<Table>, sources: sources as Settings<Table>["sources"] };
-}
-
-interface Found {
-  readonly value: unknown;
-  readonly source: Source;
-}
-
-function fromFlag(name: string, setting: Setting, flags: Flags): Found | undefined {
-  const flag = flagOf(name);
-  const given = setting.placeholder === undefined ? flags.switched(flag) : flags.texts(flag);
-  if (given === undefined || given.length === 0) return undefined;
-  return { value: read(setting, given, `--${flag}`), source: "flag" };
-}
-
-/** An empty variable is as good as none. */
-function fromEnvironment(name: string, setting: Setting, given: string | undefined): Found | undefined {
-  if (!given) return undefined;
-  const words = setting.several ? given.split(",").map((word) => word.trim()) : [given];
-  return { value: read(setting, words, variableOf(name)), source: "environment" };
-}
-
-function read(setting: Setting, words: readonly string[], where: string): unknown {
-  return setting.several
-    ? checked(setting, words, where)
-    : checked(setting, setting.parse(words[0]), where, words[0]);
-}
-
-/** The values of a config file, by their names in the table. */
-function readConfig(table: SettingsTable, file: string): Record<string, unknown> {
-  const content = parseConfig(file);
-  const names = new Map(Object.keys(table).map((name) => [keyOf(name), name]));
-  const values: Record<string, unknown> = {};
-  for (const [key, value] of Object.entries(content)) {
-    const name = names.get(key);
-    if (name === undefined) {
-      throw new UsageError(
-        `There is no setting ${show(key)} (in "${file}"); there are ${[...names.keys()].join(", ")}`,
-      );
-    }
-    const setting = table[name];
-    values[name] = absolute(setting, checked(setting, value, `"${key}" in "${file}"`), dirname(file));
-  }
-  return values;
-}
-
-function parseConfig(file: string): object {
-  let json: string;
-  try {
-    json = Deno.readTextFileSync(file);
-  } catch (error) {
-    throw explained(`Cannot read the config file "${file}"`, error);
-  }
-  let content: unknown;
-  try {
-    content = JSON.parse(json);
-  } catch (error) {
-    throw new UsageError(`The config file "${file}" is not valid JSON: ${(error as Error).message}`);
-  }
-  if (typeof content === "object" && content !== null && !Array.isArray(content)) return content;
-  throw new UsageError(`The config file "${file}" must be a JSON object (got ${show(content)})`);
-}
-
-function checked(setting: Setting, value: unknown, where: string, written = value): unknown {
-  const { success, data } = setting.schema.safeParse(value);
-  if (success) return data;
-  const got = setting.secret ? "" : ` (got ${show(written)})`;
-  const rule = Array.isArray(value) ? setting.rule : setting.listRule ?? setting.rule;
-  throw new UsageError(`${where} must be ${rule}${got}`);
-}
-
-function absolute({ path }: Setting, value: unknown, folder: string): unknown {
-  if (path === undefined) return value;
-  const resolved = (text: string) => path.words?.includes(text) ? text : resolvePath(folder, text);
-  return Array.isArray(value) ? value.map(resolved) : resolved(value as string);
-}
-
-/** The paths that the command writes to. */
-export function pathsWritten<Table extends SettingsTable>(table: Table, values: Values<Table>): string[] {
-  return Object.entries(table).flatMap(([name, { path }]) => {
-    const value = values[name] as string | undefined;
-    return path?.writes && value !== undefined && !path.words?.includes(value) ? [value] : [];
-  });
-}
-
-/** What holds and where it comes from, a setting a line, in the config file's names; or the same as JSON. */
-export function describeSettings<Table extends SettingsTable>(
-  table: Table,
-  { values, sources }: Settings<Table>,
-  json: boolean,
-): string {
-  const rows = Object.entries(table).map(([name, { secret }]) => {
-    const value: unknown = values[name] ?? null;
-    return { key: keyOf(name), value: secret && value !== null ? "(hidden)" : value, source: sources[name] };
-  });
-  if (json) {
-    const fields = rows.map(({ key, value, source }) => [key, { value, source }]);
-    return `${JSON.stringify(Object.fromEntries(fields), undefined, 2)}\n`;
-  }
-  const shown = rows.map(({ key, value, source }) => [key, JSON.stringify(value), source]);
-  const widths = [0, 1].map((column) => Math.max(...shown.map((row) => row[column].length)));
-  return shown.map(([key, value, source]) =>
-    `${key.padEnd(widths[0])}  ${value.padEnd(widths[1])}  ${source}\n`
-  ).join("");
+/** `kvMb` -> `kv_mb`. */
+export function keyOf(name: string): string {
+  return flagOf(name).replaceAll("-", "_");
 }
 
 const HELP_COLUMN = 21;
 const HELP_WIDTH = 110;
 
-/** The lines of `--help` on these settings. */
+/** Returns the lines of `--help` for these settings. */
 export function helpOf(table: SettingsTable): string {
-  return Object.entries(table).map(([name, { placeholder, help }]) => {
-    const flag = `  --${flagOf(name)}${placeholder === undefined ? "" : ` ${placeholder}`}`;
-    return helpEntry(flag, help);
+  return Object.entries(table).map(([name, { short, placeholder, help }]) => {
+    const flag = `${short === undefined ? "" : `-${short}, `}--${flagOf(name)}`;
+    return helpEntry(`  ${flag}${placeholder === undefined ? "" : ` ${placeholder}`}`, help);
   }).join("");
 }
 
-/** One option: the flag in its column, its text wrapped beside it, or below where the flag is too long. */
+/** Returns one option: the flag in its column, its text wrapped beside it, or below if the flag is too long. */
 export function helpEntry(flag: string, help: string): string {
   const indent = " ".repeat(HELP_COLUMN);
   const lines = [flag.length < HELP_COLUMN ? flag.padEnd(HELP_COLUMN) : `${flag}\n${indent}`];
@@ -322,12 +233,5 @@ export function helpEntry(flag: string, help: string): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** `kvMb` -> `kv_mb`. */
-function keyOf(name: string): string {
-  return flagOf(name).replaceAll("-", "_");
-}
-
-/** `kvMb` -> `COMPY_KV_MB`. */
-function variableOf(name: string): string {
-  return `COMPY_${keyOf(name).toUpperCase()}`;
-}
+/** The line of `--help` for itself. */
+export const HELP_LINE = helpEntry("  --help", "print this text");

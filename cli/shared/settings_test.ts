@@ -2,19 +2,8 @@ import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { join } from "@std/path";
 import { UsageError } from "./flags.ts";
 import { SERVE_SETTINGS } from "../serve/serve_settings.ts";
-import {
-  choice,
-  count,
-  describeSettings,
-  helpOf,
-  onOff,
-  path,
-  paths,
-  readSettings,
-  settingsFlags,
-  text,
-  texts,
-} from "./settings.ts";
+import { CONFIG_FLAGS, describeSettings, readSettings, settingsFlags } from "./read_settings.ts";
+import { choice, count, helpOf, onOff, path, paths, text, texts } from "./settings.ts";
 
 const TABLE = {
   port: count({ min: 0, max: 65_535, default: 8080, help: "where" }),
@@ -29,7 +18,7 @@ const TABLE = {
 };
 
 function read(args: string[] = [], environment: Record<string, string> = {}) {
-  return readSettings(TABLE, settingsFlags(TABLE, args), (name) => environment[name]);
+  return readSettings(TABLE, settingsFlags(TABLE, args, CONFIG_FLAGS), (name) => environment[name]);
 }
 
 /** Reads with a config file of this content; the path of its folder stands as FOLDER in errors. */

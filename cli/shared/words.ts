@@ -1,6 +1,6 @@
 import type { Settings, Words } from "../../engine/api/errors.ts";
 import { messageOf } from "../../lib/system_errors.ts";
-import { flagOf } from "./flags.ts";
+import { flagOf } from "./settings.ts";
 
 /** Flags that are not named like the library's option. */
 const FLAGS: Readonly<Partial<Record<keyof Settings, string>>> = {

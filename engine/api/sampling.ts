@@ -48,23 +48,191 @@ export interface SamplingParams {
   seed: number | undefined;
 }
 
-export const DEFAULT_SAMPLING: Readonly<SamplingParams> = {
-  temperature: 1,
-  topK: 0,
-  topP: 1,
-  minP: 0,
-  typicalP: 1,
-  topNSigma: 0,
-  xtcProbability: 0,
-  xtcThreshold: 0.1,
-  dryMultiplier: 0,
-  dryBase: 1.75,
-  dryAllowedLength: 2,
-  dryLastN: -1,
-  dryBreakers: ["\n", ":", '"', "*"],
-  repetitionPenalty: 1,
-  presencePenalty: 0,
-  frequencyPenalty: 0,
-  logitBias: new Map(),
-  seed: undefined,
-};
+/** Describes one sampling setting, for everything that reads, checks, shows or documents it. */
+export interface SamplingSetting<Value = unknown> {
+  /** A number, a whole number, an array of texts, or a map of token ids to numbers. */
+  readonly kind: "number" | "whole" | "texts" | "biases";
+  readonly default: Value;
+  /** The value that switches it off. */
+  readonly off?: number;
+  /** Range that the engine accepts; any finite number without bounds. `above` is excluded. */
+  readonly min?: number;
+  readonly max?: number;
+  readonly above?: number;
+  /** The same without capital letter and full stop. It may name other settings as the API does. */
+  readonly doc: string;
+  /** The field of the OpenAI and Anthropic APIs. It accepts less than the engine; a number below `min` means `off`. */
+  readonly api: { readonly name: string; readonly min?: number; readonly max?: number };
+  /** The field of llama-server's API, if it has another name. */
+  readonly llamaServer?: string;
+  /** Its name on the page; only of settings that the page's dialog offers. */
+  readonly label?: string;
+  /** Its range as an option of `generate` and `chat`; only of settings that they have. */
+  readonly option?: { readonly placeholder: string; readonly min: number; readonly max: number };
+}
+
+/** Maximum of whole numbers in requests to the API. */
+const MAX_WHOLE = 2 ** 31 - 1;
+
+/**
+ * All sampling settings. The engine's checks, the library's options, the fields of the HTTP APIs, options of commands, the page's
+ * dialog, the table in docs/API.md and tests follow from it. A new setting needs an entry, its type above, and a sampler.
+ */
+export const SAMPLING = {
+  temperature: {
+    kind: "number",
+    default: 1,
+    min: 0,
+    doc: "divides the logits before a token is drawn; 0 always takes the most probable token",
+    api: { name: "temperature", min: 0, max: 2 },
+    label: "Temperature",
+    option: { placeholder: "T", min: 0, max: 10 },
+  },
+  topP: {
+    kind: "number",
+    default: 1,
+    off: 1,
+    min: 0,
+    max: 1,
+    doc: "keeps the fewest of the most probable tokens that reach this share of the probability",
+    api: { name: "top_p", min: 0, max: 1 },
+    label: "Top-p",
+  },
+  topK: {
+    kind: "whole",
+    default: 0,
+    off: 0,
+    min: 0,
+    doc: "keeps this many of the most probable tokens",
+    api: { name: "top_k", min: -1, max: MAX_WHOLE },
+    label: "Top-k",
+  },
+  minP: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    min: 0,
+    max: 1,
+    doc: "keeps tokens with at least this share of the most probable token's probability",
+    api: { name: "min_p", min: 0, max: 1 },
+    label: "Min-p",
+  },
+  typicalP: {
+    kind: "number",
+    default: 1,
+    off: 1,
+    min: 0,
+    max: 1,
+    doc: "keeps the tokens whose surprise is nearest to the entropy, up to this share of the probability",
+    api: { name: "typical_p", min: 0, max: 1 },
+  },
+  topNSigma: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    min: 0,
+    doc: "keeps logits at most this many standard deviations below the best",
+    api: { name: "top_n_sigma", min: -1, max: 1000 },
+  },
+  xtcProbability: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    min: 0,
+    max: 1,
+    doc: "probability of removing all tokens of at least `xtc_threshold` except the least probable one",
+    api: { name: "xtc_probability", min: 0, max: 1 },
+  },
+  xtcThreshold: {
+    kind: "number",
+    default: 0.1,
+    min: 0,
+    max: 1,
+    doc: "probability above which `xtc_probability` removes tokens; more than 0.5 is off",
+    api: { name: "xtc_threshold", min: 0, max: 1 },
+  },
+  dryMultiplier: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    min: 0,
+    doc: "scale of the penalty on a token that would extend a repetition of prompt or answer: " +
+      "`dry_multiplier` x `dry_base` ^ (length - `dry_allowed_length`)",
+    api: { name: "dry_multiplier", min: 0, max: 100 },
+  },
+  dryBase: {
+    kind: "number",
+    default: 1.75,
+    min: 1,
+    doc: "factor by which the DRY penalty grows per repeated token",
+    api: { name: "dry_base", min: 1, max: 100 },
+  },
+  dryAllowedLength: {
+    kind: "whole",
+    default: 2,
+    min: 0,
+    doc: "repetitions of up to this many tokens have no DRY penalty",
+    api: { name: "dry_allowed_length", min: 0, max: MAX_WHOLE },
+  },
+  dryLastN: {
+    kind: "whole",
+    default: -1,
+    min: -1,
+    doc: "number of last tokens that are searched for repetitions; -1 is all",
+    api: { name: "dry_penalty_last_n", min: -1, max: MAX_WHOLE },
+  },
+  dryBreakers: {
+    kind: "texts",
+    default: ["\n", ":", '"', "*"],
+    doc: "texts that a repetition does not cross",
+    api: { name: "dry_sequence_breakers" },
+  },
+  repetitionPenalty: {
+    kind: "number",
+    default: 1,
+    off: 1,
+    above: 0,
+    doc: "divides the logits of tokens that the prompt or answer contains; multiplies negative logits",
+    api: { name: "repetition_penalty", min: 0.01, max: 10 },
+    llamaServer: "repeat_penalty",
+  },
+  presencePenalty: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    doc: "subtracted from the logits of tokens that the answer contains",
+    api: { name: "presence_penalty", min: -2, max: 2 },
+  },
+  frequencyPenalty: {
+    kind: "number",
+    default: 0,
+    off: 0,
+    doc: "subtracted from a token's logit once per occurrence in the answer",
+    api: { name: "frequency_penalty", min: -2, max: 2 },
+  },
+  logitBias: {
+    kind: "biases",
+    default: new Map<number, number>(),
+    doc: "added to the logits of these tokens, given by id",
+    api: { name: "logit_bias", min: -100, max: 100 },
+  },
+  seed: {
+    kind: "whole",
+    default: undefined,
+    doc: "the same seed draws the same tokens; a CPU and a GPU draw different tokens",
+    // The further answers to a prompt, up to 128, take the following seeds.
+    api: { name: "seed", min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER - 128 },
+    label: "Seed",
+    option: { placeholder: "N", min: 0, max: Number.MAX_SAFE_INTEGER },
+  },
+} as const satisfies { readonly [Name in keyof SamplingParams]: SamplingSetting<SamplingParams[Name]> };
+
+/** The same for loops over all settings. */
+export const SAMPLING_SETTINGS = Object.entries(SAMPLING) as readonly [
+  keyof SamplingParams,
+  SamplingSetting,
+][];
+
+export const DEFAULT_SAMPLING = Object.fromEntries(
+  SAMPLING_SETTINGS.map(([name, setting]) => [name, setting.default]),
+) as unknown as Readonly<SamplingParams>;

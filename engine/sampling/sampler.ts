@@ -1,6 +1,6 @@
 import { type Candidates, type Draw, MAX_CANDIDATES } from "../backend/backend.ts";
 import type { Random } from "./random.ts";
-import { keepsAll, truncate } from "./truncation.ts";
+import { isSimple, keepsAll, truncate } from "./truncation.ts";
 import type { TokenLogprob } from "../api/events.ts";
 import type { SamplingParams } from "../api/sampling.ts";
 
@@ -47,11 +47,10 @@ export function drawOf(
   ends: Int32Array,
   { severalSteps, masked }: { severalSteps: boolean; masked: boolean },
 ): Draw | undefined {
-  const { temperature, topK, topP, minP, typicalP, topNSigma, xtcProbability } = sampling;
+  const { temperature, topK, topP, minP } = sampling;
   const whole = temperature > 0 && keepsAll(sampling);
   const fixed = !usesPenalties(sampling) && sampling.dryMultiplier === 0;
-  const simple = typicalP === 1 && topNSigma === 0 && xtcProbability === 0;
-  if (!whole && !(severalSteps && fixed && simple)) return undefined;
+  if (!whole && !(severalSteps && fixed && isSimple(sampling))) return undefined;
   const key = [random.next() * 2 ** 32, random.next() * 2 ** 32] as const;
   const massOfAll = topK === 0 && !adjustsLogits(sampling) && !masked;
   return { temperature, topK: topK || MAX_CANDIDATES, topP, minP, whole, massOfAll, key, ends };

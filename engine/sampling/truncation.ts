@@ -12,8 +12,13 @@ const probabilities = new Float64Array(MAX_CANDIDATES);
 const surprise = new Float64Array(MAX_CANDIDATES);
 
 /** Whether nothing is truncated, so that every token of the vocabulary may be drawn. */
-export function keepsAll({ topNSigma, topK, typicalP, topP, minP, xtcProbability }: SamplingParams): boolean {
-  return topNSigma === 0 && topK === 0 && typicalP === 1 && topP === 1 && minP === 0 && xtcProbability === 0;
+export function keepsAll(sampling: SamplingParams): boolean {
+  return sampling.topK === 0 && sampling.topP === 1 && sampling.minP === 0 && isSimple(sampling);
+}
+
+/** Whether only top-k, top-p and min-p truncate, which backends can apply themselves. */
+export function isSimple({ topNSigma, typicalP, xtcProbability }: SamplingParams): boolean {
+  return topNSigma === 0 && typicalP === 1 && xtcProbability === 0;
 }
 
 /**

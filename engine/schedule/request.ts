@@ -8,7 +8,12 @@ import { OutputText } from "../output/stop.ts";
 import { type Tokenizer, TooManyTokens } from "../tokenizer/types.ts";
 import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
-import { DEFAULT_SAMPLING, type SamplingParams } from "../api/sampling.ts";
+import {
+  DEFAULT_SAMPLING,
+  SAMPLING_SETTINGS,
+  type SamplingParams,
+  type SamplingSetting,
+} from "../api/sampling.ts";
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
@@ -172,50 +177,34 @@ export function checkPrompt(field: string, prompt: readonly number[], vocabSize:
 }
 
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {
-  const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty, seed } =
-    sampling;
-  const { typicalP, topNSigma, xtcProbability, xtcThreshold } = sampling;
-  check("temperature", temperature >= 0 && temperature < Infinity, "must be 0 or more", temperature);
-  check("topK", Number.isSafeInteger(topK) && topK >= 0, "must be a whole number, 0 or more", topK);
-  check("topP", topP >= 0 && topP <= 1, "must be from 0 to 1", topP);
-  check("minP", minP >= 0 && minP <= 1, "must be from 0 to 1", minP);
-  check("typicalP", typicalP >= 0 && typicalP <= 1, "must be from 0 to 1", typicalP);
-  check("topNSigma", topNSigma >= 0 && topNSigma < Infinity, "must be 0 or more", topNSigma);
-  check("xtcProbability", xtcProbability >= 0 && xtcProbability <= 1, "must be from 0 to 1", xtcProbability);
-  check("xtcThreshold", xtcThreshold >= 0 && xtcThreshold <= 1, "must be from 0 to 1", xtcThreshold);
-  checkDry(sampling);
-  check(
-    "repetitionPenalty",
-    repetitionPenalty > 0 && repetitionPenalty < Infinity,
-    "must be more than 0",
-    repetitionPenalty,
-  );
-  check("presencePenalty", Number.isFinite(presencePenalty), "must be a finite number", presencePenalty);
-  check("frequencyPenalty", Number.isFinite(frequencyPenalty), "must be a finite number", frequencyPenalty);
-  check(
-    "seed",
-    seed === undefined || Number.isSafeInteger(seed),
-    "must be a whole number up to 2^53 - 1",
-    seed,
-  );
+  for (const [name, setting] of SAMPLING_SETTINGS) {
+    if (setting.kind !== "number" && setting.kind !== "whole" || sampling[name] === setting.default) continue;
+    check(name, isAllowed(sampling[name], setting), ruleOf(setting), sampling[name]);
+  }
+  const isGiven = (text: string) => text !== "";
+  check("dryBreakers", sampling.dryBreakers.every(isGiven), "must be texts that are not empty", '""');
   for (const [token, bias] of sampling.logitBias) {
     checkToken("logitBias", token, vocabSize);
     check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);
   }
 }
 
-function checkDry({ dryMultiplier, dryBase, dryAllowedLength, dryLastN, dryBreakers }: SamplingParams): void {
-  check("dryMultiplier", dryMultiplier >= 0 && dryMultiplier < Infinity, "must be 0 or more", dryMultiplier);
-  check("dryBase", dryBase >= 1 && dryBase < Infinity, "must be 1 or more", dryBase);
-  const wholeLength = Number.isSafeInteger(dryAllowedLength) && dryAllowedLength >= 0;
-  check("dryAllowedLength", wholeLength, "must be a whole number, 0 or more", dryAllowedLength);
-  check(
-    "dryLastN",
-    Number.isSafeInteger(dryLastN) && dryLastN >= -1,
-    "must be a whole number, -1 or more",
-    dryLastN,
-  );
-  check("dryBreakers", dryBreakers.every((text) => text !== ""), "must be texts that are not empty", '""');
+function isAllowed(
+  value: unknown,
+  { kind, min = -Infinity, max = Infinity, above = -Infinity }: SamplingSetting,
+): boolean {
+  const isNumber = kind === "whole" ? Number.isSafeInteger(value) : Number.isFinite(value);
+  const number = Number(value);
+  return isNumber && number >= min && number <= max && number > above;
+}
+
+function ruleOf({ kind, min, max, above }: SamplingSetting): string {
+  if (above !== undefined) return `must be more than ${above}`;
+  if (max !== undefined) return `must be from ${min} to ${max}`;
+  if (kind === "whole") {
+    return `must be a whole number${min === undefined ? " up to 2^53 - 1" : `, ${min} or more`}`;
+  }
+  return min === undefined ? "must be a finite number" : `must be ${min} or more`;
 }
 
 function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void {

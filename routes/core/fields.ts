@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { SAMPLING, SAMPLING_SETTINGS, type SamplingParams, type SamplingSetting } from "../../engine/mod.ts";
 
 /** Limits of a single request. */
 export const LIMITS = {
@@ -138,17 +139,10 @@ export const BIASES_BY_ID = {
 };
 
 /** Token id -> bias. Ids outside the vocabulary are refused later, where the vocabulary is known. */
-const logitBias = documented(
-  boundedRecord(
-    { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
-    tokenBias,
-    LIMITS.logitBiases,
-  ).nullish(),
-  {
-    type: ["object", "null"],
-    ...BIASES_BY_ID,
-    description: "Token id -> what is added to its logit",
-  },
+const tokenBiases = boundedRecord(
+  { test: (id) => /^(?:0|[1-9]\d{0,8})$/.test(id), rule: "must have token ids as names" },
+  tokenBias,
+  LIMITS.logitBiases,
 );
 
 /** llama-server's mirostat sampling is known but refused: it does not work on the few candidates that remain here. */
@@ -164,29 +158,47 @@ export const modelField = documented(modelId.nullish(), { $ref: "#/components/sc
 export const modelName = documented(modelId, { $ref: "#/components/schemas/ModelId" });
 export const modelQuery = documented(modelId.optional(), { $ref: "#/components/schemas/ModelId" });
 
+type SamplingFields = {
+  [Name in keyof SamplingParams as typeof SAMPLING[Name]["api"]["name"]]: z.ZodOptional<
+    z.ZodNullable<
+      z.ZodType<typeof SAMPLING[Name]["kind"] extends "biases" ? Record<string, number> : Value<Name>>
+    >
+  >;
+};
+type Value<Name extends keyof SamplingParams> = Exclude<SamplingParams[Name], undefined>;
+
+/** Returns what a sampling setting does, and which values of its API field switch it off. */
+export function describeSampling({ doc, off, min = -Infinity, api }: SamplingSetting): string {
+  const offs = off === undefined
+    ? ""
+    : api.min! < min
+    ? `; ${off} and ${api.min} are off`
+    : `; ${off} is off`;
+  return `${doc[0].toUpperCase()}${doc.slice(1)}${offs}`;
+}
+
+/** Returns the schema of one sampling setting. */
+function samplingField(setting: SamplingSetting) {
+  const { kind, api: { min = -Infinity, max = Infinity } } = setting;
+  const description = describeSampling(setting);
+  if (kind === "biases") {
+    return documented(tokenBiases.nullish(), { type: ["object", "null"], ...BIASES_BY_ID, description });
+  }
+  const schema = kind === "number"
+    ? between(min, max)
+    : kind === "whole"
+    ? int(min, max)
+    : boundedArray(text(1, LIMITS.breakerCharacters), 0, LIMITS.breakers);
+  return schema.nullish().openapi({ description });
+}
+
 /** Fields that every generation supports. Unknown fields are accepted and ignored. */
 export const samplingFields = {
   model: modelField,
-  temperature: between(0, 2).nullish().openapi({ description: "0 is greedy; default 1" }),
-  top_p: between(0, 1).nullish(),
-  top_k: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "0 and -1 are off" }),
-  min_p: between(0, 1).nullish(),
-  typical_p: between(0, 1).nullish().openapi({ description: "1 is off" }),
-  top_n_sigma: between(-1, 1000).nullish().openapi({ description: "0 and -1 are off" }),
-  xtc_probability: between(0, 1).nullish().openapi({ description: "0 is off" }),
-  xtc_threshold: between(0, 1).nullish(),
-  dry_multiplier: between(0, 100).nullish().openapi({ description: "0 is off" }),
-  dry_base: between(1, 100).nullish(),
-  dry_allowed_length: int(0, LIMITS.maxTokens).nullish(),
-  dry_penalty_last_n: int(-1, LIMITS.maxTokens).nullish().openapi({ description: "-1 is the whole text" }),
-  dry_sequence_breakers: boundedArray(text(1, LIMITS.breakerCharacters), 0, LIMITS.breakers).nullish(),
+  ...Object.fromEntries(
+    SAMPLING_SETTINGS.map(([, setting]) => [setting.api.name, samplingField(setting)]),
+  ) as unknown as SamplingFields,
   mirostat,
-  repetition_penalty: between(0.01, 10).nullish().openapi({ description: "1 is off" }),
-  presence_penalty: between(-2, 2).nullish(),
-  frequency_penalty: between(-2, 2).nullish(),
-  logit_bias: logitBias,
-  // Further answers use the following seeds.
-  seed: int(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - LIMITS.choices).nullish(),
   stream: z.boolean().nullish(),
   ignore_eos: z.boolean().nullish().openapi({
     description: "Continue past the end of the answer (benchmarks)",

@@ -1,9 +1,9 @@
 import {
   type Constraint,
-  DEFAULT_SAMPLING,
   type Engine,
   EngineError,
   type GenerateRequest,
+  SAMPLING_SETTINGS,
   type SamplingParams,
   type Usage,
 } from "../../engine/mod.ts";
@@ -68,28 +68,13 @@ export function engineRequest(
 }
 
 /** Returns the sampling parameters of the request, with defaults for missing ones. */
-export function samplingOf(engine: Engine, body: Body): SamplingParams {
-  const unset = DEFAULT_SAMPLING;
-  return {
-    temperature: body.temperature ?? unset.temperature,
-    topK: Math.max(body.top_k ?? unset.topK, 0),
-    topP: body.top_p ?? unset.topP,
-    minP: body.min_p ?? unset.minP,
-    typicalP: body.typical_p ?? unset.typicalP,
-    topNSigma: Math.max(body.top_n_sigma ?? unset.topNSigma, 0),
-    xtcProbability: body.xtc_probability ?? unset.xtcProbability,
-    xtcThreshold: body.xtc_threshold ?? unset.xtcThreshold,
-    dryMultiplier: body.dry_multiplier ?? unset.dryMultiplier,
-    dryBase: body.dry_base ?? unset.dryBase,
-    dryAllowedLength: body.dry_allowed_length ?? unset.dryAllowedLength,
-    dryLastN: body.dry_penalty_last_n ?? unset.dryLastN,
-    dryBreakers: body.dry_sequence_breakers ?? unset.dryBreakers,
-    repetitionPenalty: body.repetition_penalty ?? unset.repetitionPenalty,
-    presencePenalty: body.presence_penalty ?? unset.presencePenalty,
-    frequencyPenalty: body.frequency_penalty ?? unset.frequencyPenalty,
-    logitBias: logitBias(engine, body.logit_bias ?? {}),
-    seed: body.seed ?? undefined,
-  };
+function samplingOf(engine: Engine, body: Body): SamplingParams {
+  const values = SAMPLING_SETTINGS.map(([name, { api, kind, min, off, default: unset }]) => {
+    const value = (body as Record<string, unknown>)[api.name] ?? unset;
+    if (kind === "biases") return [name, logitBias(engine, body.logit_bias ?? {})];
+    return [name, off !== undefined && Number(value) < Number(min) ? off : value];
+  });
+  return Object.fromEntries(values);
 }
 
 function logitBias(engine: Engine, biases: Record<string, number>): Map<number, number> {

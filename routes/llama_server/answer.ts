@@ -1,5 +1,11 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine, GenerateRequest, SamplingParams, Usage } from "../../engine/mod.ts";
+import {
+  type Engine,
+  type GenerateRequest,
+  SAMPLING_SETTINGS,
+  type SamplingParams,
+  type Usage,
+} from "../../engine/mod.ts";
 import { progressBody, promptProgress, storedFields } from "../generation/answers.ts";
 import { storedOf } from "../generation/generation.ts";
 import type { Piece, Timings } from "../../engine/answers/pieces.ts";
@@ -20,25 +26,15 @@ const timings = z.object({
   draft_n_accepted: count.optional().openapi({ description: "Of these, those that proved right" }),
 });
 
-/** Sampling parameters under llama-server's names. */
+/** Sampling settings except biases, under llama-server's names. */
+const SETTINGS = SAMPLING_SETTINGS.filter(([, { kind }]) => kind !== "biases")
+  .map(([name, { llamaServer, api, kind }]) => ({ name, field: llamaServer ?? api.name, kind }));
+
+const VALUES = { number: z.number(), whole: count, texts: z.array(z.string()), biases: z.never() };
+
 export const samplingSettings = z.object({
+  ...Object.fromEntries(SETTINGS.map(({ field, kind }) => [field, VALUES[kind]])),
   seed: z.number().int().openapi({ description: "-1: another one each time" }),
-  temperature: z.number(),
-  top_k: count,
-  top_p: z.number(),
-  min_p: z.number(),
-  typical_p: z.number(),
-  top_n_sigma: z.number(),
-  xtc_probability: z.number(),
-  xtc_threshold: z.number(),
-  repeat_penalty: z.number(),
-  presence_penalty: z.number(),
-  frequency_penalty: z.number(),
-  dry_multiplier: z.number(),
-  dry_base: z.number(),
-  dry_allowed_length: count,
-  dry_penalty_last_n: count,
-  dry_sequence_breakers: z.array(z.string()),
   n_predict: count.openapi({ description: "-1: no bound but the context" }),
   stop: z.array(z.string()),
   ignore_eos: z.boolean(),
@@ -167,23 +163,8 @@ export function settingsOf(
   request: Pick<GenerateRequest, "maxTokens" | "stop" | "ignoreEos">,
 ): z.output<typeof samplingSettings> {
   return {
+    ...Object.fromEntries(SETTINGS.map(({ name, field }) => [field, sampling[name]])),
     seed: sampling.seed ?? -1,
-    temperature: sampling.temperature,
-    top_k: sampling.topK,
-    top_p: sampling.topP,
-    min_p: sampling.minP,
-    typical_p: sampling.typicalP,
-    top_n_sigma: sampling.topNSigma,
-    xtc_probability: sampling.xtcProbability,
-    xtc_threshold: sampling.xtcThreshold,
-    repeat_penalty: sampling.repetitionPenalty,
-    presence_penalty: sampling.presencePenalty,
-    frequency_penalty: sampling.frequencyPenalty,
-    dry_multiplier: sampling.dryMultiplier,
-    dry_base: sampling.dryBase,
-    dry_allowed_length: sampling.dryAllowedLength,
-    dry_penalty_last_n: sampling.dryLastN,
-    dry_sequence_breakers: [...sampling.dryBreakers],
     n_predict: request.maxTokens ?? -1,
     stop: [...request.stop ?? []],
     ignore_eos: request.ignoreEos ?? false,

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { Engine } from "../../engine/mod.ts";
+import { type Engine, SAMPLING_SETTINGS } from "../../engine/mod.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "../generation/constraints.ts";
 import { boundedArray, LIMITS, samplingFields, special, text, unsupported } from "../core/fields.ts";
 import { foreignForms } from "../generation/foreign_forms.ts";
@@ -15,7 +15,17 @@ import { biasesOf, logitBiasField } from "./logit_bias.ts";
 
 /* Requests in llama-server's format. */
 
-const { seed: _seed, repetition_penalty, ...sampling } = samplingFields;
+/** Sampling fields with another name here than in OpenAI's format. */
+const RENAMED = SAMPLING_SETTINGS.flatMap(([, { api, llamaServer }]) =>
+  llamaServer === undefined ? [] : [{ name: api.name, here: llamaServer }]
+);
+
+const sampling = Object.fromEntries(
+  Object.entries(samplingFields).map(([field, schema]) => [
+    RENAMED.find(({ name }) => name === field)?.here ?? field,
+    schema,
+  ]),
+) as typeof samplingFields;
 
 const stopText = text(1, LIMITS.stopCharacters);
 
@@ -34,7 +44,6 @@ export const llamaServerFields = {
   seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
     description: "-1 (the default): another one each time",
   }),
-  repeat_penalty: repetition_penalty,
   logit_bias: logitBiasField,
   stop: boundedArray(stopText, 0, LIMITS.stopSequences).nullish(),
   grammar: constraintFields.grammar,
@@ -80,7 +89,9 @@ export async function prepareLlamaServer(
   await checkForm(engine, form?.constraint, form ? [form] : []);
   const seed = body.seed === -1 ? undefined : body.seed;
   const logit_bias = biasesOf(engine, body.logit_bias);
-  const fields = { ...body, seed, logit_bias, repetition_penalty: body.repeat_penalty };
+  const values = body as Record<string, unknown>;
+  const renamed = Object.fromEntries(RENAMED.map(({ name, here }) => [name, values[here]]));
+  const fields = { ...body, ...renamed, seed, logit_bias };
   const request = {
     ...engineRequest(engine, fields, options),
     prompt: prompt.tokens,

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import OpenAI from "openai";
+import { DEFAULT_SAMPLING } from "../../engine/mod.ts";
 import { until, withServer } from "../testing_server.ts";
 
 const messages = [{ role: "user" as const, content: "Hi" }];
@@ -130,6 +131,7 @@ Deno.test("chat: every supported field reaches the engine", async () => {
       "<|start|>developer\na\nb<|end|><|start|>assistant\n",
     );
     assertEquals(sampling, {
+      ...DEFAULT_SAMPLING,
       temperature: 0,
       topK: 5,
       topP: 0.5,

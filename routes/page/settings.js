@@ -1,4 +1,5 @@
 // @ts-check
+import { SAMPLING_FIELDS } from "./sampling.js";
 
 /**
  * A conversation's settings, as the user typed them.
@@ -17,43 +18,7 @@ export const FIELDS = [
     hint: "What the model is told before the conversation.",
     placeholder: "You are a helpful assistant.",
   },
-  {
-    name: "temperature",
-    label: "Temperature",
-    kind: "number",
-    min: 0,
-    max: 2,
-    placeholder: "1",
-    hint: "0 always takes the likeliest token.",
-  },
-  {
-    name: "top_p",
-    label: "Top-p",
-    kind: "number",
-    min: 0,
-    max: 1,
-    placeholder: "1",
-    hint: "Share of the probability that is kept.",
-  },
-  {
-    name: "top_k",
-    label: "Top-k",
-    kind: "number",
-    min: -1,
-    max: 2 ** 31 - 1,
-    whole: true,
-    placeholder: "0",
-    hint: "Likeliest tokens that are kept; 0 keeps all.",
-  },
-  {
-    name: "min_p",
-    label: "Min-p",
-    kind: "number",
-    min: 0,
-    max: 1,
-    placeholder: "0",
-    hint: "Least probability, as a share of the likeliest token's.",
-  },
+  ...SAMPLING_FIELDS,
   {
     name: "max_tokens",
     label: "Most tokens",
@@ -63,16 +28,6 @@ export const FIELDS = [
     whole: true,
     placeholder: "as many as fit",
     hint: "Where an answer is cut.",
-  },
-  {
-    name: "seed",
-    label: "Seed",
-    kind: "number",
-    min: 0,
-    max: 2 ** 53 - 129,
-    whole: true,
-    placeholder: "random",
-    hint: "The same seed gives the same answer.",
   },
   {
     name: "reasoning_effort",

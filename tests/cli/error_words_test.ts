@@ -1,7 +1,7 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { asFlags, inFlags } from "../../cli/shared/words.ts";
 import { SERVE_SETTINGS } from "../../cli/serve/serve_settings.ts";
-import { flagOf } from "../../cli/shared/flags.ts";
+import { flagOf } from "../../cli/shared/settings.ts";
 import { refuse } from "../../convert/errors.ts";
 import type { Settings } from "../../engine/api/errors.ts";
 import { unsupportedOnGpu } from "../../engine/backend/webgpu/errors.ts";
