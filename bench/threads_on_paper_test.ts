@@ -5,12 +5,13 @@ import { MetadataMap } from "../engine/gguf/metadata.ts";
 import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
 import type { GgufFile, MetadataValue, TensorInfo, TensorType } from "../engine/gguf/types.ts";
 import { SynthFile } from "../testing/synth/file.ts";
-import { type LlamaShape, QWEN3 } from "../testing/synth/llama.ts";
+import type { DecoderShape } from "../testing/synth/decoder.ts";
+import { SYNTH_MODELS } from "../testing/synth/registry.ts";
 import { describeTokens } from "../testing/synth/tokens.ts";
 
-const SMALL = QWEN3.real!["qwen3-0.6b"];
+const SMALL = SYNTH_MODELS.qwen3.real!["qwen3-0.6b"] as DecoderShape;
 /** Qwen3-8B's. */
-const LARGE: LlamaShape = {
+const LARGE: DecoderShape = {
   ...SMALL,
   embedding: 4096,
   feedForward: 12_288,
@@ -21,7 +22,7 @@ const LARGE: LlamaShape = {
 };
 
 /** A file's header, without its weights. */
-function header(shape: LlamaShape, type: TensorType): GgufFile {
+function header(shape: DecoderShape, type: TensorType): GgufFile {
   const entries = new Map<string, MetadataValue>();
   const tensors = new Map<string, TensorInfo>();
   const sink: SynthFile["sink"] = {
@@ -34,7 +35,7 @@ function header(shape: LlamaShape, type: TensorType): GgufFile {
   };
   const file = new SynthFile(sink, "qwen3", { seed: "header", typeOf: () => type });
   entries.set("general.architecture", "qwen3");
-  QWEN3.write(file, shape);
+  SYNTH_MODELS.qwen3.write(file, shape);
   describeTokens(file, shape.vocabulary);
   return { metadata: new MetadataMap(entries), tensors, paths: ["header.gguf"] } as unknown as GgufFile;
 }

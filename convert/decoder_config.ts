@@ -1,77 +1,24 @@
+import {
+  type Config,
+  CONFIG_KEYS,
+  type ConfigKeys,
+  type DecoderConfig,
+  inWords,
+  type Llama3Scaling,
+  MAX,
+  type RopeConfig,
+  type Scaling,
+  type YarnScaling,
+} from "../engine/architectures/checkpoint.ts";
 import { quote } from "../engine/gguf/errors.ts";
-import { MAX } from "./bounds.ts";
+import { oneOf } from "./checkpoint/json.ts";
 import { type Entry, entry } from "./write/metadata.ts";
-import { type Fields, inWords, oneOf } from "./checkpoint/json.ts";
 
-/** What config.json says of a dense decoder. */
-export interface DecoderConfig {
-  readonly layers: number;
-  readonly hidden: number;
-  readonly feedForward: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly vocabulary: number;
-  readonly context: number;
-  readonly epsilon: number;
-  readonly rope: RopeConfig;
-}
-
-export interface RopeConfig {
-  readonly base: number;
-  /** The part of a head that is rotated. */
-  readonly rotated: number;
-  readonly scaling:
-    | { readonly type: "none" }
-    | { readonly type: "linear"; readonly factor: number }
-    | YarnScaling
-    | Llama3Scaling
-    | LongRopeScaling;
-  /** Where rope's keys stand. */
-  readonly fields: Fields;
-}
-
-export interface Llama3Scaling {
-  readonly type: "llama3";
-  readonly factor: number;
-  readonly lowFrequency: number;
-  readonly highFrequency: number;
-  readonly originalContext: number;
-}
-
-/** Factors on each rotary frequency, in contexts up to the original one and beyond it. */
-export interface LongRopeScaling {
-  readonly type: "longrope";
-  readonly short: readonly number[];
-  readonly long: readonly number[];
-}
-
-export interface YarnScaling {
-  readonly type: "yarn";
-  readonly factor: number;
-  readonly originalContext: number;
-  readonly betaFast: number;
-  readonly betaSlow: number;
-  /** Takes back the magnitude of so much; undefined where nothing does. */
-  readonly multiplier?: number;
-}
-
-export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
 const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
-
-/** Keys that some families have under another name. */
-const KEYS = {
-  layers: "num_hidden_layers",
-  activation: "hidden_act",
-  epsilon: "rms_norm_eps",
-  feedForward: "intermediate_size",
-  headDim: "head_dim",
-};
-export type DecoderKeys = Partial<Readonly<typeof KEYS>>;
 
 /** What the architecture has otherwise than most, or beyond them. */
 interface DecoderOptions {
-  readonly keys?: DecoderKeys;
+  readonly keys?: ConfigKeys;
   /** Biases of attention. */
   readonly biases?: boolean;
   /** Ways to stretch the context; by default linear and Llama 3's. */
@@ -79,7 +26,7 @@ interface DecoderOptions {
   /** YaRN's two multipliers may be any that are alike; by default they must be 1. */
   readonly anyMultiplier?: boolean;
   /** Of the feed-forward part; by default SiLU. */
-  readonly activation?: "silu" | "relu2" | "gelu_pytorch_tanh" | "gelu_new";
+  readonly activation?: string;
   /** Layers of files that do not count them, since they list them. */
   readonly layers?: number;
   /** Of rotary frequencies, where files do not say it; by default 10,000. */
@@ -89,8 +36,8 @@ interface DecoderOptions {
 }
 
 /** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
-export function readDecoderConfig(config: Fields, options: DecoderOptions = {}): DecoderConfig {
-  const keys = { ...KEYS, ...options.keys };
+export function readDecoderConfig(config: Config, options: DecoderOptions = {}): DecoderConfig {
+  const keys = { ...CONFIG_KEYS, ...options.keys };
   config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is computed");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
   if (!options.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
@@ -118,7 +65,7 @@ export function readDecoderConfig(config: Fields, options: DecoderOptions = {}):
 
 /** Rope's keys are in `rope_parameters`, or in the older `rope_scaling` and beside it. */
 function readRope(
-  config: Fields,
+  config: Config,
   headDim: number,
   { partialRotary = 1, ropeBase = 10_000, scalings = USUAL_SCALINGS, anyMultiplier }: DecoderOptions,
 ): RopeConfig {
@@ -143,7 +90,7 @@ function readRope(
 }
 
 function readScaling(
-  fields: Fields | undefined,
+  fields: Config | undefined,
   scalings: readonly Scaling[],
   pairs: number,
   anyMultiplier?: boolean,
@@ -176,7 +123,7 @@ function readScaling(
   }
 }
 
-function refuseMagnitude(fields: Fields, allowed: string): never {
+function refuseMagnitude(fields: Config, allowed: string): never {
   const [key, why] = ["attention_factor", "because the magnitude is that of the kind of scaling"];
   fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
 }
@@ -184,7 +131,7 @@ function refuseMagnitude(fields: Fields, allowed: string): never {
 /** Of YaRN's own magnitude, as files write it. */
 const MAGNITUDE_ERROR = 1e-6;
 
-function readYarn(fields: Fields, anyMultiplier?: boolean): YarnScaling {
+function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
   const factor = fields.positive("factor", MAX.factor);
   const multiplier = readMultiplier(fields, anyMultiplier);
   // Source: "YaRN" (arXiv 2309.00071), section 3.3.
@@ -204,7 +151,7 @@ function readYarn(fields: Fields, anyMultiplier?: boolean): YarnScaling {
 }
 
 /** Two multipliers that are alike take each other's magnitude back; most of GGUF's readers know them at 1. The first alone does nothing. */
-function readMultiplier(fields: Fields, any?: boolean): number | undefined {
+function readMultiplier(fields: Config, any?: boolean): number | undefined {
   const [own, all] = ["mscale", "mscale_all_dim"];
   if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers know no other"); }
   if (!fields.has(all)) return undefined;
@@ -215,7 +162,7 @@ function readMultiplier(fields: Fields, any?: boolean): number | undefined {
   return fields.positive(all, MAX.factor);
 }
 
-function readFactors(fields: Fields, name: string, pairs: number): number[] {
+function readFactors(fields: Config, name: string, pairs: number): number[] {
   const factors = fields.get(name);
   const valid = Array.isArray(factors) && factors.length === pairs &&
     factors.every((factor) => typeof factor === "number" && factor > 0 && factor <= MAX.factor);

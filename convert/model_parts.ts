@@ -1,4 +1,4 @@
-import type { DecoderConfig } from "./decoder_config.ts";
+import type { DecoderConfig } from "../engine/architectures/checkpoint.ts";
 import type { Entry } from "./write/metadata.ts";
 
 /** Tensors that may be left out, by what they are. */

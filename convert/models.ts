@@ -1,3 +1,4 @@
+import { FAMILIES } from "../engine/architectures/families.ts";
 import { quote } from "../engine/gguf/errors.ts";
 import type { Checkpoint } from "./checkpoint/checkpoint.ts";
 import {
@@ -9,39 +10,18 @@ import {
 } from "./encoders/encoders.ts";
 import { convertXlmRoberta } from "./encoders/xlm_roberta.ts";
 import { convertAfmoe } from "./mixtures/afmoe.ts";
-import { convertCohere, convertCohere2 } from "./dense/cohere.ts";
 import { convertCohere2Moe } from "./mixtures/cohere2_moe.ts";
 import { convertDeepseek2 } from "./mixtures/deepseek2.ts";
-import { convertDeci } from "./dense/deci.ts";
-import { convertErnie45, convertErnie45Moe } from "./mixtures/ernie45.ts";
+import { convertErnie45Moe } from "./mixtures/ernie45.ts";
+import { convertDecoder } from "./decoder.ts";
 import { refuse } from "./errors.ts";
 import { convertFalconH1 } from "./hybrids/falcon_h1.ts";
-import { convertGemma } from "./dense/gemma.ts";
-import { convertGemma2 } from "./dense/gemma2.ts";
-import { convertGemma3 } from "./dense/gemma3.ts";
 import { convertGemma3n } from "./dense/gemma3n.ts";
 import { convertGemma4 } from "./dense/gemma4.ts";
-import { convertGlm4 } from "./dense/glm4.ts";
-import { convertPhi, convertStableLm } from "./dense/gpt_neox.ts";
 import { convertGptOss } from "./mixtures/gpt_oss.ts";
 import type { Fields } from "./checkpoint/json.ts";
-import { convertGranite, convertGraniteMoe, convertGraniteSwa } from "./dense/granite.ts";
-import { convertNemotron, convertStarcoder2 } from "./dense/layer_normed.ts";
 import { convertLfm2, convertLfm2Moe } from "./hybrids/lfm2.ts";
-import {
-  convertExaone,
-  convertHunyuanDense,
-  convertInternLm2,
-  convertMaincoder,
-  convertMiniCpm,
-  convertMistral,
-  convertMistral3,
-  convertNanbeige,
-  convertPanguEmbedded,
-  convertPhi3,
-  convertSmolLM3,
-} from "./dense/llama_relatives.ts";
-import { convertLlama, convertLlamaEncoder, type LlamaTraits } from "./dense/llama.ts";
+import { convertGraniteMoe } from "./mixtures/granite_moe.ts";
 import { convertGraniteHybrid } from "./hybrids/mamba_hybrids.ts";
 import {
   convertHunyuanMoe,
@@ -58,9 +38,7 @@ import type { LeftOut, ModelParts } from "./model_parts.ts";
 import type { OutputTensor } from "./write/output_tensor.ts";
 import type { Ranker } from "./encoders/ranker.ts";
 import type { QuantizeTo } from "./quantize/quantize_to.ts";
-import { convertExaone4, convertOlmo2 } from "./dense/post_normed.ts";
 import { convertQwen35, convertQwen35Moe, convertQwen3Next } from "./hybrids/qwen35.ts";
-import { convertQwenVl } from "./dense/qwen_vl.ts";
 import {
   convertBailingMoe2,
   convertDeepseek,
@@ -81,104 +59,38 @@ export interface ConvertedModel {
 
 type Convert = (config: Fields, list: TensorList, prefix: string) => ModelParts;
 
-const LLAMA: LlamaTraits = {
-  architecture: "llama",
-  interleavedRope: true,
-  headNorms: false,
-  scalings: ["llama3"],
-};
-const QWEN2: LlamaTraits = { architecture: "qwen2", interleavedRope: false, headNorms: false, biases: true };
-const QWEN3: LlamaTraits = { architecture: "qwen3", interleavedRope: false, headNorms: true };
-const SEED_OSS: LlamaTraits = {
-  ...QWEN2,
-  architecture: "seed_oss",
-  feedForwardNorm: "post_attention_norm",
-};
-const ARCEE: LlamaTraits = { ...LLAMA, architecture: "arcee", ungated: true, scalings: ["yarn"] };
-const EUROBERT: LlamaTraits = { architecture: "eurobert", interleavedRope: false, headNorms: false };
-const LLAMA_EMBED: LlamaTraits = { ...LLAMA, architecture: "llama-embed" };
-const QWEN2VL: LlamaTraits = { ...QWEN2, architecture: "qwen2vl" };
-const QWEN3VL: LlamaTraits = { ...QWEN3, architecture: "qwen3vl" };
-
 interface Kind {
   readonly architecture: string;
   readonly convert: Convert;
 }
 
-/** A model with these traits. */
-function llamaLike(traits: LlamaTraits, convert = convertLlama): Kind {
-  const { architecture } = traits;
-  return { architecture, convert: (config, list, prefix) => convert(config, list, prefix, traits) };
-}
-
-/** By `model_type`. */
-const MODELS: Readonly<Record<string, Kind>> = {
+/** Models whose conversion needs code of its own, by `model_type`. */
+const OTHERS: Readonly<Record<string, Kind>> = {
   granitemoehybrid: { architecture: "granitehybrid", convert: convertGraniteHybrid },
-  llama: llamaLike(LLAMA),
-  eurobert: llamaLike(EUROBERT, convertLlamaEncoder),
-  llama_bidirec: llamaLike(LLAMA_EMBED, convertLlamaEncoder),
-  mistral: { architecture: "llama", convert: convertMistral },
-  qwen2: llamaLike(QWEN2),
-  qwen2_vl: llamaLike(QWEN2VL, convertQwenVl),
-  qwen2_5_vl: llamaLike(QWEN2VL, convertQwenVl),
-  qwen3_vl: llamaLike(QWEN3VL, convertQwenVl),
-  qwen3: llamaLike(QWEN3),
-  deci: { architecture: "deci", convert: convertDeci },
   deepseek: { architecture: "deepseek", convert: convertDeepseek },
   deepseek_v2: { architecture: "deepseek2", convert: convertDeepseek2 },
   deepseek_v3: { architecture: "deepseek2", convert: convertDeepseek2 },
   glm4_moe_lite: { architecture: "deepseek2", convert: convertDeepseek2 },
   kimi_k2: { architecture: "deepseek2", convert: convertDeepseek2 },
-  "nemotron-nas": { architecture: "deci", convert: convertDeci },
-  cohere: { architecture: "command-r", convert: convertCohere },
-  cohere2: { architecture: "cohere2", convert: convertCohere2 },
-  nemotron: { architecture: "nemotron", convert: convertNemotron },
-  phi: { architecture: "phi2", convert: convertPhi },
-  stablelm: { architecture: "stablelm", convert: convertStableLm },
   cohere2_moe: { architecture: "cohere2moe", convert: convertCohere2Moe },
-  starcoder2: { architecture: "starcoder2", convert: convertStarcoder2 },
-  seed_oss: llamaLike(SEED_OSS),
-  arcee: llamaLike(ARCEE),
-  ernie4_5: { architecture: "ernie4_5", convert: convertErnie45 },
   ernie4_5_moe: { architecture: "ernie4_5-moe", convert: convertErnie45Moe },
-  internlm2: { architecture: "internlm2", convert: convertInternLm2 },
-  smollm3: { architecture: "smollm3", convert: convertSmolLM3 },
-  olmo2: { architecture: "olmo2", convert: convertOlmo2 },
-  olmo3: { architecture: "olmo2", convert: convertOlmo2 },
   olmoe: { architecture: "olmoe", convert: convertOlmoe },
-  exaone: { architecture: "exaone", convert: convertExaone },
-  exaone4: { architecture: "exaone4", convert: convertExaone4 },
-  hunyuan_v1_dense: { architecture: "hunyuan-dense", convert: convertHunyuanDense },
   hunyuan_v1_moe: { architecture: "hunyuan-moe", convert: convertHunyuanMoe },
-  maincoder: { architecture: "maincoder", convert: convertMaincoder },
   mellum: { architecture: "mellum", convert: convertMellum },
   minimax: { architecture: "minimax-m2", convert: convertMinimaxM2 },
   minimax_m2: { architecture: "minimax-m2", convert: convertMinimaxM2 },
-  PanguEmbedded: { architecture: "pangu-embedded", convert: convertPanguEmbedded },
-  granite: { architecture: "granite", convert: convertGranite },
-  granite_swa: { architecture: "granite_swa", convert: convertGraniteSwa },
   granitemoe: { architecture: "granitemoe", convert: convertGraniteMoe },
   granitemoeshared: { architecture: "granitemoe", convert: convertGraniteMoe },
-  nanbeige: { architecture: "nanbeige", convert: convertNanbeige },
-  minicpm: { architecture: "minicpm", convert: convertMiniCpm },
-  mistral3: { architecture: "mistral3", convert: convertMistral3 },
-  ministral3: { architecture: "mistral3", convert: convertMistral3 },
-  phi3: { architecture: "phi3", convert: convertPhi3 },
   falcon_h1: { architecture: "falcon-h1", convert: convertFalconH1 },
   nemotron_h: { architecture: "nemotron_h", convert: convertNemotronH },
   qwen2_moe: { architecture: "qwen2moe", convert: convertQwen2Moe },
   qwen3_moe: { architecture: "qwen3moe", convert: convertQwen3Moe },
   qwen3_vl_moe: { architecture: "qwen3vlmoe", convert: convertQwen3VlMoe },
   afmoe: { architecture: "afmoe", convert: convertAfmoe },
-  gemma: { architecture: "gemma", convert: convertGemma },
-  gemma2: { architecture: "gemma2", convert: convertGemma2 },
-  gemma3: { architecture: "gemma3", convert: convertGemma3 },
-  gemma3_text: { architecture: "gemma3", convert: convertGemma3 },
   gemma3n: { architecture: "gemma3n", convert: convertGemma3n },
   gemma3n_text: { architecture: "gemma3n", convert: convertGemma3n },
   gemma4: { architecture: "gemma4", convert: convertGemma4 },
   gemma4_text: { architecture: "gemma4", convert: convertGemma4 },
-  glm4: { architecture: "glm4", convert: convertGlm4 },
   glm4_moe: { architecture: "glm4moe", convert: convertGlm4Moe },
   bailing_moe: { architecture: "bailingmoe2", convert: convertBailingMoe2 },
   bailing_moe_v2: { architecture: "bailingmoe2", convert: convertBailingMoe2 },
@@ -191,6 +103,18 @@ const MODELS: Readonly<Record<string, Kind>> = {
   lfm2: { architecture: "lfm2", convert: convertLfm2 },
   lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };
+
+/** Models that a family describes. */
+const DESCRIBED = [...FAMILIES.values()].flatMap((family) =>
+  Object.entries(family.checkpoints ?? {}).map(([type, checkpoint]): [string, Kind] => {
+    const convert: Convert = (config, list, prefix) =>
+      convertDecoder(config, list, prefix, family, checkpoint);
+    return [type, { architecture: family.architecture, convert }];
+  })
+);
+
+/** By `model_type`. */
+const MODELS: Readonly<Record<string, Kind>> = { ...Object.fromEntries(DESCRIBED), ...OTHERS };
 
 /** Encoders, by `model_type`. */
 const ENCODERS: Readonly<

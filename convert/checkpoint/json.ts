@@ -1,7 +1,10 @@
+import { type Config, inWords, isObject } from "../../engine/architectures/checkpoint.ts";
 import { quote } from "../../engine/gguf/errors.ts";
 import { refuse } from "../errors.ts";
 
-type JsonObject = Readonly<Record<string, unknown>>;
+export { inWords, isObject };
+
+type JsonObject = Config["object"];
 
 /**
  * Reads a file of JSON, as Python writes it too, of at most `maxBytes`; undefined where there is none. Throws ConvertError for anything
@@ -62,18 +65,6 @@ export function parseJson(path: string, text: string, mend?: (text: string) => s
   }
 }
 
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** A stranger's value in a message. */
-export function inWords(value: unknown): string {
-  if (value === undefined) return "nothing";
-  if (typeof value === "string") return quote(value);
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  return isObject(value) ? "an object" : String(value);
-}
-
 /** `"a", "b" or "c"`. */
 export function oneOf(names: readonly string[]): string {
   const quoted = names.map(quote);
@@ -81,7 +72,7 @@ export function oneOf(names: readonly string[]): string {
 }
 
 /** Checked look-ups in an object of a JSON file. A null counts as a missing key, as Hugging Face's files mean it. */
-export class Fields {
+export class Fields implements Config {
   /** `path` is where the object stands in the file, e.g. `text_config.`. */
   constructor(readonly file: string, readonly object: JsonObject, private readonly path = "") {}
 
@@ -155,5 +146,18 @@ export class Fields {
 
   refuse(name: string, found: string, allowed: string): never {
     refuse(this.file, `key ${quote(this.path + name)}`, `must be ${allowed} (got ${found})`);
+  }
+
+  refuseValue(name: string, allowed: string): never {
+    this.refuse(name, inWords(this.get(name)), allowed);
+  }
+
+  with(values: JsonObject): this {
+    return new Fields(this.file, { ...this.object, ...values }, this.path) as this;
+  }
+
+  withDefaults(values: JsonObject): this {
+    const known = Object.entries(this.object).filter(([, value]) => value !== null);
+    return new Fields(this.file, { ...values, ...Object.fromEntries(known) }, this.path) as this;
   }
 }

@@ -1,8 +1,9 @@
-import { MAX } from "../bounds.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
-import { addGemmaLayer, withDefaults } from "./gemma3.ts";
+import { type DecoderConfig, MAX } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import { GEMMA3, PRE_NORM, withNearRope } from "../../engine/architectures/decoders/gemma.ts";
+import { addLayer } from "../decoder.ts";
 import { Fields, inWords } from "../checkpoint/json.ts";
-import { readSlidingLayers } from "../layer_types.ts";
+import { readSlidingLayers } from "../../engine/architectures/parts/layer_types.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
@@ -13,6 +14,8 @@ const STREAMS = 4;
 const PERIOD = 5;
 /** Layers whose gates are cut, and the part that is cut, where config.json does not say it. */
 const SPARSE = { layers: 10, part: 0.95 };
+/** Rotary base of layers with a window, where config.json does not say. */
+const LOCAL_BASE = 10_000;
 const MAX_SOFTCAP = 1e9;
 /** Where config.json does not say. Source: the defaults of Gemma 3n's configuration class. */
 const DEFAULTS = {
@@ -29,7 +32,7 @@ const DEFAULTS = {
   max_position_embeddings: 32_768,
   rms_norm_eps: 1e-6,
   rope_theta: 1e6,
-  rope_local_base_freq: 1e4,
+  rope_local_base_freq: LOCAL_BASE,
   sliding_window: 512,
   final_logit_softcapping: 30,
   laurel_rank: 64,
@@ -37,7 +40,7 @@ const DEFAULTS = {
 
 /** The tensors and keys of Gemma 3n's text part. `prefix` is what stands before `layers.0`. */
 export function convertGemma3n(given: Fields, list: TensorList, prefix: string): ModelParts {
-  const config = withDefaults(given, DEFAULTS);
+  const config = withNearRope(given, LOCAL_BASE).withDefaults(DEFAULTS);
   refuseOtherModels(config);
   const widths = readWidths(config);
   const known = new Fields(config.file, { ...config.object, intermediate_size: widths[0] });
@@ -52,7 +55,10 @@ export function convertGemma3n(given: Fields, list: TensorList, prefix: string):
   }
   for (let i = 0; i < decoder.layers; i++) {
     const [block, layer] = [`blk.${i}.`, `${prefix}layers.${i}.`];
-    addGemmaLayer(list, { ...decoder, feedForward: widths[i] }, block, layer, { headNorms: true });
+    addLayer(list, { ...decoder, feedForward: widths[i] }, GEMMA3.traits, { modules: PRE_NORM }, {
+      block,
+      from: layer,
+    });
     addStreams(list, decoder.hidden, rank, block, layer);
     list.matrix(`${block}inp_gate`, `${layer}per_layer_input_gate`, perLayer, decoder.hidden);
     list.matrix(`${block}proj`, `${layer}per_layer_projection`, decoder.hidden, perLayer);

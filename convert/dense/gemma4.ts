@@ -1,8 +1,8 @@
-import { MAX } from "../bounds.ts";
-import { type DecoderConfig, readDecoderConfig } from "../decoder_config.ts";
+import { type DecoderConfig, MAX } from "../../engine/architectures/checkpoint.ts";
+import { readDecoderConfig } from "../decoder_config.ts";
 import { addExperts } from "../mixtures/experts.ts";
 import { Fields } from "../checkpoint/json.ts";
-import { readSlidingLayers } from "../layer_types.ts";
+import { readSlidingLayers } from "../../engine/architectures/parts/layer_types.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";

@@ -1,6 +1,6 @@
 import { affine, affineNorm } from "../affine.ts";
 import { quote } from "../../engine/gguf/errors.ts";
-import { MAX } from "../bounds.ts";
+import { MAX } from "../../engine/architectures/checkpoint.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { TensorList } from "../tensor_list.ts";

@@ -1,4 +1,5 @@
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
 import { Fields, inWords } from "../checkpoint/json.ts";
 import { addScan, type MambaConfig, mambaEntries, MAX, readMamba } from "./mamba_hybrids.ts";
 import type { ModelParts } from "../model_parts.ts";

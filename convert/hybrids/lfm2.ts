@@ -1,6 +1,6 @@
 import { quote } from "../../engine/gguf/errors.ts";
-import { MAX } from "../bounds.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import { type DecoderConfig, MAX } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";

@@ -1,10 +1,11 @@
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
 import {
   addGraniteExperts,
   addGraniteFeedForward,
   multipliers,
   readGraniteExperts,
-} from "../dense/granite.ts";
+} from "../mixtures/granite_moe.ts";
 import { type Fields, isObject } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";

@@ -1,5 +1,6 @@
 import { quote } from "../../engine/gguf/errors.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
 import { refuse } from "../errors.ts";
 import {
   addGatedExperts,
@@ -9,11 +10,11 @@ import {
   readSharedLength,
 } from "../mixtures/experts.ts";
 import type { Fields } from "../checkpoint/json.ts";
-import { addFeedForward } from "../dense/llama.ts";
+import { addFeedForward } from "../decoder.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import { type Runs, tiledHeads } from "../order.ts";
-import { readSections } from "../rope_sections.ts";
+import { readSections } from "../../engine/architectures/parts/rope_sections.ts";
 import type { TensorList } from "../tensor_list.ts";
 
 /** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
@@ -122,7 +123,7 @@ function addLayer(
   const after = `${layer}post_attention_layernorm.weight`;
   list.vector(`${block}post_attention_norm.weight`, after, hidden, { map: norm });
   if (experts) addGatedExperts(list, decoder, experts, block, `${layer}mlp.`);
-  else addFeedForward(list, decoder, block, layer);
+  else addFeedForward(list, decoder, { block, from: layer });
 }
 
 /** What stands before the names of the layer that drafts tokens, in Hugging Face's checkpoints and in MLX's. */

@@ -1,11 +1,11 @@
-import { MAX } from "../bounds.ts";
-import { type DecoderConfig, decoderEntries, readDecoderConfig } from "../decoder_config.ts";
+import { type DecoderConfig, MAX } from "../../engine/architectures/checkpoint.ts";
+import { decoderEntries, readDecoderConfig } from "../decoder_config.ts";
 import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig, readExperts } from "./experts.ts";
 import type { Fields } from "../checkpoint/json.ts";
-import { addFeedForward } from "../dense/llama.ts";
+import { PERIOD, withWindows } from "../../engine/architectures/decoders/post_normed.ts";
+import { addFeedForward } from "../decoder.ts";
 import { entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
-import { PERIOD, refuseOtherLayers } from "../dense/post_normed.ts";
 import { SIGMOID } from "./sigmoid_experts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
@@ -27,7 +27,7 @@ interface AfmoeExperts extends ExpertsConfig {
 /** The tensors and keys of Arcee's Trinity. `prefix` is what stands before `layers.0`. */
 export function convertAfmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   const decoder = readDecoderConfig(config, { scalings: ["linear"] });
-  refuseOtherModels(config, decoder);
+  refuseOtherModels(config);
   const experts = readAfmoeExperts(config, decoder.layers);
   list.matrix("token_embd", `${prefix}embed_tokens`, decoder.vocabulary, decoder.hidden);
   for (let i = 0; i < decoder.layers; i++) {
@@ -36,7 +36,7 @@ export function convertAfmoe(config: Fields, list: TensorList, prefix: string): 
       list.vector(`${block}${name}.weight`, `${layer}${tensor}.weight`, decoder.hidden);
     }
     addAttention(list, decoder, block, `${layer}self_attn.`);
-    if (i < experts.denseLayers) addFeedForward(list, decoder, block, layer);
+    if (i < experts.denseLayers) addFeedForward(list, decoder, { block, from: layer });
     else addMixture(list, decoder, experts, block, `${layer}mlp.`);
   }
   const key = (name: string) => `afmoe.${name}`;
@@ -55,16 +55,16 @@ export function convertAfmoe(config: Fields, list: TensorList, prefix: string): 
   };
 }
 
-/** What GGUF has no keys for, and its readers take to be so. */
-function refuseOtherModels(config: Fields, { layers }: DecoderConfig): void {
+/** Throws ConvertError for a model that GGUF's keys cannot describe. */
+function refuseOtherModels(config: Fields): void {
   // A file that does not say it has Hugging Face's default, which is no scale.
   if (!config.boolean("mup_enabled", false)) {
     config.refuse("mup_enabled", "false", "true, because the embedding is scaled");
   }
   config.mustBe("score_func", "sigmoid", "sigmoids weigh experts");
   for (const name of ["n_group", "num_expert_groups"]) config.mustBe(name, 1, "experts are in one group");
-  config.mustBe("global_attn_every_n_layers", PERIOD, "files do not say it");
-  refuseOtherLayers(config, layers, true);
+  config.mustBe("global_attn_every_n_layers", PERIOD, "GGUF files have no key for it");
+  withWindows(config);
 }
 
 function readAfmoeExperts(config: Fields, layers: number): AfmoeExperts {

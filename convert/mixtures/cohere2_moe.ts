@@ -1,9 +1,9 @@
-import { MAX } from "../bounds.ts";
-import { cohereParts, readCohereConfig } from "../dense/cohere.ts";
+import { type Checkpoint, MAX } from "../../engine/architectures/checkpoint.ts";
+import { COHERE2MOE, COHERE_CHECKPOINT } from "../../engine/architectures/decoders/cohere.ts";
 import { addExperts, addSharedExperts, expertEntries, readCounts } from "./experts.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
-import { readSlidingLayers } from "../layer_types.ts";
-import { addFeedForward } from "../dense/llama.ts";
+import { readSlidingLayers } from "../../engine/architectures/parts/layer_types.ts";
+import { addFeedForward, convertDecoder } from "../decoder.ts";
 import { entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import { draftLayers, SIGMOID } from "./sigmoid_experts.ts";
@@ -18,28 +18,31 @@ export function convertCohere2Moe(config: Fields, list: TensorList, prefix: stri
   refuseOthers(config);
   const rms = config.has("rms_norm_eps");
   const ofDense = "prefix_dense_intermediate_size";
-  const decoder = readCohereConfig(config, {
-    ...rms && { epsilon: "rms_norm_eps" },
-    ...config.has(ofDense) && { feedForward: ofDense },
-  });
+  const checkpoint: Checkpoint = {
+    ...COHERE_CHECKPOINT,
+    keys: {
+      epsilon: rms ? "rms_norm_eps" : "layer_norm_eps",
+      ...config.has(ofDense) && { feedForward: ofDense },
+    },
+    traits: () => ({ layerNorms: !rms }),
+  };
   const experts = readCounts(config, { feedForward: "intermediate_size" });
   const shared = config.countFrom0("num_shared_experts", MAX_SHARED, 0);
-  const dense = readDense(config, decoder.layers);
-  const { entries, ...rest } = cohereParts("cohere2moe", config, list, prefix, {
-    decoder,
-    rms,
-    feedForward(block, from, layer) {
-      if (layer < dense) return addFeedForward(list, decoder, block, from);
-      const mlp = `${from}mlp.`;
-      addExperts(list, decoder, experts, block, mlp);
+  const layers = config.count("num_hidden_layers", MAX.layers);
+  const dense = readDense(config, layers);
+  const { entries, ...rest } = convertDecoder(config, list, prefix, COHERE2MOE, checkpoint, {
+    feedForward(names, decoder, layer) {
+      if (layer < dense) return addFeedForward(list, decoder, names);
+      const mlp = `${names.from}mlp.`;
+      addExperts(list, decoder, experts, names.block, mlp);
       if (shared === 0) return;
-      addSharedExperts(list, decoder, shared * experts.feedForward, block, `${mlp}shared_experts.`);
+      addSharedExperts(list, decoder, shared * experts.feedForward, names.block, `${mlp}shared_experts.`);
     },
   });
   const key = (name: string) => `cohere2moe.${name}`;
   return {
     ...rest,
-    leftOut: draftLayers(config, prefix, decoder.layers),
+    leftOut: draftLayers(config, prefix, layers),
     entries: [
       ...entries,
       ...expertEntries("cohere2moe", experts),
@@ -51,7 +54,7 @@ export function convertCohere2Moe(config: Fields, list: TensorList, prefix: stri
       entry(
         key("attention.sliding_window_pattern"),
         "BOOL",
-        readWindowed(config, decoder.layers, dense),
+        readWindowed(config, layers, dense),
       ),
     ],
   };

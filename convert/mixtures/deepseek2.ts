@@ -1,5 +1,5 @@
-import { MAX as LIMITS } from "../bounds.ts";
-import type { DecoderConfig } from "../decoder_config.ts";
+import { type Checkpoint, type DecoderConfig, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
+import { DEEPSEEK2 } from "../../engine/architectures/decoders/deepseek2.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
@@ -31,20 +31,27 @@ export function convertDeepseek2(config: Fields, list: TensorList, prefix: strin
     most: MAX_SHARED,
   });
   const gating = readGating(config);
-  const parts = convertSharedExperts(config, list, prefix, {
-    architecture: "deepseek2",
-    interleavedRope: false, // checkpoints have pairs side by side
-    headNorms: false,
+  const checkpoint: Checkpoint = {
+    pairsKept: true,
     keys: { headDim: "qk_rope_head_dim" },
-    scalings: ["yarn"],
+    scalings: ["linear", "yarn"],
     anyMultiplier: true,
-    attention: (decoder, block, from) => addLatent(list, decoder, latent, block, `${from}self_attn.`),
-  }, {
-    ...experts,
-    gating,
-    bias: gating === SIGMOID ? "gate.e_score_correction_bias" : undefined,
-    sharedWidth: experts.shared * experts.feedForward,
-  }, latentEntries(latent, readGroups(config, gating)));
+  };
+  const parts = convertSharedExperts(
+    config,
+    list,
+    prefix,
+    DEEPSEEK2,
+    checkpoint,
+    {
+      ...experts,
+      gating,
+      bias: gating === SIGMOID ? "gate.e_score_correction_bias" : undefined,
+      sharedWidth: experts.shared * experts.feedForward,
+    },
+    latentEntries(latent, readGroups(config, gating)),
+    ({ block, from }, decoder) => addLatent(list, decoder, latent, block, `${from}self_attn.`),
+  );
   return { ...parts, entries: withLatentHeads(parts.entries, latent) };
 }
 

@@ -1,50 +1,36 @@
-import { MAX } from "../bounds.ts";
+import { MAX } from "../../engine/architectures/checkpoint.ts";
 import { addExperts, addSharedExperts, expertEntries, type ExpertsConfig } from "./experts.ts";
 import type { Fields } from "../checkpoint/json.ts";
-import { addFeedForward, convertLlama, type LlamaTraits } from "../dense/llama.ts";
+import { addFeedForward, convertDecoder } from "../decoder.ts";
+import { ERNIE45_MOE } from "../../engine/architectures/decoders/ernie45_moe.ts";
+import { ERNIE45_CHECKPOINT } from "../../engine/architectures/decoders/llama.ts";
 import { entry } from "../write/metadata.ts";
 import type { LeftOut, ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** Rows of q and k stand in the pairs that GGUF rotates. */
-const DENSE: LlamaTraits = {
-  architecture: "ernie4_5",
-  interleavedRope: false,
-  headNorms: false,
-  ropeBase: 500_000,
-};
-const MIXTURE: LlamaTraits = { ...DENSE, architecture: "ernie4_5-moe" };
 const MAX_EXPERTS = 4096;
 const LEFT_OUT: LeftOut = [
   ["multi-token prediction", /^model\.mtp_(block|emb_norm|hidden_norm|linear_proj)\./],
 ];
 
-/** ERNIE 4.5's dense models: Llama's tensors, with nothing put in another order. */
-export function convertErnie45(config: Fields, list: TensorList, prefix: string): ModelParts {
-  refuseBiases(config);
-  return convertLlama(config, list, prefix, DENSE);
-}
-
 interface ErnieExperts extends ExpertsConfig {
-  /** Experts that all rows go through, one matrix for all. */
+  /** Shared experts, stored as one. */
   readonly shared: number;
   /** The first layer that may have experts. */
   readonly start: number;
-  /** From there on one in so many layers has experts, the last of them. */
+  /** Layers per period from there on. The last layer of a period has experts. */
   readonly interval: number;
 }
 
-/** ERNIE 4.5's mixtures of experts. */
+/** Converts ERNIE 4.5's mixtures of experts. */
 export function convertErnie45Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
-  refuseBiases(config);
-  const { architecture } = MIXTURE;
+  const { architecture } = ERNIE45_MOE;
   const experts = readExperts(config, config.count("num_hidden_layers", MAX.layers));
   const shared = experts.shared * experts.feedForward;
-  const parts = convertLlama(config, list, prefix, {
-    ...MIXTURE,
-    feedForward(decoder, block, from, layer) {
+  const parts = convertDecoder(config, list, prefix, ERNIE45_MOE, ERNIE45_CHECKPOINT, {
+    feedForward({ block, from }, decoder, layer) {
       if (layer < experts.start || (layer + 1) % experts.interval !== 0) {
-        return addFeedForward(list, decoder, block, from);
+        return addFeedForward(list, decoder, { block, from });
       }
       addExperts(list, decoder, experts, block, `${from}mlp.`);
       const bias = `${from}mlp.moe_statics.e_score_correction_bias`;
@@ -69,11 +55,7 @@ export function convertErnie45Moe(config: Fields, list: TensorList, prefix: stri
   };
 }
 
-function refuseBiases(config: Fields): void {
-  config.mustBe("use_bias", false, "biases are not converted");
-}
-
-/** GGUF has no key for a last layer with experts. */
+/** Reads the experts. They must go on to the last layer, because GGUF has no key for their end. */
 function readExperts(config: Fields, layers: number): ErnieExperts {
   const end = "moe_layer_end_index";
   if (config.get(end) !== -1) config.mustBe(end, layers - 1, "layers up to the last have experts");

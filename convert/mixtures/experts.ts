@@ -1,4 +1,4 @@
-import type { DecoderConfig } from "../decoder_config.ts";
+import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { TensorList } from "../tensor_list.ts";

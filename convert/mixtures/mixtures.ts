@@ -1,5 +1,18 @@
-import { MAX as LIMITS } from "../bounds.ts";
-import type { DecoderConfig } from "../decoder_config.ts";
+import { type Checkpoint, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
+import type { DecoderConfig } from "../../engine/architectures/checkpoint.ts";
+import {
+  HUNYUAN_MOE,
+  HUNYUAN_NORMS,
+  withStretchedBase,
+} from "../../engine/architectures/decoders/hunyuan.ts";
+import {
+  MELLUM,
+  OLMOE,
+  QWEN2MOE,
+  QWEN3MOE,
+  QWEN3VLMOE,
+} from "../../engine/architectures/decoders/qwen_moe.ts";
+import type { Family } from "../../engine/architectures/family.ts";
 import {
   addExperts,
   addGatedExperts,
@@ -12,77 +25,56 @@ import {
   readSharedLength,
 } from "./experts.ts";
 import { Fields, inWords } from "../checkpoint/json.ts";
-import { readSlidingLayers } from "../layer_types.ts";
-import { convertLlama, type LlamaTraits } from "../dense/llama.ts";
-import { withStretchedBase } from "../dense/llama_relatives.ts";
+import { readSlidingLayers } from "../../engine/architectures/parts/layer_types.ts";
+import { convertDecoder } from "../decoder.ts";
 import { entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
-import { withSections } from "../dense/qwen_vl.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-const QWEN3MOE: LlamaTraits = { architecture: "qwen3moe", interleavedRope: false, headNorms: true };
-
-/** Qwen3's mixtures of experts: Qwen3's tensors but for the feed-forward halves. */
+/** Converts Qwen3's mixtures of experts. */
 export function convertQwen3Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   return convert(config, list, prefix, QWEN3MOE, readExperts(config));
 }
 
-/** Qwen2's: Qwen2's tensors but for the feed-forward halves, in which one expert that all rows go through has a gate. */
+/** Converts Qwen2's mixtures of experts, whose shared expert has a gate. */
 export function convertQwen2Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
   config.mustBe("qkv_bias", true, "queries, keys and values have biases");
-  const architecture = "qwen2moe";
   const experts = { ...readExperts(config, true), shared: readSharedLength(config) };
-  const parts = convertLlama(config, list, prefix, {
-    architecture,
-    interleavedRope: false,
-    headNorms: false,
-    biases: true,
-    feedForward: (decoder, block, from) => addGatedExperts(list, decoder, experts, block, `${from}mlp.`),
+  const parts = convertDecoder(config, list, prefix, QWEN2MOE, {}, {
+    feedForward: ({ block, from }, decoder) => addGatedExperts(list, decoder, experts, block, `${from}mlp.`),
   });
-  return { ...parts, entries: [...parts.entries, ...gatedExpertEntries(architecture, experts)] };
+  return { ...parts, entries: [...parts.entries, ...gatedExpertEntries(QWEN2MOE.architecture, experts)] };
 }
 
-/** The text part of Qwen3-VL's mixtures of experts, in which each matrix of an expert has its rows for columns. */
+/** Converts the text part of Qwen3-VL's mixtures of experts. Each expert's matrices are transposed. */
 export function convertQwen3VlMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
-  const traits = { ...QWEN3MOE, architecture: "qwen3vlmoe" } as const;
-  const parts = convert(config, list, prefix, traits, readExperts(config, true), addTurnedExperts);
-  return withSections(traits.architecture, parts);
+  const checkpoint = QWEN3VLMOE.checkpoints!.qwen3_vl_moe;
+  return convert(config, list, prefix, QWEN3VLMOE, readExperts(config, true), checkpoint, addTurnedExperts);
 }
 
-/** OLMoE: norms of queries and keys across their heads, and experts that the softmax over all weighs. */
+/** Converts OLMoE, whose experts are weighed by the softmax over all. */
 export function convertOlmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("clip_qkv", null, "bounds of queries, keys and values are not computed");
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
-  const traits = {
-    architecture: "olmoe",
-    interleavedRope: false,
-    headNorms: false,
-    rowNorms: true,
-  } as const;
-  return convert(config, list, prefix, traits, readCounts(config, { feedForward: "intermediate_size" }));
+  return convert(config, list, prefix, OLMOE, readCounts(config, { feedForward: "intermediate_size" }));
 }
 
-/** Hunyuan-A13B: experts in every layer, and beside them one that all rows go through. */
+/** Converts Hunyuan-A13B: experts in every layer, and a shared expert. */
 export function convertHunyuanMoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
   for (const name of ["use_cla", "use_mla"]) {
-    config.mustBe(name, false, "keys and values are those of the layer's own heads");
+    config.mustBe(name, false, "each layer has its own keys and values");
   }
   config.mustBe("moe_layer_num_skipped", 0, "all layers must have experts");
-  const stretched = withStretchedBase(config);
-  const experts = readHunyuanExperts(stretched);
+  const checkpoint = { modules: HUNYUAN_NORMS, prepare: withStretchedBase };
   const parts = convert(
-    stretched,
+    config,
     list,
     prefix,
-    {
-      architecture: "hunyuan-moe",
-      interleavedRope: false,
-      headNorms: true,
-      modules: { queryNorm: "query_layernorm", keyNorm: "key_layernorm" },
-    },
-    experts,
+    HUNYUAN_MOE,
+    readHunyuanExperts(config),
+    checkpoint,
     (list, decoder, experts, block, mlp) => {
       addExperts(list, decoder, experts, block, mlp, { router: `${mlp}gate.wg` });
       addSharedExperts(list, decoder, decoder.feedForward, block, `${mlp}shared_mlp.`);
@@ -121,12 +113,9 @@ export function convertMellum(config: Fields, list: TensorList, prefix: string):
   const slides = readSlidingLayers(config, layers, () => false);
   const known = withFullRope(config, slides.includes(true));
   config.mustBe("norm_topk_prob", true, "GGUF's readers divide the chosen weights by their sum");
-  const parts = convert(known, list, prefix, {
-    architecture: "mellum",
-    interleavedRope: false,
-    headNorms: true,
-    scalings: ["yarn"],
-  }, readExperts(known, true));
+  const parts = convert(known, list, prefix, MELLUM, readExperts(known, true), {
+    scalings: ["linear", "yarn"],
+  });
   if (!slides.includes(true)) return parts;
   const window = config.count("sliding_window", LIMITS.context);
   return {
@@ -162,20 +151,20 @@ function withFullRope(config: Fields, windows: boolean): Fields {
   });
 }
 
-/** A decoder each of whose feed-forward halves is experts. */
+/** Converts a decoder with experts in every feed-forward block. */
 function convert(
   config: Fields,
   list: TensorList,
   prefix: string,
-  traits: LlamaTraits,
+  family: Family,
   experts: ExpertsConfig,
+  checkpoint: Checkpoint = {},
   add: typeof addExperts = addExperts,
 ): ModelParts {
-  const parts = convertLlama(config, list, prefix, {
-    ...traits,
-    feedForward: (decoder, block, from) => add(list, decoder, experts, block, `${from}mlp.`),
+  const parts = convertDecoder(config, list, prefix, family, checkpoint, {
+    feedForward: ({ block, from }, decoder) => add(list, decoder, experts, block, `${from}mlp.`),
   });
-  return { ...parts, entries: [...parts.entries, ...expertEntries(traits.architecture, experts)] };
+  return { ...parts, entries: [...parts.entries, ...expertEntries(family.architecture, experts)] };
 }
 
 function addTurnedExperts(

@@ -1,4 +1,4 @@
-import { MAX as LIMITS } from "../bounds.ts";
+import { type Checkpoint, MAX as LIMITS } from "../../engine/architectures/checkpoint.ts";
 import {
   addExperts,
   addSharedExperts,
@@ -8,7 +8,12 @@ import {
   readCounts,
 } from "./experts.ts";
 import { type Fields, inWords } from "../checkpoint/json.ts";
-import { addFeedForward, convertLlama, type LlamaTraits } from "../dense/llama.ts";
+import { addFeedForward, convertDecoder, type OwnBlocks } from "../decoder.ts";
+import { DEEPSEEK } from "../../engine/architectures/decoders/deepseek.ts";
+import { QKV_BIASES } from "../../engine/architectures/decoders/qwen.ts";
+import { MINIMAX_M2 } from "../../engine/architectures/decoders/qwen_moe.ts";
+import { BAILINGMOE2, GLM4MOE } from "../../engine/architectures/decoders/sigmoid_experts.ts";
+import type { Family } from "../../engine/architectures/family.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 import type { LeftOut, ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
@@ -28,20 +33,19 @@ export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string)
   for (const name of ["n_group", "topk_group"]) {
     config.mustBe(name, 1, "experts are not chosen out of groups");
   }
-  const traits = {
-    architecture: "glm4moe",
+  const checkpoint: Checkpoint = {
     partialRotary: PARTIAL_ROTARY,
-    interleavedRope: false,
-    headNorms: config.boolean("use_qk_norm", false),
-    biases: config.boolean("attention_bias", false),
-    feedForwardNorm: "post_attention_norm",
-  } as const;
+    traits: (config) => ({
+      headNorms: config.boolean("use_qk_norm", false),
+      biases: config.boolean("attention_bias", false) ? QKV_BIASES : [],
+    }),
+  };
   const experts = readSharedExperts(config, {
     count: "n_routed_experts",
     shared: "n_shared_experts",
     most: MAX_SHARED,
   });
-  return convertSharedExperts(config, list, prefix, traits, {
+  return convertSharedExperts(config, list, prefix, GLM4MOE, checkpoint, {
     ...experts,
     bias: "gate.e_score_correction_bias",
     sharedWidth: experts.shared * experts.feedForward,
@@ -56,21 +60,16 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   }
   for (const name of ["use_bias", "use_qkv_bias"]) config.mustBe(name, false, "biases are not converted");
   config.mustBe("use_qk_norm", true, "models without norms of heads are not converted");
-  const traits = {
-    architecture: "bailingmoe2",
+  const checkpoint: Checkpoint = {
     partialRotary: PARTIAL_ROTARY,
-    interleavedRope: false,
-    headNorms: true,
-    fused: true,
     modules: {
-      embedding: "word_embeddings",
-      attention: "attention",
-      fused: "query_key_value",
-      output: "dense",
-      queryNorm: "query_layernorm",
-      keyNorm: "key_layernorm",
+      token_embd: "word_embeddings",
+      attn_qkv: "attention.query_key_value",
+      attn_output: "attention.dense",
+      attn_q_norm: "attention.query_layernorm",
+      attn_k_norm: "attention.key_layernorm",
     },
-  } as const;
+  };
   const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
@@ -88,7 +87,8 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
     config,
     list,
     prefix,
-    traits,
+    BAILINGMOE2,
+    checkpoint,
     { ...experts, bias: "gate.expert_bias", sharedWidth: experts.shared * width },
     Object.entries(counts).map(([name, value]) => entry(`bailingmoe2.${name}`, "UINT32", value)),
   );
@@ -107,14 +107,12 @@ export function convertMinimaxM2(config: Fields, list: TensorList, prefix: strin
   }
   const headDim = config.count("head_dim", LIMITS.headDim);
   const experts = readCounts(config, { count: "num_local_experts", feedForward: "intermediate_size" });
-  const parts = convertLlama(config, list, prefix, {
-    architecture: "minimax-m2",
-    interleavedRope: false,
-    headNorms: false,
-    rowNorms: true,
+  const checkpoint: Checkpoint = {
     ropeBase: MINIMAX_ROPE_BASE,
     partialRotary: config.count("rotary_dim", headDim, headDim) / headDim,
-    feedForward(decoder, block, layer) {
+  };
+  const parts = convertDecoder(config, list, prefix, MINIMAX_M2, checkpoint, {
+    feedForward({ block, from: layer }, decoder) {
       const from = `${layer}block_sparse_moe.`;
       addExperts(list, decoder, experts, block, from, { parts: { gate: "w1", up: "w3", down: "w2" } });
       list.vector(`${block}exp_probs_b.bias`, `${from}e_score_correction_bias`, experts.count);
@@ -135,13 +133,12 @@ export function convertDeepseek(config: Fields, list: TensorList, prefix: string
   config.mustBe("scoring_func", "softmax", "GGUF's readers know no other scores of this architecture");
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
   config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
-  const traits = { architecture: "deepseek", interleavedRope: true, headNorms: false } as const;
   const experts = readSharedExperts(config, {
     count: "n_routed_experts",
     shared: "n_shared_experts",
     most: MAX_SHARED,
   });
-  return convertSharedExperts(config, list, prefix, traits, {
+  return convertSharedExperts(config, list, prefix, DEEPSEEK, {}, {
     ...experts,
     divided: false,
     gating: SOFTMAX,
@@ -174,23 +171,28 @@ export function readSharedExperts(
   };
 }
 
-/** Llama's decoder with such experts. `bias` is that of the choice, where there is one; `gating` how they are weighed, by default by sigmoids. */
+/** Converts a decoder with such experts. */
 export function convertSharedExperts(
   config: Fields,
   list: TensorList,
   prefix: string,
-  traits: LlamaTraits,
+  family: Family,
+  checkpoint: Checkpoint,
   experts: SharedExpertsConfig & {
+    /** Module of the bias on the choice, where there is one. */
     readonly bias?: string;
     readonly sharedWidth: number;
+    /** Code of how experts are weighed; by default by sigmoids. */
     readonly gating?: number;
   },
   entries: readonly Entry[],
+  attention?: OwnBlocks["attention"],
 ): ModelParts {
-  const parts = convertLlama(config, list, prefix, {
-    ...traits,
-    feedForward(decoder, block, from, layer) {
-      if (layer < experts.dense) return addFeedForward(list, decoder, block, from);
+  const parts = convertDecoder(config, list, prefix, family, checkpoint, {
+    attention,
+    feedForward(names, decoder, layer) {
+      if (layer < experts.dense) return addFeedForward(list, decoder, names);
+      const { block, from } = names;
       const mlp = `${from}mlp.`;
       addExperts(list, decoder, experts, block, mlp);
       if (experts.bias) list.vector(`${block}exp_probs_b.bias`, `${mlp}${experts.bias}`, experts.count);
@@ -198,13 +200,13 @@ export function convertSharedExperts(
       addSharedExperts(list, decoder, experts.sharedWidth, block, `${mlp}shared_experts.`);
     },
   });
-  const key = (name: string) => `${traits.architecture}.${name}`;
+  const key = (name: string) => `${family.architecture}.${name}`;
   return {
     ...parts,
     leftOut: draftLayers(config, prefix, parts.decoder.layers),
     entries: [
       ...parts.entries,
-      ...expertEntries(traits.architecture, experts),
+      ...expertEntries(family.architecture, experts),
       entry(key("expert_shared_count"), "UINT32", experts.shared),
       entry(key("leading_dense_block_count"), "UINT32", experts.dense),
       entry(key("expert_gating_func"), "UINT32", experts.gating ?? SIGMOID),

@@ -1,6 +1,6 @@
 /** Gemma: files that are refused by key or tensor, and the memory of long contexts with windows. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
-import { GEMMA3 } from "../../testing/synth/gemma3.ts";
+import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { leftOutParts } from "../architectures/left_out.ts";
 import { buildPlan } from "../architectures/registry.ts";
@@ -134,7 +134,7 @@ Deno.test("gemma4: the last layers cache nothing, and full layers use their keys
 });
 
 Deno.test("gemma3: 32,768 tokens in the 1B take little more memory than its four layers without a window", () => {
-  const { layers } = GEMMA3.real!["gemma3-1b"];
+  const { layers } = SYNTH_MODELS.gemma3.real!["gemma3-1b"];
   const file = synthesize({ architecture: "gemma3", types: ["Q8_0"], seed: 1, layers });
   const plan = buildPlan(parseGguf(file));
   const demand = { windows: plan.kv.windows.slice(1), maxRows: 512 };

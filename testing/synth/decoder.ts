@@ -1,5 +1,8 @@
-/** What families of decoders have in common. */
-import type { Dimensions } from "./family.ts";
+/** Seeded decoders: keys and tensors that follow from a family's description. */
+import type { LayerWidths } from "../../engine/architectures/checkpoint.ts";
+import { FAMILIES } from "../../engine/architectures/families.ts";
+import { type LayerTensor, layerTensors, type Traits } from "../../engine/architectures/traits.ts";
+import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 export interface DecoderShape extends Dimensions {
@@ -7,41 +10,169 @@ export interface DecoderShape extends Dimensions {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly ropeBase: number;
-  /** Dimensions of a head that are rotated; by default all. */
+  /** Rotated dimensions of a head; by default all. */
   readonly rotated?: number;
-  /** Has a matrix of its own for the output. */
+  /** Has an output matrix beside the embedding. */
   readonly untied?: boolean;
   readonly biases?: boolean;
   readonly headNorms?: boolean;
+  /** Tokens that a row attends to in layers with a window. */
+  readonly window?: number;
+  /** Has Llama 3's factors on the rotary frequencies. */
+  readonly ropeFactors?: boolean;
+  /** Traits in which this model differs from its family. */
+  readonly traits?: Traits;
 }
 
-/** The keys that decoders have, and `more` counts. */
+type Size = [embedding: number, feedForward: number, layers: number, vocabulary: number, context: number];
+type Heads = [heads: number, kvHeads: number, headDim: number];
+
+/** Returns the shape of a published model. */
+export function published<Rest = unknown>(
+  [embedding, feedForward, layers, vocabulary, context]: Size,
+  [heads, kvHeads, headDim]: Heads,
+  ropeBase: number,
+  rest?: Rest,
+): DecoderShape & Rest {
+  const shape = { embedding, feedForward, layers, vocabulary, context, heads, kvHeads, headDim, ropeBase };
+  return { ...shape, ...rest! };
+}
+
+/** A seeded model of a described family. */
+interface Description<S extends DecoderShape> {
+  /** The tiny shape's differences from `TINY`. */
+  readonly tiny: Omit<S, keyof Dimensions> & Partial<Dimensions>;
+  readonly real?: Readonly<Record<string, NoInfer<S>>>;
+  readonly checkpoint?: SynthModel["checkpoint"];
+  /** Writes keys before the counts, and tensors before the embedding. */
+  readonly before?: (file: SynthFile, shape: S) => void;
+  /** Further counts. */
+  readonly counts?: (shape: S) => Readonly<Record<string, number>>;
+  /** Writes keys after the counts. */
+  readonly afterCounts?: (file: SynthFile, shape: S) => void;
+  /** Epsilon of the norms; by default 1e-5 of LayerNorms and 1e-6 of RMSNorms. */
+  readonly epsilon?: number;
+  /** Writes keys after the common ones, and tensors before the layers. */
+  readonly after?: (file: SynthFile, shape: S) => void;
+  /** Writes keys and tensors after all others. */
+  readonly last?: (file: SynthFile, shape: S) => void;
+  /** Each layer's shape, where layers differ. */
+  readonly widths?: (shape: S) => readonly LayerWidths[];
+  /** Writes a layer's feed-forward block, if it is not dense. */
+  readonly feedForward?: (file: SynthFile, block: string, shape: S, layer: number) => void;
+  /** Layers behind the others that draft tokens, and what they have beside the others. */
+  readonly draft?: (file: SynthFile, block: string, shape: S) => void;
+}
+
+/** Returns a seeded model whose layers are as the family of that architecture describes them. */
+export function decoder<S extends DecoderShape = DecoderShape>(
+  architecture: string,
+  description: Description<S>,
+): SynthModel<S> {
+  const { traits, allows } = FAMILIES.get(architecture)!;
+  return {
+    architecture,
+    encoder: allows?.bothDirections,
+    traits: { ...traits, ...description.tiny.traits },
+    tiny: { ...TINY, ...description.tiny } as S,
+    real: description.real,
+    checkpoint: description.checkpoint,
+    write: (file, shape) => writeDecoder(file, shape, { ...traits, ...shape.traits }, description),
+  };
+}
+
+function writeDecoder<S extends DecoderShape>(
+  file: SynthFile,
+  shape: S,
+  traits: Traits,
+  { before, counts, afterCounts, epsilon, after, last, widths, feedForward, draft }: Description<S>,
+): void {
+  const { embedding, vocabulary, window } = shape;
+  before?.(file, shape);
+  const drafts = draft ? (shape as { drafts?: number }).drafts ?? 0 : 0;
+  const layers = shape.layers + drafts;
+  const perLayer = widths?.(shape);
+  writeCounts(file, { ...shape, layers }, {
+    ...window && { "attention.sliding_window": window },
+    ...counts?.(shape),
+  }, perLayer);
+  afterCounts?.(file, shape);
+  writeReals(file, shape, traits.layerNorms, epsilon);
+  writeEnds(file, shape);
+  after?.(file, shape);
+  if (traits.biases?.includes("output_norm")) file.vector("output_norm.bias", embedding, 0);
+  if (traits.biases?.includes("output")) file.vector("output.bias", vocabulary, 0, 1);
+  writeRopeFactors(file, shape);
+  for (let layer = 0; layer < layers; layer++) {
+    const block = `blk.${layer}`;
+    layerTensors(traits, { ...shape, ...perLayer?.[layer] }, (tensor) => writeTensor(file, block, tensor), {
+      feedForward: feedForward && (() => feedForward(file, block, shape, layer)),
+    });
+    if (layer >= shape.layers) draft!(file, block, shape);
+  }
+  last?.(file, shape);
+}
+
+function writeTensor(file: SynthFile, block: string, { name, kind, shape }: LayerTensor): void {
+  const whole = `${block}.${name}`;
+  switch (kind) {
+    case "matrix":
+      return file.matrix(whole, ...shape);
+    case "norm":
+      return file.vector(`${whole}.weight`, shape[0]);
+    case "bias":
+      return file.vector(`${whole}.bias`, shape[0], 0);
+    case "head norms":
+      return file.floats(`${whole}.weight`, shape, (random) => 1 + 0.1 * random.normal());
+    case "sinks":
+      return file.vector(`${whole}.weight`, shape[0], 0, 2);
+  }
+}
+
+/** Writes Llama 3's rotary factors, if the shape has them. */
+export function writeRopeFactors(file: SynthFile, { ropeFactors, headDim }: DecoderShape): void {
+  if (!ropeFactors) return;
+  const length = headDim / 2;
+  file.floats("rope_freqs.weight", [length], (_, i) => 1 + 7 * i / (length - 1));
+}
+
+/** Writes the counts that all decoders have, and `more`. `widths` replaces those that differ between layers. */
 export function writeCounts(
   file: SynthFile,
   shape: DecoderShape,
   more: Readonly<Record<string, number>> = {},
+  widths?: readonly LayerWidths[],
 ) {
   file.counts({
     block_count: shape.layers,
     context_length: shape.context,
     embedding_length: shape.embedding,
-    ...shape.feedForward > 0 && { feed_forward_length: shape.feedForward },
-    "attention.head_count": shape.heads,
-    "attention.head_count_kv": shape.kvHeads,
+    ...shape.feedForward > 0 && !widths && { feed_forward_length: shape.feedForward },
+    ...!widths && { "attention.head_count": shape.heads, "attention.head_count_kv": shape.kvHeads },
     "attention.key_length": shape.headDim,
     "attention.value_length": shape.headDim,
     "rope.dimension_count": shape.rotated ?? shape.headDim,
     vocab_size: shape.vocabulary,
     ...more,
   });
+  if (!widths) return;
+  file.keys("attention.head_count", "INT32", widths.map(({ heads }) => heads));
+  file.keys("attention.head_count_kv", "INT32", widths.map(({ kvHeads }) => kvHeads));
+  file.keys("feed_forward_length", "INT32", widths.map(({ feedForward }) => feedForward));
 }
 
-export function writeReals(file: SynthFile, { ropeBase }: DecoderShape): void {
+/** Writes the rotary base and the epsilon of norms. */
+export function writeReals(
+  file: SynthFile,
+  { ropeBase }: Pick<DecoderShape, "ropeBase">,
+  layerNorms = false,
+  epsilon = layerNorms ? 1e-5 : 1e-6,
+): void {
   file.key("rope.freq_base", "FLOAT32", ropeBase);
-  file.key("attention.layer_norm_rms_epsilon", "FLOAT32", 1e-6);
+  file.key(`attention.layer_norm_${layerNorms ? "" : "rms_"}epsilon`, "FLOAT32", epsilon);
 }
 
-/** The embedding, the output matrix where it is another one, and the norm before it. */
+/** Writes the embedding, the output matrix if there is one, and the norm before it. */
 export function writeEnds(file: SynthFile, { embedding, vocabulary, untied }: DecoderShape): void {
   file.matrix("token_embd", embedding, vocabulary);
   if (untied) file.matrix("output", embedding, vocabulary);
@@ -49,7 +180,7 @@ export function writeEnds(file: SynthFile, { embedding, vocabulary, untied }: De
   file.vector("output_norm.weight", embedding, 6);
 }
 
-/** q, k, v and the output; `queries` are the heads of q's rows. */
+/** Writes q, k, v and the output matrix. `queries` is the number of heads in q's rows. */
 export function writeAttention(
   file: SynthFile,
   block: string,
@@ -78,7 +209,7 @@ export function writeFeedForward(
   file.matrix(`${block}.ffn_down`, feedForward, embedding);
 }
 
-/** Of routers: logits that are some units apart, as trained ones are, so that rounding seldom changes a choice. */
+/** Standard deviation of routers. It spreads their logits like a trained router's, so that rounding seldom changes a choice. */
 const ROUTER_SIGMA = 0.3;
 
 export interface ExpertsShape {
@@ -91,7 +222,7 @@ export function expertCounts({ count, used, feedForward }: ExpertsShape): Record
   return { expert_count: count, expert_used_count: used, expert_feed_forward_length: feedForward };
 }
 
-/** A router and its experts. */
+/** Writes a router and its experts. */
 export function writeExperts(
   file: SynthFile,
   block: string,
@@ -103,7 +234,7 @@ export function writeExperts(
   writeUngatedExperts(file, block, embedding, { count, feedForward });
 }
 
-/** The expert that every row goes through. */
+/** Writes the shared expert. */
 export function writeSharedExpert(file: SynthFile, block: string, embedding: number, width: number): void {
   for (const name of ["ffn_gate_shexp", "ffn_up_shexp"]) file.matrix(`${block}.${name}`, embedding, width);
   file.matrix(`${block}.ffn_down_shexp`, width, embedding);
@@ -114,7 +245,7 @@ export function writeRouter(file: SynthFile, block: string, embedding: number, c
   file.floats(`${router}.weight`, [embedding, count], (random) => ROUTER_SIGMA * random.normal(), router);
 }
 
-/** Experts without gates, which read and make rows of that width. */
+/** Writes experts without gates that read and return rows of that width. */
 export function writeUngatedExperts(
   file: SynthFile,
   block: string,

@@ -1,6 +1,6 @@
 /** Encoders: BERT and its relatives, which read texts in both directions. */
 import { expertCounts, type ExpertsShape, writeRouter, writeUngatedExperts } from "./decoder.ts";
-import { type Dimensions, type Family, TINY } from "./family.ts";
+import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 interface EncoderShape extends Dimensions {
@@ -41,7 +41,7 @@ function writeEmbeddings(file: SynthFile, { embedding, vocabulary }: EncoderShap
   file.floats("token_types.weight", [embedding, types], (random) => 0.02 * random.normal());
 }
 
-export const BERT: Family<EncoderShape> = {
+export const BERT: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 8, context: 512 },
   real: {
@@ -82,7 +82,7 @@ export const BERT: Family<EncoderShape> = {
   writeHead: (file, { embedding }) => affine(file, "cls", embedding, embedding),
 };
 
-export const NOMIC_BERT: Family<EncoderShape> = {
+export const NOMIC_BERT: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4 },
   real: {
@@ -115,7 +115,7 @@ export const NOMIC_BERT: Family<EncoderShape> = {
 };
 
 /** Positions by slopes, GeGLU whose gate and up are one matrix; heads that are no power of two. */
-export const JINA_BERT_V2: Family<EncoderShape> = {
+export const JINA_BERT_V2: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, embedding: 768, feedForward: 256, layers: 2, heads: 12 },
   real: {
@@ -147,7 +147,7 @@ export const JINA_BERT_V2: Family<EncoderShape> = {
 };
 
 /** Rotary positions, biases everywhere, and one type of tokens. */
-export const JINA_BERT_V3: Family<EncoderShape> = {
+export const JINA_BERT_V3: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4 },
   real: {
@@ -184,7 +184,7 @@ interface NomicMoeShape extends EncoderShape {
 }
 
 /** Experts in every second layer. */
-export const NOMIC_BERT_MOE: Family<NomicMoeShape> = {
+export const NOMIC_BERT_MOE: SynthModel<NomicMoeShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4, experts: { count: 6, used: 2 } },
   real: {
@@ -224,7 +224,7 @@ export const NOMIC_BERT_MOE: Family<NomicMoeShape> = {
   },
 };
 
-export const MODERN_BERT: Family<EncoderShape & { readonly window: number }> = {
+export const MODERN_BERT: SynthModel<EncoderShape & { readonly window: number }> = {
   encoder: true,
   tiny: { ...TINY, heads: 8, window: 24 },
   real: {

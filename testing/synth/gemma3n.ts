@@ -1,6 +1,6 @@
 import { writeAttention, writeCounts, writeEnds, writeFeedForward, writeReals } from "./decoder.ts";
 import type { DecoderShape } from "./decoder.ts";
-import { type Family, TINY } from "./family.ts";
+import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 export interface Gemma3nShape extends DecoderShape {
@@ -46,7 +46,7 @@ const E4B: Gemma3nShape = {
   unquantized: "F16",
 };
 
-export const GEMMA3N: Family<Gemma3nShape> = {
+export const GEMMA3N: SynthModel<Gemma3nShape> = {
   tiny: {
     ...TINY,
     feedForward: 512,

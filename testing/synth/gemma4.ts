@@ -1,5 +1,5 @@
 import { expertCounts, type ExpertsShape, writeEnds, writeExperts, writeFeedForward } from "./decoder.ts";
-import { type Dimensions, type Family, TINY } from "./family.ts";
+import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 interface Kind {
@@ -26,7 +26,7 @@ export interface Gemma4Shape extends Dimensions {
   readonly experts?: ExpertsShape;
 }
 
-export const GEMMA4: Family<Gemma4Shape> = {
+export const GEMMA4: SynthModel<Gemma4Shape> = {
   tiny: {
     ...TINY,
     feedForward: 512,
@@ -62,7 +62,7 @@ export const GEMMA4: Family<Gemma4Shape> = {
 };
 
 /** As the 26B: experts, no embeddings of layers' own, and no layer that reads another's cache. */
-export const GEMMA4_MOE: Family<Gemma4Shape> = {
+export const GEMMA4_MOE: SynthModel<Gemma4Shape> = {
   architecture: "gemma4",
   tiny: {
     ...GEMMA4.tiny,

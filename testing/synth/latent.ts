@@ -7,7 +7,7 @@ import {
   writeReals,
   writeSharedExpert,
 } from "./decoder.ts";
-import { type Dimensions, type Family, TINY } from "./family.ts";
+import { type Dimensions, type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 interface LatentShape extends Dimensions {
@@ -40,7 +40,7 @@ const LATENT_TINY = {
 };
 
 /** As V3 is, and GLM-4.7 Flash. */
-export const DEEPSEEK2: Family<LatentShape> = {
+export const DEEPSEEK2: SynthModel<LatentShape> = {
   tiny: {
     ...LATENT_TINY,
     heads: 8,
@@ -73,7 +73,7 @@ export const DEEPSEEK2: Family<LatentShape> = {
 };
 
 /** As V2 Lite is: YaRN, queries without a rank, and a softmax that is not divided. */
-export const DEEPSEEK2_LITE: Family<LatentShape> = {
+export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
   architecture: "deepseek2",
   tiny: {
     ...LATENT_TINY,
@@ -108,7 +108,7 @@ function write(file: SynthFile, shape: LatentShape): void {
   const { embedding, layers, experts, leadingDense } = shape;
   writeKeys(file, shape);
   const headDim = shape.rank + shape.rotated;
-  writeReals(file, { ...shape, kvHeads: 1, headDim });
+  writeReals(file, shape);
   writeEnds(file, { ...shape, kvHeads: 1, headDim });
   for (let layer = 0; layer < layers; layer++) {
     const block = `blk.${layer}`;

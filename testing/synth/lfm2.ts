@@ -2,12 +2,13 @@ import {
   type DecoderShape,
   expertCounts,
   type ExpertsShape,
+  published,
   writeAttention,
   writeExperts,
   writeFeedForward,
   writeReals,
 } from "./decoder.ts";
-import { type Family, TINY } from "./family.ts";
+import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 /** Gated short convolutions, but for some layers of attention. */
@@ -23,7 +24,7 @@ interface Lfm2MoeShape extends Lfm2Shape {
   readonly leadingDense: number;
 }
 
-export const LFM2: Family<Lfm2Shape> = {
+export const LFM2: SynthModel<Lfm2Shape> = {
   tiny: {
     ...TINY,
     layers: 6,
@@ -36,25 +37,16 @@ export const LFM2: Family<Lfm2Shape> = {
     attention: [2, 5],
   },
   real: {
-    "lfm2-1.2b": {
-      embedding: 2048,
-      feedForward: 8192,
-      layers: 16,
-      vocabulary: 65_536,
-      context: 128_000,
-      heads: 32,
-      kvHeads: 8,
-      headDim: 64,
-      ropeBase: 1e6,
+    "lfm2-1.2b": published([2048, 8192, 16, 65_536, 128_000], [32, 8, 64], 1e6, {
       headNorms: true,
       taps: 3,
       attention: [2, 5, 8, 10, 12, 14],
-    },
+    }),
   },
   write: (file, shape) => writeLfm2(file, shape, {}, (block) => writeFeedForward(file, block, shape)),
 };
 
-export const LFM2MOE: Family<Lfm2MoeShape> = {
+export const LFM2MOE: SynthModel<Lfm2MoeShape> = {
   tiny: {
     ...TINY,
     layers: 6,
@@ -69,22 +61,13 @@ export const LFM2MOE: Family<Lfm2MoeShape> = {
     leadingDense: 2,
   },
   real: {
-    "lfm2-8b-a1b": {
-      embedding: 2048,
-      feedForward: 7168,
-      layers: 24,
-      vocabulary: 65_536,
-      context: 128_000,
-      heads: 32,
-      kvHeads: 8,
-      headDim: 64,
-      ropeBase: 1e6,
+    "lfm2-8b-a1b": published([2048, 7168, 24, 65_536, 128_000], [32, 8, 64], 1e6, {
       headNorms: true,
       taps: 3,
       attention: [2, 6, 10, 14, 18, 21],
       experts: { count: 32, used: 4, feedForward: 1792 },
       leadingDense: 2,
-    },
+    }),
   },
   write(file, shape) {
     const { experts, leadingDense, embedding } = shape;

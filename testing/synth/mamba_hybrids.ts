@@ -3,6 +3,7 @@ import {
   type DecoderShape,
   expertCounts,
   type ExpertsShape,
+  published,
   writeAttention,
   writeCounts,
   writeEnds,
@@ -13,7 +14,7 @@ import {
   writeSharedExpert,
   writeUngatedExperts,
 } from "./decoder.ts";
-import { type Family, TINY } from "./family.ts";
+import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 import { type Multipliers, writeMultipliers } from "./granite.ts";
 
@@ -70,7 +71,7 @@ const GRANITE_4_TINY: GraniteShape = {
   experts: { count: 64, used: 6, feedForward: 512, shared: 1024 },
 };
 
-export const GRANITEHYBRID: Family<GraniteShape> = {
+export const GRANITEHYBRID: SynthModel<GraniteShape> = {
   tiny: GRANITE,
   real: {
     "granite-4.0-h-1b": { ...GRANITE_4_TINY, feedForward: 4096, experts: undefined },
@@ -89,7 +90,7 @@ export const GRANITEHYBRID: Family<GraniteShape> = {
 };
 
 /** The same with experts and one that all rows go through; attention has positions. */
-export const GRANITEHYBRID_MOE: Family<GraniteShape> = {
+export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   architecture: "granitehybrid",
   tiny: {
     ...GRANITE,
@@ -102,7 +103,7 @@ export const GRANITEHYBRID_MOE: Family<GraniteShape> = {
 };
 
 /** Mamba2 and attention in every layer; Mamba2's results are not normed. */
-export const FALCON_H1: Family<DecoderShape & { readonly mamba: MambaShape }> = {
+export const FALCON_H1: SynthModel<DecoderShape & { readonly mamba: MambaShape }> = {
   tiny: {
     ...TINY,
     heads: 8,
@@ -113,32 +114,14 @@ export const FALCON_H1: Family<DecoderShape & { readonly mamba: MambaShape }> = 
     mamba: { heads: 12, headDim: 64, groups: 2, stateSize: 48 },
   },
   real: {
-    "falcon-h1-0.5b": {
-      embedding: 1024,
-      feedForward: 2048,
-      layers: 36,
-      vocabulary: 32_784,
-      context: 16_384,
-      heads: 8,
-      kvHeads: 2,
-      headDim: 64,
-      ropeBase: 1e11,
+    "falcon-h1-0.5b": published([1024, 2048, 36, 32_784, 16_384], [8, 2, 64], 1e11, {
       untied: true,
       mamba: { heads: 24, headDim: 64, groups: 1, stateSize: 128 },
-    },
-    "falcon-h1-7b": {
-      embedding: 3072,
-      feedForward: 12_288,
-      layers: 44,
-      vocabulary: 130_049,
-      context: 1 << 18,
-      heads: 12,
-      kvHeads: 2,
-      headDim: 128,
-      ropeBase: 1e11,
+    }),
+    "falcon-h1-7b": published([3072, 12_288, 44, 130_049, 1 << 18], [12, 2, 128], 1e11, {
       untied: true,
       mamba: { heads: 24, headDim: 128, groups: 1, stateSize: 256 },
-    },
+    }),
   },
   write(file, shape) {
     writeCounts(file, shape, mambaCounts(shape.mamba));
@@ -155,7 +138,7 @@ export const FALCON_H1: Family<DecoderShape & { readonly mamba: MambaShape }> = 
   },
 };
 
-export const NEMOTRON_H: Family<MambaHybridShape> = {
+export const NEMOTRON_H: SynthModel<MambaHybridShape> = {
   tiny: {
     ...TINY,
     layers: 6,
@@ -167,20 +150,11 @@ export const NEMOTRON_H: Family<MambaHybridShape> = {
     pattern: "M-M*-M",
   },
   real: {
-    "nemotron-nano-9b-v2": {
-      layers: 56,
-      vocabulary: 131_072,
-      context: 131_072,
-      embedding: 4480,
-      feedForward: 15_680,
-      heads: 40,
-      kvHeads: 8,
-      headDim: 128,
-      ropeBase: 1e4,
+    "nemotron-nano-9b-v2": published([4480, 15_680, 56, 131_072, 131_072], [40, 8, 128], 1e4, {
       mamba: { heads: 128, headDim: 80, groups: 8, stateSize: 128 },
       pattern: "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
       untied: true,
-    },
+    }),
   },
   write: writeNemotron,
 };
@@ -194,7 +168,7 @@ interface NemotronMoeShape extends MambaHybridShape {
   };
 }
 
-export const NEMOTRON_H_MOE: Family<NemotronMoeShape> = {
+export const NEMOTRON_H_MOE: SynthModel<NemotronMoeShape> = {
   tiny: {
     ...TINY,
     layers: 6,
@@ -208,21 +182,12 @@ export const NEMOTRON_H_MOE: Family<NemotronMoeShape> = {
     experts: { count: 12, used: 3, feedForward: 256, shared: 512, scale: 2.5, latent: 512 },
   },
   real: {
-    "nemotron-3-nano-30b-a3b": {
-      layers: 52,
-      vocabulary: 131_072,
-      context: 1 << 18,
-      embedding: 2688,
-      feedForward: 1856,
-      heads: 32,
-      kvHeads: 2,
-      headDim: 128,
-      ropeBase: 1e4,
+    "nemotron-3-nano-30b-a3b": published([2688, 1856, 52, 131_072, 1 << 18], [32, 2, 128], 1e4, {
       mamba: { heads: 64, headDim: 64, groups: 8, stateSize: 128 },
       pattern: "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
       untied: true,
       experts: { count: 128, used: 6, feedForward: 1856, shared: 3712, scale: 2.5 },
-    },
+    }),
   },
   write(file, shape) {
     const { experts } = shape;

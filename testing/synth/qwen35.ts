@@ -1,17 +1,22 @@
 import {
   type DecoderShape,
+  expertCounts,
+  type ExpertsShape,
+  published,
   writeAttention,
   writeCounts,
   writeEnds,
+  writeExperts,
   writeFeedForward,
   writeReals,
+  writeSharedExpert,
 } from "./decoder.ts";
-import { type Family, TINY } from "./family.ts";
+import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
-/** Three layers of four are Gated DeltaNet, and attention has output gates. */
+/** Three of four layers are Gated DeltaNet, and attention has output gates. */
 export interface DeltaShape extends DecoderShape {
-  /** Layers behind the others that draft tokens; by default none. */
+  /** Extra layers that draft tokens. */
   readonly drafts?: number;
   readonly delta: DeltaHeads;
 }
@@ -20,11 +25,11 @@ interface DeltaHeads {
   readonly keyHeads: number;
   readonly valueHeads: number;
   readonly headDim: number;
-  /** Value heads of a key head stand side by side, and so do their betas and alphas, in one matrix. */
+  /** Value heads of one key head stand together, as do their betas and alphas in one matrix. */
   readonly inGroups?: boolean;
 }
 
-export const QWEN35: Family<DeltaShape> = {
+export const QWEN35: SynthModel<DeltaShape> = {
   tiny: {
     ...TINY,
     heads: 4,
@@ -37,21 +42,12 @@ export const QWEN35: Family<DeltaShape> = {
     layers: 8,
   },
   real: {
-    "qwen3.5-0.8b": {
-      embedding: 1024,
-      feedForward: 3584,
-      layers: 24,
-      vocabulary: 248_320,
-      context: 262_144,
-      heads: 8,
-      kvHeads: 2,
-      headDim: 256,
-      ropeBase: 1e7,
+    "qwen3.5-0.8b": published([1024, 3584, 24, 248_320, 262_144], [8, 2, 256], 1e7, {
       headNorms: true,
       rotated: 64,
       delta: { keyHeads: 16, valueHeads: 16, headDim: 128 },
       drafts: 1,
-    },
+    }),
   },
   write(file, shape) {
     writeHybrid(file, shape, {}, (block) => writeFeedForward(file, block, shape));
@@ -92,15 +88,15 @@ export function writeHybrid(
   }
 }
 
-/** What a layer that drafts has beside another's tensors. */
+/** Writes the tensors that a drafting layer has beside another layer's. */
 export function writeNextToken(file: SynthFile, block: string, embedding: number): void {
   file.matrix(`${block}.nextn.eh_proj`, 2 * embedding, embedding);
   for (const norm of ["enorm", "hnorm"]) file.vector(`${block}.nextn.${norm}.weight`, embedding);
-  // Spreads the logits, as the output's norm does.
+  // Spreads the logits, like the output norm.
   file.vector(`${block}.nextn.shared_head_norm.weight`, embedding, 6);
 }
 
-/** Thirds of the rotated pairs; the last of the four takes none. */
+/** Returns the sections of rotated pairs: thirds, and none for the fourth. */
 function sections(pairs: number): number[] {
   return [0, 1, 2].map((i) => Math.ceil((pairs - i) / 3)).concat(0);
 }
@@ -118,4 +114,51 @@ function writeDeltaNet(file: SynthFile, block: string, { embedding, delta }: Del
   else for (const name of ["ssm_alpha", "ssm_beta"]) file.matrix(`${block}.${name}`, embedding, valueHeads);
   file.vector(`${block}.ssm_norm.weight`, headDim);
   file.matrix(`${block}.ssm_out`, valueHeads * headDim, embedding);
+}
+
+export interface HybridMixtureShape extends DeltaShape {
+  readonly experts: ExpertsShape;
+  /** Width of the shared expert. */
+  readonly shared: number;
+}
+
+export const QWEN35MOE: SynthModel<HybridMixtureShape> = {
+  tiny: { ...QWEN35.tiny, experts: { count: 12, used: 3, feedForward: 256 }, shared: 512 },
+  real: {
+    "qwen35moe-35b-a3b": published([2048, 0, 40, 248_320, 262_144], [16, 2, 256], 1e7, {
+      headNorms: true,
+      rotated: 64,
+      untied: true,
+      delta: { keyHeads: 16, valueHeads: 32, headDim: 128 },
+      experts: { count: 256, used: 8, feedForward: 512 },
+      shared: 512,
+    }),
+  },
+  write: writeHybridMixture,
+};
+
+export const QWEN3NEXT: SynthModel<HybridMixtureShape> = {
+  tiny: { ...QWEN35MOE.tiny, delta: { ...QWEN35MOE.tiny.delta, inGroups: true } },
+  real: {
+    "qwen3-next-80b-a3b": published([2048, 5120, 48, 151_936, 262_144], [16, 2, 256], 1e7, {
+      headNorms: true,
+      rotated: 64,
+      untied: true,
+      delta: { keyHeads: 16, valueHeads: 32, headDim: 128, inGroups: true },
+      experts: { count: 512, used: 10, feedForward: 512 },
+      shared: 512,
+    }),
+  },
+  write: writeHybridMixture,
+};
+
+function writeHybridMixture(file: SynthFile, shape: HybridMixtureShape): void {
+  const { embedding, experts, shared } = shape;
+  const counts = { ...expertCounts(experts), expert_shared_feed_forward_length: shared };
+  writeHybrid(file, shape, counts, (block) => {
+    writeExperts(file, block, embedding, experts);
+    const gate = `${block}.ffn_gate_inp_shexp.weight`;
+    file.floats(gate, [embedding], (random) => 0.1 * random.normal());
+    writeSharedExpert(file, block, embedding, shared);
+  });
 }

@@ -8,7 +8,7 @@ import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { SynthFile } from "./file.ts";
-import { type Architecture, FAMILIES } from "./registry.ts";
+import { type Architecture, SYNTH_MODELS } from "./registry.ts";
 import { type Chat, describeTokens } from "./tokens.ts";
 
 export type { Architecture } from "./registry.ts";
@@ -51,7 +51,7 @@ export interface SynthTexts {
 /** The bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const { architecture: name, seed, types, dequantized, factors, hollow, texts = {} } = options;
-  const family = FAMILIES[name];
+  const family = SYNTH_MODELS[name];
   const shape = {
     ...family.tiny,
     layers: options.layers ?? family.tiny.layers,

@@ -13,7 +13,7 @@ import { KernelError } from "../../ffi/library.ts";
 import { kindsOfTier } from "./decoders/kinds.ts";
 import { VALUES, Watched } from "./hostile.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
-import { type Architecture, FAMILIES } from "../../testing/synth/registry.ts";
+import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { isFullTier } from "../../testing/tier.ts";
 
@@ -131,7 +131,7 @@ async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promi
   return performance.now() - start;
 }
 
-const ALL = Object.keys(FAMILIES) as Architecture[];
+const ALL = Object.keys(SYNTH_MODELS) as Architecture[];
 /** The first tier takes one small decoder each of four kinds, and an encoder. */
 const TAKEN = isFullTier
   ? ALL
@@ -150,7 +150,7 @@ for (const architecture of TAKEN) {
         .filter((key) => !key.startsWith("tokenizer."));
       using all = new Runs();
       for (const [what, file] of spoiled(sound, keys)) {
-        const computes = !FAMILIES[architecture].encoder &&
+        const computes = !SYNTH_MODELS[architecture].encoder &&
           what.startsWith(sound.metadata.getString("general.architecture"));
         const ms = await refusedOrLoaded(what, file, computes ? all : undefined);
         if (ms <= SLOWEST_MS) continue;

@@ -3,14 +3,14 @@
 import { GPU_TYPES, isGpuType } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
 import { FORMATS as TENSOR_FORMATS } from "../../engine/gguf/formats.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
-import { FAMILIES } from "../../testing/synth/registry.ts";
+import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { type Architecture, synthesize, type SynthOptions } from "../../testing/synth/synth.ts";
 
 /** Judged in every format. */
 const WHOLE: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
 /** The other decoders, judged by fewer formats and longer prompts. */
-export const DECODERS: readonly Architecture[] = (Object.keys(FAMILIES) as Architecture[])
-  .filter((name) => !WHOLE.includes(name) && !FAMILIES[name].encoder);
+export const DECODERS: readonly Architecture[] = (Object.keys(SYNTH_MODELS) as Architecture[])
+  .filter((name) => !WHOLE.includes(name) && !SYNTH_MODELS[name].encoder);
 /** The most likely tokens that are compared at each step. */
 export const TOP = 20;
 

@@ -3,7 +3,7 @@ import { decodeBase64 } from "@std/encoding/base64.js";
 import { normalized, relevance } from "../../engine/answers/rows.ts";
 import { POOLING_KINDS } from "../../engine/gguf/hparams/pooling.ts";
 import { digest } from "./parity_cases.ts";
-import { FAMILIES } from "../../testing/synth/registry.ts";
+import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import {
   TEXT_MODELS,
@@ -65,7 +65,7 @@ fullTier.test("text parity: the table is of the models that the test makes", asy
   }
 });
 
-const isEncoder = ({ options }: TextModel) => FAMILIES[options.architecture].encoder ?? false;
+const isEncoder = ({ options }: TextModel) => SYNTH_MODELS[options.architecture].encoder ?? false;
 const ROUNDED = TEXT_MODELS.filter(({ options }) => options.types[0] !== "F32");
 /** Which of both is nearer on one text is a matter of chance. */
 const ROUNDED_ENCODERS = ROUNDED.filter(isEncoder);

@@ -8,7 +8,7 @@ import { loadEngine } from "../../engine/load/load.ts";
 import { EngineError } from "../../engine/mod.ts";
 import { openPool } from "../../lib/pool.ts";
 import { gpuTest } from "../../testing/gpu.ts";
-import { FAMILIES } from "../../testing/synth/registry.ts";
+import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { type Architecture, synthesize, type SynthTexts } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 
@@ -54,7 +54,7 @@ fullTier.test("refusals: embedding and reranking models are refused at load, wit
 
 fullTier.test("refusals: the GPU runs the architectures in docs/WEBGPU.md and names what it lacks for others", async () => {
   const runs: string[] = [];
-  for (const architecture of Object.keys(FAMILIES) as Architecture[]) {
+  for (const architecture of Object.keys(SYNTH_MODELS) as Architecture[]) {
     const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
     const plan = buildPlan(file, await readRopeFactors(file));
     try {

@@ -223,12 +223,10 @@ export const EXCEPTIONS: readonly {
   readonly why: string;
 }[] = [
   { path: /^engine\/plan\/ops$/, rule: "files", why: "one op is one file, listed in registry.ts" },
-  { path: /^engine\/architectures\/decoders$/, rule: "files", why: "one model family is one file" },
   { path: /^engine\/chat\/formats$/, rule: "files", why: "one chat format is one file" },
   {
     path: /^engine\/cache\/kv_cache\.ts$/,
     rule: "lines",
     why: "one class holds the invariants of the block pool",
   },
-  { path: /^testing\/synth$/, rule: "files", why: "one synthetic model is one file" },
 ];

@@ -18,6 +18,7 @@ import {
   TOP,
   unpackStep,
 } from "../../tests/models/parity_cases.ts";
+import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { EXACT, peerFolder, run } from "./programs.ts";
 import type { Architecture } from "../../testing/synth/synth.ts";
 
@@ -68,8 +69,10 @@ async function writeModels(files: readonly ParityFile[], folder: string): Promis
 /** The lines of exact/. */
 async function exactAnswers(files: readonly ParityFile[], folder: string): Promise<string> {
   const lines: string[] = [];
-  for (const { name, prompts, steps, rounded } of files) {
+  for (const { name, options, prompts, steps, rounded } of files) {
+    const { traits } = SYNTH_MODELS[options.architecture];
     const how = ["--steps", `${steps}`, "--top", `${TOP}`, ...rounded ? ["--kv", "int16"] : []];
+    if (traits) how.push("--facts", JSON.stringify(traits));
     const args = [EXACT, ...how, join(folder, `${name}.gguf`)];
     lines.push(await run("python3", args, folder, JSON.stringify(prompts.map(prompt))));
   }

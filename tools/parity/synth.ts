@@ -15,19 +15,19 @@ import type { OutputTensor } from "../../convert/write/output_tensor.ts";
 import { FORMATS } from "../../engine/gguf/formats.ts";
 import { byteLengthOf, layoutOf } from "../../engine/gguf/tensor_types.ts";
 import type { TensorType } from "../../engine/gguf/types.ts";
-import type { Dimensions, Family } from "../../testing/synth/family.ts";
+import type { Dimensions, SynthModel } from "../../testing/synth/model.ts";
 import { type Sink, SynthFile } from "../../testing/synth/file.ts";
-import { type Architecture, FAMILIES } from "../../testing/synth/registry.ts";
+import { type Architecture, SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { describeTokens } from "../../testing/synth/tokens.ts";
 
 interface Shape {
   readonly architecture: string;
-  readonly family: Family;
+  readonly family: SynthModel;
   readonly dimensions: Dimensions;
 }
 
 const SHAPES = new Map<string, Shape>();
-for (const [name, family] of Object.entries(FAMILIES) as [Architecture, Family][]) {
+for (const [name, family] of Object.entries(SYNTH_MODELS) as [Architecture, SynthModel][]) {
   for (const [shape, dimensions] of Object.entries(family.real ?? {})) {
     SHAPES.set(shape, { architecture: family.architecture ?? name, family, dimensions });
   }

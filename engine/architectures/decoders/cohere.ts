@@ -1,34 +1,53 @@
-import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+/** Cohere's decoders: attention and feed-forward read the same LayerNorm output in parallel. */
+import type { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { PlanBuilder } from "../../plan/builder.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import type { Architecture, Ending } from "../architecture.ts";
+import { type Checkpoint, MAX, refuseOtherWindows } from "../checkpoint.ts";
+import type { Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { buildLlama, type LlamaTraits } from "./llama.ts";
+import type { DecoderTraits } from "../parts/decoder.ts";
 import type { Rope } from "../parts/rope.ts";
 import { feedForward, readWeighed, sharedMixture, statedWidth } from "../parts/shared_experts.ts";
 import { readWindows, type Sight, windowed } from "../parts/windows.ts";
+import type { Traits } from "../traits.ts";
 
-const MAX_LOGIT_SCALE = 1e9;
-
-const COMMAND: LlamaTraits = { interleavedRope: true, headNorms: false, layerNorms: true, parallel: true };
+/** Layers per period. The last layer of a period has no window. */
+const PERIOD = 4;
+const LAYERS: Traits = { interleavedRope: true, layerNorms: true, parallel: true };
 
 /** The logit scale is required: checkpoints differ, so no default is right for all. */
-const ending = (keys: ArchitectureKeys): Ending => {
-  return { logits: { scale: keys.positive("logit_scale", MAX_LOGIT_SCALE) } };
+const ending = (keys: ArchitectureKeys) => ({ logits: { scale: keys.positive("logit_scale", MAX.scale) } });
+
+/** What all of Cohere's checkpoints have in common. */
+export const COHERE_CHECKPOINT: Checkpoint = {
+  keys: { epsilon: "layer_norm_eps" },
+  pairsKept: true,
+  scalings: [],
+  tied: true,
+  // Command R's first files have their training context under another name.
+  prepare: (config) =>
+    config.with({
+      max_position_embeddings: config.get("model_max_length") ?? config.get("max_position_embeddings"),
+    }),
+  entries: (config) => [["logit_scale", "FLOAT32", config.positive("logit_scale", MAX.scale)]],
 };
 
 /**
- * Cohere's Command R, Aya 23 and Aya Expanse 8B: attention and feed-forward read the same LayerNorm output in
- * parallel. Command R+ also norms its heads. Source: Hugging Face transformers, models/cohere.
+ * Command R, Aya 23 and Aya Expanse 8B. Command R+ also norms its heads. Source: Hugging Face transformers,
+ * models/cohere.
  */
-export const COMMAND_R: Architecture = {
-  allows: { layerNorm: true },
+const COMMAND_R: Family = {
+  architecture: "command-r",
+  traits: LAYERS,
   ending,
-  build(b, h, rope) {
-    const headLayerNorms = b.file.tensors.has("blk.0.attn_q_norm.weight");
-    return buildLlama(b, h, rope, { ...COMMAND, headLayerNorms });
+  read: (b) => ({ headLayerNorms: b.file.tensors.has("blk.0.attn_q_norm.weight") }),
+  checkpoints: {
+    cohere: {
+      ...COHERE_CHECKPOINT,
+      traits: (config) => ({ headLayerNorms: config.boolean("use_qk_norm", false) }),
+    },
   },
 };
 
@@ -36,13 +55,32 @@ export const COMMAND_R: Architecture = {
  * Command R7B and A, and Tiny Aya: Command R with a window in most layers. Layers without a window have no
  * positions. Source: "Command A" (arXiv 2504.00698).
  */
-export const COHERE2: Architecture = {
-  ...COMMAND_R,
-  build(b, h, rope) {
+const COHERE2: Family = {
+  architecture: "cohere2",
+  traits: LAYERS,
+  ending,
+  read(b, h, rope) {
     const keys = windowed(b);
     const table = ropeTable(b, rope.angles());
-    const sights = readWindows(keys, h, h.blockCount).map((window): Sight => window ? { window, table } : {});
-    return buildLlama(b, h, rope, { ...COMMAND, sights });
+    const windows = readWindows(keys, h, h.blockCount);
+    return { sights: windows.map((window): Sight => window ? { window, table } : {}) };
+  },
+  checkpoints: {
+    cohere2: {
+      ...COHERE_CHECKPOINT,
+      mustBe: [
+        ["rotary_pct", 1, "whole heads are rotated"],
+        ["sliding_window_pattern", PERIOD, "GGUF's readers expect every fourth layer to have no window"],
+      ],
+      prepare(config) {
+        refuseOtherWindows(config, PERIOD);
+        return COHERE_CHECKPOINT.prepare!(config);
+      },
+      entries: (config, decoder) => [
+        ...COHERE_CHECKPOINT.entries!(config, decoder),
+        ["attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)],
+      ],
+    },
   },
 };
 
@@ -52,15 +90,17 @@ export const COHERE2: Architecture = {
  * positions. Norms are LayerNorms where the file has no RMSNorm epsilon. Source: Hugging Face transformers,
  * models/cohere2_moe.
  */
-export const COHERE2MOE: Architecture = {
+export const COHERE2MOE: Family = {
+  architecture: "cohere2moe",
+  traits: { ...LAYERS, layerNorms: undefined },
   allows: { experts: true, eitherEpsilon: true },
   ending: (keys) => ({ ...ending(keys), layerNorm: hasLayerNorm(keys) }),
-  build: buildCohere2Moe,
+  read: readCohere2Moe,
 };
 
 const hasLayerNorm = (keys: ArchitectureKeys) => !keys.has("attention.layer_norm_rms_epsilon");
 
-function buildCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
+function readCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): DecoderTraits {
   const keys = windowed(b);
   const layers = leaveOutDrafting(b, h);
   const known = ["expert_shared_count", "expert_weights_scale"] as const;
@@ -71,8 +111,8 @@ function buildCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
   const times = experts.shared > 0 ? 0.5 : 1;
   const table = ropeTable(b, rope.angles());
   const windows = readWindows(keys, h, layers, { fullFirst: true });
-  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
-    ...COMMAND,
+  return {
+    layerCount: layers,
     layerNorms: hasLayerNorm(keys),
     sights: windows.map((window, layer): Sight =>
       window ? { window, table } : layer < denseLayers ? { table } : {}
@@ -82,5 +122,7 @@ function buildCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
       const weighed = { sigmoid: true, divided, scale: scale * times };
       return sharedMixture(b, x, experts, name, { addTo, times }, weighed);
     },
-  });
+  };
 }
+
+export const COHERES: readonly Family[] = [COMMAND_R, COHERE2, COHERE2MOE];

@@ -2,13 +2,11 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams, RopeScaling } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import type { Architecture } from "../architecture.ts";
+import { decoderKeys, type Family } from "../family.ts";
 import { latentAttention, readLatentHeads } from "../parts/latent_attention.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { buildLlama } from "./llama.ts";
 import { Rope } from "../parts/rope.ts";
 import {
   biasOfChoice,
@@ -25,33 +23,32 @@ import { readGroups } from "./sigmoid_experts.ts";
  * Latent attention; chosen and shared experts after the leading dense layers. Sources: "DeepSeek-V3" (arXiv
  * 2412.19437); Hugging Face transformers, models/deepseek_v2, deepseek_v3 and glm4_moe_lite.
  */
-export const DEEPSEEK2: Architecture = {
+export const DEEPSEEK2: Family = {
+  architecture: "deepseek2",
+  traits: { interleavedRope: true },
   allows: { experts: true, valuesDiffer: true },
-  build: buildDeepseek2,
+  read(b, h) {
+    const keys = decoderKeys(b);
+    const layerCount = leaveOutDrafting(b, h);
+    const scaling = readScaling(keys, h);
+    const latent = readLatentHeads(b.file, h);
+    const heads = { ...latent, scale: latent.scale * scaling.scores };
+    const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
+    const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
+    const experts = denseLayers < layerCount ? readExperts(b.file, h) : undefined;
+    return {
+      layerCount,
+      attention: (x, _, name) => latentAttention(b, x, table, heads, name),
+      feedForward(x, addTo, name, layer) {
+        if (!experts || layer < denseLayers) {
+          return feedForward(b, x, h.feedForwardLength, name, { addTo });
+        }
+        const bias = biasOfChoice(b, name);
+        return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
+      },
+    };
+  },
 };
-
-function buildDeepseek2(b: PlanBuilder, h: Hparams, rope: Rope): Value {
-  const keys = ArchitectureKeys.of(b.file.metadata);
-  const layers = leaveOutDrafting(b, h);
-  const scaling = readScaling(keys, h);
-  const latent = readLatentHeads(b.file, h);
-  const heads = { ...latent, scale: latent.scale * scaling.scores };
-  const table = ropeTable(b, new Rope({ ...h, ropeScaling: scaling.rope }).angles());
-  const denseLayers = keys.leadingDenseLayers(h.blockCount, 0);
-  const experts = denseLayers < layers ? readExperts(b.file, h) : undefined;
-  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
-    interleavedRope: true,
-    headNorms: false,
-    attention: (x, _, name) => latentAttention(b, x, table, heads, name),
-    feedForward(x, addTo, name, layer) {
-      if (!experts || layer < denseLayers) {
-        return feedForward(b, x, h.feedForwardLength, name, { addTo });
-      }
-      const bias = biasOfChoice(b, name);
-      return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, bias });
-    },
-  });
-}
 
 /**
  * Reads YaRN, whose temperature scales all attention scores here instead of the rotated rows. The key holds a

@@ -2,10 +2,7 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import type { Architecture } from "../architecture.ts";
-import { buildLlama } from "./llama.ts";
-import type { Rope } from "../parts/rope.ts";
+import type { Family } from "../family.ts";
 import {
   biasOfChoice,
   feedForward,
@@ -19,21 +16,22 @@ import {
  * ones. A bias affects which experts are chosen, and the softmax over all weighs them. Shared experts run as
  * one wide expert. Source: Hugging Face transformers, models/ernie4_5_moe.
  */
-export const ERNIE45_MOE: Architecture = { allows: { experts: true }, build: buildErnie45Moe };
-
-function buildErnie45Moe(b: PlanBuilder, h: Hparams, rope: Rope): Value {
-  const experts = readErnieExperts(b.file, h);
-  return buildLlama(b, h, rope, {
-    interleavedRope: true,
-    headNorms: false,
-    feedForward(x, addTo, name, layer) {
-      const hasExperts = layer >= experts.denseLayers && (layer + 1) % experts.interval === 0;
-      if (!hasExperts) return feedForward(b, x, h.feedForwardLength, name, { addTo });
-      const bias = biasOfChoice(b, name);
-      return sharedMixture(b, x, experts, name, { addTo }, { bias });
-    },
-  });
-}
+export const ERNIE45_MOE: Family = {
+  architecture: "ernie4_5-moe",
+  traits: { interleavedRope: true },
+  allows: { experts: true },
+  read(b, h) {
+    const experts = readErnieExperts(b.file, h);
+    return {
+      feedForward(x, addTo, name, layer) {
+        const hasExperts = layer >= experts.denseLayers && (layer + 1) % experts.interval === 0;
+        if (!hasExperts) return feedForward(b, x, h.feedForwardLength, name, { addTo });
+        const bias = biasOfChoice(b, name);
+        return sharedMixture(b, x, experts, name, { addTo }, { bias });
+      },
+    };
+  },
+};
 
 interface ErnieExperts extends SharedExperts {
   /** Leading layers that have no experts. */

@@ -10,7 +10,7 @@ import { postNorm } from "../../plan/ops/post_norm.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { sparseGate } from "../../plan/ops/sparse_gate.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { geGluRows } from "./gemma3.ts";
+import { geGluRows } from "../parts/geglu.ts";
 import { attentionHalf, attentionKinds, layerInput, perLayerInputs, sharedLayers } from "./gemma4.ts";
 import type { Rope } from "../parts/rope.ts";
 

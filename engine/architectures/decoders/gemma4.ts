@@ -11,7 +11,7 @@ import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeAppend } from "../../plan/ops/rope_append.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture, TensorName } from "../architecture.ts";
-import { geGlu, geGluRows } from "./gemma3.ts";
+import { geGlu, geGluRows } from "../parts/geglu.ts";
 import { experts, router } from "../parts/mixture.ts";
 import type { Rope } from "../parts/rope.ts";
 

@@ -1,202 +1,222 @@
-import type { Allowed, Hparams } from "../../gguf/hparams/hparams.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import { activated } from "../../plan/ops/activated.ts";
-import { embed } from "../../plan/ops/embed.ts";
-import { glu } from "../../plan/ops/glu.ts";
-import { layerNorm } from "../../plan/ops/layer_norm.ts";
-import { linear } from "../../plan/ops/matmul.ts";
-import { rmsNorm } from "../../plan/ops/rms_norm.ts";
-import type { RopeOptions } from "../../plan/ops/rope_append.ts";
-import { ropeTable } from "../../plan/ops/rope_table.ts";
-import type { Architecture, TensorName } from "../architecture.ts";
-import { groupedAttention } from "../parts/grouped_attention.ts";
-import type { Rope } from "../parts/rope.ts";
-import type { Sight } from "../parts/windows.ts";
+/** Llama and families with its layers: what differs is a few traits, keys and names of tensors. */
+import { type Checkpoint, MAX } from "../checkpoint.ts";
+import { decoderKeys, type Family } from "../family.ts";
+import { longRopeEntries } from "../parts/longrope.ts";
+import type { Traits } from "../traits.ts";
 
-/** What differs between members of the Llama family. */
-export interface LlamaTraits {
-  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
-  readonly interleavedRope: boolean;
-  /** RMSNorm of each query and key head, before rotation or, with normsLast, after it. */
-  readonly headNorms: boolean;
-  readonly normsLast?: boolean;
-  /** RMSNorm of all query heads together and of all key heads together, before rotation. */
-  readonly rowNorms?: boolean;
-  /** LayerNorm of each query and key head, with weights per head, before rotation. */
-  readonly headLayerNorms?: boolean;
-  /** Norms of rows are LayerNorms, with the file's biases if any. */
-  readonly layerNorms?: boolean;
-  /**
-   * Attention and feed-forward read the layer's input in parallel: through one norm, or "normed apart"
-   * through separate ones.
-   */
-  readonly parallel?: boolean | "normed apart";
-  /** Whether a layer's heads are rotated; by default all are. */
-  readonly hasPositions?: (layer: number) => boolean;
-  /** Window and rotary table of each layer; by default no window and the file's angles. */
-  readonly sights?: readonly Sight[];
-  /** Each head has a sink: a score that takes attention weight but has no value. */
-  readonly sinks?: boolean;
-  /** q, k and v are one tensor, and so are the feed-forward's gate and up. */
-  readonly fused?: boolean;
-  /** Scales queries by their positions. */
-  readonly temperature?: RopeOptions["temperature"];
-  /**
-   * Factors on the embedding, on residual additions and on attention scores; by default 1, 1 and 1 /
-   * sqrt(headDim).
-   */
-  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
-  /**
-   * Returns the attention output of normed rows x: [rows, columns of the output matrix]; by default grouped
-   * heads.
-   */
-  readonly attention?: (x: Value, layer: number, name: TensorName) => Value;
-  /** The norm before the feed-forward block; by default `ffn_norm`. */
-  readonly feedForwardNorm?: string;
-  /** The gate's activation; by default SiLU. */
-  readonly gate?: "gelu";
-  /** The feed-forward block has no gate, and this activation. */
-  readonly ungated?: "squared_relu" | "gelu";
-  /** Adds the feed-forward output of normed rows x to `addTo`; by default SwiGLU. */
-  readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
-  /**
-   * How often rows pass through all layers, by default once, and whether the final norm also runs between
-   * passes.
-   */
-  readonly passes?: { readonly count: number; readonly normed: boolean };
-}
+/** Llama's layers. */
+const LAYERS: Traits = { interleavedRope: true };
+const NO_WINDOW = "windows are not computed in this architecture";
 
-/** Returns the family member with these traits. */
-export function llamaLike(traits: LlamaTraits, allows?: Allowed): Architecture {
+/** Llama, and Mistral 7B and its relatives. Source: "LLaMA" (arXiv 2302.13971). */
+export const LLAMA: Family = {
+  architecture: "llama",
+  traits: LAYERS,
+  checkpoints: {
+    llama: { scalings: ["linear", "llama3"] },
+    mistral: { scalings: ["linear", "llama3"], mustBe: [["sliding_window", null, NO_WINDOW]] },
+  },
+};
+
+/** How ERNIE 4.5's checkpoints, dense or mixtures, differ from Llama's. */
+export const ERNIE45_CHECKPOINT: Checkpoint = {
+  pairsKept: true,
+  ropeBase: 500_000,
+  mustBe: [["use_bias", false, "biases are not converted"]],
+};
+
+/** ERNIE 4.5's dense models. */
+const ERNIE45: Family = {
+  architecture: "ernie4_5",
+  traits: LAYERS,
+  checkpoints: { ernie4_5: ERNIE45_CHECKPOINT },
+};
+
+/** InternLM 2 and 2.5. */
+const INTERNLM2: Family = {
+  architecture: "internlm2",
+  traits: LAYERS,
+  checkpoints: {
+    internlm2: {
+      grouped: "attention.wqkv",
+      modules: {
+        token_embd: "tok_embeddings",
+        attn_norm: "attention_norm",
+        attn_output: "attention.wo",
+        ffn_norm: "ffn_norm",
+        ffn_gate: "feed_forward.w1",
+        ffn_up: "feed_forward.w3",
+        ffn_down: "feed_forward.w2",
+      },
+      mustBe: [["bias", false, "biases are not converted"]],
+      prepare(config) {
+        // "dynamic" scaling only affects contexts beyond the one that the file states.
+        const isDynamic = config.fields("rope_scaling")?.get("type") === "dynamic";
+        return isDynamic ? config.with({ rope_scaling: null }) : config;
+      },
+    },
+  },
+};
+
+/** Layers per period of SmolLM3. Files have no key for layers without positions. */
+const INTERVAL = 4;
+
+/** SmolLM3: Llama's decoder without positions in every fourth layer ("RoPE to NoPE", arXiv 2501.18795). */
+const SMOLLM3: Family = {
+  architecture: "smollm3",
+  traits: { ...LAYERS, positionlessEvery: INTERVAL },
+  checkpoints: {
+    smollm3: {
+      mustBe: [["no_rope_layer_interval", INTERVAL, "GGUF files have no key for it"]],
+      prepare(config) {
+        const rotated = config.get("no_rope_layers");
+        const usual = !Array.isArray(rotated) ||
+          rotated.every((flag, i) => flag === ((i + 1) % INTERVAL === 0 ? 0 : 1));
+        if (!usual) config.refuseValue("no_rope_layers", "0 in every fourth layer, 1 in the others");
+        return config;
+      },
+    },
+  },
+};
+
+/** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
+const ARCEE: Family = {
+  architecture: "arcee",
+  traits: { ...LAYERS, ungated: true, activation: "squared_relu" },
+  checkpoints: { arcee: { scalings: ["linear", "yarn"] } },
+};
+
+/** Maincoder: heads are normed after rotation. Source: mlx-lm, models/maincoder.py. */
+const MAINCODER: Family = {
+  architecture: "maincoder",
+  traits: { ...LAYERS, headNorms: true, normsLast: true },
+  checkpoints: {
+    maincoder: {
+      pairsKept: true,
+      modules: {
+        ffn_gate: "feed_forward.gate_proj",
+        ffn_up: "feed_forward.up_proj",
+        ffn_down: "feed_forward.down_proj",
+      },
+      mustBe: [["use_qk_norm", true, "models without norms of heads are not converted"]],
+      prepare: (config) =>
+        config.with({
+          intermediate_size: config.get("intermediate_size_mlp") ?? config.get("intermediate_size"),
+        }),
+    },
+  },
+};
+
+/**
+ * Ministral 3 and its relatives: Llama's decoder with YaRN. Beyond the original context, queries grow with
+ * the logarithm of their position divided by it. Source: Hugging Face transformers, models/ministral3.
+ */
+const MISTRAL3: Family = {
+  architecture: "mistral3",
+  traits: LAYERS,
+  read(b, h) {
+    const beta = decoderKeys(b).scale("attention.temperature_scale", 0);
+    return { temperature: beta === 0 ? undefined : { beta, period: h.ropeOriginalContext } };
+  },
+  checkpoints: { mistral3: ministral(), ministral3: ministral() },
+};
+
+function ministral(): Checkpoint {
+  const key = "llama_4_scaling_beta";
   return {
-    allows: { ...allows, layerNorm: traits.layerNorms },
-    build: (b, h, rope) => buildLlama(b, h, rope, traits),
+    scalings: ["linear", "yarn"],
+    mustBe: [["sliding_window", 0, NO_WINDOW]],
+    entries: (_, { rope: { fields } }) =>
+      fields.has(key) ? [["attention.temperature_scale", "FLOAT32", fields.positive(key, MAX.scale)]] : [],
   };
 }
 
-export const LLAMA = llamaLike({ interleavedRope: true, headNorms: false });
-export const QWEN2 = llamaLike({ interleavedRope: false, headNorms: false });
-export const QWEN3 = llamaLike({ interleavedRope: false, headNorms: true });
-/** Hunyuan's dense models of 2025. Source: Hugging Face transformers, models/hunyuan_v1_dense. */
-export const HUNYUAN_DENSE = llamaLike({ interleavedRope: false, headNorms: true, normsLast: true });
-/** Maincoder: the same with Llama's pairs. Source: mlx-lm, models/maincoder.py. */
-export const MAINCODER = llamaLike({ interleavedRope: true, headNorms: true, normsLast: true });
-/** Arcee's AFM: Llama without gates. Source: Hugging Face transformers, models/arcee. */
-export const ARCEE = llamaLike({ interleavedRope: true, headNorms: false, ungated: "squared_relu" });
-/**
- * StarCoder2: LayerNorm, GELU without a gate, biases everywhere. The checkpoints' window is ignored, as in
- * llama.cpp, whose files do not have it. Source: "StarCoder 2" (arXiv 2402.19173).
- */
-export const STARCODER2 = llamaLike({
-  interleavedRope: false,
-  headNorms: false,
-  layerNorms: true,
-  ungated: "gelu",
-});
-/**
- * Nemotron and Minitron: StarCoder2's layers with a squared ReLU and partial rotation. The file's norm
- * weights already include 1. Source: Hugging Face transformers, models/nemotron.
- */
-export const NEMOTRON = llamaLike({
-  interleavedRope: false,
-  headNorms: false,
-  layerNorms: true,
-  ungated: "squared_relu",
-});
-/**
- * Seed-OSS: Qwen2's decoder with another name for one norm. Source: Hugging Face transformers,
- * models/seed_oss.
- */
-export const SEED_OSS = llamaLike({
-  interleavedRope: false,
-  headNorms: false,
-  feedForwardNorm: "post_attention_norm",
-});
+/** MiniCPM 1 and 2's scales, for files of older converters, which wrote none. */
+const DEFAULTS = { embedding: 12, depth: 1.4, baseWidth: 256 };
 
 /**
- * Builds the decoder of Llama, or with other traits of Qwen2 and Qwen3: pre-norm grouped attention and
- * SwiGLU. Biases of q, k and v are added where the file has them.
- *
- * Layers may differ where that is allowed:
- * - A layer without heads has no attention.
- * - A layer without KV heads only multiplies its rows by the output matrix.
- * - A layer of width 0 has no feed-forward block.
- *
- * Sources: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ * MiniCPM 1, 2, 4 and 4.1: Llama's decoder with scales on the embedding and residual additions, and a divisor
+ * of the logits. LongRoPE where the file has its factors. The sparse attention of some models for long
+ * contexts is not computed, as in llama.cpp: rows attend to all tokens. Sources: "MiniCPM" (arXiv
+ * 2404.06395), "MiniCPM4" (2506.07900).
  */
-export function buildLlama(
-  b: PlanBuilder,
-  h: Hparams,
-  rope: Rope,
-  traits: LlamaTraits,
-): Value {
-  let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
-  const attend = traits.attention ?? grouped(b, h, rope, traits);
-  const { count, normed } = traits.passes ?? { count: 1, normed: false };
-  for (let pass = 0; pass < count; pass++) {
-    if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
-    addLayers(b, h, x, traits, attend);
-  }
-  return x;
-}
+const MINICPM: Family = {
+  architecture: "minicpm",
+  traits: LAYERS,
+  // Divides by the default, as do llama.cpp's older releases and the checkpoint's own code. Newer llama.cpp
+  // inverts it.
+  ending: (keys, h) => ({
+    logits: { scale: 1 / keys.scale("logit_scale", h.embeddingLength / DEFAULTS.baseWidth) },
+  }),
+  read(b, h) {
+    const keys = decoderKeys(b);
+    return {
+      scales: {
+        embedding: keys.scale("embedding_scale", DEFAULTS.embedding),
+        residual: keys.scale("residual_scale", DEFAULTS.depth / Math.sqrt(h.blockCount)),
+      },
+    };
+  },
+  checkpoints: {
+    minicpm: {
+      scalings: ["linear", "longrope"],
+      entries(config, decoder) {
+        const scale = (name: string) => config.positive(name, MAX.scale);
+        const isLong = decoder.rope.scaling.type === "longrope";
+        return [
+          ["embedding_scale", "FLOAT32", scale("scale_emb")],
+          ["residual_scale", "FLOAT32", scale("scale_depth") / Math.sqrt(decoder.layers)],
+          ["logit_scale", "FLOAT32", decoder.hidden / scale("dim_model_base")],
+          ...longRopeEntries(config, decoder),
+          // llama.cpp reads the factors only where this key says so.
+          ...isLong ? [["rope.scaling.type", "STRING", "longrope"] as const] : [],
+        ];
+      },
+    },
+  },
+};
 
-const normOf = ({ layerNorms }: LlamaTraits) => layerNorms ? layerNorm : rmsNorm;
+/** Limit of layers times passes. */
+const MAX_DEPTH = 1024;
+const OWN_CACHE = "each pass has all layers, and keys and values of its own";
 
-/** Adds the output of all layers to x. */
-function addLayers(
-  b: PlanBuilder,
-  h: Hparams,
-  x: Value,
-  traits: LlamaTraits,
-  attend: NonNullable<LlamaTraits["attention"]>,
-): void {
-  const out = { rows: h.embeddingLength, addTo: x, times: traits.scales?.residual ?? 1 };
-  for (const [layer, { heads, kvHeads, feedForwardLength }] of h.layers.entries()) {
-    const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const norm = (tensor: string) => normOf(traits)(b, x, name(tensor), h.epsilon);
-    const attnIn = heads > 0 ? norm("attn_norm") : undefined;
-    const ffnNorm = traits.feedForwardNorm ?? "ffn_norm";
-    // In a parallel layer, the feed-forward norm must read x before attention is added to it.
-    const beside = traits.parallel === "normed apart" ? norm(ffnNorm) : traits.parallel ? attnIn : undefined;
-    if (attnIn) {
-      const attn = kvHeads === 0 ? attnIn : attend(attnIn, layer, name);
-      linear(b, attn, [{ ...out, name: name("attn_output") }]);
-    }
-    if (feedForwardLength === 0 && !traits.feedForward) continue;
+/**
+ * Nanbeige 4.2: Llama's decoder, run several times over the same rows. Each pass has its own KV cache. The
+ * final norm also runs between passes, unless the file says otherwise. Source: SGLang,
+ * srt/models/nanbeige.py.
+ */
+const NANBEIGE: Family = {
+  architecture: "nanbeige",
+  traits: LAYERS,
+  read(b, h) {
+    const keys = decoderKeys(b);
+    const count = keys.count("num_loops", Math.floor(MAX_DEPTH / h.blockCount), 1);
+    const normed = !b.file.metadata.getBoolean(keys.name("skip_loop_final_norm"), false);
+    return { passes: { count, normed } };
+  },
+  checkpoints: {
+    nanbeige: {
+      mustBe: [
+        ["loop_share_kv", false, OWN_CACHE],
+        ["enable_double_loop_split", false, OWN_CACHE],
+        ["enable_depth_attention", false, OWN_CACHE],
+      ],
+      entries: (config) => [
+        ["num_loops", "UINT32", config.count("num_loops", MAX.layers, 1)],
+        ["skip_loop_final_norm", "BOOL", config.boolean("skip_loop_final_norm", false)],
+      ],
+    },
+  },
+};
 
-    const ffnIn = beside ?? norm(ffnNorm);
-    if (traits.feedForward) {
-      traits.feedForward(ffnIn, x, name, layer);
-      continue;
-    }
-    const up = name("ffn_up");
-    const ffn = traits.ungated
-      ? activated(b, ffnIn, up, feedForwardLength, traits.ungated)
-      : glu(b, ffnIn, traits.fused ? up : name("ffn_gate"), up, feedForwardLength, traits.gate);
-    linear(b, ffn, [{ ...out, name: name("ffn_down") }]);
-  }
-}
-
-/** Returns the default attention: grouped heads. */
-function grouped(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaTraits) {
-  const table = traits.sights ? undefined : ropeTable(b, rope.angles());
-  return (x: Value, layer: number, name: TensorName): Value =>
-    groupedAttention(b, x, {
-      heads: h.layers[layer].heads,
-      kvHeads: h.layers[layer].kvHeads,
-      headDim: h.keyLength,
-      table: traits.hasPositions?.(layer) ?? true ? table : undefined,
-      ...traits.sights?.[layer],
-      rotated: h.ropeDimensionCount,
-      interleaved: traits.interleavedRope,
-      eps: h.epsilon,
-      headNorms: traits.headNorms,
-      normsLast: traits.normsLast,
-      rowNorms: traits.rowNorms,
-      headLayerNorms: traits.headLayerNorms,
-      scale: traits.scales?.attention,
-      fused: traits.fused,
-      sinks: traits.sinks,
-      temperature: traits.temperature,
-    }, name);
-}
+export const LLAMAS: readonly Family[] = [
+  LLAMA,
+  ERNIE45,
+  INTERNLM2,
+  SMOLLM3,
+  ARCEE,
+  MAINCODER,
+  MISTRAL3,
+  MINICPM,
+  NANBEIGE,
+];

@@ -1,35 +1,34 @@
-import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
-import type { Hparams } from "../../gguf/hparams/hparams.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import { embed } from "../../plan/ops/embed.ts";
-import { linear } from "../../plan/ops/matmul.ts";
-import { postNorm } from "../../plan/ops/post_norm.ts";
-import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+/** Decoders that norm the outputs of attention and of the feed-forward block. */
 import { ropeTable } from "../../plan/ops/rope_table.ts";
-import type { Architecture } from "../architecture.ts";
-import { groupedAttention, type GroupedHeads } from "../parts/grouped_attention.ts";
+import { type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
+import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { feedForward } from "../parts/shared_experts.ts";
-import { readWindows, type Sight, windowedSights } from "../parts/windows.ts";
+import { readWindows, windowedSights } from "../parts/windows.ts";
 
-/** How a layer's heads are stored, normed and rotated, and their window. */
-type Heads = Sight & Pick<GroupedHeads, "fused" | "headNorms" | "rowNorms" | "interleaved">;
-
-interface PostNormed {
-  /** Attention and feed-forward also norm their input, and gate and up are one tensor. */
-  readonly normedTwice?: boolean;
-  /** Suffix of post-norm tensor names; by default ".weight". */
-  readonly weight?: string;
-}
+/** Layers per period of a model with windows. The last layer of a period has none. */
+export const PERIOD = 4;
 
 /**
  * OLMo 2 and OLMo 3. In OLMo 3 three of four layers have a window and no YaRN. Sources: "2 OLMo 2 Furious"
  * (arXiv 2501.00656), "Olmo 3" (arXiv 2512.13961).
  */
-export const OLMO2: Architecture = {
-  build(b, h, rope) {
-    const sights = windowedSights(b, h, rope, "rope.scaling.attn_factor");
-    return buildPostNormed(b, h, sights.map((sight) => ({ ...sight, rowNorms: true })));
+const OLMO2: Family = {
+  architecture: "olmo2",
+  traits: { norms: "after", rowNorms: true },
+  read: (b, h, rope) => ({ sights: windowedSights(b, h, rope, "rope.scaling.attn_factor") }),
+  checkpoints: {
+    olmo2: {
+      scalings: ["linear", "yarn"],
+      mustBe: [["sliding_window", null, "windows are OLMo 3's"]],
+      prepare: withoutWindows,
+    },
+    olmo3: {
+      scalings: ["linear", "yarn"],
+      prepare: withWindows,
+      entries: (
+        config,
+      ) => [["attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)]],
+    },
   },
 };
 
@@ -37,54 +36,114 @@ export const OLMO2: Architecture = {
  * EXAONE 4: in models with windows, the layers without one have no positions. Sources: "EXAONE 4.0" (arXiv
  * 2507.11407); Hugging Face transformers, models/exaone4.
  */
-export const EXAONE4: Architecture = {
-  build(b, h, rope) {
-    const keys = ArchitectureKeys.of(b.file.metadata);
-    const layers = leaveOutDrafting(b, h);
+const EXAONE4: Family = {
+  architecture: "exaone4",
+  traits: { norms: "after", headNorms: true },
+  read(b, h, rope) {
+    const keys = decoderKeys(b);
+    const layerCount = leaveOutDrafting(b, h);
     const table = ropeTable(b, rope.angles());
     const hybrid = keys.window() > 0;
-    return buildPostNormed(
-      b,
-      h,
-      readWindows(keys, h, layers).map((window) => ({
-        table: hybrid && window === 0 ? undefined : table,
-        window,
-        headNorms: true,
-      })),
-    );
+    const windows = readWindows(keys, h, layerCount);
+    return {
+      layerCount,
+      sights: windows.map((window) => ({ window, table: hybrid && window === 0 ? undefined : table })),
+    };
+  },
+  checkpoints: {
+    exaone4: {
+      scalings: ["linear", "llama3"],
+      prepare(config) {
+        const key = "sliding_window";
+        // null means no window. Without the key, Hugging Face's default applies, which is a window.
+        if (!Object.hasOwn(config.object, key)) config.refuseValue(key, "a whole number or null");
+        return (config.has(key) ? withWindows : withoutWindows)(config);
+      },
+      entries: (config) =>
+        config.has("sliding_window")
+          ? [["attention.sliding_window", "UINT32", config.count("sliding_window", MAX.context)]]
+          : [],
+    },
   },
 };
 
 /**
- * Builds decoders that norm the outputs of attention and of SwiGLU. By default these read unnormed rows.
- * `layers` describes each layer's heads.
+ * GLM-4 and GLM-Z1 of 2025: norms before and after attention and feed-forward, partial rotation, gate and up
+ * in one matrix. Source: Hugging Face transformers, models/glm4.
  */
-export function buildPostNormed(
-  b: PlanBuilder,
-  h: Hparams,
-  layers: readonly Heads[],
-  { normedTwice = false, weight = ".weight" }: PostNormed = {},
-): Value {
-  const { epsilon: eps, embeddingLength: width } = h;
-  const x = embed(b, "token_embd", h.vocabSize, width);
-  for (const [layer, heads] of layers.entries()) {
-    const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const whole = (tensor: string) => ({ whole: name(tensor) + weight });
-    const read = (norm: string) => normedTwice ? rmsNorm(b, x, name(norm), eps) : x;
-    const attn = groupedAttention(b, read("attn_norm"), {
-      ...heads,
-      heads: h.headCount,
-      kvHeads: h.headCountKv,
-      headDim: h.keyLength,
-      rotated: h.ropeDimensionCount,
-      eps,
-    }, name);
-    const [mixed] = linear(b, attn, [{ name: name("attn_output"), rows: width }]);
-    postNorm(b, mixed, whole("post_attention_norm"), eps, x);
+const GLM4: Family = {
+  architecture: "glm4",
+  traits: { norms: "both", interleavedRope: true, fusedGate: true, biases: ["attn_q", "attn_k", "attn_v"] },
+  read(b, h, rope) {
+    const table = ropeTable(b, rope.angles());
+    return { sights: h.layers.map(() => ({ table })) };
+  },
+  checkpoints: {
+    glm4: {
+      pairsKept: true,
+      scalings: [],
+      partialRotary: 0.5,
+      modules: {
+        post_attention_norm: "post_self_attn_layernorm",
+        post_ffw_norm: "post_mlp_layernorm",
+      },
+      traits: (config) => config.boolean("attention_bias", false) ? {} : { biases: [] },
+    },
+  },
+};
 
-    const called = (tensor: string) => name(normedTwice && tensor === "ffn_gate" ? "ffn_up" : tensor);
-    const made = feedForward(b, read("ffn_norm"), h.feedForwardLength, called, width);
-    postNorm(b, made, whole("post_ffw_norm"), eps, x);
+/** Layers per period of PLaMo 3. The last layer of a period has no window. */
+const PLAMO_PERIOD = 8;
+/** Default rotary base of PLaMo 3's layers with a window. */
+const NEAR_BASE = 10_000;
+
+/**
+ * PLaMo 3: GLM-4's layers with head norms and fused q, k and v. Layers with a window have their own rotary
+ * base. A window counts the tokens before a row, as in the checkpoints; llama.cpp also counts the row itself.
+ * Post-norm tensors have no `.weight` in their names. Source: mlx-lm, models/plamo3.py.
+ */
+const PLAMO3: Family = {
+  architecture: "plamo3",
+  traits: { norms: "both", headNorms: true, fusedHeads: true, fusedGate: true },
+  read(b, h, rope) {
+    const keys = decoderKeys(b);
+    // PLaMo's YaRN does not round the pair limits between which frequencies change, unlike the YaRN that
+    // compy computes.
+    const { type, factor } = h.ropeScaling;
+    if (type !== "none") keys.refuse("rope.scaling.factor", String(factor), "1 in this architecture");
+    const window = keys.window();
+    const slides = keys.windowLayers(h.blockCount, { period: PLAMO_PERIOD });
+    const full = { table: ropeTable(b, rope.angles()) };
+    const near = window === 0 ? full : {
+      table: ropeTable(b, rope.angles({ base: keys.ropeBase(NEAR_BASE, "_swa") })),
+      window: window + 1,
+    };
+    return { postNormSuffix: "", sights: slides.map((slides) => slides ? near : full) };
+  },
+};
+
+/** Checks that the windows are where GGUF's readers expect them. */
+export function withWindows(config: Config): Config {
+  const pattern = config.get("sliding_window_pattern");
+  if (pattern !== undefined && pattern !== PERIOD && pattern !== "LLLG") {
+    config.refuseValue("sliding_window_pattern", `${PERIOD} or "LLLG"`);
   }
-  return x;
+  refuseOtherWindows(oneRope(config), PERIOD);
+  return config;
 }
+
+/** Checks that no layer has a window. */
+function withoutWindows(config: Config): Config {
+  refuseOtherWindows(oneRope(config), 1);
+  return config;
+}
+
+function oneRope(config: Config): Config {
+  const ropes = config.fields("rope_parameters");
+  if (ropes?.has("full_attention") || ropes?.has("sliding_attention")) {
+    config.refuse("rope_parameters", "one for each kind of layers", "the same for all layers");
+  }
+  return config;
+}
+
+export const POST_NORMED: readonly Family[] = [OLMO2, EXAONE4, GLM4, PLAMO3];

@@ -2,11 +2,11 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import { type ExpertHparams, readExpertHparams } from "../../gguf/hparams/expert_hparams.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { GgufFile } from "../../gguf/types.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { PlanBuilder } from "../../plan/builder.ts";
 import type { RouteOptions } from "../../plan/ops/route.ts";
+import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { buildLlama, type LlamaTraits } from "./llama.ts";
-import type { Rope } from "../parts/rope.ts";
+import type { DecoderTraits } from "../parts/decoder.ts";
 import {
   countedWidth,
   feedForward,
@@ -73,21 +73,57 @@ export function readGroups(
   return { count: groups, used: chosen };
 }
 
-/** Builds Llama's decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
-export function buildSigmoidExperts(
-  b: PlanBuilder,
-  h: Hparams,
-  rope: Rope,
-  experts: SigmoidExperts,
-  traits: Omit<LlamaTraits, "feedForward">,
-): Value {
-  const layers = leaveOutDrafting(b, h);
-  return buildLlama(b, { ...h, layers: h.layers.slice(0, layers) }, rope, {
-    ...traits,
+/** Reads a decoder with sigmoid-weighted experts. Layers that draft tokens are left out. */
+function withExperts(b: PlanBuilder, h: Hparams, experts: SigmoidExperts): DecoderTraits {
+  return {
+    layerCount: leaveOutDrafting(b, h),
     feedForward(x, addTo, name, layer) {
       if (layer < experts.denseLayers) return feedForward(b, x, h.feedForwardLength, name, { addTo });
       const bias = name("exp_probs_b.bias");
       return sharedMixture(b, x, experts, name, { addTo }, { ...experts.weighed, sigmoid: true, bias });
     },
-  });
+  };
 }
+
+/**
+ * GLM-4.5 and 4.6, including Air: partial rotation; larger models norm their heads. Sources: "GLM-4.5" (arXiv
+ * 2508.06471); Hugging Face transformers, models/glm4_moe.
+ */
+export const GLM4MOE: Family = {
+  architecture: "glm4moe",
+  traits: { feedForwardNorm: "post_attention_norm" },
+  allows: { experts: true },
+  read(b, h) {
+    refuseSections(decoderKeys(b));
+    return {
+      ...withExperts(b, h, readSigmoidExperts(b.file, h)),
+      headNorms: b.file.tensors.has("blk.0.attn_q_norm.weight"),
+    };
+  },
+};
+
+/**
+ * Refuses vision models: their rotated pairs take positions from time, height and width, and files order them
+ * differently.
+ */
+function refuseSections(keys: ArchitectureKeys): void {
+  const name = "rope.dimension_sections";
+  const sections = Array.from(keys.metadata.getNumbers(keys.name(name)) ?? []);
+  if (sections.some((section) => section !== 0)) keys.refuse(name, sections.join(", "), "left out");
+}
+
+/**
+ * Ling 2.0 and Ring 2.0: fused q, k and v, norms of heads, partial rotation, and experts chosen within
+ * groups. Source: modeling_bailing_moe_v2.py beside the checkpoints (inclusionAI).
+ */
+export const BAILINGMOE2: Family = {
+  architecture: "bailingmoe2",
+  traits: { headNorms: true, fusedHeads: true },
+  allows: { experts: true },
+  read(b, h) {
+    const options = { sharedLength: "expert_shared_feed_forward_length", inGroups: true };
+    return withExperts(b, h, readSigmoidExperts(b.file, h, options));
+  },
+};
+
+export const SIGMOID_EXPERTS: readonly Family[] = [GLM4MOE, BAILINGMOE2];

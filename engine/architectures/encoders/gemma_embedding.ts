@@ -2,10 +2,9 @@ import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
 import type { ModelPooling } from "../../gguf/hparams/pooling.ts";
 import type { PlanBuilder, Value } from "../../plan/builder.ts";
-import { linear } from "../../plan/ops/matmul.ts";
-import type { Architecture, TensorName } from "../architecture.ts";
+import { GEMMA3, GEMMA3_WINDOWS, gemmaTraits } from "../decoders/gemma.ts";
+import type { Family } from "../family.ts";
 import { attendBothWays, poolNormed, separateHeads } from "./encoder.ts";
-import { buildGemma3, GEMMA3_WINDOWS, type Seen } from "../decoders/gemma3.ts";
 import { textRow } from "../text_row.ts";
 
 const MAX_FEATURES = 131_072;
@@ -14,18 +13,19 @@ const MAX_FEATURES = 131_072;
  * EmbeddingGemma: Gemma 3's layers with attention in both directions. The mean of the rows passes two
  * matrices where the file has them. Source: "EmbeddingGemma" (arXiv 2509.20354).
  */
-export const GEMMA_EMBEDDING: Architecture = {
+export const GEMMA_EMBEDDING: Family = {
+  architecture: "gemma-embedding",
+  traits: GEMMA3.traits,
   allows: { bothDirections: true },
   ending: () => ({ encoder: true }),
-  build: (b, h, rope) => buildGemma3(b, h, rope, { ...GEMMA3_WINDOWS, attention: attentionHalf }),
+  read: (b, h, rope) => ({
+    ...gemmaTraits(b, h, rope, GEMMA3_WINDOWS),
+    attention: (x, _, name, { table, window }) =>
+      attendBothWays(b, separateHeads(b, x, h, name), h, { table: table!, window, headNorms: true }, name),
+  }),
   pooling: "mean",
   pool: poolEmbedding,
 };
-
-function attentionHalf(b: PlanBuilder, x: Value, h: Hparams, seen: Seen, name: TensorName): Value {
-  const attn = attendBothWays(b, separateHeads(b, x, h, name), h, { ...seen, headNorms: true }, name);
-  return linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength }])[0];
-}
 
 function poolEmbedding(b: PlanBuilder, x: Value, h: Hparams, pooling: ModelPooling): Value {
   const pooled = poolNormed(b, x, h, pooling);

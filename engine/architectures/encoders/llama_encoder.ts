@@ -1,59 +1,63 @@
-import { ArchitectureKeys } from "../../gguf/hparams/architecture_keys.ts";
+/** Encoders with Llama's layers, which attend in both directions. */
 import type { Hparams } from "../../gguf/hparams/hparams.ts";
-import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import type { PlanBuilder } from "../../plan/builder.ts";
 import { rmsNorm } from "../../plan/ops/rms_norm.ts";
 import { ropeTable } from "../../plan/ops/rope_table.ts";
 import type { Architecture } from "../architecture.ts";
-import { buildLlama } from "../decoders/llama.ts";
+import type { Checkpoint } from "../checkpoint.ts";
+import { decoderKeys, type Family } from "../family.ts";
+import { buildDecoder, type DecoderTraits } from "../parts/decoder.ts";
 import type { Rope } from "../parts/rope.ts";
 import { attendBothWays, headsInTurn, layerHeads, poolEncoder, poolNormed } from "./encoder.ts";
-
-/** What differs between encoders with Llama's layers. */
-interface LlamaEncoderTraits {
-  /** Rotated pairs are (2i, 2i + 1); otherwise (i, i + half). */
-  readonly interleaved: boolean;
-  /** A layer has one matrix for all heads, head by head, and one for gate and up. */
-  readonly fused?: boolean;
-}
-
-/** Builds Llama's layers with attention in both directions. */
-function buildEncoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: LlamaEncoderTraits): Value {
-  const { interleaved, fused } = traits;
-  const table = ropeTable(b, rope.angles());
-  return buildLlama(b, h, rope, {
-    interleavedRope: interleaved,
-    headNorms: false,
-    fused,
-    attention(x, layer, name) {
-      const heads = fused ? headsInTurn(b, x, h, name) : layerHeads(b, x, h, name, layer);
-      return attendBothWays(b, heads, h, { table, interleaved }, name);
-    },
-  });
-}
 
 const ENCODER = {
   allows: { bothDirections: true },
   ending: () => ({ encoder: true }),
 } satisfies Partial<Architecture>;
 
+/** Codes of `pooling_type`, by their name in config.json. */
+const POOLINGS: Readonly<Record<string, number>> = { avg: 1, cls: 2, last: 3 };
+
+const CHECKPOINT: Checkpoint = {
+  encoder: true,
+  entries(config) {
+    const pooling = config.has("pooling") ? config.string("pooling") : undefined;
+    if (pooling !== undefined && !Object.hasOwn(POOLINGS, pooling)) {
+      config.refuseValue("pooling", Object.keys(POOLINGS).map((name) => `"${name}"`).join(", "));
+    }
+    return [
+      ["attention.causal", "BOOL", false],
+      ...pooling === undefined ? [] : [["pooling_type", "UINT32", POOLINGS[pooling]] as const],
+    ];
+  },
+};
+
 /** EuroBERT, and Jina embeddings v5, which build on it. Source: "EuroBERT" (arXiv 2503.05500). */
-export const EUROBERT: Architecture = {
+const EUROBERT: Family = {
   ...ENCODER,
-  build: (b, h, rope) => buildEncoder(b, h, rope, { interleaved: false }),
+  architecture: "eurobert",
+  traits: {},
+  read: (b, h, rope) => bothWays(b, h, rope, {}),
   pooling: "mean",
   pool: poolNormed,
+  checkpoints: { eurobert: CHECKPOINT },
 };
 
 /** NVIDIA's embedding models that build on Llama. Source: "Llama-Embed-Nemotron-8B" (arXiv 2511.07025). */
-export const LLAMA_EMBED: Architecture = {
+const LLAMA_EMBED: Family = {
   ...ENCODER,
-  build(b, h, rope) {
+  architecture: "llama-embed",
+  traits: { interleavedRope: true },
+  read(b, h, rope) {
     b.leaveOut((name) => name === "output.weight");
-    return buildEncoder(b, h, rope, { interleaved: true });
+    return bothWays(b, h, rope, { interleavedRope: true });
   },
   pooling: "mean",
   pool: poolNormed,
+  checkpoints: { llama_bidirec: { ...CHECKPOINT, scalings: ["linear", "llama3"] } },
 };
+
+export const LLAMA_ENCODERS: readonly Family[] = [EUROBERT, LLAMA_EMBED];
 
 /**
  * NeoBERT. Files keep the checkpoint's order: query, key and value rows of one head, then of the next. compy
@@ -63,12 +67,23 @@ export const NEO_BERT: Architecture = {
   ...ENCODER,
   build(b, h, rope) {
     if (h.headCountKv !== h.headCount) {
-      const keys = ArchitectureKeys.of(b.file.metadata);
-      keys.refuse("attention.head_count_kv", String(h.headCountKv), `the ${h.headCount} heads`);
+      decoderKeys(b).refuse("attention.head_count_kv", String(h.headCountKv), `the ${h.headCount} heads`);
     }
-    const x = buildEncoder(b, h, rope, { interleaved: true, fused: true });
-    return rmsNorm(b, x, "enc.output_norm", h.epsilon);
+    const traits = bothWays(b, h, rope, { interleavedRope: true, fusedHeads: true, fusedGate: true });
+    return rmsNorm(b, buildDecoder(b, h, rope, traits), "enc.output_norm", h.epsilon);
   },
   pooling: "cls",
   pool: (b, x, h, pooling) => poolEncoder(b, x, h, pooling, { of: "cls", activation: "tanh" }),
 };
+
+/** Returns the traits with attention in both directions. Fused q, k and v stand head by head. */
+function bothWays(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): DecoderTraits {
+  const table = ropeTable(b, rope.angles());
+  return {
+    ...traits,
+    attention(x, layer, name) {
+      const heads = traits.fusedHeads ? headsInTurn(b, x, h, name) : layerHeads(b, x, h, name, layer);
+      return attendBothWays(b, heads, h, { table, interleaved: traits.interleavedRope ?? false }, name);
+    },
+  };
+}

@@ -1,7 +1,7 @@
 /** How makers would publish a seeded model: what config.json says, and what tensors are called. */
 import type { PublishedTokenizer } from "../../../testing/checkpoint_tokenizers.ts";
 import { type StoredTensor, storeFloats } from "../../../testing/checkpoints.ts";
-import { FAMILIES } from "../../../testing/synth/registry.ts";
+import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
 
 export type Config = Record<string, unknown>;
@@ -35,7 +35,7 @@ export interface Floats {
   readonly values: Float32Array;
 }
 
-export const { embedding, vocabulary, context } = FAMILIES.qwen3.tiny;
+export const { embedding, vocabulary, context } = SYNTH_MODELS.qwen3.tiny;
 export const layered = (config: Config) => ({
   hidden_size: embedding,
   num_hidden_layers: 4,

@@ -1,5 +1,6 @@
 import { COHERES } from "./cohere.ts";
 import { DECODERS } from "./decoders.ts";
+import { DESCRIBED } from "./described.ts";
 import { ENCODERS } from "./encoders.ts";
 import { ERNIE45_MOE, SEED_OSS } from "./ernie45.ts";
 import { GEMMAS } from "./gemma.ts";
@@ -46,4 +47,5 @@ export const PUBLISHED: Readonly<Record<string, Published>> = {
   "Qwen2 with experts": QWEN2_MOE,
   "Qwen3-VL with experts": QWEN3_VL_MOE,
   Trinity: TRINITY,
+  ...DESCRIBED,
 };

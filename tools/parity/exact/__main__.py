@@ -31,10 +31,11 @@ def main():
     parser.add_argument("--pool", choices=["mean", "cls", "last", "rank"])
     parser.add_argument("--score", action="store_true", help="print the log-probability of each token but the first")
     parser.add_argument("--draft", action="store_true", help="follow the layer that drafts instead of the model")
+    parser.add_argument("--facts", type=json.loads, help="traits of a family without a class of its own, as JSON")
     args = parser.parse_args()
     prompts = json.load(sys.stdin)
     for path in args.models:
-        model = open_model(path, args.context)
+        model = open_model(path, args.context, args.facts)
         for prompt in prompts:
             if args.score:
                 print(json.dumps(model.score(prompt).tolist()), flush=True)

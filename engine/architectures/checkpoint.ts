@@ -1,0 +1,193 @@
+/** How a family describes the checkpoints that conversion reads. Conversion itself is in convert/. */
+import { quote } from "../gguf/errors.ts";
+import type { ValueType } from "../gguf/key_values.ts";
+import type { Traits } from "./traits.ts";
+
+/** Limits for numbers in config.json, like those of the GGUF reader. */
+export const MAX = {
+  layers: 1024,
+  context: 16_777_216,
+  hidden: 131_072,
+  feedForward: 1_048_576,
+  heads: 1024,
+  headDim: 4096,
+  vocabulary: 1_048_576,
+  base: 1e15,
+  factor: 65_536,
+  scale: 1e9,
+} as const;
+
+/** An object of config.json. Methods throw ConvertError for a value that is missing, wrong or not allowed. */
+export interface Config {
+  readonly object: Readonly<Record<string, unknown>>;
+  get(name: string): unknown;
+  /** Whether the key has a value other than null. */
+  has(name: string): boolean;
+  /** The object under a key; undefined where there is none. */
+  fields(name: string): Config | undefined;
+  string(name: string, fallback?: string): string;
+  boolean(name: string, fallback: boolean): boolean;
+  /** A whole number from 1 to `max`. */
+  count(name: string, max: number, fallback?: number): number;
+  /** A number above 0 and at most `max`. */
+  positive(name: string, max: number, fallback?: number): number;
+  /** Refuses a value other than the allowed one. */
+  mustBe(name: string, allowed: unknown, why: string): void;
+  /** Refuses the key's value. `found` is the value in words. */
+  refuse(name: string, found: string, allowed: string): never;
+  /** Refuses the key's value. */
+  refuseValue(name: string, allowed: string): never;
+  /** Returns the object with some values replaced. */
+  with(values: Config["object"]): this;
+  /** Returns the object with defaults for missing keys. */
+  withDefaults(values: Config["object"]): this;
+}
+
+/** Throws ConvertError where `layer_types` has windows in other layers than all but the last of each `period`. */
+export function refuseOtherWindows(config: Config, period: number): void {
+  const types = config.get("layer_types");
+  if (types === undefined) return;
+  const layers = config.count("num_hidden_layers", MAX.layers);
+  const usual = (type: unknown, i: number) =>
+    type === (i % period === period - 1 ? "full_attention" : "sliding_attention");
+  if (Array.isArray(types) && types.length === layers && types.every(usual)) return;
+  const windows = `full_attention in every ${ORDINALS[period]} layer, sliding_attention in the others`;
+  config.refuseValue("layer_types", period === 1 ? `full_attention in all ${layers} layers` : windows);
+}
+
+const ORDINALS: Readonly<Record<number, string>> = { 2: "second", 4: "fourth", 6: "sixth" };
+
+export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Describes an untrusted value for a message. */
+export function inWords(value: unknown): string {
+  if (value === undefined) return "nothing";
+  if (typeof value === "string") return quote(value);
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  return isObject(value) ? "an object" : String(value);
+}
+
+/** Keys of config.json that some families name differently. */
+export const CONFIG_KEYS = {
+  layers: "num_hidden_layers",
+  activation: "hidden_act",
+  epsilon: "rms_norm_eps",
+  feedForward: "intermediate_size",
+  headDim: "head_dim",
+};
+export type ConfigKeys = Partial<Readonly<typeof CONFIG_KEYS>>;
+
+/** What config.json says about a dense decoder. */
+export interface DecoderConfig {
+  readonly layers: number;
+  readonly hidden: number;
+  readonly feedForward: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabulary: number;
+  readonly context: number;
+  readonly epsilon: number;
+  readonly rope: RopeConfig;
+}
+
+export interface RopeConfig {
+  readonly base: number;
+  /** Rotated dimensions of a head. */
+  readonly rotated: number;
+  readonly scaling:
+    | { readonly type: "none" }
+    | { readonly type: "linear"; readonly factor: number }
+    | YarnScaling
+    | Llama3Scaling
+    | LongRopeScaling;
+  /** The object that holds the rotary keys. */
+  readonly fields: Config;
+}
+
+export interface Llama3Scaling {
+  readonly type: "llama3";
+  readonly factor: number;
+  readonly lowFrequency: number;
+  readonly highFrequency: number;
+  readonly originalContext: number;
+}
+
+/** Divisors of each rotary frequency, for contexts up to the original one and above it. */
+export interface LongRopeScaling {
+  readonly type: "longrope";
+  readonly short: readonly number[];
+  readonly long: readonly number[];
+}
+
+export interface YarnScaling {
+  readonly type: "yarn";
+  readonly factor: number;
+  readonly originalContext: number;
+  readonly betaFast: number;
+  readonly betaSlow: number;
+  /** Cancels this much of YaRN's magnitude; undefined where nothing does. */
+  readonly multiplier?: number;
+}
+
+export type Scaling = Exclude<RopeConfig["scaling"]["type"], "none">;
+
+/** A key of the GGUF file, without the architecture in front. */
+export type KeyValue = readonly [
+  name: string,
+  type: Exclude<ValueType, "ARRAY">,
+  value: number | boolean | string | readonly (number | boolean | string)[],
+];
+
+/** Heads and feed-forward width of one layer, where layers differ. */
+export interface LayerWidths {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly feedForward: number;
+}
+
+/**
+ * How checkpoints of one `model_type` differ from Llama's: module names, keys of config.json and the order of
+ * rows.
+ */
+export interface Checkpoint {
+  /** Modules by GGUF tensor name, where they are not Llama's. Names start after the layer. */
+  readonly modules?: Readonly<Record<string, string>>;
+  /** Precedes the module names; by default found in the checkpoint. */
+  readonly prefix?: string;
+  /** One matrix for q, k and v, in which a KV head's rows follow those of its query heads. */
+  readonly grouped?: string;
+  /** Query and key rows already stand in the pairs that GGUF rotates. */
+  readonly pairsKept?: boolean;
+  /** Norm weights are stored as the distance from 1. */
+  readonly shiftedNorms?: boolean;
+  readonly keys?: ConfigKeys;
+  /** The activation's name in config.json, where it is not the usual one. */
+  readonly activation?: string;
+  /** Supported ways to extend the context; by default linear scaling. */
+  readonly scalings?: readonly Scaling[];
+  /** YaRN's two multipliers may be any equal numbers; by default they must be 1. */
+  readonly anyMultiplier?: boolean;
+  /** Rotary base where config.json has none; by default 10,000. */
+  readonly ropeBase?: number;
+  /** The rotated part of a head where config.json has none; by default all. */
+  readonly partialRotary?: number;
+  /** The model has no output matrix for tokens. */
+  readonly encoder?: boolean;
+  /** Whether the output matrix is the embedding, where config.json does not say. */
+  readonly tied?: boolean;
+  /** Keys of config.json with only one supported value, and why. */
+  readonly mustBe?: readonly (readonly [key: string, allowed: unknown, why: string])[];
+  /** The family, where config.json decides it. */
+  readonly architecture?: (config: Config) => string;
+  /** Checks config.json, and returns it in the form that `readDecoderConfig` reads. Runs before `mustBe`. */
+  readonly prepare?: (config: Config) => Config;
+  /** Traits that config.json decides. */
+  readonly traits?: (config: Config) => Traits;
+  /** Each layer's shape, where layers differ. */
+  readonly widths?: (config: Config, decoder: DecoderConfig) => LayerWidths[];
+  /** Further keys of the GGUF file. */
+  readonly entries?: (config: Config, decoder: DecoderConfig) => readonly KeyValue[];
+}

@@ -1,0 +1,135 @@
+/** Decoders with LayerNorms: StarCoder2 and Nemotron, GPT-NeoX and its descendants. */
+import type { PlanBuilder } from "../../plan/builder.ts";
+import type { Checkpoint, Config } from "../checkpoint.ts";
+import { decoderKeys, type Family } from "../family.ts";
+import type { Traits } from "../traits.ts";
+import { QKV_BIASES } from "./qwen.ts";
+
+/** LayerNorms with biases. */
+const NORMED: Traits = { layerNorms: true, biases: ["attn_norm", "ffn_norm", "output_norm"] };
+/** Every matrix of a layer has a bias, too. */
+const BIASED: Traits = {
+  layerNorms: true,
+  biases: [...NORMED.biases!, ...QKV_BIASES, "attn_output", "ffn_up", "ffn_down"],
+};
+
+/**
+ * StarCoder2: GELU without a gate, biases everywhere. The checkpoints' window is ignored, as in llama.cpp,
+ * whose files do not have it. Source: "StarCoder 2" (arXiv 2402.19173).
+ */
+const STARCODER2: Family = {
+  architecture: "starcoder2",
+  traits: { ...BIASED, ungated: true, activation: "gelu" },
+  checkpoints: {
+    starcoder2: {
+      keys: { epsilon: "norm_epsilon" },
+      modules: { ffn_up: "mlp.c_fc", ffn_down: "mlp.c_proj" },
+      scalings: [],
+      mustBe: [["use_bias", true, "GGUF's readers expect biases"]],
+    },
+  },
+};
+
+/**
+ * Nemotron and Minitron: a squared ReLU without a gate, and partial rotation. The file's norm weights already
+ * include 1. Source: Hugging Face transformers, models/nemotron.
+ */
+const NEMOTRON: Family = {
+  architecture: "nemotron",
+  traits: { ...NORMED, ungated: true, activation: "squared_relu" },
+  checkpoints: {
+    nemotron: { keys: { epsilon: "norm_eps" }, shiftedNorms: true, scalings: [], partialRotary: 0.5 },
+  },
+};
+
+const firstLayerHas = ({ file }: PlanBuilder, tensor: string) => file.tensors.has(`blk.0.${tensor}.weight`);
+
+/**
+ * GPT-NeoX and Pythia: attention and feed-forward read the layer's input in parallel, each through its own
+ * norm, or in sequence where the file says so. GELU is the tanh approximation, as in llama.cpp. Source:
+ * "GPT-NeoX-20B" (arXiv 2204.06745).
+ */
+const GPTNEOX: Family = {
+  architecture: "gptneox",
+  traits: {
+    ...BIASED,
+    biases: [...BIASED.biases!, "attn_qkv"],
+    fusedHeads: true,
+    ungated: true,
+    activation: "gelu",
+  },
+  read(b) {
+    const parallel = b.file.metadata.getBoolean(decoderKeys(b).name("use_parallel_residual"));
+    return { parallel: parallel && "normed apart" };
+  },
+};
+
+const PHI_KEYS: Checkpoint = {
+  keys: { epsilon: "layer_norm_eps" },
+  scalings: [],
+  mustBe: [["qk_layernorm", false, "norms of heads are not converted"]],
+};
+
+/**
+ * Phi-1, 1.5 and 2: attention and feed-forward read the same norm output in parallel. Files of the first
+ * converters have q, k and v in one tensor. Source: Hugging Face transformers, models/phi.
+ */
+const PHI2: Family = {
+  architecture: "phi2",
+  traits: {
+    ...BIASED,
+    biases: [...BIASED.biases!, "output"],
+    parallel: true,
+    ungated: true,
+    activation: "gelu",
+  },
+  read: (b) => ({ fusedHeads: firstLayerHas(b, "attn_qkv") }),
+  checkpoints: {
+    phi: {
+      ...PHI_KEYS,
+      activation: "gelu_new",
+      partialRotary: 0.5,
+      modules: {
+        attn_output: "self_attn.dense",
+        ffn_up: "mlp.fc1",
+        ffn_down: "mlp.fc2",
+        output_norm: "final_layernorm",
+      },
+    },
+  },
+};
+
+/**
+ * StableLM 3B, StableLM 2 and Stable Code: SwiGLU after attention. In the 12B, attention and feed-forward
+ * read one norm in parallel, and heads have norms; its checkpoints, with a tensor per head, are not converted.
+ * The 3B's files may claim "parallel" wrongly, by their converter's default. Source: Hugging Face
+ * transformers, models/stablelm.
+ */
+const STABLELM: Family = {
+  architecture: "stablelm",
+  traits: NORMED,
+  read(b) {
+    const keys = decoderKeys(b);
+    const parallel = !firstLayerHas(b, "ffn_norm");
+    const name = "use_parallel_residual";
+    if (parallel && !b.file.metadata.getBoolean(keys.name(name), true)) {
+      keys.refuse(name, "false", "true in a file without norms before the feed-forward halves");
+    }
+    return { parallel, headLayerNorms: firstLayerHas(b, "attn_q_norm") };
+  },
+  checkpoints: {
+    stablelm: {
+      ...PHI_KEYS,
+      partialRotary: 0.25,
+      traits: (config) => ({
+        parallel: isParallel(config),
+        biases: [...NORMED.biases!, ...config.boolean("use_qkv_bias", false) ? QKV_BIASES : []],
+      }),
+      entries: (config) => [["use_parallel_residual", "BOOL", isParallel(config)]],
+    },
+  },
+};
+
+const isParallel = (config: Config) => config.boolean("use_parallel_residual", false);
+
+export const LAYER_NORMED: readonly Family[] = [STARCODER2, NEMOTRON, GPTNEOX, PHI2, STABLELM];

@@ -1,0 +1,165 @@
+import type { Hparams, LayerShape } from "../../gguf/hparams/hparams.ts";
+import type { PlanBuilder, Value } from "../../plan/builder.ts";
+import { activated } from "../../plan/ops/activated.ts";
+import { embed } from "../../plan/ops/embed.ts";
+import { glu } from "../../plan/ops/glu.ts";
+import { layerNorm } from "../../plan/ops/layer_norm.ts";
+import { linear } from "../../plan/ops/matmul.ts";
+import { postNorm } from "../../plan/ops/post_norm.ts";
+import { rmsNorm } from "../../plan/ops/rms_norm.ts";
+import type { RopeOptions } from "../../plan/ops/rope_append.ts";
+import { ropeTable } from "../../plan/ops/rope_table.ts";
+import type { TensorName } from "../architecture.ts";
+import type { Traits } from "../traits.ts";
+import { groupedAttention } from "./grouped_attention.ts";
+import type { Rope } from "./rope.ts";
+import type { Sight } from "./windows.ts";
+
+/** A family's traits, and what its code or the file adds to them. */
+export interface DecoderTraits extends Traits {
+  /** Layers that run, of those that the file has; by default all. */
+  readonly layerCount?: number;
+  /** Whether a layer's heads are rotated, where `positionlessEvery` does not say. */
+  readonly hasPositions?: (layer: number) => boolean;
+  /**
+   * Window and rotary table of each layer; by default no window and the file's angles. A function runs after
+   * the embedding.
+   */
+  readonly sights?: readonly Sight[] | (() => readonly Sight[]);
+  /** Scales queries by their positions. */
+  readonly temperature?: RopeOptions["temperature"];
+  /** Bounds attention scores by tanh to this magnitude. */
+  readonly softcap?: number;
+  /**
+   * Factors on the embedding, on residual additions and on attention scores; by default 1, 1 and 1 /
+   * sqrt(headDim).
+   */
+  readonly scales?: { readonly embedding?: number; readonly residual?: number; readonly attention?: number };
+  /**
+   * Returns the attention output of normed rows x: [rows, columns of the output matrix]; by default grouped
+   * heads.
+   */
+  readonly attention?: (x: Value, layer: number, name: TensorName, sight: Sight) => Value;
+  /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
+  readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
+  /** Suffix of the names of norms after attention and feed-forward; by default ".weight". */
+  readonly postNormSuffix?: string;
+  /**
+   * How often rows pass through all layers, by default once, and whether the final norm also runs between
+   * passes.
+   */
+  readonly passes?: { readonly count: number; readonly normed: boolean };
+}
+
+/**
+ * Builds a decoder of Llama's kind: grouped attention and a feed-forward block, each with norms before it,
+ * after it or both. Biases are added where the file has them.
+ *
+ * Layers may differ where that is allowed:
+ * - A layer without heads has no attention.
+ * - A layer without KV heads only multiplies its rows by the output matrix.
+ * - A layer of width 0 has no feed-forward block.
+ *
+ * Sources: "LLaMA" (arXiv 2302.13971), "Qwen3" (2505.09388).
+ */
+export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): Value {
+  let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
+  const sights = typeof traits.sights === "function" ? traits.sights() : traits.sights;
+  const attend = traits.attention ?? grouped(b, h, rope, traits, sights === undefined);
+  const { count, normed } = traits.passes ?? { count: 1, normed: false };
+  for (let pass = 0; pass < count; pass++) {
+    if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
+    for (const [layer, shape] of h.layers.slice(0, traits.layerCount).entries()) {
+      addLayer(
+        b,
+        h,
+        x,
+        traits,
+        layer,
+        shape,
+        (rows, name) => attend(rows, layer, name, sights?.[layer] ?? {}),
+      );
+    }
+  }
+  return x;
+}
+
+const normOf = ({ layerNorms }: Traits) => layerNorms ? layerNorm : rmsNorm;
+
+/** Adds the output of a layer to x. */
+function addLayer(
+  b: PlanBuilder,
+  h: Hparams,
+  x: Value,
+  traits: DecoderTraits,
+  layer: number,
+  { heads, kvHeads, feedForwardLength }: LayerShape,
+  attend: (x: Value, name: TensorName) => Value,
+): void {
+  const { norms = "before", feedForwardNorm = "ffn_norm", postNormSuffix = ".weight", parallel } = traits;
+  const name = (tensor: string) => `blk.${layer}.${tensor}`;
+  const norm = (tensor: string) => norms === "after" ? x : normOf(traits)(b, x, name(tensor), h.epsilon);
+  const add = (rows: Value, matrix: string, norm: string) => {
+    const out = { name: name(matrix), rows: h.embeddingLength };
+    if (norms === "before") {
+      return void linear(b, rows, [{ ...out, addTo: x, times: traits.scales?.residual ?? 1 }]);
+    }
+    const [made] = linear(b, rows, [out]);
+    postNorm(b, made, { whole: name(norm) + postNormSuffix }, h.epsilon, x);
+  };
+  const attnIn = heads > 0 ? norm("attn_norm") : undefined;
+  // In a parallel layer, the feed-forward norm must read x before attention is added to it.
+  const beside = parallel === "normed apart" ? norm(feedForwardNorm) : parallel ? attnIn : undefined;
+  if (attnIn) add(kvHeads === 0 ? attnIn : attend(attnIn, name), "attn_output", "post_attention_norm");
+  if (feedForwardLength === 0 && !traits.feedForward) return;
+
+  const ffnIn = beside ?? norm(feedForwardNorm);
+  if (traits.feedForward) return traits.feedForward(ffnIn, x, name, layer);
+  add(feedForward(b, ffnIn, feedForwardLength, traits, name), "ffn_down", "post_ffw_norm");
+}
+
+/** Returns the hidden rows of a dense feed-forward block. */
+function feedForward(
+  b: PlanBuilder,
+  x: Value,
+  rows: number,
+  { activation = "silu", ungated, fusedGate }: Traits,
+  name: TensorName,
+): Value {
+  const up = name("ffn_up");
+  return ungated
+    ? activated(b, x, up, rows, activation)
+    : glu(b, x, fusedGate ? up : name("ffn_gate"), up, rows, activation);
+}
+
+/** Returns the default attention: grouped heads. */
+function grouped(
+  b: PlanBuilder,
+  h: Hparams,
+  rope: Rope,
+  traits: DecoderTraits,
+  alike: boolean,
+): NonNullable<DecoderTraits["attention"]> {
+  const { positionlessEvery: every, hasPositions = (layer) => !every || (layer + 1) % every !== 0 } = traits;
+  const table = alike ? ropeTable(b, rope.angles()) : undefined;
+  return (x, layer, name, sight) =>
+    groupedAttention(b, x, {
+      heads: h.layers[layer].heads,
+      kvHeads: h.layers[layer].kvHeads,
+      headDim: h.keyLength,
+      table: hasPositions(layer) ? table : undefined,
+      ...sight,
+      rotated: h.ropeDimensionCount,
+      interleaved: traits.interleavedRope,
+      eps: h.epsilon,
+      headNorms: traits.headNorms,
+      normsLast: traits.normsLast,
+      rowNorms: traits.rowNorms,
+      headLayerNorms: traits.headLayerNorms,
+      scale: traits.scales?.attention,
+      fused: traits.fusedHeads,
+      sinks: traits.sinks,
+      softcap: traits.softcap,
+      temperature: traits.temperature,
+    }, name);
+}

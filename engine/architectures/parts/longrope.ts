@@ -1,0 +1,17 @@
+import { type Config, type DecoderConfig, type KeyValue, MAX } from "../checkpoint.ts";
+
+/** Returns the keys that a converted file has beside LongRoPE's factors. */
+export function longRopeEntries(config: Config, { context, rope }: DecoderConfig): KeyValue[] {
+  if (rope.scaling.type !== "longrope") return [];
+  const name = "original_max_position_embeddings";
+  const original = (rope.fields.has(name) ? rope.fields : config).count(name, MAX.context);
+  return [
+    ["rope.scaling.original_context_length", "UINT32", original],
+    ["rope.scaling.attn_factor", "FLOAT32", magnitude(context / original, original)],
+  ];
+}
+
+/** Source: "LongRoPE" (arXiv 2402.13753), section 3.3. `times` is the extended context over the original. */
+function magnitude(times: number, original: number): number {
+  return times <= 1 ? 1 : Math.sqrt(1 + Math.log(times) / Math.log(original));
+}

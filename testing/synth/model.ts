@@ -1,0 +1,39 @@
+import type { Traits } from "../../engine/architectures/traits.ts";
+import type { SynthFile } from "./file.ts";
+
+/** Sizes that all models have. */
+export interface Dimensions {
+  readonly embedding: number;
+  readonly feedForward: number;
+  readonly layers: number;
+  readonly vocabulary: number;
+  readonly context: number;
+}
+
+/** A kind of seeded model: its keys and tensors, in a tiny shape for tests and in shapes of published models. */
+export interface SynthModel<S extends Dimensions = Dimensions> {
+  /** `general.architecture`, where it is not the name in the registry. */
+  readonly architecture?: string;
+  /** Returns only rows of whole texts. */
+  readonly encoder?: boolean;
+  readonly tiny: S;
+  /** Traits of the tiny shape, where a family describes the model. */
+  readonly traits?: Traits;
+  /** Keys of config.json beside the shape's, to test the conversion of a checkpoint like the tiny shape. */
+  readonly checkpoint?: Readonly<Record<string, unknown>>;
+  /** By name, for `deno task synth`. */
+  readonly real?: Readonly<Record<string, S>>;
+  /** Writes the tensors, and the keys other than the tokenizer's. */
+  write(file: SynthFile, shape: S): void;
+  /** Writes the tensors of a ranking head that precede its labels. */
+  writeHead?(file: SynthFile, shape: S): void;
+}
+
+/** The tiny shapes' sizes. No panel's rows divide the vocabulary, so that the output's last panel is partial. */
+export const TINY: Dimensions = {
+  embedding: 256,
+  feedForward: 768,
+  layers: 4,
+  vocabulary: 500,
+  context: 2048,
+};

@@ -1,0 +1,249 @@
+/** Seeded models of decoders with experts and with windows in most layers. */
+import {
+  decoder,
+  type DecoderShape,
+  expertCounts,
+  type ExpertsShape,
+  published,
+  writeAttention,
+  writeCounts,
+  writeEnds,
+  writeExperts,
+  writeReals,
+} from "./decoder.ts";
+import {
+  CHOICE_BIAS,
+  EXPERTS,
+  mixture,
+  type MixtureShape,
+  sharedWidth,
+  SIGMOID,
+  sigmoidCounts,
+  writeWeights,
+} from "./mixtures.ts";
+import { type SynthModel, TINY } from "./model.ts";
+import type { SynthFile } from "./file.ts";
+import { writeNextToken } from "./qwen35.ts";
+
+interface AfmoeShape extends DecoderShape {
+  readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
+  readonly leadingDense: number;
+  readonly window: number;
+}
+
+/** Mean and spread of the norms after attention and feed-forward. Training starts them at 1 / sqrt(layers). */
+const POST_NORM = [0.15, 0.03] as const;
+
+/** Arcee's Trinity: attention has gates, and three of four layers a window. */
+const AFMOE: SynthModel<AfmoeShape> = {
+  tiny: {
+    ...TINY,
+    layers: 5,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 1e4,
+    untied: true,
+    headNorms: true,
+    window: 40,
+    experts: { count: 12, used: 3, feedForward: 256, shared: 2, scale: 2.5 },
+    leadingDense: 2,
+  },
+  real: {
+    "trinity-nano": published([1024, 3072, 56, 200_192, 131_072], [8, 2, 128], 1e4, {
+      untied: true,
+      headNorms: true,
+      window: 2048,
+      experts: { count: 128, used: 8, feedForward: 256, shared: 1, scale: 2.826 },
+      leadingDense: 2,
+    }),
+    "trinity-mini": published([2048, 6144, 32, 200_192, 131_072], [32, 4, 128], 1e4, {
+      untied: true,
+      headNorms: true,
+      window: 2048,
+      experts: { count: 128, used: 8, feedForward: 1024, shared: 1, scale: 2.826 },
+      leadingDense: 2,
+    }),
+  },
+  write(file, shape) {
+    const { embedding, heads, headDim } = shape;
+    writeCounts(file, shape, { ...sigmoidCounts(shape), "attention.sliding_window": shape.window });
+    writeWeights(file, shape);
+    writeReals(file, shape);
+    writeEnds(file, shape);
+    for (let layer = 0; layer < shape.layers; layer++) {
+      const block = `blk.${layer}`;
+      file.vector(`${block}.attn_norm.weight`, embedding);
+      writeAttention(file, block, shape);
+      file.matrix(`${block}.attn_gate`, embedding, heads * headDim);
+      file.vector(`${block}.post_attention_norm.weight`, embedding, ...POST_NORM);
+      file.vector(`${block}.ffn_norm.weight`, embedding);
+      mixture(CHOICE_BIAS.large)(file, block, shape, layer);
+      file.vector(`${block}.post_ffw_norm.weight`, embedding, ...POST_NORM);
+    }
+  },
+};
+
+interface Cohere2MoeShape extends MixtureShape {
+  readonly logitScale: number;
+  /** Tokens that a row attends to. The first layer of a period of four has no window. */
+  readonly windowLength: number;
+}
+
+const NORTH = {
+  layers: 6,
+  heads: 8,
+  kvHeads: 2,
+  headDim: 64,
+  ropeBase: 5e4,
+  leadingDense: 1,
+  logitScale: 0.75,
+  windowLength: 40,
+  // North's own weights are not divided: near ties would then decide over the distance, as in llama.cpp.
+  experts: { ...EXPERTS, shared: 0, divided: true },
+};
+
+const cohere2moe = (
+  tiny: Omit<Partial<Cohere2MoeShape>, never>,
+  real?: Readonly<Record<string, Cohere2MoeShape>>,
+) =>
+  decoder<Cohere2MoeShape>("cohere2moe", {
+    tiny: { ...NORTH, ...tiny },
+    real,
+    counts: ({ experts, leadingDense = 0, windowLength, drafts = 0, ...rest }) => ({
+      ...expertCounts(experts),
+      ...experts.shared! > 0 && {
+        expert_shared_count: experts.shared!,
+        expert_shared_feed_forward_length: sharedWidth({ experts, ...rest }),
+      },
+      expert_gating_func: SIGMOID,
+      leading_dense_block_count: leadingDense,
+      "attention.sliding_window": windowLength,
+      ...drafts > 0 && { nextn_predict_layers: drafts },
+    }),
+    afterCounts(file, { layers, experts }) {
+      const pattern = Array.from({ length: layers }, (_, i) => i % 4 !== 0);
+      file.keys("attention.sliding_window_pattern", "BOOL", pattern);
+      file.key("expert_weights_norm", "BOOL", experts.divided!);
+    },
+    epsilon: 1e-5,
+    after: (file, shape) => file.key("logit_scale", "FLOAT32", shape.logitScale),
+    feedForward(file, block, shape, layer) {
+      if (layer >= shape.layers) writeNextToken(file, block, shape.embedding);
+      mixture()(file, block, shape, layer);
+    },
+    draft() {},
+  });
+
+interface GptOssShape extends DecoderShape {
+  readonly experts: ExpertsShape;
+  /** Tokens that a row of every second layer sees. */
+  readonly window: number;
+  /** YaRN's. */
+  readonly factor: number;
+}
+
+const GPT_OSS: SynthModel<GptOssShape> = {
+  tiny: {
+    ...TINY,
+    heads: 8,
+    kvHeads: 2,
+    headDim: 64,
+    ropeBase: 150_000,
+    biases: true,
+    untied: true,
+    experts: { count: 10, used: 3, feedForward: 256 },
+    window: 40,
+    factor: 8,
+  },
+  real: {
+    "gpt-oss-20b": published([2880, 2880, 24, 201_088, 131_072], [64, 8, 64], 150_000, {
+      biases: true,
+      untied: true,
+      experts: { count: 32, used: 4, feedForward: 2880 },
+      window: 128,
+      factor: 32,
+    }),
+  },
+  write(file, shape) {
+    writeCounts(file, shape, { ...expertCounts(shape.experts), "attention.sliding_window": shape.window });
+    writeReals(file, shape);
+    file.key("rope.scaling.type", "STRING", "yarn");
+    file.key("rope.scaling.factor", "FLOAT32", shape.factor);
+    file.key("rope.scaling.original_context_length", "UINT32", shape.context / shape.factor);
+    writeEnds(file, shape);
+    for (let layer = 0; layer < shape.layers; layer++) writeLayer(file, `blk.${layer}`, shape);
+  },
+};
+
+function writeLayer(file: SynthFile, block: string, shape: GptOssShape): void {
+  const { embedding, experts: { count, feedForward } } = shape;
+  file.vector(`${block}.attn_norm.weight`, embedding);
+  writeAttention(file, block, shape);
+  file.vector(`${block}.attn_output.bias`, embedding, 0);
+  file.vector(`${block}.attn_sinks.weight`, shape.heads, 0, 2);
+  file.vector(`${block}.post_attention_norm.weight`, embedding);
+  writeExperts(file, block, embedding, shape.experts);
+  file.vector(`${block}.ffn_gate_inp.bias`, count, 0, 1);
+  const bias = (part: string, rows: number, spread: number) =>
+    file.floats(`${block}.ffn_${part}_exps.bias`, [rows, count], (random) => spread * random.normal());
+  // Some of the gates, and of what they gate, reach where they are clamped.
+  bias("gate", feedForward, 4);
+  bias("up", feedForward, 4);
+  bias("down", embedding, 0.1);
+}
+
+export const WINDOWED_MIXTURES = {
+  "gpt-oss": GPT_OSS,
+  afmoe: AFMOE,
+  // The last layer has a window too. Tests run beyond YaRN's original context.
+  mellum: decoder<MixtureShape & { readonly windowLength: number; readonly factor: number }>("mellum", {
+    tiny: {
+      layers: 5,
+      heads: 4,
+      kvHeads: 1,
+      headDim: 64,
+      ropeBase: 5e5,
+      untied: true,
+      experts: EXPERTS,
+      windowLength: 40,
+      factor: 8,
+    },
+    real: {
+      "mellum2-12b-a2.5b": published([2304, 7168, 28, 98_304, 131_072], [32, 4, 128], 5e5, {
+        untied: true,
+        experts: { count: 64, used: 8, feedForward: 896 },
+        windowLength: 1024,
+        factor: 16,
+      }),
+    },
+    before(file, { layers, windowLength, factor, context }) {
+      file.key("attention.sliding_window", "UINT32", windowLength);
+      const pattern = Array.from({ length: layers }, (_, i) => i % 4 !== 3);
+      file.keys("attention.sliding_window_pattern", "BOOL", pattern);
+      file.key("rope.scaling.type", "STRING", "yarn");
+      file.key("rope.scaling.factor", "FLOAT32", factor);
+      file.key("rope.scaling.original_context_length", "UINT32", context / factor);
+    },
+    counts: ({ experts }) => expertCounts(experts),
+    feedForward: mixture(),
+  }),
+
+  // North Mini.
+  cohere2moe: cohere2moe({}, {
+    "north-mini-30b-a3b": published([2048, 3072, 49, 262_144, 500_000], [32, 4, 128], 5e4, {
+      experts: { count: 128, used: 8, feedForward: 768, shared: 0, divided: false },
+      leadingDense: 1,
+      logitScale: 1,
+      windowLength: 4096,
+    }),
+  }),
+  // As Command A+.
+  "cohere2moe-shared": cohere2moe({
+    traits: { layerNorms: true },
+    layers: 5,
+    headDim: 32,
+    experts: { ...EXPERTS, shared: 2, divided: true },
+    leadingDense: 2,
+  }),
+};
