@@ -10,7 +10,7 @@ import { leaveOutDrafting } from "../left_out.ts";
 import type { DecoderTraits } from "../parts/decoder.ts";
 import type { Rope } from "../parts/rope.ts";
 import { feedForward, readWeighed, sharedMixture, statedWidth } from "../parts/shared_experts.ts";
-import { readWindows, type Sight, windowed } from "../parts/windows.ts";
+import { type LayerAttention, readWindows, windowed } from "../parts/windows.ts";
 import type { Traits } from "../traits.ts";
 
 /** Layers per period. The last layer of a period has no window. */
@@ -63,7 +63,7 @@ const COHERE2: Family = {
     const keys = windowed(b);
     const table = ropeTable(b, rope.angles());
     const windows = readWindows(keys, h, h.blockCount);
-    return { sights: windows.map((window): Sight => window ? { window, table } : {}) };
+    return { perLayer: windows.map((window): LayerAttention => window ? { window, table } : {}) };
   },
   checkpoints: {
     cohere2: {
@@ -114,7 +114,7 @@ function readCohere2Moe(b: PlanBuilder, h: Hparams, rope: Rope): DecoderTraits {
   return {
     layerCount: layers,
     layerNorms: hasLayerNorm(keys),
-    sights: windows.map((window, layer): Sight =>
+    perLayer: windows.map((window, layer): LayerAttention =>
       window ? { window, table } : layer < denseLayers ? { table } : {}
     ),
     feedForward(x, addTo, name, layer) {

@@ -189,7 +189,7 @@ export function gemmaTraits(b: PlanBuilder, h: Hparams, rope: Rope, usual: Windo
   const sliding = keys.windowLayers(h.blockCount, { period: usual.period });
   return {
     scales: { embedding: Math.sqrt(h.embeddingLength) },
-    sights() {
+    perLayer() {
       const full = ropeTable(b, rope.angles());
       const near = window === 0
         ? full

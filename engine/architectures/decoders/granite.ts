@@ -8,7 +8,7 @@ import type { DecoderTraits } from "../parts/decoder.ts";
 import { addGraniteMixture, readGraniteExperts } from "../parts/granite_experts.ts";
 import { readSlidingLayers } from "../parts/layer_types.ts";
 import type { Rope } from "../parts/rope.ts";
-import { readWindows, type Sight, windowed } from "../parts/windows.ts";
+import { type LayerAttention, readWindows, windowed } from "../parts/windows.ts";
 
 const ending: Family["ending"] = (keys) => ({ logits: { scale: 1 / keys.scale("logit_scale", 1) } });
 
@@ -45,7 +45,7 @@ export const GRANITE_SWA: Family = {
   traits: { interleavedRope: true, sinks: true },
   allows: { experts: true },
   ending,
-  read: (b, h, rope) => ({ ...multiplied(b, h), sights: readSights(b, h, rope) }),
+  read: (b, h, rope) => ({ ...multiplied(b, h), perLayer: readLayers(b, h, rope) }),
   checkpoints: {
     granite_swa: {
       entries(config, { layers, rope }) {
@@ -76,7 +76,7 @@ function readRotated(config: Config, layers: number, base: number): boolean[] | 
   config.refuseValue(name, `${base} or 0 for each of the ${layers} layers`);
 }
 
-function readSights(b: PlanBuilder, h: Hparams, rope: Rope): Sight[] {
+function readLayers(b: PlanBuilder, h: Hparams, rope: Rope): LayerAttention[] {
   const keys = windowed(b);
   const windows = readWindows(keys, h, h.blockCount, { fullFirst: true });
   const turned = keys.flags("attention.rope_pattern", h.blockCount);

@@ -3,7 +3,7 @@ import { ropeTable } from "../../plan/ops/rope_table.ts";
 import { type Config, MAX, refuseOtherWindows } from "../checkpoint.ts";
 import { decoderKeys, type Family } from "../family.ts";
 import { leaveOutDrafting } from "../left_out.ts";
-import { readWindows, windowedSights } from "../parts/windows.ts";
+import { readWindows, windowedLayers } from "../parts/windows.ts";
 
 /** Layers per period of a model with windows. The last layer of a period has none. */
 export const PERIOD = 4;
@@ -15,7 +15,7 @@ export const PERIOD = 4;
 const OLMO2: Family = {
   architecture: "olmo2",
   traits: { norms: "after", rowNorms: true },
-  read: (b, h, rope) => ({ sights: windowedSights(b, h, rope, "rope.scaling.attn_factor") }),
+  read: (b, h, rope) => ({ perLayer: windowedLayers(b, h, rope, "rope.scaling.attn_factor") }),
   checkpoints: {
     olmo2: {
       scalings: ["linear", "yarn"],
@@ -47,7 +47,7 @@ const EXAONE4: Family = {
     const windows = readWindows(keys, h, layerCount);
     return {
       layerCount,
-      sights: windows.map((window) => ({ window, table: hybrid && window === 0 ? undefined : table })),
+      perLayer: windows.map((window) => ({ window, table: hybrid && window === 0 ? undefined : table })),
     };
   },
   checkpoints: {
@@ -76,7 +76,7 @@ const GLM4: Family = {
   traits: { norms: "both", interleavedRope: true, fusedGate: true, biases: ["attn_q", "attn_k", "attn_v"] },
   read(b, h, rope) {
     const table = ropeTable(b, rope.angles());
-    return { sights: h.layers.map(() => ({ table })) };
+    return { perLayer: h.layers.map(() => ({ table })) };
   },
   checkpoints: {
     glm4: {
@@ -118,7 +118,7 @@ const PLAMO3: Family = {
       table: ropeTable(b, rope.angles({ base: keys.ropeBase(NEAR_BASE, "_swa") })),
       window: window + 1,
     };
-    return { postNormSuffix: "", sights: slides.map((slides) => slides ? near : full) };
+    return { postNormSuffix: "", perLayer: slides.map((slides) => slides ? near : full) };
   },
 };
 

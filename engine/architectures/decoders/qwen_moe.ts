@@ -3,7 +3,7 @@ import { readExpertHparams, readSharedWidth } from "../../gguf/hparams/expert_hp
 import { decoderKeys, type Family } from "../family.ts";
 import { mixture } from "../parts/mixture.ts";
 import { gatedSharedExpert, readWeighed } from "../parts/shared_experts.ts";
-import { windowedSights } from "../parts/windows.ts";
+import { windowedLayers } from "../parts/windows.ts";
 import { QKV_BIASES, textPart } from "./qwen.ts";
 
 /**
@@ -53,7 +53,7 @@ export const MELLUM: Family = {
   architecture: "mellum",
   read: (b, h, rope) => ({
     ...QWEN3MOE.read!(b, h, rope),
-    sights: windowedSights(b, h, rope, "rope.scaling.yarn_attn_factor"),
+    perLayer: windowedLayers(b, h, rope, "rope.scaling.yarn_attn_factor"),
   }),
 };
 

@@ -70,13 +70,13 @@ function buildBert(b: PlanBuilder, h: Hparams, rope: Rope, traits: BertTraits): 
     types: tokenTypes(b),
   });
   let x = layerNorm(b, tokens, "token_embd_norm", eps);
-  const sight = {
+  const options = {
     table: positions === "rotated" ? ropeTable(b, rope.angles()) : undefined,
     slopes: positions === "slopes" ? readSlopes(b, h) : [],
   };
   for (let layer = 0; layer < h.blockCount; layer++) {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
-    const attn = attendBothWays(b, layerHeads(b, x, h, name, layer), h, sight, name);
+    const attn = attendBothWays(b, layerHeads(b, x, h, name, layer), h, options, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
     const between = layerNorm(b, x, name("attn_output_norm"), eps);
 

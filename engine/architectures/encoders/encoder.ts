@@ -92,7 +92,7 @@ export function attendBothWays(
   b: PlanBuilder,
   [q, k, v]: QueriesKeysValues,
   h: Hparams,
-  { table, headNorms, interleaved, ...sight }: TwoWays,
+  { table, headNorms, interleaved, ...options }: TwoWays,
   name: TensorName,
 ): Value {
   const { headCount: heads, headCountKv: kvHeads, keyLength: headDim } = h;
@@ -103,7 +103,7 @@ export function attendBothWays(
     rotate(b, k, kvHeads, headDim, { ...turn, norm: norm("attn_k_norm") });
   }
   const shape = { heads, kvHeads, headDim, reader: name("attn_output") };
-  return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), sight);
+  return textAttention(b, [q, k, v], shape, 1 / Math.sqrt(headDim), options);
 }
 
 /** The token type embeddings; undefined where the file has none. */

@@ -52,8 +52,8 @@ function buildModernBert(b: PlanBuilder, h: Hparams, rope: Rope): Value {
     const name = (tensor: string) => `blk.${layer}.${tensor}`;
     const attnIn = layer === 0 ? x : layerNorm(b, x, name("attn_norm"), eps);
     const heads = fusedHeads(b, attnIn, h, name, hasFineValues(layer));
-    const sight = slides[layer] ? { table: sliding, window } : { table: full };
-    const attn = attendBothWays(b, heads, h, sight, name);
+    const options = slides[layer] ? { table: sliding, window } : { table: full };
+    const attn = attendBothWays(b, heads, h, options, name);
     linear(b, attn, [{ name: name("attn_output"), rows: h.embeddingLength, addTo: x }]);
 
     const ffnIn = layerNorm(b, x, name("ffn_norm"), eps);

@@ -13,7 +13,7 @@ import type { TensorName } from "../architecture.ts";
 import type { Traits } from "../traits.ts";
 import { groupedAttention } from "./grouped_attention.ts";
 import type { Rope } from "./rope.ts";
-import type { Sight } from "./windows.ts";
+import type { LayerAttention } from "./windows.ts";
 
 /** A family's traits, and what its code or the file adds to them. */
 export interface DecoderTraits extends Traits {
@@ -25,7 +25,7 @@ export interface DecoderTraits extends Traits {
    * Window and rotary table of each layer; by default no window and the file's angles. A function runs after
    * the embedding.
    */
-  readonly sights?: readonly Sight[] | (() => readonly Sight[]);
+  readonly perLayer?: readonly LayerAttention[] | (() => readonly LayerAttention[]);
   /** Scales queries by their positions. */
   readonly temperature?: RopeOptions["temperature"];
   /** Bounds attention scores by tanh to this magnitude. */
@@ -39,7 +39,7 @@ export interface DecoderTraits extends Traits {
    * Returns the attention output of normed rows x: [rows, columns of the output matrix]; by default grouped
    * heads.
    */
-  readonly attention?: (x: Value, layer: number, name: TensorName, sight: Sight) => Value;
+  readonly attention?: (x: Value, layer: number, name: TensorName, own: LayerAttention) => Value;
   /** Adds the feed-forward output of normed rows x to `addTo`; by default a dense block. */
   readonly feedForward?: (x: Value, addTo: Value, name: TensorName, layer: number) => void;
   /** Suffix of the names of norms after attention and feed-forward; by default ".weight". */
@@ -64,8 +64,8 @@ export interface DecoderTraits extends Traits {
  */
 export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: DecoderTraits): Value {
   let x = embed(b, "token_embd", h.vocabSize, h.embeddingLength, traits.scales?.embedding);
-  const sights = typeof traits.sights === "function" ? traits.sights() : traits.sights;
-  const attend = traits.attention ?? grouped(b, h, rope, traits, sights === undefined);
+  const perLayer = typeof traits.perLayer === "function" ? traits.perLayer() : traits.perLayer;
+  const attend = traits.attention ?? grouped(b, h, rope, traits, perLayer === undefined);
   const { count, normed } = traits.passes ?? { count: 1, normed: false };
   for (let pass = 0; pass < count; pass++) {
     if (pass > 0 && normed) x = normOf(traits)(b, x, "output_norm", h.epsilon);
@@ -77,7 +77,7 @@ export function buildDecoder(b: PlanBuilder, h: Hparams, rope: Rope, traits: Dec
         traits,
         layer,
         shape,
-        (rows, name) => attend(rows, layer, name, sights?.[layer] ?? {}),
+        (rows, name) => attend(rows, layer, name, perLayer?.[layer] ?? {}),
       );
     }
   }
@@ -142,13 +142,13 @@ function grouped(
 ): NonNullable<DecoderTraits["attention"]> {
   const { positionlessEvery: every, hasPositions = (layer) => !every || (layer + 1) % every !== 0 } = traits;
   const table = alike ? ropeTable(b, rope.angles()) : undefined;
-  return (x, layer, name, sight) =>
+  return (x, layer, name, own) =>
     groupedAttention(b, x, {
       heads: h.layers[layer].heads,
       kvHeads: h.layers[layer].kvHeads,
       headDim: h.keyLength,
       table: hasPositions(layer) ? table : undefined,
-      ...sight,
+      ...own,
       rotated: h.ropeDimensionCount,
       interleaved: traits.interleavedRope,
       eps: h.epsilon,

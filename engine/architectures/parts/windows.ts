@@ -9,7 +9,7 @@ import type { Rope } from "./rope.ts";
 const PERIOD = 4;
 
 /** Window and rotary table of a layer's heads. */
-export type Sight = Pick<GroupedHeads, "table" | "window">;
+export type LayerAttention = Pick<GroupedHeads, "table" | "window">;
 
 /** Returns the file's keys. Throws GgufError where it has no window. */
 export function windowed({ file }: PlanBuilder): ArchitectureKeys {
@@ -40,7 +40,7 @@ export function readWindows(
  * Returns each layer's window and table, where layers with a window do not use YaRN. The key `magnitude` is
  * the checkpoint's `attention_factor`: the whole factor on cosine and sine, YaRN's included.
  */
-export function windowedSights(b: PlanBuilder, h: Hparams, rope: Rope, magnitude: string): Sight[] {
+export function windowedLayers(b: PlanBuilder, h: Hparams, rope: Rope, magnitude: string): LayerAttention[] {
   const keys = ArchitectureKeys.of(b.file.metadata);
   const windows = readWindows(keys, h, h.blockCount);
   const angles = rope.angles();
