@@ -1,12 +1,12 @@
 import type { TensorList } from "./tensor_list.ts";
 
-/** A matrix and its bias. */
+/** Lists a matrix and its bias. */
 export function affine(list: TensorList, name: string, module: string, rows: number, columns: number): void {
   list.matrix(name, module, rows, columns);
   list.vector(`${name}.bias`, `${module}.bias`, rows);
 }
 
-/** LayerNorm's weights, to which `map` is applied, and its biases. */
+/** Lists a LayerNorm's weights and biases. `map` is applied to the weights. */
 export function affineNorm(
   list: TensorList,
   name: string,

@@ -16,26 +16,26 @@ import { type Entry, entry } from "./write/metadata.ts";
 
 const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
 
-/** What the architecture has otherwise than most, or beyond them. */
+/** How a family differs from most. */
 interface DecoderOptions {
   readonly keys?: ConfigKeys;
-  /** Biases of attention. */
+  /** Attention may have biases. */
   readonly biases?: boolean;
-  /** Ways to stretch the context; by default linear and Llama 3's. */
+  /** Supported ways to extend the context; by default linear and Llama 3's. */
   readonly scalings?: readonly Scaling[];
-  /** YaRN's two multipliers may be any that are alike; by default they must be 1. */
+  /** YaRN's two multipliers may be any equal numbers; by default they must be 1. */
   readonly anyMultiplier?: boolean;
-  /** Of the feed-forward part; by default SiLU. */
+  /** The feed-forward block's activation in config.json; by default SiLU. */
   readonly activation?: string;
-  /** Layers of files that do not count them, since they list them. */
+  /** Layer count of a config.json that lists its layers instead. */
   readonly layers?: number;
-  /** Of rotary frequencies, where files do not say it; by default 10,000. */
+  /** Rotary base where config.json has none; by default 10,000. */
   readonly ropeBase?: number;
-  /** The part of a head that is rotated, where files do not say it; by default all. */
+  /** The rotated part of a head where config.json has none; by default all. */
   readonly partialRotary?: number;
 }
 
-/** Reads the keys that all decoders have in common. Throws ConvertError where one is missing or not supported. */
+/** Reads the keys that all decoders share. Throws ConvertError where one is missing or not supported. */
 export function readDecoderConfig(config: Config, options: DecoderOptions = {}): DecoderConfig {
   const keys = { ...CONFIG_KEYS, ...options.keys };
   config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is computed");
@@ -63,7 +63,7 @@ export function readDecoderConfig(config: Config, options: DecoderOptions = {}):
   };
 }
 
-/** Rope's keys are in `rope_parameters`, or in the older `rope_scaling` and beside it. */
+/** Reads the rotary keys, from `rope_parameters` or from the older `rope_scaling` and beside it. */
 function readRope(
   config: Config,
   headDim: number,
@@ -128,7 +128,7 @@ function refuseMagnitude(fields: Config, allowed: string): never {
   fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
 }
 
-/** Of YaRN's own magnitude, as files write it. */
+/** Allowed difference between a written magnitude and YaRN's own. */
 const MAGNITUDE_ERROR = 1e-6;
 
 function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
@@ -150,7 +150,7 @@ function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
   };
 }
 
-/** Two multipliers that are alike take each other's magnitude back; most of GGUF's readers know them at 1. The first alone does nothing. */
+/** Returns YaRN's multiplier. Two equal ones cancel the magnitude; most of GGUF's readers expect 1. `mscale` alone has no effect. */
 function readMultiplier(fields: Config, any?: boolean): number | undefined {
   const [own, all] = ["mscale", "mscale_all_dim"];
   if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers know no other"); }
@@ -170,7 +170,7 @@ function readFactors(fields: Config, name: string, pairs: number): number[] {
   return factors as number[];
 }
 
-/** The keys that all decoders have in common, with the architecture's name in front. */
+/** Returns the GGUF keys that all decoders share. */
 export function decoderEntries(
   architecture: string,
   config: DecoderConfig,
@@ -213,8 +213,8 @@ export function decoderEntries(
 }
 
 /**
- * What each rotary frequency is divided by: 1 for wavelengths that the original context has many of, the factor for
- * those longer than it, and between them a blend. Source: Llama 3.1's published reference code.
+ * Returns the divisor of each rotary frequency: 1 for wavelengths much shorter than the original context, the factor for
+ * longer ones, and a blend between them. Source: Llama 3.1's published reference code.
  */
 export function llama3Factors({ base, rotated }: RopeConfig, scaling: Llama3Scaling): Float32Array {
   const { factor, lowFrequency, highFrequency, originalContext } = scaling;

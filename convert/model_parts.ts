@@ -1,21 +1,21 @@
 import type { DecoderConfig } from "../engine/architectures/checkpoint.ts";
 import type { Entry } from "./write/metadata.ts";
 
-/** Tensors that may be left out, by what they are. */
+/** Patterns of tensors that are left out, and the part that they belong to. */
 export type LeftOut = readonly (readonly [what: string, name: RegExp])[];
 
-/** What an architecture makes of a checkpoint, but for the output, which all have. */
+/** A converted decoder, except its output matrix, which `convertModel` adds. */
 export interface ModelParts {
   readonly decoder: DecoderConfig;
-  /** Where it is not what the model type says. */
+  /** The architecture, where it is not the model type's. */
   readonly architecture?: string;
-  /** Tensors of this model that the result has no use for. */
+  /** Tensors that are left out of this model. */
   readonly leftOut?: LeftOut;
   readonly entries: readonly Entry[];
-  /** Applied to the last norm's weights. */
+  /** Applied to the weights of the final norm. */
   readonly outputNorm?: (weight: number) => number;
-  /** GGUF's and the checkpoint's names of the last norm, where they are others. */
+  /** GGUF's and the checkpoint's names of the final norm; by default `output_norm.weight` and `norm.weight`. */
   readonly lastNorm?: { readonly name: string; readonly tensor: string };
-  /** Whether the output is the embedding, where the model says it in a way of its own. */
+  /** Whether the output matrix is the embedding; by default `tie_word_embeddings` says so. */
   readonly tied?: boolean;
 }

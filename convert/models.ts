@@ -47,13 +47,13 @@ import {
 } from "./mixtures/sigmoid_experts.ts";
 import { TensorList } from "./tensor_list.ts";
 
-/** A model of the file to be written. */
+/** Keys and tensors of the GGUF file. */
 export interface ConvertedModel {
   readonly architecture: string;
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
   readonly tensors: readonly OutputTensor[];
-  /** Tensors of the checkpoint that the result has no use for, by what they are. */
+  /** How many tensors were left out, by the part that they belong to. */
   readonly leftOut: Readonly<Record<string, number>>;
 }
 
@@ -104,7 +104,7 @@ const OTHERS: Readonly<Record<string, Kind>> = {
   lfm2_moe: { architecture: "lfm2moe", convert: convertLfm2Moe },
 };
 
-/** Models that a family describes. */
+/** Models that a family's description converts. */
 const DESCRIBED = [...FAMILIES.values()].flatMap((family) =>
   Object.entries(family.checkpoints ?? {}).map(([type, checkpoint]): [string, Kind] => {
     const convert: Convert = (config, list, prefix) =>
@@ -113,7 +113,7 @@ const DESCRIBED = [...FAMILIES.values()].flatMap((family) =>
   })
 );
 
-/** By `model_type`. */
+/** Decoders, by `model_type`. */
 const MODELS: Readonly<Record<string, Kind>> = { ...Object.fromEntries(DESCRIBED), ...OTHERS };
 
 /** Encoders, by `model_type`. */
@@ -132,15 +132,15 @@ const ENCODERS: Readonly<
   modernbert: { architecture: "modern-bert", convert: convertModernBert },
 };
 
-/** What stands before `embed_tokens`: of text models, of Hugging Face's multimodal ones, of MLX's, of text models without a head. */
+/** Prefixes of `embed_tokens`: in text models, in multimodal models of Hugging Face and of MLX, and in text models without a head. */
 const PREFIXES = ["model.", "model.language_model.", "language_model.model.", ""];
-/** The head: of most, of multimodal models, of InternLM. */
+/** Names of the output matrix: in most models, in multimodal ones, in InternLM. */
 const OUTPUTS = ["lm_head", "language_model.lm_head", "output"];
 
-/** The head of a decoder that sorts texts under labels, by the last token's row. */
+/** The classification head of a decoder. It reads the last token's row. */
 const CLASSIFIER = "score";
 
-/** Tensors that may be left out. */
+/** Tensors that are left out of every model. */
 const LEFT_OUT: LeftOut = [
   ["vision", /^(model\.)?(vision_tower|visual|multi_modal_projector|embed_vision|vision_embedder)\./],
   ["audio", /^(model\.)?(audio_tower|embed_audio)\./],
@@ -153,8 +153,8 @@ const LEFT_OUT: LeftOut = [
 ];
 
 /**
- * The model that config.json and the tensors are. Throws ConvertError for another model type, a key or tensor that is
- * missing or wrong, and a tensor that no part of the model reads.
+ * Converts the model that config.json and the tensors describe. Throws ConvertError for an unsupported model type, a
+ * missing or wrong key or tensor, and a tensor that no part of the model reads.
  */
 export function convertModel(
   root: Fields,
@@ -181,7 +181,7 @@ export function convertModel(
   const { name, tensor } = parts.lastNorm ?? { name: "output_norm.weight", tensor: `${prefix}norm.weight` };
   list.vector(name, tensor, decoder.hidden, { map: outputNorm });
   const output = OUTPUTS.find((module) => finder.has(`${module}.weight`)) ?? OUTPUTS[0];
-  // Families have defaults of their own, which config.json may leave out: a model without a head can only be tied.
+  // config.json may leave out a family's default. A model without an output matrix must be tied.
   const isClassifier = finder.has(`${CLASSIFIER}.weight`);
   const tied = parts.tied ?? (isClassifier ||
     (config.has("tie_word_embeddings") ? config : root).boolean(
@@ -230,7 +230,7 @@ function convertEncoder(
   };
 }
 
-/** Throws ConvertError for a tensor that is neither used nor known to be of no use. */
+/** Counts the tensors that are left out. Throws ConvertError for a tensor that is neither used nor known. */
 function countLeftOut(
   checkpoint: Checkpoint,
   used: ReadonlySet<string>,
@@ -241,7 +241,7 @@ function countLeftOut(
   for (const { name, file } of checkpoint.tensors.values()) {
     if (used.has(name)) continue;
     let what = [...LEFT_OUT, ...ofModel].find(([, pattern]) => pattern.test(name))?.[0];
-    // What is tied to the embedding is not read, even where it is there.
+    // A tied output matrix is not read, even where the checkpoint has one.
     if (tiedOutput !== undefined && name.startsWith(`${tiedOutput}.`)) what ??= "tied output";
     if (what === undefined) {
       refuse(file, `tensor ${quote(name)}`, "no part of the model reads it");

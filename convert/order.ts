@@ -1,4 +1,4 @@
-/** An order of rows, columns or elements: runs of the source, [start, count], in the order of the result. */
+/** A new order of rows, columns or elements: runs of the source, [start, count], in the order of the result. */
 export type Runs = readonly (readonly [start: number, count: number])[];
 
 /**

@@ -7,19 +7,19 @@ export { inWords, isObject };
 type JsonObject = Config["object"];
 
 /**
- * Reads a file of JSON, as Python writes it too, of at most `maxBytes`; undefined where there is none. Throws ConvertError for anything
- * else.
+ * Reads a JSON file of at most `maxBytes`, with Python's NaN and Infinity. Returns undefined for a missing file. Throws ConvertError for
+ * anything else.
  */
 export async function readJson(path: string, maxBytes: number): Promise<unknown> {
   const text = await readText(path, maxBytes);
   return text === undefined ? undefined : parseJson(path, text, asPythonWrites);
 }
 
-/** Texts, and the numbers that Python writes and JSON does not know. */
+/** Matches strings, and the numbers that Python writes and JSON does not have. */
 const PYTHON = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
 const NUMBERS: Readonly<Record<string, string>> = { Infinity: "1e999", "-Infinity": "-1e999", NaN: "null" };
 
-/** The text in JSON: of numbers without end those that JavaScript has no room for, and nothing where there is no number. */
+/** Returns the text as JSON: an infinite number becomes one that overflows, and NaN becomes null. */
 function asPythonWrites(text: string): string {
   return text.replace(PYTHON, (part) => NUMBERS[part] ?? part);
 }
@@ -53,7 +53,7 @@ export function decodeUtf8(path: string, bytes: Uint8Array): string {
   }
 }
 
-/** Throws ConvertError where the text is not JSON, and neither is what `mend` makes of it. */
+/** Parses JSON, or what `mend` makes of the text. Throws ConvertError where neither is JSON. */
 export function parseJson(path: string, text: string, mend?: (text: string) => string): unknown {
   try {
     return JSON.parse(text);
@@ -71,9 +71,9 @@ export function oneOf(names: readonly string[]): string {
   return quoted.length === 1 ? quoted[0] : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
 }
 
-/** Checked look-ups in an object of a JSON file. A null counts as a missing key, as Hugging Face's files mean it. */
+/** Checked look-ups in an object of a JSON file. A null counts as a missing key, as in Hugging Face's files. */
 export class Fields implements Config {
-  /** `path` is where the object stands in the file, e.g. `text_config.`. */
+  /** `path` is the object's place in the file, such as `text_config.`. */
   constructor(readonly file: string, readonly object: JsonObject, private readonly path = "") {}
 
   static of(file: string, value: unknown, path = ""): Fields {
@@ -89,7 +89,7 @@ export class Fields implements Config {
     return this.get(name) !== undefined;
   }
 
-  /** The object under a key; undefined where there is none. */
+  /** Returns the object under a key; undefined where there is none. */
   fields(name: string): Fields | undefined {
     const value = this.get(name);
     if (value === undefined) return undefined;
@@ -109,12 +109,12 @@ export class Fields implements Config {
     return value;
   }
 
-  /** A whole number from 1 to `max`. */
+  /** Returns a whole number from 1 to `max`. */
   count(name: string, max: number, fallback?: number): number {
     return this.#count(name, 1, max, fallback);
   }
 
-  /** A whole number from 0 to `max`. */
+  /** Returns a whole number from 0 to `max`. */
   countFrom0(name: string, max: number, fallback?: number): number {
     return this.#count(name, 0, max, fallback);
   }
@@ -127,7 +127,7 @@ export class Fields implements Config {
     return value;
   }
 
-  /** A number above 0 and at most `max`. */
+  /** Returns a number above 0 and at most `max`. */
   positive(name: string, max: number, fallback?: number): number {
     const value = this.get(name) ?? fallback;
     if (typeof value !== "number" || !(value > 0 && value <= max)) {
@@ -136,7 +136,7 @@ export class Fields implements Config {
     return value;
   }
 
-  /** Refuses a value that a key has and that is not the one allowed. */
+  /** Throws ConvertError where the key has another value than the allowed one. */
   mustBe(name: string, allowed: unknown, why: string): void {
     const value = this.get(name);
     if (value !== undefined && value !== allowed) {

@@ -8,16 +8,16 @@ import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** Streams of rows that layers predict and correct. */
+/** Row streams that layers predict and correct. */
 const STREAMS = 4;
-/** Every so many layers one has no window, where config.json does not say which. */
+/** Layers per period, where config.json does not list the layers. The last layer of a period has no window. */
 const PERIOD = 5;
-/** Layers whose gates are cut, and the part that is cut, where config.json does not say it. */
+/** How many first layers cut their gates, and which part, where config.json does not say. */
 const SPARSE = { layers: 10, part: 0.95 };
 /** Rotary base of layers with a window, where config.json does not say. */
 const LOCAL_BASE = 10_000;
 const MAX_SOFTCAP = 1e9;
-/** Where config.json does not say. Source: the defaults of Gemma 3n's configuration class. */
+/** Defaults of Gemma 3n's configuration class. */
 const DEFAULTS = {
   vocab_size: 262_400,
   vocab_size_per_layer_input: 262_144,
@@ -38,7 +38,7 @@ const DEFAULTS = {
   laurel_rank: 64,
 };
 
-/** The tensors and keys of Gemma 3n's text part. `prefix` is what stands before `layers.0`. */
+/** Converts Gemma 3n's text part. `prefix` precedes `layers.0`. */
 export function convertGemma3n(given: Fields, list: TensorList, prefix: string): ModelParts {
   const config = withNearRope(given, LOCAL_BASE).withDefaults(DEFAULTS);
   refuseOtherModels(config);
@@ -78,7 +78,7 @@ function refuseOtherModels(config: Fields): void {
   config.mustBe("altup_correct_scale", true, "the first stream is scaled");
 }
 
-/** Of layers' feed-forward halves: one number for all, or an array. */
+/** Returns each layer's feed-forward width. config.json has one number for all, or an array. */
 function readWidths(config: Fields): number[] {
   const layers = config.count("num_hidden_layers", MAX.layers);
   const name = "intermediate_size";
@@ -91,7 +91,7 @@ function readWidths(config: Fields): number[] {
     : config.refuse(name, inWords(widths), `a whole number above 0, or one for each of the ${layers} layers`);
 }
 
-/** What layers get of a token beside its row. Tokens beyond the table, which are no text, have its first row. */
+/** Lists the tables of per-layer embeddings. Tokens beyond the table are not text; they get its first row. */
 function addLayerInputs(
   config: Fields,
   list: TensorList,
@@ -108,7 +108,7 @@ function addLayerInputs(
   list.vector("per_layer_proj_norm.weight", `${prefix}per_layer_projection_norm.weight`, perLayer);
 }
 
-/** AltUp and LAuReL, of which nothing is quantised, as in llama.cpp. */
+/** Lists AltUp's and LAuReL's tensors. None is quantized, as in llama.cpp. */
 function addStreams(list: TensorList, hidden: number, rank: number, block: string, layer: string): void {
   const altup = `${layer}altup.`;
   list.vector(`${block}altup_router_norm.weight`, `${altup}router_norm.weight`, hidden);
@@ -152,7 +152,7 @@ function entriesOf(
   ];
 }
 
-/** How many deviations above the mean each layer's gates are cut, which config.json says as the part that is cut. */
+/** Returns the deviations above the mean at which each layer cuts its gates. config.json has the part that is cut. */
 function readCuts(config: Fields, layers: number): number[] {
   const name = "activation_sparsity_pattern";
   const usual = (layer: number) => layers > SPARSE.layers && layer < SPARSE.layers ? SPARSE.part : 0;
@@ -164,7 +164,7 @@ function readCuts(config: Fields, layers: number): number[] {
   return parts.map(deviations);
 }
 
-/** Below so many deviations lies that part of numbers that are spread normally, by Newton's steps. */
+/** Returns the standard normal quantile of `part`, by Newton's method. */
 function deviations(part: number): number {
   if (part === 0) return -Infinity;
   let x = 0;

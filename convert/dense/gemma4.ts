@@ -9,24 +9,24 @@ import type { TensorList } from "../tensor_list.ts";
 
 const MAX_EXPERTS = 4096;
 const MAX_SOFTCAP = 1e9;
-/** Divides the frequencies of pairs that are not turned: they stand as good as still. */
+/** Divisor of the frequencies of pairs that are not rotated. It makes their angles negligible. */
 const STILL = 1e30;
 
-/** What config.json says beyond other decoders; layers with a window have the decoder's own heads and rope. */
+/** config.json's values. Layers with a window have the decoder's heads and rotary positions. */
 interface Gemma4Config {
   readonly decoder: DecoderConfig;
-  /** Which layers see a window. */
+  /** Which layers have a window. */
   readonly sliding: readonly boolean[];
   readonly full: { readonly headDim: number; readonly kvHeads: number; readonly keysAsValues: boolean };
-  /** Layers at the end that read what earlier ones keep. */
+  /** Last layers, which read the KV cache of earlier ones. */
   readonly shared: number;
-  /** Columns of the embedding that each layer gets of its own; 0 is none. */
+  /** Columns of each layer's own embedding; 0 is none. */
   readonly perLayer: number;
   readonly widths: readonly number[];
   readonly experts?: { readonly count: number; readonly used: number; readonly feedForward: number };
 }
 
-/** The tensors and keys of Gemma 4's text part. `prefix` is what stands before `layers.0`. */
+/** Converts Gemma 4's text part. `prefix` precedes `layers.0`. */
 export function convertGemma4(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
   const ropes = config.fields("rope_parameters") ??
@@ -93,7 +93,7 @@ function readExperts(config: Fields): Gemma4Config["experts"] {
   };
 }
 
-/** A count that may be 0. */
+/** Returns a count that may be 0. */
 function orNone(config: Fields, name: string, max: number): number {
   return config.get(name) === 0 ? 0 : config.has(name) ? config.count(name, max) : 0;
 }

@@ -10,15 +10,15 @@ const MAX_LABELS = 1024;
 const MAX_PERIOD = 1024;
 const MAX_EXPERTS = 4096;
 
-/** What an encoder makes of a checkpoint: its keys and, in the list, its tensors. */
+/** A converted encoder. Its tensors are in the list. */
 export interface EncoderParts {
-  /** Where it is not what the model type says. */
+  /** The architecture, where it is not the model type's. */
   readonly architecture?: string;
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
 }
 
-/** What all encoders' config.json say, each under names of its own. */
+/** Values that every encoder's config.json has, under its own names. */
 interface EncoderShape {
   readonly layers: number;
   readonly hidden: number;
@@ -76,15 +76,15 @@ function shapeEntries(architecture: string, shape: EncoderShape): Entry[] {
   ];
 }
 
-/** A linear layer with its bias. */
-/** The table of token types, which stays in floats as that of positions does. */
+/** Lists a linear layer and its bias. */
+/** Lists the table of token types. It stays in floats, like the table of positions. */
 function tokenTypes(list: TensorList, module: string, config: Fields, hidden: number): Entry[] {
   const count = config.count("type_vocab_size", MAX_TYPES, 1);
   list.table("token_types", module, count, hidden);
   return [entry("tokenizer.ggml.token_type_count", "UINT32", count)];
 }
 
-/** What the labels of a classifier are called; none where config.json does not say. */
+/** Returns the names of a classifier's labels; none where config.json has none. */
 export function labelEntries(architecture: string, config: Fields): { labels: number; entries: Entry[] } {
   const names = Object.values(config.fields("id2label")?.object ?? {}).map(String);
   const labels = names.length || config.count("num_labels", MAX_LABELS, 1);
@@ -104,7 +104,7 @@ function mustBeGelu(config: Fields, key: string): void {
   config.refuse(key, quote(String(config.get(key))), GELUS.map((name) => quote(String(name))).join(", "));
 }
 
-/** Hugging Face's `bert`, with or without the head of a classifier. */
+/** Converts Hugging Face's `bert`, with or without a classification head. */
 export function convertBert(config: Fields, list: TensorList): EncoderParts {
   if (config.get("position_embedding_type") === "alibi") return convertJinaBertV2(config, list);
   const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
@@ -112,15 +112,15 @@ export function convertBert(config: Fields, list: TensorList): EncoderParts {
   return addBert(config, list, { prefix, unread: 0, head });
 }
 
-/** What tells BERT's relatives of its tensors apart. */
+/** What differs between encoders with BERT's tensors. */
 interface BertNames {
   readonly prefix: string;
-  /** Rows at the beginning of the table of positions that no text reads. */
+  /** First rows of the table of positions, which no text reads. */
   readonly unread: number;
   readonly head: { readonly dense: string; readonly labels: string };
 }
 
-/** The tensors and keys of BERT's layers. */
+/** Converts BERT's layers. */
 export function addBert(
   config: Fields,
   list: TensorList,
@@ -153,7 +153,7 @@ export function addBert(
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 
-/** The attention half of a layer of BERT's, up to its norm. */
+/** Lists the attention tensors of a BERT layer, including its norm. */
 function addBertAttention(list: TensorList, block: string, layer: string, hidden: number): void {
   for (const part of ["query", "key", "value"]) {
     affine(list, `${block}attn_${part[0]}`, `${layer}attention.self.${part}`, hidden, hidden);
@@ -162,7 +162,7 @@ function addBertAttention(list: TensorList, block: string, layer: string, hidden
   affineNorm(list, `${block}attn_output_norm`, `${layer}attention.output.LayerNorm`, hidden);
 }
 
-/** Jina embeddings v2, which calls itself `bert`: ALiBi's slopes, and GeGLU whose gate and up are one matrix. */
+/** Converts Jina embeddings v2, whose model type is `bert`: ALiBi, and GeGLU with gate and up in one matrix. */
 function convertJinaBertV2(config: Fields, list: TensorList): EncoderParts {
   mustBeGelu(config, "hidden_act");
   config.mustBe("feed_forward_type", "geglu", "no other feed-forward part of it is computed");
@@ -184,7 +184,7 @@ function convertJinaBertV2(config: Fields, list: TensorList): EncoderParts {
   return { architecture, vocabulary: shape.vocabulary, entries };
 }
 
-/** Nomic's `nomic_bert`: with SwiGLU and no biases, or as `nomic-bert-moe` with GELU, biases and experts in some layers. */
+/** Converts `nomic_bert`: SwiGLU without biases, or, as `nomic-bert-moe`, GELU, biases and experts in some layers. */
 export function convertNomicBert(config: Fields, list: TensorList): EncoderParts {
   const mixture = readNomicMixture(config);
   const biased = mixture !== undefined;
@@ -236,7 +236,7 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
 }
 
 interface NomicMixture {
-  /** Experts are in the second layer of so many each. */
+  /** Layers per period. The second layer of a period has experts. */
   readonly period: number;
   readonly count: number;
   readonly used: number;
@@ -255,7 +255,7 @@ function readNomicMixture(config: Fields): NomicMixture | undefined {
   return { period, count, used: config.count("moe_top_k", count) };
 }
 
-/** The bias that all experts have in common stays behind: GGUF has no place for it. */
+/** Lists the experts. Their common bias is left out, because GGUF has no tensor for it. */
 function addNomicExperts(
   list: TensorList,
   { hidden, feedForward }: EncoderShape,
@@ -278,10 +278,10 @@ function addNomicExperts(
   );
 }
 
-/** The only period of layers that see whole texts which GGUF's readers know. */
+/** Layers per period that GGUF's readers expect. The first layer of a period has no window. */
 const PERIOD = 3;
 
-/** Hugging Face's `modernbert`, with or without the head of a classifier. */
+/** Converts Hugging Face's `modernbert`, with or without a classification head. */
 export function convertModernBert(config: Fields, list: TensorList): EncoderParts {
   mustBeGelu(config, "hidden_activation");
   for (const key of ["attention_bias", "mlp_bias", "norm_bias"]) {
@@ -325,7 +325,7 @@ export function convertModernBert(config: Fields, list: TensorList): EncoderPart
   return { vocabulary: shape.vocabulary, entries: [...entries, ...head.entries] };
 }
 
-/** The base of a kind of layers; older files have it under a name of its own. */
+/** Returns the rotary base of one kind of layer. Older files have a separate key for it. */
 function ropeBase(config: Fields, kind: string, older: string, usual: number): number {
   const ropes = config.fields("rope_parameters");
   if (!ropes) return config.positive(older, MAX.base, usual);
@@ -347,7 +347,7 @@ function refuseOtherLayers(config: Fields): void {
   );
 }
 
-/** GGUF has no key for how a classifier's head makes its row. */
+/** Throws ConvertError for a classification head that GGUF has no keys for. */
 function refuseOtherHeads(config: Fields): void {
   const pooling = "classifier_pooling";
   const found = config.string(pooling, "cls");

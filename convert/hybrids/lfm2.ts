@@ -8,21 +8,21 @@ import type { TensorList } from "../tensor_list.ts";
 
 const MAX_TAPS = 16;
 const MAX_EXPERTS = 4096;
-/** Names of a layer without attention, and of one with it, in `layer_types`. */
+/** Names of layers without and with attention in `layer_types`. */
 const CONV = "conv";
 const ATTENTION = "full_attention";
-/** GGUF's number of a router of sigmoids. */
+/** GGUF's code of sigmoid-weighted experts. */
 const SIGMOID = 2;
 
 interface Experts {
   readonly count: number;
   readonly used: number;
   readonly feedForward: number;
-  /** Leading layers without. */
+  /** Leading layers without experts. */
   readonly denseLayers: number;
 }
 
-/** The tensors and keys of LFM2, dense (`lfm2`) and with experts (`lfm2_moe`). */
+/** Converts LFM2, dense (`lfm2`) or with experts (`lfm2_moe`). */
 export function convertLfm2(config: Fields, list: TensorList, prefix: string): ModelParts {
   return convert(config, list, prefix);
 }
@@ -70,7 +70,7 @@ function convert(config: Fields, list: TensorList, prefix: string, experts?: Exp
   };
 }
 
-/** Of each layer whether it is attention. Older files have the attention layers' numbers in `full_attn_idxs`. */
+/** Returns which layers have attention. Older files list their numbers in `full_attn_idxs`. */
 function readLayers(config: Fields, layers: number): boolean[] {
   const types = config.get("layer_types");
   if (types === undefined) {
@@ -94,7 +94,7 @@ function feedForwardKey(config: Fields): string {
   return config.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size";
 }
 
-/** The width that the feed-forward halves really have: two thirds, times a factor, up to whole multiples. */
+/** Returns the real feed-forward width: two thirds of the key, times a factor, rounded up to a multiple. */
 function adjusted(config: Fields, width: number): number {
   if (!config.boolean("block_auto_adjust_ff_dim", true)) return width;
   const factor = config.positive("block_ffn_dim_multiplier", 1024, 1);

@@ -12,7 +12,7 @@ import type { ModelParts } from "../model_parts.ts";
 import { interleavedPairs } from "../order.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** What a layer of Mamba2 is made of. */
+/** Shape of a Mamba2 layer. */
 export interface MambaConfig {
   readonly heads: number;
   readonly headDim: number;
@@ -34,7 +34,7 @@ export const MAX = {
   scale: 1e9,
 };
 
-/** The tensors and keys of Granite 4's hybrids: with a plain feed-forward, or with experts and one that all rows go through. */
+/** Converts Granite 4's hybrids, with a dense feed-forward block or with experts and a shared expert. */
 export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("mamba_proj_bias", false, "biases of Mamba2's matrices are not computed");
   config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
@@ -82,7 +82,7 @@ export function convertGraniteHybrid(config: Fields, list: TensorList, prefix: s
 
 /** Keys of config.json. */
 type MambaKeys = Readonly<Record<keyof MambaConfig, string>> & {
-  /** Of the bounds of step sizes. */
+  /** Key of the step sizes' bounds. */
   readonly limits: string;
 };
 
@@ -100,10 +100,10 @@ export function readMamba(config: Fields, names: MambaKeys): MambaConfig {
   };
 }
 
-/** Above it step sizes are never. */
+/** A bound that no step size exceeds. */
 const NO_LIMIT = 1e9;
 
-/** Step sizes may be bounded, for which GGUF has no key: by 0, which they are above, and by infinity, which both are written so or as texts. */
+/** Throws ConvertError for bounded step sizes, because GGUF has no key for bounds. 0 and infinity bound nothing; files write them as numbers or strings. */
 function refuseStepLimits(config: Fields, name: string): void {
   if (!config.has(name)) return;
   const limits = config.get(name);
@@ -116,7 +116,7 @@ function refuseStepLimits(config: Fields, name: string): void {
   );
 }
 
-/** A number, which newer files wrap where JSON has none. */
+/** Returns a number. Newer files wrap numbers that JSON does not have. */
 function numberOf(value: unknown): number {
   const wrapped = isObject(value) ? value.__float__ : value;
   return typeof wrapped === "number" || typeof wrapped === "string" ? Number(wrapped) : NaN;
@@ -131,14 +131,14 @@ export function addMamba(
 ): void {
   const { heads, headDim, groups, stateSize } = mamba;
   const inner = heads * headDim;
-  // Side by side as GGUF has them: gates, channels, what these are written and read by, step sizes.
+  // In GGUF's order: gates, channels, B and C, step sizes.
   list.matrix(`${block}ssm_in`, `${from}in_proj`, 2 * (inner + groups * stateSize) + heads, hidden);
   addScan(list, mamba, block, from);
   list.vector(`${block}ssm_norm.weight`, `${from}norm.weight`, inner, { shape: [inner / groups, groups] });
   list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner);
 }
 
-/** What stands between a Mamba2's two matrices, but for the norm. */
+/** Lists the tensors between Mamba2's two matrices, except the norm. */
 export function addScan(
   list: TensorList,
   { heads, headDim, groups, stateSize, taps }: MambaConfig,
@@ -154,7 +154,7 @@ export function addScan(
   list.vector(`${block}ssm_d`, `${from}D`, heads, { shape });
 }
 
-/** With `pairs`, GGUF's pairs of rotated rows are (2i, 2i + 1). */
+/** Lists the matrices of attention. With `pairs`, GGUF rotates the pairs (2i, 2i + 1). */
 export function addAttention(
   list: TensorList,
   { hidden, heads, kvHeads, headDim }: DecoderConfig,
@@ -169,7 +169,7 @@ export function addAttention(
   list.matrix(`${block}attn_output`, `${from}o_proj`, hidden, heads * headDim);
 }
 
-/** As transformers has named them first and later. */
+/** Older and newer names in transformers. */
 const LAYER_TYPES: Readonly<Record<string, Mixer>> = {
   mamba: "mamba",
   linear_attention: "mamba",
@@ -187,7 +187,7 @@ function readLayerTypes(config: Fields, layers: number): Mixer[] {
   return config.refuse("layer_types", "another list", allowed);
 }
 
-/** The keys that both have. What differs from layer to layer is a list. */
+/** Returns the keys that both hybrids share, with arrays for what differs between layers. */
 export function hybridEntries(
   architecture: string,
   decoder: DecoderConfig,

@@ -17,30 +17,29 @@ import { type Runs, tiledHeads } from "../order.ts";
 import { readSections } from "../../engine/architectures/parts/rope_sections.ts";
 import type { TensorList } from "../tensor_list.ts";
 
-/** Where config.json does not say. Source: the defaults of Qwen3.5's configuration class. */
+/** Defaults of Qwen3.5's configuration class. */
 const PARTIAL_ROTARY = 0.25;
 const FULL_ATTENTION_INTERVAL = 4;
 const MAX_HEADS = 1024;
 const MAX_HEAD_DIM = 4096;
 const MAX_TAPS = 64;
 
-/** The linear-attention layers' numbers. */
+/** Shape of the linear-attention layers. */
 interface LinearConfig {
   readonly kHeads: number;
   readonly vHeads: number;
   readonly kDim: number;
   readonly vDim: number;
   readonly taps: number;
-  /** Every so many layers one has full attention. */
+  /** Layers per period. The last layer of a period has full attention. */
   readonly interval: number;
-  /** Value heads keep the checkpoint's order, in which those of a K head stand side by side. */
+  /** Value heads keep the checkpoint's order, where those of one key head stand together. */
   readonly inGroups: boolean;
 }
 
 /**
- * The tensors and keys of Qwen3.5's text part. Norm weights are stored as the distance from 1 (but not the gated norm's)
- * where the convolution lies as Hugging Face has it; what MLX's loader wrote has 1 added and the convolution's axes
- * swapped, so the one tells of the other.
+ * Converts Qwen3.5's text part. Hugging Face stores norm weights, except the gated norm's, as the distance from 1. MLX's
+ * loader adds 1 and swaps the convolution's axes, so the axes show which form the norms have.
  */
 export function convertQwen35(config: Fields, list: TensorList, prefix: string): ModelParts {
   if (config.has("num_experts")) {
@@ -49,13 +48,13 @@ export function convertQwen35(config: Fields, list: TensorList, prefix: string):
   return convert(config, list, prefix, { architecture: "qwen35" });
 }
 
-/** The same with experts, one of which all tokens go through. */
+/** Converts Qwen3.5's mixtures of experts, which have a shared expert. */
 export function convertQwen35Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   const experts = { ...readExperts(config, true), shared: readSharedLength(config) };
   return convert(config, list, prefix, { architecture: "qwen35moe", experts });
 }
 
-/** Qwen3-Next's, which is Qwen3.5's with experts but for the order of rows. Its layer that drafts is left out. */
+/** Converts Qwen3-Next: Qwen3.5's mixture with another order of rows. Its drafting layer is left out. */
 export function convertQwen3Next(config: Fields, list: TensorList, prefix: string): ModelParts {
   const experts = { ...readExperts(config), shared: readSharedLength(config) };
   return convert(config, list, prefix, { architecture: "qwen3next", experts });
@@ -99,16 +98,16 @@ function convert(
   return { decoder, entries, outputNorm: norm };
 }
 
-/** What layers are made of. */
+/** Parts of a layer. */
 interface HybridParts {
   readonly decoder: DecoderConfig;
   readonly linear: LinearConfig;
   readonly experts?: GatedExpertsConfig;
-  /** What is done to the weights of norms. */
+  /** Applied to norm weights. */
   readonly norm?: (weight: number) => number;
 }
 
-/** A layer of full attention or of the linear kind, and its second half. */
+/** Lists a layer of full or linear attention, and its feed-forward block. */
 function addLayer(
   list: TensorList,
   { decoder, linear, experts, norm }: HybridParts,
@@ -126,10 +125,10 @@ function addLayer(
   else addFeedForward(list, decoder, { block, from: layer });
 }
 
-/** What stands before the names of the layer that drafts tokens, in Hugging Face's checkpoints and in MLX's. */
+/** Prefixes of the drafting layer's names in Hugging Face's and in MLX's checkpoints. */
 const DRAFTS = ["mtp.", "language_model.mtp."];
 
-/** The first layer that drafts tokens. Its projection reads the token's row, then the row before it, and so does GGUF's. */
+/** Lists the first drafting layer. Its projection reads the token's row, then the row before it, as in GGUF. */
 function addDraftLayer(list: TensorList, parts: HybridParts, from: string): void {
   const { decoder: { layers, hidden, vocabulary }, norm } = parts;
   const block = `blk.${layers}.`;
@@ -156,7 +155,7 @@ function addFull(
   from: string,
   map: ((weight: number) => number) | undefined,
 ): void {
-  // Of each head first its query, then its gate: GGUF has the same order.
+  // Each head's query precedes its gate, as in GGUF.
   list.matrix(`${block}attn_q`, `${from}q_proj`, 2 * heads * headDim, hidden);
   list.matrix(`${block}attn_k`, `${from}k_proj`, kvHeads * headDim, hidden);
   list.matrix(`${block}attn_v`, `${from}v_proj`, kvHeads * headDim, hidden);
@@ -186,7 +185,7 @@ function addLinear(
   list.matrix(`${block}ssm_out`, `${from}out_proj`, hidden, inner, { columnOrder: order(vDim) });
 }
 
-/** The order of value heads of so many elements, behind `first` others. */
+/** Returns the rows of value heads of `size` elements in GGUF's order, after `first` other rows. */
 type HeadOrder = (size: number, first?: number) => Runs | undefined;
 
 function addTiledRows(
@@ -207,7 +206,7 @@ function addTiledRows(
   list.matrix(`${block}ssm_beta`, `${from}in_proj_b`, vHeads, hidden, { rowOrder: order(1) });
 }
 
-/** The checkpoint has one matrix, in which each K head's query, key, values and gates follow each other; betas and alphas stay so. */
+/** Lists the matrices made of one matrix, where each key head's query, key, values and gates follow each other. Betas and alphas keep that order. */
 function addGroupedRows(
   list: TensorList,
   hidden: number,
@@ -230,7 +229,7 @@ function addGroupedRows(
   list.matrix(`${block}ssm_ba`, `${from}in_proj_ba`, 2 * vHeads, hidden);
 }
 
-/** Whether 1 is still to be added to the norms. Throws ConvertError where the convolutions lie in both ways. */
+/** Returns whether conversion must add 1 to the norms. Throws ConvertError where the convolutions' axes differ between layers. */
 function normsNeedOne(
   list: TensorList,
   prefix: string,
@@ -283,7 +282,7 @@ function readLinear(config: Fields, { layers }: DecoderConfig, inGroups: boolean
   return { kHeads, vHeads, kDim, vDim, taps, interval, inGroups };
 }
 
-/** The list of layer types, where there is one, must be what the interval says. */
+/** Throws ConvertError for layer types that contradict the interval. */
 function checkLayerTypes(config: Fields, layers: number, interval: number): void {
   const types = config.get("layer_types");
   if (types === undefined) return;

@@ -18,13 +18,13 @@ const NORMS = {
 };
 
 interface AfmoeExperts extends ExpertsConfig {
-  /** Experts that all rows go through, one matrix for all. */
+  /** Shared experts, stored as one. */
   readonly shared: number;
   /** Leading layers that have no experts. */
   readonly denseLayers: number;
 }
 
-/** The tensors and keys of Arcee's Trinity. `prefix` is what stands before `layers.0`. */
+/** Converts Arcee's Trinity. `prefix` precedes `layers.0`. */
 export function convertAfmoe(config: Fields, list: TensorList, prefix: string): ModelParts {
   const decoder = readDecoderConfig(config, { scalings: ["linear"] });
   refuseOtherModels(config);
@@ -57,7 +57,7 @@ export function convertAfmoe(config: Fields, list: TensorList, prefix: string): 
 
 /** Throws ConvertError for a model that GGUF's keys cannot describe. */
 function refuseOtherModels(config: Fields): void {
-  // A file that does not say it has Hugging Face's default, which is no scale.
+  // Hugging Face's default is no scale.
   if (!config.boolean("mup_enabled", false)) {
     config.refuse("mup_enabled", "false", "true, because the embedding is scaled");
   }

@@ -10,10 +10,10 @@ import { draftLayers, SIGMOID } from "./sigmoid_experts.ts";
 import type { TensorList } from "../tensor_list.ts";
 
 const MAX_SHARED = 64;
-/** One layer in so many has no window, the last of them, where config.json does not say. */
+/** Layers per period, where config.json does not say. The last layer of a period has no window. */
 const PERIOD = 4;
 
-/** The tensors and keys of North Mini and Command A+. */
+/** Converts North Mini and Command A+. */
 export function convertCohere2Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   refuseOthers(config);
   const rms = config.has("rms_norm_eps");
@@ -76,7 +76,7 @@ function refuseOthers(config: Fields): void {
   config.mustBe("use_qk_norm", false, "norms of heads are not computed");
 }
 
-/** How many of the layers, the first ones, have no experts. */
+/** Returns how many leading layers have no experts. */
 function readDense(config: Fields, layers: number): number {
   const name = "mlp_layer_types";
   const types = config.get(name);
@@ -87,7 +87,7 @@ function readDense(config: Fields, layers: number): number {
   config.refuse(name, inWords(types), `"dense" in some first of ${layers} layers, and then "sparse"`);
 }
 
-/** Which layers have a window. */
+/** Returns which layers have a window. */
 function readWindowed(config: Fields, layers: number, dense: number): boolean[] {
   const period = () => config.count("sliding_window_pattern", MAX.layers, PERIOD);
   return readSlidingLayers(config, layers, (i) => i >= dense && (i - dense + 1) % period() !== 0);

@@ -9,18 +9,18 @@ import type { TensorList } from "../tensor_list.ts";
 const MAX_RANK = 65_536;
 const MAX_SHARED = 64;
 
-/** What config.json says of latent attention. */
+/** Shape of latent attention. */
 interface LatentConfig {
   readonly rank: number;
-  /** Of queries; 0 where they come from the rows themselves. */
+  /** Rank of queries; 0 where they are computed from the rows directly. */
   readonly queryRank: number;
-  /** Dimensions of a query head that have no positions, and that have. */
+  /** Dimensions of a query head without and with positions. */
   readonly plain: number;
   readonly rotated: number;
   readonly valueLength: number;
 }
 
-/** DeepSeek V2 and V3, Kimi K2, and GLM-4.7 Flash. */
+/** Converts DeepSeek V2 and V3, Kimi K2, and GLM-4.7 Flash. */
 export function convertDeepseek2(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("rope_interleave", true, "readers turn the pairs (2i, 2i + 1)");
   config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
@@ -66,7 +66,7 @@ function readLatent(config: Fields): LatentConfig {
   };
 }
 
-/** V2's experts are weighed by the softmax, where its files do not say it. */
+/** Returns the code of how experts are weighed. V2's default is the softmax. */
 function readGating(config: Fields): number {
   const usual = config.get("model_type") === "deepseek_v2" ? "softmax" : "sigmoid";
   const scoring = config.string("scoring_func", usual);
@@ -75,7 +75,7 @@ function readGating(config: Fields): number {
   return config.refuse("scoring_func", inWords(scoring), `"softmax" or "sigmoid"`);
 }
 
-/** V2's groups are those of the best single expert, which GGUF's readers do not know. */
+/** Returns the groups of experts. V2 ranks groups by their best expert, which GGUF's readers do not support. */
 function readGroups(config: Fields, gating: number): { readonly count: number; readonly used: number } {
   const count = config.count("n_group", LIMITS.heads, 1);
   if (count > 1 && gating === SOFTMAX) {
@@ -121,7 +121,7 @@ function latentEntries(
   return Object.entries(counts).map(([name, value]) => entry(`deepseek2.${name}`, "UINT32", value));
 }
 
-/** The keys of a decoder with one KV head, a token's latent row. The multiplier's key has a tenth of it. */
+/** Returns the keys of a decoder with one KV head, the token's latent row. The key of YaRN's multiplier holds a tenth of it. */
 function withLatentHeads(entries: readonly Entry[], { rank, rotated }: LatentConfig): Entry[] {
   const values: Readonly<Record<string, (value: number) => number>> = {
     "attention.head_count_kv": () => 1,

@@ -5,14 +5,14 @@ import type { TensorList } from "../tensor_list.ts";
 
 export const MAX = { experts: 4096, feedForward: 131_072 };
 
-/** What config.json says of a mixture of experts that are weighed by the softmax over the chosen. */
+/** Shape of a mixture of experts. */
 export interface ExpertsConfig {
   readonly count: number;
   readonly used: number;
   readonly feedForward: number;
 }
 
-/** Reads Qwen's keys; `always` of models whose weights are divided by their sum whatever the config says. */
+/** Reads Qwen's keys. With `always`, the chosen weights are divided by their sum whatever config.json says. */
 export function readExperts(config: Fields, always = false): ExpertsConfig {
   if (!always && !config.boolean("norm_topk_prob", false)) {
     config.refuse("norm_topk_prob", "false", "true, because the chosen weights are divided by their sum");
@@ -25,7 +25,7 @@ export function readExperts(config: Fields, always = false): ExpertsConfig {
   return readCounts(config);
 }
 
-/** Reads how many experts there are, how many a row chooses, and how wide they are, under Qwen's keys or others. */
+/** Reads the experts' count, the number that a row uses, and their width, from Qwen's keys or others. */
 export function readCounts(
   config: Fields,
   keys: { readonly [count in keyof ExpertsConfig]?: string } = {},
@@ -45,7 +45,7 @@ export function expertEntries(architecture: string, { count, used, feedForward }
 
 const PARTS = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
-/** The router, which stays in f32, and the experts: a module each, or stacked with each one's gate before its up. */
+/** Lists the router, which stays in F32, and the experts. Each is a module, or all are stacked with gate before up. */
 export function addExperts(
   list: TensorList,
   { hidden }: DecoderConfig,
@@ -71,7 +71,7 @@ export function addExperts(
   list.stacked(`${block}ffn_down_exps`, down, { count, rows: hidden, columns: feedForward });
 }
 
-/** Experts that all rows go through, side by side as one. */
+/** Lists shared experts, stored as one. */
 export function addSharedExperts(
   list: TensorList,
   { hidden }: DecoderConfig,
@@ -84,9 +84,9 @@ export function addSharedExperts(
   list.matrix(`${block}ffn_down_shexp`, `${from}down_proj`, hidden, width);
 }
 
-/** Experts that rows choose, and the one that all rows go through, behind a gate of its own. */
+/** Chosen experts, and a shared expert with a gate. */
 export interface GatedExpertsConfig extends ExpertsConfig {
-  /** Width of the one that all rows go through. */
+  /** Width of the shared expert. */
   readonly shared: number;
 }
 

@@ -9,10 +9,10 @@ import type { TensorList } from "../tensor_list.ts";
 
 const ARCHITECTURE = "gpt-oss";
 const MAX_EXPERTS = 4096;
-/** Where the activation is clamped. */
+/** Limit at which the activation is clamped. */
 const LIMIT = 7;
 
-/** The tensors and keys of gpt-oss's own checkpoints: experts in MXFP4, moved bit for bit, and the rest in BF16. */
+/** Converts gpt-oss's own checkpoints. Experts are in MXFP4 and keep their bits; the rest is in BF16. */
 export function convertGptOss(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("swiglu_limit", LIMIT, "the activation is clamped there");
   const decoder = readDecoderConfig(config, { biases: true, scalings: ["yarn"] });
@@ -54,7 +54,7 @@ function olderUsed(config: Fields, count: number): number | undefined {
   return config.has("experts_per_token") ? config.count("experts_per_token", count) : undefined;
 }
 
-/** Every second layer, from the first on, sees a window. */
+/** Throws ConvertError unless every second layer, from the first, has a window. */
 function checkLayerTypes(config: Fields, layers: number): void {
   const types = config.get("layer_types");
   if (types === undefined) return;
@@ -81,7 +81,7 @@ function addAttention(list: TensorList, decoder: DecoderConfig, block: string, f
   list.vector(`${block}attn_sinks.weight`, `${from}sinks`, heads);
 }
 
-/** Of each expert's gate and what it gates the rows come in turn. */
+/** Lists the matrices of experts, in which rows of gate and up alternate. */
 function addExperts(
   list: TensorList,
   hidden: number,

@@ -85,7 +85,7 @@ export function convertHunyuanMoe(config: Fields, list: TensorList, prefix: stri
   return { ...parts, entries: [...parts.entries, ...entries] };
 }
 
-/** Some numbers may stand in an array, one for each layer: all must be alike. */
+/** Reads the experts. Some keys may hold an array of one number per layer; all must be equal. */
 function readHunyuanExperts(config: Fields): ExpertsConfig {
   const ofAll = Object.entries(config.object).map(([name, value]) => {
     if (!Array.isArray(value) || !PER_LAYER.includes(name)) return [name, value];
@@ -103,7 +103,7 @@ function readHunyuanExperts(config: Fields): ExpertsConfig {
 
 const PER_LAYER = ["num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"];
 
-/** Mellum 2: Qwen3's mixture, whose layers have a window, or YaRN where the file has it. */
+/** Converts Mellum 2: Qwen3's mixture. Layers have a window, or else YaRN where config.json has it. */
 export function convertMellum(config: Fields, list: TensorList, prefix: string): ModelParts {
   const sparse = config.get("mlp_layer_types") ?? [];
   if (!Array.isArray(sparse) || sparse.some((type) => type !== "sparse")) {
@@ -128,7 +128,7 @@ export function convertMellum(config: Fields, list: TensorList, prefix: string):
   };
 }
 
-/** With the rotary positions of layers that see all, of which those with a window may only lack YaRN. */
+/** Returns config.json with the rotary keys of layers without a window. Those of other layers may only lack YaRN. */
 function withFullRope(config: Fields, windows: boolean): Fields {
   if (windows) config.mustBe("use_sliding_window", true, "layer_types names layers with a window");
   const ropes = config.fields("rope_parameters") ??

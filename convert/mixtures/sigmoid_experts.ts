@@ -21,14 +21,14 @@ import type { TensorList } from "../tensor_list.ts";
 const MAX_SHARED = 64;
 const MAX_DRAFTS = 16;
 const MAX_SCALE = 1e4;
-/** `expert_gating_func` of experts that the softmax over all weighs, or sigmoids. */
+/** Codes of `expert_gating_func`. */
 export const [SOFTMAX, SIGMOID] = [1, 2];
-/** Where config.json does not say. Source: the default of GLM-4.5's configuration class; llama.cpp takes it for Ling too. */
+/** Default of GLM-4.5's configuration class. llama.cpp uses it for Ling, too. */
 const PARTIAL_ROTARY = 0.5;
-/** Where config.json does not say. Source: the default of MiniMax M2's configuration class. */
+/** Default of MiniMax M2's configuration class. */
 const MINIMAX_ROPE_BASE = 5_000_000;
 
-/** GLM-4.5, 4.6 and 4.7, Air among them. */
+/** Converts GLM-4.5, 4.6 and 4.7, including Air. */
 export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string): ModelParts {
   for (const name of ["n_group", "topk_group"]) {
     config.mustBe(name, 1, "experts are not chosen out of groups");
@@ -52,7 +52,7 @@ export function convertGlm4Moe(config: Fields, list: TensorList, prefix: string)
   }, []);
 }
 
-/** Ling and Ring 2.0. Those before them have the same model type, and experts that the softmax weighs. */
+/** Converts Ling and Ring 2.0. Earlier models have the same model type, but softmax-weighted experts. */
 export function convertBailingMoe2(config: Fields, list: TensorList, prefix: string): ModelParts {
   const score = "score_function";
   if (config.get(score) !== "sigmoid") {
@@ -73,7 +73,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
-    // Of more, config.json would leave open whether the width that it says is that of one or of all.
+    // With more, the width in config.json could mean that of one or of all.
     most: 1,
   });
   const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
@@ -94,7 +94,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   );
 }
 
-/** MiniMax M2: norms of queries and keys across their heads, and experts that sigmoids weigh and a bias helps to choose. */
+/** Converts MiniMax M2. */
 export function convertMinimaxM2(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("scoring_func", "sigmoid", "sigmoids weigh experts");
   config.mustBe("use_routing_bias", true, "GGUF's readers ask for the bias of the choice");
@@ -128,7 +128,7 @@ export function convertMinimaxM2(config: Fields, list: TensorList, prefix: strin
   };
 }
 
-/** DeepSeekMoE, DeepSeek's first mixture of experts: the softmax over all weighs them. */
+/** Converts DeepSeekMoE, DeepSeek's first mixture of experts. */
 export function convertDeepseek(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("scoring_func", "softmax", "GGUF's readers know no other scores of this architecture");
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
@@ -146,15 +146,15 @@ export function convertDeepseek(config: Fields, list: TensorList, prefix: string
   }, []);
 }
 
-/** What config.json says of experts behind some first layers without them. */
+/** Shape of experts after leading dense layers. */
 export interface SharedExpertsConfig extends ExpertsConfig {
-  /** Experts that all rows go through. */
+  /** Shared experts. */
   readonly shared: number;
-  /** Leading layers that have none. */
+  /** Leading layers without experts. */
   readonly dense: number;
   /** The chosen weights are divided by their sum. */
   readonly divided: boolean;
-  /** Multiplies the weights. */
+  /** Factor on the weights. */
   readonly scale: number;
 }
 
@@ -217,7 +217,7 @@ export function convertSharedExperts(
   };
 }
 
-/** Layers behind the last that draft tokens. */
+/** Returns patterns of the extra layers that draft tokens, which are left out. */
 export function draftLayers(config: Fields, prefix: string, layers: number): LeftOut {
   const name = config.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
   const drafts = config.countFrom0(name, MAX_DRAFTS, 0);

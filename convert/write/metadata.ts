@@ -2,7 +2,7 @@ import type { ValueType } from "../../engine/gguf/key_values.ts";
 
 type Scalar = number | boolean | string;
 
-/** A key-value pair of the file to be written; an array's type is that of its elements. */
+/** A key and value of the GGUF file. An array's type is that of its elements. */
 export interface Entry {
   readonly key: string;
   readonly type: Exclude<ValueType, "ARRAY">;
