@@ -38,10 +38,10 @@ interface DecoderOptions {
 /** Reads the keys that all decoders share. Throws ConvertError where one is missing or not supported. */
 export function readDecoderConfig(config: Config, options: DecoderOptions = {}): DecoderConfig {
   const keys = { ...CONFIG_KEYS, ...options.keys };
-  config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is computed");
+  config.mustBe(keys.activation, options.activation ?? "silu", "no other activation is supported");
   config.mustBe("use_sliding_window", false, "sliding windows are not computed");
   if (!options.biases) config.mustBe("attention_bias", false, "biases of attention are not converted");
-  config.mustBe("mlp_bias", false, "biases of the feed-forward part are not converted");
+  config.mustBe("mlp_bias", false, "biases of the feed-forward block are not converted");
   const hidden = config.count("hidden_size", MAX.hidden);
   const heads = config.count("num_attention_heads", MAX.heads);
   const kvHeads = config.count("num_key_value_heads", heads, heads);
@@ -124,7 +124,7 @@ function readScaling(
 }
 
 function refuseMagnitude(fields: Config, allowed: string): never {
-  const [key, why] = ["attention_factor", "because the magnitude is that of the kind of scaling"];
+  const [key, why] = ["attention_factor", "because the scaling type determines the magnitude"];
   fields.refuse(key, inWords(fields.get(key)), `${allowed}, ${why}`);
 }
 
@@ -153,7 +153,7 @@ function readYarn(fields: Config, anyMultiplier?: boolean): YarnScaling {
 /** Returns YaRN's multiplier. Two equal ones cancel the magnitude; most of GGUF's readers expect 1. `mscale` alone has no effect. */
 function readMultiplier(fields: Config, any?: boolean): number | undefined {
   const [own, all] = ["mscale", "mscale_all_dim"];
-  if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers know no other"); }
+  if (!any) { for (const name of [own, all]) fields.mustBe(name, 1, "GGUF's readers support no other"); }
   if (!fields.has(all)) return undefined;
   if (fields.get(own) !== fields.get(all)) {
     const allowed = `${inWords(fields.get(all))}, as the other is`;

@@ -72,8 +72,8 @@ export function convertGemma3n(given: Fields, list: TensorList, prefix: string):
 }
 
 function refuseOtherModels(config: Fields): void {
-  config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
-  config.mustBe("altup_num_inputs", STREAMS, "layers have so many streams of rows");
+  config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is supported");
+  config.mustBe("altup_num_inputs", STREAMS, "no other number of row streams is supported");
   config.mustBe("altup_active_idx", 0, "layers compute on the first stream");
   config.mustBe("altup_correct_scale", true, "the first stream is scaled");
 }

@@ -28,7 +28,7 @@ interface Gemma4Config {
 
 /** Converts Gemma 4's text part. `prefix` precedes `layers.0`. */
 export function convertGemma4(config: Fields, list: TensorList, prefix: string): ModelParts {
-  config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is computed");
+  config.mustBe("hidden_activation", "gelu_pytorch_tanh", "no other activation is supported");
   const ropes = config.fields("rope_parameters") ??
     config.refuse("rope_parameters", "nothing", "an object of full_attention and sliding_attention");
   const ropeOf = (kind: string) => ropes.fields(kind) ?? ropes.refuse(kind, "nothing", "an object");

@@ -128,7 +128,7 @@ export function addBert(
 ): EncoderParts {
   mustBeGelu(config, "hidden_act");
   config.mustBe("position_embedding_type", "absolute", "no other positions are computed");
-  config.mustBe("is_decoder", false, "encoders read in both directions");
+  config.mustBe("is_decoder", false, "encoders attend in both directions");
   const { context: rows, ...rest } = readShape(config, HUGGING_FACE);
   if (rows <= unread) config.refuse("max_position_embeddings", String(rows), `more than ${unread}`);
   const shape = { ...rest, context: rows - unread };
@@ -165,7 +165,7 @@ function addBertAttention(list: TensorList, block: string, layer: string, hidden
 /** Converts Jina embeddings v2, whose model type is `bert`: ALiBi, and GeGLU with gate and up in one matrix. */
 function convertJinaBertV2(config: Fields, list: TensorList): EncoderParts {
   mustBeGelu(config, "hidden_act");
-  config.mustBe("feed_forward_type", "geglu", "no other feed-forward part of it is computed");
+  config.mustBe("feed_forward_type", "geglu", "no other feed-forward block is computed");
   const shape = readShape(config, HUGGING_FACE);
   const { hidden, feedForward } = shape;
   const prefix = list.finder.has("bert.embeddings.word_embeddings.weight") ? "bert." : "";
@@ -189,7 +189,7 @@ export function convertNomicBert(config: Fields, list: TensorList): EncoderParts
   const mixture = readNomicMixture(config);
   const biased = mixture !== undefined;
   const activation = biased ? "gelu" : "swiglu";
-  config.mustBe("activation_function", activation, "no other feed-forward part of it is computed");
+  config.mustBe("activation_function", activation, "no other feed-forward block is computed");
   for (const key of ["qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"]) {
     config.mustBe(key, biased, biased ? "models with experts have biases" : "nothing else is converted");
   }
@@ -250,7 +250,7 @@ function readNomicMixture(config: Fields): NomicMixture | undefined {
   for (const key of ["moe_normalize_expert_weights", "expert_choice_router"]) {
     config.mustBe(key, false, "weights are the softmax over all experts");
   }
-  config.mustBe("num_shared_experts", 0, "an expert that all rows go through is not computed");
+  config.mustBe("num_shared_experts", 0, "shared experts are not computed");
   const count = config.count("num_experts", MAX_EXPERTS);
   return { period, count, used: config.count("moe_top_k", count) };
 }
@@ -285,7 +285,7 @@ const PERIOD = 3;
 export function convertModernBert(config: Fields, list: TensorList): EncoderParts {
   mustBeGelu(config, "hidden_activation");
   for (const key of ["attention_bias", "mlp_bias", "norm_bias"]) {
-    config.mustBe(key, false, "biases of it are not converted");
+    config.mustBe(key, false, "its bias is not converted");
   }
   config.mustBe("global_attn_every_n_layers", PERIOD, "readers know no other period of layers");
   refuseOtherLayers(config);
@@ -352,6 +352,6 @@ function refuseOtherHeads(config: Fields): void {
   const pooling = "classifier_pooling";
   const found = config.string(pooling, "cls");
   if (found !== "mean") config.refuse(pooling, quote(found), `"mean", as readers take it`);
-  config.mustBe("classifier_bias", false, "biases of it are not converted");
+  config.mustBe("classifier_bias", false, "its bias is not converted");
   mustBeGelu(config, "classifier_activation");
 }

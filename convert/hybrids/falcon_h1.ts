@@ -45,7 +45,7 @@ function refuseOtherModels(config: Fields): void {
     config.mustBe(name, false, "biases of Mamba2's matrices are not computed");
   }
   config.mustBe("mamba_conv_bias", true, "the convolution has a bias");
-  config.mustBe("mamba_use_mlp", true, "all layers have a feed-forward half");
+  config.mustBe("mamba_use_mlp", true, "all layers have a feed-forward block");
   // By default, the norm comes before the gate.
   const name = "mamba_norm_before_gate";
   if (config.boolean("mamba_rms_norm", false) && config.boolean(name, true)) {

@@ -16,8 +16,8 @@ export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
   for (const name of ["use_conv_bias", "mamba_conv_bias"]) {
     config.mustBe(name, true, "the convolution has a bias");
   }
-  config.mustBe("mlp_hidden_act", "relu2", "no other activation is computed here");
-  config.mustBe("mamba_hidden_act", "silu", "no other activation is computed there");
+  config.mustBe("mlp_hidden_act", "relu2", "no other activation is supported here");
+  config.mustBe("mamba_hidden_act", "silu", "no other activation is supported there");
   const mixers = readMixers(config);
   const decoder = readDecoderConfig(config, {
     keys: {

@@ -66,13 +66,13 @@ function refuseOthers(config: Fields): void {
     config.refuse(selection, inWords(config.get(selection)), `"sigmoid", as the published models have it`);
   }
   const strategy = "shared_expert_combination_strategy";
-  config.mustBe(strategy, "average", "GGUF's readers add half of what all experts make");
+  config.mustBe(strategy, "average", "GGUF's readers average the outputs of chosen and shared experts");
   config.mustBe(
     "prefix_dense_sliding_window_pattern",
     1,
-    "GGUF's readers take these layers to have positions",
+    "GGUF's readers expect positions in these layers",
   );
-  config.mustBe("use_parallel_block", true, "both halves of a layer read the same rows");
+  config.mustBe("use_parallel_block", true, "attention and feed-forward read the same rows");
   config.mustBe("use_qk_norm", false, "norms of heads are not computed");
 }
 

@@ -23,7 +23,7 @@ interface LatentConfig {
 /** Converts DeepSeek V2 and V3, Kimi K2, and GLM-4.7 Flash. */
 export function convertDeepseek2(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("rope_interleave", true, "readers turn the pairs (2i, 2i + 1)");
-  config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
+  config.mustBe("moe_layer_freq", 1, "all layers after the dense ones must have experts");
   const latent = readLatent(config);
   const experts = readSharedExperts(config, {
     count: "n_routed_experts",

@@ -58,7 +58,7 @@ export function convertErnie45Moe(config: Fields, list: TensorList, prefix: stri
 /** Reads the experts. They must go on to the last layer, because GGUF has no key for their end. */
 function readExperts(config: Fields, layers: number): ErnieExperts {
   const end = "moe_layer_end_index";
-  if (config.get(end) !== -1) config.mustBe(end, layers - 1, "layers up to the last have experts");
+  if (config.get(end) !== -1) config.mustBe(end, layers - 1, "GGUF has no key for a last layer with experts");
   const count = config.count("moe_num_experts", MAX_EXPERTS);
   return {
     count,

@@ -95,7 +95,7 @@ function readHunyuanExperts(config: Fields): ExpertsConfig {
     return [name, value[0]];
   });
   const known = new Fields(config.file, Object.fromEntries(ofAll));
-  known.mustBe("num_shared_expert", 1, "one expert is there for all rows");
+  known.mustBe("num_shared_expert", 1, "models have one shared expert");
   const own = "moe_intermediate_size";
   const feedForward = known.has(own) ? own : "intermediate_size";
   return readCounts(known, { used: "moe_topk", feedForward });
@@ -137,7 +137,7 @@ function withFullRope(config: Fields, windows: boolean): Fields {
   if (windows) {
     const near = ropes.fields("sliding_attention") ??
       ropes.refuse("sliding_attention", "nothing", "an object");
-    near.mustBe("rope_type", "default", "layers with a window take no part in YaRN");
+    near.mustBe("rope_type", "default", "layers with a window do not use YaRN");
     if (near.get("rope_theta") !== full.get("rope_theta")) {
       const allowed = `${inWords(full.get("rope_theta"))}, as that of full_attention`;
       near.refuse("rope_theta", inWords(near.get("rope_theta")), allowed);

@@ -97,10 +97,10 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
 /** Converts MiniMax M2. */
 export function convertMinimaxM2(config: Fields, list: TensorList, prefix: string): ModelParts {
   config.mustBe("scoring_func", "sigmoid", "sigmoids weigh experts");
-  config.mustBe("use_routing_bias", true, "GGUF's readers ask for the bias of the choice");
-  config.mustBe("use_qk_norm", true, "GGUF's readers ask for norms of queries and keys");
-  config.mustBe("qk_norm_type", "per_layer", "GGUF's readers know no other norms of queries and keys");
-  config.mustBe("shared_intermediate_size", 0, "no experts are there for all rows");
+  config.mustBe("use_routing_bias", true, "GGUF's readers expect the bias of the choice");
+  config.mustBe("use_qk_norm", true, "GGUF's readers expect norms of queries and keys");
+  config.mustBe("qk_norm_type", "per_layer", "GGUF's readers support no other norms of queries and keys");
+  config.mustBe("shared_intermediate_size", 0, "shared experts are not computed");
   const kinds = config.get("attn_type_list") ?? [];
   if (!Array.isArray(kinds) || kinds.some((kind) => kind !== 1)) {
     config.refuse("attn_type_list", inWords(kinds), "1 for each layer, as MiniMax M2 has it");
@@ -130,9 +130,9 @@ export function convertMinimaxM2(config: Fields, list: TensorList, prefix: strin
 
 /** Converts DeepSeekMoE, DeepSeek's first mixture of experts. */
 export function convertDeepseek(config: Fields, list: TensorList, prefix: string): ModelParts {
-  config.mustBe("scoring_func", "softmax", "GGUF's readers know no other scores of this architecture");
+  config.mustBe("scoring_func", "softmax", "GGUF's readers support no other scores of this architecture");
   config.mustBe("norm_topk_prob", false, "GGUF's readers do not divide the chosen weights by their sum");
-  config.mustBe("moe_layer_freq", 1, "all layers behind the dense ones must have experts");
+  config.mustBe("moe_layer_freq", 1, "all layers after the dense ones must have experts");
   const experts = readSharedExperts(config, {
     count: "n_routed_experts",
     shared: "n_shared_experts",

@@ -24,7 +24,7 @@ const GEMMA: Family = {
       shiftedNorms: true,
       tied: true,
       mustBe: [
-        ["hidden_activation", ACTIVATION, "no other activation is computed"],
+        ["hidden_activation", ACTIVATION, "no other activation is supported"],
         ["use_bidirectional_attention", false, "rows attend to the tokens before them"],
       ],
       // The first files say "gelu" and mean the tanh approximation. Source: Gemma's configuration class.
@@ -73,7 +73,7 @@ function gemma2Checkpoint(): Checkpoint {
   return {
     ...usual,
     scalings: [],
-    mustBe: [["hidden_act", ACTIVATION, "no other activation is computed"]],
+    mustBe: [["hidden_act", ACTIVATION, "no other activation is supported"]],
     entries: (config, decoder) => [
       ...usual.entries!(config, decoder),
       ...["attn_logit_softcapping", "final_logit_softcapping"].map((name) =>

@@ -113,7 +113,7 @@ const STABLELM: Family = {
     const parallel = !firstLayerHas(b, "ffn_norm");
     const name = "use_parallel_residual";
     if (parallel && !b.file.metadata.getBoolean(keys.name(name), true)) {
-      keys.refuse(name, "false", "true in a file without norms before the feed-forward halves");
+      keys.refuse(name, "false", "true in a file without norms before the feed-forward blocks");
     }
     return { parallel, headLayerNorms: firstLayerHas(b, "attn_q_norm") };
   },
