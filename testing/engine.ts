@@ -447,6 +447,7 @@ export class ByteTokenizer implements Tokenizer {
 
 const CHAT_TEMPLATE: ChatTemplate = {
   source: "{{ messages }}",
+  takesSystem: true,
   render: (messages) => messages.map(({ content }) => content).join("\n"),
   encode: (messages, options) =>
     new ByteTokenizer().encode(messages.map(({ content }) => content).join("\n"), options),

@@ -169,9 +169,9 @@ Deno.test("prompt: passes the effort in the template's variables", () => {
   type Effort = ChatRequest["effort"];
   assertEquals(([undefined, false, "none", "high"] as Effort[]).map((effort) => shown(thinks, effort)), [
     "",
-    "false",
-    "false",
-    "true",
+    "False",
+    "False",
+    "True",
   ]);
   const word = "{% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}";
   assertEquals(
@@ -180,7 +180,7 @@ Deno.test("prompt: passes the effort in the template's variables", () => {
   );
   assertEquals(shown(`${word}{# "none", "minimal" #}`, "minimal"), "minimal");
   assertEquals(shown(`${word}{# "none", "minimal" #}`, false), "none");
-  assertEquals(shown("{% if thinking is defined %}{{ thinking }}{% endif %}", false), "false");
+  assertEquals(shown("{% if thinking is defined %}{{ thinking }}{% endif %}", false), "False");
   assertEquals(shown("{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}", false), "0");
   const budget = testModel({
     template: "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}",
@@ -189,7 +189,7 @@ Deno.test("prompt: passes the effort in the template's variables", () => {
   assertEquals(promptText(budget, {}), "");
   // Variables that the request sets itself take precedence.
   const variables = { enable_thinking: true };
-  assertMatch(promptText(testModel({ template: thinks }), { effort: false, variables }), /true/);
+  assertMatch(promptText(testModel({ template: thinks }), { effort: false, variables }), /True/);
 });
 
 Deno.test("prompt: puts earlier thinking where the template reads it", () => {

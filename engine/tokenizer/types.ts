@@ -110,6 +110,8 @@ export interface ChatTemplate {
   readonly source: string;
   /** The variant for conversations with tools, if any. */
   readonly toolSource?: string;
+  /** Whether the template shows a system message, found by trial. */
+  readonly takesSystem: boolean;
   /** Returns the prompt's text for people to read. Throws ChatTemplateError with the template's reason. */
   render(messages: readonly ChatMessage[], options?: ChatTemplateOptions): string;
   /**

@@ -1,4 +1,4 @@
-import type { ChatMessage, ChatTemplate } from "../../tokenizer/types.ts";
+import type { ChatMessage } from "../../tokenizer/types.ts";
 import { callAsJson, textOf } from "../history.ts";
 import { type CheckedTool, toolSpec } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
@@ -9,25 +9,13 @@ export const general: CallFormat = {
   name: "general",
   recognises: () => true,
   syntax(marks, _, template) {
-    let role: "system" | "user" | undefined;
     return {
       ...hermesSyntax(marks),
       toolsInMessages: true,
-      messages: (messages, tools) =>
-        inWords(messages, tools, role ??= takesSystem(template) ? "system" : "user"),
+      messages: (messages, tools) => inWords(messages, tools, template.takesSystem ? "system" : "user"),
     };
   },
 };
-
-/** Whether the template renders a system message, found by trial. */
-function takesSystem(template: ChatTemplate): boolean {
-  const probe = [{ role: "system", content: "compy_probe" }, { role: "user", content: "probe" }];
-  try {
-    return template.render(probe).includes("compy_probe");
-  } catch {
-    return false;
-  }
-}
 
 /**
  * Returns the conversation without fields that only templates with tools understand. The first message of

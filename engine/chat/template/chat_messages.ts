@@ -1,5 +1,7 @@
 import { quote } from "../../gguf/errors.ts";
 import { type ChatMessage, MarkedText } from "../../tokenizer/types.ts";
+import { parseExactJson } from "./jinja/exact_json.ts";
+import { Float } from "./jinja/values.ts";
 
 /** Requests have a lower limit. This one keeps the recursion below from overflowing the stack. */
 const MAX_DEPTH = 256;
@@ -20,8 +22,22 @@ export const CALL_STYLES: readonly CallStyle[] = [
   { objects: false, noContent: "" },
 ];
 
-/** Returns a message in the form that templates expect: text as one string, calls in the template's style. */
-export function plainMessage(message: ChatMessage, style: CallStyle): Record<string, unknown> {
+/**
+ * Returns a message in the form that a template expects: text as one string, or as a list if `parts`, and
+ * calls in the template's style.
+ */
+export function plainMessage(
+  message: ChatMessage,
+  style: CallStyle,
+  parts = false,
+): Record<string, unknown> {
+  const plain = withPlainText(message, style);
+  if (!parts) return plain;
+  const { content } = plain;
+  return { ...plain, content: content === "" || content === null ? [] : [{ type: "text", text: content }] };
+}
+
+function withPlainText(message: ChatMessage, style: CallStyle): Record<string, unknown> {
   const calls = Array.isArray(message.tool_calls) && message.tool_calls.length > 0
     ? message.tool_calls
     : undefined;
@@ -42,13 +58,13 @@ function textOf(content: ChatMessage["content"] | undefined): string | undefined
   }).join("\n");
 }
 
-/** Parses a call's arguments, which the API carries as a JSON string. */
+/** Parses a call's arguments, which the API carries as a JSON string. Numbers keep their text. */
 function parseArguments(call: unknown): unknown {
   if (typeof call !== "object" || call === null) return call;
   const { function: called } = call as { function?: { arguments?: unknown } };
   if (typeof called?.arguments !== "string") return call;
   try {
-    const parsed: unknown = JSON.parse(called.arguments);
+    const parsed = parseExactJson(called.arguments);
     if (typeof parsed !== "object" || parsed === null) return call;
     return { ...call, function: { ...called, arguments: parsed } };
   } catch {
@@ -68,12 +84,52 @@ export function mapTexts<T>(data: T, change: (text: string) => string): T {
     if (value instanceof MarkedText) {
       return value.pieces.map((piece) => typeof piece === "string" ? change(piece) : piece.mark).join("");
     }
+    if (value instanceof Float) return value;
     if (typeof value === "object" && value !== null) {
       const entries = Object.entries(value).filter(([, item]) => item !== undefined);
       return Object.fromEntries(entries.map(([key, item]) => [change(key), copy(item, depth + 1)]));
     }
-    if (value === null || typeof value === "boolean" || typeof value === "number") return value;
+    if (value === null || ["boolean", "number", "bigint"].includes(typeof value)) return value;
     throw new Error(`a value must be JSON (got a ${typeof value})`);
   };
   return copy(data, 0) as T;
+}
+
+/**
+ * Returns the conversation for a template that refuses it as it is: one system message at most, at the
+ * beginning, and no neighbours of one role. A later system message is put before the next user message.
+ */
+export function mergedMessages(messages: readonly ChatMessage[]): ChatMessage[] {
+  const merged: ChatMessage[] = [];
+  let later: ChatMessage | undefined;
+  for (const message of messages) {
+    const last = merged.at(-1);
+    const isLater = isSystem(message) && last !== undefined && !isSystem(last);
+    if (isLater) later = later ? joinedMessage(later, message) : { ...message, role: "user" };
+    else {
+      const next = later && message.role === "user" ? joinedMessage(later, message) : message;
+      if (next !== message) later = undefined;
+      if (last && joins(last, next)) merged[merged.length - 1] = joinedMessage(last, next);
+      else merged.push(next);
+    }
+  }
+  if (!later) return merged;
+  const last = merged.at(-1);
+  return last && joins(last, later) ? merged.with(-1, joinedMessage(last, later)) : [...merged, later];
+}
+
+function isSystem({ role }: ChatMessage): boolean {
+  return role === "system" || role === "developer";
+}
+
+/** Results of calls, and messages with calls, are separate. */
+function joins(a: ChatMessage, b: ChatMessage): boolean {
+  const isPlain = ({ role, tool_calls, written }: ChatMessage) =>
+    role !== "tool" && tool_calls === undefined && written === undefined;
+  return (a.role === b.role || isSystem(a) && isSystem(b)) && isPlain(a) && isPlain(b);
+}
+
+function joinedMessage(a: ChatMessage, b: ChatMessage): ChatMessage {
+  const texts = [textOf(a.content), textOf(b.content)].filter((text) => text);
+  return { ...b, ...a, content: texts.join("\n\n") };
 }

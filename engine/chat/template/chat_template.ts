@@ -1,7 +1,8 @@
 import { quote } from "../../gguf/errors.ts";
 import type { Metadata } from "../../gguf/types.ts";
-import { CALL_STYLES, type CallStyle, mapTexts, plainMessage } from "./chat_messages.ts";
-import { compileTemplate, type Render, TemplateRefusal } from "./jinja.ts";
+import { CALL_STYLES, type CallStyle, mapTexts, mergedMessages, plainMessage } from "./chat_messages.ts";
+import { compileTemplate, type Render, TemplateRefusal } from "./jinja/template.ts";
+import { atOnce, finish, type Paced } from "./pauses.ts";
 import { addMarks } from "../../tokenizer/special/literal_marks.ts";
 import { TokenFinder } from "../../tokenizer/special/token_finder.ts";
 import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
@@ -25,6 +26,9 @@ const PLAIN = `{% for message in messages %}{{ message.role }}: {{ message.conte
 {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}`;
 
 const KEY = "tokenizer.chat_template";
+
+/** UTF-16 units of messages that are prepared between two pauses. */
+const UNITS_PER_SLICE = 1 << 19;
 
 /** The template sources of a file. */
 interface Sources {
@@ -94,36 +98,69 @@ class JinjaChatTemplate implements ChatTemplate {
     return this.#render(messages, options, false);
   }
 
-  /**
-   * Renders the template. If `marked`, control tokens in messages, tools and variables are marked as text.
-   */
+  get takesSystem(): boolean {
+    return this.#main.takesSystem;
+  }
+
+  /** If `marked`, control tokens in messages, tools and variables are marked as text. */
   #render(messages: readonly ChatMessage[], options: ChatTemplateOptions = {}, marked: boolean): string {
+    return finish(this.#steps(messages, options, marked));
+  }
+
+  *#steps(messages: readonly ChatMessage[], options: ChatTemplateOptions, marked: boolean): Paced<string> {
+    try {
+      return yield* this.#rendered(messages, options, marked);
+    } catch (error) {
+      const merged = error instanceof TemplateRefusal ? mergedMessages(messages) : messages;
+      if (merged.every((message, at) => message === messages[at])) {
+        throw templateError("Cannot render the conversation", error);
+      }
+      try {
+        return yield* this.#rendered(merged, options, marked);
+      } catch {
+        throw templateError("Cannot render the conversation", error);
+      }
+    }
+  }
+
+  *#rendered(messages: readonly ChatMessage[], options: ChatTemplateOptions, marked: boolean): Paced<string> {
     const { addGenerationPrompt = true, tools = [], variables = {}, endBefore } = options;
     if (tools.length > 0 && !this.#knowsTools) {
       throw new ChatTemplateError("Cannot use tools: the model's file has no chat template");
     }
-    const data = <T>(value: T) => mapTexts(value, (text) => marked ? addMarks(text, this.#controls) : text);
-    const variant = tools.length > 0 ? this.#toolUse : this.#main;
-    return orTemplateError("Cannot render the conversation", () => {
-      const withCalls = messages.some(({ tool_calls }) => tool_calls !== undefined);
-      const style = withCalls ? variant.callStyle : CALL_STYLES[0];
-      const own = {
-        ...this.#specialTexts,
-        messages: data(messages.map((message) => variant.translate(plainMessage(message, style)))),
-        ...variant.toolVariables(tools.length > 0 ? data(tools) : null),
-        add_generation_prompt: addGenerationPrompt,
-      };
-      for (const name of Object.keys(variables)) {
-        if (isReservedVariable(name)) {
-          throw new Error(`the variable ${quote(name)} cannot be set from outside`);
-        }
+    for (const name of Object.keys(variables)) {
+      if (isReservedVariable(name)) {
+        throw new Error(`the variable ${quote(name)} cannot be set from outside`);
       }
-      const prompt = variant.render({ ...data(variables), ...own });
-      if (endBefore === undefined) return prompt;
-      const end = prompt.lastIndexOf(endBefore);
-      if (end < 0) throw new Error(`it leaves ${quote(endBefore)} out`);
-      return prompt.slice(0, end);
-    });
+    }
+    let units = 0;
+    const data = <T>(value: T) =>
+      mapTexts(value, (text) => {
+        units += text.length + 100;
+        return marked ? addMarks(text, this.#controls) : text;
+      });
+    const variant = tools.length > 0 ? this.#toolUse : this.#main;
+    const withCalls = messages.some(({ tool_calls }) => tool_calls !== undefined);
+    const style = withCalls ? variant.callStyle : CALL_STYLES[0];
+    const shown: unknown[] = [];
+    for (const message of messages) {
+      if (units > UNITS_PER_SLICE) {
+        units = 0;
+        yield;
+      }
+      shown.push(data(variant.translate(plainMessage(message, style, variant.takesParts))));
+    }
+    const own = {
+      ...this.#specialTexts,
+      messages: shown,
+      ...variant.toolVariables(tools.length > 0 ? data(tools) : null),
+      add_generation_prompt: addGenerationPrompt,
+    };
+    const prompt = yield* variant.render({ ...data(variables), ...own });
+    if (endBefore === undefined) return prompt;
+    const end = prompt.lastIndexOf(endBefore);
+    if (end < 0) throw new Error(`it leaves ${quote(endBefore)} out`);
+    return prompt.slice(0, end);
   }
 }
 
@@ -134,9 +171,15 @@ class Variant {
   readonly #knowsXmlTools: boolean;
   #callStyle: CallStyle | undefined;
   #needsAll: boolean | undefined;
+  #takesParts: boolean | undefined;
+  #takesSystem: boolean | undefined;
 
   constructor(key: string, source: string) {
-    this.render = orTemplateError(`Cannot parse ${key}`, () => compileTemplate(source));
+    try {
+      this.render = compileTemplate(source);
+    } catch (error) {
+      throw templateError(`Cannot parse ${key}`, error);
+    }
     this.#knowsDeveloper = source.includes("developer");
     this.#knowsXmlTools = /\bxml_tools\b/.test(source);
   }
@@ -162,26 +205,53 @@ class Variant {
 
   /**
    * The form in which the template takes a message with calls, found by trial. A template that ignores calls
-   * gets an empty content.
+   * gets an empty content, and so does one that prints a missing content as "None".
    */
   get callStyle(): CallStyle {
-    return this.#callStyle ??= CALL_STYLES.find((style) => this.#tryCalls(style)) ?? CALL_STYLES.at(-1)!;
+    return this.#callStyle ??= CALL_STYLES.find((style) => this.#takesCalls(style)) ?? CALL_STYLES.at(-1)!;
   }
 
-  #tryCalls(style: CallStyle): boolean {
-    const messages = PROBE.map((message) => plainMessage(message, style));
-    return this.#try(messages, [complete(BARE_TOOL)])?.includes("compy_probe") ?? false;
+  #takesCalls(style: CallStyle): boolean {
+    const text = this.#tryCalls(style);
+    if (text === undefined || style.noContent === "") return text !== undefined;
+    const nones = (text = "") => text.split("None").length;
+    return nones(text) <= nones(this.#tryCalls({ ...style, noContent: "" }) ?? text);
+  }
+
+  /** Whether the template shows a text only in a list of parts, as SmolVLM's and Idefics 3's do. */
+  get takesParts(): boolean {
+    return this.#takesParts ??= !this.#shows("compy_probe") &&
+      this.#shows([{ type: "text", text: "compy_probe" }]);
+  }
+
+  #shows(content: unknown): boolean {
+    return this.#try([{ role: "user", content }], null)?.includes("compy_probe") ?? false;
+  }
+
+  /** Whether the template shows a system message at the beginning. */
+  get takesSystem(): boolean {
+    const probe = ["system", "user"].map((role) =>
+      plainMessage({ role, content: `compy_${role}` }, CALL_STYLES[0], this.takesParts)
+    );
+    return this.#takesSystem ??= this.#try(probe, null)?.includes("compy_system") ?? false;
+  }
+
+  /** Returns the rendered text; undefined where it does not show the call. */
+  #tryCalls(style: CallStyle): string | undefined {
+    const messages = PROBE.map((message) => plainMessage(message, style, this.takesParts));
+    const text = this.#try(messages, [complete(BARE_TOOL)]);
+    return text?.includes("compy_probe") ? text : undefined;
   }
 
   #tryTools(tools: readonly unknown[]): boolean {
-    return this.#try([PROBE[0]], tools) !== undefined;
+    return this.#try([plainMessage(PROBE[0], CALL_STYLES[0], this.takesParts)], tools) !== undefined;
   }
 
-  /** Returns the rendered text; undefined where rendering fails. */
-  #try(messages: readonly unknown[], tools: readonly unknown[]): string | undefined {
+  /** Returns the rendered text; undefined where rendering fails, or takes longer than a trial may. */
+  #try(messages: readonly unknown[], tools: readonly unknown[] | null): string | undefined {
     const texts = { bos_token: "", eos_token: "" };
     try {
-      return this.render({ messages, tools, add_generation_prompt: false, ...texts });
+      return atOnce(this.render({ messages, tools, add_generation_prompt: false, ...texts }));
     } catch {
       return undefined;
     }
@@ -239,12 +309,9 @@ export function controlFinder(
   return new TokenFinder(texts);
 }
 
-function orTemplateError<T>(what: string, action: () => T): T {
-  try {
-    return action();
-  } catch (error) {
-    if (error instanceof TemplateRefusal) throw new ChatTemplateError(error.message, { cause: error });
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new ChatTemplateError(`${what}: ${reason}`, { cause: error });
-  }
+/** Returns the error to throw instead of a template's. */
+function templateError(what: string, error: unknown): ChatTemplateError {
+  if (error instanceof TemplateRefusal) return new ChatTemplateError(error.message, { cause: error });
+  const reason = error instanceof Error ? error.message : String(error);
+  return new ChatTemplateError(`${what}: ${reason}`, { cause: error });
 }

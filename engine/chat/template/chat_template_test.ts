@@ -42,13 +42,13 @@ const user = (content: ChatMessage["content"]): ChatMessage => ({ role: "user", 
 Deno.test("chat template: receives messages, special texts, tools and the caller's variables", () => {
   const source = "{{ bos_token }}{{ eos_token }}{{ messages[0].content }}{{ tools is none }}{{ kind }}" +
     "{{ add_generation_prompt }}";
-  assertEquals(render(source, [user("hi")], { variables: { kind: 7 } }), "<bos><|im_end|>hitrue7true");
+  assertEquals(render(source, [user("hi")], { variables: { kind: 7 } }), "<bos><|im_end|>hiTrue7True");
   assertEquals(
     render("{{ tools | tojson }}{{ add_generation_prompt }}", [], {
       tools: [{ a: "é" }],
       addGenerationPrompt: false,
     }),
-    '[{"a": "é"}]false',
+    '[{"a": "é"}]False',
   );
 });
 
@@ -85,7 +85,7 @@ Deno.test("chat template: passes calls in the form that the template accepts", (
   assertEquals(render(calls("{{ '' + c.function.arguments }}"), messages), '{"a":[1]}');
   assertEquals(
     render(calls("{{ m.content is none }}{{ c.function.arguments.keys() }}"), messages),
-    'true["a"]',
+    "Truedict_keys(['a'])",
   );
   const notNone = "{% for m in messages %}{{ 'c:' + m.content }}{% endfor %}";
   assertEquals(render(notNone, messages), "c:qc:");
@@ -128,7 +128,7 @@ Deno.test("chat template: adds an empty description and properties when the temp
   const render = (source: string) =>
     templateOf(`{% for t in tools %}${source};{% endfor %}`).render([], { tools });
   assertEquals(render("{{ '// ' + t.function.description + t.function.name }}"), "// f;// g;");
-  assertEquals(render("{{ t.function.description is defined }}"), "false;false;");
+  assertEquals(render("{{ t.function.description is defined }}"), "False;False;");
   const properties =
     "{% for name, schema in t.function.parameters.properties.items() %}{{ name }}{% endfor %}";
   assertEquals(render(properties), ";;");
