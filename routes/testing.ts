@@ -95,7 +95,12 @@ export class FakeEngine implements Engine {
     pooled: { kind: "last", size: 8 } as PooledInfo,
   };
   readonly tokenizer: Tokenizer;
-  readonly chatTemplate = { source: "{{ messages }}", render: renderChat, encode: encodeChat };
+  readonly chatTemplate = {
+    source: "{{ messages }}",
+    takesSystem: true,
+    render: renderChat,
+    encode: encodeChat,
+  };
   readonly chatForm = channelForm(
     START,
     (request) =>

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { ChatPlan, Engine } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
 import { type AskedForm, jsonSchema } from "../generation/constraints.ts";
 import {
   boundedArray,
@@ -142,14 +142,16 @@ export function thoughtsOf({ thinking }: PromptBody): "none" | "shown" | "omitte
 export async function planOf(engine: Engine, body: PromptBody): Promise<ChatPlan> {
   const tools = toolsOf(body);
   const { thinking } = body;
-  const plan = engine.chatForm.plan({
-    messages: toMessages(conversationOf(body)),
-    ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
-    constraint: formOf(body)?.constraint,
-    effort: thoughtsOf(body) === "none" ? false : body.output_config?.effort ?? USUAL_EFFORT,
-    ...(thinking?.type === "enabled" ? { thinkingBudget: thinking.budget_tokens } : {}),
-    continueFinal: continuesLast(body),
-  });
+  const plan = await withPauses(() =>
+    engine.chatForm.plan({
+      messages: toMessages(conversationOf(body)),
+      ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
+      constraint: formOf(body)?.constraint,
+      effort: thoughtsOf(body) === "none" ? false : body.output_config?.effort ?? USUAL_EFFORT,
+      ...(thinking?.type === "enabled" ? { thinkingBudget: thinking.budget_tokens } : {}),
+      continueFinal: continuesLast(body),
+    })
+  );
   await checkForm(engine, plan.constraint, formsOf(body));
   return plan;
 }

@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { withPauses } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { modelField } from "../core/fields.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
@@ -21,7 +22,8 @@ export const applyTemplate = endpoint({
   answers: "The prompt",
   refusals: MODEL_REFUSALS,
 }, ({ body, raw }, { models }) =>
-  withModel(models, body.model, raw, (engine) => {
+  withModel(models, body.model, raw, async (engine) => {
     const options = { addGenerationPrompt: true, variables: body.chat_template_kwargs ?? {} };
-    return { prompt: engine.chatTemplate.render(toMessages(body.messages), options) };
+    const messages = toMessages(body.messages);
+    return { prompt: await withPauses(() => engine.chatTemplate.render(messages, options)) };
   }));

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import type { ChatPlan, Engine } from "../../engine/mod.ts";
+import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../generation/chat_answer.ts";
 import { chatPieces } from "../../engine/answers/chat_pieces.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "../generation/constraints.ts";
@@ -103,7 +103,7 @@ export const chatCompletions = generation({
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const n = body.n ?? 1;
   const tools = toolsOf(body);
-  const plan = planOf(engine, body);
+  const plan = await withPauses(() => planOf(engine, body));
   await checkForm(engine, plan.constraint, formsOf(body));
   const requests = answersTo({
     ...engineRequest(engine, body, options),

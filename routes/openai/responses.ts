@@ -1,5 +1,11 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, DEFAULT_SAMPLING, type Engine, type GenerateRequest } from "../../engine/mod.ts";
+import {
+  type ChatPlan,
+  DEFAULT_SAMPLING,
+  type Engine,
+  type GenerateRequest,
+  withPauses,
+} from "../../engine/mod.ts";
 import { type ChatPiece, chatPieces } from "../../engine/answers/chat_pieces.ts";
 import {
   ANY_OBJECT,
@@ -162,14 +168,14 @@ export const responseTokens = endpoint({
   answers: "The count",
   refusals: MODEL_REFUSALS,
 }, ({ body, raw }, { models }) =>
-  withModel(models, body.model, raw, (engine) => ({
+  withModel(models, body.model, raw, async (engine) => ({
     object: "response.input_tokens" as const,
-    input_tokens: planOf(engine, body).prompt.length,
+    input_tokens: (await withPauses(() => planOf(engine, body))).prompt.length,
   })));
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  const plan = planOf(engine, body);
+  const plan = await withPauses(() => planOf(engine, body));
   await checkForm(engine, plan.constraint, formsOf(body));
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
   const asked: GenerateRequest = {

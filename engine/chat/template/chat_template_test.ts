@@ -1,6 +1,7 @@
-import { assertEquals, assertThrows } from "@std/assert";
+import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import type { Metadata, MetadataValue } from "../../gguf/types.ts";
 import { createChatTemplate } from "./chat_template.ts";
+import { withPauses } from "./pauses.ts";
 import { bpeMetadata, tokenizerMetadata } from "../../tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
 import { createTokenizer } from "../../tokenizer/tokenizer.ts";
@@ -57,6 +58,67 @@ Deno.test("chat template: joins text parts by line breaks, and treats missing co
   assertEquals(render(ECHO, [user(parts), user(null), user([]), user("")]), "user=a\nb;user=;user=;user=;");
   const image = () => render(ECHO, [user([{ type: "image_url" }])]);
   assertThrows(image, ChatTemplateError, 'must have the type "text" (got "image_url")');
+});
+
+Deno.test("chat template: passes content as a list of parts to a template that reads only those", () => {
+  const source =
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if part.type == 'image' %}" +
+    "<image>{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}";
+  const messages = [{ role: "system", content: "Be kind." }, user("hi"), user(null)];
+  assertEquals(render(source, messages), "system:Be kind.;user:hi;user:;");
+  assertEquals(templateOf(source).takesSystem, true);
+  const both = "{{ messages[0].content if messages[0].content is string else 'parts' }}";
+  assertEquals(render(both, [user("hi")]), "hi");
+});
+
+Deno.test("chat template: merges system messages and neighbours of one role where the template refuses them", () => {
+  const strict = "{% for m in messages %}" +
+    "{% if m.role == 'system' and not loop.first %}{{ raise_exception('system must be first') }}{% endif %}" +
+    "{% if loop.previtem is defined and loop.previtem.role == m.role %}{{ raise_exception('must alternate') }}" +
+    "{% endif %}{{ m.role }}={{ m.content }};{% endfor %}";
+  const said = (text: string) => text.split(" ").map((one) => ({ role: ROLES[one[0]], content: one }));
+  const ROLES: Record<string, string> = { s: "system", u: "user", a: "assistant", d: "developer" };
+  const cases = [
+    ["s1 u1 a1 u2", "system=s1;user=u1;assistant=a1;user=u2;"],
+    ["s1 d2 u1", "system=s1\n\nd2;user=u1;"],
+    ["u1 a1 s1 u2", "user=u1;assistant=a1;user=s1\n\nu2;"],
+    ["s1 u1 s2 s3 a1 u2", "system=s1;user=u1;assistant=a1;user=s2\n\ns3\n\nu2;"],
+    ["u1 u2 a1 a2", "user=u1\n\nu2;assistant=a1\n\na2;"],
+    ["u1 a1 s1", "user=u1;assistant=a1;user=s1;"],
+    ["u1 s1", "user=u1\n\ns1;"],
+  ];
+  for (const [given, shown] of cases) assertEquals(render(strict, said(given)), shown);
+  assertEquals(render(ECHO, said("s1 u1 s2 u2 u3")), "system=s1;user=u1;system=s2;user=u2;user=u3;");
+  const never = "{{ raise_exception('no ' ~ messages | length) }}";
+  assertThrows(() => render(never, said("u1 u2")), ChatTemplateError, "no 2");
+});
+
+Deno.test("chat template: shows the numbers of a call's arguments as they were written", () => {
+  const source = "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}" +
+    "{{ c.function.arguments.a }}{% endfor %}{% endfor %}";
+  const call = {
+    type: "function",
+    function: { name: "f", arguments: '{"a": 1234567890123456789, "b": 2.0}' },
+  };
+  const messages = [{ role: "assistant", content: "", tool_calls: [call] }];
+  assertEquals(render(source, messages), '{"a": 1234567890123456789, "b": 2.0}1234567890123456789');
+});
+
+Deno.test("chat template: a template that prints content gets no missing content beside calls", () => {
+  const source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}" +
+    "{{ c.function.arguments | tojson }}{% endfor %};{% endfor %}";
+  const call = { id: "1", type: "function", function: { name: "f", arguments: '{"a":[1]}' } };
+  assertEquals(render(source, [{ role: "assistant", content: null, tool_calls: [call] }]), '{"a": [1]};');
+});
+
+Deno.test("chat template: the event loop runs while an endless template renders", async () => {
+  const loops = "{% for i in range(100000) %}".repeat(3) + "{% endfor %}".repeat(3);
+  let turns = 0;
+  const timer = setInterval(() => turns++);
+  const rendering = withPauses(() => render(loops, [user("hi")]));
+  await assertRejects(() => rendering, ChatTemplateError, "steps");
+  clearInterval(timer);
+  assertEquals(turns > 5, true);
 });
 
 Deno.test("chat template: turns the developer role into system unless the template knows it", () => {

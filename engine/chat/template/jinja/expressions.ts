@@ -161,7 +161,7 @@ export class ExpressionParser {
   }
 
   #product(): Expression {
-    return this.#operators(["*", "/", "//", "%"], () => this.#unary());
+    return this.#operators(["*", "/", "//", "%"], () => this.#operators(["**"], () => this.#unary()));
   }
 
   #operators(texts: readonly string[], operand: () => Expression): Expression {
@@ -177,16 +177,8 @@ export class ExpressionParser {
     let value: Expression;
     if (this.skip("-")) value = apply([this.#unary(false)], ([value]) => negative(value));
     else if (this.skip("+")) value = this.#unary(false);
-    else value = this.#power();
+    else value = this.#postfix(this.#primary());
     return filtered ? this.#filters(this.#postfix(value)) : this.#postfix(value);
-  }
-
-  #power(): Expression {
-    let left = this.#postfix(this.#primary());
-    while (this.skip("**")) {
-      left = apply([left, this.#unary()], ([a, b], work) => OPERATORS["**"](a, b, work));
-    }
-    return left;
   }
 
   /** Parses attributes, subscripts and calls behind a value. */
