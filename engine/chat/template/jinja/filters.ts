@@ -1,4 +1,4 @@
-import { LIST_FILTERS } from "./list_filters.ts";
+import { type Filter, listFilters } from "./list_filters.ts";
 import { attributeOf } from "./access.ts";
 import { capitalized, replace, strip } from "./methods.ts";
 import { percentFormat } from "./formats.ts";
@@ -24,8 +24,6 @@ import {
 } from "./values.ts";
 
 /** Jinja's filters. Those of texts convert other values to texts, as in Python. */
-
-export type Filter = (value: Value, args: Args, work: Work) => Value;
 
 type OfText = (text: string, args: Args, work: Work) => Value;
 
@@ -202,5 +200,5 @@ export const FILTERS: ReadonlyMap<string, Filter> = new Map([
   ...Object.entries(TEXT_FILTERS),
   ...Object.entries(NUMBER_FILTERS),
   ...Object.entries(OTHER_FILTERS),
-  ...Object.entries(LIST_FILTERS((name) => FILTERS.get(name))),
+  ...Object.entries(listFilters((name) => FILTERS.get(name))),
 ]);

@@ -40,11 +40,9 @@ export class Scope {
   }
 
   get(name: string): Value {
-    for (let scope: Scope | undefined = this; scope; scope = scope.parent) {
-      const value = scope.#values.get(name);
-      if (value !== undefined) return value;
-    }
-    return new Undefined(`'${name.slice(0, 100)}' is undefined`);
+    const value = this.#values.get(name);
+    if (value !== undefined) return value;
+    return this.parent ? this.parent.get(name) : new Undefined(`'${name.slice(0, 100)}' is undefined`);
   }
 
   set(name: string, value: Value): void {

@@ -1,5 +1,4 @@
 import { itemOf } from "./access.ts";
-import type { Filter } from "./filters.ts";
 import { add } from "./operators.ts";
 import { TESTS } from "./tests.ts";
 import { str } from "./texts.ts";
@@ -17,6 +16,8 @@ import {
 } from "./values.ts";
 
 /** Jinja's filters of lists. */
+
+export type Filter = (value: Value, args: Args, work: Work) => Value;
 
 type Read = (item: Value) => Value;
 
@@ -152,7 +153,7 @@ const slice: Filter = (value, args, work) => {
 };
 
 /** Returns the filters. `filterOf` finds the filter that `map` applies. */
-export function LIST_FILTERS(filterOf: (name: string) => Filter | undefined): Record<string, Filter> {
+export function listFilters(filterOf: (name: string) => Filter | undefined): Record<string, Filter> {
   return {
     batch,
     dictsort,

@@ -209,11 +209,13 @@ function joinTexts(separator: string, items: readonly Value[], work: Work): stri
   return work.text(items.join(separator));
 }
 
+/** Line ends of Python's `splitlines`. */
+const LINE_END = "(?:\\r\\n|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029])";
+
 function lines(text: string, keep: boolean): string[] {
-  const parts =
-    text.match(/[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]|$)/g) ?? [];
+  const parts = text.split(new RegExp(keep ? `(?<=${LINE_END})(?<!\\r(?=\\n))` : LINE_END));
   if (parts.at(-1) === "") parts.pop();
-  return keep ? parts : parts.map((line) => line.replace(/(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])$/, ""));
+  return parts;
 }
 
 const LIST_METHODS: Readonly<Record<string, Method<Value[]>>> = {

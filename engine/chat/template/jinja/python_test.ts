@@ -141,8 +141,8 @@ const CASES: Readonly<Record<string, readonly (readonly [template: string, text:
       "['Hello', 'World']['Hell', ' World']['a,b', 'c']('a', ' ', 'b')43Trueaxbx|aAxB",
     ],
     [
-      "{{ 'hello wORLD-foo'.title() }}{{ 'hello wORLD-foo' | title }}{{ 'hELLO' | capitalize }}{{ 'a\nb'.splitlines() }}{{ 'ab'.replace('', '-') }}{{ '7'.zfill(3) }}{{ 'x'.center(5, '*') }}{{ 'abc'.removeprefix('a') }}{{ '12'.isdigit() }}{{ 'a1'.isalnum() }}",
-      "Hello World-FooHello World-FooHello['a', 'b']-a-b-007**x**bcTrueTrue",
+      "{{ 'hello wORLD-foo'.title() }}{{ 'hello wORLD-foo' | title }}{{ 'hELLO' | capitalize }}{{ 'a\nb\r\nc\n'.splitlines() }}{{ 'a\r\nb\n'.splitlines(true) }}{{ ''.splitlines() }}{{ 'ab'.replace('', '-') }}{{ '7'.zfill(3) }}{{ 'x'.center(5, '*') }}{{ 'abc'.removeprefix('a') }}{{ '12'.isdigit() }}{{ 'a1'.isalnum() }}",
+      "Hello World-FooHello World-FooHello['a', 'b', 'c']['a\\n', 'b\\n'][]-a-b-007**x**bcTrueTrue",
     ],
     [
       "{{ 'a\nb\n\nc' | indent(2) }}|{{ 'a\nb' | indent(1, true) }}|{{ '<a>&\"' | e }}|{{ 'one two' | wordcount }}|{{ 'a b/c' | urlencode }}|{{ 'x' | center(3) }}|{{ 'hello world foo' | truncate(9, leeway=0) }}",
