@@ -16,7 +16,14 @@ export async function fetchPublished(folder: string): Promise<Map<string, string
   for (const wanted of PYPI) {
     const [name] = wanted.split("==");
     const to = join(folder, name);
-    const options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--target", to];
+    const options = [
+      "--quiet",
+      "--no-deps",
+      "--disable-pip-version-check",
+      "--root-user-action=ignore",
+      "--target",
+      to,
+    ];
     await run("python3", ["-m", "pip", "install", ...options, wanted], folder);
     await readTemplates(to, name, sources);
   }
@@ -42,7 +49,7 @@ async function readTemplates(folder: string, name: string, into: Map<string, str
 /** Installs jinja2 into the folder and returns what Python makes of each row of JSON; null where it refuses. */
 export async function pythonTexts(folder: string, rows: string): Promise<(string | null)[]> {
   const to = join(folder, "jinja2");
-  const options = ["--quiet", "--disable-pip-version-check", "--target", to];
+  const options = ["--quiet", "--disable-pip-version-check", "--root-user-action=ignore", "--target", to];
   await run("python3", ["-m", "pip", "install", ...options, "jinja2==3.1.6"], folder);
   const script = new URL("template_referee.py", import.meta.url).pathname;
   return JSON.parse(await run("python3", [script, to], folder, rows));

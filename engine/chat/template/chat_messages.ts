@@ -34,7 +34,10 @@ export function plainMessage(
   const plain = withPlainText(message, style);
   if (!parts) return plain;
   const { content } = plain;
-  return { ...plain, content: content === "" || content === null ? [] : [{ type: "text", text: content }] };
+  if (content === "" || content === null) return { ...plain, content: [] };
+  const given = Array.isArray(message.content) && content === textOf(message.content);
+  const texts = given ? (message.content as { text?: string }[]).map(({ text }) => text) : [content];
+  return { ...plain, content: texts.map((text) => ({ type: "text", text })) };
 }
 
 function withPlainText(message: ChatMessage, style: CallStyle): Record<string, unknown> {

@@ -64,8 +64,9 @@ Deno.test("chat template: passes content as a list of parts to a template that r
   const source =
     "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if part.type == 'image' %}" +
     "<image>{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}";
-  const messages = [{ role: "system", content: "Be kind." }, user("hi"), user(null)];
-  assertEquals(render(source, messages), "system:Be kind.;user:hi;user:;");
+  const two = [{ type: "text", text: "a" }, { type: "text", text: "b" }];
+  const messages = [{ role: "system", content: "Be kind." }, user("hi"), user(null), user(two)];
+  assertEquals(render(source, messages), "system:Be kind.;user:hi;user:;user:ab;");
   assertEquals(templateOf(source).takesSystem, true);
   const both = "{{ messages[0].content if messages[0].content is string else 'parts' }}";
   assertEquals(render(both, [user("hi")]), "hi");

@@ -3,6 +3,7 @@ import { add } from "./operators.ts";
 import { TESTS } from "./tests.ts";
 import { str } from "./texts.ts";
 import {
+  type Args,
   compare,
   equal,
   iterate,

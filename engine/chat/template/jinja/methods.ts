@@ -1,6 +1,7 @@
 import { braceFormat, padded } from "./formats.ts";
 import {
   Args,
+  checkLength,
   equal,
   isInt,
   iterate,
@@ -79,10 +80,10 @@ function splitFromRight(text: string, args: Args, work: Work): string[] {
 /** Python's `replace`; all occurrences where `most` is negative. */
 export function replace(text: string, from: string, to: string, most: number, work: Work): string {
   if (from === "") {
-    return [...work.text(text), ""].map((unit, at) => (most < 0 || at < most ? to : "") + unit).join("");
+    return [...work.slow(text), ""].map((unit, at) => (most < 0 || at < most ? to : "") + unit).join("");
   }
   const parts = split(text, new Args([from, most]), work);
-  if (parts.length * to.length > 1 << 23) throw new Error("it makes a text that is too long");
+  checkLength(parts.length * to.length);
   return work.text(parts.join(to));
 }
 
@@ -204,7 +205,7 @@ function joinTexts(separator: string, items: readonly Value[], work: Work): stri
   for (const item of items) {
     if (typeof item !== "string") throw new Error(`expected str instance (got ${typeName(item)})`);
     length += item.length + separator.length;
-    if (length > 1 << 23) throw new Error("it makes a text that is too long");
+    checkLength(length);
   }
   return work.text(items.join(separator));
 }

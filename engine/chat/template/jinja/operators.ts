@@ -1,6 +1,6 @@
 import { type Arithmetic, arithmetic } from "./numbers.ts";
 import { percentFormat } from "./formats.ts";
-import { isInt, joined, Tuple, Undefined, type Value, type Work } from "./values.ts";
+import { checkLength, isInt, joined, Tuple, Undefined, type Value, type Work } from "./values.ts";
 
 /** Python's operators between two values, which also join, repeat and format texts and lists. */
 
@@ -35,7 +35,7 @@ function multiply(a: Value, b: Value, work: Work): Value {
   if (!isInt(b)) return arithmetic("*", a, b);
   const count = Math.max(0, Number(b));
   if (typeof a === "string") {
-    if (a.length * count > 1 << 23) throw new Error("it makes a text that is too long");
+    checkLength(a.length * count);
     return work.text(a.repeat(count));
   }
   if (!Array.isArray(a)) return arithmetic("*", a, b);

@@ -54,7 +54,7 @@ export class Work {
 
   /** Charges for a text that a function reads or makes, and returns it. */
   text(text: string): string {
-    if (text.length > MAX_TEXT) throw new Error(`it makes a text of more than ${MAX_TEXT} characters`);
+    checkLength(text.length);
     this.spend(text.length / UNITS_PER_STEP);
     return text;
   }
@@ -94,9 +94,14 @@ export class Work {
   }
 }
 
-/** Throws for text that is too long, without a charge: joining texts copies nothing. */
+/** Throws if a text of this length would be too long. */
+export function checkLength(length: number): void {
+  if (length > MAX_TEXT) throw new Error(`it makes a text of more than ${MAX_TEXT} characters`);
+}
+
+/** Joins two texts. It needs no charge, because it copies nothing. */
 export function joined(a: string, b: string): string {
-  if (a.length + b.length > MAX_TEXT) throw new Error(`it makes a text of more than ${MAX_TEXT} characters`);
+  checkLength(a.length + b.length);
   return a + b;
 }
 
