@@ -122,6 +122,10 @@ Deno.test("jinja: undefined is not a key or list item, and joins text as empty",
   assertEquals(render("{{ 'a' in ['a'] }}{{ 'a' not in 'abc' }}{{ 'b' in {'b': 1} }}"), "TrueFalseTrue");
 });
 
+Deno.test("jinja: tojson takes the result of a filter, which Python refuses", () => {
+  assertEquals(render("{{ [{'a': 1}] | map(attribute='a') | tojson }}"), "[1]");
+});
+
 Deno.test("jinja: lists have append and pop", () => {
   const list =
     "{% set ns = namespace(list=['a']) %}{% set _ = ns.list.append('b') %}{% if ns.list.append(3) is none %}, {% endif %}";

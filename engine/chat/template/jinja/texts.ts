@@ -76,6 +76,8 @@ export interface JsonStyle {
 export function json(value: Value, style: JsonStyle, work: Work, lead = "\n"): string {
   if (lead.length > MAX_DEPTH * 16) throw new Error("it prints a value that is nested too deep");
   work.spend(typeof value === "bigint" ? 100 : STEPS_PER_VALUE);
+  // Python refuses a generator here. llama.cpp's template of DeepSeek R1 is written for an interpreter that does not.
+  if (value instanceof Lazy) return json(value.take(), style, work, lead);
   const text = plainJson(value, style, work);
   if (text !== undefined) return text;
   const inner = lead + (style.indent ?? " ");

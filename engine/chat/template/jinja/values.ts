@@ -18,7 +18,7 @@ const MAX_DEPTH = 100;
 const MAX_STEPS = 1_500_000;
 const MORE_STEPS_PER_VALUE = 50;
 /** Steps after which a rendering offers to pause. */
-const SLICE = 50_000;
+const SLICE = 25_000;
 /** Limit for the steps of one expression, which cannot pause: about 20 ms. */
 const MAX_PIECE = 200_000;
 /** UTF-16 units that a fast text function handles in the time of one step. A slow one handles four. */
