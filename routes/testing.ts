@@ -329,6 +329,7 @@ export class FakeEngine implements Engine {
       stepRows: [],
       submits: 0,
       deviceLosses: 0,
+      loosenedKeywords: 0,
     };
   }
 

@@ -22,6 +22,7 @@ const LETTERS = Array.from({ length: 26 }, (_, i) => "a".charCodeAt(0) + i);
  * Also compiles a `choice` of the same alternatives.
  */
 export class FakeGrammars implements Grammars {
+  readonly loosened = 0;
   /** Number of open matchers. */
   open = 0;
   closed = false;

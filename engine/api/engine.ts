@@ -66,6 +66,8 @@ export interface EngineStats {
   readonly submits: number;
   /** Number of times that the compute device was lost. */
   readonly deviceLosses: number;
+  /** Keywords in tools' schemas that are not enforced, counted once per schema. */
+  readonly loosenedKeywords: number;
   /** Only if prompts are stored on a disk. */
   readonly disk?: DiskStats;
 }

@@ -224,11 +224,18 @@ Deno.test("chat form: reads text between tags unchanged and other values as JSON
   assertEquals(read(argument("text", "1") + argument("some", "one")), { text: "1", some: "one" });
 });
 
-Deno.test("chat form: refuses a parameter name that contains the end of names", () => {
+Deno.test("chat form: leaves out a parameter whose name the format cannot write, unless it must be there", () => {
   const { form } = testModel({ template: GLM });
   for (const name of ["a</arg_key>", ""]) {
-    const parameters = { type: "object", properties: { [name]: { type: "string" } } };
-    const plan = () => form.plan({ messages: USER, tools: [{ name: "f", parameters }] });
-    assertThrows(plan, ConstraintError, "this model's calls cannot write the parameter's name");
+    const parameters = { type: "object", properties: { [name]: { type: "string" }, b: { type: "boolean" } } };
+    const plan = (more: object, strict = false) => () =>
+      form.plan({ messages: USER, tools: [{ name: "f", parameters: { ...parameters, ...more }, strict }] });
+    const message = "this model's calls cannot write the parameter's name";
+    assertThrows(plan({}, true), ConstraintError, message);
+    assertThrows(plan({ required: [name] }), ConstraintError, message);
+    const { constraint } = plan({})();
+    assertEquals(constraint?.kind === "lark" && constraint.loosened, [
+      { tool: "f", keywords: [`/properties/${name}`] },
+    ]);
   }
 });

@@ -1,10 +1,12 @@
-import type { Constraint } from "../grammar/types.ts";
+import type { Constraint, LoosenedSchema } from "../grammar/types.ts";
 import type { Mark } from "./marks.ts";
 
 /** Builds a grammar in llguidance's Lark dialect, rule by rule. */
 export class LarkGrammar {
   readonly #rules = new Map<string, string>();
   readonly #parts: Record<string, Constraint> = {};
+  /** Keywords of tools that the call format cannot express. */
+  readonly loosened: LoosenedSchema[] = [];
   #names = 0;
 
   /** Adds a rule for the expression. Returns its name. */
@@ -57,7 +59,14 @@ export class LarkGrammar {
   /** Returns the constraint that accepts what the expression matches. */
   build(start: string): Constraint {
     const lines = [["start", start], ...this.#rules].map(([name, expression]) => `${name}: ${expression}`);
-    return { kind: "lark", grammar: lines.join("\n") + "\n", parts: this.#parts };
+    const { loosened } = this;
+    const parts = this.#parts;
+    return {
+      kind: "lark",
+      grammar: lines.join("\n") + "\n",
+      parts,
+      ...(loosened.length > 0 && { loosened }),
+    };
   }
 }
 

@@ -1,5 +1,6 @@
-import { ConstraintError } from "../grammar/types.ts";
-import type { CheckedTool } from "./tools.ts";
+import { type Constraint, ConstraintError } from "../grammar/types.ts";
+import type { LarkGrammar } from "./lark.ts";
+import { argumentsForm, type CheckedTool } from "./tools.ts";
 
 /** A tool's single parameters, for formats that do not write arguments as one JSON object. */
 
@@ -17,9 +18,9 @@ export type Value =
   /** One of these texts. */
   | { readonly kind: "choice"; readonly choices: readonly string[] }
   | { readonly kind: "boolean" }
-  | { readonly kind: "list"; readonly items: Value; readonly schema: unknown }
-  | { readonly kind: "object"; readonly properties: readonly Parameter[]; readonly schema: unknown }
-  | { readonly kind: "json"; readonly schema: unknown };
+  | { readonly kind: "list"; readonly items: Value; readonly form: Constraint }
+  | { readonly kind: "object"; readonly properties: readonly Parameter[]; readonly form: Constraint }
+  | { readonly kind: "json"; readonly form: Constraint };
 
 /** Keywords that do not restrict values. */
 const NOTES = ["title", "description", "default", "examples", "deprecated", "readOnly", "$comment"];
@@ -28,23 +29,56 @@ const OBJECT = ["type", "properties", "required", "additionalProperties"];
 const ROOT = [...OBJECT, "$schema", "$id", "$defs", "definitions", "strict", "unevaluatedProperties"];
 
 /**
- * Returns a tool's parameters. Throws ConstraintError for a schema that a list of parameters cannot
+ * Returns a tool's parameters. Throws ConstraintError for a strict tool whose schema a list of parameters cannot
  * represent.
  */
-export function parametersOf({ name, parameters }: CheckedTool): Parameter[] {
-  const schema = followed(parameters);
-  const more = Object.keys(schema).find((key) => !ROOT.includes(key) && !NOTES.includes(key));
+export function parametersOf(tool: CheckedTool): Parameter[] {
+  const schema = followed(tool.parameters);
+  const [more] = tool.strict ? unlistedOf(schema) : [];
   if (more !== undefined) {
     throw new ConstraintError(
-      `Cannot use the tool ${JSON.stringify(name)}: this model's calls name their arguments one by one, so ` +
+      `Cannot use the tool ${
+        JSON.stringify(tool.name)
+      }: this model's calls name their arguments one by one, so ` +
         `its parameters may not have ${JSON.stringify(more)} at the top`,
     );
   }
-  return propertiesOf(schema, (part) => within(parameters, part));
+  return propertiesOf(schema, (part) => argumentsForm(tool, within(tool.parameters, part)));
+}
+
+/** Returns the keywords that a list of parameters does not represent. */
+function unlistedOf(schema: Schema): string[] {
+  return Object.keys(schema).filter((key) => !ROOT.includes(key) && !NOTES.includes(key));
+}
+
+/**
+ * Returns the parameters that a grammar writes, and notes in it what is left out. Throws ConstraintError where the
+ * format cannot write the name of a parameter that must be there.
+ */
+export function writtenParameters(
+  lark: LarkGrammar,
+  tool: CheckedTool,
+  canName: (name: string) => boolean = () => true,
+): Parameter[] {
+  const parameters = parametersOf(tool);
+  const left = parameters.filter(({ name }) => !canName(name));
+  const cannot = left.find(({ required }) => required || tool.strict);
+  if (cannot) throw cannotName(tool, cannot.name);
+  const keywords = [
+    ...unlistedOf(followed(tool.parameters)),
+    ...left.map(({ name }) => `properties/${name}`),
+  ];
+  if (keywords.length > 0) {
+    lark.loosened.push({
+      tool: tool.name,
+      keywords: keywords.map((key) => `/${key}`),
+    });
+  }
+  return parameters.filter((parameter) => !left.includes(parameter));
 }
 
 /** Returns an error for a parameter name that contains the format's end of names. */
-export function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
+function cannotName(tool: CheckedTool, parameter: string): ConstraintError {
   return new ConstraintError(
     `Cannot use the tool ${
       JSON.stringify(tool.name)
@@ -73,9 +107,9 @@ function followed(root: Schema): Schema {
 }
 
 /**
- * Returns the properties of an object schema. `whole` turns part of the schema into one that stands alone.
+ * Returns the properties of an object schema. `whole` returns the form of a part of the schema.
  */
-function propertiesOf(schema: Schema, whole: (schema: unknown) => unknown): Parameter[] {
+function propertiesOf(schema: Schema, whole: (schema: unknown) => Constraint): Parameter[] {
   const properties = isObject(schema.properties) ? schema.properties : {};
   const required = Array.isArray(schema.required) ? schema.required.map(String) : [];
   const others = required.filter((name) => !Object.hasOwn(properties, name));
@@ -90,8 +124,8 @@ function propertiesOf(schema: Schema, whole: (schema: unknown) => unknown): Para
   ];
 }
 
-function valueOf(schema: unknown, whole: (schema: unknown) => unknown): Value {
-  if (!isObject(schema)) return { kind: "json", schema };
+function valueOf(schema: unknown, whole: (schema: unknown) => Constraint): Value {
+  if (!isObject(schema)) return { kind: "json", form: whole(schema) };
   const has = (...keys: string[]) =>
     Object.keys(schema).every((key) => keys.includes(key) || NOTES.includes(key));
   const { type } = schema;
@@ -103,12 +137,12 @@ function valueOf(schema: unknown, whole: (schema: unknown) => unknown): Value {
     if (isText && choices.every((choice) => choice !== "")) return { kind: "choice", choices };
   }
   if (type === "array" && has("type", "items")) {
-    return { kind: "list", items: valueOf(schema.items ?? true, whole), schema: whole(schema) };
+    return { kind: "list", items: valueOf(schema.items ?? true, whole), form: whole(schema) };
   }
   if (type === "object" && has(...OBJECT) && isObject(schema.properties)) {
-    return { kind: "object", properties: propertiesOf(schema, whole), schema: whole(schema) };
+    return { kind: "object", properties: propertiesOf(schema, whole), form: whole(schema) };
   }
-  return { kind: "json", schema: whole(schema) };
+  return { kind: "json", form: whole(schema) };
 }
 
 /** Returns part of a schema as a schema of its own, with its references in `$defs`. */

@@ -2,12 +2,12 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { createGrammars } from "../grammar/grammars.ts";
 import { ConstraintError } from "../grammar/types.ts";
 import { LarkGrammar } from "./lark.ts";
-import { type Parameter, parameterList, parametersOf } from "./parameters.ts";
+import { type Parameter, parameterList, parametersOf, writtenParameters } from "./parameters.ts";
 import { testModel } from "./testing.ts";
 import { checkTool } from "./tools.ts";
 
-const parameters = (schema: Record<string, unknown>) =>
-  parametersOf(checkTool({ name: "f", parameters: schema }));
+const parameters = (schema: Record<string, unknown>, strict = true) =>
+  parametersOf(checkTool({ name: "f", parameters: schema, strict }));
 
 Deno.test("parameters: are classified by what formats can spell themselves", () => {
   const found = parameters({
@@ -48,13 +48,17 @@ Deno.test("parameters: part of a schema keeps its references", () => {
   const [{ value }] = parameters({ properties: { page: { $ref: "#/$defs/next" } }, $defs });
   assertEquals(value, {
     kind: "json",
-    schema: {
-      $ref: "#/$defs/root/$defs/next",
-      $defs: {
-        root: {
-          type: "object",
-          properties: { page: { $ref: "#/$defs/root/$defs/next" } },
-          $defs: { page: { type: "integer" }, next: { $ref: "#/$defs/root/$defs/page" } },
+    form: {
+      kind: "json_schema",
+      closed: true,
+      schema: {
+        $ref: "#/$defs/root/$defs/next",
+        $defs: {
+          root: {
+            type: "object",
+            properties: { page: { $ref: "#/$defs/root/$defs/next" } },
+            $defs: { page: { type: "integer" }, next: { $ref: "#/$defs/root/$defs/page" } },
+          },
         },
       },
     },
@@ -76,11 +80,16 @@ Deno.test("parameters: follows a reference at the root of the schema", () => {
   );
 });
 
-Deno.test("parameters: refuses schemas that a list of parameters cannot represent", () => {
+Deno.test("parameters: refuses a strict tool's schema that a list of parameters cannot represent", () => {
   for (
     const more of ["allOf", "anyOf", "if", "minProperties", "patternProperties", "dependentRequired", "$ref"]
   ) {
-    assertThrows(() => parameters({ properties: {}, [more]: [] }), ConstraintError, `"${more}" at the top`);
+    const schema = { properties: { a: { type: "string" } }, [more]: [] };
+    assertThrows(() => parameters(schema), ConstraintError, `"${more}" at the top`);
+    const lark = new LarkGrammar();
+    const tool = checkTool({ name: "f", parameters: schema });
+    assertEquals(writtenParameters(lark, tool).map(({ name }) => name), ["a"]);
+    assertEquals(lark.loosened, [{ tool: "f", keywords: [`/${more}`] }]);
   }
 });
 

@@ -1,4 +1,4 @@
-import { ConstraintError } from "../grammar/types.ts";
+import { type Constraint, ConstraintError } from "../grammar/types.ts";
 import type { Tool } from "./types.ts";
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -8,15 +8,41 @@ export interface CheckedTool {
   readonly name: string;
   readonly description: string | undefined;
   readonly parameters: Schema;
+  /** Whether keywords that cannot be enforced are refused. */
+  readonly strict: boolean;
 }
 
 const NO_PARAMETERS: Schema = { type: "object", properties: {}, additionalProperties: false };
+/** Keywords that name no parameter, unless they have a value other than null, false and empty ones. */
+const NAMELESS = ["$schema", "$id", "type", "title", "description", "required"];
+const EMPTY = ["properties", "additionalProperties"];
 
 /**
  * Returns the tool with its parameters checked. Throws ConstraintError for a schema that is not of an object.
  */
-export function checkTool({ name, description, parameters }: Tool): CheckedTool {
-  return { name, description, parameters: parameters ? objectSchema(name, parameters) : NO_PARAMETERS };
+export function checkTool({ name, description, parameters, strict = false }: Tool): CheckedTool {
+  const schema = parameters ? objectSchema(name, parameters) : NO_PARAMETERS;
+  return { name, description, parameters: hasParameters(schema) ? schema : NO_PARAMETERS, strict };
+}
+
+/** Whether a schema has parameters, or allows any. Many servers write `{"type": "object"}` for none. */
+function hasParameters(schema: Schema): boolean {
+  return Object.entries(schema).some(([keyword, value]) => {
+    if (value === null || value === undefined || NAMELESS.includes(keyword)) return false;
+    return !EMPTY.includes(keyword) || !(value === false || (keyword === "properties" && isEmpty(value)));
+  });
+}
+
+function isEmpty(value: unknown): boolean {
+  return typeof value === "object" && value !== null && Object.keys(value).length === 0;
+}
+
+/** Returns the form of a tool's arguments, or of a part of them. */
+export function argumentsForm(
+  { name, parameters, strict }: Pick<CheckedTool, "name" | "parameters" | "strict">,
+  schema: unknown = parameters,
+): Constraint {
+  return { kind: "json_schema", schema, closed: true, ...(strict ? {} : { looseFor: name }) };
 }
 
 function objectSchema(name: string, schema: Schema): Schema {

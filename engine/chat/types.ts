@@ -29,6 +29,11 @@ export interface Tool {
   readonly description?: string;
   /** JSON schema of its arguments; absent where it has none. */
   readonly parameters?: Readonly<Record<string, unknown>>;
+  /**
+   * Whether arguments always follow the schema. Default false: keywords that cannot be enforced exactly are loosened.
+   * With true they are refused.
+   */
+  readonly strict?: boolean;
 }
 
 /**

@@ -10,9 +10,9 @@ Deno.test("checkConstraint: accepts and refuses constraints without a model", as
     parts: { content: { kind: "regex", pattern: "a+" } },
   });
   await assertRejects(
-    () => checkConstraint({ kind: "json_schema", schema: { not: {} } }),
+    () => checkConstraint({ kind: "json_schema", schema: { contains: {} } }),
     ConstraintError,
-    "/not",
+    "/contains",
   );
   await assertRejects(() => checkConstraint({ kind: "regex", pattern: "a(" }), ConstraintError);
   await assertRejects(

@@ -3,14 +3,16 @@ import { openAwaited } from "../../ffi/awaited.ts";
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
-import { limitWords } from "./limits.ts";
-import { grammarsOf } from "./source.ts";
+import { checkSize, limitWords } from "./limits.ts";
+import { Loosening } from "./loosening.ts";
+import type { Sources } from "./source.ts";
 import {
   type Constraint,
   ConstraintError,
   ConstraintsMissing,
   type Grammar,
   type Grammars,
+  type LoosenedSchema,
   type Matcher,
 } from "./types.ts";
 
@@ -40,9 +42,15 @@ const noTokens: readonly number[] = [];
 export function createGrammars(
   tokenizer: Tokenizer,
   markers: Iterable<number> = [],
-  cacheBytes = CACHE_BYTES,
+  { cacheBytes = CACHE_BYTES, onLoosened = () => {} }: GrammarOptions = {},
 ): Grammars {
-  return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes);
+  return new LibraryGrammars(tokenizer, new Set(markers), cacheBytes, onLoosened);
+}
+
+export interface GrammarOptions {
+  readonly cacheBytes?: number;
+  /** Is told once of each schema that was loosened. */
+  readonly onLoosened?: (schema: LoosenedSchema) => void;
 }
 
 /**
@@ -72,6 +80,7 @@ class LibraryGrammars implements Grammars {
   /** In order of last use. */
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
+  readonly #loosening: Loosening<CompiledGrammar>;
   #vocabulary: Promise<bigint> | undefined;
   /**
    * Buffer for the masks, reused because new memory at each step would keep the garbage collector busy. Undefined
@@ -84,23 +93,29 @@ class LibraryGrammars implements Grammars {
     private readonly tokenizer: Tokenizer,
     markers: ReadonlySet<number>,
     private readonly cacheBytes: number,
+    onLoosened: (schema: LoosenedSchema) => void,
   ) {
+    this.#loosening = new Loosening((sources) => this.#compile(sources), onLoosened);
     this.#maskWords = Math.ceil(tokenizer.vocabSize / 32);
     this.#isText = (token) =>
       !markers.has(token) && !tokenizer.endTokens.has(token) && tokenizer.bytes(token).length > 0;
     this.#divider = new Divider(tokenizer, this.#isText);
   }
 
+  get loosened(): number {
+    return this.#loosening.loosened;
+  }
+
   async compile(constraint: Constraint): Promise<Grammar> {
-    const source = JSON.stringify({ grammars: grammarsOf(constraint) });
-    const key = await digest(source);
+    checkSize(constraint);
+    const key = await digest(JSON.stringify(constraint));
     const kept = this.#cache.get(key);
     if (kept) {
       this.#cache.delete(key);
       this.#cache.set(key, kept);
       return kept.compiled;
     }
-    const entry: Kept = { compiled: this.#compile(source), bytes: 0 };
+    const entry: Kept = { compiled: this.#loosening.compile(constraint), bytes: 0 };
     this.#cache.set(key, entry);
     try {
       const grammar = await entry.compiled;
@@ -143,7 +158,8 @@ class LibraryGrammars implements Grammars {
     this.#vocabulary = undefined;
   }
 
-  async #compile(source: string): Promise<CompiledGrammar> {
+  async #compile({ grammars }: Sources): Promise<CompiledGrammar> {
+    const source = JSON.stringify({ grammars });
     if (this.#closed) throw new Error("The grammars are closed");
     await openLibrary();
     if (this.#closed) throw new Error("The grammars are closed");

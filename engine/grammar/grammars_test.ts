@@ -153,7 +153,7 @@ Deno.test("grammars: a refusal is one line about the constraint as it was sent",
 });
 
 Deno.test("grammars: a constraint is compiled once, and an evicted grammar still gives matchers", async () => {
-  const grammars = createGrammars(demo, [], 1);
+  const grammars = createGrammars(demo, [], { cacheBytes: 1 });
   const constraint = { kind: "choice", choices: ["one", "two"] } as const;
   const [first, second] = await Promise.all([
     grammars.compile(constraint),

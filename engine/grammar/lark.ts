@@ -1,7 +1,7 @@
 /** Checks untrusted Lark grammars before they are compiled. */
 
 import { LIMITS, over } from "./limits.ts";
-import { compilableSchema } from "./schema.ts";
+import { compilableSchema } from "./json_schema/schema.ts";
 import { ConstraintError } from "./types.ts";
 
 /** Lexical parts of a grammar that matter here; anything else is one character. */
@@ -31,7 +31,7 @@ export function compilableLark(grammar: string): string {
       const { text, end } = jsonAt(grammar, TOKEN.lastIndex);
       result.push(
         " ",
-        token === "%json" ? JSON.stringify(compilableSchema(parsed(text))) : options(token, text),
+        token === "%json" ? JSON.stringify(compilableSchema(parsed(text)).schema) : options(token, text),
       );
       TOKEN.lastIndex = end;
     }

@@ -2,9 +2,8 @@
 
 import { larkOfGbnf } from "./gbnf_to_lark.ts";
 import { compilableLark } from "./lark.ts";
-import { checkSize } from "./limits.ts";
-import { compilableSchema } from "./schema.ts";
-import { type Constraint, ConstraintError } from "./types.ts";
+import { compilableSchema } from "./json_schema/schema.ts";
+import { type Constraint, ConstraintError, type LoosenedSchema } from "./types.ts";
 
 export interface Source {
   readonly name: string;
@@ -14,19 +13,53 @@ export interface Source {
 
 const ROOT = "answer";
 
-/** Returns the grammars of a constraint. Throws ConstraintError if it is refused before compilation. */
-export function grammarsOf(constraint: Constraint): Source[] {
-  checkSize(constraint);
-  const sources: Source[] = [];
-  add(constraint, ROOT, sources);
-  return sources;
+export interface Sources {
+  readonly grammars: readonly Source[];
+  readonly loosened: readonly LoosenedSchema[];
 }
 
-function add(constraint: Constraint, name: string, sources: Source[]): void {
+/** Returns how much of a tool's schema to loosen; see SchemaUse.level. */
+export type LevelOf = (schema: LooseSchema) => number;
+export type LooseSchema = Extract<Constraint, { kind: "json_schema" }>;
+
+/** Returns the grammars of a constraint whose size was checked. Throws ConstraintError if it is refused before compilation. */
+export async function grammarsOf(constraint: Constraint, levelOf: LevelOf = () => 0): Promise<Sources> {
+  const found: Found = { grammars: [], loosened: [], since: performance.now() };
+  await add(constraint, ROOT, found, levelOf);
+  return found;
+}
+
+/** Milliseconds after which other requests get a turn: a request may have hundreds of schemas. */
+const TURN_MS = 5;
+
+interface Found {
+  readonly grammars: Source[];
+  readonly loosened: LoosenedSchema[];
+  /** When the present turn of the event loop began. */
+  since: number;
+}
+
+/** Returns the schemas of a constraint that may be loosened. */
+export function looseSchemas(constraint: Constraint): LooseSchema[] {
+  if (constraint.kind === "lark") return Object.values(constraint.parts ?? {}).flatMap(looseSchemas);
+  return constraint.kind === "json_schema" && constraint.looseFor !== undefined ? [constraint] : [];
+}
+
+async function add(constraint: Constraint, name: string, found: Found, levelOf: LevelOf): Promise<void> {
+  const { grammars: sources } = found;
   switch (constraint.kind) {
-    case "json_schema":
-      sources.push({ name, json_schema: compilableSchema(constraint.schema) });
+    case "json_schema": {
+      const { closed, looseFor: tool } = constraint;
+      const use = { closed, loose: tool !== undefined, level: tool === undefined ? 0 : levelOf(constraint) };
+      const { schema, loosened: keywords } = compilableSchema(constraint.schema, use);
+      sources.push({ name, json_schema: schema });
+      if (tool !== undefined && keywords.length > 0) found.loosened.push({ tool, keywords });
+      if (performance.now() - found.since > TURN_MS) {
+        await new Promise((resolve) => setTimeout(resolve));
+        found.since = performance.now();
+      }
       break;
+    }
     case "regex":
       checkText(constraint.pattern);
       sources.push({ name, lark_grammar: `start: ${larkRegex(constraint.pattern)}` });
@@ -43,7 +76,10 @@ function add(constraint: Constraint, name: string, sources: Source[]): void {
     case "lark":
       checkText(constraint.grammar);
       sources.push({ name, lark_grammar: compilableLark(constraint.grammar) });
-      for (const [part, inner] of Object.entries(constraint.parts ?? {})) add(inner, part, sources);
+      found.loosened.push(...constraint.loosened ?? []);
+      for (const [part, inner] of Object.entries(constraint.parts ?? {})) {
+        await add(inner, part, found, levelOf);
+      }
       break;
     case "gbnf":
       sources.push({ name, lark_grammar: larkOfGbnf(constraint.grammar) });

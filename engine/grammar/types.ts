@@ -3,7 +3,17 @@
 /** The form that a whole answer must have. */
 export type Constraint =
   /** JSON text that the schema (2020-12) accepts. */
-  | { readonly kind: "json_schema"; readonly schema: unknown }
+  | {
+    readonly kind: "json_schema";
+    readonly schema: unknown;
+    /** Whether objects that list their properties have no others, unless the schema says so. Default false. */
+    readonly closed?: boolean;
+    /**
+     * The tool whose arguments these are, if its schema is a hint: what cannot be expressed exactly is loosened, so
+     * the answer may break that keyword.
+     */
+    readonly looseFor?: string;
+  }
   | { readonly kind: "regex"; readonly pattern: string }
   /** One of these texts. */
   | { readonly kind: "choice"; readonly choices: readonly string[] }
@@ -12,6 +22,8 @@ export type Constraint =
     readonly kind: "lark";
     readonly grammar: string;
     readonly parts?: Readonly<Record<string, Constraint>>;
+    /** What the grammar leaves out of tools' schemas. */
+    readonly loosened?: readonly LoosenedSchema[];
   }
   /** llama.cpp's grammar format. */
   | { readonly kind: "gbnf"; readonly grammar: string };
@@ -31,8 +43,17 @@ export class ConstraintsMissing extends Error {
   override name = "ConstraintsMissing";
 }
 
+/** What the grammar of a tool's arguments does not enforce. */
+export interface LoosenedSchema {
+  readonly tool: string;
+  /** JSON pointers of keywords; "" for the whole schema. */
+  readonly keywords: readonly string[];
+}
+
 /** Compiles constraints for one model's vocabulary. */
 export interface Grammars {
+  /** The number of loosened keywords, counted once per schema. */
+  readonly loosened: number;
   /** Compiles on another thread, or returns a cached grammar at once. Throws ConstraintError and ConstraintsMissing. */
   compile(constraint: Constraint): Promise<Grammar>;
   /**

@@ -11,6 +11,8 @@ import { openGguf } from "../gguf/reader.ts";
 import { shardPaths } from "../gguf/shards.ts";
 import type { GgufFile } from "../gguf/types.ts";
 import { createGrammars } from "../grammar/grammars.ts";
+import { describeLoosened } from "../grammar/loosening.ts";
+import type { LoosenedSchema } from "../grammar/types.ts";
 import { blocksFor, blocksOfSequence } from "../cache/kv_blocks.ts";
 import { modelName } from "../models/folder.ts";
 import { activeBytes, planCost } from "../plan/cost.ts";
@@ -218,7 +220,8 @@ async function loadMeasured(
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
-  const grammars = createGrammars(tokenizer, chatForm.markers);
+  const onLoosened = (schema: LoosenedSchema) => options.warn?.(describeLoosened(schema));
+  const grammars = createGrammars(tokenizer, chatForm.markers, { onLoosened });
   const promptDisk = opened && await openPromptDisk(options, { plan, backend, opened }).catch((error) => {
     backend.close();
     throw error;

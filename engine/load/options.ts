@@ -21,7 +21,7 @@ export interface LoadOptions
   readonly progress?: (done: number, total: number) => void;
   /** Words the settings in notes and in the reason for a backend; by default options of the library. */
   readonly words?: Words;
-  /** Receives warnings about problems that do not stop the load. */
+  /** Receives warnings about problems that stop neither the load nor a request. */
   readonly warn?: (message: string) => void;
   /** Stores prompts on a disk. CPU only. */
   readonly promptCache?: PromptCacheOptions;

@@ -201,6 +201,7 @@ export class LlmEngine implements Engine {
       ...kv,
       preemptions,
       ...this.#totals.stats(),
+      loosenedKeywords: this.#grammars.loosened,
       disk,
     };
   }

@@ -63,7 +63,7 @@ export class ReloadingEngine implements Engine {
   #hold: PromiseWithResolvers<void> | undefined;
   #held = 0;
   /** Figures of the engines that have stopped. */
-  #totals: Summed = { ...new Totals().stats(), preemptions: 0 };
+  #totals: Summed = { ...new Totals().stats(), preemptions: 0, loosenedKeywords: 0 };
 
   /** `engine` must be ready. This one closes it. */
   constructor(engine: Engine, options: ReloadOptions) {

@@ -6,7 +6,7 @@ const STEP_ROWS_ENTRIES = 14;
 /** The figures of EngineStats that an engine counts itself. */
 export type Counted = Omit<
   EngineStats,
-  "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "disk"
+  "running" | "waiting" | "kvBlocksUsed" | "kvBlocksTotal" | "preemptions" | "loosenedKeywords" | "disk"
 >;
 
 /** Counts an engine's figures since it was loaded. */
@@ -61,7 +61,7 @@ export class Totals {
 }
 
 /** The figures that are summed over an engine and its successor. */
-export type Summed = Counted & Pick<EngineStats, "preemptions" | "disk">;
+export type Summed = Counted & Pick<EngineStats, "preemptions" | "loosenedKeywords" | "disk">;
 
 export function plus(a: Summed, b: Summed): Summed {
   return {
@@ -77,6 +77,7 @@ export function plus(a: Summed, b: Summed): Summed {
     submits: a.submits + b.submits,
     deviceLosses: a.deviceLosses + b.deviceLosses,
     preemptions: a.preemptions + b.preemptions,
+    loosenedKeywords: a.loosenedKeywords + b.loosenedKeywords,
     disk: a.disk && b.disk ? plusDisk(a.disk, b.disk) : b.disk ?? a.disk,
   };
 }

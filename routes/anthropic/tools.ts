@@ -1,7 +1,14 @@
 import { z } from "@hono/zod-openapi";
 import { argumentsSchema, type AskedForm } from "../generation/constraints.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "../core/fields.ts";
-import { type AskedTools, checkChoice, checkNames, checkSize, functionName } from "../generation/tools.ts";
+import {
+  type AskedTools,
+  checkChoice,
+  checkNames,
+  checkSize,
+  functionName,
+  toolForm,
+} from "../generation/tools.ts";
 
 /** A tool of the client. Tools that Anthropic runs, or trained its models for, have no schema here. */
 const tool = z.object({
@@ -9,6 +16,9 @@ const tool = z.object({
   name: functionName.optional(),
   description: z.string().nullish(),
   input_schema: argumentsSchema.optional(),
+  strict: z.boolean().nullish().openapi({
+    description: "Whether a schema that cannot be enforced exactly is refused; default false",
+  }),
 }).superRefine((tool, ctx) => {
   if (tool.type && tool.type !== "custom") {
     return unsupported(ctx, "type", `tools of the type ${JSON.stringify(tool.type.slice(0, 60))}`);
@@ -41,10 +51,11 @@ type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)
 export function toolsOf({ tools, tool_choice: choice }: Fields): Omit<AskedTools, "older"> | undefined {
   if (!tools?.length) return undefined;
   return {
-    tools: tools.map(({ name, description, input_schema }) => ({
+    tools: tools.map(({ name, description, input_schema, strict }) => ({
       name: name!,
       description: description?.toWellFormed(),
       parameters: input_schema,
+      strict: strict ?? false,
     })),
     choice: choiceOf(choice),
     parallel: !(choice && choice.type !== "none" && choice.disable_parallel_tool_use),
@@ -64,9 +75,7 @@ function choiceOf(choice: Fields["tool_choice"]): AskedTools["choice"] {
 
 /** Returns the schemas that the arguments of tool calls must follow. */
 export function toolForms(body: Fields): AskedForm[] {
-  return toolsOf(body)?.tools.map(({ parameters: schema }, i) => {
-    return { param: `tools[${i}].input_schema`, constraint: { kind: "json_schema" as const, schema } };
-  }) ?? [];
+  return toolsOf(body)?.tools.flatMap((tool, i) => toolForm(tool, `tools[${i}].input_schema`)) ?? [];
 }
 
 export function checkTools({ tools, tool_choice: choice }: Fields, ctx: z.RefinementCtx): void {

@@ -20,7 +20,7 @@ export const LIMITS = {
   maxTokens: 2 ** 31 - 1,
   grammarCharacters: 2 ** 18,
   guidedChoices: 10_000,
-  tools: 128,
+  tools: 512,
   toolBytes: 2 ** 20,
   toolCalls: 128,
   included: 64,

@@ -67,7 +67,10 @@ const choices = boundedArray(text(1, LIMITS.grammarCharacters), 1, LIMITS.guided
 const namedSchema = z.object({
   name: text(1, 256).nullish(),
   description: z.string().nullish(),
-  strict: z.boolean().nullish().openapi({ description: "The schema is followed in any case" }),
+  strict: z.boolean().nullish().openapi({
+    description:
+      "Whether objects that list their properties have no others; the schema is followed in any case",
+  }),
   schema: jsonSchema,
 });
 
@@ -158,9 +161,12 @@ export interface AskedForm {
   readonly param: string;
 }
 
-/** Refuses two forms at once. `own`: a form from a field that only this endpoint has. */
+/** Refuses two different forms at once. `own`: a form from a field that only this endpoint has. */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
-  const asked = [...(own ? [own] : []), ...formsOf(body)];
+  // Some clients send one form in two fields.
+  const forms = [...(own ? [own] : []), ...formsOf(body)];
+  const texts = forms.map(({ constraint }) => JSON.stringify(constraint));
+  const asked = forms.filter((_, i) => texts.indexOf(texts[i]) === i);
   if (asked.length < 2) return;
   const [first, second] = asked.map(({ param }) => param.split(".")[0]);
   const message = `"${first}" and "${second}" both ask for a form of the answer; send one of them`;
@@ -181,8 +187,10 @@ function formsOf(body: Fields): AskedForm[] {
       add("response_format.schema", jsonForm(format.schema));
     } else add("response_format", ANY_OBJECT);
   } else if (format?.type === "json_schema") {
-    if (format.json_schema) add("response_format.json_schema.schema", jsonForm(format.json_schema.schema));
-    else add("response_format.schema", jsonForm(format.schema!));
+    if (format.json_schema) {
+      const { schema, strict } = format.json_schema;
+      add("response_format.json_schema.schema", jsonForm(schema, strict === true));
+    } else add("response_format.schema", jsonForm(format.schema!));
   }
   if (body.grammar) add("grammar", { kind: "gbnf", grammar: body.grammar });
   if (isGiven(body.json_schema)) add("json_schema", jsonForm(body.json_schema));
@@ -209,6 +217,8 @@ function isGiven<T>(value: T | null | undefined): value is T {
 
 export const ANY_OBJECT: Constraint = { kind: "json_schema", schema: { type: "object" } };
 
-export function jsonForm(schema: JsonSchemaBody | string): Constraint {
-  return { kind: "json_schema", schema: typeof schema === "string" ? tryJson(schema) : schema };
+/** `closed`: whether objects that list their properties have no others. */
+export function jsonForm(given: JsonSchemaBody | string, closed = false): Constraint {
+  const schema = typeof given === "string" ? tryJson(given) : given;
+  return { kind: "json_schema", schema, ...(closed && { closed }) };
 }

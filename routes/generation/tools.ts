@@ -10,7 +10,9 @@ export const functionBody = z.object({
   name: functionName,
   description: z.string().nullish(),
   parameters: argumentsSchemaOrNull,
-  strict: z.boolean().nullish().openapi({ description: "Arguments follow their schema in any case" }),
+  strict: z.boolean().nullish().openapi({
+    description: "Whether a schema that cannot be enforced exactly is refused; default false",
+  }),
 });
 
 /** Other kinds of tools are refused as unsupported before any other field is checked. */
@@ -88,14 +90,25 @@ export function toolsOf(body: Fields): AskedTools | undefined {
 /** Returns the schemas that the arguments of tool calls must follow. */
 export function toolForms(body: Fields): AskedForm[] {
   const asked = toolsOf(body);
-  return asked?.tools.flatMap(({ parameters: schema }, i) => {
-    const param = asked.older ? `functions[${i}].parameters` : `tools[${i}].function.parameters`;
-    return schema ? [{ param, constraint: { kind: "json_schema" as const, schema } }] : [];
-  }) ?? [];
+  return asked?.tools.flatMap((tool, i) =>
+    toolForm(tool, asked.older ? `functions[${i}].parameters` : `tools[${i}].function.parameters`)
+  ) ?? [];
 }
 
-export function toolOf({ name, description, parameters }: z.output<typeof functionBody>): Tool {
-  return { name, description: description?.toWellFormed(), parameters: parameters ?? undefined };
+/** Returns the form of a tool's arguments, if it has a schema. `param`: the schema's place in the request. */
+export function toolForm({ name, parameters: schema, strict }: Tool, param: string): AskedForm[] {
+  if (!schema) return [];
+  const loose = strict ? {} : { looseFor: name };
+  return [{ param, constraint: { kind: "json_schema", schema, closed: true, ...loose } }];
+}
+
+export function toolOf({ name, description, parameters, strict }: z.output<typeof functionBody>): Tool {
+  return {
+    name,
+    description: description?.toWellFormed(),
+    parameters: parameters ?? undefined,
+    strict: strict ?? false,
+  };
 }
 
 /** Checks rules across fields: unique names, choices that name existing tools, and bounded total size. */

@@ -205,6 +205,7 @@ const COUNTERS: readonly [Figure, name: string, help: string][] = [
   ["steps", "compy_steps_total", "Steps of the model"],
   ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
   ["deviceLosses", "compy_device_losses_total", "Times that the GPU was lost while the model was on it"],
+  ["loosenedKeywords", "compy_loosened_keywords_total", "Keywords in schemas of tools that are not enforced"],
 ];
 
 const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = [

@@ -63,7 +63,10 @@ const format = z.discriminatedUnion("type", [
     type: z.literal("json_schema"),
     name: text(1, 256),
     description: z.string().nullish(),
-    strict: z.boolean().nullish().openapi({ description: "The schema is followed in any case" }),
+    strict: z.boolean().nullish().openapi({
+      description:
+        "Whether objects that list their properties have no others; the schema is followed in any case",
+    }),
     schema: jsonSchema,
   }),
 ], { error: 'must be "text", "json_object" or "json_schema"' });
@@ -239,7 +242,7 @@ function textForm({ text }: Pick<Body, "text">): AskedForm | undefined {
   const format = text?.format;
   if (format?.type === "json_object") return { param: "text.format", constraint: ANY_OBJECT };
   if (format?.type !== "json_schema") return undefined;
-  return { param: "text.format.schema", constraint: jsonForm(format.schema) };
+  return { param: "text.format.schema", constraint: jsonForm(format.schema, format.strict === true) };
 }
 
 function settingsOf(body: Body): ResponseSettings {
@@ -257,7 +260,7 @@ function settingsOf(body: Body): ResponseSettings {
       name,
       description: description ?? null,
       parameters: parameters ?? null,
-      strict: strict ?? true,
+      strict: strict ?? false,
     })) ?? [],
     top_logprobs: body.top_logprobs ?? 0,
     top_p: body.top_p ?? DEFAULT_SAMPLING.topP,

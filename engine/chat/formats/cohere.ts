@@ -1,5 +1,6 @@
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import { contentGrammar, findAround } from "../thinking.ts";
+import { argumentsForm } from "../tools.ts";
 import type { AnswerShape, CallFormat } from "./format.ts";
 import { readJsonCalls } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
@@ -37,9 +38,9 @@ export const cohere: CallFormat = {
 
 /** Writes each call on its own line, as templates do. */
 function callList(lark: LarkGrammar, { tools, many }: AnswerShape): string {
-  const named = oneOf(tools.map(({ name, parameters: schema }) => {
-    const head = lark.text(`", "tool_name": ${JSON.stringify(name)}, "parameters": `);
-    return lark.rule(`${head} ${lark.part({ kind: "json_schema", schema })}`);
+  const named = oneOf(tools.map((tool) => {
+    const head = lark.text(`", "tool_name": ${JSON.stringify(tool.name)}, "parameters": `);
+    return lark.rule(`${head} ${lark.part(argumentsForm(tool))}`);
   }));
   const call = lark.rule(`${lark.text('\n    {"tool_call_id": "')} /[0-9]{1,4}/ ${named} "}"`);
   return `"[" ${call} ${many ? `("," ${call})*` : ""} "\\n]"`;

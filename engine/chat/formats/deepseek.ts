@@ -3,7 +3,7 @@ import { argumentsOf, callsWritten, type MadeCall, textOf } from "../history.ts"
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { Marks } from "../marks.ts";
-import type { CheckedTool } from "../tools.ts";
+import { argumentsForm, type CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { sectionSyntax } from "./section.ts";
 
@@ -110,7 +110,7 @@ function instructions(tools: readonly CheckedTool[], { head, tail }: Form): Piec
 
 function toolCall(
   lark: LarkGrammar,
-  { name, parameters }: CheckedTool,
+  tool: CheckedTool,
   marks: Marks,
   { head, tail }: Form,
 ): string {
@@ -118,7 +118,7 @@ function toolCall(
     pieces.map((piece) => typeof piece === "string" ? lark.text(piece) : lark.mark(marks.mark(piece.mark)))
       .join(" ");
   return lark.rule(
-    `${expression(head(name))} ${lark.part({ kind: "json_schema", schema: parameters })} ${expression(tail)}`,
+    `${expression(head(tool.name))} ${lark.part(argumentsForm(tool))} ${expression(tail)}`,
   );
 }
 

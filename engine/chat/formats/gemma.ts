@@ -4,7 +4,7 @@ import { textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark } from "../marks.ts";
-import { type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
+import { type Parameter, parameterList, type Value, writtenParameters } from "../parameters.ts";
 import type { CallFormat } from "./format.ts";
 import { readEntry, readItems } from "./loose_value.ts";
 import { markedSyntax } from "./marked.ts";
@@ -27,7 +27,7 @@ export const gemma: CallFormat = {
       messages: source.includes("tool_responses") ? withResponses : undefined,
       rest(lark, { tools, many }) {
         const calls = tools.map((tool) =>
-          `${lark.text(`call:${tool.name}{`)} ${entries(lark, parametersOf(tool), quote)} "}" ${
+          `${lark.text(`call:${tool.name}{`)} ${entries(lark, writtenParameters(lark, tool), quote)} "}" ${
             lark.mark(end)
           }`
         );
@@ -102,7 +102,7 @@ function writeValue(lark: LarkGrammar, value: Value, quote: Mark): string {
     case "object":
       return `"{" ${entries(lark, value.properties, quote)} "}"`;
     case "json":
-      return lark.part({ kind: "json_schema", schema: value.schema });
+      return lark.part(value.form);
   }
 }
 

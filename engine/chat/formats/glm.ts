@@ -2,7 +2,7 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
-import { cannotName, type Parameter, parametersOf } from "../parameters.ts";
+import { type Parameter, parametersOf, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { markedSyntax } from "./marked.ts";
@@ -51,8 +51,9 @@ type Tags = ReturnType<typeof tagsOf>;
 
 /** Writes a call. `line` follows the name, each key and each value. */
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags, line: string): string {
-  const parameters = parametersOf(tool).map((parameter) => {
-    const written = writeParameter(lark, tool, parameter, tags, line);
+  const canName = (name: string) => name !== "" && !name.includes(KEY_END);
+  const parameters = writtenParameters(lark, tool, canName).map((parameter) => {
+    const written = writeParameter(lark, parameter, tags, line);
     return parameter.required ? written : `(${written})?`;
   });
   return lark.rule([lark.text(tool.name + line), ...parameters].join(" "));
@@ -60,12 +61,10 @@ function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: Tags, line: string
 
 function writeParameter(
   lark: LarkGrammar,
-  tool: CheckedTool,
   { name, value }: Parameter,
   { key, keyEnd, value: begin, valueEnd }: Tags,
   line: string,
 ): string {
-  if (name === "" || name.includes(KEY_END)) throw cannotName(tool, name);
   const between = line && lark.text(line);
   const named = `${lark.mark(key)} ${lark.text(name)} ${lark.mark(keyEnd)} ${between}`;
   return `${named} ${lark.mark(begin)} ${taggedValue(lark, value, valueEnd, "JSON")} ${between}`;

@@ -1,13 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import { createGrammars } from "../../grammar/grammars.ts";
-import type { Grammars, Matcher } from "../../grammar/types.ts";
 import { randomIntegers } from "../../tokenizer/testing.ts";
-import { put, readEveryWay, type TestModel, USER } from "../testing.ts";
-import type { ChatPlan, ChatRequest } from "../types.ts";
+import { readEveryWay, USER } from "../testing.ts";
+import type { ChatRequest } from "../types.ts";
 import { everyNth } from "../../../testing/tier.ts";
 import { FORMAT_CASES, TOOLS } from "./testing.ts";
 import { accepts, checkTaken } from "./testing_answers.ts";
+import { read, walk } from "./testing_walks.ts";
 
 const ajv = new Ajv2020({ strict: false });
 const valid = new Map(
@@ -23,62 +23,6 @@ function checkCalls(calls: readonly { name: string; arguments: string }[], text:
     if (!check) throw new Error(`unknown name ${name} in ${text}`);
     assert(check(JSON.parse(args)), `${args} of ${text}: ${ajv.errorsText(check.errors)}`);
   }
-}
-
-/** Draws random allowed tokens, preferring ones that close structures. */
-async function walk(
-  grammars: Grammars,
-  { form, tokenizer }: TestModel,
-  matcher: Matcher,
-  random: (n: number) => number,
-): Promise<{ tokens: number[]; finished: boolean }> {
-  const closing = new Set([...'"}])>/,'].map((unit) => tokenizer.encode(unit)[0]));
-  // Endings that random characters would never spell.
-  const endings = ["\n</parameter>\n", "</think>", "<tool_call>", "</arg_value>"]
-    .map((text) => tokenizer.encode(text, { parseSpecial: true }));
-  const tokens: number[] = [];
-  const take = (token: number) => {
-    assert(
-      matcher.consume(token),
-      `token ${token} is refused after ${tokenizer.decode(tokens, { special: true })}`,
-    );
-    tokens.push(token);
-  };
-  while (tokens.length < 500) {
-    for (const token of matcher.forced()) take(token);
-    if (matcher.complete) return { tokens, finished: true };
-    if (random(12) === 0) {
-      for (const token of endings[random(endings.length)]) {
-        if (!matcher.consume(token)) break;
-        tokens.push(token);
-      }
-      if (matcher.complete) return { tokens, finished: true };
-    }
-    const [mask] = await grammars.masks([matcher]);
-    const allowed = Array.from({ length: tokenizer.vocabSize }, (_, token) => token)
-      .filter((token) => (mask[token >> 5] >>> (token & 31) & 1) === 1);
-    assert(allowed.length > 0, "nothing may follow");
-    const preferred = allowed.filter((token) =>
-      form.markers.has(token) || closing.has(token) || tokenizer.endTokens.has(token)
-    );
-    const choices = preferred.length > 0 && random(3) === 0 ? preferred : allowed;
-    const token = choices[random(choices.length)];
-    if (tokenizer.endTokens.has(token)) {
-      assert(matcher.mayEnd, "the mask has an end token, and the answer may not end");
-      return { tokens, finished: true };
-    }
-    take(token);
-  }
-  return { tokens, finished: false };
-}
-
-function read({ tokenizer }: TestModel, plan: ChatPlan, tokens: readonly number[]) {
-  const reader = plan.reader();
-  const decoder = tokenizer.streamDecoder({ continuation: true });
-  const parts = tokens.flatMap((token) =>
-    plan.markers.has(token) ? reader.marker(token) : reader.text(decoder.push(token))
-  );
-  return put([...parts, ...reader.text(decoder.end()), ...reader.end()]);
 }
 
 for (const [index, { title, model, write, ...form }] of everyNth(6, [...FORMAT_CASES.entries()])) {

@@ -4,6 +4,7 @@ import { callsApart, textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
 import type { Mark, Marks } from "../marks.ts";
+import { argumentsForm } from "../tools.ts";
 import type { AnswerShape, CallFormat } from "./format.ts";
 
 /**
@@ -84,9 +85,9 @@ class Harmony {
     const thoughtEnd = `${lark.until(this.#ends[0])} ${start} "assistant"`;
     const text = (name: string) => `${channel} ${lark.text(name)} ${message} ${thoughtEnd}`;
     const final = `${channel} "final" ${message} ${content ?? lark.anything}`;
-    const calls = tools.map(({ name, parameters: schema }) => {
-      const to = lark.text(` to=functions.${name}`);
-      const args = `${constrain} "json" ${message} ${lark.part({ kind: "json_schema", schema })}`;
+    const calls = tools.map((tool) => {
+      const to = lark.text(` to=functions.${tool.name}`);
+      const args = `${constrain} "json" ${message} ${lark.part(argumentsForm(tool))}`;
       // The recipient follows the channel, or precedes it as in templates.
       return lark.rule(`(${channel} "commentary" ${to} | ${to} ${channel} "commentary") " " ${args}`);
     });

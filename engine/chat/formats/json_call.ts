@@ -1,7 +1,7 @@
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import type { LarkGrammar } from "../lark.ts";
-import type { CheckedTool } from "../tools.ts";
+import { argumentsForm, type CheckedTool } from "../tools.ts";
 
 /**
  * Returns the grammar of a call as a JSON object in `json.dumps` spelling: `{"name": "f", "arguments": {…}}`.
@@ -11,9 +11,10 @@ export function jsonCall(
   tools: readonly CheckedTool[],
   argumentsKey = "arguments",
 ): string {
-  const calls = tools.map(({ name, parameters }) => {
+  const calls = tools.map((tool) => {
+    const { name } = tool;
     const head = lark.text(`{"name": ${JSON.stringify(name)}, "${argumentsKey}": `);
-    return `${head} ${lark.part({ kind: "json_schema", schema: parameters })} "}"`;
+    return `${head} ${lark.part(argumentsForm(tool))} "}"`;
   });
   return lark.rule(calls.join(" | "));
 }

@@ -1,4 +1,5 @@
 import type { ChatMessage } from "../../tokenizer/types.ts";
+import { argumentsForm } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { sectionSyntax } from "./section.ts";
 
@@ -25,9 +26,9 @@ export const kimi: CallFormat = {
       tags,
       between: "",
       messages: (messages) => numbered(messages, anew),
-      write(lark, { name, parameters: schema }) {
-        const head = `${lark.mark(tags.call)} ${lark.text(`functions.${name}:`)} /[0-9]{1,4}/`;
-        const args = lark.part({ kind: "json_schema", schema });
+      write(lark, tool) {
+        const head = `${lark.mark(tags.call)} ${lark.text(`functions.${tool.name}:`)} /[0-9]{1,4}/`;
+        const args = lark.part(argumentsForm(tool));
         return lark.rule(`${head} ${lark.mark(tags.separator)} ${args} ${lark.mark(tags.callEnd)}`);
       },
       *readName(input, head) {

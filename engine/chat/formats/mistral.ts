@@ -2,6 +2,7 @@ import type { ChatMessage } from "../../tokenizer/types.ts";
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import type { Mark } from "../marks.ts";
+import { argumentsForm } from "../tools.ts";
 import type { CallFormat } from "./format.ts";
 import { jsonCallList, readJsonCalls } from "./json_call.ts";
 import { markedSyntax } from "./marked.ts";
@@ -25,8 +26,8 @@ export const mistral: CallFormat = {
       rest(lark, { tools, many }) {
         if (!named) return `/ ?/ ${jsonCallList(lark, tools, many)}`;
         const withId = source.includes("[CALL_ID]") ? `${lark.mark(id)} /[a-zA-Z0-9]{9}/` : "";
-        const calls = tools.map(({ name, parameters: schema }) =>
-          `${lark.text(name)} ${withId} ${lark.mark(args)} ${lark.part({ kind: "json_schema", schema })}`
+        const calls = tools.map((tool) =>
+          `${lark.text(tool.name)} ${withId} ${lark.mark(args)} ${lark.part(argumentsForm(tool))}`
         );
         const call = lark.rule(calls.join(" | "));
         return many ? `${call} (${lark.mark(begin)} ${call})*` : call;

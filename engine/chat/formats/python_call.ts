@@ -1,7 +1,7 @@
 import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
-import { cannotName, type Parameter, parameterList, parametersOf, type Value } from "../parameters.ts";
+import { type Parameter, parameterList, type Value, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import { readItems, readLooseValue } from "./loose_value.ts";
 
@@ -14,11 +14,9 @@ export function pythonCall(lark: LarkGrammar, tools: readonly CheckedTool[], wor
 }
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, words: Words): string {
-  const write = ({ name, value }: Parameter) => {
-    if (!/^[\p{L}_][\p{L}\p{N}_]*$/u.test(name)) throw cannotName(tool, name);
-    return `${lark.text(`${name}=`)} ${writeValue(lark, value, words)}`;
-  };
-  const list = parameterList(parametersOf(tool), '", "', write, (expression) => lark.rule(expression));
+  const write = ({ name, value }: Parameter) => `${lark.text(`${name}=`)} ${writeValue(lark, value, words)}`;
+  const parameters = writtenParameters(lark, tool, (name) => /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name));
+  const list = parameterList(parameters, '", "', write, (expression) => lark.rule(expression));
   return `${lark.text(`${tool.name}(`)} ${list} ")"`;
 }
 
@@ -31,7 +29,7 @@ function writeValue(lark: LarkGrammar, value: Value, words: Words): string {
     case "choice":
       return lark.part({ kind: "json_schema", schema: { enum: value.choices } });
     default:
-      return lark.part({ kind: "json_schema", schema: value.schema });
+      return lark.part(value.form);
   }
 }
 

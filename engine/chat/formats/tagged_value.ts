@@ -1,3 +1,4 @@
+import type { Constraint } from "../../grammar/types.ts";
 import { tryJson } from "../types.ts";
 import { endsInString, type Input, type Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
@@ -27,7 +28,7 @@ function writeValue(
   }
   // Models whose templates use Python's words also write JSON's.
   if (value.kind === "boolean") return oneOf(BOOLEANS[words].map((word) => lark.text(word)));
-  return lark.part({ kind: "json_schema", schema: schemaOf(value) });
+  return lark.part(formOf(value));
 }
 
 /** Whether the texts can be written unchanged. */
@@ -35,8 +36,8 @@ function isPlainChoice({ choices }: { choices: readonly string[] }, end: Mark): 
   return choices.every((text) => !text.includes(end.text.trim()) && text.trim() === text);
 }
 
-function schemaOf(value: Exclude<Value, { kind: "text" | "boolean" }>): unknown {
-  return value.kind === "choice" ? { enum: value.choices } : value.schema;
+function formOf(value: Exclude<Value, { kind: "text" | "boolean" }>): Constraint {
+  return value.kind === "choice" ? { kind: "json_schema", schema: { enum: value.choices } } : value.form;
 }
 
 /**

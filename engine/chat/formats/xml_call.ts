@@ -2,7 +2,7 @@ import type { Answer } from "../answer.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import { type Marks, textMark } from "../marks.ts";
-import { cannotName, type Parameter, parametersOf } from "../parameters.ts";
+import { type Parameter, parametersOf, writtenParameters } from "../parameters.ts";
 import type { CheckedTool } from "../tools.ts";
 import { readTaggedValue, taggedValue } from "./tagged_value.ts";
 
@@ -25,8 +25,9 @@ export function xmlCall(lark: LarkGrammar, tools: readonly CheckedTool[], tags: 
 }
 
 function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: XmlTags): string {
-  const parameters = parametersOf(tool).map((parameter) => {
-    const written = writeParameter(lark, tool, parameter, tags);
+  const canName = (name: string) => !name.includes(tags.parameter[1]) && !name.includes("\n");
+  const parameters = writtenParameters(lark, tool, canName).map((parameter) => {
+    const written = writeParameter(lark, parameter, tags);
     return parameter.required ? written : `(${written})?`;
   });
   const [before, after, end] = tags.call;
@@ -35,12 +36,10 @@ function toolCall(lark: LarkGrammar, tool: CheckedTool, tags: XmlTags): string {
 
 function writeParameter(
   lark: LarkGrammar,
-  tool: CheckedTool,
   { name, value }: Parameter,
   tags: XmlTags,
 ): string {
   const [before, after] = tags.parameter;
-  if (name.includes(after) || name.includes("\n")) throw cannotName(tool, name);
   const head = lark.text(`${before}${name}${after}${tags.line}`);
   return `${head} ${taggedValue(lark, value, valueEnd(tags), "Python")}`;
 }

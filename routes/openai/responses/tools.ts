@@ -9,6 +9,7 @@ import {
   functionBody,
   functionName,
   TOOL_MODES,
+  toolForm,
   toolOf,
 } from "../../generation/tools.ts";
 
@@ -76,10 +77,9 @@ export function responseTools(body: Fields): ResponseTools | undefined {
 
 /** Returns the schemas that the arguments of tool calls must follow. */
 export function responseToolForms({ tools }: Fields): AskedForm[] {
-  return tools?.flatMap(({ parameters: schema }, i) => {
-    const param = `tools[${i}].parameters`;
-    return schema ? [{ param, constraint: { kind: "json_schema" as const, schema } }] : [];
-  }) ?? [];
+  return tools?.flatMap((tool, i) =>
+    toolForm(toolOf({ ...tool, name: tool.name! }), `tools[${i}].parameters`)
+  ) ?? [];
 }
 
 /** Checks rules across fields: unique names, choices that name existing tools, and bounded total size. */

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
-import { createGrammars } from "./grammars.ts";
-import { byteTokenizer, takes } from "./testing.ts";
+import { createGrammars } from "../grammars.ts";
+import { byteTokenizer, takes } from "../testing.ts";
 
 /* A pattern must match the same characters in JSON as in ECMAScript. */
 

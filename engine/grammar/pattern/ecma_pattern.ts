@@ -25,8 +25,7 @@ export function isWritable(text: string): boolean {
  */
 export function rustPattern(source: string): string {
   if (!source.isWellFormed()) throw new SyntaxError("has half a surrogate pair");
-  // Without the `u` flag more characters may be escaped, as in "\\-". The remaining syntax then means the same.
-  if (!isPattern(source, "u") && (/\\[up]\{/i.test(source) || !isPattern(source, ""))) {
+  if (!isPattern(source)) {
     throw new SyntaxError(`is not a valid regular expression: ${JSON.stringify(source.slice(0, 100))}`);
   }
   const result: string[] = [];
@@ -38,7 +37,15 @@ export function rustPattern(source: string): string {
   return result.join("");
 }
 
-function isPattern(source: string, flags: string): boolean {
+/**
+ * Whether the pattern is valid. Without the `u` flag more characters may be escaped, as in "\\-". The remaining syntax
+ * then means the same.
+ */
+export function isPattern(source: string): boolean {
+  return parses(source, "u") || (!/\\[up]\{/i.test(source) && parses(source, ""));
+}
+
+function parses(source: string, flags: string): boolean {
   try {
     new RegExp(source, flags);
     return true;

@@ -1,6 +1,8 @@
 /** Tests whether the schemas of a `oneOf` plainly exclude each other, so that it means the same as `anyOf`. */
 
-type Schema = Readonly<Record<string, unknown>>;
+import type { Budget } from "../pattern/automaton.ts";
+import { isSchema, type Schema } from "./findings.ts";
+import { isSelfContained } from "./objects.ts";
 
 /** Facts that hold for every value a schema accepts. */
 interface Facts {
@@ -10,41 +12,71 @@ interface Facts {
   readonly values?: ReadonlySet<string>;
   /** For objects: the possible values of required properties, if there are few. */
   readonly constants: ReadonlyMap<string, ReadonlySet<string>>;
+  /** For objects: the names that they must have. */
+  readonly required: ReadonlySet<string>;
+  /** For objects: the only names that they may have, if there are no others. */
+  readonly names?: ReadonlySet<string>;
 }
 
 /** Maximum depth of references to follow. */
 const MOST_REFERENCES = 8;
 
-export function areExclusive(schemas: readonly unknown[], root: unknown): boolean {
-  const all = schemas.map((schema) => factsOf(schema, root, MOST_REFERENCES));
-  return all.every((one, i) => all.slice(i + 1).every((other) => exclude(one, other)));
+export interface ExclusiveOptions {
+  /** The schema in which references lead. */
+  readonly root: unknown;
+  /** Whether objects that list their properties have no others. */
+  readonly closed: boolean;
+  /** Comparisons that all schemas together may still take. Without any left, schemas count as overlapping. */
+  readonly budget: Budget;
+}
+
+export function areExclusive(schemas: readonly unknown[], options: ExclusiveOptions): boolean {
+  const { budget } = options;
+  budget.left -= schemas.length ** 2 / 2;
+  if (budget.left < 0) return false;
+  const all = schemas.map((schema) => factsOf(schema, MOST_REFERENCES, options));
+  return budget.left >= 0 && all.every((one, i) => all.slice(i + 1).every((other) => exclude(one, other)));
 }
 
 function exclude(one: Facts, other: Facts): boolean {
   if (apart(one.types, other.types) || apart(one.values, other.values)) return true;
   const objects = [one, other].every(({ types }) => types?.size === 1 && types.has("object"));
-  return objects && [...one.constants].some(([name, values]) => apart(values, other.constants.get(name)));
+  return objects && ([...one.constants].some(([name, values]) => apart(values, other.constants.get(name))) ||
+    lacks(one, other) || lacks(other, one));
 }
 
 function apart(one: ReadonlySet<string> | undefined, other: ReadonlySet<string> | undefined): boolean {
   return one !== undefined && other !== undefined && one.isDisjointFrom(other);
 }
 
-function factsOf(schema: unknown, root: unknown, references: number): Facts {
-  if (!isSchema(schema)) return { constants: new Map() };
+/** Whether objects of one kind cannot have a name that the other kind needs. */
+function lacks({ names }: Facts, { required }: Facts): boolean {
+  return names !== undefined && !required.isSubsetOf(names);
+}
+
+function factsOf(schema: unknown, references: number, options: ExclusiveOptions): Facts {
+  const { root, closed, budget } = options;
+  if (!isSchema(schema) || --budget.left < 0) return { constants: new Map(), required: new Set() };
   const target = typeof schema.$ref === "string" && references > 0 ? at(root, schema.$ref) : undefined;
-  const from = target === undefined ? undefined : factsOf(target, root, references - 1);
+  const from = target === undefined ? undefined : factsOf(target, references - 1, options);
   const values = valuesOf(schema) ?? from?.values;
   const types = typesOf(schema) ?? from?.types ??
     (values && new Set([...values].map((value) => typeOf(JSON.parse(value)))));
   const constants = new Map(from?.constants);
-  const { required, properties } = schema;
-  for (const name of Array.isArray(required) ? required : []) {
+  const { properties } = schema;
+  const own = Array.isArray(schema.required) ? schema.required : [];
+  const required = new Set([...own, ...from?.required ?? []]);
+  const isClosed = schema.additionalProperties === false ||
+    (closed && isSchema(properties) && schema.additionalProperties === undefined && isSelfContained(schema));
+  const names = isClosed && schema.patternProperties === undefined
+    ? new Set(Object.keys(isSchema(properties) ? properties : {})).union(closed ? new Set(own) : new Set())
+    : from?.names;
+  for (const name of own) {
     const property = isSchema(properties) && Object.hasOwn(properties, name) ? properties[name] : undefined;
-    const known = factsOf(property, root, references - 1).values;
+    const known = factsOf(property, references - 1, options).values;
     if (known) constants.set(name, known);
   }
-  return { ...(types && { types }), ...(values && { values }), constants };
+  return { ...(types && { types }), ...(values && { values }), constants, required, ...(names && { names }) };
 }
 
 function typesOf({ type }: Schema): Set<string> | undefined {
@@ -62,7 +94,7 @@ function typeOf(value: unknown): string {
 }
 
 /** Returns the value that a JSON pointer refers to; undefined if unknown. */
-function at(root: unknown, reference: string): unknown {
+export function at(root: unknown, reference: string): unknown {
   const fragment = reference.slice(reference.indexOf("#") + 1);
   // Other spellings of a reference are refused where it is read, or yield no facts here.
   if (fragment.includes("%")) return undefined;
@@ -73,8 +105,4 @@ function at(root: unknown, reference: string): unknown {
     place = (place as Schema)[name];
   }
   return place;
-}
-
-function isSchema(value: unknown): value is Schema {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

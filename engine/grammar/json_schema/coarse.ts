@@ -1,0 +1,56 @@
+/** Reduces schemas of tool arguments that the library refuses as a whole. */
+
+import { isSchema } from "./findings.ts";
+
+/** Keywords whose grammar is cheap and always compiles. */
+const KEPT = ["type", "enum", "const", "required", "$ref", "$schema"];
+const MAPS = ["properties", "$defs", "definitions"];
+
+/** Returns a schema that accepts more: the structure of values without bounds, patterns and conditions. */
+export function coarse(schema: unknown): unknown {
+  if (!isSchema(schema)) return schema;
+  const result: Record<string, unknown> = {};
+  // What other parts say about properties is dropped, so the object must stay open.
+  if ("allOf" in schema || "patternProperties" in schema) result.additionalProperties = true;
+  for (const [keyword, value] of Object.entries(schema)) {
+    if (KEPT.includes(keyword)) result[keyword] = value;
+    else if (MAPS.includes(keyword) && isSchema(value)) {
+      result[keyword] = Object.fromEntries(
+        Object.entries(value).map(([name, inner]) => [name, coarse(inner)]),
+      );
+    } else if (keyword === "items" || keyword === "additionalProperties") result[keyword] ??= coarse(value);
+    else if ((keyword === "anyOf" || keyword === "oneOf") && Array.isArray(value)) {
+      result.anyOf = value.map(coarse);
+    }
+  }
+  return result;
+}
+
+/** Returns the schema without definitions that nothing refers to, so that they are not loosened. */
+export function withoutUnused(schema: unknown): unknown {
+  if (!isSchema(schema)) return schema;
+  const { $defs, definitions, ...rest } = schema;
+  const used = referencesIn(rest);
+  const kept: Record<string, Record<string, unknown>> = {};
+  for (const reference of used) {
+    // Other kinds of references may lead anywhere.
+    if (!/^#\/(\$defs|definitions)\/[^/%~]+$/.test(reference)) return schema;
+    const [, keyword, name] = reference.split("/");
+    const map = keyword === "$defs" ? $defs : definitions;
+    if (!isSchema(map) || !Object.hasOwn(map, name)) continue;
+    (kept[keyword] ??= {})[name] = map[name];
+    for (const other of referencesIn(map[name])) used.add(other);
+  }
+  return { ...rest, ...kept };
+}
+
+function referencesIn(value: unknown, found = new Set<string>()): Set<string> {
+  if (Array.isArray(value)) value.forEach((inner) => referencesIn(inner, found));
+  else if (isSchema(value)) {
+    for (const [keyword, inner] of Object.entries(value)) {
+      if (keyword === "$ref" && typeof inner === "string") found.add(inner);
+      else referencesIn(inner, found);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,58 @@
+/** Refuses or loosens keywords that a grammar cannot express. */
+
+import { type Budget, patternBudget } from "../pattern/automaton.ts";
+import { ConstraintError } from "../types.ts";
+
+export type Schema = Readonly<Record<string, unknown>>;
+export type Path = readonly string[];
+
+/** What the reading of one schema has found. */
+export class Findings {
+  /** Pointers of keywords that the grammar does not enforce, or enforces in part. */
+  readonly loosened: string[] = [];
+  /** What patterns of the schema may still cost. */
+  readonly patterns: Budget = patternBudget();
+  /** Comparisons of schemas that it may still take: about 1,000 in a millisecond. */
+  readonly comparisons: Budget = { left: 20_000 };
+
+  /**
+   * `mayLoosen`: whether the grammar may accept more than the schema. `onlyPatterns`: whether what comes beside a
+   * pattern is dropped, because the library has refused both together.
+   */
+  constructor(readonly mayLoosen: boolean, readonly onlyPatterns = false) {}
+
+  /** Throws ConstraintError for a keyword that cannot be expressed, or notes that it is left out. */
+  refuse(path: Path, what: string): void {
+    if (!this.mayLoosen) throw refused(path, what);
+    this.loosened.push(pointer(path));
+  }
+}
+
+export function refused(path: Path, what: string): ConstraintError {
+  const place = path.length === 0 ? "The schema" : `The schema's ${show(pointer(path))}`;
+  return new ConstraintError(`${place} ${what}`);
+}
+
+export function pointer(path: Path): string {
+  return path.map((part) => "/" + part.replaceAll("~", "~0").replaceAll("/", "~1")).join("");
+}
+
+/** Returns a short text for messages. */
+export function show(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > 100 ? text.slice(0, 100).toWellFormed() + "…" : text;
+}
+
+export function isSchema(value: unknown): value is Schema {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+export function isEmpty(value: unknown): boolean {
+  return typeof value === "object" && value !== null && Object.keys(value).length === 0;
+}
+
+/** Sets an own property, even if the name is `__proto__`. */
+export function define(object: Record<string, unknown>, name: string, value: unknown): void {
+  if (name !== "__proto__") object[name] = value;
+  else Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
+}

@@ -1,0 +1,100 @@
+/** Compiles constraints in which schemas of tools may be loosened. */
+
+import { COARSEST } from "./json_schema/schema.ts";
+import { grammarsOf, type LooseSchema, looseSchemas, type Sources } from "./source.ts";
+import { type Constraint, ConstraintError, type LoosenedSchema } from "./types.ts";
+
+/** Milliseconds in which the schemas of a constraint are tried one by one. */
+const LOOSEN_MS = 2000;
+/** Loosened schemas that are remembered and told of once. Later ones are only counted, each time. */
+const MOST_TOLD = 1000;
+
+/** Compiles constraints, and counts what is loosened. */
+export class Loosening<G extends { free(): void }> {
+  /** The number of loosened keywords, counted once per schema. */
+  loosened = 0;
+  /** Loosened schemas that were told of. */
+  readonly #told = new Set<string>();
+
+  constructor(
+    private readonly compileSources: (sources: Sources) => Promise<G>,
+    private readonly onLoosened: (schema: LoosenedSchema) => void,
+  ) {}
+
+  /**
+   * Compiles a constraint. If the library refuses it, schemas of tools that cause the refusal are loosened further, then
+   * all schemas of tools.
+   */
+  async compile(constraint: Constraint): Promise<G> {
+    const schemas = looseSchemas(constraint);
+    const levels = new Map(schemas.map((schema) => [schema, 0]));
+    const levelOf = (schema: LooseSchema) => levels.get(schema) ?? 0;
+    const until = performance.now() + LOOSEN_MS;
+    for (let round = 0;; round++) {
+      try {
+        const sources = await grammarsOf(constraint, levelOf);
+        const compiled = await this.compileSources(sources);
+        this.#note(sources.loosened);
+        return compiled;
+      } catch (error) {
+        if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;
+        if (schemas.length === 0 || schemas.every((schema) => levelOf(schema) === COARSEST)) throw error;
+        const changed = round === 0 && schemas.length > 1 && await this.#loosenRefused(levels, until);
+        if (!changed) {
+          for (const [schema, level] of levels) levels.set(schema, Math.min(level + 1, COARSEST));
+        }
+      }
+    }
+  }
+
+  /** Loosens the schemas that are refused alone, as far as that takes. Returns whether there are any. */
+  async #loosenRefused(levels: Map<LooseSchema, number>, until: number): Promise<boolean> {
+    let changed = false;
+    for (const [schema, level] of levels) {
+      for (let next: number = level; next < COARSEST && performance.now() < until; next++) {
+        try {
+          (await this.compileSources(await grammarsOf(schema, () => next))).free();
+          break;
+        } catch (error) {
+          if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;
+          levels.set(schema, next + 1);
+          changed = true;
+        }
+      }
+    }
+    return changed;
+  }
+
+  /** Tells of loosened schemas that were not told of before. */
+  #note(loosened: readonly LoosenedSchema[]): void {
+    for (const schema of loosened) {
+      const key = JSON.stringify(schema);
+      if (this.#told.has(key)) continue;
+      this.#told.add(key);
+      this.loosened += schema.keywords.length;
+      // A client that changes its schemas all the time must not fill the log.
+      if (this.#told.size <= MOST_TOLD) this.onLoosened(schema);
+      else this.#told.delete(key);
+    }
+  }
+}
+
+/** Whether a refusal is of what cannot be expressed, not of a schema that no answer can follow. */
+function mayLoosen({ message }: ConstraintError): boolean {
+  return !/unsatisfiable|no answer/i.test(message);
+}
+
+/** Keywords of one schema that a message names. */
+const SHOWN = 8;
+
+/** Returns a line for the log. Names come from strangers, so they are short and escaped. */
+export function describeLoosened({ tool, keywords }: LoosenedSchema): string {
+  const shown = keywords.slice(0, SHOWN).map((keyword) =>
+    JSON.stringify(keyword.slice(0, 100).toWellFormed())
+  );
+  const more = keywords.length > SHOWN ? ` and ${keywords.length - SHOWN} more` : "";
+  return `The tool ${
+    JSON.stringify(tool)
+  }: calls may break these parts of its schema ("" is all of it), which ` +
+    `cannot be enforced: ${shown.join(", ")}${more}`;
+}
