@@ -23,7 +23,7 @@ export interface ServerOptions {
   readonly pathPrefix?: string;
   /** Folder for uploaded files and batches. Unfinished batches resume. Without it, the server has no such routes. Needs Deno. */
   readonly data?: string;
-  /** Maximum number of batch lines in flight; default the number of requests that the first model runs together. */
+  /** Maximum number of lines of a batch in flight; default 1.5 times the number of requests that the first model runs together. */
   readonly batchLines?: number;
   /** Maximum bytes of all uploaded files together. Default unlimited. */
   readonly maxStorageBytes?: number;

@@ -13,6 +13,7 @@ import { type HttpServer, listenHttp } from "../routes/serve.ts";
 import { Metrics } from "../routes/metrics/metrics.ts";
 import { settledWithin } from "../routes/core/settled.ts";
 import { because, CompyError, needDeno } from "./errors.ts";
+import { linesInFlight } from "../jobs/setup.ts";
 import { answerLines, identities, LINE_LIMITS } from "./batch/lines.ts";
 import { identityOf, loadedOf, type Model } from "./model.ts";
 import { checkOptions, type OptionTable, positive } from "./options.ts";
@@ -53,7 +54,10 @@ const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
 export interface BatchHost
   extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes"> {
   readonly path: string;
-  readonly parallel: number;
+  /** Lines of a batch in flight; by default as many as suit `sequences`. */
+  readonly lines?: number;
+  /** Sequences that each model runs at once. */
+  readonly sequences: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
 }
@@ -61,15 +65,14 @@ export interface BatchHost
 /** Opens the folder's batch service, which resumes unfinished batches. */
 export async function openBatches(
   models: Models,
-  { metrics, ...host }: BatchHost,
+  { metrics, sequences, lines = linesInFlight(sequences).parallel, ...host }: BatchHost,
 ): Promise<BatchService> {
-  const answer = answerLines(models);
   try {
     return await BatchService.open({
       ...host,
+      parallel: lines,
       lineLimits: LINE_LIMITS,
-      execute: (owner, request) =>
-        answer({ ...request, cacheSalt: owner || undefined, account: metrics.ofBatches }),
+      execute: answerLines(models, metrics.ofBatches),
     });
   } catch (error) {
     const what = `Cannot keep files and batches in "${host.path}"`;
@@ -89,7 +92,8 @@ export async function openServer(models: readonly Model[], options: ServerOption
   const byId = new Map(models.map((model) => [model.info.id, model]));
   const batches = data === undefined ? undefined : await openBatches(served, {
     path: data,
-    parallel: positive("batchLines", batchLines) ?? loadedOf(models[0]).engine.slots().length,
+    lines: positive("batchLines", batchLines),
+    sequences: loadedOf(models[0]).engine.slots().length,
     storageBytes,
     metrics,
     report,

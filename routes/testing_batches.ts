@@ -44,7 +44,7 @@ export async function withBatches(
     parallel: 4,
     lineLimits: TEST_LIMITS,
     settings: { model: "demo" },
-    execute: (owner, request) => execute(engine, { ...request, cacheSalt: owner || undefined }),
+    execute: (request) => execute(engine, { ...request, cacheSalt: request.owner || undefined }),
     report,
     ...options,
   });

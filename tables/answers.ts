@@ -1,4 +1,3 @@
-import type { Execute } from "../jobs/run/dispatch.ts";
 import type { Answer } from "../jobs/answers.ts";
 import type { Cell } from "./cells.ts";
 
@@ -48,19 +47,16 @@ export class AnswerForm {
     );
   }
 
-  /** Wraps `execute` so that answers without the form become failures of their lines. */
-  judged(execute: Execute): Execute {
-    return async (request) => {
-      const answer = await execute(request);
-      if (answer?.status !== 200) return answer;
-      try {
-        this.read(answer.body);
-        return answer;
-      } catch (error) {
-        return refused(answer, (error as Error).message);
-      }
-    };
-  }
+  /** Returns the answer, or a failure of its line in place of an answer without the form. */
+  readonly judge = (answer: Answer): Answer => {
+    if (answer.status !== 200) return answer;
+    try {
+      this.read(answer.body);
+      return answer;
+    } catch (error) {
+      return refused(answer, (error as Error).message);
+    }
+  };
 }
 
 /** Throws Error for a value of another type than its column. */

@@ -28,7 +28,7 @@ function answer(content: string) {
 }
 
 function run(storage: SimStorage, execute: Execute, job: Parameters<typeof tableJob>[0] = {}) {
-  return runOn(storage, execute, { ...FILES, openInput: tableJob(job) });
+  return runOn(storage, execute, { ...FILES, openInput: tableJob(job), judge: job.form?.judge });
 }
 
 Deno.test("table: asks each row once, and writes answers and errors beside it", async () => {
@@ -190,10 +190,10 @@ Deno.test("table: answers without the form fail, and are retried", async () => {
   const storage = storageWith("text\na\nb\n", "in.csv");
   const schema = { type: "object", properties: { n: { type: "integer" } } };
   const form = new AnswerForm(schema);
-  const execute = form.judged(({ body }) => {
+  const execute: Execute = ({ body }) => {
     const isA = (body as unknown as Chat).messages[0].content === "a";
     return Promise.resolve({ status: 200, body: answer(isA ? '{"n":1}' : '{"n":') });
-  });
+  };
   const { counts } = await run(storage, execute, { form });
   assertEquals([counts.completed, counts.failed, counts.outputTokens], [1, 1, 4]);
   assertEquals(

@@ -1,12 +1,15 @@
-import { forecastJob, type JobForecast, type OpenedEngine, type OpenInput } from "../../lib/batch/jobs.ts";
-import { withAliases } from "../../lib/batch/lines.ts";
+import {
+  forecastJob,
+  type JobForecast,
+  linesInFlight,
+  type OpenedEngine,
+  type OpenInput,
+  withoutAlias,
+} from "../../lib/batch/jobs.ts";
 import { listenForInterrupts } from "./job.ts";
 import { duration } from "./progress.ts";
 import { RefusalList, refusedEvent } from "./reporter.ts";
 import type { BatchWorld, EngineOptions } from "./world.ts";
-
-/** Lines side by side where the options leave that open: near what a job comes to. */
-const PARALLEL = 32;
 
 export interface DryRun {
   readonly input: string;
@@ -16,7 +19,7 @@ export interface DryRun {
   readonly json: boolean;
 }
 
-/** Says what a job would take, and which of its lines could not be answered; nothing is written. Returns the exit code. */
+/** Prints the cost of a job and the lines that could not be answered. Writes no file. Returns the exit code. */
 export async function dryRun(
   { input: name, openInput, engine: options, aliases, json }: DryRun,
   world: BatchWorld,
@@ -26,15 +29,15 @@ export async function dryRun(
   const stop = AbortSignal.any([signal, drainSignal]);
   let opened: OpenedEngine | undefined;
   try {
-    // Prompts of lines that are thrown away have no place on the disk.
+    // The answers are thrown away, so their prompts are not stored on the disk.
     opened = await world.openEngine({ ...options, promptCache: undefined });
     stop.throwIfAborted();
     const { engine } = opened;
     const refusals = new RefusalList(name, (text) => host.out(`${text}\n`));
     const forecast = await forecastJob(name, {
       engine,
-      execute: (on, request) => withAliases(aliases, (request) => world.execute(on, request))(request),
-      parallel: options.parallel ?? PARALLEL,
+      execute: (on, request) => world.execute(on, { ...request, body: withoutAlias(aliases, request.body) }),
+      parallel: linesInFlight(options.parallel).parallel,
       openInput,
       onRefusal: (refusal) => {
         if (json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);

@@ -1,5 +1,5 @@
 import { resolve } from "@std/path";
-import { exitCodeOf, runJob } from "./job.ts";
+import { exitCodeOf, runCommandJob } from "./job.ts";
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { inputLimits, jobIdentity, jobStatus, type ModelIdentity } from "../../lib/batch/jobs.ts";
 import { reportCache } from "../../lib/prompt_folder.ts";
@@ -68,7 +68,7 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
     strict: false,
     json: given.json,
   };
-  const result = await runJob(job, ahead.world);
+  const result = await runCommandJob(job, ahead.world);
   return result === undefined ? 1 : exitCodeOf(result.counts, values.failOnErrors);
 }
 

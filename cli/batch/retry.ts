@@ -1,4 +1,4 @@
-import { exitCodeOf, runJob } from "./job.ts";
+import { exitCodeOf, runCommandJob } from "./job.ts";
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { READ_LIMITS, readAhead, readsAhead } from "./prefill.ts";
 import { diskStorage, jobIdentity, LINE_LIMITS, Retry, RETRY_AGAIN } from "../../lib/batch/jobs.ts";
@@ -69,8 +69,8 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
       }
       const { files, order } = retry;
       const aliases = aliasesOf(values);
-      const run = { ...files, judged: shape.judged, order, engine, aliases, limits, strict: false };
-      if (await runJob({ ...run, json: given.json }, world) === undefined) {
+      const run = { ...files, judge: shape.judge, order, engine, aliases, limits, strict: false };
+      if (await runCommandJob({ ...run, json: given.json }, world) === undefined) {
         if (await retry.hasFailed()) note(`${RETRY_AGAIN}; it begins anew`);
         return 1;
       }

@@ -1,4 +1,4 @@
-import { exitCodeOf, runJob } from "./job.ts";
+import { exitCodeOf, runCommandJob } from "./job.ts";
 import { CREDENTIALS_HELP, NATS_SETTINGS, natsOption, workersBackend } from "./nats.ts";
 import { errorsPath } from "../../lib/batch/batch.ts";
 import { firstLines } from "../../lib/batch/jobs.ts";
@@ -123,7 +123,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   const aliases = aliasesOf(values);
   const { input, output, show } = await namedFiles(given, world);
   const note = noteTo(world, given.json);
-  const { isTable, openInput, judged } = await jobShape(values, input, output, note);
+  const { isTable, openInput, judge } = await jobShape(values, input, output, note);
   if (isTable && values.maxTokens === undefined) note(BOUND_NOTE);
   if (isDry || output === undefined) {
     const asked = limit === undefined ? openInput : firstLines(openInput, limit);
@@ -134,7 +134,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
   }
   const job = {
     openInput,
-    judged,
+    judge,
     aliases,
     examine: examinerOf(values),
     limit,
@@ -147,7 +147,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
     strict: values.strict,
     json: given.json,
   };
-  const result = await runJob(job, world);
+  const result = await runCommandJob(job, world);
   if (result === undefined) return 1;
   await show();
   return exitCodeOf(result.counts, values.failOnErrors);

@@ -1,6 +1,6 @@
 import {
   type Asked,
-  type Execute,
+  type LineChanges,
   type OpenInput,
   openJsonLines,
   type Revision,
@@ -83,13 +83,13 @@ export interface JobShape {
   /** Whether it is a table. */
   readonly isTable: boolean;
   readonly openInput: OpenInput;
-  /** Wraps `execute`: answers that do not fit the table's schema fail. */
-  readonly judged: (execute: Execute) => Execute;
+  /** Returns a failure in place of an answer that does not fit the table's schema. */
+  readonly judge?: LineChanges["judge"];
   /** Options that a retry changes. */
   readonly revision?: Revision;
 }
 
-const JSONL: JobShape = { isTable: false, openInput: openJsonLines, judged: (execute) => execute };
+const JSONL: JobShape = { isTable: false, openInput: openJsonLines };
 
 /**
  * Returns the job that the options describe for this input. Without an output, as for a check, no output format is needed.
@@ -147,7 +147,7 @@ export async function jobShape(
   return {
     isTable: true,
     openInput: open,
-    judged: (execute) => form.judged(execute),
+    judge: form.judge,
     ...(Object.keys(asked).length > 0 && { revision: { asked, revise: (body) => ({ ...body, ...fields }) } }),
   };
 }

@@ -1,4 +1,4 @@
-import { linesOf } from "../../lib/batch/jobs.ts";
+import { lineEngine } from "../../lib/batch/jobs.ts";
 import { failureOf, openConnection, runWorker, type WorkerCounts } from "../../lib/batch/workers.ts";
 import { listenForInterrupts } from "./job.ts";
 import { CREDENTIALS_HELP, NATS_SETTINGS, natsOption } from "./nats.ts";
@@ -102,7 +102,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
       model: identity,
       name,
       parallel,
-      answerer: linesOf(local, world.execute).execute,
+      answerer: lineEngine(local, world.execute).execute,
       note,
       counts,
       drainSignal,

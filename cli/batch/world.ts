@@ -1,6 +1,12 @@
 import type { Screen } from "./reporter.ts";
-import { execute, type ExecuteOn, type OpenedEngine } from "../../lib/batch/jobs.ts";
-import { type EngineLoadOptions, identityOf, loadedOf } from "../../lib/model.ts";
+import {
+  execute,
+  type ExecuteOn,
+  MOST_SEQUENCES,
+  type OpenedEngine,
+  openedEngine,
+} from "../../lib/batch/jobs.ts";
+import type { EngineLoadOptions } from "../../lib/model.ts";
 import {
   COMPUTE,
   CTX,
@@ -39,9 +45,7 @@ export interface BatchWorld {
   readonly execute: ExecuteOn;
 }
 
-/** Maximum lines that run at once without --parallel. */
-export const AUTO_PARALLEL = 64;
-/** The share of the free memory that the KV cache may then take. */
+/** The share of the free memory that the KV cache may take without --parallel. */
 const AUTO_MEMORY = 0.25;
 
 /** Options of the verbs that load a model. */
@@ -52,7 +56,7 @@ export const ENGINE_SETTINGS = {
     max: MAX_PARALLEL,
     help:
       `maximum number of lines that run at once, 1 to ${MAX_PARALLEL} (default: as many as memory allows and as make ` +
-      `the job faster, up to ${AUTO_PARALLEL})`,
+      `the job faster, up to ${MOST_SEQUENCES})`,
   }),
   ctx: CTX,
   kvMb: KV_MB,
@@ -90,11 +94,9 @@ export const realWorld: BatchWorld = {
   host,
   execute,
   openEngine: async ({ model, reload, ...options }) => {
-    const size = options.parallel === undefined ? { parallel: AUTO_PARALLEL, kvShare: AUTO_MEMORY } : {};
+    const size = options.parallel === undefined ? { parallel: MOST_SEQUENCES, kvShare: AUTO_MEMORY } : {};
     const all = { ...options, ...size, model: modelPath(model) };
     await buildFirst(options.backend);
-    const opened = await loadWithProgress(all, reload ? { note } : undefined);
-    const { engine, backend } = loadedOf(opened);
-    return { engine, identity: await identityOf(opened), processor: backend.info.isa };
+    return await openedEngine(await loadWithProgress(all, reload ? { note } : undefined));
   },
 };

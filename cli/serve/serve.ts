@@ -119,7 +119,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     ready: coming && whenDecided(coming, build!),
     path: data,
     folder,
-    parallel: settings.values.parallel,
+    sequences: settings.values.parallel,
     storageBytes: MB * maxStorageMb,
     metrics,
     report: onError,

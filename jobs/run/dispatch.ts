@@ -7,21 +7,26 @@ import type { JournalRecord } from "../journal/journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 import type { Pace } from "./pace.ts";
 import { type Call, probeOf } from "./probe.ts";
-import { tokenCounts } from "../usage.ts";
+import { type TokenCounts, tokenCounts } from "../usage.ts";
+
+/** A batch line for the engine or workers that answer it. */
+export interface LineRequest {
+  readonly url: string;
+  readonly body: Record<string, unknown>;
+  readonly priority: "batch";
+  /** Lines of different owners share no cached prompts. */
+  readonly owner?: string;
+  readonly signal: AbortSignal;
+}
 
 /**
  * Returns the answer that the HTTP endpoint would give to one request. Rejects when `signal` aborts or the request
- * fails, and with UnansweredLine when the answer is no longer wanted. With several engines, `engine` names the one that
- * answered, because one engine's failures say nothing about the others.
+ * fails. With several engines, `engine` names the one that answered, because one engine's failures say nothing about
+ * the others.
  */
-export type Execute = (request: {
-  url: string;
-  body: Record<string, unknown>;
-  priority: "batch";
-  signal: AbortSignal;
-}) => Promise<Answer>;
+export type Execute = (request: LineRequest) => Promise<Answer>;
 
-/** Thrown for a line that gets an error instead of an answer, because the job was cancelled or has expired. */
+/** Why the lines of a job get an error instead of an answer: the job was cancelled or has expired. */
 export class UnansweredLine extends Error {
   override name = "UnansweredLine";
   constructor(readonly code: "batch_cancelled" | "batch_expired", message: string) {
@@ -29,13 +34,24 @@ export class UnansweredLine extends Error {
   }
 }
 
-export interface DispatchOptions {
+/** What a job changes in its requests and answers. */
+export interface LineChanges {
+  readonly owner?: string;
+  /** Returns the body that is answered in place of a line's own. */
+  readonly revise?: (body: Record<string, unknown>) => Record<string, unknown>;
+  /** Returns what a line gets for an answer: the answer, or a failure in its place. May throw BatchError. */
+  readonly judge?: (answer: Answer) => Answer | Promise<Answer>;
+}
+
+export interface DispatchOptions extends LineChanges {
   readonly execute: Execute;
   readonly ids: JobIds;
   /** Maximum lines in flight; `pace` chooses the current number. */
   readonly parallel: number;
   readonly pace: Pace;
   readonly patienceMs: number;
+  /** Called with the token counts of each line's answer. */
+  readonly onTokens: (tokens: TokenCounts) => void;
   /** Returns the next line, or undefined when none is left. */
   readonly next: () => Promise<PendingLine | undefined>;
   /** Resolves when the records are durable. */
@@ -44,6 +60,8 @@ export interface DispatchOptions {
   readonly drainSignal: AbortSignal;
   /** Aborts when the lines in flight must be given up. */
   readonly signal: AbortSignal;
+  /** Aborts when unanswered lines get an error. Its reason is an UnansweredLine. */
+  readonly cancelSignal?: AbortSignal;
 }
 
 const FIRST_WAIT_MS = 50;
@@ -88,8 +106,11 @@ class Dispatch {
   /** Time since which no engine has given a good answer, as of the last probe; undefined after a good answer. */
   private unwellSince: number | undefined;
   private readonly checks = new Map<string, Promise<void>>();
+  /** Aborts when no answer is wanted any more. */
+  private readonly unwanted: AbortSignal;
 
   constructor(private readonly options: DispatchOptions) {
+    this.unwanted = AbortSignal.any([options.signal, options.cancelSignal ?? []].flat());
     for (const signal of [options.drainSignal, options.signal]) {
       signal.addEventListener("abort", () => this.change(), { once: true });
     }
@@ -170,7 +191,9 @@ class Dispatch {
       return await this.doubt(engineOf(error), { line, record });
     }
     if (answer === undefined) return;
-    this.options.pace.answered(workOf(answer.body));
+    const tokens = tokenCounts(answer.body);
+    this.options.pace.answered(workOf(tokens));
+    this.options.onTokens(tokens);
     const record = answerRecord(ids, index, request.customId, answer);
     if (answer.status >= 500 && !answer.final) return await this.doubt(engineOf(answer), { line, record });
     await this.settle(line, record);
@@ -243,24 +266,35 @@ class Dispatch {
   private async patientAnswer(
     { url, body }: Call,
   ): Promise<Answer | undefined> {
-    const { execute, patienceMs, signal, drainSignal } = this.options;
+    const { execute, owner, revise, judge, patienceMs, signal, drainSignal } = this.options;
+    const request = {
+      url,
+      body: revise?.(body) ?? body,
+      priority: "batch",
+      owner,
+      signal: this.unwanted,
+    } as const;
     const since = performance.now();
     for (let waitMs = FIRST_WAIT_MS;; waitMs = Math.min(2 * waitMs, LONGEST_WAIT_MS)) {
+      this.options.cancelSignal?.throwIfAborted();
       // An engine that stops slowly must not delay the job.
-      const answer = await abortable(execute({ url, body, priority: "batch", signal }), signal);
+      const answer = await abortable(execute(request), this.unwanted) ?? NOTHING;
       if (signal.aborted) return undefined;
-      const isBusy = (answer?.status === 429 || answer?.status === 503) && !answer.final;
-      if (!isBusy) return answer ?? { status: 0, body: {} };
+      const isBusy = (answer.status === 429 || answer.status === 503) && !answer.final;
+      if (!isBusy) return await judge?.(answer) ?? answer;
       if (performance.now() - since > patienceMs) {
         throw unavailable(
           `it has been busy for ${Math.round(patienceMs / 1000)} s (status ${answer.status})`,
         );
       }
-      await sleep(waitMs, AbortSignal.any([signal, drainSignal]));
+      await sleep(waitMs, AbortSignal.any([this.unwanted, drainSignal]));
       if (this.stopping()) return undefined;
     }
   }
 }
+
+/** Stands for the answer of an `execute` that returns none. It becomes an error of the line. */
+const NOTHING: Answer = { status: 0, body: {} };
 
 /** Errors may name their engine in the same field as answers. */
 function engineOf(answer: unknown): string {
@@ -271,9 +305,8 @@ function engineOf(answer: unknown): string {
 /** A prompt token is computed beside others, so it costs less than a generated token. Cached tokens cost nothing. */
 const PROMPT_TOKEN_WORK = 0.25;
 
-/** Estimates the work of an answer from the token counts in its body, in units of one generated token. */
-function workOf(body: unknown): number {
-  const { prompt, cached, output } = tokenCounts(body);
+/** Estimates the work of an answer, in units of one generated token. */
+function workOf({ prompt, cached, output }: TokenCounts): number {
   return PROMPT_TOKEN_WORK * Math.max(0, prompt - cached) + output;
 }
 

@@ -1,7 +1,9 @@
 import { readFile, rename, writeFile } from "node:fs/promises";
+import { UnansweredLine } from "./dispatch.ts";
 import { errorCode } from "../errors.ts";
-import type { BatchProgress } from "./runner.ts";
 import { diskStorage } from "../journal/storage.ts";
+import { ProgressMeter } from "../progress.ts";
+import type { BatchEvent, BatchProgress } from "./runner.ts";
 
 /*
  * Files beside the output that let other processes follow and stop a running job. OUT.jsonl.status holds its progress
@@ -29,7 +31,7 @@ export function cancelPath(output: string): string {
  * Replaces the whole status file by a rename, so that no reader sees half of it. Ignores failures: the file is
  * optional.
  */
-export async function writeStatus(output: string, status: LiveStatus): Promise<void> {
+async function writeStatus(output: string, status: LiveStatus): Promise<void> {
   const path = statusPath(output);
   try {
     await writeFile(`${path}.partial`, JSON.stringify(status));
@@ -49,7 +51,7 @@ export async function readStatus(output: string): Promise<LiveStatus | undefined
   }
 }
 
-export async function removeStatus(output: string): Promise<void> {
+async function removeStatus(output: string): Promise<void> {
   for (const path of [statusPath(output), `${statusPath(output)}.partial`]) await diskStorage.remove(path);
 }
 
@@ -58,10 +60,64 @@ export async function requestCancel(output: string): Promise<void> {
   await writeFile(cancelPath(output), "");
 }
 
-export async function isCancelRequested(output: string): Promise<boolean> {
+async function isCancelRequested(output: string): Promise<boolean> {
   return await diskStorage.stat(cancelPath(output)) !== undefined;
 }
 
 export function forgetCancel(output: string): Promise<void> {
   return diskStorage.remove(cancelPath(output));
+}
+
+const TICK_MS = 500;
+
+/** Writes the status file of a job that runs in this process, and notices when another process cancels the job. */
+export class JobControl {
+  readonly #meter = new ProgressMeter(() => performance.now());
+  readonly #cancelled = new AbortController();
+  #progress: BatchProgress | undefined;
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #busy: Promise<void> = Promise.resolve();
+
+  constructor(private readonly output: string, private readonly onCancel: () => void) {}
+
+  /** Aborts when the job is cancelled; see `cancelSignal` of a batch's options. */
+  get cancelSignal(): AbortSignal {
+    return this.#cancelled.signal;
+  }
+
+  /** Aborts `cancelSignal` if the job was asked to end, perhaps while an earlier process ran it. */
+  async check(): Promise<void> {
+    if (this.#cancelled.signal.aborted || !await isCancelRequested(this.output)) return;
+    this.#cancelled.abort(cancelledLine());
+    this.onCancel();
+  }
+
+  /** Call it for each event of the job. Only from the first progress on, this process holds the journal. */
+  event(event: BatchEvent): void {
+    if (event.type !== "started" && event.type !== "progress") return;
+    this.#progress = event.progress;
+    this.#meter.update(event.progress);
+    this.#timer ??= setInterval(() => this.#busy = this.#busy.then(() => this.#tick()), TICK_MS);
+  }
+
+  /** Removes the status file. A request to cancel stays until the job has ended. */
+  async close(hasEnded: boolean): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#busy;
+    if (this.#timer !== undefined) await removeStatus(this.output);
+    if (hasEnded) await forgetCancel(this.output);
+  }
+
+  async #tick(): Promise<void> {
+    await this.check();
+    const view = this.#meter.view();
+    if (view === undefined || this.#progress === undefined) return;
+    const { promptRate, outputRate, remaining = null } = view;
+    await writeStatus(this.output, { progress: this.#progress, promptRate, outputRate, remaining });
+  }
+}
+
+/** Returns the error of a line without an answer in a cancelled job. */
+export function cancelledLine(): UnansweredLine {
+  return new UnansweredLine("batch_cancelled", "The job was cancelled before this line was answered");
 }

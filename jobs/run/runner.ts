@@ -1,7 +1,7 @@
 import { dirname, resolve } from "@std/path";
 import { JobIds, refusalRecord } from "../answers.ts";
 import { checkInput, type Examine, type InputCheck, type InputLimits } from "../check.ts";
-import { dispatch, type Execute } from "./dispatch.ts";
+import { dispatch, type Execute, type LineChanges } from "./dispatch.ts";
 import { BatchError, ioError } from "../errors.ts";
 import { Journal } from "../journal/journal.ts";
 import type { AnswerOrder, Counts, DoneJob, JobIdentity, JournalRecord } from "../journal/journal_format.ts";
@@ -13,9 +13,8 @@ import { partialPath, writeOutputs } from "../outputs.ts";
 import { Pace } from "./pace.ts";
 import type { LineRefusal } from "../request.ts";
 import { diskStorage, type Storage } from "../journal/storage.ts";
-import { tokenCounts } from "../usage.ts";
 
-export type { Execute } from "./dispatch.ts";
+export type { Execute, LineChanges } from "./dispatch.ts";
 export type { AnswerOrder } from "../journal/journal_format.ts";
 
 /** The files of a job. */
@@ -25,7 +24,7 @@ export interface JobFiles {
   readonly errors: string;
 }
 
-export interface BatchOptions extends JobFiles {
+export interface BatchOptions extends JobFiles, LineChanges {
   /** Called once, when there are lines to answer. */
   readonly connect: () => Promise<Connected>;
   /** Lines in flight. With `most`, the number at the start; it grows up to `most` while that speeds up the job. */
@@ -49,6 +48,8 @@ export interface BatchOptions extends JobFiles {
   readonly drainSignal?: AbortSignal;
   /** Stops at once. */
   readonly signal?: AbortSignal;
+  /** Ends the job: lines without an answer get the error that is its reason, an UnansweredLine. */
+  readonly cancelSignal?: AbortSignal;
   readonly onEvent?: (event: BatchEvent) => void;
 }
 
@@ -102,6 +103,8 @@ export interface BatchResult {
 }
 
 const DEFAULT_PATIENCE_MS = 10 * 60 * 1000;
+/** Lines in flight of a job that has been cancelled: they cost only their record in the journal. */
+const CANCELLED_AT_ONCE = 256;
 
 /** Returns the path of a job's journal. A small journal remains when the job is done, to record that. */
 export function journalPath(output: string): string {
@@ -244,19 +247,20 @@ class Job {
       refuse: (lines) =>
         store(lines.map((line) => refusalRecord(ids, line.index, line, this.limits.refusalBody))),
     });
-    const { parallel, most = parallel } = this.options;
+    const { cancelSignal, patienceMs = DEFAULT_PATIENCE_MS } = this.options;
+    const from = cancelSignal?.aborted ? CANCELLED_AT_ONCE : this.options.parallel;
+    const to = Math.max(from, this.options.most ?? from);
     await dispatch({
-      execute: async (request) => {
-        const answer = await execute(request);
-        const { cached, reasoning } = tokenCounts(answer?.body);
+      ...this.options,
+      execute,
+      ids,
+      parallel: to,
+      pace: new Pace({ from, to }),
+      patienceMs,
+      onTokens: ({ cached, reasoning }) => {
         this.cachedTokens += cached;
         this.reasoningTokens += reasoning;
-        return answer;
       },
-      ids,
-      parallel: most,
-      pace: new Pace({ from: parallel, to: most }),
-      patienceMs: this.options.patienceMs ?? DEFAULT_PATIENCE_MS,
       next: () => lines.next(),
       store,
       drainSignal: this.drainSignal,

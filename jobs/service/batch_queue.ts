@@ -23,8 +23,7 @@ export interface QueueOptions {
   readonly folder: DataFolder;
   /** Storage that holds the folder. */
   readonly storage: Storage;
-  /** Answers one batch line on behalf of an owner. */
-  readonly execute: (owner: string, request: Parameters<Execute>[0]) => ReturnType<Execute>;
+  readonly execute: Execute;
   /**
    * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
    * models that it began with.
@@ -136,7 +135,7 @@ export class BatchQueue {
     const live = this.#live.get(id);
     if (live !== undefined) {
       live.ending = ending;
-      live.abort.abort();
+      live.abort.abort(unanswered(ending));
     }
     this.wake();
   }
@@ -210,6 +209,7 @@ export class BatchQueue {
       reasoningTokens: batch.counts.reasoningTokens,
     };
     this.#live.set(batch.id, live);
+    if (batch.ending !== null) live.abort.abort(unanswered(batch.ending));
     try {
       if (batch.status === "validating" && live.ending === null) await this.#validate(batch, live);
       else await this.#answer(batch, live);
@@ -284,14 +284,20 @@ export class BatchQueue {
       errors,
       storage,
       // Ended batches only write journal records, so many lines can be in flight.
-      parallel: live.ending === null ? this.options.parallel : 256,
+      parallel: this.options.parallel,
       limits: { ...limits, endpoint: batch.endpoint },
       drainSignal: this.#drain.signal,
+      cancelSignal: live.abort.signal,
+      owner: batch.owner,
+      judge: async (answer) => {
+        await this.#checkModels(batch);
+        return answer;
+      },
       connect: () =>
         Promise.resolve({
           settings,
           processor: live.ending === null ? processor?.() : undefined,
-          execute: (request) => this.#execute(batch, live, request),
+          execute: this.options.execute,
         }),
       onEvent: (event) => {
         if (event.type === "finishing") {
@@ -310,18 +316,6 @@ export class BatchQueue {
     await this.#finish(batch);
     // The database now records how the job ended.
     await folder.remove(journalPath(job.output)).catch(() => {});
-  }
-
-  async #execute(batch: BatchRecord, live: Live, request: Parameters<Execute>[0]) {
-    if (live.ending !== null) throw unanswered(live.ending);
-    const signal = AbortSignal.any([request.signal, live.abort.signal]);
-    try {
-      const answer = await this.options.execute(batch.owner, { ...request, signal });
-      await this.#checkModels(batch);
-      return answer;
-    } catch (error) {
-      throw live.ending === null ? error : unanswered(live.ending);
-    }
   }
 
   /** Throws when a model was unloaded and reloaded from a changed file: its answers do not belong to this batch. */

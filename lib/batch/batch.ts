@@ -1,6 +1,6 @@
 import { type BatchTable, tableOf } from "./table.ts";
 import { refuse, toCompyError } from "../errors.ts";
-import { identityOf, loadedOf, type Model } from "../model.ts";
+import { loadedOf, type Model } from "../model.ts";
 import { checkOptions, type OptionTable, positive } from "../options.ts";
 
 /**
@@ -183,20 +183,15 @@ export async function runBatch(
   }
   const table = options.table && await tableOf(input, output, options.table);
   // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
-  const [jobs, lines, { bodyExaminer }, { oneModel }, { JobLink }] = await Promise.all([
-    import("../../jobs/run/runner.ts"),
+  const [{ runJob }, { LINE_LIMITS, lineEngine, openedEngine }, { bodyExaminer }] = await Promise.all([
+    import("../../jobs/setup.ts"),
     import("./lines.ts"),
     import("./check_body.ts"),
-    import("../../engine/mod.ts"),
-    import("./job_link.ts"),
   ]);
+  const isOwn = typeof model === "function";
   let own: Model | undefined;
-  // Other processes see how far it is, and can cancel it.
-  const link = new JobLink(output, () => performance.now(), () => {});
-  let ended = false;
-  const most = parallel ?? (typeof model === "function" ? undefined : slotsOf(model));
   try {
-    const result = await jobs.runBatch({
+    return await runJob({
       input,
       output,
       errors,
@@ -205,42 +200,27 @@ export async function runBatch(
       limit,
       signal,
       drainSignal,
-      openInput: table?.openInput,
-      limits: lines.LINE_LIMITS,
+      aliases,
+      ...table,
+      limits: LINE_LIMITS,
       // The name of a model that is still to be loaded is not known.
-      examine: bodyExaminer(typeof model === "function" ? undefined : [model.info.id, ...aliases]),
-      ...(most === undefined
-        ? { parallel: FIRST_LINES, most: MOST_LINES }
-        : { parallel: lines.linesInFlight(most) }),
+      examine: bodyExaminer(isOwn ? undefined : [model.info.id, ...aliases]),
+      lines: parallel,
+      sequences: isOwn ? undefined : loadedOf(model).engine.slots().length,
       connect: async () => {
-        const opened = typeof model === "function" ? own = await model() : model;
-        const { engine, backend } = loadedOf(opened);
-        const answer = lines.withAliases(aliases, lines.answerLines(oneModel(engine)));
-        const execute = link.wrap(table === undefined ? answer : table.judged(answer));
-        return { execute, settings: await identityOf(opened), processor: backend.info.isa };
+        const opened = isOwn ? own = await model() : model;
+        return { ...lineEngine(await openedEngine(opened)), close: async () => {} };
       },
       onEvent: (event) => {
-        link.event(event);
         if (event.type === "refused") onRefused?.(event.refusal);
         if (event.type === "progress" || event.type === "started") onProgress?.(event.progress);
       },
     });
-    ended = result.state === "done" || result.state === "already_done";
-    return result;
   } catch (error) {
     throw toCompyError(error);
   } finally {
-    await link.close(ended);
     await own?.close();
   }
-}
-
-/** Lines in flight where it is not known yet how many the model runs at once: to begin with, and as many as make the job faster. */
-const FIRST_LINES = 8;
-const MOST_LINES = 96;
-
-function slotsOf(model: Model): number {
-  return loadedOf(model).engine.slots().length;
 }
 
 /** Where the errors of a job go that names no other place. */

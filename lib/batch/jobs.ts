@@ -15,22 +15,19 @@ import {
   TokenCounter,
 } from "../../jobs/run/forecast.ts";
 import { type OpenInput, openJsonLines } from "../../jobs/input.ts";
-import { forgetCancel, readStatus, requestCancel } from "../../jobs/run/job_control.ts";
+import { cancelledLine, forgetCancel, readStatus, requestCancel } from "../../jobs/run/job_control.ts";
 import type { Counts, JobIdentity } from "../../jobs/journal/journal_format.ts";
-import type { ModelIdentity } from "../../jobs/model_identity.ts";
 import type { BatchRequest, LineRefusal } from "../../jobs/request.ts";
-import { type Connected, type JobFiles, runBatch } from "../../jobs/run/runner.ts";
+import { type JobFiles, runBatch } from "../../jobs/run/runner.ts";
 import { countAnswers, type JobState, readJobState } from "../../jobs/status.ts";
 import { diskStorage } from "../../jobs/journal/storage.ts";
-import { whenReady } from "../../jobs/run/when_ready.ts";
-import { unanswered } from "./job_link.ts";
 import { LINE_LIMITS } from "./lines.ts";
 
 export type { Asked } from "../../jobs/asked.ts";
 export type { Examine } from "../../jobs/check.ts";
 export { BatchError } from "../../jobs/errors.ts";
-export type { Execute } from "../../jobs/run/dispatch.ts";
-export type { Measured } from "../../jobs/run/forecast.ts";
+export type { Execute, LineChanges } from "../../jobs/run/dispatch.ts";
+export type { ExecuteWith as ExecuteOn, Measured } from "../../jobs/run/forecast.ts";
 export { firstLines, type OpenInput, openJsonLines } from "../../jobs/input.ts";
 export type { ModelIdentity } from "../../jobs/model_identity.ts";
 export { ProgressMeter, type ProgressView } from "../../jobs/progress.ts";
@@ -42,41 +39,22 @@ export {
   type BatchEvent,
   type BatchProgress,
   type BatchResult,
-  type Connected,
   type JobFiles,
-  runBatch,
 } from "../../jobs/run/runner.ts";
+export {
+  type JobOptions,
+  type LineEngine,
+  linesInFlight,
+  MOST_SEQUENCES,
+  runJob,
+  withoutAlias,
+} from "../../jobs/setup.ts";
 export { readLines } from "../../jobs/lines.ts";
 export { diskStorage } from "../../jobs/journal/storage.ts";
 export { execute } from "../../routes/execute.ts";
 export { GENERATION_URLS } from "../../routes/generations.ts";
+export { lineEngine, type OpenedEngine, openedEngine } from "./lines.ts";
 export { type InputLimits, inputLimits, LINE_LIMITS };
-
-/** An engine in this process that answers the lines of jobs. */
-export interface OpenedEngine {
-  readonly engine: Engine;
-  readonly identity: ModelIdentity;
-  /** What computes: an instruction set, a GPU. */
-  readonly processor?: string;
-}
-
-/** Answers a request as the server's endpoint would. */
-export type ExecuteOn = ExecuteWith;
-
-/** What answers the lines of a job: an engine in this process, or workers. */
-export interface LineEngine extends Connected {
-  close(): Promise<void>;
-}
-
-/** Lines wait while the engine is loaded again. */
-export function linesOf({ engine, identity, processor }: OpenedEngine, execute: ExecuteOn): LineEngine {
-  return {
-    execute: whenReady(engine, (request) => execute(engine, request)),
-    settings: identity,
-    processor,
-    close: () => engine.close(),
-  };
-}
 
 /** How far a job is. */
 export interface JobStatus {
@@ -119,8 +97,6 @@ export async function jobIdentity(output: string): Promise<JobIdentity | undefin
 
 /** How often a job that another process runs is looked at, in milliseconds. */
 const POLL_MS = 100;
-/** Lines that get no answer cost only their place in the journal. */
-const CANCELLED_AT_ONCE = 256;
 
 /** Ends a job for good, wherever it runs, and waits for that. Throws BatchError where there is none, or it has ended before. */
 export async function cancelJob(files: JobFiles, openInput: OpenInput = openJsonLines): Promise<Counts> {
@@ -134,9 +110,9 @@ export async function cancelJob(files: JobFiles, openInput: OpenInput = openJson
   }
   if (state.ended === undefined) {
     const { settings } = state.identity;
-    const execute = () => Promise.reject(unanswered());
-    const connect = () => Promise.resolve({ execute, settings });
-    await runBatch({ ...files, openInput, parallel: CANCELLED_AT_ONCE, limits: LINE_LIMITS, connect });
+    const connect = () => Promise.resolve({ execute: () => Promise.reject(), settings });
+    const cancelSignal = AbortSignal.abort(cancelledLine());
+    await runBatch({ ...files, openInput, parallel: 1, limits: LINE_LIMITS, connect, cancelSignal });
     state = await readJobState(diskStorage, output);
   }
   await forgetCancel(output);
@@ -199,7 +175,7 @@ export async function forecastJob(
   name: string,
   { engine, execute, parallel, ...options }: {
     readonly engine: Engine;
-    readonly execute: ExecuteOn;
+    readonly execute: ExecuteWith;
     readonly parallel: number;
     readonly openInput: OpenInput;
     readonly onRefusal: (refusal: LineRefusal) => void;

@@ -8,44 +8,67 @@ import {
   type ModelUser,
   type OfferedModel,
 } from "../../engine/mod.ts";
-import type { Answer } from "../../jobs/answers.ts";
 import { inputLimits } from "../../jobs/check.ts";
-import type { Execute } from "../../jobs/run/dispatch.ts";
+import type { Execute, LineRequest } from "../../jobs/run/dispatch.ts";
 import type { ModelIdentity } from "../../jobs/model_identity.ts";
+import type { ExecuteWith } from "../../jobs/run/forecast.ts";
+import type { LineEngine } from "../../jobs/setup.ts";
 import { whenReady } from "../../jobs/run/when_ready.ts";
 import { execute, type ExecuteRequest, refusalBody } from "../../routes/execute.ts";
 import { GENERATION_URLS } from "../../routes/generations.ts";
+import { identityOf, loadedOf, type Model } from "../model.ts";
 
 /** What lines of a batch file may be. */
 export const LINE_LIMITS = { ...inputLimits(GENERATION_URLS), refusalBody };
 
-/** A line of a batch. */
-export type LineRequest = ExecuteRequest & { readonly signal: AbortSignal };
+/** An engine in this process that answers the lines of jobs. */
+export interface OpenedEngine {
+  readonly engine: Engine;
+  readonly identity: ModelIdentity;
+  /** What computes: an instruction set, or a GPU. */
+  readonly processor?: string;
+}
 
-/**
- * More lines in flight than an engine runs at once: the next ones wait in it for a place, so that no step has a gap, and those that
- * are done wait for the disk.
- */
-export function linesInFlight(parallel: number): number {
-  return Math.ceil(1.5 * parallel);
+/** Returns the engine of a loaded model, for jobs. */
+export async function openedEngine(model: Model): Promise<OpenedEngine> {
+  const { engine, backend } = loadedOf(model);
+  return { engine, identity: await identityOf(model), processor: backend.info.isa };
+}
+
+/** Returns what answers the lines of one job with an opened engine, which it closes. Lines wait while it loads. */
+export function lineEngine(
+  { engine, identity, processor }: OpenedEngine,
+  answer: ExecuteWith = execute,
+): LineEngine {
+  return {
+    execute: whenReady(engine, (request) => answer(engine, request)),
+    settings: identity,
+    processor,
+    close: () => engine.close(),
+  };
 }
 
 /**
- * Answers lines of batches, each with the model that it names, which is held meanwhile; see whenReady. Lines wait for a model, but
- * not for one that can never be loaded: others of their file would wait behind them.
+ * Answers lines of batches, each with the model that it names; the model stays loaded meanwhile. A line waits while its
+ * model loads (see whenReady), but not for a model that can never be loaded: other lines of the file would wait behind
+ * it. `account` counts the requests.
  */
-export function answerLines(models: Models): (request: LineRequest) => Promise<Answer> {
-  const byEngine = new WeakMap<Engine, (request: LineRequest) => Promise<Answer>>();
-  const answererOf = (held: HeldEngine) => {
-    const known = byEngine.get(held.engine);
+export function answerLines(models: Models, account?: ExecuteRequest["account"]): Execute {
+  const byEngine = new WeakMap<Engine, Execute>();
+  const answererOf = (engine: Engine) => {
+    const known = byEngine.get(engine);
     if (known) return known;
-    const only: ModelUser = { use: () => Promise.resolve({ engine: held.engine, release: () => {} }) };
-    const made = whenReady(held.engine, (request: LineRequest) => execute(only, request));
-    byEngine.set(held.engine, made);
+    // The engine is held, and does not know the aliases of its model.
+    const held: ModelUser = { use: () => Promise.resolve({ engine, release: () => {} }) };
+    const made = whenReady(
+      engine,
+      (request: LineRequest) => execute(held, { ...request, cacheSalt: request.owner || undefined, account }),
+    );
+    byEngine.set(engine, made);
     return made;
   };
   return async (request) => {
-    const { model } = (request.body ?? {}) as { model?: unknown };
+    const { model } = request.body;
     let held: HeldEngine;
     try {
       const name = typeof model === "string" ? model : undefined;
@@ -55,21 +78,10 @@ export function answerLines(models: Models): (request: LineRequest) => Promise<A
       return { ...answer, final: error instanceof ModelError && error.more.lasting };
     }
     try {
-      return await answererOf(held)(request);
+      return await answererOf(held.engine)(request);
     } finally {
       held.release();
     }
-  };
-}
-
-/**
- * Answers as `execute` does; lines that name one of the aliases are for the model that answers, as those that name none.
- */
-export function withAliases(aliases: readonly string[], execute: Execute): Execute {
-  if (aliases.length === 0) return execute;
-  return (request) => {
-    const { model, ...body } = request.body;
-    return execute(aliases.some((alias) => alias === model) ? { ...request, body } : request);
   };
 }
 

@@ -1,5 +1,5 @@
 import type { OpenInput } from "../../jobs/input.ts";
-import type { Execute } from "../../jobs/run/runner.ts";
+import type { LineChanges } from "../../jobs/run/runner.ts";
 import { CompyError, refuse } from "../errors.ts";
 import { checkOptions, type OptionTable } from "../options.ts";
 
@@ -51,12 +51,15 @@ const TABLE_OPTIONS: OptionTable<BatchTable> = {
   prefix: "text",
 };
 
-/** How a job over a table reads and judges; without an output, as for a check, it need not say what it is written as. Throws CompyError for what cannot be asked. */
+/**
+ * Returns how a job reads a table and judges its answers. Without an output, as for a check, no output format is needed.
+ * Throws CompyError for a table that cannot be asked.
+ */
 export async function tableOf(
   input: string,
   output: string | undefined,
   table: BatchTable,
-): Promise<{ openInput: OpenInput; judged: (execute: Execute) => Execute }> {
+): Promise<Required<Pick<LineChanges, "judge">> & { openInput: OpenInput }> {
   checkOptions(table, TABLE_OPTIONS);
   const [tables, { checkConstraint }, { ConstraintError }] = await Promise.all([
     import("../../tables/tables.ts"),
@@ -98,5 +101,5 @@ export async function tableOf(
       prefix: table.prefix,
     },
   });
-  return { openInput, judged: (execute) => form.judged(execute) };
+  return { openInput, judge: form.judge };
 }

@@ -32,7 +32,7 @@ async function withModels(
       Promise.resolve(
         Object.fromEntries(names.filter((name) => models.pool.find(name)).map((name) => [name, `${name} 1`])),
       ),
-    execute: (_, request) => answer(request),
+    execute: answer,
   }, (server) => test({ ...server, ...models }));
   await models.pool.close();
 }
@@ -115,7 +115,7 @@ Deno.test("batches: a model that cannot be loaded fails its own lines only", asy
   });
   const options = {
     served: models.pool,
-    execute: (_: string, line: Parameters<typeof answer>[0]) => answer(line),
+    execute: answer,
   };
   await inDataFolder((path) =>
     withBatches(path, { ...options, lanes: 2, settings }, async ({ client, reports }) => {

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { BatchError } from "../../jobs/errors.ts";
 import { type BatchResult, type Execute, runBatch } from "../../jobs/run/runner.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
-import { withAliases } from "../../lib/batch/lines.ts";
+import { withoutAlias } from "../../jobs/setup.ts";
 import { renderParquet } from "../../tables/parquet_write.ts";
 import { AnswerForm, openTableInput } from "../../tables/tables.ts";
 import { joined } from "../../tables/testing.ts";
@@ -89,7 +89,8 @@ async function run(storage: SimStorage, { openInput }: Kind, limit: number | und
       parallel: PARALLEL,
       limits: LIMITS,
       storage,
-      connect: () => Promise.resolve({ execute: withAliases([ALIAS], execute), settings: { model: "fake" } }),
+      revise: (body) => withoutAlias([ALIAS], body),
+      connect: () => Promise.resolve({ execute, settings: { model: "fake" } }),
     });
     return { result, asked };
   } catch (error) {

@@ -56,7 +56,7 @@ async function served(test: (server: Served) => Promise<void>): Promise<void> {
         parallel: 4,
         lineLimits: inputLimits(GENERATION_URLS),
         settings: { model: engine.model.id },
-        execute: (_owner, request) => execute(engine, request),
+        execute: (request) => execute(engine, request),
         report,
       });
       const server = serveHttp(engine, { signals: false, batches, onError: report });
