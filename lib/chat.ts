@@ -1,4 +1,3 @@
-import { chatPieces } from "../engine/answers/chat_pieces.ts";
 import type { ScoredToken } from "../engine/answers/pieces.ts";
 import {
   type ChatPart as EnginePart,
@@ -122,20 +121,14 @@ export function chat(engine: Engine, said: string | readonly Message[], asked: C
   return new LazyAnswer<ChatPart, ChatAnswer>(async (signal, emit) => {
     checkOptions(options, CHAT_OPTIONS);
     const plan = planOf(engine, messages, options);
-    const { prompt, constraint, markers, thinking } = plan;
-    const events = readEvents(engine, {
-      ...requestOf(options, signal),
-      prompt,
-      constraint,
-      markers,
-      thinking,
-    });
+    const { reader, ...request } = plan;
+    const events = readEvents(engine, { ...requestOf(options, signal), ...request }, reader());
     const parts = new Parts(emit, scorer(engine.tokenizer, options));
     let calls = false;
-    for await (const piece of chatPieces(events.pieces, [plan.reader()])) {
+    for await (const piece of events.pieces) {
       if (piece.type === "progress") emit({ progress: piece.progress });
       else if (piece.type === "part") parts.add(piece.part, piece.tokens);
-      else calls = piece.reason === "tool_calls";
+      else if (piece.type === "finish") calls = piece.reason === "tool_calls";
     }
     const { reason, ...end } = events.end(options.signal);
     const whole = parts.end();

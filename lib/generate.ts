@@ -1,5 +1,12 @@
-import { type Piece, PieceReader, type PromptProgress, type ScoredToken } from "../engine/answers/pieces.ts";
 import {
+  type Piece,
+  PieceReader,
+  type PromptProgress,
+  type ScoredToken,
+  textOf,
+} from "../engine/answers/pieces.ts";
+import {
+  type ChatReader,
   type Engine,
   type GenerateRequest,
   type TokenEvent,
@@ -183,10 +190,11 @@ export function generate(
     let text = "";
     for await (const piece of events.pieces) {
       if (piece.type === "progress") emit({ progress: piece.progress });
-      if (piece.type !== "text") continue;
-      text += piece.text;
+      if (piece.type !== "part") continue;
+      const more = textOf(piece);
+      text += more;
       tokens.push(...piece.tokens);
-      emit({ text: piece.text, ...score(piece.tokens) });
+      emit({ text: more, ...score(piece.tokens) });
     }
     const { reason, ...end } = events.end(options.signal);
     return { text, ...jsonOf(text, options, reason), ...score(tokens), ...end, finishReason: reason };
@@ -205,7 +213,7 @@ function promptTokens(engine: Engine, prompt: string | readonly number[]): reado
 type Finish = Extract<TokenEvent, { type: "finish" }>;
 
 /** Returns an answer's pieces and, after the last piece, its end. Leaving the iteration early cancels the answer. */
-export function readEvents(engine: Engine, request: GenerateRequest) {
+export function readEvents(engine: Engine, request: GenerateRequest, chat?: ChatReader) {
   const { id, pooled } = engine.model;
   if (pooled?.encoder) {
     const instead = pooled.kind === "rank" ? "rerank()" : "embed()";
@@ -215,7 +223,7 @@ export function readEvents(engine: Engine, request: GenerateRequest) {
   }
   let finish: Finish | undefined;
   async function* pieces(): AsyncGenerator<Piece> {
-    const reader = new PieceReader(engine, 0, request.logprobs !== undefined);
+    const reader = new PieceReader(engine, 0, request.logprobs !== undefined, chat);
     for await (const event of engine.submit(request)) {
       if (event.type === "finish") finish = event;
       if (event.type !== "finish" || event.reason !== "cancelled") yield* reader.read(event);

@@ -22,7 +22,7 @@ import {
 import { Metrics } from "./metrics/metrics.ts";
 import type { LogEntry } from "./metrics/request_record.ts";
 import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
-import { ApiError, isUnforeseen, requestId, shuttingDown, toApiError } from "./core/errors.ts";
+import { ApiError, isUnforeseen, requestId, toApiError } from "./core/errors.ts";
 import { errorResponse } from "./core/error_response.ts";
 
 export interface AppOptions {
@@ -78,9 +78,12 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   guard(app, context, ring, { ...options, endpoints });
   for (const endpoint of endpoints) mount(app, context, endpoint);
   document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
-  app.notFound((c) => {
+  const checkMethod = methodNotAllowed({ app, onMethodNotAllowed: refuseMethod });
+  app.notFound(async (c) => {
     const message = `Unknown path ${askedPath(c)}; GET ${pathPrefix ?? ""}/doc lists the known ones`;
-    return errorResponse(new ApiError(404, "unknown_url", message), c);
+    c.res = errorResponse(new ApiError(404, "unknown_url", message), c);
+    await checkMethod(c, () => Promise.resolve());
+    return c.res;
   });
   app.onError((error, c) => errorResponse(context.report(error), c));
   return app;
@@ -94,7 +97,7 @@ export function ringOf(keys: AppOptions["apiKeys"] = []): KeyRing {
 /** Adds the checks that every request passes before its endpoint. */
 function guard(
   app: OpenAPIHono<Env>,
-  { lifecycle, metrics }: AppContext,
+  { metrics }: AppContext,
   ring: KeyRing,
   options: AppOptions & { readonly endpoints: readonly Endpoint[] },
 ): void {
@@ -119,11 +122,6 @@ function guard(
   mountPage(app);
   app.use(API_HEADERS);
   app.use(keyGuard(ring, (c) => options.openHealth === true && c.req.path === "/health"));
-  app.use(async (c, next) => {
-    if (lifecycle.draining && c.req.method !== "GET" && c.req.method !== "HEAD") throw shuttingDown();
-    await next();
-  });
-  app.use(methodNotAllowed({ app, onMethodNotAllowed: refuseMethod }));
 }
 
 const READS = new Set(["GET", "HEAD"]);

@@ -63,12 +63,13 @@ export async function execute(
       request,
       signal,
     );
-    if (running.stream) {
+    try {
+      if (!running.stream) return { status: 200, body: await running.answer(signal) };
+    } finally {
       running.release();
-      const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';
-      throw new ApiError(400, "unsupported_value", message, { param: "stream" });
     }
-    return { status: 200, body: await running.answer(signal) };
+    const message = 'Unsupported "stream": true: the answer is delivered whole; leave the field out';
+    throw new ApiError(400, "unsupported_value", message, { param: "stream" });
   } catch (error) {
     signal.throwIfAborted();
     const refusal = toApiError(error);

@@ -1,5 +1,5 @@
 import type { ChatPart, Engine, Usage } from "../../engine/mod.ts";
-import type { ChatPiece } from "../../engine/answers/chat_pieces.ts";
+import type { Piece } from "../../engine/answers/pieces.ts";
 import { storedOf } from "../generation/generation.ts";
 import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
 import { signatureOf } from "./conversation.ts";
@@ -16,7 +16,7 @@ export interface MessageShape {
 export async function* messageEvents(
   engine: Engine,
   shape: MessageShape,
-  pieces: AsyncIterable<ChatPiece>,
+  pieces: AsyncIterable<Piece>,
 ): AsyncGenerator<MessageEvent> {
   const blocks = new Blocks(shape.thoughts);
   let started = false;
@@ -128,7 +128,7 @@ class Blocks {
 }
 
 function endingOf(
-  { reason, stop, usage }: Extract<ChatPiece, { type: "finish" }>,
+  { reason, stop, usage }: Extract<Piece, { type: "finish" }>,
   { maxTokens }: MessageShape,
 ): { stop_reason: StopReason; stop_sequence: string | null } {
   if (reason === "tool_calls") return { stop_reason: "tool_use", stop_sequence: null };
@@ -139,7 +139,7 @@ function endingOf(
 }
 
 /** Returns the message as it is when the answer begins; `first` is the answer's first piece. */
-function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: ChatPiece): MessageAnswer {
+function emptyMessage(engine: Engine, { promptTokens }: MessageShape, first: Piece): MessageAnswer {
   const cachedTokens = first.type === "progress" ? first.progress.cached : 0;
   return {
     id: `msg_${crypto.randomUUID().replaceAll("-", "")}`,

@@ -1,21 +1,22 @@
 import { assertEquals } from "@std/assert";
 import type { ChatPart, Usage } from "../../engine/mod.ts";
 import { FakeEngine } from "../testing.ts";
-import type { ChatPiece } from "../../engine/answers/chat_pieces.ts";
+import type { Piece } from "../../engine/answers/pieces.ts";
 import { messageEvents, type MessageShape, wholeMessage } from "./events.ts";
 
 const usage: Usage = { promptTokens: 9, completionTokens: 5, cachedTokens: 4, thinkingTokens: 2 };
 
-type Ending = Pick<Extract<ChatPiece, { type: "finish" }>, "reason" | "stop">;
+type Ending = Pick<Extract<Piece, { type: "finish" }>, "reason" | "stop">;
 
 async function* pieces(
   parts: readonly ChatPart[],
   ending: Ending,
   counts = usage,
-): AsyncGenerator<ChatPiece> {
+): AsyncGenerator<Piece> {
   yield { type: "progress", index: 0, progress: { total: 9, cached: 4, processed: 6, timeMs: 1 } };
   for (const part of parts) yield { type: "part", index: 0, part, tokens: [] };
-  yield { type: "finish", index: 0, usage: counts, ...ending };
+  const timings = { queueMs: 0, prefillMs: 1, decodeMs: 1 };
+  yield { type: "finish", index: 0, usage: counts, timings, ...ending };
 }
 
 const shape: MessageShape = { promptTokens: 9, maxTokens: 5, thoughts: "shown" };

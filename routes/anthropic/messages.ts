@@ -3,7 +3,6 @@ import { messageAnswer, messageEvent } from "./answer.ts";
 import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { messageEvents, wholeMessage } from "./events.ts";
 import { formsOf, type MessagesBody, messagesRequest, planOf, thoughtsOf } from "./request.ts";
-import { chatPieces } from "../../engine/answers/chat_pieces.ts";
 import { engineRequest, generate, type Prepared, type RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 
@@ -31,10 +30,7 @@ async function prepare(engine: Engine, body: MessagesBody, options: RunOptions):
   const plan = await planOf(engine, body);
   const request = {
     ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),
-    prompt: plan.prompt,
-    constraint: plan.constraint,
-    markers: plan.markers,
-    thinking: plan.thinking,
+    ...plan,
     maxTokens: body.max_tokens,
   };
   const shape = {
@@ -42,8 +38,7 @@ async function prepare(engine: Engine, body: MessagesBody, options: RunOptions):
     maxTokens: body.max_tokens,
     thoughts: thoughtsOf(body),
   };
-  const events = (signal: AbortSignal) =>
-    messageEvents(engine, shape, chatPieces(generate(engine, [request], signal), [plan.reader()]));
+  const events = (signal: AbortSignal) => messageEvents(engine, shape, generate(engine, [request], signal));
   return {
     stream: body.stream ?? false,
     answer: (signal) => wholeMessage(events(signal)),

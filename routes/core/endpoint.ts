@@ -6,7 +6,7 @@ import { readJson } from "./body.ts";
 import type { Caller } from "../access/caller.ts";
 import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
-import { type ErrorShape, OPENAI_ERRORS } from "./errors.ts";
+import { type ErrorShape, OPENAI_ERRORS, shuttingDown } from "./errors.ts";
 import { documented } from "./fields.ts";
 
 type Schema = z.ZodType;
@@ -80,7 +80,7 @@ export interface Endpoint {
   readonly errors: ErrorShape | undefined;
   /** true for a GET that may load a model. */
   readonly loads: boolean;
-  answer(c: Context<Env>, context: AppContext): Promise<Response>;
+  handler(context: AppContext): (c: Context<Env>) => Promise<Response>;
 }
 
 /**
@@ -107,7 +107,8 @@ export function endpoint<
     events: spec.events,
     errors: spec.errors,
     loads: spec.loads ?? false,
-    async answer(c, context) {
+    handler: (context) => async (c) => {
+      if (context.lifecycle.draining && spec.method !== "get") throw shuttingDown();
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
         query: spec.query && check(spec.query, c.req.query()),
@@ -126,11 +127,11 @@ export function endpoint<
 
 /** Adds an endpoint to the app and its document. */
 export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endpoint): void {
-  const { route, pattern, events, errors, answer } = endpoint;
+  const { route, pattern, events, errors, handler } = endpoint;
   if (events) app.openAPIRegistry.register(events.name, events.schema);
   if (errors) app.openAPIRegistry.register(errors.name, errors.schema);
   app.openAPIRegistry.registerPath(route);
-  app.on(route.method, pattern, (c) => answer(c, context));
+  app.on(route.method, pattern, handler(context));
 }
 
 /**

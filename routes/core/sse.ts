@@ -17,6 +17,8 @@ export interface StreamShape {
   readonly done: boolean;
   /** Returns the events that end a failed stream. */
   readonly failure: (error: ApiError) => readonly object[];
+  /** Called when no chunk is computed any more. */
+  readonly ended?: () => void;
 }
 
 const PLAIN: StreamShape = { named: false, done: true, failure: (error) => [error.body()] };
@@ -38,7 +40,12 @@ export async function eventStream(
   shape: StreamShape = PLAIN,
 ): Promise<Response> {
   const first = chunks.next();
-  await settledWithin(first, limits.headersAfterMs);
+  try {
+    await settledWithin(first, limits.headersAfterMs);
+  } catch (error) {
+    shape.ended?.();
+    throw error;
+  }
   return new Response(streamBody(first, chunks, abort, limits, report, shape), { headers: HEADERS });
 }
 
@@ -48,7 +55,7 @@ function streamBody(
   abort: AbortController,
   { unreadBytes, stallMs, keepAliveMs }: ConnectionLimits,
   report: (error: unknown) => ApiError,
-  { named, done, failure }: StreamShape,
+  { named, done, failure, ended }: StreamShape,
 ): ReadableStream<Uint8Array> {
   const event = (data: unknown) => {
     const name = named ? `event: ${(data as { type: string }).type}\n` : "";
@@ -81,7 +88,7 @@ function streamBody(
       for (const last of failure(report(error))) controller.enqueue(event(last));
     } finally {
       clearInterval(keepAlive);
-      await chunks.return(undefined);
+      await chunks.return(undefined).finally(ended);
     }
     controller.close();
   }

@@ -8,10 +8,9 @@ import {
   promptProgress,
   usage,
 } from "./answers.ts";
-import type { ChatPiece } from "../../engine/answers/chat_pieces.ts";
 import { headOf, usageOf } from "./generation.ts";
 import { chatLogprobs } from "./logprobs.ts";
-import type { ScoredToken } from "../../engine/answers/pieces.ts";
+import type { Piece, ScoredToken } from "../../engine/answers/pieces.ts";
 
 const calledFunction = z.object({
   name: z.string(),
@@ -93,11 +92,11 @@ export interface ChatShape {
 export async function wholeChat(
   engine: Engine,
   shape: ChatShape,
-  pieces: AsyncIterable<ChatPiece>,
+  pieces: AsyncIterable<Piece>,
 ): Promise<Answer> {
   const choices = Array.from({ length: shape.n }, () => new WholeChoice());
   for await (const piece of pieces) {
-    if (piece.type !== "progress") choices[piece.index].add(piece);
+    choices[piece.index].add(piece);
   }
   return {
     ...headOf(engine, "chatcmpl"),
@@ -115,20 +114,20 @@ export async function wholeChat(
 /** Collects the pieces of one answer. */
 class WholeChoice {
   readonly tokens: ScoredToken[] = [];
-  reason: Extract<ChatPiece, { type: "finish" }>["reason"] = "length";
+  reason: Extract<Piece, { type: "finish" }>["reason"] = "length";
   usage: Usage | undefined;
   #content = "";
   #reasoning = "";
   readonly #calls: z.output<typeof toolCall>[] = [];
 
-  add(piece: Exclude<ChatPiece, { type: "progress" }>): void {
-    if (piece.type === "finish") {
+  add(piece: Piece): void {
+    if (piece.type === "part") {
+      for (const token of piece.tokens) this.tokens.push(token);
+      this.#part(piece.part);
+    } else if (piece.type === "finish") {
       this.reason = piece.reason;
       this.usage = piece.usage;
-      return;
     }
-    for (const token of piece.tokens) this.tokens.push(token);
-    this.#part(piece.part);
   }
 
   #part(part: ChatPart): void {
@@ -174,7 +173,7 @@ function finishOf(reason: WholeChoice["reason"], { calls }: ChatShape): Finish {
 export async function* chatChunks(
   engine: Engine,
   shape: ChatShape,
-  pieces: AsyncIterable<ChatPiece>,
+  pieces: AsyncIterable<Piece>,
 ): AsyncGenerator<Chunk> {
   const head = {
     ...headOf(engine, "chatcmpl"),
@@ -200,7 +199,7 @@ export async function* chatChunks(
       const withLogprobs = shape.logprobs && piece.part.type === "content";
       const logprobs = withLogprobs ? chatLogprobs(engine, piece.tokens) : null;
       yield chunk(index, deltaOf(piece.part, shape), { logprobs });
-    } else {
+    } else if (piece.type === "finish") {
       usages[index] = piece.usage;
       yield chunk(index, {}, { finish_reason: finishOf(piece.reason, shape) });
     }

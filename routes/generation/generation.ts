@@ -1,4 +1,5 @@
 import {
+  type ChatReader,
   type Constraint,
   type Engine,
   EngineError,
@@ -35,9 +36,9 @@ export interface Prepared {
   failure?(error: ApiError): object[];
 }
 
-/** A request that keeps its engine loaded until the answer or stream has ended in any way, or until `release`. */
+/** A request that keeps its engine loaded until `release`, which must be called once. */
 export interface Running extends Prepared {
-  release(): void;
+  readonly release: () => void;
 }
 
 /** Fields of every generation. */
@@ -45,9 +46,10 @@ type Body = z.output<z.ZodObject<typeof samplingFields>> & {
   readonly stop?: string | readonly string[] | null;
 };
 
-/** A request for the engine, and the account that counts its answer. */
+/** A request for the engine, the account that counts its answer, and the reader of a chat's answer. */
 export interface CountedRequest extends GenerateRequest {
   readonly account?: Account;
+  readonly reader?: () => ChatReader;
 }
 
 /** Returns the engine options that every generation shares. */
@@ -145,9 +147,18 @@ async function refusalOf(engine: Engine, constraint: Constraint): Promise<string
 
 /**
  * Runs the requests in parallel; each piece has the index of its request. Leaving the iteration, `signal`, or the
- * failure of one request cancels all.
+ * failure of one request cancels all. Throws as PieceReader.
  */
-export async function* generate(
+export function generate(
+  engine: Engine,
+  requests: readonly CountedRequest[],
+  signal: AbortSignal,
+): AsyncGenerator<Piece> {
+  if (requests.length === 1) return generateOne(engine, { ...requests[0], signal }, 0);
+  return generateAll(engine, requests, signal);
+}
+
+async function* generateAll(
   engine: Engine,
   requests: readonly CountedRequest[],
   signal: AbortSignal,
@@ -160,8 +171,7 @@ export async function* generate(
     const choices = requests.map((request, i) =>
       generateOne(engine, { ...request, signal: abort.signal }, i)
     );
-    if (choices.length === 1) yield* choices[0];
-    else yield* merge(choices, abort);
+    yield* merge(choices, abort);
   } finally {
     signal.removeEventListener("abort", stop);
     abort.abort();
@@ -169,8 +179,8 @@ export async function* generate(
 }
 
 async function* generateOne(engine: Engine, counted: CountedRequest, index: number): AsyncGenerator<Piece> {
-  const { account, ...request } = counted;
-  const reader = new PieceReader(engine, index, request.logprobs !== undefined);
+  const { account, reader: chatReader, ...request } = counted;
+  const reader = new PieceReader(engine, index, request.logprobs !== undefined, chatReader?.());
   const signal = request.signal!;
   signal.throwIfAborted();
   noteStart(engine);

@@ -62,7 +62,12 @@ const TEXT_REFUSALS = {
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
   const { path, request, answer, chunk } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
-  async function begin(models: ModelUser, body: z.output<Request>, options: RunOptions, signal: AbortSignal) {
+  async function begin(
+    models: ModelUser,
+    body: z.output<Request>,
+    options: RunOptions,
+    signal: AbortSignal,
+  ): Promise<Running> {
     const leave = options.account?.enter();
     let held: HeldEngine | undefined;
     const release = () => {
@@ -72,7 +77,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     try {
       held = await models.use(modelName(body), { signal, priority: options.priority });
       checkAbility(held.engine, spec.ability ?? "generation");
-      return running(await spec.prepare(held.engine, body, options), release);
+      return { ...await spec.prepare(held.engine, body, options), release };
     } catch (error) {
       release();
       throw error;
@@ -103,7 +108,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       const options = { cacheSalt: caller.cacheSalt, account };
       const running = await begin(models, body as z.output<Request>, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
-        return Response.json(await running.answer(abort.signal));
+        return Response.json(await running.answer(abort.signal).finally(running.release));
       }
       const failed = (error: unknown) => {
         const answer = report(error);
@@ -112,7 +117,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       };
       const failure = running.failure ?? ((error) => [errors.body(error)]);
       const { named = false, withoutDone = named } = chunk;
-      const shape = { named, done: !withoutDone, failure };
+      const shape = { named, done: !withoutDone, failure, ended: running.release };
       return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
     }),
   };
@@ -127,21 +132,4 @@ function describeStream({ named, withoutDone }: EventsSpec): string {
     `${
       withoutDone ? "" : ", at last `data: [DONE]`"
     }. A failure in mid-stream is an event with an \`error\`, after which the stream ends.`;
-}
-
-/** Returns the prepared request; its end calls `release`. */
-function running(prepared: Prepared, release: () => void): Running {
-  const chunks = prepared.chunks?.bind(prepared);
-  return {
-    ...prepared,
-    release,
-    answer: (signal) => prepared.answer(signal).finally(release),
-    chunks: chunks && async function* (signal: AbortSignal) {
-      try {
-        yield* chunks(signal);
-      } finally {
-        release();
-      }
-    },
-  };
 }

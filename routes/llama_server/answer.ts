@@ -8,7 +8,7 @@ import {
 } from "../../engine/mod.ts";
 import { progressBody, promptProgress, storedFields } from "../generation/answers.ts";
 import { storedOf } from "../generation/generation.ts";
-import type { Piece, Timings } from "../../engine/answers/pieces.ts";
+import { type Piece, textOf, type Timings } from "../../engine/answers/pieces.ts";
 
 /* Answers in llama-server's format, as far as its fields apply here. */
 
@@ -91,7 +91,7 @@ export async function* llamaServerEvents(
 ): AsyncGenerator<Record<string, unknown>> {
   for await (const piece of pieces) {
     const part = { index: 0, content: "", tokens: [], stop: false };
-    if (piece.type === "text") yield { ...part, content: piece.text };
+    if (piece.type === "part") yield { ...part, content: textOf(piece) };
     if (piece.type === "progress" && shape.withProgress) {
       yield { ...part, prompt_progress: progressBody(piece.progress) };
     }
@@ -107,7 +107,7 @@ export async function wholeLlamaServer(
   let content = "";
   let answer: Answer | undefined;
   for await (const piece of pieces) {
-    if (piece.type === "text") content += piece.text;
+    if (piece.type === "part") content += textOf(piece);
     if (piece.type === "finish") answer = answerOf(engine, shape, content, piece);
   }
   return chosen(answer!, shape.fields);

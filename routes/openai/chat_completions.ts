@@ -1,7 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../generation/chat_answer.ts";
-import { chatPieces } from "../../engine/answers/chat_pieces.ts";
 import { type AskedForm, checkForms, constraintFields, formOf } from "../generation/constraints.ts";
 import { foreignForms } from "../generation/foreign_forms.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
@@ -107,10 +106,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   await checkForm(engine, plan.constraint, formsOf(body));
   const requests = answersTo({
     ...engineRequest(engine, body, options),
-    prompt: plan.prompt,
-    constraint: plan.constraint,
-    markers: plan.markers,
-    thinking: plan.thinking,
+    ...plan,
     maxTokens: body.max_completion_tokens ?? body.max_tokens ?? undefined,
     logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
   }, n);
@@ -121,8 +117,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
     withUsage: body.stream_options?.include_usage ?? false,
     withProgress: body.return_progress ?? false,
   };
-  const run = (signal: AbortSignal) =>
-    chatPieces(generate(engine, requests, signal), requests.map(() => plan.reader()));
+  const run = (signal: AbortSignal) => generate(engine, requests, signal);
   return {
     stream: body.stream ?? false,
     answer: (signal) => wholeChat(engine, shape, run(signal)),

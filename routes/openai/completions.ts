@@ -26,7 +26,7 @@ import {
 } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { completionLogprobs, placePrompt } from "../generation/logprobs.ts";
-import { characters, type Piece } from "../../engine/answers/pieces.ts";
+import { characters, type Piece, textOf } from "../../engine/answers/pieces.ts";
 import { each, textsOrIds } from "../generation/texts_or_ids.ts";
 
 /** OpenAI's default for this endpoint. */
@@ -164,11 +164,11 @@ async function* choiceParts(
     }
     if (piece.type === "progress") {
       yield part("", null, null);
-    } else if (piece.type === "text") {
+    } else if (piece.type === "part") {
       const logprobs = withLogprobs ? completionLogprobs(engine, piece.tokens, characters(echo)) : null;
-      yield part(piece.text, logprobs, null);
+      yield part(textOf(piece), logprobs, null);
     } else if (piece.type === "finish") {
-      yield part("", null, piece.reason);
+      yield part("", null, piece.reason === "stop" ? "stop" : "length");
     }
   }
 }

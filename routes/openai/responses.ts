@@ -1,12 +1,6 @@
 import { z } from "@hono/zod-openapi";
-import {
-  type ChatPlan,
-  DEFAULT_SAMPLING,
-  type Engine,
-  type GenerateRequest,
-  withPauses,
-} from "../../engine/mod.ts";
-import { type ChatPiece, chatPieces } from "../../engine/answers/chat_pieces.ts";
+import { type ChatPlan, DEFAULT_SAMPLING, type Engine, withPauses } from "../../engine/mod.ts";
+import type { Piece } from "../../engine/answers/pieces.ts";
 import {
   ANY_OBJECT,
   type AskedForm,
@@ -181,19 +175,15 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const plan = await withPauses(() => planOf(engine, body));
   await checkForm(engine, plan.constraint, formsOf(body));
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
-  const asked: GenerateRequest = {
+  const asked = {
     ...engineRequest(engine, body, options),
-    prompt: plan.prompt,
-    constraint: plan.constraint,
-    markers: plan.markers,
-    thinking: plan.thinking,
+    ...plan,
     maxTokens: body.max_output_tokens ?? undefined,
     logprobs: logprobs ? body.top_logprobs ?? 0 : undefined,
   };
   const summary = (body.reasoning?.summary ?? null) !== null;
   const writer = new ResponseWriter(engine, { settings: settingsOf(body), logprobs, summary });
-  const events = (signal: AbortSignal) =>
-    written(writer, chatPieces(generate(engine, [asked], signal), [plan.reader()]));
+  const events = (signal: AbortSignal) => written(writer, generate(engine, [asked], signal));
   return {
     stream: body.stream ?? false,
     async answer(signal) {
@@ -207,7 +197,7 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
 
 async function* written(
   writer: ResponseWriter,
-  pieces: AsyncIterable<ChatPiece>,
+  pieces: AsyncIterable<Piece>,
 ): AsyncGenerator<ResponseEvent> {
   for await (const piece of pieces) yield* writer.write(piece);
 }

@@ -1,9 +1,8 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/mod.ts";
-import type { ChatPiece } from "../../../engine/answers/chat_pieces.ts";
 import type { ApiError } from "../../core/errors.ts";
 import { storedOf } from "../../generation/generation.ts";
 import { chatLogprobs } from "../../generation/logprobs.ts";
-import type { ScoredToken } from "../../../engine/answers/pieces.ts";
+import type { Piece, ScoredToken } from "../../../engine/answers/pieces.ts";
 import type {
   ItemStatus,
   OutputItem,
@@ -69,7 +68,7 @@ export class ResponseWriter {
   }
 
   /** Yields the next events. The first piece of any kind begins the answer. */
-  *write(piece: ChatPiece): Generator<ResponseEvent> {
+  *write(piece: Piece): Generator<ResponseEvent> {
     if (this.#sequence === 0) {
       yield this.#number({ type: "response.created", response: this.response });
       yield this.#number({ type: "response.in_progress", response: this.response });
@@ -98,7 +97,7 @@ export class ResponseWriter {
     yield* this.#all(this.#open!.add(part, this.#logprobs(tokens)));
   }
 
-  *#finish({ reason, usage }: Extract<ChatPiece, { type: "finish" }>): Generator<ResponseEvent> {
+  *#finish({ reason, usage }: Extract<Piece, { type: "finish" }>): Generator<ResponseEvent> {
     const isCut = reason === "length";
     yield* this.#close(isCut ? "incomplete" : "completed");
     // Clients expect a message, so add an empty one.

@@ -14,7 +14,8 @@ Deno.test("ResponseWriter: reports the stored tokens of a prompt that was only r
     cachedTokens: 4,
     stored: { tokens: 8, cache: "a place" },
   };
-  const events = [...writer.write({ type: "finish", index: 0, reason: "length", usage })];
+  const timings = { queueMs: 0, prefillMs: 1, decodeMs: 1 };
+  const events = [...writer.write({ type: "finish", index: 0, reason: "length", usage, timings })];
   assertEquals(events.map(({ type }) => type), [
     "response.created",
     "response.in_progress",
