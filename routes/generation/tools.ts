@@ -88,8 +88,7 @@ export function toolsOf(body: Fields): AskedTools | undefined {
 }
 
 /** Returns the schemas that the arguments of tool calls must follow. */
-export function toolForms(body: Fields): AskedForm[] {
-  const asked = toolsOf(body);
+export function toolForms(asked: AskedTools | undefined): AskedForm[] {
   return asked?.tools.flatMap((tool, i) =>
     toolForm(tool, asked.older ? `functions[${i}].parameters` : `tools[${i}].function.parameters`)
   ) ?? [];

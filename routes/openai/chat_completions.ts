@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
+import { type Engine, withPauses } from "../../engine/mod.ts";
 import { chatAnswer, chatChunk, chatChunks, type ChatShape, wholeChat } from "../generation/chat_answer.ts";
-import { type AskedForm, checkForms, constraintFields, formOf } from "../generation/constraints.ts";
+import { checkForms, constraintFields, formOf } from "../generation/constraints.ts";
 import { foreignForms } from "../generation/foreign_forms.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import {
@@ -94,7 +94,7 @@ export const chatCompletions = generation({
     max_tokens: 40,
     temperature: 0,
   },
-  forms: formsOf,
+  forms: (body) => [formOf(body) ?? [], toolForms(toolsOf(body))].flat(),
   prepare,
 });
 
@@ -102,8 +102,19 @@ export const chatCompletions = generation({
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   const n = body.n ?? 1;
   const tools = toolsOf(body);
-  const plan = await withPauses(() => planOf(engine, body));
-  await checkForm(engine, plan.constraint, formsOf(body));
+  const form = formOf(body);
+  const variables = body.chat_template_kwargs ?? {};
+  const plan = await withPauses(() =>
+    engine.chatForm.plan({
+      messages: toMessages(body.messages),
+      ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
+      constraint: form?.constraint,
+      ...reasoningOf(body, variables),
+      variables,
+      continueFinal: continuesLast(body),
+    })
+  );
+  await checkForm(engine, plan.constraint, [form ?? [], toolForms(tools)].flat());
   const requests = answersTo({
     ...engineRequest(engine, body, options),
     ...plan,
@@ -123,21 +134,4 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
     answer: (signal) => wholeChat(engine, shape, run(signal)),
     chunks: (signal) => chatChunks(engine, shape, run(signal)),
   };
-}
-
-function formsOf(body: Body): AskedForm[] {
-  return [formOf(body) ?? [], toolForms(body)].flat();
-}
-
-function planOf(engine: Engine, body: Body): ChatPlan {
-  const variables = body.chat_template_kwargs ?? {};
-  const tools = toolsOf(body);
-  return engine.chatForm.plan({
-    messages: toMessages(body.messages),
-    ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
-    constraint: formOf(body)?.constraint,
-    ...reasoningOf(body, variables),
-    variables,
-    continueFinal: continuesLast(body),
-  });
 }
