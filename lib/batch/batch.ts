@@ -27,7 +27,7 @@ export interface BatchOptions {
   readonly output: string;
   /** Where refused and failed lines go; default `OUT.errors.jsonl` for `OUT.jsonl`. Written only when there are any. */
   readonly errors?: string;
-  /** Lines in flight; default half as many again as the model runs at once. */
+  /** Number of lines in flight; default 1.5 times the number of requests that the model runs together. */
   readonly parallel?: number;
   /** Of the lines in the output: as in the input (default), or as the answers came. */
   readonly order?: "input" | "completed";
