@@ -37,7 +37,7 @@ export async function dryRun(
     const forecast = await forecastJob(name, {
       engine,
       execute: (on, request) => world.execute(on, { ...request, body: withoutAlias(aliases, request.body) }),
-      parallel: linesInFlight(options.parallel).parallel,
+      parallel: options.parallel ?? linesInFlight().parallel,
       openInput,
       onRefusal: (refusal) => {
         if (json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);
