@@ -5,8 +5,8 @@ import { type BatchOptions, type BatchResult, type Connected, runBatch } from ".
 /** Sequences of a model that is loaded for a job alone, at most. */
 export const MOST_SEQUENCES = 64;
 /**
- * Lines in flight at the start of a job that may try more. Measured: jobs that start with 16, 24 or 32 lines are equally
- * fast within noise, with 4 or 8 lines slower (docs/lab/2026-11.md).
+ * Lines in flight at the start of a job that may try more. Measured on the demo model: a job is slower with 4 or 8
+ * lines, and equally fast within noise with 16, 24 or 32 (docs/lab/2026-11.md).
  */
 const FIRST_LINES = 24;
 
