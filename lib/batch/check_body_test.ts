@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { bodyExaminer } from "./check_body.ts";
 
-Deno.test("lines of messages and of gaps are examined without a model too", async () => {
+Deno.test("checkBody: examines lines of messages and infill without a model", async () => {
   const examine = bodyExaminer();
   const wrong = async (url: string, body: Record<string, unknown>) =>
     (await examine({ customId: "a", url, body }))?.param;
@@ -19,13 +19,15 @@ Deno.test("lines of messages and of gaps are examined without a model too", asyn
     await wrong("/v1/messages", { ...messages, output_format: format }),
     "body.output_format.schema",
   );
-  const tools = [{ name: "f", input_schema: schema }];
-  assertEquals(await wrong("/v1/messages", { ...messages, tools }), "body.tools[0].input_schema");
+  const tool = { name: "f", input_schema: schema };
+  const strict = { ...tool, strict: true };
+  assertEquals(await wrong("/v1/messages", { ...messages, tools: [tool] }), undefined); // loosened
+  assertEquals(await wrong("/v1/messages", { ...messages, tools: [strict] }), "body.tools[0].input_schema");
   assertEquals(await wrong("/infill", gap), undefined);
   assertEquals(await wrong("/infill", { ...gap, json_schema: schema }), "body.json_schema");
 });
 
-Deno.test("lines of Responses are examined without a model: fields, schemas and tools", async () => {
+Deno.test("checkBody: examines fields, schemas and tools of Responses lines without a model", async () => {
   const examine = bodyExaminer();
   const wrong = async (body: Record<string, unknown>) =>
     (await examine({ customId: "a", url: "/v1/responses", body: { input: "Hi", ...body } }))?.param;
@@ -35,6 +37,7 @@ Deno.test("lines of Responses are examined without a model: fields, schemas and 
   assertEquals(await wrong({ input: [] }), "body.input");
   assertEquals(await wrong({ previous_response_id: "resp_1" }), "body.previous_response_id");
   assertEquals(await wrong({ text: { format } }), "body.text.format.schema");
-  const tools = [{ type: "function", name: "f", parameters: schema }];
-  assertEquals(await wrong({ tools }), "body.tools[0].parameters");
+  const tool = { type: "function", name: "f", parameters: schema };
+  assertEquals(await wrong({ tools: [tool] }), undefined); // loosened
+  assertEquals(await wrong({ tools: [{ ...tool, strict: true }] }), "body.tools[0].parameters");
 });

@@ -55,7 +55,7 @@ export function toolsOf({ tools, tool_choice: choice }: Fields): Omit<AskedTools
       name: name!,
       description: description?.toWellFormed(),
       parameters: input_schema,
-      strict: strict ?? false,
+      ...(strict ? { strict } : {}),
     })),
     choice: choiceOf(choice),
     parallel: !(choice && choice.type !== "none" && choice.disable_parallel_tool_use),

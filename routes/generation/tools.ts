@@ -106,7 +106,7 @@ export function toolOf({ name, description, parameters, strict }: z.output<typeo
     name,
     description: description?.toWellFormed(),
     parameters: parameters ?? undefined,
-    strict: strict ?? false,
+    ...(strict ? { strict } : {}),
   };
 }
 

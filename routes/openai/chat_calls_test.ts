@@ -67,7 +67,7 @@ Deno.test("chat calls: thinking, text and several calls are the same whole and s
     assertEquals(
       conversation.tools,
       tools.map(({ function: { name, description, parameters } }) => {
-        return { name, description, parameters, strict: false };
+        return { name, description, parameters };
       }),
     );
     assertEquals([conversation.toolChoice, conversation.parallelToolCalls], ["auto", true]);
