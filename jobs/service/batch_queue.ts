@@ -1,15 +1,22 @@
-import { checkInput, type InputCheck, type InputLimits } from "../check.ts";
-import type { DataFolder } from "./data_folder.ts";
-import { type Execute, UnansweredLine } from "../run/dispatch.ts";
+import { checkInput, type InputCheck } from "../check.ts";
 import { BatchError } from "../errors.ts";
 import { openJsonLines } from "../input.ts";
 import { ProgressMeter, type ProgressView } from "../progress.ts";
 import { identityDifference, type ModelIdentity } from "../model_identity.ts";
 import { modelOf } from "../run/look_ahead.ts";
 import type { BatchRequest, LineRefusal } from "../request.ts";
-import { type BatchProgress, journalPath, runBatch } from "../run/runner.ts";
-import type { Storage } from "../journal/storage.ts";
-import type { BatchStore } from "./store.ts";
+import { journalPath, runBatch } from "../run/runner.ts";
+import {
+  countsOf,
+  keyOf,
+  type Live,
+  newId,
+  problem,
+  publicWords,
+  reasonOf,
+  unanswered,
+} from "./live_batch.ts";
+import type { QueueOptions } from "./queue_options.ts";
 import {
   type BatchProblem,
   type BatchRecord,
@@ -17,50 +24,6 @@ import {
   type FileRecord,
   hasEnded,
 } from "../types.ts";
-
-export interface QueueOptions {
-  readonly store: BatchStore;
-  readonly folder: DataFolder;
-  /** Storage that holds the folder. */
-  readonly storage: Storage;
-  readonly execute: Execute;
-  /**
-   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
-   * models that it began with.
-   */
-  readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
-  /** How many batches for different models may run in parallel; default 1. */
-  readonly lanes?: number;
-  /** Names the processor that computes. A batch may resume on another one; the queue reports that. */
-  readonly processor?: () => string;
-  /** Resolves when batches may start; by default they start at once. */
-  readonly ready?: Promise<unknown>;
-  /** Lines in flight. */
-  readonly parallel: number;
-  readonly limits: InputLimits;
-  /**
-   * How long, in milliseconds, a batch pauses after a temporary failure, such as a full disk or no free file
-   * descriptors.
-   */
-  readonly pauseMs: number;
-  /** Unix seconds. */
-  readonly now: () => number;
-  /** Called with errors that an operator should know about. */
-  readonly report: (error: unknown) => void;
-}
-
-/** A batch that the queue is working on. */
-interface Live {
-  /** Key of the models that answer this batch; see `keyOf`. */
-  readonly key: string;
-  isAnswering: boolean;
-  readonly abort: AbortController;
-  ending: BatchRecord["ending"];
-  readonly meter: ProgressMeter;
-  /** Cached and reasoning tokens counted by earlier runs of this batch. */
-  readonly cachedTokens: number;
-  readonly reasoningTokens: number;
-}
 
 /** A failed batch lists at most this many bad lines; further ones are only counted. */
 const MAX_PROBLEMS = 1000;
@@ -377,7 +340,7 @@ export class BatchQueue {
     const { report, pauseMs } = this.options;
     try {
       if (error instanceof BatchError && (!error.resumable || error.code === "input_changed")) {
-        this.#fail(batch, [problem(error.code, this.#publicWords(batch, error.message))]);
+        this.#fail(batch, [problem(error.code, publicWords(this.options.folder, batch, error.message))]);
         if (error.code === "sync_failed") report(error);
         return;
       }
@@ -408,49 +371,4 @@ export class BatchQueue {
     const { store, folder } = this.options;
     return folder.at(store.file(batch.owner, batch.inputFileId).path);
   }
-
-  /** Replaces file paths in a message: clients must not see them. */
-  #publicWords(batch: BatchRecord, message: string): string {
-    const { folder } = this.options;
-    return message.replaceAll(folder.at(`files/${batch.inputFileId}`), batch.inputFileId)
-      .replaceAll(`${folder.at("")}`, "");
-  }
-}
-
-/** Returns a key that is equal for batches of the same models. These batches run one at a time. */
-function keyOf({ models = [] }: BatchRecord): string {
-  return JSON.stringify(models);
-}
-
-export function newId(prefix: string): string {
-  return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
-}
-
-function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
-  return ending === "cancel"
-    ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
-    : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
-}
-
-/** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */
-function reasonOf(error: unknown): { what: string; cause?: unknown } {
-  if (error instanceof BatchError) return error;
-  return { what: error instanceof Error ? error.message : String(error), cause: error };
-}
-
-function problem(code: string, message: string): BatchProblem {
-  return { code, message, line: null, param: null };
-}
-
-function countsOf(progress: BatchProgress, { cachedTokens, reasoningTokens }: Live) {
-  const { total, completed, failed, promptTokens, outputTokens } = progress;
-  return {
-    total,
-    completed,
-    failed,
-    promptTokens,
-    cachedTokens: Math.min(cachedTokens + progress.cachedTokens, promptTokens),
-    outputTokens,
-    reasoningTokens: Math.min(reasoningTokens + progress.reasoningTokens, outputTokens),
-  };
 }

@@ -1,4 +1,6 @@
-import { BatchQueue, newId, type QueueOptions } from "./batch_queue.ts";
+import { BatchQueue } from "./batch_queue.ts";
+import type { QueueOptions } from "./queue_options.ts";
+import { newId } from "./live_batch.ts";
 import type { InputLimits } from "../check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "../run/dispatch.ts";

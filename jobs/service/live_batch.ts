@@ -1,0 +1,62 @@
+import { BatchError } from "../errors.ts";
+import type { ProgressMeter } from "../progress.ts";
+import { UnansweredLine } from "../run/dispatch.ts";
+import type { BatchProgress } from "../run/runner.ts";
+import type { DataFolder } from "./data_folder.ts";
+import type { BatchProblem, BatchRecord } from "../types.ts";
+
+/** A batch that the queue is working on. */
+export interface Live {
+  /** Key of the models that answer this batch; see `keyOf`. */
+  readonly key: string;
+  isAnswering: boolean;
+  readonly abort: AbortController;
+  ending: BatchRecord["ending"];
+  readonly meter: ProgressMeter;
+  /** Cached and reasoning tokens counted by earlier runs of this batch. */
+  readonly cachedTokens: number;
+  readonly reasoningTokens: number;
+}
+
+/** Returns a key that is equal for batches of the same models. These batches run one at a time. */
+export function keyOf({ models = [] }: BatchRecord): string {
+  return JSON.stringify(models);
+}
+
+export function newId(prefix: string): string {
+  return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
+}
+
+export function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
+  return ending === "cancel"
+    ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
+    : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
+}
+
+/** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */
+export function reasonOf(error: unknown): { what: string; cause?: unknown } {
+  if (error instanceof BatchError) return error;
+  return { what: error instanceof Error ? error.message : String(error), cause: error };
+}
+
+export function problem(code: string, message: string): BatchProblem {
+  return { code, message, line: null, param: null };
+}
+
+export function countsOf(progress: BatchProgress, { cachedTokens, reasoningTokens }: Live) {
+  const { total, completed, failed, promptTokens, outputTokens } = progress;
+  return {
+    total,
+    completed,
+    failed,
+    promptTokens,
+    cachedTokens: Math.min(cachedTokens + progress.cachedTokens, promptTokens),
+    outputTokens,
+    reasoningTokens: Math.min(reasoningTokens + progress.reasoningTokens, outputTokens),
+  };
+}
+
+/** Replaces file paths in a message: clients must not see them. */
+export function publicWords(folder: DataFolder, { inputFileId }: BatchRecord, message: string): string {
+  return message.replaceAll(folder.at(`files/${inputFileId}`), inputFileId).replaceAll(folder.at(""), "");
+}

@@ -1,0 +1,37 @@
+import type { InputLimits } from "../check.ts";
+import type { Storage } from "../journal/storage.ts";
+import type { ModelIdentity } from "../model_identity.ts";
+import type { Execute } from "../run/dispatch.ts";
+import type { DataFolder } from "./data_folder.ts";
+import type { BatchStore } from "./store.ts";
+
+export interface QueueOptions {
+  readonly store: BatchStore;
+  readonly folder: DataFolder;
+  /** Storage that holds the folder. */
+  readonly storage: Storage;
+  readonly execute: Execute;
+  /**
+   * Identity of the model, or a function that returns the identity of the named models. A batch resumes only with the
+   * models that it began with.
+   */
+  readonly settings: ModelIdentity | ((models: readonly string[]) => Promise<ModelIdentity>);
+  /** How many batches for different models may run in parallel; default 1. */
+  readonly lanes?: number;
+  /** Names the processor that computes. A batch may resume on another one; the queue reports that. */
+  readonly processor?: () => string;
+  /** Resolves when batches may start; by default they start at once. */
+  readonly ready?: Promise<unknown>;
+  /** Lines in flight. */
+  readonly parallel: number;
+  readonly limits: InputLimits;
+  /**
+   * How long, in milliseconds, a batch pauses after a temporary failure, such as a full disk or no free file
+   * descriptors.
+   */
+  readonly pauseMs: number;
+  /** Unix seconds. */
+  readonly now: () => number;
+  /** Called with errors that an operator should know about. */
+  readonly report: (error: unknown) => void;
+}
