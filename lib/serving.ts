@@ -23,7 +23,7 @@ export { type Models, type OfferedModel, oneModel } from "../engine/mod.ts";
 export { DataFolder } from "../jobs/service/data_folder.ts";
 export { BatchStore } from "../jobs/service/store.ts";
 export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/access/keys.ts";
-export { PATH_PREFIX } from "../routes/access/path_prefix.ts";
+export { PATH_PREFIX } from "../routes/access/paths.ts";
 export {
   affordableConnections,
   checkReach,

@@ -10,7 +10,7 @@ import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
 import { allowOrigins, checkHost, checkSite, keyGuard } from "./access/guard.ts";
 import { KeyRing } from "./access/keys.ts";
 import { mountPage } from "./page.ts";
-import { pathBelow } from "./access/path_prefix.ts";
+import { insteadOf, routePath } from "./access/paths.ts";
 import { recording } from "./metrics/recording.ts";
 import {
   type AppContext,
@@ -71,8 +71,10 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     batches: options.batches && (() => options.batches!.figures()),
   });
   const { pathPrefix } = options;
-  const app = new OpenAPIHono<Env>(pathPrefix === undefined ? {} : { getPath: pathBelow(pathPrefix) });
   const endpoints = [...ENDPOINTS, ...(options.batches ? BATCH_ENDPOINTS : [])];
+  const app = new OpenAPIHono<Env>({
+    getPath: routePath(endpoints.map(({ pattern }) => pattern), pathPrefix),
+  });
   for (const endpoint of endpoints) shapeErrors(app, endpoint);
   const ring = ringOf(options.apiKeys);
   guard(app, context, ring, { ...options, endpoints });
@@ -80,7 +82,8 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
   const checkMethod = methodNotAllowed({ app, onMethodNotAllowed: refuseMethod });
   app.notFound(async (c) => {
-    const message = `Unknown path ${askedPath(c)}; GET ${pathPrefix ?? ""}/doc lists the known ones`;
+    const advice = insteadOf(c.req.path) ?? `GET ${pathPrefix ?? ""}/doc lists the known ones`;
+    const message = `Unknown path ${askedPath(c)}; ${advice}`;
     c.res = errorResponse(new ApiError(404, "unknown_url", message), c);
     await checkMethod(c, () => Promise.resolve());
     return c.res;

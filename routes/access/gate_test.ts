@@ -80,7 +80,8 @@ Deno.test("open health: only /health needs no key, and the document says so", as
   const { ask } = open({ apiKeys: ["secret"], openHealth: true });
   assertEquals((await ask("GET", "/health")).status, 200);
   assertEquals((await ask("GET", "/health", { authorization: "Bearer secret" })).status, 200);
-  for (const path of ["/ready", "/metrics", "/v1/models", "/health/", "/healthy"]) {
+  assertEquals((await ask("GET", "/health/")).status, 200); // the same route
+  for (const path of ["/ready", "/metrics", "/v1/models", "/health/x", "/healthy"]) {
     assertEquals((await ask("GET", path)).status, 401, path);
   }
   assertEquals((await ask("POST", "/health")).status, 405);
