@@ -1,8 +1,15 @@
 /** A fake backend that samples tokens itself and computes several steps per call. */
-import type { Candidates, LogitsRequest, StepInput, StepOutput } from "../engine/backend/backend.ts";
+import type {
+  Abilities,
+  Candidates,
+  LogitsRequest,
+  StepInput,
+  StepOutput,
+} from "../engine/backend/backend.ts";
 import { FakeBackend } from "./engine.ts";
 
 export class DrawingBackend extends FakeBackend {
+  override readonly abilities: Abilities = { draws: this, copies: this, pools: true };
   /** Number of steps in each call of `decode`. */
   readonly calls: number[] = [];
 

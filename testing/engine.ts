@@ -1,6 +1,7 @@
 /** A fake model and tokenizer for tests: small, deterministic, and strict about the engine's calls. */
 import { concat } from "@std/bytes/concat.js";
 import {
+  type Abilities,
   type Backend,
   type CacheParts,
   type Candidates,
@@ -93,6 +94,7 @@ export interface FakeBackendOptions {
  */
 export class FakeBackend implements Backend {
   readonly info = { name: "fake", isa: "none", threads: 1 };
+  readonly abilities: Abilities = { copies: this, pools: true };
   /** For every step: cached and length of each sequence. `logitRequests` are the logits asked for. */
   readonly steps: { cached: number; length: number }[][] = [];
   readonly logitRequests: LogitsRequest[][] = [];
@@ -160,6 +162,10 @@ export class FakeBackend implements Backend {
       this.#busy = false;
       this.#stop = undefined;
     }
+  }
+
+  kernelsDigest(): Promise<string> {
+    return Promise.resolve("fake");
   }
 
   /** Copies a block's tokens, positions and groups; of a state, its text after the text's length. */

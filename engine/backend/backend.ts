@@ -119,7 +119,7 @@ export interface LogitsRequest {
   readonly mask?: Promise<Uint32Array>; // [ceil(vocabulary / 32)]
   /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
   readonly probe: Int32Array;
-  /** Draws a token besides: every backend from the whole vocabulary, those with `decode` from the candidates too. */
+  /** Draws a token besides: every backend from the whole vocabulary, those with `draws` from the candidates too. */
   readonly draw?: Draw;
 }
 
@@ -226,27 +226,43 @@ export interface CacheBlock {
   readonly block: number;
 }
 
+/** A backend that draws tokens itself, so it can run several steps per call. */
+export interface DrawsTokens {
+  /**
+   * Runs `steps` steps, each with the tokens that the step before it drew. Every sequence has one row, and that row has a
+   * draw. The block tables cover the rows of all steps. Recurrent state is read where it is written, and not saved. Output
+   * after a sequence's end is void.
+   */
+  decode(input: StepInput, steps: number): Promise<StepOutput[]>;
+}
+
+/** A backend whose KV cache and recurrent states can be copied out and in, but not during a step. */
+export interface CopiesCache {
+  /** Returns the parts' bytes: first the blocks, then the slots. */
+  readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
+  /** Restores bytes that `readCache` returned for as many parts of the same kinds; they may be cut into pieces anywhere. */
+  writeCache(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
+  /** Returns the SHA-256 of the kernels, in hex. Copies are exchanged only between equal kernels. */
+  kernelsDigest(): Promise<string>;
+}
+
+/** What a backend can do besides `step`. An ability that it lacks is undefined or false. */
+export interface Abilities {
+  readonly draws?: DrawsTokens;
+  readonly copies?: CopiesCache;
+  /** Whether `StepInput.pools` is supported. */
+  readonly pools: boolean;
+}
+
 /** Where plans run. One step at a time: `step` must not be called again before it has returned. */
 export interface Backend {
   readonly info: BackendInfo;
+  readonly abilities: Abilities;
   /** Packs the plan's weights, tensor by tensor; `progress` gets bytes done and bytes in all. */
   loadWeights(file: GgufFile, plan: Plan, progress?: (done: number, total: number) => void): Promise<void>;
   compile(plan: Plan, options: CompileOptions): Promise<void>;
   /** Runs one step. Throws StepStopped when `requestStop` came first: the step's output is void then. */
   step(input: StepInput): Promise<StepOutput>;
-  /**
-   * Only of backends that draw tokens: runs so many steps before it returns, each with the tokens that the one before
-   * drew. Every sequence has one row, and that row a draw; the block tables cover the rows of all steps; recurrent state
-   * is read where it is written, and not saved. What follows a sequence's end is void.
-   */
-  decode?(input: StepInput, steps: number): Promise<StepOutput[]>;
-  /**
-   * Only of backends whose cache can be copied, which is not done during a step: the parts' bytes, blocks first, one after
-   * the other.
-   */
-  readCache?(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
-  /** The way back: `bytes` are those that `readCache` gave of as many parts of the same kinds, in any pieces. */
-  writeCache?(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
   /** Rows that steps are best filled with, where that is not as many as they may have: it changes with what is measured. */
   readonly stepRows?: number;
   /** Rows of which its products take a multiple as fast as some fewer, where that is known. */

@@ -1,5 +1,5 @@
 import { delay } from "@std/async/delay.js";
-import { type Backend, type CacheBlock, KV_BLOCK_TOKENS } from "../backend/backend.ts";
+import { type Backend, type CacheBlock, type CopiesCache, KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { firstSeen } from "./kv_blocks.ts";
 import type { KvCache } from "./kv_cache.ts";
 import type { PartKind, PromptDisk } from "./disk/types.ts";
@@ -54,7 +54,7 @@ export interface Restorer {
  */
 export class StoredPrefixes {
   readonly #disk: PromptDisk;
-  readonly #backend: Required<Pick<Backend, "readCache" | "writeCache">>;
+  readonly #copies: CopiesCache;
   readonly #wake: () => void;
   readonly #unlisten: () => void;
   #cache!: KvCache;
@@ -75,10 +75,10 @@ export class StoredPrefixes {
 
   /** `wake` makes the engine call `exchange`. */
   constructor(disk: PromptDisk, backend: Backend, wake: () => void) {
-    const { readCache, writeCache } = backend;
-    if (!readCache || !writeCache) throw new Error("This backend's KV cache cannot be copied");
+    const { copies } = backend.abilities;
+    if (!copies) throw new Error("This backend's KV cache cannot be copied");
     this.#disk = disk;
-    this.#backend = { readCache: readCache.bind(backend), writeCache: writeCache.bind(backend) };
+    this.#copies = copies;
     this.#wake = wake;
     this.#unlisten = disk.store.onRoom(() => this.pending && wake());
     const tokenBytes = disk.groupBytes.reduce((sum, bytes) => sum + bytes, 0) / KV_BLOCK_TOKENS;
@@ -293,7 +293,7 @@ export class StoredPrefixes {
     try {
       if (stale()) return;
       if (bytes) {
-        await this.#backend.writeCache({ blocks, slots }, bytes);
+        await this.#copies.writeCache({ blocks, slots }, bytes);
         if (stale()) return;
         this.#totals.readBytes += bytes.reduce((sum, part) => sum + part.length, 0);
         this.#cache.restored(sequence, end);
@@ -341,7 +341,7 @@ export class StoredPrefixes {
     }
     if (total === 0) return;
     const parts = { blocks: blocks.map(({ place }) => place), slots: slots.map(({ place }) => place) };
-    const bytes = await this.#backend.readCache(parts);
+    const bytes = await this.#copies.readCache(parts);
     let at = 0;
     for (const { name, offer } of [...blocks, ...slots]) {
       const part = bytes.subarray(at, at += this.#bytesOf(offer.kind));

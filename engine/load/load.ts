@@ -214,7 +214,7 @@ async function loadMeasured(
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,
-    pooled: backend.info.name !== "webgpu"
+    pooled: backend.abilities.pools
       ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
   };
@@ -259,8 +259,8 @@ async function openSpeculation(
   { speculate = "auto", signal }: LoadOptions,
 ): Promise<Speculation | undefined> {
   if (speculate === "off" || isEncoder(plan)) return undefined;
-  // A backend that computes several steps per call samples their tokens itself.
-  if ("decode" in backend) return undefined;
+  // Drafts cannot be checked when the backend draws the tokens itself.
+  if (backend.abilities.draws) return undefined;
   return new Speculation(
     chooseDrafters(speculate, canDraft(plan) ? backend : undefined, await drafting?.load(signal)),
   );
@@ -279,15 +279,14 @@ async function openPromptDisk(
   { model, open, promptCache }: LoadOptions,
   { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
 ): Promise<PromptDisk> {
-  if (!("kernelsDigest" in backend)) {
-    throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
-  }
+  const { copies } = backend.abilities;
+  if (!copies) throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   const { store, close } = opened;
   const identity = {
     weights: (await fingerprintModel(model, open)).weights,
     plan: sha256(encodePlan(plan, size)),
-    kernels: await backend.kernelsDigest(),
+    kernels: await copies.kernelsDigest(),
     isa: backend.info.isa,
   };
   return {

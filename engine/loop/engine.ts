@@ -249,7 +249,7 @@ export class LlmEngine implements Engine {
       tokenizer: this.tokenizer,
       vocabSize: this.model.vocabSize,
       contextLength: this.#contextLength,
-      draws: this.#backend.decode !== undefined,
+      draws: this.#backend.abilities.draws !== undefined,
       stores: this.#stored !== undefined,
     });
   }

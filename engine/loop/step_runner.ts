@@ -102,7 +102,8 @@ export class StepRunner {
    */
   async #compute(masks: StepMasks): Promise<{ input: StepInput; outputs: StepOutput[] }> {
     const { backend, scheduler, totals } = this.#context;
-    const wanted = backend.decode ? this.#stepsAtOnce.choose(this.#step) : 1;
+    const { draws } = backend.abilities;
+    const wanted = draws ? this.#stepsAtOnce.choose(this.#step) : 1;
     const steps = 1 + scheduler.makeRoom(this.#step, wanted - 1);
     const input = this.#writer.write(this.#step, masks, steps - 1);
     totals.submitted(steps, input.tokens.length);
@@ -110,7 +111,7 @@ export class StepRunner {
     try {
       return {
         input,
-        outputs: steps > 1 ? await backend.decode!(input, steps) : [await backend.step(input)],
+        outputs: steps > 1 ? await draws!.decode(input, steps) : [await backend.step(input)],
       };
     } catch (error) {
       if (error instanceof StepStopped) return { input, outputs: [] };

@@ -123,11 +123,11 @@ fullTier.test("wasm: blocks of the cache and recurrent states are copied out and
       blocks: [{ group: 0, block: table[0] }, { group: 0, block: table[1] }],
       slots: state === undefined ? [] : [state],
     };
-    const kept = await backend.readCache!(parts);
+    const kept = await backend.abilities.copies!.readCache(parts);
     const expected = await step(5, 64);
     await step(70, 0);
     await step(70, 70); // other tokens are in those blocks and states by now
-    await backend.writeCache!(parts, [kept.subarray(0, 100), kept.subarray(100)]);
+    await backend.abilities.copies!.writeCache(parts, [kept.subarray(0, 100), kept.subarray(100)]);
     assertEquals(await step(5, 64), expected, architecture);
   }
 });

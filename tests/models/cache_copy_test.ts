@@ -27,8 +27,11 @@ for (const kvType of KV_TYPES) {
     using two = await open();
     const [from, to] = [shuffledBlocks(0, 6), shuffledBlocks(7, 6)];
     await one.step([{ tokens: PROMPT, blockTable: from, slot: 2 }]);
-    const copy = await one.backend.readCache!(partsOf(from, 2));
-    await two.backend.writeCache!(partsOf(to, 5), [copy.subarray(0, 100), copy.subarray(100)]);
+    const copy = await one.backend.abilities.copies!.readCache(partsOf(from, 2));
+    await two.backend.abilities.copies!.writeCache(partsOf(to, 5), [
+      copy.subarray(0, 100),
+      copy.subarray(100),
+    ]);
     assertEquals(
       await two.step([{ ...NEXT, blockTable: to, slot: 5 }]),
       await one.step([{ ...NEXT, blockTable: from, slot: 2 }]),
@@ -38,15 +41,28 @@ for (const kvType of KV_TYPES) {
 
 Deno.test("a part that is not there is refused in words", async () => {
   using model = await KernelModel.loadAs(mixedPlan(HYBRID_LAYERS), bytes, SIZE, { threads: 1 });
+  const copies = model.backend.abilities.copies!;
   const [none, parts] = [[], { blocks: [{ group: 1, block: 16 * GROUPS }], slots: [] }];
-  await assertRejects(() => model.backend.readCache!(parts), Error, "A KV block must be below 48 (got 48)");
-  await assertRejects(() => model.backend.writeCache!(parts, none), Error, "A KV block must be below 48");
+  await assertRejects(
+    () => copies.readCache(parts),
+    Error,
+    "A KV block must be below 48 (got 48)",
+  );
+  await assertRejects(
+    () => copies.writeCache(parts, none),
+    Error,
+    "A KV block must be below 48",
+  );
   const slots = { blocks: [], slots: [99] };
   await assertRejects(
-    () => model.backend.readCache!(slots),
+    () => copies.readCache(slots),
     Error,
     "A slot of recurrent state must be below 32",
   );
   const block = { blocks: [{ group: 0, block: 0 }], slots: [] };
-  await assertRejects(() => model.backend.writeCache!(block, [new Uint8Array(3)]), Error, "(got 3)");
+  await assertRejects(
+    () => copies.writeCache(block, [new Uint8Array(3)]),
+    Error,
+    "(got 3)",
+  );
 });

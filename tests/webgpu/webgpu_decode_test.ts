@@ -87,7 +87,7 @@ async function decode(
   for (const steps of calls) {
     const input = decodeStep(outputs.length, last, draw);
     const logits = input.logits.map((request) => ({ ...request, ...want }));
-    outputs.push(...await model.backend.decode!({ ...input, logits }, steps));
+    outputs.push(...await model.backend.abilities.draws!.decode({ ...input, logits }, steps));
     last = outputs.at(-1)!.rows.map((row) => drawnOf(row) ?? 0);
   }
   return outputs;
@@ -125,7 +125,7 @@ gpuTest(
         if (--left === 0) model.backend.requestStop();
       };
       try {
-        const stopped = model.backend.decode!(decodeStep(0, FIRST, () => GREEDY), 8);
+        const stopped = model.backend.abilities.draws!.decode(decodeStep(0, FIRST, () => GREEDY), 8);
         await assertRejects(() => stopped, StepStopped);
       } finally {
         GPUQueue.prototype.submit = submit;
@@ -253,7 +253,9 @@ gpuTest("decode: leaves the thread free between steps", async () => {
   let turns = 0;
   const timer = setInterval(() => turns++, 1);
   const end = performance.now() + 300;
-  while (performance.now() < end) await model.backend.decode!(decodeStep(0, FIRST, () => GREEDY), 2);
+  while (performance.now() < end) {
+    await model.backend.abilities.draws!.decode(decodeStep(0, FIRST, () => GREEDY), 2);
+  }
   clearInterval(timer);
   assert(turns > 5, `${turns} turns in 300 ms`);
 });

@@ -6,7 +6,15 @@ import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
 import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
-import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
+import type {
+  Abilities,
+  Backend,
+  BackendInfo,
+  CacheParts,
+  CompileOptions,
+  StepInput,
+  StepOutput,
+} from "../backend.ts";
 import { StepStopped } from "../backend.ts";
 import { factorWords } from "./factor_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
@@ -27,6 +35,7 @@ const MESSAGE_BYTES = 4096;
 export class CpuBackend implements Backend {
   static #digest: string | undefined;
   readonly info: BackendInfo;
+  readonly abilities: Abilities = { copies: this, pools: true };
   readonly wholeRows: number;
   readonly #library = KernelLibrary.open();
   readonly #handle: bigint;

@@ -5,7 +5,15 @@ import type { MachineLimits } from "../../plan/cost.ts";
 import { encodePlan } from "../../plan/encode.ts";
 import { kvGroupBytes, type Plan, type PlanTensor, pooledColumns, stateBytes } from "../../plan/plan.ts";
 import { WordWriter } from "../../plan/words.ts";
-import type { Backend, BackendInfo, CacheParts, CompileOptions, StepInput, StepOutput } from "../backend.ts";
+import type {
+  Abilities,
+  Backend,
+  BackendInfo,
+  CacheParts,
+  CompileOptions,
+  StepInput,
+  StepOutput,
+} from "../backend.ts";
 import { StepStopped } from "../backend.ts";
 import { factorWords } from "../cpu/factor_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "../cpu/step_words.ts";
@@ -25,6 +33,7 @@ const PANEL_ROWS = 8;
 /** Plans on the Rust kernels as WebAssembly, in workers. */
 export class WasmBackend implements Backend {
   readonly info: BackendInfo;
+  readonly abilities: Abilities = { copies: this, pools: true };
   readonly wholeRows: number;
   readonly #machine: Machine;
   readonly #handle: bigint;

@@ -2,6 +2,7 @@ import type { GgufFile } from "../../gguf/types.ts";
 import type { MachineLimits } from "../../plan/cost.ts";
 import type { Plan, PlanTensor } from "../../plan/plan.ts";
 import {
+  type Abilities,
   type Arithmetic,
   type Backend,
   type BackendInfo,
@@ -60,6 +61,7 @@ interface Compiled {
 /** Runs plans on a GPU through WebGPU. A step is as few submits as keep each of them short. */
 export class WebGpuBackend implements Backend {
   readonly info: BackendInfo;
+  readonly abilities: Abilities = { draws: this, pools: false };
   readonly #arithmetic: Arithmetic;
   readonly #memory: GpuMemory;
   readonly #pipelines: Pipelines;
