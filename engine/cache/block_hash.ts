@@ -3,7 +3,7 @@ import type { Sequence } from "../schedule/sequence.ts";
 
 /** Returns the hash of the salt and all blocks up to `position`. Hashes can collide, so compare tokens after a match. */
 export function hashOf(sequence: Sequence, position: number): number {
-  const { hashes, tokens, salt } = sequence;
+  const { kv: { hashes }, tokens, salt } = sequence;
   while (hashes.length <= position) {
     const count = hashes.length;
     const parent = count === 0 ? hashOfSalt(salt) : hashes[count - 1];

@@ -120,7 +120,7 @@ export class KvCache {
    * Returns how many more blocks the running or waiting sequence will soon need, beyond those it has or gets at
    * admission.
    */
-  growth({ length, maxLength, cached, blockCount, windows }: Sequence): number {
+  growth({ length, maxLength, kv: { cached, blockCount, windows } }: Sequence): number {
     const now = blocksFor(length);
     const blocks = Math.min(GROWTH_BLOCKS, blocksFor(maxLength) - now);
     if (this.#companions.length === 0) return blocks;
@@ -132,7 +132,7 @@ export class KvCache {
   }
 
   /** Returns how many blocks the sequence holds. */
-  held({ blockCount, windows }: Sequence): number {
+  held({ kv: { blockCount, windows } }: Sequence): number {
     return windows.reduce((sum, { first, end }) => sum + end - first, blockCount);
   }
 
@@ -141,18 +141,19 @@ export class KvCache {
    * the parts of its prefix that must be read from the disk first.
    */
   admit(sequence: Sequence): Restore | undefined {
+    const { kv } = sequence;
     const known = this.#index.findPrefix(sequence);
     const usable = this.#usable(known).length;
     const end = this.#restorable(sequence, known, usable);
     const shared = known.slice(0, end);
     for (const block of this.#sharedBlocks(shared, end)) this.#hold(block);
-    sequence.blocks = new Int32Array(blocksFor(sequence.length));
-    sequence.blocks.set(shared);
-    sequence.blockCount = shared.length;
-    sequence.indexed = shared.length;
-    sequence.cached = end * KV_BLOCK_TOKENS;
-    sequence.windows = this.demand.windows.map((window, group): WindowBlocks => {
-      const first = firstSeen(window, sequence.cached);
+    kv.blocks = new Int32Array(blocksFor(sequence.length));
+    kv.blocks.set(shared);
+    kv.blockCount = shared.length;
+    kv.indexed = shared.length;
+    kv.cached = end * KV_BLOCK_TOKENS;
+    kv.windows = this.demand.windows.map((window, group): WindowBlocks => {
+      const first = firstSeen(window, kv.cached);
       const blocks = new Int32Array(blocksFor(sequence.length));
       for (let i = first; i < shared.length; i++) {
         const companion = this.#companions[group][shared[i]];
@@ -162,7 +163,7 @@ export class KvCache {
     });
     this.states?.start(sequence, shared.length === end ? shared : [], known.length);
     if (!this.extend(sequence, sequence.length)) throw new Error("A sequence was admitted that does not fit");
-    if (sequence.admittedAt === undefined) this.stored?.reused(sequence, Math.min(usable, end));
+    if (sequence.admission.at === undefined) this.stored?.reused(sequence, Math.min(usable, end));
     return end > usable ? this.#restoreOf(sequence, end, usable) : undefined;
   }
 
@@ -194,7 +195,7 @@ export class KvCache {
 
   /** Returns the blocks of an admitted sequence that have no content yet. */
   #restoreOf(sequence: Sequence, end: number, usable: number): Restore {
-    const { blocks, indexed, windows } = sequence;
+    const { blocks, indexed, windows } = sequence.kv;
     const parts: { position: number; kind: number; place: number }[] = [];
     for (let position = 0; position < end; position++) {
       if (position >= indexed) parts.push({ position, kind: 0, place: blocks[position] });
@@ -215,21 +216,22 @@ export class KvCache {
   /** Indexes the blocks before `end` of a sequence that waits for its prefix, so that other sequences find them. */
   restored(sequence: Sequence, end: number): void {
     this.#indexFull(sequence, end * KV_BLOCK_TOKENS);
-    const known = Math.min(end, sequence.indexed);
+    const known = Math.min(end, sequence.kv.indexed);
     for (let position = 0; position < known; position++) this.#shareWindows(sequence, position);
   }
 
   /** Takes blocks until the sequence has room for `tokens`. Returns false and changes nothing if there are too few. */
   extend(sequence: Sequence, tokens: number): boolean {
+    const { kv } = sequence;
     if (this.lacking(sequence, tokens) > this.available) return false;
     const [wanted, most] = [blocksFor(tokens), blocksFor(sequence.maxLength)];
-    while (sequence.blockCount < wanted) {
-      const { blocks, blockCount } = sequence;
-      if (blockCount === blocks.length) sequence.blocks = grown(blocks, most);
-      sequence.blocks[sequence.blockCount++] = this.#take();
+    while (kv.blockCount < wanted) {
+      const { blocks, blockCount } = kv;
+      if (blockCount === blocks.length) kv.blocks = grown(blocks, most);
+      kv.blocks[kv.blockCount++] = this.#take();
     }
     const end = this.#windowEnd(sequence, tokens);
-    for (const window of sequence.windows) {
+    for (const window of kv.windows) {
       while (window.end < end) {
         if (window.end === window.blocks.length) window.blocks = grown(window.blocks, most);
         window.blocks[window.end++] = this.#take();
@@ -240,17 +242,18 @@ export class KvCache {
 
   /** Returns how many blocks the sequence lacks to have room for `tokens`. */
   lacking(sequence: Sequence, tokens: number): number {
-    const lacking = Math.max(0, blocksFor(tokens) - sequence.blockCount);
-    if (sequence.windows.length === 0) return lacking;
+    const { kv } = sequence;
+    const lacking = Math.max(0, blocksFor(tokens) - kv.blockCount);
+    if (kv.windows.length === 0) return lacking;
     const end = this.#windowEnd(sequence, tokens);
-    return sequence.windows.reduce((sum, window) => sum + Math.max(0, end - window.end), lacking);
+    return kv.windows.reduce((sum, window) => sum + Math.max(0, end - window.end), lacking);
   }
 
   /**
    * Returns the block where windows end when a sequence has room for `tokens`. A long prompt needs room only for the
    * rows of its next step.
    */
-  #windowEnd({ length, cached }: Sequence, tokens: number): number {
+  #windowEnd({ length, kv: { cached } }: Sequence, tokens: number): number {
     return blocksFor(Math.min(tokens, cached + this.demand.maxRows + tokens - length));
   }
 
@@ -260,26 +263,32 @@ export class KvCache {
     return this.demand.windows.reduce((sum, window) => sum + blocksOfWindow(window, tokens, rows), 0);
   }
 
-  /** Call after `cached` has moved: indexes blocks that became full and frees blocks that left their window. */
-  share(sequence: Sequence): void {
+  /**
+   * Call after the sequence's next `tokens` tokens were computed: indexes blocks that became full and frees blocks that
+   * left their window.
+   */
+  advance(sequence: Sequence, tokens: number): void {
+    const { kv } = sequence;
+    kv.cached += tokens;
     this.#indexFull(sequence);
-    for (const [group, window] of sequence.windows.entries()) {
-      const first = Math.min(window.end, firstSeen(this.demand.windows[group], sequence.cached));
+    for (const [group, window] of kv.windows.entries()) {
+      const first = Math.min(window.end, firstSeen(this.demand.windows[group], kv.cached));
       while (window.first < first) this.#letGo(window.blocks[window.first++]);
     }
   }
 
-  #indexFull(sequence: Sequence, cached = sequence.cached): void {
-    while ((sequence.indexed + 1) * KV_BLOCK_TOKENS <= cached) {
-      const position = sequence.indexed;
-      const block = sequence.blocks[position];
-      const parent = position === 0 ? NO_BLOCK : sequence.blocks[position - 1];
+  #indexFull(sequence: Sequence, cached = sequence.kv.cached): void {
+    const { kv } = sequence;
+    while ((kv.indexed + 1) * KV_BLOCK_TOKENS <= cached) {
+      const position = kv.indexed;
+      const block = kv.blocks[position];
+      const parent = position === 0 ? NO_BLOCK : kv.blocks[position - 1];
       const known = this.#index.find(sequence, position, parent);
       if (known !== NO_BLOCK) {
         // Another sequence indexed the same tokens first: hold its block, so each chain is in the pool once.
         this.#hold(known);
         this.#letGo(block);
-        sequence.blocks[position] = known;
+        kv.blocks[position] = known;
       } else if (this.#index.has(hashOf(sequence, position))) {
         return; // Other tokens have the same hash, so this chain cannot be indexed.
       } else {
@@ -287,12 +296,12 @@ export class KvCache {
         this.stored?.computed(sequence, position);
       }
       this.#shareWindows(sequence, position);
-      sequence.indexed++;
+      kv.indexed++;
     }
   }
 
   /** Makes the other groups' blocks companions of an indexed block, or switches to its existing companions. */
-  #shareWindows({ blocks, windows }: Sequence, position: number): void {
+  #shareWindows({ kv: { blocks, windows } }: Sequence, position: number): void {
     const leader = blocks[position];
     for (const [group, window] of windows.entries()) {
       if (position < window.first || position >= window.end) continue;
@@ -311,26 +320,28 @@ export class KvCache {
 
   /** Releases all blocks of the sequence. Indexed blocks stay findable until they are evicted. */
   release(sequence: Sequence): void {
+    const { kv } = sequence;
     this.states?.release(sequence);
-    for (let i = sequence.blockCount - 1; i >= 0; i--) {
-      for (const { blocks, first, end } of sequence.windows) {
+    for (let i = kv.blockCount - 1; i >= 0; i--) {
+      for (const { blocks, first, end } of kv.windows) {
         if (i >= first && i < end) this.#letGo(blocks[i]);
       }
-      this.#letGo(sequence.blocks[i]);
+      this.#letGo(kv.blocks[i]);
     }
-    sequence.blocks = new Int32Array(0);
-    sequence.windows = [];
-    sequence.blockCount = 0;
-    sequence.indexed = 0;
-    sequence.cached = 0;
-    sequence.restoring = undefined;
-    sequence.storing = undefined;
+    kv.blocks = new Int32Array(0);
+    kv.windows = [];
+    kv.blockCount = 0;
+    kv.indexed = 0;
+    kv.cached = 0;
+    this.stored?.released(sequence);
   }
 
   /** Whether `running` is computing a block that `waiting` could share afterwards. */
   isComputing(running: Sequence, waiting: Sequence): boolean {
     if (this.states) return this.#willSave(running, waiting, this.states);
-    const position = running.restoring ? running.indexed : Math.floor(running.cached / KV_BLOCK_TOKENS);
+    const position = running.disk.restoring
+      ? running.kv.indexed
+      : Math.floor(running.kv.cached / KV_BLOCK_TOKENS);
     const end = (position + 1) * KV_BLOCK_TOKENS;
     if (end > running.length || end > reusableTokens(waiting)) return false;
     const hash = hashOf(running, position);
@@ -346,11 +357,11 @@ export class KvCache {
     let common = 0;
     while (common < limit && hashOf(running, common) === hashOf(waiting, common)) common++;
     const edge = common * KV_BLOCK_TOKENS;
-    const { restoring } = running;
+    const { restoring } = running.disk;
     if (restoring && common >= restoring.end) {
       return restoring.end > this.#usable(this.#index.findPrefix(waiting)).length;
     }
-    if (edge <= running.cached || common <= this.#usable(this.#index.findPrefix(waiting)).length) {
+    if (edge <= running.kv.cached || common <= this.#usable(this.#index.findPrefix(waiting)).length) {
       return false;
     }
     states.mark(running, edge);

@@ -2,23 +2,19 @@ import { assert, assertEquals } from "@std/assert";
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { blocksOfSequence, longestSequence } from "./kv_blocks.ts";
 import { KvCache } from "./kv_cache.ts";
-import type { Sequence } from "../schedule/sequence.ts";
+import { newParts, type Sequence } from "../schedule/sequence.ts";
 import { promptOf } from "../../testing/engine.ts";
 
 /** Returns the fields of a sequence that the cache uses. */
 function sequenceOf(tokens: number[], maxLength = tokens.length + 1, salt = ""): Sequence {
-  const blocks = new Int32Array(0);
-  const state = { cached: 0, blocks, blockCount: 0, windows: [], indexed: 0, promptLogprobs: false };
   return {
-    ...state,
+    ...newParts(false),
+    promptLogprobs: false,
     tokens: Int32Array.from(tokens),
     length: tokens.length,
     maxLength,
     salt,
-    hashes: [],
-  } as unknown as
-    & Sequence
-    & object;
+  } as Sequence;
 }
 
 function admit(cache: KvCache, sequence: Sequence): boolean {
@@ -35,20 +31,19 @@ function run(cache: KvCache, sequence: Sequence): Sequence {
 
 function compute(cache: KvCache, sequence: Sequence, tokens: number): Sequence {
   assert(cache.extend(sequence, tokens));
-  sequence.cached = tokens;
-  cache.share(sequence);
+  cache.advance(sequence, tokens - sequence.kv.cached);
   return sequence;
 }
 
 function held(sequence: Sequence): number[] {
-  return [...sequence.blocks.subarray(0, sequence.blockCount)];
+  return [...sequence.kv.blocks.subarray(0, sequence.kv.blockCount)];
 }
 
 Deno.test("KvCache: a sequence holds blocks for its tokens, takes more as it grows and releases all", () => {
   const cache = new KvCache(10);
   const first = sequenceOf(promptOf(40), 10_000);
   assert(admit(cache, first));
-  assertEquals([cache.used, cache.total, first.blockCount], [2, 10, 2]);
+  assertEquals([cache.used, cache.total, first.kv.blockCount], [2, 10, 2]);
   assert(cache.extend(first, 64));
   assertEquals(cache.used, 2);
   assert(cache.extend(first, 65));
@@ -75,7 +70,7 @@ Deno.test("KvCache: later and concurrent sequences share full blocks", () => {
   cache.release(second);
   const third = sequenceOf(promptOf(100));
   assert(admit(cache, third));
-  assertEquals(third.cached, 96);
+  assertEquals(third.kv.cached, 96);
 });
 
 Deno.test("KvCache: the last token is never taken from the cache", () => {
@@ -84,7 +79,7 @@ Deno.test("KvCache: the last token is never taken from the cache", () => {
   for (const [length, cached] of [[32, 0], [33, 32], [64, 32], [65, 64]]) {
     const sequence = sequenceOf(promptOf(length));
     assert(admit(cache, sequence));
-    assertEquals(sequence.cached, cached, `${length} tokens`);
+    assertEquals(sequence.kv.cached, cached, `${length} tokens`);
     cache.release(sequence);
   }
 });
@@ -95,7 +90,7 @@ Deno.test("KvCache: different salts share no prefix", () => {
   for (const [salt, cached] of [["bob", 0], ["", 0], ["alice", 32]] as const) {
     const sequence = sequenceOf(promptOf(64), 65, salt);
     assert(admit(cache, sequence));
-    assertEquals(sequence.cached, cached, salt);
+    assertEquals(sequence.kv.cached, cached, salt);
     cache.release(sequence);
   }
 });
@@ -103,20 +98,20 @@ Deno.test("KvCache: different salts share no prefix", () => {
 Deno.test("KvCache: hash collisions of other tokens or salts share nothing and break nothing", () => {
   const cache = new KvCache(20);
   const collide = (sequence: Sequence) => {
-    sequence.hashes.push(1, 2);
+    sequence.kv.hashes.push(1, 2);
     return sequence;
   };
   const first = run(cache, collide(sequenceOf(promptOf(70))));
   for (const other of [sequenceOf(promptOf(70, 1)), sequenceOf(promptOf(70), 71, "salt")]) {
     run(cache, collide(other));
-    assertEquals(other.indexed, 0);
+    assertEquals(other.kv.indexed, 0);
     assertEquals(new Set([...held(first), ...held(other)]).size, 6);
     cache.release(other);
   }
   // An equal second block after another first block is a different block.
   const late = sequenceOf([...promptOf(32, 5), ...promptOf(70).slice(32)]);
-  late.hashes.push(7, 2);
-  assertEquals(run(cache, late).indexed, 1);
+  late.kv.hashes.push(7, 2);
+  assertEquals(run(cache, late).kv.indexed, 1);
   assert(held(late)[1] !== held(first)[1]);
 });
 
@@ -142,7 +137,7 @@ Deno.test("KvCache: evicts least recently used blocks first, and the end of a ch
     cache.release(run(cache, sequenceOf(promptOf(40, 3)))); // 1 free, 1 taken from the end of the first chain
     const sequence = sequenceOf(promptOf(100, seed));
     assert(admit(cache, sequence));
-    return sequence.cached;
+    return sequence.kv.cached;
   };
   assertEquals([1, 2, 3].map(longest), [64, 64, 32]);
 });
@@ -171,7 +166,7 @@ Deno.test("KvCache: extend takes no block if there are too few, until others rel
   const [first, second] = [sequenceOf(promptOf(40), 200), sequenceOf(promptOf(40, 1), 200)];
   assert(admit(cache, first) && admit(cache, second));
   assert(!cache.extend(first, 65));
-  assertEquals([first.blockCount, cache.available], [2, 0]);
+  assertEquals([first.kv.blockCount, cache.available], [2, 0]);
   compute(cache, second, 40);
   cache.release(second);
   assert(cache.extend(first, 128));
@@ -186,7 +181,7 @@ Deno.test("KvCache: a preempted sequence reuses those of its blocks that were no
   assertEquals(cache.missing(preempted, 0), 3);
   cache.release(other);
   assert(admit(cache, preempted));
-  assertEquals(preempted.cached, 64);
+  assertEquals(preempted.kv.cached, 64);
 });
 
 Deno.test("KvCache: random growing sequences lose no block and share none wrongly", () => {
@@ -203,7 +198,7 @@ Deno.test("KvCache: random sequences with windows stay correct in every group wi
 /** Returns a sequence's blocks by group and position: "1 5" is the sixth block of the second group. */
 function places(sequence: Sequence): Map<string, number> {
   const all = new Map(held(sequence).map((block, i) => [`0 ${i}`, block]));
-  for (const [group, { blocks, first, end }] of sequence.windows.entries()) {
+  for (const [group, { blocks, first, end }] of sequence.kv.windows.entries()) {
     for (let i = first; i < end; i++) all.set(`${group + 1} ${i}`, blocks[i]);
   }
   return all;
@@ -220,7 +215,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
   const enter = (sequence: Sequence) => {
     if (!admit(cache, sequence)) return;
     alive.push(sequence);
-    shared += sequence.cached;
+    shared += sequence.kv.cached;
   };
   for (let round = 0; round < 20_000; round++) {
     if (roll(3) === 0) {
@@ -231,7 +226,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
     }
     const sequence = alive[roll(alive.length || 1)];
     if (!sequence) continue;
-    const { cached } = sequence;
+    const { cached } = sequence.kv;
     const end = Math.min(sequence.length, cached + 1 + roll(50));
     if (!cache.extend(sequence, sequence.length)) {
       const victim = alive.splice(roll(alive.length), 1)[0];
@@ -256,8 +251,7 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
         }
       }
     }
-    sequence.cached = end;
-    cache.share(sequence);
+    cache.advance(sequence, end - cached);
     for (const [place, block] of places(sequence)) {
       const [group, i] = place.split(" ").map(Number);
       const to = (i + 1) * KV_BLOCK_TOKENS;
@@ -279,11 +273,10 @@ function randomLives(cache: KvCache, total: number, windows: readonly number[] =
 /** Computes all tokens in steps of at most 32 rows. Returns the most blocks held. */
 function chunks(cache: KvCache, sequence: Sequence): number {
   let most = 0;
-  while (sequence.cached < sequence.length) {
+  while (sequence.kv.cached < sequence.length) {
     assert(cache.extend(sequence, sequence.length));
     most = Math.max(most, cache.held(sequence));
-    sequence.cached = Math.min(sequence.length, sequence.cached + 32);
-    cache.share(sequence);
+    cache.advance(sequence, Math.min(32, sequence.length - sequence.kv.cached));
   }
   return most;
 }
@@ -300,10 +293,12 @@ Deno.test("KvCache: a group with a window holds blocks of the window only", () =
   assertEquals(longestSequence(demand, 104), 3200);
   for (let i = 0; i < 400; i++) {
     assert(cache.extend(sequence, ++sequence.length));
-    sequence.cached++;
-    cache.share(sequence);
-    const { first, end } = sequence.windows[0];
-    assertEquals([first, end], [Math.floor((sequence.cached - 63) / 32), Math.ceil(sequence.cached / 32)]);
+    cache.advance(sequence, 1);
+    const { first, end } = sequence.kv.windows[0];
+    assertEquals([first, end], [
+      Math.floor((sequence.kv.cached - 63) / 32),
+      Math.ceil(sequence.kv.cached / 32),
+    ]);
   }
 });
 
@@ -317,7 +312,7 @@ Deno.test("KvCache: shares a prefix up to where its last window is still in memo
     cache.release(first);
     const second = sequenceOf(prompt);
     assert(admit(cache, second));
-    return second.cached;
+    return second.kv.cached;
   };
   const half = [...promptOf(200), ...promptOf(121, 1)];
   assertEquals(shared(40, promptOf(330)), 320);
@@ -338,12 +333,12 @@ Deno.test("KvCache: evicted window blocks are computed again and then found agai
   const again = sequenceOf([...promptOf(200), ...promptOf(60, 1)]);
   cache.release(other);
   assert(admit(cache, again));
-  assertEquals(again.cached, 0);
+  assertEquals(again.kv.cached, 0);
   chunks(cache, again);
   cache.release(again);
   const last = sequenceOf([...promptOf(200), ...promptOf(60, 2)]);
   assert(admit(cache, last));
-  assertEquals(last.cached, 192);
+  assertEquals(last.kv.cached, 192);
   for (const sequence of [first, last]) cache.release(sequence);
   assertEquals([cache.used, cache.available], [0, 30]);
 });
@@ -360,11 +355,10 @@ Deno.test("longestSequence: one sequence of that length always fits, wherever it
       sequence.length = 700;
       assert(cache.missing(sequence, cache.growth(sequence)) <= 0);
       cache.admit(sequence);
-      for (let i = 0; sequence.cached < 1000; i++) {
-        assert(cache.extend(sequence, sequence.length), `${windows} ${maxRows} at ${sequence.cached}`);
-        sequence.cached = Math.min(sequence.length, sequence.cached + 1 + (i * 7) % maxRows);
-        cache.share(sequence);
-        if (sequence.cached === sequence.length && sequence.length < 1000) sequence.length++;
+      for (let i = 0; sequence.kv.cached < 1000; i++) {
+        assert(cache.extend(sequence, sequence.length), `${windows} ${maxRows} at ${sequence.kv.cached}`);
+        cache.advance(sequence, Math.min(sequence.length - sequence.kv.cached, 1 + (i * 7) % maxRows));
+        if (sequence.kv.cached === sequence.length && sequence.length < 1000) sequence.length++;
       }
     }
   }

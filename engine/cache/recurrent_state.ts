@@ -66,18 +66,18 @@ export class RecurrentStates {
     sequence.state = state;
     this.mark(sequence, known * KV_BLOCK_TOKENS);
     // At first, forced tokens after the prompt belong to the answer. After a preemption, all tokens count as a prompt.
-    const end = sequence.admittedAt === undefined ? sequence.promptLength : sequence.length;
+    const end = sequence.admission.at === undefined ? sequence.promptLength : sequence.length;
     const edge = Math.floor((end - 1) / KV_BLOCK_TOKENS) * KV_BLOCK_TOKENS;
     this.mark(sequence, edge);
     // The template's text after the last message may cross an edge, so the next prompt diverges before that edge.
-    if (sequence.mustStore) this.mark(sequence, edge - KV_BLOCK_TOKENS);
+    if (sequence.disk.mustStore) this.mark(sequence, edge - KV_BLOCK_TOKENS);
   }
 
   /** Returns a slot for the state that the sequence waits for: a snapshot's if possible, or else its own. */
   reserve(sequence: Sequence): number {
     const state = sequence.state!;
     const slot = this.#takeForSnapshot();
-    if (slot !== undefined) state.saves.push({ position: sequence.cached, slot });
+    if (slot !== undefined) state.saves.push({ position: sequence.kv.cached, slot });
     return slot ?? state.slot;
   }
 
@@ -86,18 +86,18 @@ export class RecurrentStates {
     const state = sequence.state!;
     if (state.saves.length === 0) return; // the sequence resumes from its own slot
     this.#keepSaves(sequence);
-    state.source = this.#use(sequence.blocks[sequence.cached / KV_BLOCK_TOKENS - 1]);
+    state.source = this.#use(sequence.kv.blocks[sequence.kv.cached / KV_BLOCK_TOKENS - 1]);
   }
 
   /** Requests a snapshot at this block edge, if the sequence has not passed it. */
   mark(sequence: Sequence, position: number): void {
-    if (position > sequence.cached) sequence.state!.snapshotEdges.add(position);
+    if (position > sequence.kv.cached) sequence.state!.snapshotEdges.add(position);
   }
 
   /** Returns what the sequence's next `rows` rows read, write and save. */
   step(sequence: Sequence, rows: number): StepState {
     const state = sequence.state!;
-    const end = sequence.cached + rows;
+    const end = sequence.kv.cached + rows;
     for (const position of [...state.snapshotEdges].filter((mark) => mark <= end).sort((a, b) => a - b)) {
       state.snapshotEdges.delete(position);
       if (position > sequence.promptLength && !this.#followsAnswer(state)) continue;
@@ -105,9 +105,9 @@ export class RecurrentStates {
       if (slot !== undefined) state.saves.push({ position, slot });
     }
     return {
-      read: sequence.cached === 0 ? undefined : state.source ?? state.slot,
+      read: sequence.kv.cached === 0 ? undefined : state.source ?? state.slot,
       write: state.slot,
-      saves: state.saves.map(({ position, slot }) => ({ after: position - sequence.cached, slot })),
+      saves: state.saves.map(({ position, slot }) => ({ after: position - sequence.kv.cached, slot })),
     };
   }
 
@@ -118,7 +118,7 @@ export class RecurrentStates {
   draftRoom(sequence: Sequence, rows: number): number {
     const { snapshotEdges, saves } = sequence.state!;
     if (this.#forDrafts === 0 || saves.length > 0) return 0;
-    const end = sequence.cached + rows;
+    const end = sequence.kv.cached + rows;
     return Math.max(0, Math.min(...snapshotEdges) - 1 - end);
   }
 
@@ -157,17 +157,17 @@ export class RecurrentStates {
   advance(sequence: Sequence): void {
     this.#dropSource(sequence.state!);
     this.#keepSaves(sequence);
-    if (sequence.cached < sequence.promptLength) return;
-    this.mark(sequence, (Math.floor(sequence.cached / KV_BLOCK_TOKENS) + 1) * KV_BLOCK_TOKENS);
+    if (sequence.kv.cached < sequence.promptLength) return;
+    this.mark(sequence, (Math.floor(sequence.kv.cached / KV_BLOCK_TOKENS) + 1) * KV_BLOCK_TOKENS);
   }
 
   #keepSaves(sequence: Sequence): void {
     const state = sequence.state!;
     for (const { position, slot } of state.saves) {
       const edge = position / KV_BLOCK_TOKENS;
-      const block = sequence.blocks[edge - 1];
+      const block = sequence.kv.blocks[edge - 1];
       this.#saving--;
-      if (edge > sequence.indexed || this.#snapshots.has(block)) this.#free.push(slot);
+      if (edge > sequence.kv.indexed || this.#snapshots.has(block)) this.#free.push(slot);
       else this.#snapshots.set(block, slot);
       if (position > sequence.promptLength) state.answer = block;
     }

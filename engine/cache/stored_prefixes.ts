@@ -95,11 +95,6 @@ export class StoredPrefixes {
     return { ...this.#totals, bytes, limit };
   }
 
-  /** Identifies this engine's prompts on the disk. */
-  get id(): string {
-    return this.#disk.names.id;
-  }
-
   /** Whether there are parts to copy. */
   get pending(): boolean {
     if (this.#arrivals.length + this.#urgentStates.size > 0) return true;
@@ -108,14 +103,14 @@ export class StoredPrefixes {
 
   /** Whether a part of the sequence's prefix is on the disk. */
   has(sequence: Sequence, position: number, kind: PartKind): boolean {
-    return !sequence.skipsDisk && !sequence.pooled &&
+    return !sequence.disk.skips && !sequence.pooled &&
       this.#disk.store.has(this.#nameOf(sequence, position, kind));
   }
 
   /** Call when a block enters the prefix index. */
   computed(sequence: Sequence, position: number): void {
     if (sequence.pooled) return; // embedding texts are many and rarely repeat
-    if (this.#disk.eager || this.#isSecond(sequence.hashes[position])) this.#offer(sequence, position, 0);
+    if (this.#disk.eager || this.#isSecond(sequence.kv.hashes[position])) this.#offer(sequence, position, 0);
   }
 
   /** Call when a sequence reuses a prefix of `end` blocks from memory. */
@@ -129,9 +124,15 @@ export class StoredPrefixes {
     this.#disk.store.use(names);
   }
 
+  /** Call when the sequence no longer holds blocks. Reads and writes that it waits for are ignored. */
+  released({ disk }: Sequence): void {
+    disk.restoring = undefined;
+    disk.storing = undefined;
+  }
+
   /** Call when a later sequence may continue after the first `end` blocks of this one. */
   edge(sequence: Sequence, end: number): void {
-    if (!this.#disk.eager || sequence.pooled || end === 0 || end > sequence.indexed) return;
+    if (!this.#disk.eager || sequence.pooled || end === 0 || end > sequence.kv.indexed) return;
     for (const { position, kind } of this.#edgeParts(sequence, end)) this.#offer(sequence, position, kind);
   }
 
@@ -143,6 +144,7 @@ export class StoredPrefixes {
 
   /** Starts to read the parts that the sequence waits for. */
   fetch(sequence: Sequence, restore: Restore): void {
+    sequence.disk.restoring = restore;
     this.#fetch(sequence, restore);
   }
 
@@ -157,10 +159,24 @@ export class StoredPrefixes {
   }
 
   /**
-   * Writes the whole prompt of a sequence, which is held until then. When it is durable, resolves to the number of
-   * tokens that a prompt with the same prefix can reuse. Throws an Error with the reason of a failure.
+   * Writes the whole prompt of a sequence, which is held until then. When it is durable, sets `disk.stored` and resolves
+   * to true. Resolves to false if the sequence ended or was preempted. Throws an Error with the reason of a failure.
    */
-  async storePrompt(sequence: Sequence): Promise<number> {
+  async storePrompt(sequence: Sequence): Promise<boolean> {
+    const { disk, progress } = sequence;
+    const attempt = disk.storing = {};
+    const isCurrent = () => disk.storing === attempt && !progress.done;
+    try {
+      const tokens = await this.#writePrompt(sequence);
+      if (isCurrent()) disk.stored = { tokens, cache: this.#disk.names.id };
+    } catch (error) {
+      if (isCurrent()) throw error;
+    }
+    return isCurrent();
+  }
+
+  /** Returns the number of tokens that a prompt with the same prefix can reuse. */
+  async #writePrompt(sequence: Sequence): Promise<number> {
     const { store } = this.#disk;
     const { parts, end } = this.#partsToKeep(sequence);
     if (end === 0) return 0;
@@ -175,7 +191,7 @@ export class StoredPrefixes {
       this.#offers.delete(name);
       const urgent = kind === "state" ? this.#urgentStates : this.#urgent;
       return new Promise<boolean>((resolve) => {
-        const [leader, hash] = [sequence.blocks[position], sequence.hashes[position]];
+        const [leader, hash] = [sequence.kv.blocks[position], sequence.kv.hashes[position]];
         const earlier = urgent.get(name)?.settle; // prompts that are stored together share a prefix
         const settle = (there: boolean) => {
           earlier?.(there);
@@ -217,13 +233,13 @@ export class StoredPrefixes {
       const first = firstSeen(window, end * KV_BLOCK_TOKENS);
       for (let position = first; position < end; position++) parts.push({ position, kind: i + 1 });
     }
-    if (this.#cache.hasState(sequence.blocks[end - 1])) parts.push({ position: end - 1, kind: "state" });
+    if (this.#cache.hasState(sequence.kv.blocks[end - 1])) parts.push({ position: end - 1, kind: "state" });
     return parts;
   }
 
   /** Returns a prompt's parts to store: its full blocks, and the parts for prompts that diverge from it near its end. */
   #partsToKeep(sequence: Sequence): { parts: { position: number; kind: PartKind }[]; end: number } {
-    const { promptLength, indexed } = sequence;
+    const { promptLength, kv: { indexed } } = sequence;
     const last = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
     const plain = this.#cache.windows.length === 0 && !this.#cache.hasStates;
     const end = Math.min(indexed, plain ? Math.floor(promptLength / KV_BLOCK_TOKENS) : last);
@@ -235,7 +251,7 @@ export class StoredPrefixes {
       for (const part of this.#edgeParts(sequence, edge)) {
         const { position, kind } = part;
         // A sliding window may already have freed a block that the last edge does not see.
-        const held = this.#cache.locate(sequence.blocks[position], sequence.hashes[position], kind);
+        const held = this.#cache.locate(sequence.kv.blocks[position], sequence.kv.hashes[position], kind);
         if (edge === last || held !== undefined) edges.set(`${position} ${kind}`, part);
       }
     }
@@ -250,7 +266,8 @@ export class StoredPrefixes {
     const waiting = [this.#offers, this.#urgent, this.#urgentStates, this.#writing];
     const known = waiting.some((names) => names.has(name)) || store.has(name);
     if (known || this.#offers.size >= MOST_OFFERED || !store.writable) return name;
-    this.#offers.set(name, { leader: sequence.blocks[position], hash: sequence.hashes[position], kind });
+    const { blocks, hashes } = sequence.kv;
+    this.#offers.set(name, { leader: blocks[position], hash: hashes[position], kind });
     return name;
   }
 
@@ -273,10 +290,10 @@ export class StoredPrefixes {
         store.read(this.#nameOf(sequence, position, kind), this.#bytesOf(kind))
       );
       const read = await inTime(Promise.all(reads));
-      if (sequence.restoring !== restore) return;
+      if (sequence.disk.restoring !== restore) return;
       const whole = read?.every((bytes) => bytes !== undefined) ? read as Uint8Array[] : undefined;
       await before; // one piece waits while the next is read
-      if (sequence.restoring !== restore) return;
+      if (sequence.disk.restoring !== restore) return;
       before = new Promise((taken) => {
         this.#arrivals.push({ sequence, restore, ...piece, bytes: whole, taken });
       });
@@ -289,7 +306,7 @@ export class StoredPrefixes {
 
   async #takeIn(arrival: Arrival, restorer: Restorer): Promise<void> {
     const { sequence, restore, blocks, slots, bytes, end, last, taken } = arrival;
-    const stale = () => sequence.restoring !== restore;
+    const stale = () => sequence.disk.restoring !== restore;
     try {
       if (stale()) return;
       if (bytes) {
@@ -299,12 +316,13 @@ export class StoredPrefixes {
         this.#cache.restored(sequence, end);
         if (!last) return;
       }
-      if (bytes && sequence.indexed >= restore.end) {
+      if (bytes && sequence.kv.indexed >= restore.end) {
         this.#totals.hits++;
         this.#totals.tokens += restore.tokens;
+        sequence.disk.restoring = undefined;
         restorer.restored(sequence);
       } else {
-        sequence.skipsDisk = true;
+        sequence.disk.skips = true;
         restorer.giveBack(sequence);
       }
     } finally {
@@ -371,7 +389,7 @@ export class StoredPrefixes {
 
   #nameOf(sequence: Sequence, position: number, kind: PartKind): string {
     const { names } = this.#disk;
-    const { links, tokens, salt } = sequence;
+    const { disk: { links }, tokens, salt } = sequence;
     while (links.length <= position) {
       const count = links.length;
       const before = count === 0 ? names.root(salt) : links[count - 1];

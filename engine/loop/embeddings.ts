@@ -1,7 +1,7 @@
 import { greedyRequest } from "../backend/backend.ts";
 import { Random } from "../sampling/random.ts";
 import { checkPrompt } from "../schedule/request.ts";
-import type { PooledOutput, Sequence } from "../schedule/sequence.ts";
+import { newParts, type PooledOutput, type Sequence } from "../schedule/sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import type { ModelInfo } from "../api/engine.ts";
@@ -95,7 +95,7 @@ export class Embeddings {
   }
 }
 
-type Common = Omit<Sequence, "id" | "tokens" | "length" | "promptLength" | "maxLength" | "stream" | "pooled">;
+type Common = ReturnType<typeof commonFields>;
 
 interface TextsContext extends EmbeddingsContext {
   readonly common: Common;
@@ -160,6 +160,7 @@ class Texts {
     };
     const sequence: Sequence = {
       ...common,
+      ...newParts(false),
       id: nextId(),
       batch: priority === "batch",
       tokens: Int32Array.from(inputs[index]),
@@ -167,8 +168,6 @@ class Texts {
       promptLength: length,
       maxLength: length,
       salt: cacheSalt,
-      hashes: [],
-      windows: [],
       stream: { full: false, push: () => {}, fail },
       pooled,
     };
@@ -184,50 +183,28 @@ class Texts {
     this.#rows[index] = row;
     this.#scheduled -= sequence.length;
     this.#usage.promptTokens += sequence.length;
-    this.#usage.cachedTokens += sequence.reused;
+    this.#usage.cachedTokens += sequence.admission.reused;
     this.#feed();
   }
 }
 
-function commonFields(tokenizer: Tokenizer): Common {
+/** Returns the fields that the texts share. No text changes them. */
+function commonFields(tokenizer: Tokenizer) {
   return {
-    batch: false,
-    cached: 0,
-    blocks: new Int32Array(0),
-    blockCount: 0,
-    windows: [],
-    indexed: 0,
-    state: undefined,
-    salt: "",
-    hashes: [],
-    links: [],
-    restoring: undefined,
-    mustStore: false,
-    storing: undefined,
-    skipsDisk: true,
-    stored: undefined,
-    sampling: DEFAULT_SAMPLING,
-    random: new Random(0),
-    counts: undefined,
-    dry: undefined,
-    logits: greedyRequest(0),
+    sampler: {
+      params: DEFAULT_SAMPLING,
+      random: new Random(0),
+      counts: undefined,
+      dry: undefined,
+      logits: greedyRequest(0),
+    },
     ignoreEos: false,
     output: new OutputText(tokenizer.streamDecoder(), []),
     logprobs: undefined,
     form: undefined,
-    markers: new Set(),
-    ending: undefined,
+    markers: new Set<number>(),
     promptLogprobs: false,
-    scores: [],
-    prefilled: false,
-    drafts: { accepted: 0, rejected: 0 },
-    held: [],
-    done: false,
     unlisten: () => {},
-    reused: 0,
-    reported: 0,
     submittedAt: 0,
-    admittedAt: undefined,
-    firstTokenAt: undefined,
   };
 }

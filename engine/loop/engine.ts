@@ -12,7 +12,7 @@ import {
   type Grammars,
 } from "../grammar/types.ts";
 import { longestSequence } from "../cache/kv_blocks.ts";
-import { addForced, end, failOne, finish } from "../output/publish.ts";
+import { addFirstForced, end, failOne, finish } from "../output/publish.ts";
 import { createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
@@ -269,7 +269,7 @@ export class LlmEngine implements Engine {
     this.#starting.add(sequence);
     try {
       const grammar = await this.#grammarOf(constraint!);
-      if (sequence.done) return;
+      if (sequence.progress.done) return;
       if (signal?.aborted) return finish(sequence, "cancelled");
       sequence.form = this.#formOf(grammar, thinking);
       this.#enqueue(sequence, signal);
@@ -298,7 +298,7 @@ export class LlmEngine implements Engine {
   }
 
   #enqueue(sequence: Sequence, signal: AbortSignal | undefined): void {
-    if (sequence.form) sequence.ending = addForced(sequence, this.tokenizer);
+    if (sequence.form) addFirstForced(sequence, this.tokenizer);
     this.#scheduler.add(sequence);
     if (signal) {
       const cancel = () => this.#cancel(sequence);
@@ -337,15 +337,12 @@ export class LlmEngine implements Engine {
 
   /** Ends the sequence when its prompt is stored on the disk. The sequence holds its blocks until then. */
   async #storePrompt(sequence: Sequence): Promise<void> {
-    const stored = this.#stored!;
-    const attempt = sequence.storing = {};
     try {
-      const tokens = await stored.storePrompt(sequence);
-      if (sequence.storing !== attempt || sequence.done) return;
-      sequence.stored = { tokens, cache: stored.id };
+      const isStored = await this.#stored!.storePrompt(sequence);
+      if (!isStored || sequence.progress.done) return;
       finish(sequence, "length");
     } catch (error) {
-      if (sequence.storing !== attempt || sequence.done) return;
+      if (sequence.progress.done) return;
       const reason = error instanceof Error ? error.message : String(error);
       const message = `The prompt cannot be kept on the disk: ${reason}`;
       failOne(sequence, new EngineError("prompt_not_stored", message));
@@ -356,7 +353,7 @@ export class LlmEngine implements Engine {
 
   /** Frees the sequence's place at once, or at the end of the step that is computing it. */
   #cancel(sequence: Sequence): void {
-    if (sequence.done) return;
+    if (sequence.progress.done) return;
     finish(sequence, "cancelled");
     if (this.#steps.computes(sequence)) return this.#steps.stopIfDone();
     this.#scheduler.remove(sequence);
@@ -378,7 +375,7 @@ export class LlmEngine implements Engine {
     this.#steps.drop();
     for (const sequence of [...this.#scheduler.sequences(), ...this.#starting]) {
       this.#scheduler.remove(sequence);
-      if (!sequence.done) failOne(sequence, error);
+      if (!sequence.progress.done) failOne(sequence, error);
     }
     this.#stored?.drop();
     this.#life.fail(error);

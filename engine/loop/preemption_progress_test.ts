@@ -19,7 +19,7 @@ Deno.test("scheduler: a sequence without a token limit allocates only what it us
     append(sequence, 7);
   }
   assertEquals(sequence.length, 120);
-  assert(sequence.tokens.length <= 256 && sequence.blocks.length <= 8);
+  assert(sequence.tokens.length <= 256 && sequence.kv.blocks.length <= 8);
   assertEquals(scheduler.cache.used, 4);
 });
 
@@ -80,8 +80,8 @@ class RandomLife {
     const earliest = this.#earliest();
     const before = scheduler.preemptions;
     const step = scheduler.schedule();
-    if (earliest) assert(earliest.blockCount > 0, "the earliest was preempted");
-    for (const { sequence, rows } of step) assert(sequence.blockCount * 32 >= sequence.cached + rows);
+    if (earliest) assert(earliest.kv.blockCount > 0, "the earliest was preempted");
+    for (const { sequence, rows } of step) assert(sequence.kv.blockCount * 32 >= sequence.kv.cached + rows);
     const ready = [...this.#readers].filter(([, { full }]) => !full);
     if (ready.length > 0) assert(step.length > 0, "somebody is ready, and nobody runs");
     assert(scheduler.preemptions - before < 20);
@@ -109,7 +109,7 @@ class RandomLife {
    */
   #earliest(): Sequence | undefined {
     const running = this.scheduler.sequences().filter((sequence) =>
-      sequence.blockCount > 0 && !this.#readers.get(sequence)!.full
+      sequence.kv.blockCount > 0 && !this.#readers.get(sequence)!.full
     );
     const interactive = this.scheduler.sequences().some(({ batch }) => !batch);
     return interactive ? running.find(({ batch }) => !batch) : running[0];

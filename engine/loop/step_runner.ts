@@ -59,7 +59,7 @@ export class StepRunner {
     if (drafting instanceof Promise) {
       this.#step = await drafting;
       start = performance.now(); // the time of drafters that are not free is measured separately
-      if (this.#step.every(({ sequence }) => sequence.done)) return this.#removeDone();
+      if (this.#step.every(({ sequence }) => sequence.progress.done)) return this.#removeDone();
     } else if (drafting) {
       this.#step = drafting;
     }
@@ -84,7 +84,7 @@ export class StepRunner {
 
   /** Stops the current step if all its sequences are done. */
   stopIfDone(): void {
-    if (this.#step.every(({ sequence }) => sequence.done)) this.#context.backend.requestStop();
+    if (this.#step.every(({ sequence }) => sequence.progress.done)) this.#context.backend.requestStop();
   }
 
   /** Forgets the current step after a failure. */
@@ -123,7 +123,9 @@ export class StepRunner {
 
   /** Ends the step. From now on a cancelled sequence leaves at once, even while parts of prompts are copied. */
   #removeDone(): void {
-    for (const { sequence } of this.#step) if (sequence.done) this.#context.scheduler.remove(sequence);
+    for (const { sequence } of this.#step) {
+      if (sequence.progress.done) this.#context.scheduler.remove(sequence);
+    }
     this.#step = [];
   }
 }

@@ -8,12 +8,12 @@ import type { FinishReason, TokenEvent, TokenLogprob } from "../api/events.ts";
 /** Stores one score per row of `rows`, for the next tokens that need one. */
 export function keepScores(sequence: Sequence, rows: readonly Candidates[]): void {
   let position = unscored(sequence)?.first ?? 0;
-  const waiting = sequence.held.filter((event) => event.type === "token");
+  const waiting = sequence.progress.held.filter((event) => event.type === "token");
   for (const row of rows) {
     const token = sequence.tokens[position];
     const logprob = row.probed[0] - row.logSumExp;
     if (position < sequence.promptLength) {
-      sequence.scores.push({ token, logprob, top: alternatives(row, sequence.logprobs ?? 0) });
+      sequence.progress.scores.push({ token, logprob, top: alternatives(row, sequence.logprobs ?? 0) });
     } else {
       const top = sequence.logprobs ? [{ token, logprob }] : [];
       Object.assign(waiting.shift()!, { logprob, top });
@@ -24,12 +24,12 @@ export function keepScores(sequence: Sequence, rows: readonly Candidates[]): voi
 
 /** Publishes the progress of a prompt that takes more than one step. */
 export function publishProgress(sequence: Sequence): void {
-  const { reported, promptLength, reused, admittedAt } = sequence;
-  const cached = Math.min(sequence.cached, promptLength);
+  const { promptLength, admission: { at, reused }, progress: { reported } } = sequence;
+  const cached = Math.min(sequence.kv.cached, promptLength);
   const complete = cached === promptLength;
   if (cached <= reported || (complete && reported === 0)) return;
-  sequence.reported = cached;
-  const timeMs = performance.now() - admittedAt!;
+  sequence.progress.reported = cached;
+  const timeMs = performance.now() - at!;
   sequence.stream.push({ type: "progress", processed: cached, total: promptLength, cached: reused, timeMs });
 }
 
@@ -43,16 +43,16 @@ export function publishToken(
   tokenizer: Tokenizer,
 ): FinishReason | EngineError | undefined {
   const { form, logprobs } = sequence;
-  const chosen = sequence.logits.draw
+  const chosen = sequence.sampler.logits.draw
     ? candidates.drawn!
-    : sample(candidates, sequence.sampling, sequence.random, form?.constrained);
+    : sample(candidates, sequence.sampler.params, sequence.sampler.random, form?.constrained);
   const token = candidates.ids[chosen];
   append(sequence, token);
   const taken = form?.take(token) ?? true;
   if (
     tokenizer.endTokens.has(token) && !sequence.ignoreEos && !(form?.constrained && taken && !form.complete)
   ) {
-    sequence.firstTokenAt ??= performance.now();
+    sequence.progress.firstTokenAt ??= performance.now();
     return "stop";
   }
   if (!taken) return constraintFailed(form?.failure ?? `token ${token} was allowed and is refused`);
@@ -70,11 +70,16 @@ export function publishToken(
   return ending;
 }
 
+/** Adds the tokens that the constraint forces before the first sampled token. */
+export function addFirstForced(sequence: Sequence, tokenizer: Tokenizer): void {
+  sequence.progress.ending = addForced(sequence, tokenizer);
+}
+
 /**
  * Adds the forced tokens and holds their events. Returns why the answer ends with its last token; undefined if it
  * continues.
  */
-export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
+function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReason | undefined {
   for (;;) {
     const ending = endingOf(sequence, tokenizer);
     const token = ending ? undefined : sequence.form?.takeForced();
@@ -86,9 +91,9 @@ export function addForced(sequence: Sequence, tokenizer: Tokenizer): FinishReaso
 
 /** Publishes the held events up to the first that still waits for its score. */
 export function publishHeld(sequence: Sequence): void {
-  const { held, logprobs, stream } = sequence;
-  if (!sequence.prefilled || held.length === 0) return;
-  sequence.firstTokenAt ??= performance.now();
+  const { progress: { held }, logprobs, stream } = sequence;
+  if (!sequence.progress.prefilled || held.length === 0) return;
+  sequence.progress.firstTokenAt ??= performance.now();
   const waits = held.findIndex((event) =>
     event.type === "token" && logprobs !== undefined && event.logprob === undefined
   );
@@ -109,13 +114,14 @@ export function failOne(sequence: Sequence, error: EngineError): void {
 
 /** Marks the sequence as done, so nothing more is published. It keeps its place until the scheduler removes it. */
 export function end(sequence: Sequence): void {
-  sequence.done = true;
+  sequence.progress.done = true;
   sequence.unlisten();
   sequence.form?.close();
 }
 
 function publishFinish(sequence: Sequence, reason: FinishReason): void {
-  const { submittedAt, admittedAt, firstTokenAt, promptLength, form, drafts } = sequence;
+  const { submittedAt, promptLength, form, progress: { drafts, firstTokenAt } } = sequence;
+  const { reused, at: admittedAt } = sequence.admission;
   const now = performance.now();
   const text = sequence.output.end();
   sequence.stream.push({
@@ -126,8 +132,8 @@ function publishFinish(sequence: Sequence, reason: FinishReason): void {
     usage: {
       promptTokens: promptLength,
       completionTokens: publishedLength(sequence) - promptLength,
-      cachedTokens: sequence.reused,
-      ...sequence.stored && { stored: sequence.stored },
+      cachedTokens: reused,
+      ...sequence.disk.stored && { stored: sequence.disk.stored },
       ...form?.thinking && { thinkingTokens: form.thinking.tokens },
       ...drafts.accepted + drafts.rejected > 0 && { drafts: { ...drafts } },
     },
@@ -152,13 +158,13 @@ export function append(sequence: Sequence, token: number): void {
     sequence.tokens = grown(sequence.tokens, sequence.maxLength);
   }
   sequence.tokens[sequence.length++] = token;
-  sequence.counts?.addGenerated(token);
-  sequence.dry?.push(token);
+  sequence.sampler.counts?.addGenerated(token);
+  sequence.sampler.dry?.push(token);
 }
 
 /** Holds the event of the last appended token. */
 function hold(sequence: Sequence, token: number, score: { logprob?: number; top?: TokenLogprob[] }): void {
-  const { output, held, form } = sequence;
+  const { output, progress: { held }, form } = sequence;
   const event: TokenEvent = { type: "token", token, text: "", ...score };
   if (sequence.markers.has(token) && !form?.thinking?.isText(token)) {
     const text = output.cut();

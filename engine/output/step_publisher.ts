@@ -51,48 +51,48 @@ export class StepPublisher {
     let [row, pooled, start] = [0, 0, 0];
     for (const part of step) {
       const { sequence, rows, scores, samples, drafts, pools } = part;
-      const position = sequence.cached;
+      const position = sequence.kv.cached;
       const scored = output.rows.slice(row, row += scores);
       const sampled = samples ? output.rows.slice(row, row += 1 + drafts.length) : [];
       const pooledRow = pools ? output.pooled![pooled++] : undefined;
       const first = start;
       start += rows + drafts.length;
-      if (sequence.done && earlier > 0) continue; // void: computed after the sequence's end
+      if (sequence.progress.done && earlier > 0) continue; // void: computed after the sequence's end
       if (drafts.length === 0) scheduler.advance(part);
-      if (sequence.done) continue;
+      if (sequence.progress.done) continue;
       if (sequence.pooled) {
         if (pooledRow) this.#publishPooled(sequence, pooledRow);
         continue;
       }
       keepScores(sequence, scored);
-      if (!sequence.prefilled) this.#publishPrompt(sequence);
+      if (!sequence.progress.prefilled) this.#publishPrompt(sequence);
       publishHeld(sequence);
       let right = 0;
       if (sampled.length > 0) {
         right = this.#publishTokens(part, sampled, masks);
         if (drafts.length > 0) scheduler.advance(part, right);
-      } else if (sequence.cached === sequence.length) {
-        if (sequence.mustStore) storePrompt(sequence);
-        else finish(sequence, sequence.ending ?? "length");
+      } else if (sequence.kv.cached === sequence.length) {
+        if (sequence.disk.mustStore) storePrompt(sequence);
+        else finish(sequence, sequence.progress.ending ?? "length");
       }
-      if (!sequence.done) counted.push({ sequence, start: first, position, valid: rows + right });
+      if (!sequence.progress.done) counted.push({ sequence, start: first, position, valid: rows + right });
     }
     return counted;
   }
 
   #publishPooled(sequence: Sequence, row: Float32Array): void {
-    this.#context.totals.read(sequence.length, sequence.reused);
+    this.#context.totals.read(sequence.length, sequence.admission.reused);
     end(sequence);
     sequence.pooled!.give(row);
   }
 
   #publishPrompt(sequence: Sequence): void {
     publishProgress(sequence);
-    if (sequence.cached < sequence.promptLength) return;
-    sequence.prefilled = true;
-    this.#context.totals.read(sequence.promptLength, sequence.reused);
+    if (sequence.kv.cached < sequence.promptLength) return;
+    sequence.progress.prefilled = true;
+    this.#context.totals.read(sequence.promptLength, sequence.admission.reused);
     this.#context.totals.generated(sequence.length - sequence.promptLength, 0);
-    if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.scores });
+    if (sequence.promptLogprobs) sequence.stream.push({ type: "prompt", logprobs: sequence.progress.scores });
   }
 
   /**
@@ -101,21 +101,21 @@ export class StepPublisher {
    */
   #publishTokens({ sequence, drafts }: Scheduled, sampled: readonly Candidates[], masks: StepMasks): number {
     const first = sequence.length;
-    sequence.drafts.rejected += drafts.length;
+    sequence.progress.drafts.rejected += drafts.length;
     let right = 0;
     for (const [i, candidates] of sampled.entries()) {
       // A forced token is already there.
       if (sequence.length === first + i) {
         this.#publishToken(sequence, candidates, i === 0 ? masks.resultOf(sequence) : "allows");
       }
-      const ends = sequence.done || sequence.ending !== undefined;
+      const ends = sequence.progress.done || sequence.progress.ending !== undefined;
       // Tokens that wait for their scores need rows of their own.
       if (ends || unscored(sequence) || sequence.tokens[first + i] !== drafts[i]) break;
       // The next token has no mask, so a later step computes this row again and samples then.
       if (sequence.length === first + i + 1 && !masks.follow(sequence, i + 1)) break;
       right++;
-      sequence.drafts.rejected--;
-      sequence.drafts.accepted++;
+      sequence.progress.drafts.rejected--;
+      sequence.progress.drafts.accepted++;
     }
     this.#context.totals.drafted(drafts.length, right);
     return right;
@@ -133,8 +133,8 @@ export class StepPublisher {
     const ending = this.#chooseToken(sequence, candidates);
     this.#context.totals.generated(sequence.length - before, 1);
     if (ending instanceof EngineError) return failOne(sequence, ending);
-    sequence.ending = ending;
-    if (ending && sequence.held.length === 0) finish(sequence, ending);
+    sequence.progress.ending = ending;
+    if (ending && sequence.progress.held.length === 0) finish(sequence, ending);
   }
 
   /** Returns as publishToken does. A matcher error ends its own sequence, not the engine. */

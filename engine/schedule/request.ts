@@ -3,7 +3,7 @@ import type { EventStream } from "../loop/event_stream.ts";
 import { Dry } from "../sampling/dry.ts";
 import { Random } from "../sampling/random.ts";
 import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "../sampling/sampler.ts";
-import type { Sequence } from "./sequence.ts";
+import { newParts, type Sequence } from "./sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import { type Tokenizer, TooManyTokens } from "../tokenizer/types.ts";
 import { EngineError } from "../api/errors.ts";
@@ -36,23 +36,29 @@ export interface SequenceContext {
 
 /** Checks a request and returns its sequence. Throws EngineError invalid_request or context_length_exceeded. */
 export function createSequence(request: GenerateRequest, context: SequenceContext): Sequence {
-  const sampling = withDefaults(request.sampling ?? {});
+  const params = withDefaults(request.sampling ?? {});
   checkOptions(request);
   checkTokens(request, context.vocabSize);
-  checkSampling(sampling, context.vocabSize);
+  checkSampling(params, context.vocabSize);
   const promptLength = request.prompt.length;
   const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
   checkPrompt("prompt", request.prompt, context.vocabSize);
-  const counts = usesPenalties(sampling) ? new TokenCounts() : undefined;
+  const counts = usesPenalties(params) ? new TokenCounts() : undefined;
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
-  const random = sampling.seed === undefined ? Random.unpredictable() : new Random(sampling.seed);
+  const random = params.seed === undefined ? Random.unpredictable() : new Random(params.seed);
   const ends = Int32Array.from(request.ignoreEos ? [] : context.tokenizer.endTokens);
-  const draw = drawOf(sampling, random, ends, {
+  const draw = drawOf(params, random, ends, {
     severalSteps: context.draws,
     masked: request.constraint !== undefined,
   });
   const logprobs = request.logprobs ?? 0;
-  const candidates = candidatesWanted(sampling, logprobs, draw?.whole);
+  const candidates = candidatesWanted(params, logprobs, draw?.whole);
+  const mustStore = context.stores && request.priority === "batch" && request.maxTokens === 0 &&
+    !request.promptLogprobs;
+  const parts = newParts(mustStore);
+  if (request.promptLogprobs) {
+    parts.progress.scores.push({ token: request.prompt[0], logprob: null, top: [] });
+  }
   return {
     id: context.id,
     batch: request.priority === "batch",
@@ -61,44 +67,23 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     length: promptLength,
     promptLength,
     maxLength,
-    cached: 0,
-    blocks: new Int32Array(0),
-    blockCount: 0,
-    windows: [],
-    indexed: 0,
-    state: undefined,
     salt: request.cacheSalt ?? "",
-    hashes: [],
-    links: [],
-    restoring: undefined,
-    mustStore: context.stores && request.priority === "batch" && request.maxTokens === 0 &&
-      !request.promptLogprobs,
-    storing: undefined,
-    skipsDisk: false,
-    stored: undefined,
-    sampling,
-    random,
-    counts,
-    dry: sampling.dryMultiplier > 0 ? new Dry(sampling, context.tokenizer, request.prompt) : undefined,
-    logits: logitsTemplate(sampling, Math.min(context.vocabSize, candidates), draw),
+    sampler: {
+      params,
+      random,
+      counts,
+      dry: params.dryMultiplier > 0 ? new Dry(params, context.tokenizer, request.prompt) : undefined,
+      logits: logitsTemplate(params, Math.min(context.vocabSize, candidates), draw),
+    },
     ignoreEos: request.ignoreEos ?? false,
     output: new OutputText(context.tokenizer.streamDecoder({ continuation: true }), request.stop ?? []),
     logprobs: request.logprobs,
     form: undefined,
     markers: request.markers ?? NO_MARKERS,
-    ending: undefined,
     promptLogprobs: request.promptLogprobs ?? false,
-    scores: request.promptLogprobs ? [{ token: request.prompt[0], logprob: null, top: [] }] : [],
-    prefilled: false,
-    drafts: { accepted: 0, rejected: 0 },
-    held: [],
-    done: false,
     unlisten: () => {},
-    reused: 0,
-    reported: 0,
     submittedAt: performance.now(),
-    admittedAt: undefined,
-    firstTokenAt: undefined,
+    ...parts,
   };
 }
 

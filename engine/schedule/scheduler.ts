@@ -109,7 +109,7 @@ export class Scheduler implements Restorer {
       const [running, waiting] = [this.#running, this.#waiting].map(({ interactive, batch }) =>
         [...interactive, ...batch].filter(({ pooled }) => pooled === undefined)
       );
-      const preempted = waiting.filter(({ admittedAt }) => admittedAt !== undefined).length;
+      const preempted = waiting.filter(({ admission }) => admission.at !== undefined).length;
       const queued = waiting.length - Math.min(preempted, parallel);
       if (queued >= queue + Math.max(0, parallel - running.length - preempted)) {
         throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
@@ -122,13 +122,13 @@ export class Scheduler implements Restorer {
   remove(sequence: Sequence): void {
     this.#waiting.take(sequence);
     if (!this.#running.take(sequence)) return;
-    if (!sequence.restoring) this.#offerEnd(sequence);
+    if (!sequence.disk.restoring) this.#offerEnd(sequence);
     this.#release(sequence);
   }
 
   /** Offers the sequence's last edges to the disk, because the next turn of a chat begins with this answer. */
   #offerEnd(sequence: Sequence): void {
-    const { blocks, indexed, promptLength, state } = sequence;
+    const { kv: { blocks, indexed }, promptLength, state } = sequence;
     if (!this.stored) return;
     const answer = state?.answer === undefined ? 0 : blocks.subarray(0, indexed).indexOf(state.answer) + 1;
     const prompt = Math.floor((promptLength - 1) / KV_BLOCK_TOKENS);
@@ -138,7 +138,6 @@ export class Scheduler implements Restorer {
 
   /** Lets the sequence run after its prefix was read. */
   restored(sequence: Sequence): void {
-    sequence.restoring = undefined;
     this.#states?.restored(sequence);
     this.#begin(sequence);
   }
@@ -221,7 +220,7 @@ export class Scheduler implements Restorer {
   /** Returns the part with as much of the draft as there is memory for; the part itself if there is none. */
   withDraft(part: Scheduled, draft: Int32Array): Scheduled {
     const { sequence, rows } = part;
-    const { length, blockCount } = sequence;
+    const { length, kv: { blockCount } } = sequence;
     let most = Math.min(draft.length, this.draftRoom(part));
     // Beyond its own blocks, the sequence takes only blocks that the others do not need next.
     const spare = this.cache.available - this.running;
@@ -241,8 +240,7 @@ export class Scheduler implements Restorer {
   /** Updates a sequence after its part of a step was computed. `right` is the number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
     if (drafts.length > 0 && this.#states?.drafted(sequence, right === drafts.length) === false) return;
-    sequence.cached += rows + right;
-    this.cache.share(sequence);
+    this.cache.advance(sequence, rows + right);
     this.#states?.advance(sequence);
   }
 
@@ -258,7 +256,7 @@ export class Scheduler implements Restorer {
       for (const sequence of running) {
         if (isSlow(sequence) || awaitsDisk(sequence) || isPrefilling(sequence)) continue;
         answering++;
-        forced += sequence.length - sequence.cached - 1;
+        forced += sequence.length - sequence.kv.cached - 1;
       }
     }
     if (answering <= FEW_ANSWERS) return forced;
@@ -325,17 +323,17 @@ export class Scheduler implements Restorer {
   }
 
   #start(sequence: Sequence): void {
-    sequence.restoring = this.cache.admit(sequence);
+    const restore = this.cache.admit(sequence);
     this.#waiting.take(sequence);
     this.#running.insert(sequence);
-    if (sequence.restoring) this.stored!.fetch(sequence, sequence.restoring);
+    if (restore) this.stored!.fetch(sequence, restore);
     else this.#begin(sequence);
   }
 
   #begin(sequence: Sequence): void {
-    if (sequence.admittedAt !== undefined) return;
-    sequence.admittedAt = performance.now();
-    sequence.reused = Math.min(sequence.cached, sequence.promptLength);
+    if (sequence.admission.at !== undefined) return;
+    sequence.admission.at = performance.now();
+    sequence.admission.reused = Math.min(sequence.kv.cached, sequence.promptLength);
   }
 
   /**
@@ -356,7 +354,7 @@ export class Scheduler implements Restorer {
     for (const running of this.#running.lists) {
       for (const other of running) {
         if (this.#takesPlace(other)) taken++;
-        else rows += other.length - other.cached;
+        else rows += other.length - other.kv.cached;
         if (!givesWay(other, sequence)) spare += this.cache.growth(other);
         else {
           if (this.#takesPlace(other)) places++;

@@ -60,22 +60,8 @@ export interface PooledOutput {
   cancel(): void;
 }
 
-/** One request's state in the engine. Data only: the scheduler, the KV cache and the engine change it. */
-export interface Sequence {
-  /** Number in order of arrival. */
-  readonly id: number;
-  readonly batch: boolean;
-  readonly stream: EventSink;
-  /** Set only for pooled texts, which generate no tokens. */
-  readonly pooled?: PooledOutput;
-
-  /** The prompt and the generated tokens; the first `length` are valid. */
-  tokens: Int32Array; // [capacity]
-  length: number;
-  readonly promptLength: number;
-  /** Maximum number of tokens, prompt included. */
-  readonly maxLength: number;
-
+/** A sequence's place in the KV cache. KvCache writes it; `hashOf` appends to `hashes`. */
+export interface KvPart {
   /** Number of tokens whose KV is computed. The other `length - cached` tokens are rows to run. */
   cached: number;
   /** KV blocks of the first layer group; the first `blockCount` are valid. Empty while the sequence waits. */
@@ -85,25 +71,29 @@ export interface Sequence {
   windows: WindowBlocks[];
   /** Number of leading blocks in the prefix index. */
   indexed: number;
-  /** Set only while the sequence runs, for models with recurrent layers. */
-  state: RunningState | undefined;
-  readonly salt: string;
   /** Hashes of the chain of full blocks, computed on demand. */
   readonly hashes: number[];
-  /** Names of the same blocks on a disk, computed on demand. */
+}
+
+/** A sequence's prompt on the disk. StoredPrefixes writes it. */
+export interface DiskPart {
+  /** Names of the full blocks on the disk, computed on demand. */
   readonly links: Uint8Array[];
-  /** Set while the running sequence waits for its prefix. `cached` and `blocks` already include that prefix. */
+  /** Set while the running sequence waits for its prefix. `KvPart` already includes that prefix. */
   restoring: Restore | undefined;
   /** Whether the prompt must be stored on the disk before the sequence ends. */
   readonly mustStore: boolean;
   /** Identifies the current attempt to store the prompt. */
   storing: object | undefined;
   /** Whether to ignore the disk, because a read was late or incomplete. */
-  skipsDisk: boolean;
+  skips: boolean;
   /** Where the prompt is stored, once it is. */
   stored: StoredPrompt | undefined;
+}
 
-  readonly sampling: SamplingParams;
+/** How a sequence's tokens are chosen. `append` in engine/output updates `counts` and `dry`; sampling advances `random`. */
+export interface SamplerPart {
+  readonly params: SamplingParams;
   readonly random: Random;
   /** Set only with penalties. */
   readonly counts: TokenCounts | undefined;
@@ -111,40 +101,105 @@ export interface Sequence {
   readonly dry: Dry | undefined;
   /** Template of the logits request for each sampled token, without row and counts. */
   readonly logits: LogitsRequest;
-  readonly ignoreEos: boolean;
-  readonly output: OutputText;
-  /** Number of alternatives to report; undefined without log-probabilities. */
-  readonly logprobs: number | undefined;
+}
 
-  /** The answer's constraint and thinking bounds; undefined without any. */
-  form: AnswerForm | undefined;
-  readonly markers: ReadonlySet<number>;
-  /** Why the answer ends with its last token, once known. */
-  ending: FinishReason | undefined;
+/** A sequence's first admission. The scheduler writes it. */
+export interface AdmissionPart {
+  /** Time of performance.now() in milliseconds; undefined until the admission. */
+  at: number | undefined;
+  /** Number of prompt tokens found in the KV cache. */
+  reused: number;
+}
 
-  readonly promptLogprobs: boolean;
-  /** Set only with promptLogprobs: the scored prompt tokens. The first (null) is there from the start. */
-  readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
-
+/** What a sequence has published. The functions of engine/output write it. */
+export interface ProgressPart {
   /** Whether the prompt was in the KV cache once and its events are published. */
   prefilled: boolean;
-  /** Counts of correct and wrong draft tokens. */
-  readonly drafts: { accepted: number; rejected: number };
-  /** Events of the last, forced tokens, held until the prompt is computed or their scores arrive. */
-  held: TokenEvent[];
-
-  /** Whether the sequence has finished, failed or been cancelled; then nothing more is published. */
-  done: boolean;
-  /** Stops listening to the request's abort signal. */
-  unlisten: () => void;
-  /** Number of prompt tokens found in the KV cache at the first admission. */
-  reused: number;
   /** Number of prompt tokens last reported as processed. */
   reported: number;
-  /** Times of performance.now() in milliseconds; undefined until the event. */
-  readonly submittedAt: number;
-  admittedAt: number | undefined;
+  /** Set only with promptLogprobs: the scored prompt tokens. The first (null) is there from the start. */
+  readonly scores: { token: number; logprob: number | null; top: TokenLogprob[] }[];
+  /** Events of the last, forced tokens, held until the prompt is computed or their scores arrive. */
+  readonly held: TokenEvent[];
+  /** Counts of correct and wrong draft tokens. */
+  readonly drafts: { accepted: number; rejected: number };
+  /** Time of performance.now() in milliseconds; undefined until the first token. */
   firstTokenAt: number | undefined;
+  /** Why the answer ends with its last token, once known. */
+  ending: FinishReason | undefined;
+  /** Whether the sequence has finished, failed or been cancelled; then nothing more is published. */
+  done: boolean;
+}
+
+/** One request's state in the engine. Data only. Each part has one writer, and everything may read it. */
+export interface Sequence {
+  /** Number in order of arrival. */
+  readonly id: number;
+  readonly batch: boolean;
+  readonly stream: EventSink;
+  /** Set only for pooled texts, which generate no tokens. */
+  readonly pooled?: PooledOutput;
+  readonly promptLength: number;
+  /** Maximum number of tokens, prompt included. */
+  readonly maxLength: number;
+  readonly salt: string;
+  readonly ignoreEos: boolean;
+  /** Number of alternatives to report; undefined without log-probabilities. */
+  readonly logprobs: number | undefined;
+  readonly promptLogprobs: boolean;
+  readonly markers: ReadonlySet<number>;
+  /** Time of performance.now() in milliseconds. */
+  readonly submittedAt: number;
+
+  /**
+   * The prompt and the generated tokens; the first `length` are valid. `append` in engine/output adds tokens. The
+   * scheduler writes drafts beyond `length`.
+   */
+  tokens: Int32Array; // [capacity]
+  length: number;
+
+  readonly kv: KvPart;
+  /** Set only while the sequence runs, for models with recurrent layers. RecurrentStates writes it. */
+  state: RunningState | undefined;
+  readonly disk: DiskPart;
+  readonly sampler: SamplerPart;
+  readonly admission: AdmissionPart;
+  readonly progress: ProgressPart;
+  readonly output: OutputText;
+
+  /** The answer's constraint and thinking bounds; undefined without any. The engine sets it before it queues the sequence. */
+  form: AnswerForm | undefined;
+  /** Stops listening to the request's abort signal. Set by the engine. */
+  unlisten: () => void;
+}
+
+/** Returns the parts of a sequence that has not been admitted yet. */
+export function newParts(
+  mustStore: boolean,
+): Pick<Sequence, "kv" | "state" | "disk" | "admission" | "progress"> {
+  return {
+    kv: { cached: 0, blocks: new Int32Array(0), blockCount: 0, windows: [], indexed: 0, hashes: [] },
+    state: undefined,
+    disk: {
+      links: [],
+      restoring: undefined,
+      mustStore,
+      storing: undefined,
+      skips: false,
+      stored: undefined,
+    },
+    admission: { at: undefined, reused: 0 },
+    progress: {
+      prefilled: false,
+      reported: 0,
+      scores: [],
+      held: [],
+      drafts: { accepted: 0, rejected: 0 },
+      firstTokenAt: undefined,
+      ending: undefined,
+      done: false,
+    },
+  };
 }
 
 /** Returns a copy with twice the capacity, but at most `most`. */
@@ -159,7 +214,7 @@ export function grown(values: Int32Array, most: number): Int32Array {
  * Undefined if there are none.
  */
 export function unscored(sequence: Sequence): { first: number; end: number } | undefined {
-  const { scores, promptLength, logprobs, length } = sequence;
+  const { progress: { scores }, promptLength, logprobs, length } = sequence;
   if (sequence.promptLogprobs && scores.length < promptLength) {
     return { first: scores.length, end: logprobs === undefined ? promptLength : length };
   }
@@ -168,17 +223,17 @@ export function unscored(sequence: Sequence): { first: number; end: number } | u
 }
 
 /** Returns the number of prompt tokens and of answer tokens without a held event. */
-export function publishedLength({ length, held }: Sequence): number {
+export function publishedLength({ length, progress: { held } }: Sequence): number {
   let waiting = 0;
   for (const { type } of held) if (type === "token") waiting++;
   return length - waiting;
 }
 
-export function inNumbers({ id, promptLength, maxLength, length, cached }: Sequence): RunningSequence {
+export function inNumbers({ id, promptLength, maxLength, length, kv }: Sequence): RunningSequence {
   return {
     id,
     promptTokens: promptLength,
-    cachedTokens: cached,
+    cachedTokens: kv.cached,
     generatedTokens: length - promptLength,
     maxTokens: maxLength - promptLength,
   };
@@ -186,7 +241,7 @@ export function inNumbers({ id, promptLength, maxLength, length, cached }: Seque
 
 /** Whether a token must be sampled once all tokens are in the KV cache. */
 export function wantsToken(sequence: Sequence): boolean {
-  return sequence.length < sequence.maxLength && sequence.ending === undefined;
+  return sequence.length < sequence.maxLength && sequence.progress.ending === undefined;
 }
 
 /**

@@ -35,17 +35,17 @@ export class StepWriter {
     for (const { sequence, rows: own, scores, samples, drafts, pools: pooled, state } of step) {
       if (pooled) pools.push(sequences.length);
       const rows = own + drafts.length;
-      const end = sequence.cached + rows;
-      this.#tokens.set(sequence.tokens.subarray(sequence.cached, end), start);
+      const end = sequence.kv.cached + rows;
+      this.#tokens.set(sequence.tokens.subarray(sequence.kv.cached, end), start);
       const blocks = blocksFor(end + further);
-      const blockTable = sequence.blocks.subarray(0, blocks);
-      const windowTables = sequence.windows.map((window): WindowTable => (
+      const blockTable = sequence.kv.blocks.subarray(0, blocks);
+      const windowTables = sequence.kv.windows.map((window): WindowTable => (
         { first: window.first, blocks: window.blocks.subarray(window.first, blocks) }
       ));
-      sequences.push({ start, length: rows, cached: sequence.cached, blockTable, windowTables, state });
+      sequences.push({ start, length: rows, cached: sequence.kv.cached, blockTable, windowTables, state });
       const first = unscored(sequence)?.first ?? 0;
       for (let scored = first; scored < first + scores; scored++) {
-        logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.cached));
+        logits.push(scoreRequest(sequence, scored, start + scored - 1 - sequence.kv.cached));
       }
       start += rows;
       if (!samples) continue;
@@ -66,7 +66,7 @@ function tokenRequest(
   mask?: Promise<Uint32Array>,
   drafts: Int32Array = EMPTY,
 ): LogitsRequest {
-  const { logits, counts } = sequence;
+  const { logits, counts } = sequence.sampler;
   const counted = drafts.length > 0 ? counts?.with(drafts) : counts;
   return {
     ...logits,
@@ -80,13 +80,13 @@ function tokenRequest(
 
 /** Returns the request's biases minus the DRY penalties, as if `drafts` followed the sequence's tokens. */
 function biasesAfter(
-  { dry, tokens, length, sampling }: Sequence,
+  { sampler: { dry, params }, tokens, length }: Sequence,
   drafts: Int32Array,
 ): Partial<LogitsRequest> {
   const drafted = drafts.length > 0 ? dry?.with(drafts) : dry;
   const penalties = drafted?.penalties(tokens.subarray(0, length + drafts.length));
   if (!penalties || penalties.size === 0) return {};
-  const biases = new Map(sampling.logitBias);
+  const biases = new Map(params.logitBias);
   for (const [token, penalty] of penalties) biases.set(token, (biases.get(token) ?? 0) - penalty);
   return { biasTokens: Int32Array.from(biases.keys()), biasValues: Float32Array.from(biases.values()) };
 }

@@ -23,13 +23,13 @@ export interface Scheduled {
 
 /** Returns a sequence's part of a step with that many rows and logits left. */
 export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number): Scheduled {
-  const pending = sequence.length - sequence.cached;
+  const pending = sequence.length - sequence.kv.cached;
   const scoring = unscored(sequence);
   const firstRow = scoring ? scoring.first - 1 : 0; // a row's logits give the score of the next token
   let rows = Math.min(pending, rowsLeft);
-  if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.cached) + logitsLeft);
+  if (scoring) rows = Math.min(rows, Math.max(0, firstRow - sequence.kv.cached) + logitsLeft);
   else if (rows === pending && wantsToken(sequence) && logitsLeft === 0) rows--;
-  const end = sequence.cached + rows;
+  const end = sequence.kv.cached + rows;
   if (sequence.pooled?.whole && rows < pending) rows = 0;
   return {
     sequence,
@@ -43,16 +43,16 @@ export function partOf(sequence: Sequence, rowsLeft: number, logitsLeft: number)
 
 /** Whether the next row is the only one that is not computed yet. */
 export function isDecoding(sequence: Sequence): boolean {
-  return sequence.length - sequence.cached === 1;
+  return sequence.length - sequence.kv.cached === 1;
 }
 
 /** Whether the next rows belong to the answer. These are mostly forced tokens. */
 export function isForced(sequence: Sequence): boolean {
-  return !isDecoding(sequence) && sequence.cached >= sequence.promptLength;
+  return !isDecoding(sequence) && sequence.kv.cached >= sequence.promptLength;
 }
 
 export function isPrefilling(sequence: Sequence): boolean {
-  return !isDecoding(sequence) && sequence.cached < sequence.promptLength;
+  return !isDecoding(sequence) && sequence.kv.cached < sequence.promptLength;
 }
 
 export function isSlow({ stream }: Sequence): boolean {
@@ -60,7 +60,7 @@ export function isSlow({ stream }: Sequence): boolean {
 }
 
 /** Whether the sequence must wait until its prompt is read from, or written to, the disk. */
-export function awaitsDisk({ restoring, storing }: Sequence): boolean {
+export function awaitsDisk({ disk: { restoring, storing } }: Sequence): boolean {
   return restoring !== undefined || storing !== undefined;
 }
 

@@ -23,13 +23,18 @@ export class StepsAtOnce {
 
 /** Returns how many steps a sequence can take without the scheduler: up to its last token or the next state snapshot. */
 function stepsAlone({ sequence, rows, scores, samples, state }: Scheduled): number {
-  const { draw } = sequence.logits;
-  if (rows > 1 || scores > 0 || !samples || !draw || sequence.counts || sequence.dry) return 1;
+  const { draw } = sequence.sampler.logits;
+  if (rows > 1 || scores > 0 || !samples || !draw || sequence.sampler.counts || sequence.sampler.dry) {
+    return 1;
+  }
   const untilEnd = Math.min(
     sequence.maxLength - sequence.length,
     Math.max(1, sequence.form?.ahead ?? Infinity),
   );
   if (!state) return untilEnd;
   if (state.read !== state.write || state.saves.length > 0) return 1;
-  return Math.min(untilEnd, ...[...sequence.state!.snapshotEdges].map((edge) => edge - sequence.cached - 1));
+  return Math.min(
+    untilEnd,
+    ...[...sequence.state!.snapshotEdges].map((edge) => edge - sequence.kv.cached - 1),
+  );
 }

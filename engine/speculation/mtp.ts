@@ -66,14 +66,14 @@ export class MtpDrafter implements Drafter {
       // After forced tokens, or where the sequence was not in the last step, there is no row to continue
       // from.
       if (last?.position !== sequence.length - 2) return [];
-      const room = sequence.blockCount * KV_BLOCK_TOKENS - sequence.length + 1;
+      const room = sequence.kv.blockCount * KV_BLOCK_TOKENS - sequence.length + 1;
       return [{ sequence, row: last.row, index, most: Math.min(most, room), tokens: [], grades: [] }];
     });
     this.#last.clear(); // drafts overwrite the rows
     let open = drafts;
     while (open.length > 0 && await this.#next(open)) {
       open = open.filter(({ sequence, most, tokens, grades }) =>
-        !sequence.done && tokens.length < most && grades.at(-1)! >= LEAST * GRADES
+        !sequence.progress.done && tokens.length < most && grades.at(-1)! >= LEAST * GRADES
       );
     }
     const found = new Map(drafts.map((draft) => [draft.index, draft]));
@@ -113,8 +113,8 @@ function inputOf(drafts: readonly Drafting[]): StepInput {
       start,
       length: 1,
       cached,
-      blockTable: sequence.blocks.subarray(0, blocks),
-      windowTables: sequence.windows.map(({ first, blocks: held }) => (
+      blockTable: sequence.kv.blocks.subarray(0, blocks),
+      windowTables: sequence.kv.windows.map(({ first, blocks: held }) => (
         { first, blocks: held.subarray(first, blocks) }
       )),
     };

@@ -10,10 +10,8 @@ function sequenceOf(length: number, blocks = 4, first = 0): Sequence {
   return {
     tokens,
     length,
-    blocks: Int32Array.from({ length: 8 }, (_, i) => first + i),
-    blockCount: blocks,
-    windows: [],
-    done: false,
+    kv: { blocks: Int32Array.from({ length: 8 }, (_, i) => first + i), blockCount: blocks, windows: [] },
+    progress: { done: false },
   } as unknown as Sequence;
 }
 

@@ -255,7 +255,7 @@ export class Speculation {
     if (!costs) return step; // this concurrency level is measured without drafts first, and again after a while
     const lengths = draftLengths(chances, costs, step.length);
     return step.map((part, i) => {
-      if (lengths[i] === 0 || part.sequence.done) return part;
+      if (lengths[i] === 0 || part.sequence.progress.done) return part;
       const { record, draft } = best[i]!;
       record.askedFrom = 0;
       return scheduler.withDraft(part, draft.tokens.subarray(0, lengths[i]));
@@ -328,7 +328,7 @@ const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);
 
 /** Whether its rows decode an answer and sample a token. */
 function decodes({ sequence, samples, pools }: Scheduled): boolean {
-  return sequence.prefilled && samples && !pools;
+  return sequence.progress.prefilled && samples && !pools;
 }
 
 /**
