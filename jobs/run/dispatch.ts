@@ -1,7 +1,7 @@
 import { abortable } from "@std/async/abortable.js";
 import { delay } from "@std/async/delay.js";
 import { type Answer, answerRecord, type JobIds, unansweredRecord } from "../answers.ts";
-import { type Doubt, Doubts, MAX_DOUBTS } from "./suspects.ts";
+import { MAX_SUSPECTS, type Suspect, Suspects } from "./suspects.ts";
 import { BatchError } from "../errors.ts";
 import type { JournalRecord } from "../journal/journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
@@ -95,7 +95,7 @@ export async function dispatch(options: DispatchOptions): Promise<void> {
 }
 
 class Dispatch {
-  private readonly doubts = new Doubts();
+  private readonly suspects = new Suspects();
   /** Lines to retry. */
   private readonly again: PendingLine[] = [];
   /** The latest request with a good answer. */
@@ -146,7 +146,7 @@ class Dispatch {
       } else if (this.inFlight > 0) {
         await promise; // a line in flight may need a retry
       } else {
-        const engine = this.doubts.engine();
+        const engine = this.suspects.engine();
         if (engine === undefined) return undefined;
         await this.check(engine);
       }
@@ -188,14 +188,14 @@ class Dispatch {
       }
       const message = error instanceof Error ? error.message : String(error);
       const record = unansweredRecord(ids, index, request.customId, "request_failed", message);
-      return await this.doubt(engineOf(error), { line, record });
+      return await this.suspect(engineOf(error), { line, record });
     }
     if (answer === undefined) return;
     const tokens = tokenCounts(answer.body);
     this.options.pace.answered(workOf(tokens));
     this.options.onTokens(tokens);
     const record = answerRecord(ids, index, request.customId, answer);
-    if (answer.status >= 500 && !answer.final) return await this.doubt(engineOf(answer), { line, record });
+    if (answer.status >= 500 && !answer.final) return await this.suspect(engineOf(answer), { line, record });
     await this.settle(line, record);
     if (!record.completed) return;
     this.good = request;
@@ -204,18 +204,18 @@ class Dispatch {
 
   private async settle(line: PendingLine, record: JournalRecord): Promise<void> {
     await this.options.store([record]);
-    this.doubts.answered(line);
+    this.suspects.answered(line);
   }
 
   /** Holds a failure back until a probe or a good answer shows whether the engine works. */
-  private async doubt(engine: string, doubt: Doubt): Promise<void> {
-    if (this.doubts.add(engine, doubt) >= MAX_DOUBTS) await this.check(engine);
+  private async suspect(engine: string, suspect: Suspect): Promise<void> {
+    if (this.suspects.add(engine, suspect) >= MAX_SUSPECTS) await this.check(engine);
   }
 
   /** Records that the engine has given a good answer. */
   private async well(engine: string): Promise<void> {
     this.unwellSince = undefined;
-    await this.resolve(this.doubts.well(engine));
+    await this.resolve(this.suspects.well(engine));
   }
 
   private async resolve({ again, errors }: { again: PendingLine[]; errors: JournalRecord[] }): Promise<void> {
@@ -236,7 +236,7 @@ class Dispatch {
 
   private async probe(engine: string): Promise<void> {
     const { signal, drainSignal, patienceMs } = this.options;
-    const { count, last } = this.doubts.of(engine);
+    const { count, last } = this.suspects.of(engine);
     if (last === undefined) return;
     let answer: Answer | undefined;
     try {
@@ -245,7 +245,7 @@ class Dispatch {
       if (error instanceof BatchError) throw error;
       if (signal.aborted) return;
       // The job was cancelled: each line gets UnansweredLine when it is retried.
-      if (error instanceof UnansweredLine) return await this.resolve(this.doubts.unwell(engine, false));
+      if (error instanceof UnansweredLine) return await this.resolve(this.suspects.unwell(engine, false));
     }
     if (this.stopping()) return;
     const isAnswered = answer?.status === 200;
@@ -259,7 +259,7 @@ class Dispatch {
       await sleep(UNWELL_WAIT_MS, AbortSignal.any([signal, drainSignal]));
       if (this.stopping()) return;
     }
-    await this.resolve(this.doubts.unwell(engine, isAnswered));
+    await this.resolve(this.suspects.unwell(engine, isAnswered));
   }
 
   /** Retries while the engine is busy (429, 503). Returns undefined when a signal aborts. */

@@ -2,14 +2,14 @@ import type { JournalRecord } from "../journal/journal_format.ts";
 import type { PendingLine } from "./look_ahead.ts";
 
 /** A line that failed on an engine; it is not yet known whether the line or the engine is at fault. */
-export interface Doubt {
+export interface Suspect {
   readonly line: PendingLine;
   /** The error record that the line gets if the line is at fault. */
   readonly record: JournalRecord;
 }
 
 /** After this many failures without a good answer, the engine is probed. */
-export const MAX_DOUBTS = 16;
+export const MAX_SUSPECTS = 16;
 /** A line becomes an error after this many failures on engines that were shown to work. */
 const MAX_FAILURES = 2;
 /**
@@ -22,17 +22,17 @@ const MAX_ASKED = 32;
  * Tracks lines that failed, per engine. A good answer shows that an engine works; its failed lines are then retried
  * once before they become errors. The failures of a broken engine do not count against its lines.
  */
-export class Doubts {
-  private readonly byEngine = new Map<string, Doubt[]>();
+export class Suspects {
+  private readonly byEngine = new Map<string, Suspect[]>();
   /** Failures per line index: `proven` on working engines, `asked` on any engine. */
   private readonly failures = new Map<number, { proven: number; asked: number }>();
 
   /** Adds a failure. Returns how many failures the engine has had since its last good answer. */
-  add(engine: string, doubt: Doubt): number {
-    const doubts = this.byEngine.get(engine) ?? [];
-    doubts.push(doubt);
-    this.byEngine.set(engine, doubts);
-    return doubts.length;
+  add(engine: string, suspect: Suspect): number {
+    const suspects = this.byEngine.get(engine) ?? [];
+    suspects.push(suspect);
+    this.byEngine.set(engine, suspects);
+    return suspects.length;
   }
 
   /** Returns an engine with failures since its last good answer, or undefined. */
@@ -41,9 +41,9 @@ export class Doubts {
   }
 
   /** Returns the failures of an engine since its last good answer. */
-  of(engine: string): { count: number; last: Doubt | undefined } {
-    const doubts = this.byEngine.get(engine) ?? [];
-    return { count: doubts.length, last: doubts.at(-1) };
+  of(engine: string): { count: number; last: Suspect | undefined } {
+    const suspects = this.byEngine.get(engine) ?? [];
+    return { count: suspects.length, last: suspects.at(-1) };
   }
 
   /** Records a good answer. Returns the lines to retry, and the error records of lines that have failed too often. */

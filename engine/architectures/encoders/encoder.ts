@@ -9,7 +9,7 @@ import { layerNorm } from "../../plan/ops/layer_norm.ts";
 import { fused, linear } from "../../plan/ops/matmul.ts";
 import { pool } from "../../plan/ops/pool.ts";
 import { rotate, type RotateOptions } from "../../plan/ops/rotate.ts";
-import { type HeadColumns, textAttention, type TextSight } from "../../plan/ops/text_attention.ts";
+import { type HeadColumns, textAttention, type TextAttentionOptions } from "../../plan/ops/text_attention.ts";
 import type { TensorName } from "../architecture.ts";
 import { textRow } from "../text_row.ts";
 
@@ -80,7 +80,7 @@ export function headsInTurn(b: PlanBuilder, x: Value, h: Hparams, name: TensorNa
 }
 
 /** How heads are rotated and normed, and their window. */
-export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextSight {
+export interface TwoWays extends Pick<RotateOptions, "interleaved">, TextAttentionOptions {
   /** Angles of the leading dimensions, which are rotated; without it heads have no positions. */
   readonly table?: Value;
   /** RMSNorm of each query and key head, before rotation. */

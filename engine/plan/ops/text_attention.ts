@@ -72,7 +72,7 @@ export interface TextHeads {
 const ROUNDED_DIM = 64;
 
 /** How far a row attends, and how its scores fall with distance. */
-export interface TextSight {
+export interface TextAttentionOptions {
   /** Window in tokens, half on each side; 0 is none. */
   readonly window?: number;
   /** Per head, the drop in score for each token of distance. */
@@ -85,7 +85,7 @@ export function textAttention(
   [q, k, v]: readonly [HeadColumns, HeadColumns, HeadColumns],
   { heads, kvHeads, headDim, reader }: TextHeads,
   scale: number,
-  { window = 0, slopes = [] }: TextSight = {},
+  { window = 0, slopes = [] }: TextAttentionOptions = {},
 ): Value {
   const out = b.floats("attn", q.value.rows, heads * headDim);
   const type = b.file.tensors.get(`${reader}.weight`)?.type;

@@ -33,6 +33,8 @@ Deno.test("tuning file: warns about an unusable file and ignores it", async () =
   for (const text of ["{", "[1]", '{"A": 3}', '{"A": {"Q4_0 f16": {"rows": 3}}}']) {
     const { tunings, warnings } = await read(text);
     assertEquals([tunings.size, warnings.length], [0, 1]);
-    assert(/^Ignored the GPU's tuning in .*tuning\.json: .* Delete it, or tune the GPU again/.test(warnings[0]));
+    assert(
+      /^Ignored the GPU's tuning in .*tuning\.json: .* Delete it, or tune the GPU again/.test(warnings[0]),
+    );
   }
 });
