@@ -46,7 +46,7 @@ const LINES: [body: Record<string, unknown>, judge: Judge | [code: string, param
     "invalid_constraint",
     "response_format.json_schema.schema",
   ]],
-  [{ tools: [...tools, { type: "function", function: { name: "b", parameters: bad } }] }, [
+  [{ tools: [...tools, { type: "function", function: { name: "b", parameters: bad, strict: true } }] }, [
     "invalid_constraint",
     "tools[1].function.parameters",
   ]],
