@@ -23,6 +23,7 @@ import { Metrics } from "./metrics/metrics.ts";
 import type { LogEntry } from "./metrics/request_record.ts";
 import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
 import { ApiError, isUnforeseen, requestId, toApiError } from "./core/errors.ts";
+import { OLLAMA_ERRORS } from "./ollama/errors.ts";
 import { errorResponse } from "./core/error_response.ts";
 
 export interface AppOptions {
@@ -75,7 +76,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   const app = new OpenAPIHono<Env>({
     getPath: routePath(endpoints.map(({ pattern }) => pattern), pathPrefix),
   });
-  for (const endpoint of endpoints) shapeErrors(app, endpoint);
+  for (const paths of [OLLAMA_PATHS, ...endpoints]) shapeErrors(app, paths);
   const ring = ringOf(options.apiKeys);
   guard(app, context, ring, { ...options, endpoints });
   for (const endpoint of endpoints) mount(app, context, endpoint);
@@ -126,6 +127,9 @@ function guard(
   app.use(API_HEADERS);
   app.use(keyGuard(ring, (c) => options.openHealth === true && c.req.path === "/health"));
 }
+
+/** Ollama's clients read an error's text, also of a path that is not served. */
+const OLLAMA_PATHS = { pattern: "/api/*", errors: OLLAMA_ERRORS };
 
 const READS = new Set(["GET", "HEAD"]);
 

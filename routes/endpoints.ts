@@ -10,6 +10,15 @@ import { responseTokens } from "./openai/responses.ts";
 import { props } from "./llama_server/props.ts";
 import { slots } from "./llama_server/slots.ts";
 import { tokenize } from "./llama_server/tokenize.ts";
+import { chat } from "./ollama/chat.ts";
+import { embed } from "./ollama/embed.ts";
+import { embeddings as ollamaEmbeddings } from "./ollama/embeddings.ts";
+import { generate } from "./ollama/generate.ts";
+import { ps } from "./ollama/ps.ts";
+import { pull } from "./ollama/pull.ts";
+import { show } from "./ollama/show.ts";
+import { tags } from "./ollama/tags.ts";
+import { version } from "./ollama/version.ts";
 import { tokenizerInfo } from "./llama_server/tokenizer_info.ts";
 import { GENERATIONS } from "./generations.ts";
 import type { Endpoint } from "./core/endpoint.ts";
@@ -26,6 +35,12 @@ export const ENDPOINTS: readonly Endpoint[] = [
   tokenizerInfo,
   props,
   slots,
+  ...[chat, generate, embed, ollamaEmbeddings].map(({ endpoint }) => endpoint),
+  tags,
+  show,
+  ps,
+  version,
+  pull,
   ...health,
   metrics,
 ];

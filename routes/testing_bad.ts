@@ -74,7 +74,9 @@ export async function refused(
     `${what}: ${response.status} ${text.slice(0, 300)}`,
   );
   assert(response.headers.get("x-request-id"), what);
-  const { error } = JSON.parse(text);
+  const body = JSON.parse(text);
+  // Ollama's format has the message as a text, and the rest beside it.
+  const error = typeof body.error === "string" ? { type: null, ...body, message: body.error } : body.error;
   for (const key of ["message", "type", "param", "code"]) assert(key in error, `${what}: ${key} is missing`);
   assert(error.message.length > 0 && error.message.length < 1000, `${what}: ${error.message.slice(0, 2000)}`);
   return error;

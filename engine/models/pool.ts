@@ -41,7 +41,7 @@ export class ModelPool implements Models {
   constructor(options: PoolOptions) {
     this.#options = { ...DEFAULTS, ...options };
     this.#turns = { ...DEFAULT_TURNS, ...options.turns };
-    this.#timers = new PoolTimers(this.#options.idleMs, () => this.#slots.values(), () => this.#wake());
+    this.#timers = new PoolTimers(() => this.#slots.values(), () => this.#wake());
     this.#rescan();
   }
 
@@ -59,7 +59,8 @@ export class ModelPool implements Models {
       const slot = this.#named(name);
       if (this.#isDraining) throw closed();
       options.signal?.throwIfAborted();
-      const { priority = "interactive", signal } = options;
+      const { priority = "interactive", signal, keepMs = this.#options.idleMs } = options;
+      slot.keepMs = keepMs;
       return slot.isOpen ? this.#hold(slot, priority) : this.#wait(slot, priority, signal);
     });
   }
@@ -145,7 +146,9 @@ export class ModelPool implements Models {
         this.#slots.delete(id);
       }
     }
-    for (const [id, source] of offers) if (!this.#slots.has(id)) this.#slots.set(id, new Slot(source));
+    for (const [id, source] of offers) {
+      if (!this.#slots.has(id)) this.#slots.set(id, new Slot(source, this.#options.idleMs));
+    }
   }
 
   #hold(slot: Slot, priority: Waiter["priority"]): HeldEngine {

@@ -4,6 +4,7 @@ import { delay } from "@std/async/delay.js";
 import { EngineError } from "../api/errors.ts";
 import { ModelError, type Models } from "./types.ts";
 import { FakeEngine } from "../../routes/testing.ts";
+import { until } from "../../routes/testing_server.ts";
 import { Random } from "../../testing/random.ts";
 import { source, testPool } from "./testing.ts";
 
@@ -246,6 +247,21 @@ Deno.test("pool: closes a failed engine, and its next request loads it again", a
   await assertRejects(() => pool.use("a"), ModelError, "the device is gone");
   await delay(40);
   assertEquals(await ask(pool, "a"), "a: Hi");
+  await pool.close();
+});
+
+Deno.test("pool: the last request decides how long its model stays loaded", async () => {
+  const { pool, log } = testPool({ idleMs: 30 });
+  (await pool.use("a", { keepMs: 1e12 })).release();
+  assert(pool.find("a")!.unloadsAt! > Date.now() + 1e11);
+  (await pool.use("b", { keepMs: Infinity })).release();
+  assertEquals(pool.find("b")!.unloadsAt, undefined);
+  await delay(60);
+  assertEquals(log, ["load a", "load b"]);
+  (await pool.use("a")).release();
+  await until(() => log.includes("close a"));
+  (await pool.use("b", { keepMs: 0 })).release();
+  await until(() => log.includes("close b"));
   await pool.close();
 });
 

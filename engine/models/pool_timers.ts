@@ -3,6 +3,8 @@ import type { Slot } from "./slot.ts";
 
 /** Milliseconds from closing a model to the garbage collection. By then its last requests have released it. */
 const COLLECT_MS = 1000;
+/** Longest time of a timer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** The pool's timers: when idle models are unloaded, and when the memory of closed models is collected. */
 export class PoolTimers {
@@ -10,9 +12,8 @@ export class PoolTimers {
   #collect: ReturnType<typeof setTimeout> | undefined;
   #isStopped = false;
 
-  /** `unload` is called after models were marked to be unloaded, because they were idle for `idleMs`. */
+  /** `unload` is called after models were marked to be unloaded, because they were idle for their `keepMs`. */
   constructor(
-    private readonly idleMs: number,
     private readonly slots: () => Iterable<Slot>,
     private readonly unload: () => void,
   ) {}
@@ -29,18 +30,17 @@ export class PoolTimers {
 
   /** Sets a timer for the moment when the next model has been idle long enough. */
   watchIdle(): void {
-    const { idleMs } = this;
-    if (idleMs === Infinity || this.#isStopped) return;
+    if (this.#isStopped) return;
     clearTimeout(this.#idle);
     const idle = [...this.slots()].filter(({ engine, isIdle }) => engine !== undefined && isIdle);
-    if (idle.length === 0) return;
-    const due = Math.min(...idle.map(({ usedAt }) => usedAt)) + idleMs;
+    const due = Math.min(...idle.map(({ dueAt }) => dueAt));
+    if (due === Infinity) return;
     this.#idle = setTimeout(() => {
-      const old = performance.now() - idleMs;
-      for (const slot of idle) if (slot.isOpen && slot.isIdle && slot.usedAt <= old) slot.isUnloading = true;
+      const now = performance.now();
+      for (const slot of idle) if (slot.isOpen && slot.isIdle && slot.dueAt <= now) slot.isUnloading = true;
       this.unload();
       this.watchIdle();
-    }, Math.max(1, due - performance.now() + 1));
+    }, Math.min(Math.max(1, due - performance.now() + 1), MAX_TIMER_MS));
     Deno.unrefTimer(this.#idle);
   }
 

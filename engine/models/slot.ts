@@ -55,7 +55,8 @@ export class Slot implements OfferedModel {
 
   #opened: { readonly model: Promise<OpenedModel>; readonly at: number } | undefined;
 
-  constructor(readonly source: ModelSource) {}
+  /** `keepMs`: milliseconds without requests after which the model is unloaded, by the last request or the server. */
+  constructor(readonly source: ModelSource, public keepMs = Infinity) {}
 
   /**
    * Returns the model's header. While the model waits for memory, the header is read again only after
@@ -89,6 +90,16 @@ export class Slot implements OfferedModel {
 
   get created(): number {
     return this.engine?.model.created ?? this.source.created;
+  }
+
+  /** When the model is unloaded if no request comes, on the clock of performance.now(). */
+  get dueAt(): number {
+    return this.usedAt + this.keepMs;
+  }
+
+  get unloadsAt(): number | undefined {
+    const isDue = this.engine !== undefined && this.keepMs < Infinity;
+    return isDue ? performance.timeOrigin + this.dueAt : undefined;
   }
 
   get state(): ModelState {

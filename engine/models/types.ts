@@ -23,6 +23,8 @@ export interface OfferedModel {
   readonly failure: Error | undefined;
   /** Unix seconds when it was loaded, or first offered. */
   readonly created: number;
+  /** Unix milliseconds when it is unloaded if no request comes; undefined for a model that stays. */
+  readonly unloadsAt?: number;
 }
 
 /** An engine that stays loaded until it is released. Releasing it again has no effect. */
@@ -36,6 +38,11 @@ export interface UseOptions {
   readonly signal?: AbortSignal;
   /** Batches yield to interactive requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";
+  /**
+   * Milliseconds without requests after which the model is unloaded, until the next request; by default the server's
+   * setting. Without effect on models that are always loaded.
+   */
+  readonly keepMs?: number;
 }
 
 export type ModelErrorCode =

@@ -8,6 +8,7 @@ import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
 import { type ErrorShape, OPENAI_ERRORS, shuttingDown } from "./errors.ts";
 import { documented } from "./fields.ts";
+import { EVENTS, LINES } from "./sse.ts";
 
 type Schema = z.ZodType;
 type Fields = z.ZodObject;
@@ -28,7 +29,7 @@ export interface Incoming<Params, Query, Body> {
 
 type Output<S> = S extends Schema ? z.output<S> : undefined;
 
-/** Describes an answer that is sent as server-sent events: the schema of their objects, and its name. */
+/** Describes an answer that is sent as server-sent events or JSON lines: the schema of their objects, and its name. */
 export interface EventsSpec {
   readonly name: string;
   readonly schema: Schema;
@@ -36,6 +37,8 @@ export interface EventsSpec {
   readonly named?: boolean;
   /** No `[DONE]` ends the stream: its last object marks the end. */
   readonly withoutDone?: boolean;
+  /** Each object is a line of JSON. */
+  readonly lines?: boolean;
 }
 
 /** Describes an endpoint for the OpenAPI document and validates its requests. */
@@ -135,9 +138,12 @@ export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endp
 }
 
 /**
- * Sets the error format for all errors on an endpoint's path. Call it before any middleware that may refuse a request.
+ * Sets the error format for all errors on the paths of a pattern. Call it before any middleware that may refuse a request.
  */
-export function shapeErrors(app: OpenAPIHono<Env>, { pattern, errors }: Endpoint): void {
+export function shapeErrors(
+  app: OpenAPIHono<Env>,
+  { pattern, errors }: Pick<Endpoint, "pattern" | "errors">,
+): void {
   if (!errors) return;
   app.use(pattern, async (c, next) => {
     c.set("errors", errors);
@@ -151,7 +157,9 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
   const errors = spec.errors ?? OPENAI_ERRORS;
   const content = {
     ...(spec.answer ? json(spec.answer) : {}),
-    ...(spec.events ? { "text/event-stream": { schema: eventOf(spec.events, errors) } } : {}),
+    ...(spec.events
+      ? { [spec.events.lines ? LINES : EVENTS]: { schema: eventOf(spec.events, errors) } }
+      : {}),
     ...Object.fromEntries(
       Object.entries(spec.content ?? {}).map(([type, schema]) => [type, { schema }]),
     ),
@@ -203,8 +211,9 @@ function commonRefusals(
   };
 }
 
-/** Returns the schema of one server-sent event: `data` is JSON, except for `[DONE]`. */
-function eventOf({ name, named, withoutDone }: EventsSpec, errors: ErrorShape) {
+/** Returns the schema of one line, or of one server-sent event: `data` is JSON, except for `[DONE]`. */
+function eventOf({ name, named, withoutDone, lines, schema }: EventsSpec, errors: ErrorShape) {
+  if (lines) return z.union([schema, errors.schema]);
   const schemas = [name, errors.name].map((name) => ({ $ref: `#/components/schemas/${name}` }));
   const object = { type: "string", contentMediaType: "application/json", contentSchema: { anyOf: schemas } };
   if (named) {

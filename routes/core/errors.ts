@@ -29,8 +29,8 @@ export interface ErrorShape {
   /** Name of the schema in the OpenAPI document. */
   readonly name: string;
   readonly schema: z.ZodType;
-  /** Returns the error's body. Batches read its `error.code`. `requestId` is set for an answer over HTTP. */
-  body(error: ApiError, requestId?: string): { error: { code: string | null } };
+  /** Returns the error's body. `requestId` is set for an answer over HTTP. */
+  body(error: ApiError, requestId?: string): { error: { code: string | null } | string };
   /** Header that clients read the request id from, besides x-request-id. */
   readonly idHeader?: string;
 }

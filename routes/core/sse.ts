@@ -3,14 +3,21 @@ import { type ApiError, clientLeft } from "./errors.ts";
 import { settledWithin } from "./settled.ts";
 
 const HEADERS = {
-  "content-type": "text/event-stream; charset=utf-8",
   // no-transform, because compression would delay tokens.
   "cache-control": "no-cache, no-transform",
   "x-accel-buffering": "no",
 };
 
+/** Media types of streams. */
+export const EVENTS = "text/event-stream";
+export const LINES = "application/x-ndjson";
+
 /** Differences between the streams of the APIs. */
 export interface StreamShape {
+  /** The stream is JSON lines, not server-sent events. */
+  readonly lines?: boolean;
+  /** Returns the line that keeps an idle stream of JSON lines open. Server-sent events have comments for that. */
+  readonly waiting?: () => object;
   /** Each event is named after the `type` of its object. */
   readonly named: boolean;
   /** `[DONE]` ends the stream. */
@@ -28,8 +35,8 @@ const DONE = utf8.encode("data: [DONE]\n\n");
 const KEEP_ALIVE = utf8.encode(": waiting\n\n");
 
 /**
- * Returns the chunks as server-sent events. A failure before the first chunk, within `headersAfterMs`, is thrown, so
- * that it still gets its own status; later failures become an error event. Aborts `abort` when the reader leaves, or
+ * Returns the chunks as server-sent events or JSON lines. A failure before the first chunk, within `headersAfterMs`, is thrown, so
+ * that it still gets its own status; later failures become an error event or line. Aborts `abort` when the reader leaves, or
  * takes nothing for `stallMs`.
  */
 export async function eventStream(
@@ -46,7 +53,9 @@ export async function eventStream(
     shape.ended?.();
     throw error;
   }
-  return new Response(streamBody(first, chunks, abort, limits, report, shape), { headers: HEADERS });
+  const type = shape.lines ? LINES : EVENTS;
+  const headers = { ...HEADERS, "content-type": `${type}; charset=utf-8` };
+  return new Response(streamBody(first, chunks, abort, limits, report, shape), { headers });
 }
 
 function streamBody(
@@ -55,9 +64,10 @@ function streamBody(
   abort: AbortController,
   { unreadBytes, stallMs, keepAliveMs }: ConnectionLimits,
   report: (error: unknown) => ApiError,
-  { named, done, failure, ended }: StreamShape,
+  { lines, waiting, named, done, failure, ended }: StreamShape,
 ): ReadableStream<Uint8Array> {
   const event = (data: unknown) => {
+    if (lines) return utf8.encode(`${JSON.stringify(data)}\n`);
     const name = named ? `event: ${(data as { type: string }).type}\n` : "";
     return utf8.encode(`${name}data: ${JSON.stringify(data)}\n\n`);
   };
@@ -74,7 +84,8 @@ function streamBody(
 
   async function pump(controller: ReadableStreamDefaultController<Uint8Array>): Promise<void> {
     const keepAlive = setInterval(() => {
-      if (controller.desiredSize! > 0) controller.enqueue(KEEP_ALIVE);
+      const sign = lines ? waiting && event(waiting()) : KEEP_ALIVE;
+      if (sign && controller.desiredSize! > 0) controller.enqueue(sign);
     }, keepAliveMs);
     try {
       for (let next = await first; !next.done; next = await chunks.next()) {

@@ -25,6 +25,8 @@ export interface RunOptions {
   readonly cacheSalt?: string;
   /** Counts the request and its answers. */
   readonly account?: Account;
+  /** Milliseconds until the model was there, loaded. */
+  readonly loadMs?: number;
 }
 
 /** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */
@@ -34,6 +36,8 @@ export interface Prepared {
   chunks?(signal: AbortSignal): AsyncGenerator<Record<string, unknown>>;
   /** Returns the events that end a failed stream; by default the error in the format of a refusal. */
   failure?(error: ApiError): object[];
+  /** Returns the line that keeps an idle stream of JSON lines open. */
+  waiting?(): object;
 }
 
 /** A request that keeps its engine loaded until `release`, which must be called once. */

@@ -1,5 +1,5 @@
 import type { z } from "@hono/zod-openapi";
-import type { Engine, HeldEngine, ModelUser } from "../../engine/mod.ts";
+import type { Engine, HeldEngine, Models, ModelUser } from "../../engine/mod.ts";
 import { check } from "../core/check.ts";
 import { abortWhenLeft } from "../core/client.ts";
 import type { AskedForm } from "./constraints.ts";
@@ -44,6 +44,14 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly forms: (body: z.output<Request>) => AskedForm[];
   /** Prepares the request on its engine, which stays loaded meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
+  /** Returns the models as the request names and keeps them; by default as the server does. */
+  readonly modelsFor?: (models: Models, body: z.output<Request>) => ModelUser;
+  /** Answers a request over HTTP that asks for no generation; returns undefined for others. */
+  readonly instead?: (
+    models: Models,
+    body: z.output<Request>,
+    signal: AbortSignal,
+  ) => Promise<Response | undefined>;
 }
 
 const REFUSALS: Readonly<Record<number, string>> = {
@@ -70,6 +78,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   ): Promise<Running> {
     const leave = options.account?.enter();
     let held: HeldEngine | undefined;
+    const started = performance.now();
     const release = () => {
       held?.release();
       leave?.();
@@ -77,7 +86,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     try {
       held = await models.use(modelName(body), { signal, priority: options.priority });
       checkAbility(held.engine, spec.ability ?? "generation");
-      return { ...await spec.prepare(held.engine, body, options), release };
+      const loadMs = performance.now() - started;
+      return { ...await spec.prepare(held.engine, body, { ...options, loadMs }), release };
     } catch (error) {
       release();
       throw error;
@@ -106,7 +116,11 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     }, async ({ body, raw, caller, account }, { models, limits, report }) => {
       const abort = abortWhenLeft(raw);
       const options = { cacheSalt: caller.cacheSalt, account };
-      const running = await begin(models, body as z.output<Request>, options, abort.signal);
+      const asked = body as z.output<Request>;
+      const other = await spec.instead?.(models, asked, abort.signal);
+      if (other) return other;
+      const user = spec.modelsFor?.(models, asked) ?? models;
+      const running = await begin(user, asked, options, abort.signal);
       if (!chunk || !running.stream || !running.chunks) {
         return Response.json(await running.answer(abort.signal).finally(running.release));
       }
@@ -116,14 +130,19 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
         return answer;
       };
       const failure = running.failure ?? ((error) => [errors.body(error)]);
-      const { named = false, withoutDone = named } = chunk;
-      const shape = { named, done: !withoutDone, failure, ended: running.release };
+      const { lines = false, named = false, withoutDone = named || lines } = chunk;
+      const { waiting } = running;
+      const shape = { lines, waiting, named, done: !withoutDone, failure, ended: running.release };
       return await eventStream(running.chunks(abort.signal), abort, limits, failed, shape);
     }),
   };
 }
 
-function describeStream({ named, withoutDone }: EventsSpec): string {
+function describeStream({ lines, named, withoutDone }: EventsSpec): string {
+  if (lines) {
+    return "The answer is JSON lines, unless `stream` is false. A failure in mid-stream is a line with an `error`, " +
+      "which ends the stream.";
+  }
   if (named) {
     return "With `stream` the answer is server-sent events: `event:` and a name, `data:` and an object of the stream's " +
       "schema each. A failure in mid-stream is an event named `error`; the stream ends with it or soon after.";

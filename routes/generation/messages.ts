@@ -220,7 +220,7 @@ export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] 
   });
 }
 
-/** Calls in the older format have no ids. These ids are deterministic, so that prompts share prefixes. */
-function olderId(call: number): string {
+/** Returns an id for a call that has none. The ids are deterministic, so that prompts share prefixes. */
+export function olderId(call: number): string {
   return `call_${String(call).padStart(24, "0")}`;
 }

@@ -4,7 +4,7 @@ import { boundedArray, LIMITS, text } from "../core/fields.ts";
 import type { Prepared, RunOptions } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { llamaServerAnswer, llamaServerEvent } from "./answer.ts";
-import { infillPrompt } from "./infill_prompt.ts";
+import { infillPrompt } from "../generation/infill_prompt.ts";
 import { checkLlamaServer, formsOf, llamaServerFields, maxTokensOf, prepareLlamaServer } from "./request.ts";
 
 const request = z.object({

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 import time
-import traceback
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is fetched from elsewhere
 
@@ -13,6 +12,8 @@ import litellm
 import openai
 import pydantic
 from typing import Literal
+
+from outcomes import joined, run, same
 
 litellm.suppress_debug_info = True
 
@@ -35,14 +36,6 @@ class Mood(pydantic.BaseModel):
 SCHEMA = {**Mood.model_json_schema(), "additionalProperties": False}
 CHAT_TOOL = {"type": "function", "function": {"name": "set_mood", "parameters": SCHEMA}}
 TOOL = {"type": "function", "name": "set_mood", "parameters": SCHEMA, "strict": True}
-
-
-def same(one, other):
-    assert one == other, f"{one!r} != {other!r}"
-
-
-def joined(texts):
-    return "".join(text or "" for text in texts)
 
 
 def chat(create):
@@ -254,10 +247,4 @@ CALLS = {
     "litellm: a refusal": litellm_refusals,
 }
 
-for name, call in CALLS.items():
-    error = None
-    try:
-        call()
-    except Exception:
-        error = traceback.format_exc()
-    print(json.dumps({"call": name, "error": error}), flush=True)
+run(CALLS)

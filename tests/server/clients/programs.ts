@@ -32,10 +32,20 @@ export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
     clients: "openai and litellm (PyPI)",
     command: PYTHON,
     args: ["tools/clients/calls.py"],
-    // COMPY_CLIENTS_REQUIRED makes an error of what is not installed.
-    isThere: () => Deno.env.get("COMPY_CLIENTS_REQUIRED") !== undefined || exists(PYTHON),
+    isThere: hasPython,
+  },
+  {
+    clients: "ollama (PyPI)",
+    command: PYTHON,
+    args: ["tools/clients/ollama_calls.py"],
+    isThere: hasPython,
   },
 ];
+
+/** COMPY_CLIENTS_REQUIRED makes an error of what is not installed. */
+function hasPython(): boolean {
+  return Deno.env.get("COMPY_CLIENTS_REQUIRED") !== undefined || exists(PYTHON);
+}
 
 function exists(path: string): boolean {
   try {

@@ -1,0 +1,103 @@
+import { z } from "@hono/zod-openapi";
+import { type Engine, EngineError } from "../../engine/mod.ts";
+import { ApiError } from "../core/errors.ts";
+import { boundedArray, generationFields, LIMITS, refuse, samplingFields, text } from "../core/fields.ts";
+
+const { model: _, stream: _stream, repetition_penalty, ...sampling } = samplingFields;
+
+const stopText = text(1, LIMITS.stopCharacters);
+
+const fields = {
+  ...sampling,
+  repeat_penalty: repetition_penalty,
+  seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
+    description: "-1 (the default): another one each time",
+  }),
+  stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopSequences)], {
+    error: "must be a text or an array of texts",
+  }).nullish(),
+  num_predict: z.number().int().min(-2).max(LIMITS.maxTokens).nullish().openapi({
+    description:
+      "Most tokens of the answer; 0 only reads the prompt, below 0 (the default) is no bound but the context",
+  }),
+  num_ctx: z.number().int().min(1).max(LIMITS.maxTokens).nullish().openapi({
+    description: "Most tokens of prompt and answer; at most the context that the server has",
+  }),
+  repeat_last_n: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
+    description:
+      "0: no penalties; -1 (the default): penalties regard the whole context. With penalties nothing else",
+  }),
+};
+
+/** Options that change no answer here: they concern hardware, or what the server never does. */
+const IGNORED = new Set([
+  "num_gpu",
+  "main_gpu",
+  "num_thread",
+  "num_batch",
+  "numa",
+  "low_vram",
+  "use_mmap",
+  "use_mlock",
+  "f16_kv",
+  "draft_num_predict",
+  "num_keep", // tokens that stay when a full context is shifted
+  "mirostat_eta", // mirostat itself is refused
+  "mirostat_tau",
+]);
+
+const PENALTIES = ["repeat_penalty", "presence_penalty", "frequency_penalty"] as const;
+
+export const options = z.looseObject(fields).superRefine((given, ctx) => {
+  const unknown = Object.keys(given).find((name) => {
+    return given[name] !== null && !Object.hasOwn(fields, name) && !IGNORED.has(name);
+  });
+  if (unknown !== undefined) {
+    const shown = `options.${unknown.slice(0, 60)}`;
+    const message = `Unsupported parameter "${shown}": this server knows no such option; leave it out`;
+    refuse(ctx, [unknown.slice(0, 60)], "unsupported_parameter", message);
+  }
+  const isPenalized = PENALTIES.some((name) =>
+    given[name] && !(name === "repeat_penalty" && given[name] === 1)
+  );
+  if (isPenalized && given.repeat_last_n && given.repeat_last_n > 0) {
+    const message =
+      'Unsupported parameter "options.repeat_last_n": penalties regard the whole context here; ' +
+      "send -1, or 0 for no penalties";
+    refuse(ctx, ["repeat_last_n"], "unsupported_parameter", message);
+  }
+}).nullish();
+
+export type Options = z.output<typeof options>;
+
+/** Returns the options under the names that all generations share. */
+export function generationOptions(given: Options): z.output<z.ZodObject<typeof generationFields>> {
+  const { seed, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty, ...others } = given ?? {};
+  const penalties = { repetition_penalty: repeat_penalty, presence_penalty, frequency_penalty };
+  return { ...others, seed: seed === -1 ? undefined : seed, ...(repeat_last_n === 0 ? {} : penalties) };
+}
+
+/** Returns the context that the request asks for. Throws ApiError 400 where it is more than the server's. */
+export function contextOf(engine: Engine, given: Options): number {
+  const { contextLength } = engine.model;
+  const asked = given?.num_ctx ?? contextLength;
+  if (asked <= contextLength) return asked;
+  const message =
+    `Invalid "options.num_ctx": must be at most ${contextLength}, the context of this server's model ` +
+    `(got ${asked}); leave it out`;
+  throw new ApiError(400, "invalid_value", message, { param: "options.num_ctx" });
+}
+
+/** Returns the maximum tokens of the answer, or undefined for no limit. Throws ApiError, and EngineError. */
+export function maxTokensOf(engine: Engine, given: Options, promptTokens: number): number | undefined {
+  const context = contextOf(engine, given);
+  const most = given?.num_predict ?? -1;
+  const asked = most < 0 ? undefined : most;
+  if (!given?.num_ctx) return asked;
+  if (promptTokens < context) return Math.min(asked ?? Infinity, context - promptTokens);
+  const message = `The prompt has ${promptTokens} tokens; "options.num_ctx" leaves room for ${context - 1}`;
+  throw new EngineError("context_length_exceeded", message, {
+    n_prompt_tokens: promptTokens,
+    n_ctx: context,
+  });
+}

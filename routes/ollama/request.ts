@@ -1,0 +1,107 @@
+import { z } from "@hono/zod-openapi";
+import { type ChatPlan, type ChatRequest, type Engine, withPauses } from "../../engine/mod.ts";
+import { ApiError } from "../core/errors.ts";
+import { LIMITS, refuse, special, unsupported } from "../core/fields.ts";
+import { ANY_OBJECT, type AskedForm, jsonForm, jsonSchema } from "../generation/constraints.ts";
+import {
+  checkForm,
+  engineRequest,
+  generate,
+  type Prepared,
+  type RunOptions,
+} from "../generation/generation.ts";
+import { answerChunks, type AnswerForm, chunkOf, wholeAnswer } from "./answer.ts";
+import { modelFields } from "./models.ts";
+import { generationOptions, maxTokensOf, options } from "./options.ts";
+
+/** Effort of `think: true`: the default of chat templates that know several efforts. */
+const USUAL_EFFORT = "medium";
+
+const format = z.union([z.enum(["", "json"]), jsonSchema], { error: 'must be "json" or a JSON schema' });
+
+const think = z.union([z.boolean(), z.enum(["low", "medium", "high", "max"])], {
+  error: 'must be true, false, "low", "medium", "high" or "max"',
+});
+
+/** Fields of chats and of generations. */
+export const answerFields = {
+  ...modelFields,
+  format: format.nullish(),
+  think: think.nullish().openapi({ description: "A word goes to templates that know efforts" }),
+  options,
+  stream: z.boolean().nullish().openapi({ description: "Default true" }),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
+  template: special({ enum: ["", null], description: "Not supported" }),
+  truncate: special({ enum: [false, null], description: "Long prompts are refused, never cut" }),
+  shift: special({ enum: [false, null], description: "An answer ends where the context is full" }),
+};
+
+type Fields = z.output<z.ZodObject<typeof answerFields>>;
+
+export function checkAnswer(body: Fields, ctx: z.RefinementCtx): void {
+  if (body.template) unsupported(ctx, "template", "other templates than the model's");
+  if (body.truncate) unsupported(ctx, "truncate", "prompts that are cut");
+  if (body.shift) unsupported(ctx, "shift", "contexts that are shifted");
+  if (body.top_logprobs && !body.logprobs) {
+    refuse(ctx, ["top_logprobs"], "invalid_value", 'Invalid "top_logprobs": needs "logprobs": true');
+  }
+}
+
+/** Returns the form that `format` asks for. */
+export function formOf({ format }: Fields): AskedForm | undefined {
+  if (format === undefined || format === null || format === "") return undefined;
+  return { param: "format", constraint: format === "json" ? ANY_OBJECT : jsonForm(format) };
+}
+
+/** Returns the plan of a conversation. Throws ApiError, or the engine's error if the chat template refuses. */
+export async function planOf(
+  engine: Engine,
+  body: Fields,
+  chat: Pick<ChatRequest, "messages" | "tools" | "continueFinal">,
+): Promise<ChatPlan> {
+  const { think } = body;
+  const plan = await withPauses(() =>
+    engine.chatForm.plan({
+      ...chat,
+      constraint: formOf(body)?.constraint,
+      ...(think === undefined || think === null ? {} : { effort: think === true ? USUAL_EFFORT : think }),
+    })
+  );
+  if (!think || plan.thinking) return plan;
+  const message = `The model "${engine.model.id}" does not support thinking; leave "think" out`;
+  throw new ApiError(400, "not_supported", message, { param: "think" });
+}
+
+/** Prepares the request. `forms` are all forms that it demands of parts of the answer. Throws ApiError. */
+export async function prepareAnswer(
+  engine: Engine,
+  body: Fields,
+  runOptions: RunOptions,
+  plan: Pick<ChatPlan, "prompt"> & Partial<ChatPlan>,
+  { forms, form }: { readonly forms: readonly AskedForm[]; readonly form: AnswerForm },
+): Promise<Prepared> {
+  const started = performance.now();
+  await checkForm(engine, plan.constraint, forms);
+  const request = {
+    ...engineRequest(engine, generationOptions(body.options), runOptions),
+    ...plan,
+    maxTokens: maxTokensOf(engine, body.options, plan.prompt.length),
+    logprobs: body.logprobs ? body.top_logprobs ?? 0 : undefined,
+  };
+  const { loadMs = 0 } = runOptions;
+  const shape = {
+    model: body.model ?? engine.model.id,
+    form,
+    started: started - loadMs,
+    loadMs,
+    logprobs: body.logprobs ?? false,
+  };
+  const run = (signal: AbortSignal) => generate(engine, [request], signal);
+  return {
+    stream: body.stream ?? true,
+    answer: (signal) => wholeAnswer(engine, shape, run(signal)),
+    chunks: (signal) => answerChunks(engine, shape, run(signal)),
+    waiting: () => chunkOf(shape, {}),
+  };
+}
