@@ -138,7 +138,8 @@ export function mount(app: OpenAPIHono<Env>, context: AppContext, endpoint: Endp
 }
 
 /**
- * Sets the error format for all errors on the paths of a pattern. Call it before any middleware that may refuse a request.
+ * Sets the error format for all errors on the paths of a pattern. Call it before any middleware that may refuse a
+ * request.
  */
 export function shapeErrors(
   app: OpenAPIHono<Env>,

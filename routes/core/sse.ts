@@ -35,9 +35,9 @@ const DONE = utf8.encode("data: [DONE]\n\n");
 const KEEP_ALIVE = utf8.encode(": waiting\n\n");
 
 /**
- * Returns the chunks as server-sent events or JSON lines. A failure before the first chunk, within `headersAfterMs`, is thrown, so
- * that it still gets its own status; later failures become an error event or line. Aborts `abort` when the reader leaves, or
- * takes nothing for `stallMs`.
+ * Returns the chunks as server-sent events or JSON lines. A failure before the first chunk, within `headersAfterMs`, is
+ * thrown, so that it still gets its own status; later failures become an error event or line. Aborts `abort` when the
+ * reader leaves, or takes nothing for `stallMs`.
  */
 export async function eventStream(
   chunks: AsyncGenerator<unknown>,
