@@ -1,4 +1,4 @@
-/** Dense feed-forward halves of every activation, with and without gates and biases, on the kernels against float64. */
+/** Dense feed-forward blocks with every activation, with and without gates and biases: the kernels against float64. */
 import { assert, assertThrows } from "@std/assert";
 import { lower } from "../../engine/backend/webgpu/lowering.ts";
 import { parseGguf } from "../../engine/gguf/reader.ts";
@@ -20,15 +20,15 @@ import { Random, seedOf } from "../../testing/random.ts";
 const EMBEDDING = 64;
 const VOCABULARY = 96;
 const EPSILON = 2 ** -20;
-/** Whole vectors, but no whole number of the kernels' tiles. */
+/** Whole vectors, but not a multiple of the kernels' tiles. */
 const FEED_FORWARD = 352;
 
-/** A layer that is nothing but a feed-forward half. */
+/** A layer with only a feed-forward block. */
 interface Layer {
   readonly activation: Activation;
   readonly gated: boolean;
   readonly biases: boolean;
-  /** The gate and what it gates are halves of one tensor. */
+  /** Gate and up share one tensor. */
   readonly fused?: boolean;
 }
 
@@ -39,7 +39,7 @@ const LAYERS: readonly Layer[] = ACTIVATIONS.flatMap((activation, i) => [
   ...activation === "swiglu_oai" ? [] : [{ activation, gated: false, biases: i % 2 === 1 }],
 ]);
 
-/** A file of F32 weights, and its values by name. */
+/** A file with F32 weights, and its values by name. */
 function fileOf(layers: readonly Layer[]) {
   const builder = new GgufBuilder();
   const values = new Map<string, Float32Array>();
@@ -57,7 +57,7 @@ function fileOf(layers: readonly Layer[]) {
     const width = layer.fused ? 2 * FEED_FORWARD : FEED_FORWARD;
     add(`blk.${i}.ffn_norm.weight`, [EMBEDDING], 1, 0.1);
     for (const half of halvesOf(layer)) {
-      // Some products reach where gpt-oss clamps.
+      // Some products exceed gpt-oss's clamp.
       add(`blk.${i}.ffn_${half}.weight`, [EMBEDDING, width], 0, 3 / Math.sqrt(EMBEDDING));
       if (layer.biases) add(`blk.${i}.ffn_${half}.bias`, [width], 0, 1);
     }
@@ -123,7 +123,7 @@ for (const layer of LAYERS) {
   const name = `${activation}${gated ? " of a gate" : ""}${biases ? ", with biases" : ""}${
     layer.fused ? ", in one tensor" : ""
   }`;
-  Deno.test(`activations: ${name} is float64's on every instruction set`, async () => {
+  Deno.test(`activations: ${name} matches float64 on every instruction set`, async () => {
     const { bytes, values } = fileOf([layer]);
     const exactly = EVERY.map((token) => exact(values, [layer], token));
     const plain = EVERY.map((token) => exact(values, [], token));
@@ -140,12 +140,12 @@ for (const layer of LAYERS) {
         }
       }
     }
-    // The layer counts: without it the answer would be another.
+    // The layer matters: without it the answer would differ.
     assert(EVERY.some((token) => Math.abs(exactly[token][0] - plain[token][0]) > 0.05));
   });
 }
 
-Deno.test("activations: the GPU refuses by name what it does not compute", () => {
+Deno.test("activations: the GPU refuses unsupported activations by name", () => {
   const refusals = [
     [{ activation: "gelu", gated: true, biases: false }, `it has no "glu" with the activation "gelu"`],
     [{ activation: "silu", gated: true, biases: true }, `it has no "glu" with biases`],

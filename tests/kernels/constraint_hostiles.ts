@@ -1,4 +1,4 @@
-/** Constraints that mean harm, and some that are only large: each is refused or compiled, soon and in little memory. */
+/** Hostile and very large constraints. Each must be refused or compiled quickly and in little memory. */
 
 import type { Constraint } from "../../engine/grammar/types.ts";
 
@@ -17,7 +17,7 @@ const many = <T>(count: number, of: (i: number) => T) => Array.from({ length: co
 const properties = (count: number, of: (i: number) => unknown) =>
   Object.fromEntries(many(count, (i) => [`property_${i}`, of(i)]));
 
-/** Made when asked for: some are of megabytes. */
+/** Made on demand: some have megabytes. */
 export const HOSTILES: readonly (readonly [what: string, make: () => Constraint])[] = [
   ["arrays 10,000 deep", () => schema(nest(10_000, (items) => ({ items })))],
   ["objects 10,000 deep", () => schema(nest(10_000, (a) => ({ properties: { a }, required: ["a"] })))],

@@ -8,9 +8,8 @@ import { HOSTILES } from "./constraint_hostiles.ts";
 import { KEYWORDS, keywordsOf, randomSchema, SCHEMAS } from "./constraint_schemas.ts";
 
 /**
- * Answers of random tokens under constraints (`deno task constraints`): 200 schemas, each answered several times, every whole answer
- * judged by ajv; then hostile schemas and grammars. Random choice among the tokens that a mask allows is the model that is hardest on
- * it.
+ * Random tokens under constraints (`deno task constraints`): 200 schemas, each answered several times. ajv validates every complete
+ * answer. Then come hostile schemas and grammars. A random choice among the allowed tokens is the hardest test of a mask.
  */
 
 export interface SchemaFigures {
@@ -18,10 +17,10 @@ export interface SchemaFigures {
   refused: { schema: unknown; message: string }[];
   whole: number;
   cut: number;
-  /** Nothing could follow. */
+  /** No token could follow. */
   failed: { schema: unknown; text: string }[];
   invalid: { schema: unknown; text: string; why: string }[];
-  /** Keywords that no compiled schema used. */
+  /** Keywords without a compiled schema. */
   unused: string[];
 }
 
@@ -71,7 +70,7 @@ export async function answerSchemas(
   return figures;
 }
 
-/** Says what is wrong with a text; nothing where it is valid. */
+/** Returns the error of a text, or nothing if it is valid. */
 export function judgeOf(schema: unknown): (text: string) => string | undefined {
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   formats.default(ajv);
@@ -88,7 +87,7 @@ export function judgeOf(schema: unknown): (text: string) => string | undefined {
   };
 }
 
-/** A schema of an older draft, whose `items` is a list, as of 2020-12. */
+/** Converts a schema of an older draft, with a list in `items`, to 2020-12. */
 function asNew({ items, additionalItems, ...rest }: Record<string, unknown>): Record<string, unknown> {
   return { ...rest, prefixItems: items, items: additionalItems };
 }
@@ -96,13 +95,13 @@ function asNew({ items, additionalItems, ...rest }: Record<string, unknown>): Re
 export interface HostileFigures {
   readonly compiled: number;
   readonly refused: number;
-  /** Those that took longer than `within`, with their milliseconds. */
+  /** Constraints that took longer than `within`, with their milliseconds. */
   readonly late: readonly string[];
-  /** Bytes that the process grew by, garbage that can be collected left out where `--expose-gc` is on. */
+  /** Memory growth of the process in bytes; with `--expose-gc` without garbage. */
   readonly grown: number;
 }
 
-/** Compiles each hostile constraint, and lets random tokens follow where it is accepted. */
+/** Compiles each hostile constraint, and generates random tokens if it is accepted. */
 export async function compileHostiles(
   tokenizer: Tokenizer,
   within: number,
@@ -111,7 +110,7 @@ export async function compileHostiles(
   const grammars = createGrammars(tokenizer);
   await grammars.compile({ kind: "regex", pattern: "a" });
   const random = randomFrom(5);
-  // JavaScript's heap has room for all of them from here on.
+  // JavaScript's heap does not grow from here on.
   for (const [, make] of HOSTILES) make();
   const before = resident();
   const late: string[] = [];
@@ -139,7 +138,7 @@ export async function compileHostiles(
     }
     tell(`${what}: ${Math.round(time)} ms, ${mebibytes(resident() - before)} MiB, ${outcome}`);
   }
-  // Others are served.
+  // The library still serves other requests.
   await grammars.compile({ kind: "json_schema", schema: { type: "integer" } });
   const grown = resident() - before;
   grammars.close();

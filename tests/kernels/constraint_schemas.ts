@@ -1,6 +1,6 @@
 /** Seeded JSON schemas that together use every keyword that constraints support. */
 
-/** Each keyword at least once, and what is easily got wrong. */
+/** Each keyword at least once, and common mistakes. */
 export const SCHEMAS: readonly unknown[] = [
   true,
   {},
@@ -324,7 +324,7 @@ export const KEYWORDS = [
   "multipleOf",
 ];
 
-/** A schema of random keywords, at most `depth` deep. */
+/** A schema with random keywords, at most `depth` deep. */
 export function randomSchema(random: () => number, depth = 3): unknown {
   const below = (n: number) => Math.floor(random() * n);
   const pick = <T>(of: readonly T[]) => of[below(of.length)];

@@ -9,7 +9,7 @@ import { fullTier } from "../../testing/tier.ts";
 const demo = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 const tokenizer = createTokenizer((await openGguf(demo)).metadata);
 
-Deno.test("whole answers of random tokens are valid by ajv, for every keyword", async () => {
+Deno.test("constraints: complete answers of random tokens are valid by ajv for every keyword", async () => {
   const figures = await answerSchemas(tokenizer, {
     count: SCHEMAS.length + 10,
     answers: 1,
@@ -25,8 +25,8 @@ Deno.test("whole answers of random tokens are valid by ajv, for every keyword", 
   );
 });
 
-fullTier.test("hostile constraints are refused or compiled soon and in little memory, and others are served", async () => {
-  // The campaign holds them to a second and to 64 MiB, where nothing else runs and garbage is collected.
+fullTier.test("constraints: hostile ones are refused or compiled quickly in little memory while others are served", async () => {
+  // The campaign allows a second and 64 MiB, on an idle machine and without garbage.
   const figures = await compileHostiles(tokenizer, 10_000, { most: 2 });
   assertEquals(figures.late, []);
   assert(figures.refused > 60, `${figures.refused} refused`);

@@ -5,7 +5,7 @@ import type { Grammar } from "../../engine/grammar/types.ts";
 import { judgeOf } from "./constraint_scenario.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Values at the edges of what schemas allow: none that a grammar takes is invalid to ajv. */
+/* Values at the limits of schemas: ajv must accept every value that a grammar accepts. */
 
 const NUMBERS = [
   "0.99999999999999995",
@@ -335,7 +335,7 @@ const SCHEMAS: readonly object[] = [
   { anyOf: [{ $ref: "#/$defs/a" }, { type: "null" }], $defs: { a: { type: "number", multipleOf: 7 } } },
 ];
 
-fullTier.test("values at the edges of formats, patterns, lengths and bounds: what a grammar takes, ajv accepts", async () => {
+fullTier.test("constraints: ajv accepts every accepted value at the limits of formats, patterns, lengths and bounds", async () => {
   const grammars = createGrammars(byteTokenizer);
   const values = [
     ...NUMBERS,

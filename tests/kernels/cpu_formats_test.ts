@@ -7,11 +7,11 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 import { CPU_FORMATS } from "../models/parity_cases.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/* Formats that only the CPU computes with: tests/models/parity_test.ts and determinism_test.ts have their answers. */
+/* CPU-only formats. tests/models/parity_test.ts and determinism_test.ts check their answers. */
 
 const model = (type: TensorType) => synthesize({ architecture: "llama", types: [type], seed: 1, layers: 1 });
 
-Deno.test("formats of the CPU: the GPU refuses each by name, with the tensor that has it", () => {
+Deno.test("CPU-only formats: the GPU refuses each by name, with its tensor", () => {
   for (const format of CPU_FORMATS) {
     assertThrows(
       () => lower(buildPlan(parseGguf(model(format as TensorType)))),
@@ -21,7 +21,7 @@ Deno.test("formats of the CPU: the GPU refuses each by name, with the tensor tha
   }
 });
 
-Deno.test("formats of the CPU: auto takes it, and says why", async () => {
+Deno.test("CPU-only formats: auto selects the CPU and says why", async () => {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
     await Deno.writeFile(path, model("IQ2_XXS"));

@@ -3,7 +3,7 @@ import type { Activation } from "../../engine/plan/plan.ts";
 
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
-/** erf by Taylor's series, which float64 can add up to |x| = 3; beyond by the continued fraction of 1 - erf. */
+/** erf by Taylor's series up to |x| = 3, where float64 is exact enough; beyond by the continued fraction of 1 - erf. */
 function erf(x: number): number {
   if (Math.abs(x) > 3) {
     let below = Math.abs(x);
@@ -33,7 +33,7 @@ export function exactActivation(activation: Exclude<Activation, "swiglu_oai">, x
   }
 }
 
-/** What a gated unit makes of a gate and what it gates. */
+/** The output of a gated unit for a gate and an up value. */
 export function exactGlu(activation: Activation, gate: number, up: number): number {
   if (activation !== "swiglu_oai") return exactActivation(activation, gate) * up;
   const g = Math.min(gate, 7);

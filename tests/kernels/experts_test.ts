@@ -1,4 +1,4 @@
-/** Experts on the kernels: against float64, and to the bit whatever runs beside a sequence and however its prompt is cut. */
+/** Experts on the kernels: against float64, and bit-identical in every batch and chunking. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { prepareBackend } from "../../engine/backend/choose.ts";
@@ -33,14 +33,14 @@ const EMBEDDING = 64;
 const VOCABULARY = 96;
 const EPSILON = 2 ** -20;
 
-/** A layer that is nothing but a mixture; sixteens of rows, but no thirty-twos. */
+/** A layer with only a mixture of experts. Row counts are multiples of 16, but not of 32. */
 interface Mixture extends RouteOptions {
   readonly count: number;
   readonly feedForward: number;
   readonly activation?: Activation;
-  /** Of each expert's gate, up and down. */
+  /** Types of each expert's gate, up and down. */
   readonly biases?: boolean;
-  /** Gates and what they gate are halves of one tensor. */
+  /** Gate and up share one tensor. */
   readonly fused?: boolean;
   /** Experts have no gates. */
   readonly ungated?: Exclude<Activation, "swiglu_oai">;
@@ -69,7 +69,7 @@ const LAYERS: readonly Mixture[] = [
 ];
 const halvesOf = ({ fused, ungated }: Mixture) => fused ? ["gate_up"] : ungated ? ["up"] : ["gate", "up"];
 
-/** A file of F32 weights, and its values by name. */
+/** A file with F32 weights, and its values by name. */
 function fileOf(layers: readonly Mixture[]) {
   const builder = new GgufBuilder();
   const values = new Map<string, Float32Array>();
@@ -148,7 +148,7 @@ function exact(
   return multiply(embedding, norm(x, values.get("output_norm.weight")!));
 }
 
-/** Experts and their weights. */
+/** The chosen experts and their weights. */
 function choice(
   logits: readonly number[],
   { used, sigmoid, bias: added, divided = true, scale = 1, scales, groups = { count: 1, used: 1 } }: Mixture,
@@ -187,7 +187,7 @@ const EVERY = Array.from({ length: VOCABULARY }, (_, i) => i);
 const randomTokens = (length: number, seed: string, below: number) =>
   Array.from({ length }, ((random) => () => random.below(below))(new Random(seedOf(seed))));
 
-/** The largest difference of any logit of any row from float64's. */
+/** The largest difference of a logit from float64, over all rows. */
 async function furthest(model: KernelModel, tokens: readonly number[], exactly: readonly number[][]) {
   const wanted = tokens.map((): Wanted => ({ candidates: 1, probe: EVERY }));
   const [rows] = await model.step([{ tokens, blockTable: shuffledBlocks(0, 8), wanted }]);
@@ -196,10 +196,10 @@ async function furthest(model: KernelModel, tokens: readonly number[], exactly: 
   );
 }
 
-Deno.test("experts: the logits are those of float64, on every instruction set", async () => {
+Deno.test("experts: logits match float64 on every instruction set", async () => {
   const { bytes, values } = fileOf(LAYERS);
   const exactly = EVERY.map((token) => exact(values, LAYERS, token));
-  // Alone; few rows an expert; many; a token again and again, so that all rows choose the same.
+  // One row; few rows per expert; many rows; one repeated token, so that all rows choose the same experts.
   const prompts = [1, 2, 7, 33, 256].map((n) => randomTokens(n, `experts ${n}`, VOCABULARY));
   prompts.push(Array<number>(200).fill(17));
   for (const isa of instructionSets()) {
@@ -213,7 +213,7 @@ Deno.test("experts: the logits are those of float64, on every instruction set", 
   }
 });
 
-fullTier.test("experts: another choice, or other weights, would show", async () => {
+fullTier.test("experts: logits change with another choice or other weights", async () => {
   const { bytes, values } = fileOf(LAYERS);
   using model = await KernelModel.loadAs(planOf(LAYERS), bytes, SIZE);
   const tokens = randomTokens(40, "other", VOCABULARY);
@@ -240,7 +240,7 @@ const BLOCKS = 3;
 const PROMPT = 60;
 const FULL: Wanted = { candidates: 4, probe: Array.from({ length: 300 }, (_, i) => i) };
 
-/** The bits of what is answered after a prompt that is cut there, beside so many others that change from step to step. */
+/** The bits of the answer after a prompt with this chunking, beside this many changing sequences. */
 async function bits(model: KernelModel, cuts: readonly number[], others = 0): Promise<Uint32Array> {
   const tokens = randomTokens(PROMPT, "own", 300);
   let cached = 0;
@@ -268,7 +268,7 @@ async function bits(model: KernelModel, cuts: readonly number[], others = 0): Pr
 for (
   const types of [["F32"], ["F16", "BF16"], ["Q4_0"], ["Q4_K", "Q6_K"], ["Q8_0", "F16", "MXFP4"]] as const
 ) {
-  Deno.test(`experts in ${types.join(", ")}: company, cuts and threads change no bit`, async () => {
+  Deno.test(`experts in ${types.join(", ")}: bit-identical for every batch, chunking and thread count`, async () => {
     const bytes = synthesize({
       architecture: "qwen3moe",
       types: types as readonly TensorType[],
@@ -288,7 +288,7 @@ for (
   });
 }
 
-Deno.test("experts: a step reads those that its rows choose, and all that a plan has are in memory", () => {
+Deno.test("experts: a step reads only the chosen experts, and memory counts all of them", () => {
   const { bytes } = fileOf(LAYERS.slice(0, 1));
   const plan = planOf(LAYERS.slice(0, 1))(parseGguf(bytes));
   const cost = planCost(plan, (t) => t.kind === "vector" ? 0 : 4 * t.rows * t.columns);
@@ -300,7 +300,7 @@ Deno.test("experts: a step reads those that its rows choose, and all that a plan
   assertEquals(cost.row.float, 2 * (router + 2 * one) / 4);
 });
 
-Deno.test("experts: the GPU, which has none yet, is refused before anything is loaded, and auto takes the CPU", async () => {
+Deno.test("experts: the GPU is refused before loading, and auto selects the CPU", async () => {
   const path = await Deno.makeTempFile({ suffix: ".gguf" });
   try {
     await Deno.writeFile(path, synthesize({ architecture: "qwen3moe", types: ["Q8_0"], seed: 1, layers: 1 }));

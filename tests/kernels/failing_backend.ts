@@ -3,15 +3,15 @@ import { CpuBackend } from "../../engine/backend/cpu/cpu.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
 
 /*
- * A command whose backend fails when a test wants it: `failing_backend.ts CONTROL COMMAND options…`. The file CONTROL says
- * which steps fail, of the CPU by an error, of a GPU by the loss of its device: `at`, counted from 1, and the next ones
- * until there were `now` failures.
+ * A command with a backend that fails on demand: `failing_backend.ts CONTROL COMMAND options…`. The file CONTROL lists the
+ * failing steps: `at`, counted from 1, and the next ones until there were `now` failures. A CPU step throws an error; a GPU step loses
+ * its device.
  */
 const [control, ...args] = Deno.args;
 let steps = 0;
 let failures = 0;
 
-/** Whether the next step is to fail. */
+/** Whether the next step must fail. */
 function fails(): boolean {
   const { now, at } = JSON.parse(Deno.readTextFileSync(control)) as { now: number; at: number[] };
   steps++;

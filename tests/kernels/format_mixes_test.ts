@@ -19,8 +19,8 @@ import {
 } from "../../testing/tool_calls.ts";
 
 /*
- * Each format of calls, with random weights and through all of it but the network, asked for several things at once that have
- * little to do with each other. Whole, streamed and as a line of a batch an answer is the same, and what was asked for holds.
+ * Each tool-call format with random weights, through everything except the network, with several unrelated features at once. The answer
+ * must be the same whole, streamed and as a batch line, and must satisfy all its constraints.
  */
 
 type Request = Record<string, unknown>;
@@ -45,7 +45,7 @@ const begun = [...messages, { role: "assistant" as const, content: "In Köln it 
 const choices = ["<think>x</think>y", "<tool_call>{}</tool_call>", "</think>", "é中👍"];
 
 const short = { thinking_budget_tokens: 6 };
-// The end is made likelier than another call.
+// This makes the end more probable than another call.
 const required = { tools, tool_choice: "required", logit_bias: { 256: 4 }, ...short };
 const samplers = {
   xtc_probability: 0.5,
@@ -73,10 +73,10 @@ const MIXES: readonly Request[] = [
   { messages: begun, max_tokens: 60, stop: ["x", "0"], logprobs: true },
 ];
 
-/** Templates of the first tier: with and without tokens for calls and thoughts. */
+/** Templates of the first tier: with and without tokens for calls and thinking. */
 const FIRST_TIER = ["Qwen3", "a template without marks in the vocabulary"];
 
-/** A model of this format, its routes, and OpenAI's client for them. */
+/** A model with this format, its routes, and OpenAI's client for them. */
 async function withModel(
   { template, control = [], userDefined = [] }: (typeof FORMAT_CASES)[number]["parts"],
   test: (ask: (mix: Request) => Promise<Said[]>) => Promise<void>,
@@ -134,13 +134,13 @@ async function check(ask: (mix: Request) => Promise<Said[]>, mix: Request): Prom
 }
 
 for (const { title, format, parts } of FORMAT_CASES) {
-  if ((parts.control?.length ?? 0) + (parts.userDefined?.length ?? 0) > 100) continue; // hundreds of tokens without a use here
+  if ((parts.control?.length ?? 0) + (parts.userDefined?.length ?? 0) > 100) continue; // hundreds of tokens that this test does not need
   const tier = FIRST_TIER.includes(title) ? firstTier : fullTier;
-  tier.test(`${title}: calls, forms, thinking and beginnings hold beside stop texts, samplers, n and scores`, async () => {
+  tier.test(`${title}: calls, constraints, thinking and prefill hold with stop texts, samplers, n and logprobs`, async () => {
     await withModel(parts, async (ask) => {
       for (const mix of MIXES) await check(ask, mix);
       if (format !== "harmony") return;
-      // What stands in heads of messages is not of the answer's text.
+      // Message headers are not part of the answer's text.
       const stop = ["analysis", "final", "commentary", "functions"];
       for (
         const mix of [{ response_format, ...short }, { response_format, reasoning_effort: "none" }, required]
@@ -151,9 +151,12 @@ for (const { title, format, parts } of FORMAT_CASES) {
   });
 }
 
-gpuTest("calls, forms and thinking hold beside stop texts, samplers, n and scores on the GPU", async () => {
-  const { parts } = FORMAT_CASES.find(({ title }) => title === "Qwen3")!;
-  await withModel(parts, async (ask) => {
-    for (const mix of MIXES.slice(0, 6)) await check(ask, { ...mix, max_tokens: 60 });
-  }, { backend: "webgpu" });
-});
+gpuTest(
+  "call formats on the GPU: calls, constraints and thinking hold with stop texts, samplers, n and logprobs",
+  async () => {
+    const { parts } = FORMAT_CASES.find(({ title }) => title === "Qwen3")!;
+    await withModel(parts, async (ask) => {
+      for (const mix of MIXES.slice(0, 6)) await check(ask, { ...mix, max_tokens: 60 });
+    }, { backend: "webgpu" });
+  },
+);

@@ -1,4 +1,4 @@
-/** Matrices of heads' own, on the kernels: against float64, with what is kept beside their products and what is left out. */
+/** Per-head matrices on the kernels: against float64, with columns that are kept beside the products and columns that are dropped. */
 import { assert } from "@std/assert";
 import { dequantize } from "../../engine/backend/webgpu/kernels/testing_dequantize.ts";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
@@ -17,9 +17,9 @@ import { weights } from "../../testing/synth/weights.ts";
 const VOCABULARY = 96;
 const EPSILON = 2 ** -20;
 const HEADS = 3;
-/** Columns of a head: multiplied, and kept in front of the products; and what the second matrices make of these. */
+/** Columns of a head: multiplied ones, ones kept before the products, and outputs of the second matrices. */
 const [COLUMNS, REST, INNER, OUTER] = [64, 32, 96, 80];
-/** What the logits are of: the first products, each head's behind what it keeps, or the second. */
+/** Source of the logits: the first products, each head's after its kept columns, or the second products. */
 type Stage = "kept" | "left out";
 const WIDTH = { kept: HEADS * (REST + INNER), "left out": HEADS * OUTER };
 
@@ -90,7 +90,7 @@ function multiply(matrix: Float32Array, row: readonly number[]): number[] {
 const SIZE = { kvBlocks: 160, maxRows: 256, maxLogitRows: 256 };
 const EVERY = Array.from({ length: VOCABULARY }, (_, i) => i);
 
-/** The largest difference of any logit of any row from float64's, of logits up to some 60. */
+/** The largest difference of a logit from float64, over all rows; logits reach about 60. */
 async function furthest(model: KernelModel, rows: number, exactly: readonly number[][]): Promise<number> {
   const tokens = Array.from({ length: rows }, (_, i) => (i * 37 + rows) % VOCABULARY);
   const wanted = tokens.map((): Wanted => ({ candidates: 1, probe: EVERY }));
@@ -100,7 +100,7 @@ async function furthest(model: KernelModel, rows: number, exactly: readonly numb
   );
 }
 
-// What rounding activations to 8 bits costs, and to 15.
+// Tolerances for activations in 8 bits and in 15.
 for (
   const [type, fine, most] of [
     ["F32", false, 5e-4],
@@ -112,7 +112,7 @@ for (
 ) {
   for (const stage of ["kept", "left out"] as const) {
     const planes = fine ? ", in two planes" : "";
-    Deno.test(`head_matmul in ${type}${planes}, rest ${stage}: float64's logits, on every instruction set`, async () => {
+    Deno.test(`head_matmul in ${type}${planes}, rest ${stage}: logits match float64 on every instruction set`, async () => {
       const { bytes, values } = fileOf(type, stage);
       const exactly = EVERY.map((token) => exact(values, stage, token));
       for (const isa of instructionSets()) {

@@ -1,4 +1,4 @@
-/** A model's scale and softcap of its logits come first: probes, candidates, masks, spreads and draws are of what they leave. */
+/** A model's logit scale and softcap apply first: probes, candidates, masks, spreads and draws use the result. */
 import { assert, assertAlmostEquals, assertEquals, fail } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import {
@@ -26,12 +26,12 @@ interface Form {
 const formed = ({ scale, softcap }: Form, logit: number) =>
   softcap === 0 ? scale * logit : softcap * Math.tanh(scale * logit / softcap);
 
-/** The same model, which makes that of its logits. */
+/** The same model with this logit transformation. */
 function withForm(plan: Plan, form: Form): Plan {
   return { ...plan, ops: plan.ops.map((op) => op.op === "candidates" ? { ...op, ...form } : op) };
 }
 
-/** What the requests find after one token, a row for each. */
+/** The results after one token, one row per request. */
 async function answers(
   type: TensorType,
   form: Form,
@@ -61,7 +61,7 @@ for (const type of ["F32", "Q8_0"] as const) {
   for (const form of FORMS) {
     const what = `${type}, scale ${form.scale}, softcap ${form.softcap}`;
 
-    Deno.test(`${what}: each logit is what the form makes of it, and so is their spread`, async () => {
+    Deno.test(`${what}: logits and their spread are transformed`, async () => {
       const [[plain], [found]] = [
         await answers(type, { scale: 1, softcap: 0 }, [{ probe: ALL }]),
         await answers(type, form, [{ probe: ALL }]),
@@ -71,7 +71,7 @@ for (const type of ["F32", "Q8_0"] as const) {
       assertAlmostEquals(found.logSumExp, logSumExp(expected), 1e-4);
     });
 
-    Deno.test(`${what}: candidates and masks see what probes see`, async () => {
+    Deno.test(`${what}: candidates and masks use the same logits as probes`, async () => {
       const allowed = ALL.filter((token) => token % 3 === 1);
       const mask = new Uint32Array(Math.ceil(VOCABULARY / 32));
       for (const token of allowed) mask[token >> 5] |= 1 << (token & 31);
@@ -89,7 +89,7 @@ for (const type of ["F32", "Q8_0"] as const) {
       }
     });
 
-    Deno.test(`${what}: a token that is drawn from the whole vocabulary has the logit that probes see`, async () => {
+    Deno.test(`${what}: a token drawn from the whole vocabulary has the probed logit`, async () => {
       const [probed] = await answers(type, form, [{ probe: ALL }]);
       const draw = (row: number): Draw => ({
         temperature: 1,

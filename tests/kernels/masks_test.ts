@@ -13,7 +13,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { kernelBackend, KernelModel } from "../../testing/kernel_model.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/* Masks that come while a step runs, with the kernels and on the GPU. */
+/* Masks that arrive during a step, with the kernels and on the GPU. */
 
 const VOCABULARY = 500;
 const WORDS = Math.ceil(VOCABULARY / 32);
@@ -29,7 +29,7 @@ function maskOf(tokens: Iterable<number>): Uint32Array {
   return mask;
 }
 
-/** The answers of a row of its own for each request; all rows are the same. */
+/** The results of one row per request; all rows are equal. */
 async function answers(
   { backend }: Pick<KernelModel, "backend">,
   requests: readonly Partial<LogitsRequest>[],
@@ -43,7 +43,7 @@ async function answers(
 }
 
 for (const type of ["F32", "Q8_0"] as const) {
-  Deno.test(`${type}: candidates are the best of those that the mask allows`, async () => {
+  Deno.test(`masks: candidates in ${type} are the best allowed tokens`, async () => {
     using kernels = await KernelModel.load(model(type), LIMITS);
     const allowed = Array.from({ length: VOCABULARY }, (_, i) => i).filter((i) => i * i % 7 === 2);
     const mask = Promise.resolve(maskOf(allowed));
@@ -61,13 +61,13 @@ for (const type of ["F32", "Q8_0"] as const) {
     assertEquals([...best.ids], [3]);
     for (const row of [some, three, best]) assert(Math.abs(row.logSumExp - all.logSumExp) < 0.01);
     if (type === "Q8_0") return;
-    // Without a matrix in 8 bits every logit is what it is.
+    // Without 8-bit activations every logit is exact.
     assertEquals([...some.ids.keys()].map((i) => some.logits[i]), [...some.ids].map((id) => logitOf.get(id)));
     assertEquals(some.logSumExp, all.logSumExp);
   });
 }
 
-Deno.test("a step waits for its masks, whatever their order, and ends when they have come", async () => {
+Deno.test("masks: a step waits for its masks in any order and ends when all have arrived", async () => {
   using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads: 2 }));
   const masks = Array.from({ length: 6 }, () => Promise.withResolvers<Uint32Array>());
   let done = false;
@@ -84,7 +84,7 @@ Deno.test("a step waits for its masks, whatever their order, and ends when they 
 });
 
 for (const late of [true, false]) {
-  Deno.test(`a step that waits for a mask can be stopped; the mask that comes ${late ? "late" : "never"} harms nothing`, async () => {
+  Deno.test(`masks: a waiting step can be stopped when its mask comes ${late ? "late" : "never"}`, async () => {
     using kernels = await KernelModel.load(model("Q8_0"), LIMITS, await kernelBackend({ threads: 2 }));
     const mask = Promise.withResolvers<Uint32Array>();
     const step = answers(kernels, [{ mask: mask.promise }, {}]);
@@ -97,14 +97,14 @@ for (const late of [true, false]) {
   });
 }
 
-Deno.test("a mask of another vocabulary is refused by the kernels and does not hang the step", async () => {
+Deno.test("masks: the kernels refuse a mask of another vocabulary, and the step ends", async () => {
   using kernels = await KernelModel.load(model("Q8_0"), LIMITS);
   const step = answers(kernels, [{ mask: Promise.resolve(new Uint32Array(WORDS + 1)) }]);
   await assertRejects(() => step);
   assertEquals((await answers(kernels, [{ candidates: 3 }]))[0].ids.length, 3);
 });
 
-gpuTest("a step on the GPU waits for its masks, and can be stopped meanwhile", async () => {
+gpuTest("masks: a GPU step waits for its masks and can be stopped meanwhile", async () => {
   using gpu = await KernelModel.load(model("F32"), LIMITS, await WebGpuBackend.open());
   using cpu = await KernelModel.load(model("F32"), LIMITS);
   const requests = () => [
@@ -121,7 +121,7 @@ gpuTest("a step on the GPU waits for its masks, and can be stopped meanwhile", a
   assertEquals((await answers(gpu, [{ mask: Promise.resolve(maskOf([5])) }]))[0].ids, Int32Array.of(5));
 });
 
-gpuTest("a step that waits for a mask hears of the loss of its device", async () => {
+gpuTest("masks: a waiting GPU step fails when its device is lost", async () => {
   const gpu = await openGpu();
   using lost = await KernelModel.load(model("F32"), LIMITS, new WebGpuBackend(gpu));
   const never = answers(lost, [{ mask: new Promise<Uint32Array>(() => {}) }]);
@@ -131,7 +131,7 @@ gpuTest("a step that waits for a mask hears of the loss of its device", async ()
   assert(await Promise.race([ended, delay(5000)]), "it waits for the mask after 5 s");
 });
 
-gpuTest("a mask of another vocabulary is refused on the GPU too, and the next step is right", async () => {
+gpuTest("masks: the GPU refuses a mask of another vocabulary, and the next step is correct", async () => {
   using gpu = await KernelModel.load(model("F32"), LIMITS, await WebGpuBackend.open());
   const right = await answers(gpu, [{ candidates: 3 }, { candidates: 3 }]);
   for (const words of [WORDS + 1, WORDS - 1]) {

@@ -1,4 +1,4 @@
-/** What files multiply the values of NVFP4 by, one number a matrix or one an expert: the same model as without. */
+/** Factors of NVFP4 tensors, one per matrix or expert: the model must equal the same values without factors. */
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { leftOutParts } from "../../engine/architectures/left_out.ts";
 import { buildPlan } from "../../engine/architectures/registry.ts";
@@ -15,7 +15,7 @@ const model = (architecture: Architecture, factors: boolean) =>
 
 for (const architecture of ["qwen3", "gpt-oss", "qwen35moe", "phi3"] as const) {
   const tier = architecture === "qwen35moe" ? fullTier : firstTier;
-  tier.test(`${architecture}: NVFP4 with numbers beside its matrices gives the bits of the same values without`, async () => {
+  tier.test(`NVFP4: ${architecture} with factors is bit-identical to the same values without`, async () => {
     for (const isa of instructionSets()) {
       using plain = await KernelModel.load(model(architecture, false), LIMITS, { isa, threads: 2 });
       using with_ = await KernelModel.load(model(architecture, true), LIMITS, { isa, threads: 2 });
@@ -26,12 +26,12 @@ for (const architecture of ["qwen3", "gpt-oss", "qwen35moe", "phi3"] as const) {
 
 const FILE = parseGguf(model("qwen3moe", true));
 
-Deno.test("NVFP4: numbers beside matrices are read, those of activations are left out by name", () => {
+Deno.test("NVFP4: factors of matrices are read, those of activations are ignored by name", () => {
   const parts = leftOutParts(FILE, buildPlan(FILE));
   assertEquals(parts.map(({ part }) => part), ["scales of activations"]);
 });
 
-Deno.test("NVFP4: numbers of another shape, or beside other types, are refused by name", () => {
+Deno.test("NVFP4: factors with another shape or of other types are refused by name", () => {
   const scale = "blk.1.attn_q.scale";
   for (
     const [name, shape] of [[scale, [2]], ["blk.0.ffn_up_exps.scale", [1]], ["blk.1.strange.scale", [
@@ -45,7 +45,7 @@ Deno.test("NVFP4: numbers of another shape, or beside other types, are refused b
   assertThrows(() => buildPlan({ ...FILE, tensors: half }), GgufError, "must be of type F32");
 });
 
-Deno.test("NVFP4: a scale that is NaN is refused when weights are loaded", async () => {
+Deno.test("NVFP4: loading refuses a NaN scale", async () => {
   const bytes = model("qwen3", true);
   const { offset } = parseGguf(bytes).tensors.get("blk.1.attn_k.scale")!;
   new DataView(bytes.buffer).setFloat32(offset, NaN, true);

@@ -1,4 +1,4 @@
-/** Answers with the demo model by whatever kernels there are, and asks for one in a form. */
+/** Answers with the demo model on the available kernels, then with a constraint. */
 import { CompyError, loadModel } from "../../mod.ts";
 
 await using model = await loadModel(undefined, { parallel: 1 });

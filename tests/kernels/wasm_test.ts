@@ -12,7 +12,7 @@ import { PARITY_FILES } from "../models/parity_cases.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The kernels as WebAssembly. `deno task test:wasm` runs with them what else is tested of the kernels. */
+/* The WebAssembly kernels. `deno task test:wasm` runs the other kernel tests with them. */
 
 const root = fromFileUrl(new URL("../..", import.meta.url));
 const MODEL = `${root}models/demo.gguf`;
@@ -23,7 +23,7 @@ const model = (architecture: "llama" | "qwen35" = "llama") =>
 
 const SLICE = ["Q4_0", "Q8_0", "Q6_K", "IQ2_XS", "IQ4_XS", "TQ1_0", "NVFP4"];
 
-fullTier.test("wasm: formats of each kind are as near to the exact answer as llama.cpp, or nearer", async () => {
+fullTier.test("wasm: each kind of format is at least as near to the exact answer as llama.cpp", async () => {
   for (const format of SLICE) {
     const file = PARITY_FILES.find((file) => file.format === format)!;
     const { ours, llamaCpp } = compare(await judge(file, { kind: "wasm", threads: 1 }));
@@ -31,7 +31,7 @@ fullTier.test("wasm: formats of each kind are as near to the exact answer as lla
   }
 });
 
-/** So many tokens of a prompt, and what follows each of the last two. */
+/** A step with this many prompt tokens and results for the last two. */
 function prompt(length: number, cached = 0): StepInput {
   return {
     tokens: Int32Array.from({ length }, (_, i) => (7 * (i + cached) + 3) % 500),
@@ -40,7 +40,7 @@ function prompt(length: number, cached = 0): StepInput {
   };
 }
 
-fullTier.test("wasm: answers are the same to the bit with one thread and with two, in one step and in two", async () => {
+fullTier.test("wasm: answers are bit-identical with one or two threads and in one or two steps", async () => {
   const bytes = model();
   using one = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 1 });
   using two = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 2 });
@@ -50,7 +50,7 @@ fullTier.test("wasm: answers are the same to the bit with one thread and with tw
   assertEquals((await two.backend.step(prompt(129, 171))).rows, rows);
 });
 
-fullTier.test("wasm: half floats as weights of activations that are too large for the fast way, and infinite ones", async () => {
+fullTier.test("wasm: F16 weights work with infinite weights and with activations too large for the fast path", async () => {
   const scaled = (names: RegExp, change: (half: number, i: number) => number) => {
     const bytes = synthesize({ architecture: "llama", seed: 9, types: ["F16"], vocabulary: 500 });
     for (const { name, type, offset, byteLength } of parseGguf(bytes).tensors.values()) {
@@ -61,13 +61,13 @@ fullTier.test("wasm: half floats as weights of activations that are too large fo
     return bytes;
   };
   const cases = {
-    // 2048 times as large, the gated product of a feed-forward layer is beyond what a half float holds.
+    // With these weights the gated product of a feed-forward layer exceeds the range of F16.
     large: scaled(/^blk\.0\.ffn_(gate|up)/, (half) => (half & 0x7c00) === 0 ? half : half + (11 << 10)),
     infinite: scaled(/^blk\.0\.ffn_down/, (half, i) => i === 1000 ? 0x7c00 : half),
   };
   for (const [name, bytes] of Object.entries(cases)) {
     using kernels = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 1 });
-    // Many rows are computed the plain way.
+    // Many rows use the plain path.
     const { rows } = await kernels.backend.step(prompt(20));
     await kernels.backend.step(prompt(19));
     assertEquals((await kernels.backend.step(prompt(1, 19))).rows, rows, name);
@@ -75,7 +75,7 @@ fullTier.test("wasm: half floats as weights of activations that are too large fo
   }
 });
 
-fullTier.test("wasm: a step does not hold up the caller, and can be stopped", async () => {
+fullTier.test("wasm: a step does not block the caller and can be stopped", async () => {
   using kernels = await KernelModel.load(model(), { ...LIMITS, kvBlocks: 64, maxRows: 2048 }, {
     kind: "wasm",
   });
@@ -84,7 +84,7 @@ fullTier.test("wasm: a step does not hold up the caller, and can be stopped", as
     ...prompt(2000),
     sequences: [{ ...prompt(2000).sequences[0], blockTable: shuffledBlocks(0, 64) }],
   };
-  await backend.step(prompt(8)); // the kernels are compiled by now
+  await backend.step(prompt(8)); // compiles the kernels
   let ticks = 0;
   const timer = setInterval(() => ticks++, 1);
   try {
@@ -103,7 +103,7 @@ fullTier.test("wasm: a step does not hold up the caller, and can be stopped", as
   assertEquals((await backend.step(prompt(8))).rows, again);
 });
 
-fullTier.test("wasm: blocks of the cache and recurrent states are copied out and in again", async () => {
+fullTier.test("wasm: KV blocks and recurrent states are copied out and back", async () => {
   for (const architecture of ["llama", "qwen35"] as const) {
     const bytes = model(architecture);
     using kernels = await KernelModel.load(bytes, LIMITS, { kind: "wasm", threads: 2 });
@@ -126,13 +126,13 @@ fullTier.test("wasm: blocks of the cache and recurrent states are copied out and
     const kept = await backend.abilities.copies!.readCache(parts);
     const expected = await step(5, 64);
     await step(70, 0);
-    await step(70, 70); // other tokens are in those blocks and states by now
+    await step(70, 70); // overwrites these blocks and states
     await backend.abilities.copies!.writeCache(parts, [kept.subarray(0, 100), kept.subarray(100)]);
     assertEquals(await step(5, 64), expected, architecture);
   }
 });
 
-fullTier.test("wasm: what the kernels refuse is an error in their words, and they go on", async () => {
+fullTier.test("wasm: a refused step throws the kernels' message, and later steps work", async () => {
   using kernels = await KernelModel.load(model(), LIMITS, { kind: "wasm", threads: 2 });
   const wrong = { ...prompt(4), tokens: Int32Array.of(1, 2, 3, 500) };
   const error = await assertRejects(() => kernels.backend.step(wrong), Error);
@@ -142,7 +142,7 @@ fullTier.test("wasm: what the kernels refuse is an error in their words, and the
   await assertRejects(() => kernels.backend.step(prompt(4)), Error, "closed");
 });
 
-fullTier.test("wasm: a model is refused with the figures where a 32-bit memory has no room for it", async () => {
+fullTier.test("wasm: a model too large for a 32-bit memory is refused with the figures", async () => {
   const load = () =>
     loadEngine({ model: MODEL, backend: "wasm", parallel: 2, kvBytes: 5e9, freeBytes: 64e9 });
   const { message } = await assertRejects(load, MemoryError);
@@ -150,7 +150,7 @@ fullTier.test("wasm: a model is refused with the figures where a 32-bit memory h
   assertStringIncludes(message, "5,000.0 MB");
 });
 
-fullTier.test("wasm: the engine answers as natively, greedily and with a seed, side by side", async () => {
+fullTier.test("wasm: concurrent greedy and seeded answers equal the native ones", async () => {
   const answers = async (backend: "cpu" | "wasm") => {
     const { engine, backend: { info } } = await loadEngine({
       model: MODEL,
@@ -173,7 +173,7 @@ fullTier.test("wasm: the engine answers as natively, greedily and with a seed, s
   assertEquals(await answers("wasm"), await answers("cpu"));
 });
 
-/** Runs a program of this repository with no more permissions than these. */
+/** Runs a program of this repository with only these permissions. */
 async function runWith(
   permissions: string[],
   args: string[],
@@ -189,7 +189,7 @@ async function runWith(
   return { code, out, err };
 }
 
-fullTier.test("wasm: where FFI is not allowed a command computes all the same, and says in one line what it costs", async () => {
+fullTier.test("wasm: a command without FFI permission computes and reports the cost in one line", async () => {
   const generate = [
     "main.ts",
     "generate",
@@ -215,7 +215,7 @@ fullTier.test("wasm: where FFI is not allowed a command computes all the same, a
   assert(!native.err.includes("WebAssembly"), native.err);
 });
 
-fullTier.test("wasm: where FFI is not allowed a server of several models says so once", async () => {
+fullTier.test("wasm: a server of several models without FFI permission says so once", async () => {
   const folder = await Deno.makeTempDir();
   const models = ["one", "two"].map((name) => `${folder}/${name}.gguf`);
   for (const path of models) await Deno.copyFile(MODEL, path);
@@ -242,12 +242,12 @@ fullTier.test("wasm: where FFI is not allowed a server of several models says so
   await Deno.remove(folder, { recursive: true });
 });
 
-fullTier.test("wasm: where FFI is not allowed an answer in a form is refused, and a plain one is given", async () => {
+fullTier.test("wasm: without FFI permission constrained answers are refused and plain ones given", async () => {
   const { out, err } = await runWith(["--allow-read"], ["tests/kernels/wasm_child.ts"]);
   assertEquals(JSON.parse(out || "null"), { name: "wasm", tokens: 4, code: "not_supported" }, err);
 });
 
-fullTier.test("wasm: two backends have memories of their own", async () => {
+fullTier.test("wasm: two backends have separate memories", async () => {
   const [one, two] = await Promise.all([WasmBackend.open({ threads: 1 }), WasmBackend.open({ threads: 2 })]);
   assertEquals([one.info.threads, two.info.threads], [1, 2]);
   one.close();
@@ -255,7 +255,7 @@ fullTier.test("wasm: two backends have memories of their own", async () => {
   two.close();
 });
 
-fullTier.test("wasm: a backend that is closed gives its memory back at once, also to who still holds it", async () => {
+fullTier.test("wasm: a closed backend frees its memory at once, even if it is still referenced", async () => {
   const { Memory } = WebAssembly;
   const made: WeakRef<WebAssembly.Memory>[] = [];
   WebAssembly.Memory = class extends Memory {
@@ -266,7 +266,7 @@ fullTier.test("wasm: a backend that is closed gives its memory back at once, als
   };
   try {
     const backend = await WasmBackend.open({ threads: 2 });
-    made[0].deref()!.grow(8192); // as far as a model of half a gigabyte does
+    made[0].deref()!.grow(8192); // the size of a model of half a gigabyte
     await delay(0);
     backend.close();
     for (let tries = 0; made[0].deref() !== undefined && tries < 100; tries++) await delay(50);

@@ -10,9 +10,9 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { KernelModel, shuffledBlocks } from "../../testing/kernel_model.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/* Tokens drawn from the whole vocabulary: both backends draw from the softmax of what penalties, biases and masks have left. */
+/* Draws from the whole vocabulary: both backends use the softmax after penalties, biases and masks. */
 
-const VOCABULARY = 700; // more than there are candidates
+const VOCABULARY = 700; // more than the maximum number of candidates
 const ROWS = 32;
 const LIMITS = { kvBlocks: 2, maxRows: ROWS, maxLogitRows: ROWS };
 const ROUNDS = 100;
@@ -56,7 +56,7 @@ function drawAt(temperature: number, key: number): Draw {
 const PROMPT = Int32Array.of(0, 7, 14);
 const LAST = greedyRequest(PROMPT.length - 1);
 
-/** One step of a prompt after whose last token several draws are wanted. */
+/** A step over a prompt with several draws after its last token. */
 async function step({ backend }: KernelModel, logits: LogitsRequest[]) {
   const { rows } = await backend.step({
     tokens: PROMPT,
@@ -114,7 +114,7 @@ async function check(model: KernelModel): Promise<void> {
       });
       for (const { ids, drawn, logits: after, rawLogits } of await step(model, logits)) {
         counts[ids[drawn!]]++;
-        assertAlmostEquals(rawLogits[drawn!], raw[ids[drawn!]], 0.05); // what is probed is computed more exactly
+        assertAlmostEquals(rawLogits[drawn!], raw[ids[drawn!]], 0.05); // probes are computed more exactly
         assert(after[drawn!] > -1e30);
       }
     }
@@ -131,13 +131,13 @@ async function check(model: KernelModel): Promise<void> {
   }
 }
 
-Deno.test("the CPU draws from the whole vocabulary", async () => {
+Deno.test("whole draws: the CPU draws from the softmax of the whole vocabulary", async () => {
   const model = await KernelModel.load(bytes(), LIMITS);
   await check(model);
   model.backend.close();
 });
 
-Deno.test("the same key draws the same token, whatever else is asked for", async () => {
+Deno.test("whole draws: the same key draws the same token beside other requests", async () => {
   const model = await KernelModel.load(bytes(), LIMITS);
   const request = (candidates: number): LogitsRequest => {
     return { ...LAST, candidates, draw: drawAt(1, 77) };
@@ -147,7 +147,7 @@ Deno.test("the same key draws the same token, whatever else is asked for", async
   model.backend.close();
 });
 
-gpuTest("the GPU draws from the whole vocabulary", async () => {
+gpuTest("whole draws: the GPU draws from the softmax of the whole vocabulary", async () => {
   const model = await KernelModel.load(bytes(), LIMITS, await WebGpuBackend.open());
   await check(model);
   model.backend.close();
