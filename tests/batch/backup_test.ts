@@ -10,14 +10,14 @@ import {
   withBatches,
 } from "../../routes/testing_batches.ts";
 
-/* The data folder is copied and put back by the commands of docs/OPERATIONS.md. */
+/* The commands of docs/OPERATIONS.md back up and restore the data folder. */
 
 const GUIDE = fromFileUrl(new URL("../../docs/OPERATIONS.md", import.meta.url));
 const SLOW = { tokenMs: 5, slots: 1, parallel: 1 };
 const lines = (count: number) => Array.from({ length: count }, (_, n) => chatLine(`q${n}`));
 const onLinux = Deno.build.os === "linux";
 
-/** Runs the commands under a heading of the guide, on another data folder; services are started by the test. */
+/** Runs the commands under a heading of the guide on another data folder. The test starts services. */
 async function follow(heading: string, data: string, backups: string): Promise<void> {
   const [, section] = (await Deno.readTextFile(GUIDE)).split(`\n### ${heading}\n`);
   const commands = /```sh\n(.*?)```/s.exec(section)![1];
@@ -78,7 +78,7 @@ Deno.test(
           input = await upload(client, lines(12));
           id = (await createBatch(client, input)).id;
           while ((await client.batches.retrieve(id)).request_counts!.completed < 2);
-          // The server, which runs in this process, changes nothing meanwhile.
+          // The server runs in this process and changes nothing meanwhile.
           assert(new Deno.Command("cp", { args: ["-a", data, snapshot] }).outputSync().success);
           await waitFor(client, id, "completed");
         });

@@ -2,7 +2,7 @@ import { fromFileUrl } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 
-/** A folder with these lines in `in.jsonl`; `path` leads into it. */
+/** Makes a folder with these lines in `in.jsonl`; `path` returns paths in it. */
 export async function inFolder(
   lines: readonly string[],
   test: (path: (name: string) => string) => Promise<void>,
@@ -16,7 +16,7 @@ export async function inFolder(
   }
 }
 
-/** `batch …` as users run it. */
+/** Runs `batch …` like a user. */
 export function batch(args: string[]): Deno.ChildProcess {
   const run = ["run", "-q", "-P=batch", "main.ts", "batch", ...args];
   return new Deno.Command(Deno.execPath(), { args: run, cwd: ROOT, stdout: "null", stderr: "piped" }).spawn();

@@ -4,7 +4,7 @@ import { type BatchOptions, type BatchResult, type Execute, runBatch } from "../
 import { type Fault, seeded, SimStorage } from "./sim_storage.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
-/* A small job on a simulated disk, for the tests that break it and the long campaign. */
+/* A small job on a simulated disk, for the crash tests and the long campaign. */
 export const PARALLEL = 3;
 
 const INPUT = Array.from({ length: 14 }, (_, n) => {
@@ -18,7 +18,7 @@ const INPUT = Array.from({ length: 14 }, (_, n) => {
   });
 }).join("\n");
 
-/** Answers as a deterministic engine would, after a while; lines 5, 6 and 9 fail in their own ways. */
+/** Answers deterministically after a delay; lines 5, 6 and 9 fail in different ways. */
 function fakeEngine(executed: number[]): Execute {
   return async ({ body }) => {
     const n = body.n as number;
@@ -40,7 +40,7 @@ function fakeEngine(executed: number[]): Execute {
 
 export interface Observed {
   executed: number[];
-  /** Answered lines when the run began, and as last reported. */
+  /** Answered lines at the start of the run, and in the last report. */
   startedWith: number;
   reported: number;
 }
@@ -91,7 +91,7 @@ async function unbrokenRun(): Promise<{ output: string; errors: string; calls: n
 
 export const expected = await unbrokenRun();
 
-/** A name in sight means whole content. */
+/** A visible output file must be complete. */
 export function assertNothingTorn(storage: SimStorage): void {
   for (const [path, content] of [["out.jsonl", expected.output], ["err.jsonl", expected.errors]]) {
     const found = storage.content(path);
@@ -123,15 +123,15 @@ const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
 const MOST_FAULTS = 4;
 
 /**
- * Breaks the job up to four times, at any call and in any way that `seed` chooses, and runs it until it is done: nothing
- * may be lost, doubled or torn. Returns what it came to: a failed sync ends a job for good.
+ * Breaks the job up to four times, at calls and with faults chosen by `seed`, and runs it until it is done. No answer may be lost,
+ * duplicated or torn. Returns the outcome: a failed sync ends a job for good.
  */
 export async function brokenRuns(seed: number): Promise<"done" | "failed for good"> {
   const random = seeded(seed);
   const choose = (count: number) => Math.floor(random() * count);
   const storage = newDisk(seed);
   let reported = 0;
-  // The first seeds go through every call and every fault.
+  // The first seeds cover every call and every fault.
   let call = Math.floor(seed / FAULTS.length) % expected.calls;
   let fault: typeof FAULTS[number] = FAULTS[seed % FAULTS.length];
   for (let faults = 1 + choose(MOST_FAULTS); faults > 0; faults--) {
@@ -157,8 +157,8 @@ export async function brokenRuns(seed: number): Promise<"done" | "failed for goo
 }
 
 /**
- * After a failed sync the mark of failure is there, or the power cut has taken it before it was durable: then the job
- * resumes from answers that prove themselves.
+ * After a failed sync the job has its failure mark, unless a power cut removed it before it was durable. Then the job resumes from
+ * answers with a valid checksum.
  */
 async function endOfFailed(storage: SimStorage): Promise<"done" | "failed for good"> {
   const { error, result } = await run(storage);

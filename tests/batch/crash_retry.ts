@@ -7,28 +7,28 @@ import { type Execute, runBatch } from "../../jobs/run/runner.ts";
 import { type Fault, seeded, SimStorage } from "./sim_storage.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
-/* The failed lines of a small job are answered once more on a simulated disk, for the tests that break this. */
+/* A retry of a small job's failed lines on a simulated disk, for the crash tests. */
 
-/** Few lines: room for ten million costs time in each of many runs. */
+/** A small limit: allocating for ten million lines takes time in each run. */
 const LIMITS = { ...TEST_LIMITS, maxLines: 100 };
 const FILES = { input: "in.jsonl", output: "out.jsonl", errors: "err.jsonl" };
 const PATHS = ["err.jsonl", "in.jsonl", "out.jsonl", "out.jsonl.journal"];
 const LINES = 14;
 const FAILED = [1, 5, 6, 9, 12];
-/** Of these, the ones that fail once more. */
+/** Failed lines that fail again. */
 const FAILED_AGAIN = [6, 12];
 const PARALLEL = 3;
 
-/** What retries ask otherwise than the job did, of the jobs whose errors stay. */
+/** Changed questions of retries, for jobs with errors that remain. */
 const REVISION: Revision = {
   asked: { "--max-tokens": "9" },
   revise: (body) => ({ ...body, max_tokens: 9 }),
 };
 
-/** A job that is done. */
+/** A finished job. */
 interface Base {
   readonly order: AnswerOrder;
-  /** Whether some lines are refused by the check and some fail again; without them no error is left. */
+  /** Whether the check refuses some lines and some fail again; without it no error remains. */
   readonly errorsStay: boolean;
   readonly files: ReadonlyMap<string, Uint8Array>;
   readonly output: string;
@@ -37,12 +37,12 @@ interface Base {
 
 function inputLine(n: number, withRefused: boolean): string {
   if (withRefused && n === 3) return "{ not json";
-  // Lines 7 and 10 are refused: line 10 has the custom_id of one that fails, line 7 of one that does not.
+  // Lines 7 and 10 are refused: line 10 repeats the custom_id of a failing line, line 7 that of an answered line.
   const customId = withRefused && n === 7 ? "line-2" : withRefused && n === 10 ? "line-5" : `line-${n}`;
   return JSON.stringify({ custom_id: customId, method: "POST", url: "/v1/completions", body: { n } });
 }
 
-/** Answers after a while that is other for each line, all but the given lines. */
+/** Answers all lines except the given ones, after a delay that differs per line. */
 function engine(failing: readonly number[], executed: number[], text: string): Execute {
   return async ({ body }) => {
     const n = body.n as number;
@@ -74,7 +74,7 @@ const BASES = [
 
 export interface Retried {
   readonly executed: number[];
-  /** Answered lines of the retry when it began, and as last reported. */
+  /** Answered lines at the start of the retry, and in the last report. */
   readonly startedWith: number;
   readonly reported: number;
   readonly error?: unknown;
@@ -124,7 +124,7 @@ function idsOf(lines: readonly string[]): string[] {
   return lines.map((line) => JSON.parse(line).custom_id);
 }
 
-/** What was there before, or all that should be there now; nothing in between, and the good answers always. */
+/** Checks that outputs are entirely old or entirely new, and always have the good answers. */
 function assertWhole(storage: SimStorage, base: Base): void {
   const [output, errors] = [storage.content("out.jsonl"), storage.content("err.jsonl")];
   if (output === undefined) throw new Error("the output is gone");
@@ -185,7 +185,7 @@ async function countCalls(base: Base): Promise<number> {
 }
 
 const CALLS = await Promise.all(BASES.map(countCalls));
-/** Calls of the longest retry. */
+/** Number of calls in the longest retry. */
 export const RETRY_CALLS = Math.max(...CALLS);
 
 const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
@@ -194,14 +194,14 @@ const MOST_FAULTS = 4;
 export type RetryEnd = "done" | "done after a failed sync" | "failed for good";
 
 /**
- * Breaks a retry up to four times, at any call and in any way that `seed` chooses, and runs it until it is done: good
- * answers stay as they are to the byte, only failed lines are asked, and none is lost or doubled. Returns what it came
- * to: a sync that fails while the outputs are replaced may end it for good.
+ * Breaks a retry up to four times, at calls and with faults chosen by `seed`, and runs it until it is done. Good answers must stay
+ * byte for byte, only failed lines are asked, and none is lost or duplicated. Returns the outcome: a failed sync during the replacement of
+ * outputs may end it for good.
  */
 export async function brokenRetry(seed: number): Promise<RetryEnd> {
   const random = seeded(seed);
   const choose = (count: number) => Math.floor(random() * count);
-  // The first seeds go through every job, every fault and every call.
+  // The first seeds cover every job, fault and call.
   const which = seed % BASES.length;
   const base = BASES[which];
   const calls = CALLS[which];
@@ -230,7 +230,7 @@ export async function brokenRetry(seed: number): Promise<RetryEnd> {
     else if (error instanceof BatchError && !error.resumable) {
       assertEquals(error.code, "sync_failed", error.message);
       const again = error.message.includes("run the same retry-errors command again");
-      // What the failed sync dropped is seen until the power fails, at once or in a later run.
+      // Programs see the data of a failed sync until the power fails, at once or in a later run.
       const cutAt = choose(2 * calls);
       storage.setFault((n) => n === cutAt ? "crash" : "none");
       if (cutAt < calls) await retry(storage, base);

@@ -14,11 +14,11 @@ import { seeded, SimCrash } from "./sim_storage.ts";
 import { isFullTier } from "../../testing/tier.ts";
 
 /*
- * A small job is broken at every call to the file system, in every way, and run again until it is done. Whatever
- * happened, the output must be that of a run that nothing happened to. More: deno task batch:torture.
+ * Every fault hits a small job at every file system call; the job runs again until it is done. The output must equal that of an
+ * undisturbed run. The campaign is deno task batch:torture.
  */
 
-Deno.test("batch: an unbroken job answers each line once, in input order", () => {
+Deno.test("batch: an undisturbed job answers each line once, in input order", () => {
   const lines = [...expected.output.trim().split("\n"), ...expected.errors.trim().split("\n")].map((l) =>
     JSON.parse(l)
   );
@@ -35,7 +35,7 @@ Deno.test("batch: an unbroken job answers each line once, in input order", () =>
 });
 
 for (const how of ["kill", "powerCut"] as const) {
-  Deno.test(`batch: ${how} at every call, then at a random one, loses, doubles and tears nothing`, async () => {
+  Deno.test(`batch: answers are not lost, duplicated or torn after ${how} at every call, then at a random one`, async () => {
     for (let call = 0; call < expected.calls; call++) {
       for (let seed = 0; seed < (isFullTier ? 6 : 2); seed++) {
         const random = seeded(1000 * call + seed);
@@ -56,7 +56,7 @@ for (const how of ["kill", "powerCut"] as const) {
               `${reported} were reported, ${crashed.startedWith} are left`,
             );
             const again = crashed.executed.filter((n) => before.executed.includes(n));
-            // Lines 6 and 9 are in doubt until a good answer comes.
+            // Lines 6 and 9 are held back until a good answer comes.
             assert(again.filter((n) => n !== 6 && n !== 9).length <= PARALLEL, `repeated ${again}`);
           }
           reported = crashed.reported;
@@ -74,7 +74,7 @@ for (
     "no_descriptors",
   ]] as const
 ) {
-  Deno.test(`batch: ${what} at any call stops the job, and it resumes when there is room`, async () => {
+  Deno.test(`batch: a job resumes when space is free again after ${what} at any call`, async () => {
     let stopped = 0;
     for (let call = 0; call < expected.calls; call++) {
       for (const lasting of [false, true]) {
@@ -89,7 +89,7 @@ for (
         stopped += 1;
         const found = batchError(error);
         if (fault === "ENOSPC" && found.code === "sync_failed") {
-          // A disk that takes nothing any more does not take the mark of failure either.
+          // A full disk cannot store the failure mark either.
           if (!lasting) await assertFailedForGood(storage);
           continue;
         }
@@ -101,7 +101,7 @@ for (
   });
 }
 
-Deno.test("batch: an I/O error at every call stops the job; one of a sync is for good", async () => {
+Deno.test("batch: an I/O error at any call stops the job, a failed sync for good", async () => {
   for (let call = 0; call < expected.calls; call++) {
     const storage = newDisk(call, (n) => n === call ? "EIO" : "none");
     const { error, result } = await run(storage);
@@ -128,7 +128,7 @@ Deno.test("batch: a dead file system stays dead until the restart", async () => 
   await assertRejects(() => storage.stat("in.jsonl"), SimCrash);
 });
 
-Deno.test("batch: any faults after each other, chosen by seed, lose, double and tear nothing", async () => {
+Deno.test("batch: answers are not lost, duplicated or torn after seeded sequences of faults", async () => {
   const came = { "done": 0, "failed for good": 0 };
   const seeds = isFullTier ? 500 : 100;
   for (let seed = 0; seed < seeds; seed++) came[await brokenRuns(seed)] += 1;

@@ -3,7 +3,7 @@ import { batchCommand } from "../../cli/batch/batch.ts";
 import { realWorld } from "../../cli/batch/world.ts";
 import { inFolder } from "./commands.ts";
 
-/* What a dry run says of a file is held against what a run of it does, with the demo model. */
+/* Compares a dry run's report with a real run, on the demo model. */
 
 async function batch(args: string[]): Promise<{ code: number; out: string; err: string }> {
   const words = { out: "", err: "" };
@@ -31,7 +31,7 @@ function line(n: number): string {
   return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: urls[at], body: bodies[at] });
 }
 
-Deno.test("batch run --dry-run: counts the tokens that a run has, and finds the lines that it refuses", async () => {
+Deno.test("batch run --dry-run: reports the tokens and refused lines of a real run", async () => {
   const lines = [
     ...Array.from({ length: 60 }, (_, n) => line(n)),
     line(3).replace('"q3"', '"x"').replace("Say", ""),
@@ -60,7 +60,7 @@ Deno.test("batch run --dry-run: counts the tokens that a run has, and finds the 
   });
 });
 
-Deno.test("batch run --dry-run: a table, in words", async () => {
+Deno.test("batch run --dry-run: reports on a table as text", async () => {
   await inFolder([], async (path) => {
     await Deno.writeTextFile(path("in.csv"), `id,text\n1,cats\n2,\n3,"${"x ".repeat(900)}"\n`);
     const args = [

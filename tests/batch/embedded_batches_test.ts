@@ -5,7 +5,7 @@ import { withLiveServer } from "../../testing/live_server.ts";
 import { NatsServer, natsServerPath } from "../nats/nats_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Lines of batches that ask for vectors, beside others, on the demo model: by the command, over NATS and by the server. */
+/* Batch lines for embeddings, beside others, on the demo model: by the command, over NATS and by the server. */
 
 const EMBEDDINGS = "/v1/embeddings";
 
@@ -36,7 +36,7 @@ interface AnsweredLine {
   };
 }
 
-/** What does not differ from run to run. */
+/** The parts of a line that are equal in every run. */
 const lasting = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response: { body: { data, choices, usage } } }) => ({
     custom_id,
@@ -49,7 +49,7 @@ const lasting = (lines: readonly AnsweredLine[]) =>
 const refusals = (lines: readonly AnsweredLine[]) =>
   lines.map(({ custom_id, response }) => [custom_id, response.body.error?.code]).sort();
 
-fullTier.test("batches: vectors beside a chat, by the command, over NATS and pooled otherwise", async () => {
+fullTier.test("batches: embeddings and chats run by the command, over NATS and with another pooling", async () => {
   await inFolder(MIXED, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));
@@ -77,7 +77,7 @@ fullTier.test("batches: vectors beside a chat, by the command, over NATS and poo
   });
 });
 
-Deno.test("batches: vectors by the server; a bad line is its own 400", async () => {
+Deno.test("batches: the server answers embeddings, and a bad line gets its own 400", async () => {
   await inFolder(MIXED, async (path) => {
     await withLiveServer([], async ({ client }) => {
       const { id } = await createBatch(client, await upload(client, VECTORS), { endpoint: EMBEDDINGS });

@@ -1,4 +1,4 @@
-/** Encoders where texts come in numbers: batches here and over NATS, and requests that are given up. */
+/** Encoders with many texts: local batches, batches over NATS, and cancelled requests. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { batch, inFolder, readLines } from "./commands.ts";
 import { NatsServer, natsServerPath } from "../nats/nats_server.ts";
@@ -28,7 +28,7 @@ async function vectors(path: string): Promise<[id: string, embedding: number[]][
   }).sort(([a], [b]) => a < b ? -1 : 1);
 }
 
-Deno.test("encoders: a batch gives the same vectors here and over NATS; what would be generated is refused by itself", async () => {
+Deno.test("encoders: a batch gives the same vectors locally and over NATS, and refuses only generation lines", async () => {
   await inFolder(Array.from({ length: TEXTS }, (_, n) => line(n)), async (path) => {
     const model = path("encoder.gguf");
     const texts = { pooling: 1 };
@@ -53,7 +53,7 @@ Deno.test("encoders: a batch gives the same vectors here and over NATS; what wou
   });
 });
 
-Deno.test("encoders: a request that is given up leaves the others' rows as they are, and nothing behind", async () => {
+Deno.test("encoders: a cancelled request changes no other rows and frees everything", async () => {
   const text = (n: number) => Array.from({ length: 40 + n % 90 }, (_, i) => (n * 37 + i * 7) % 256);
   const many = Array.from({ length: 300 }, (_, n) => text(n));
   await withTextModel({ pooling: 1 }, { architecture: "bert", contextLength: undefined }, async (engine) => {
@@ -68,7 +68,7 @@ Deno.test("encoders: a request that is given up leaves the others' rows as they 
     assertEquals((await whole).rows[3], alone);
     const { running, waiting, steps } = engine.stats();
     assertEquals([running, waiting], [0, 0]);
-    // All texts would have taken some 50 steps of 512 rows.
+    // All texts would need about 50 steps of 512 rows.
     assert(steps - before < 40, `${steps - before} steps`);
     assertEquals((await engine.embed({ inputs: [text(3)] })).rows[0], alone);
   });

@@ -2,12 +2,12 @@ import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The batch command as users run it, on the demo model: kernels, engine, runner, files. */
+/* The batch command on the demo model, with kernels, engine, runner and files. */
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const LINES = 200;
 const KILLS = 20;
-/** The bad lines' numbers in the file, from 1, and what becomes of them. */
+/** Line numbers (from 1) of bad lines, and their errors. */
 const BAD: Record<number, { line: string; custom_id: string | null; code: string }> = {
   11: { line: "{", custom_id: null, code: "invalid_json" },
   51: { line: good(49), custom_id: "q49", code: "duplicate_custom_id" },
@@ -21,7 +21,7 @@ const BAD: Record<number, { line: string; custom_id: string | null; code: string
 };
 
 function good(n: number, { content = `Tell me story ${n}`, ...more }: Record<string, unknown> = {}): string {
-  // Half greedy, half drawn: both must come out the same after a crash.
+  // Half greedy, half sampled: both must be the same after a crash.
   const sampling = n % 2 === 0 ? { temperature: 0 } : { temperature: 1, seed: n };
   const body = {
     model: "demo",
@@ -40,7 +40,7 @@ async function newJob(): Promise<string> {
   return folder;
 }
 
-/** Runs the job, or kills it at so many answers in the journal. Returns the exit code, or the signal that ended it. */
+/** Runs the job, or kills it at this number of answers in the journal. Returns the exit code or the signal. */
 async function run(folder: string, kill?: { answers: number }): Promise<number | string> {
   const child = new Deno.Command(Deno.execPath(), {
     args: [
@@ -58,7 +58,7 @@ async function run(folder: string, kill?: { answers: number }): Promise<number |
     stdin: "null",
     stdout: "null",
     stderr: "null",
-    detached: true, // in a process group of its own
+    detached: true, // in its own process group
   }).spawn();
   let hasEnded = false;
   child.status.then(() => hasEnded = true);
@@ -70,7 +70,7 @@ async function run(folder: string, kill?: { answers: number }): Promise<number |
   return signal ?? code;
 }
 
-/** Answers in the journal. */
+/** Number of answers in the journal. */
 function answered(folder: string): number {
   try {
     return new TextDecoder("latin1").decode(Deno.readFileSync(`${folder}/out.jsonl.journal`)).split(
@@ -92,14 +92,14 @@ async function read(path: string): Promise<Answer[]> {
   return (await Deno.readTextFile(path)).trimEnd().split("\n").map((text) => JSON.parse(text));
 }
 
-/** Without what names or times one run. */
+/** The line without ids and times of one run. */
 function lasting({ custom_id, response: { status_code, body } }: Answer) {
   const { id: _id, created: _created, usage, ...rest } = body;
   const { prompt_tokens, completion_tokens } = (usage ?? {}) as Record<string, number>;
   return { custom_id, status_code, ...rest, prompt_tokens, completion_tokens };
 }
 
-fullTier.test("batch on the demo model: 195 answers, 5 errors; killed 20 times, the same", async () => {
+fullTier.test("batch: 195 answers and 5 errors stay the same after 20 kills", async () => {
   const whole = await newJob();
   let killed = await newJob();
   assertEquals(await run(whole), 0);
@@ -119,7 +119,7 @@ fullTier.test("batch on the demo model: 195 answers, 5 errors; killed 20 times, 
   for (let kill = 1; kill <= KILLS; kill++) {
     const end = await run(killed, { answers: Math.floor(kill * 0.9 * LINES / KILLS) });
     if (end === "SIGKILL") kills++;
-    else killed = await newJob(); // on a busy machine a job may end between two looks at its journal
+    else killed = await newJob(); // on a busy machine a job may end between two reads of its journal
   }
   assert(kills >= KILLS / 2, `only ${kills} runs were killed`);
   assertEquals(await run(killed), 0);

@@ -7,7 +7,7 @@ import { NatsServer, natsServerPath } from "../nats/nats_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 import { judgeCalls, judgeJson, saidWhole, type Tool } from "../../testing/tool_calls.ts";
 
-/* Lines of batches that ask for forms and calls, on the demo model: by the command, over NATS and by the server. */
+/* Batch lines with constraints and calls on the demo model: by the command, over NATS and by the server. */
 
 const CHAT = "/v1/chat/completions";
 const schema = {
@@ -31,7 +31,7 @@ const call: Judge = (choice) => {
 };
 const oneOf = (...texts: string[]): Judge => ({ message }) => assert(texts.includes(message.content!));
 
-/** Bodies of lines, each with what judges its answers, or why it is refused. */
+/** Bodies of lines, each with a check of its answers or the reason of its refusal. */
 const LINES: [body: Record<string, unknown>, judge: Judge | [code: string, param: string]][] = [
   [{ response_format: { type: "json_schema", json_schema: { name: "a", schema } } }, json],
   [{ json_schema: schema, n: 2, temperature: 1, seed: 7 }, json],
@@ -91,7 +91,7 @@ function judge(answered: readonly AnsweredLine[], failed: readonly AnsweredLine[
   });
 }
 
-/** What does not differ from run to run. */
+/** The parts of a line that are equal in every run. */
 function lasting(lines: readonly AnsweredLine[]) {
   return lines.map(({ custom_id, response: { body: { choices } } }) => {
     return [
@@ -101,7 +101,7 @@ function lasting(lines: readonly AnsweredLine[]) {
   });
 }
 
-fullTier.test("batches: lines with forms and calls, by the command and over NATS alike; a bad one is its own 400", async () => {
+fullTier.test("batches: constrained lines and calls are equal by the command and over NATS, and a bad line gets its own 400", async () => {
   await inFolder(lines, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));
@@ -124,7 +124,7 @@ fullTier.test("batches: lines with forms and calls, by the command and over NATS
   });
 });
 
-Deno.test("batches: lines with forms and calls, by the server; a bad one is its own 400", async () => {
+Deno.test("batches: the server answers constrained lines and calls, and a bad line gets its own 400", async () => {
   await inFolder(lines, async (path) => {
     await withLiveServer([], async ({ client }) => {
       const { id } = await createBatch(client, await upload(client, lines));

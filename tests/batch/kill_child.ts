@@ -6,11 +6,14 @@ import { TEST_LIMITS } from "../../jobs/testing.ts";
 import { AnswerForm, openTableInput } from "../../tables/tables.ts";
 
 /*
- * Runs a batch job on the real file system with an engine that always answers the same, for batch_kill_job.ts.
- * Arguments: the order of the outputs (`input`, `completed`), `table` for a Parquet file with its answers beside the rows, or
- * `retry` and `table-retry` to answer the failed lines of the job there once more, half of them well; folder, milliseconds per answer, and a point at which the process group is killed:
- * `sync out.jsonl.journal 3 after` is after its third sync of the journal. Prints how many lines are answered, each time
- * that it is told. The file `executed` gets each line that runs, `points` each point that is passed.
+ * Runs a batch job on the real file system with a deterministic engine, for kill_job.ts. Arguments:
+ *
+ * - the order of the outputs (`input`, `completed`), `table` for a Parquet file with answers beside the rows, or `retry` and
+ *   `table-retry` to retry the job's failed lines, half of them with success
+ * - the folder, and milliseconds per answer
+ * - the point at which the process group is killed: `sync out.jsonl.journal 3 after` is after the third sync of the journal
+ *
+ * Prints each reported number of answered lines. The file `executed` gets each line that runs, `points` each point that is passed.
  */
 const [verb, folder, delay, operation, file, nth, side] = Deno.args;
 
@@ -29,7 +32,7 @@ async function atPoint<T>(name: string, path: string, call: () => Promise<T>): P
   return result;
 }
 
-/** The parent has put this process into a group of its own. */
+/** The parent has put this process into its own group. */
 function killAll(): void {
   Deno.kill(-Deno.pid, "SIGKILL");
 }

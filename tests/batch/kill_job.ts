@@ -3,28 +3,28 @@ import { fromFileUrl } from "@std/path";
 import type { AnswerOrder } from "../../jobs/run/runner.ts";
 import { renderParquet } from "../../tables/parquet_write.ts";
 
-/* A batch job on the real file system, in a process that is killed: for the tests and the long campaign. */
+/* A batch job on the real file system, in a process that is killed. Used by the tests and the long campaign. */
 
 const CHILD = fromFileUrl(new URL("kill_child.ts", import.meta.url));
 const PARALLEL = 4;
 
-/** A killed run, or one that came to its end. */
+/** A run that is killed or ends. */
 export interface KillOptions {
-  /** Milliseconds that an answer takes. */
+  /** Milliseconds per answer. */
   readonly delay: number;
   /** Milliseconds from the first line (or from the start of the process) to the kill. */
   readonly killAfter?: number;
   readonly from?: "start" | "first line";
-  /** A point at which the process kills its group, as `sync out.jsonl.journal 3 after`. */
+  /** The point at which the process kills its group, for example `sync out.jsonl.journal 3 after`. */
   readonly point?: string;
 }
 
-/** What a job reads and writes: lines of requests, or a Parquet file with the answers beside its rows. */
+/** Input and output of a job: lines of requests, or a Parquet file with the answers beside its rows. */
 export type JobKind = "lines" | "table";
 
 const ENDING: Readonly<Record<JobKind, string>> = { lines: "jsonl", table: "parquet" };
 
-/** A folder with a job of `lines` lines, each fiftieth of them bad. */
+/** A folder with a job of `lines` lines; every fiftieth is bad. */
 export class KillJob {
   kills = 0;
   private reported = 0;
@@ -44,7 +44,7 @@ export class KillJob {
     return new KillJob(folder, lines, kind);
   }
 
-  /** Runs the job once. true when it came to its end; throws when it ended in any way but that or the kill. */
+  /** Runs the job once. Returns true if it ended, false if it was killed; throws if it failed. */
   async run({ delay, killAfter, from = "first line", point }: KillOptions): Promise<boolean> {
     const executedBefore = await this.executed();
     const { told, code, signal } = await runChild(verbOf(this.kind), this.folder, {
@@ -63,9 +63,9 @@ export class KillJob {
     return signal === null;
   }
 
-  /** The counts that a run told go on from those of the run before, and never back. */
+  /** Checks that the counts of a run continue those of the previous run and never decrease. */
   private checkCounts(told: string): void {
-    // The last line may be cut by the kill.
+    // The kill may cut the last line.
     for (const text of told.split("\n").slice(0, -1)) {
       const count = Number(text.split(" ")[1]);
       assert(count >= this.reported, `${this.reported} lines were reported, then "${text}"`);
@@ -80,7 +80,7 @@ export class KillJob {
     }
   }
 
-  /** Holds the outputs against those of an unkilled run, byte for byte, and removes the folder. */
+  /** Compares the outputs with those of an undisturbed run byte for byte, and removes the folder. */
   async end(): Promise<void> {
     for (const [path, content] of Object.entries(await unkilled(this.lines, this.kind))) {
       assertEquals(await read(`${this.folder}/${path}`), content, path);
@@ -104,7 +104,7 @@ export class KillJob {
   }
 }
 
-/** Each fiftieth is bad. */
+/** Every fiftieth line is bad. */
 export function line(n: number): string {
   if (n % 50 === 3) return "{ bad";
   const body = { n, prompt: `p${n}` };
@@ -127,7 +127,7 @@ function badLines(lines: number): number {
   return Math.floor((lines + 46) / 50);
 }
 
-/** Runs the child until it ends or is killed, and returns what it told. */
+/** Runs the child until it ends or is killed, and returns its output. */
 export async function runChild(
   verb: AnswerOrder | "retry" | "table" | "table-retry",
   folder: string,
@@ -159,7 +159,7 @@ function killGroup(pid: number): void {
   try {
     Deno.kill(-pid, "SIGKILL");
   } catch {
-    // It has ended by itself.
+    // It has already ended.
   }
 }
 
@@ -167,7 +167,7 @@ function verbOf(kind: JobKind): "input" | "table" {
   return kind === "lines" ? "input" : "table";
 }
 
-/** A character a byte in what is no text; undefined where there is none. */
+/** Reads a file with one character per byte, for comparison; undefined if it is missing. */
 export async function read(path: string): Promise<string | undefined> {
   try {
     return path.endsWith(".parquet")
@@ -202,12 +202,12 @@ function unkilledRun(lines: number, kind: JobKind) {
   return runs.get(key)!;
 }
 
-/** What a run that nobody killed writes. */
+/** The outputs of an undisturbed run. */
 async function unkilled(lines: number, kind: JobKind): Promise<Record<string, string>> {
   return (await unkilledRun(lines, kind)).outputs;
 }
 
-/** Every point that a run passes where it writes, syncs, renames or cuts, before and after. */
+/** Every point of a run before and after a write, sync, rename or truncation. */
 export async function pointsOf(lines: number, kind: JobKind = "lines"): Promise<string[]> {
   return (await unkilledRun(lines, kind)).points.flatMap((point) => [`${point} before`, `${point} after`]);
 }

@@ -2,11 +2,11 @@ import { assert, assertEquals } from "@std/assert";
 import type { AnswerOrder } from "../../jobs/run/runner.ts";
 import { type KillOptions, line, read, runChild } from "./kill_job.ts";
 
-/* The failed lines of a job on the real file system are answered once more, by processes that are killed. */
+/* Retries of a job's failed lines on the real file system, by processes that are killed. */
 
 const PARALLEL = 4;
 
-/** A folder with a job that is done; each 17th line of it has failed, and each 34th will fail again. */
+/** A folder with a finished job; every 17th line has failed, and every 34th will fail again. */
 export class KillRetry {
   kills = 0;
   private before: string[] = [];
@@ -28,7 +28,7 @@ export class KillRetry {
     return job;
   }
 
-  /** Runs the retry once. true when it came to its end; throws when it ended in any way but that or the kill. */
+  /** Runs the retry once. Returns true if it ended, false if it was killed; throws if it failed. */
   async run(options: KillOptions): Promise<boolean> {
     const earlier = await this.executed();
     const { code, signal } = await runChild("retry", this.folder, { from: "first line", ...options });
@@ -45,12 +45,12 @@ export class KillRetry {
     return signal === null;
   }
 
-  /** The points that a retry passes where it writes, syncs, renames or cuts, before and after. */
+  /** The points of a retry before and after each write, sync, rename or truncation. */
   async points(): Promise<string[]> {
     return (await this.linesOf("points")).flatMap((point) => [`${point} before`, `${point} after`]);
   }
 
-  /** Holds the outputs against what they must be and removes the folder. */
+  /** Checks the outputs and removes the folder. */
   async end(): Promise<void> {
     const now = await this.linesOf("out.jsonl");
     const bad = (n: number) => n % 50 === 3;
@@ -69,7 +69,7 @@ export class KillRetry {
     await Deno.remove(this.folder, { recursive: true });
   }
 
-  /** The output is the old one or the new one, and has every old line as it was. */
+  /** Checks that the output is the old one or the new one, with every old line unchanged. */
   private async checkGoodAnswers(): Promise<void> {
     const now = await this.linesOf("out.jsonl");
     const old = new Set(this.before);
@@ -101,7 +101,7 @@ function idsOf(lines: readonly string[]): string[] {
   return lines.map((text) => JSON.parse(text).custom_id);
 }
 
-/** Every point of a retry that nobody kills. */
+/** Every point of an undisturbed retry. */
 export async function retryPoints(lines: number, order: AnswerOrder): Promise<string[]> {
   const job = await KillRetry.make(lines, order);
   assert(await job.run({ delay: 0 }));

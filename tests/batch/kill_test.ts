@@ -4,9 +4,9 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Kills processes that run a batch job, and compares with a run that nobody killed. More: deno task batch:torture. */
+/* Kills processes that run a batch job, and compares with an undisturbed run. The campaign is deno task batch:torture. */
 
-Deno.test("batch: kill -9 at random moments until done, the output is that of an unkilled run", async () => {
+Deno.test("batch: output equals that of an undisturbed run after kill -9 at random moments", async () => {
   const random = seeded(testSeed());
   const job = await KillJob.make(200);
   while (!await job.run({ delay: 15, killAfter: job.kills < 12 ? 80 * random() : undefined }));
@@ -14,7 +14,7 @@ Deno.test("batch: kill -9 at random moments until done, the output is that of an
   await job.end();
 });
 
-fullTier.test("batch: kill -9 at named points, the output is that of an unkilled run", async () => {
+fullTier.test("batch: output equals that of an undisturbed run after kill -9 at named points", async () => {
   const points = await pointsOf(12);
   const outcome = [
     "journal 1 after",

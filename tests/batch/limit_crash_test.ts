@@ -10,15 +10,15 @@ import { type Fault, seeded, SimStorage } from "./sim_storage.ts";
 import { everyNth } from "../../testing/tier.ts";
 
 /*
- * Small jobs that answer some lines at first and then the others are broken at every call to the file system, in every way, and run again
- * until they are done. An output is that of the first lines or of all, never torn, and no answer that was counted is asked again.
+ * Small jobs answer their first lines and then the others. Every fault hits them at every file system call; they run again until they are
+ * done. An output has the first lines or all lines, is never torn, and counted answers are not asked again.
  */
 
 const FAULTS = ["kill", "powerCut", "EIO"] as const;
 const LINES = 7;
 const LIMIT = 4;
 const PARALLEL = 2;
-/** Few lines: room for ten million costs time in each of many runs. */
+/** A small limit: allocating for ten million lines takes time in each run. */
 const LIMITS = { ...TEST_LIMITS, maxLines: 100 };
 const ALIAS = "gpt-4o-mini";
 
@@ -107,7 +107,7 @@ function disk(kind: Kind, seed: number, fault?: (call: number) => Fault): SimSto
 const contents = (storage: SimStorage) => ["out", "err"].map((path) => storage.bytes(path)?.toHex());
 
 for (const [name, kind] of everyNth(2, Object.entries(KINDS))) {
-  Deno.test(`batch run --limit, ${name}: any fault at any call loses, doubles and tears nothing`, async () => {
+  Deno.test(`batch run --limit, ${name}: answers are not lost, duplicated or torn after any fault at any call`, async () => {
     const whole = disk(kind, 1);
     const limited = await run(whole, kind, LIMIT);
     assertEquals(

@@ -1,10 +1,10 @@
 import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 
-/* A batch of very many small lines in a process of its own, asked for its state all the while. */
+/* A batch of very many small lines in its own process, with frequent requests for its state. */
 
 const CHILD = fromFileUrl(new URL("million_child.ts", import.meta.url));
-/** As `deno task batch` has it. */
+/** The flag of `deno task batch`. */
 const V8_FLAGS = "--v8-flags=--max-semi-space-size=4";
 const ASK_EVERY_MS = 20;
 const CHUNK_LINES = 1000;
@@ -13,11 +13,11 @@ export interface ManyLines {
   readonly seconds: number;
   /** Bytes. */
   readonly peakResident: number;
-  /** Milliseconds in which the process told its state, in order of size, by what it did. */
+  /** Sorted latencies of state requests in milliseconds, per phase. */
   readonly waits: Readonly<Record<string, readonly number[]>>;
 }
 
-/** Throws where not every line is answered, once and in order. */
+/** Throws unless every line is answered once and in order. */
 export async function runManyLines(lines: number): Promise<ManyLines> {
   const folder = await Deno.makeTempDir({ prefix: "batch-million-" });
   try {
@@ -44,7 +44,7 @@ export async function runManyLines(lines: number): Promise<ManyLines> {
   }
 }
 
-/** Until the server is gone. */
+/** Runs until the server is gone. */
 async function ask(port: number, waits: Record<string, number[]>): Promise<void> {
   for (;;) {
     const start = performance.now();

@@ -2,8 +2,8 @@ import { runBatch } from "../../jobs/run/runner.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
- * Runs the job in the folder of its argument with an engine that answers at once, and serves its state over HTTP
- * meanwhile, for batch_million.ts. Prints the server's port first and the result last.
+ * Runs the job in the folder of its argument with an engine that answers at once, and serves its state over HTTP, for million.ts. Prints
+ * the server's port first and the result last.
  */
 const [folder] = Deno.args;
 

@@ -8,12 +8,12 @@ import { whenReady } from "../../jobs/run/when_ready.ts";
 import { execute } from "../../routes/execute.ts";
 import { seeded, SimStorage } from "./sim_storage.ts";
 
-/* Lines that bring the engine down, from the file to the real loop: runner, API, engine; only the backend is a stand-in. */
+/* Lines that make the engine fail, through the real runner, API and engine loop; only the backend is simulated. */
 
 const POISON = "\u0007";
 const LINES = 60;
 
-/** Fails whenever a step has the poison in it. */
+/** Fails if a step contains the poison token. */
 class PoisonedBackend extends FakeBackend {
   override step(input: StepInput) {
     if (input.tokens.includes(POISON.charCodeAt(0))) return Promise.reject(new Error("a kernel failed"));
@@ -27,7 +27,7 @@ function lineOf(n: number, poisoned: readonly number[]): string {
   return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body });
 }
 
-/** Ids of the answers and of the errors, and how often the engine was loaded again. */
+/** Ids of the answers and of the errors, and the number of reloads. */
 async function run(poisoned: readonly number[]) {
   const storage = new SimStorage(seeded(1));
   storage.put("in.jsonl", Array.from({ length: LINES }, (_, n) => lineOf(n, poisoned)).join("\n"));
@@ -64,7 +64,7 @@ const others = (poisoned: readonly number[]) =>
   Array.from({ length: LINES }, (_, n) => n).filter((n) => !poisoned.includes(n)).map((n) => `q${n}`);
 
 for (const poisoned of [[0], [30], [59], [10, 40], [20, 21, 22]]) {
-  Deno.test(`batch: lines that bring the engine down (${poisoned}) take no others with them`, async () => {
+  Deno.test(`batch: lines that make the engine fail (${poisoned}) do not fail other lines`, async () => {
     const { answers, errors, loads } = await run(poisoned);
     assertEquals(answers, others(poisoned));
     assertEquals(errors, poisoned.map((n) => `q${n}`));

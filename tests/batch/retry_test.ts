@@ -5,9 +5,9 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Retries of failed lines are broken at every call to the file system. More: deno task batch:torture --retry-seeds. */
+/* Faults at every file system call of a retry. The campaign is deno task batch:torture --retry-seeds. */
 
-Deno.test("batch retry: any faults at any call keep the good answers, ask no other line, and lose and double none", async () => {
+Deno.test("batch retry: faults at any call keep good answers and ask each failed line once", async () => {
   const came = { "done": 0, "done after a failed sync": 0, "failed for good": 0 };
   for (let seed = 0; seed < 20 * RETRY_CALLS; seed += 13) {
     try {
@@ -19,7 +19,7 @@ Deno.test("batch retry: any faults at any call keep the good answers, ask no oth
   assert(came["done"] > 50 && came["done after a failed sync"] > 5, JSON.stringify(came));
 });
 
-fullTier.test("batch retry: kill -9 at points and at random moments, the good answers stay and no line is lost", async () => {
+fullTier.test("batch retry: good answers stay and no line is lost after kill -9 at points and random moments", async () => {
   const random = seeded(testSeed());
   const job = await KillRetry.make(80, "completed");
   const points = [

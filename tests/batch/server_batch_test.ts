@@ -4,7 +4,7 @@ import { chatLine, createBatch, linesOf, upload, waitFor } from "../../routes/te
 import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Files and batches of the server as it is started, on the demo model. */
+/* Files and batches of a real server process on the demo model. */
 
 const LINES = 60;
 const lines = Array.from(
@@ -21,7 +21,7 @@ async function inFolder(test: (path: string) => Promise<void>): Promise<void> {
   }
 }
 
-/** Asks until so many lines are answered, and sees that the count never goes back. */
+/** Polls until this many lines are answered, and checks that the count never decreases. */
 async function answered(client: OpenAI, id: string, count: number, seen = 0): Promise<number> {
   for (;;) {
     const { request_counts } = await client.batches.retrieve(id);
@@ -40,7 +40,7 @@ async function texts(client: OpenAI, id: string): Promise<[string, string][]> {
   return answers.map(({ custom_id, response }) => [custom_id, response.body.choices[0].message.content]);
 }
 
-fullTier.test("server: killed in the middle of batches, it goes on with them, and the answers are the same", () =>
+fullTier.test("server: resumes batches with the same answers after a kill", () =>
   inFolder(async (path) => {
     let ids: string[] = [];
     let seen = 0;
@@ -50,7 +50,7 @@ fullTier.test("server: killed in the middle of batches, it goes on with them, an
       seen = await answered(client, ids[0], 5);
       kill();
     }, path);
-    // What an upload left half received is gone with the next start.
+    // The next start removes a partial upload.
     await Deno.writeTextFile(`${path}/uploads/torn`, "half a f");
     await withLiveServer([], async ({ client }, kill) => {
       seen = await answered(client, ids[0], seen + 20, seen);
@@ -65,7 +65,7 @@ fullTier.test("server: killed in the middle of batches, it goes on with them, an
     }, path);
   }));
 
-fullTier.test("server: stopped in the middle of a batch, it ends in time and the batch goes on later", () =>
+fullTier.test("server: stops in time during a batch, which resumes later", () =>
   inFolder(async (path) => {
     let id = "";
     await withLiveServer([], async ({ client }) => {
@@ -75,7 +75,7 @@ fullTier.test("server: stopped in the middle of a batch, it ends in time and the
     await withLiveServer([], async ({ client }) => void await texts(client, id), path);
   }));
 
-Deno.test("server: an interactive request goes before a batch that has every place", () =>
+Deno.test("server: an interactive request runs before a batch that holds every place", () =>
   inFolder(async (path) => {
     await withLiveServer(["--parallel", "2"], async ({ client, metric }: LiveServer) => {
       const long = { max_tokens: 400, temperature: 0, ignore_eos: true };
@@ -89,7 +89,7 @@ Deno.test("server: an interactive request goes before a batch that has every pla
         max_tokens: 1,
       });
       const steps = await metric("compy_steps_total") - before;
-      // Those that run while two answers of /metrics and one of the chat are under way, of 400 that a line takes.
+      // Steps during two /metrics responses and one chat answer; a line takes 400.
       assert(steps < 100, `it waited for ${steps} steps`);
       const { request_counts, status } = await client.batches.retrieve(id);
       assertEquals([request_counts!.completed, status], [0, "in_progress"]);

@@ -1,20 +1,20 @@
 import type { Storage, StorageFile } from "../../jobs/journal/storage.ts";
 
-/** What the disk does with one call. */
+/** The disk's fault at one call. */
 export type Fault = "none" | "crash" | "ENOSPC" | "EIO" | "EMFILE";
 
-/** Thrown by every call from the crash on: the process is dead. */
+/** Thrown by every call after the crash: the process is dead. */
 export class SimCrash extends Error {
   override name = "SimCrash";
 }
 
 interface PendingWrite {
   readonly offset: number;
-  /** undefined: cut to `offset` bytes. */
+  /** undefined: truncate to `offset` bytes. */
   readonly bytes: Uint8Array | undefined;
 }
 
-/** A file's content as programs see it, what of it is on the disk, and what was written since the last sync. */
+/** A file's visible content, its durable content, and the writes since the last sync. */
 class Inode {
   seen = new Uint8Array(0);
   durable = new Uint8Array(0);
@@ -28,13 +28,12 @@ type NameChange =
   | { type: "rename"; from: string; to: string };
 
 /**
- * A file system in memory that forgets what a real one may forget. A crash keeps, of what was not synced, any part:
- * each write whole, torn at any byte or not at all (with zeros where the size grew), and of the names' changes any
- * beginning, also for a file that was synced itself. A sync that fails drops what it should have kept, and the next
- * one succeeds, as kernels do.
+ * A file system in memory that may lose the same data as a real one. A crash keeps any part of the unsynced data: each write whole, torn
+ * at any byte or not at all (with zeros if the size grew). It keeps any beginning of the unsynced name changes, also for a file that was
+ * synced itself. A failed sync drops its data, and the next one succeeds, as in real kernels.
  */
 export class SimStorage implements Storage {
-  /** Calls so far. */
+  /** Number of calls. */
   calls = 0;
   /** Every call, as `name path`. */
   readonly log: string[] = [];
@@ -53,7 +52,7 @@ export class SimStorage implements Storage {
     this.calls = 0;
   }
 
-  /** Puts a durable file there, as something that was always there. */
+  /** Adds a durable file. */
   put(path: string, content: Uint8Array | string): void {
     const inode = new Inode();
     inode.seen = inode.durable = typeof content === "string"
@@ -82,13 +81,13 @@ export class SimStorage implements Storage {
     return [...this.names.keys()].sort();
   }
 
-  /** The process is killed; the machine goes on, so that nothing written is lost. */
+  /** Kills the process but not the machine, so that no write is lost. */
   kill(): void {
     for (const inode of this.names.values()) inode.locked = false;
     this.crashed = false;
   }
 
-  /** The power fails, and comes back. */
+  /** Cuts the power and restores it. */
   powerCut(): void {
     const names = new Map(this.durableNames);
     const kept = Math.floor(this.random() * (this.changes.length + 1));
@@ -204,7 +203,7 @@ export class SimStorage implements Storage {
     };
   }
 
-  /** Counts a call and does its fault, but for those that the call does itself. */
+  /** Counts a call and applies its fault, except faults that the call applies itself. */
   private async call(name: string, path: string, own: Fault[] = []): Promise<Fault> {
     await Promise.resolve();
     if (this.crashed) throw new SimCrash();
@@ -212,8 +211,8 @@ export class SimStorage implements Storage {
     this.log.push(`${name} ${path}`);
     if (own.includes(fault)) return fault;
     if (fault === "crash") throw this.crash();
-    // A read needs no room.
-    // Only what opens a file or a folder needs a descriptor.
+    // A read needs no space.
+    // Only opening a file or a folder needs a descriptor.
     if (fault === "EMFILE" && /^(open|sync-folder)/.test(name)) throw systemError(fault);
     if (fault === "EIO" || (fault === "ENOSPC" && /^(open-edit|open-replace|rename)/.test(name))) {
       throw systemError(fault);
@@ -240,7 +239,7 @@ export class SimStorage implements Storage {
     if (bytes === undefined || luck < 0.5) return apply(content, { offset, bytes });
     const kept = bytes.subarray(0, Math.floor(bytes.length * this.random()));
     const torn = apply(content, { offset, bytes: kept });
-    // The size may be on the disk before the bytes are.
+    // The size may be durable before the bytes.
     return luck < 0.75 ? torn : apply(torn, { offset: offset + bytes.length, bytes: new Uint8Array(0) });
   }
 }

@@ -8,9 +8,8 @@ import { AnswerForm, openTableInput } from "../../tables/tables.ts";
 import { type Fault, seeded, SimStorage } from "./sim_storage.ts";
 
 /*
- * A small job over a Parquet file is broken at every call to the file system, in every way, and run again until it is done:
- * its table must be that of a run that nothing happened to. What journals and names go through is broken at length in
- * batch_crash_test.ts.
+ * Every fault hits a small job over a Parquet file at every file system call; the job runs again until it is done. Its table must equal
+ * that of an undisturbed run. crash_test.ts tests journals and names at length.
  */
 
 const FAULTS = ["kill", "powerCut", "ENOSPC", "EIO", "EMFILE"] as const;
@@ -65,7 +64,7 @@ function contents(storage: SimStorage) {
   return ["out.parquet", "err.jsonl"].map((path) => storage.bytes(path)?.toHex());
 }
 
-Deno.test("batch of a table: any fault at any call to the file system loses, doubles and tears nothing", async () => {
+Deno.test("batch of a table: answers are not lost, duplicated or torn after any fault at any file system call", async () => {
   const whole = disk(1);
   assertEquals((await run(whole)).result?.counts.failed, 2);
   const expected = contents(whole);

@@ -4,9 +4,9 @@ import { seeded } from "./sim_storage.ts";
 import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Kills processes that answer the rows of a Parquet file. More: deno task batch:torture --table-kills. */
+/* Kills processes that answer the rows of a Parquet file. The campaign is deno task batch:torture --table-kills. */
 
-fullTier.test("batch of a table: kill -9 at random moments and at points, the output is that of an unkilled run", async () => {
+fullTier.test("batch of a table: output equals that of an undisturbed run after kill -9 at random moments and points", async () => {
   const random = seeded(testSeed());
   const job = await KillJob.make(200, "table");
   const points = [
@@ -21,7 +21,7 @@ fullTier.test("batch of a table: kill -9 at random moments and at points, the ou
   await job.end();
 });
 
-fullTier.test("batch of a table: a retry of its errors that is killed changes no other row", async () => {
+fullTier.test("batch of a table: a killed retry changes only rows with errors", async () => {
   const run = async (points: readonly string[]) => {
     const job = await KillJob.make(80, "table");
     assert(await job.run({ delay: 0 }));
@@ -39,7 +39,7 @@ fullTier.test("batch of a table: a retry of its errors that is killed changes no
     return { before, after, errors };
   };
   const unkilled = await run([]);
-  // Rows 0, 17, 34, 51 and 68 failed, and of these 17 and 51 are answered now; 3 and 53 are refused.
+  // Rows 0, 17, 34, 51 and 68 failed; the retry answers 17 and 51. Rows 3 and 53 are refused.
   assertEquals(unkilled.errors, ["row-1", "row-4", "row-35", "row-54", "row-69"]);
   assert(unkilled.after !== unkilled.before);
   const killed = await run([
