@@ -1,4 +1,4 @@
-/** What a model keeps of a text, copied into another model: it continues from there, to the bit. */
+/** Copies a text's KV blocks and states into another model, which must continue with the same bits. */
 import { assertEquals, assertRejects } from "@std/assert";
 import type { CacheParts } from "../../engine/backend/backend.ts";
 import { KV_TYPES } from "../../engine/mod.ts";
@@ -7,12 +7,12 @@ import { HYBRID_LAYERS, mixedFile, mixedPlan, VOCABULARY } from "../../testing/m
 
 const { bytes } = mixedFile(HYBRID_LAYERS);
 const SIZE = { kvBlocks: 16, maxRows: 256, maxLogitRows: 4 };
-/** Groups of layers: one sees all, two have windows. */
+/** Layer groups: one with full attention, two with windows. */
 const GROUPS = 3;
 const PROMPT = Array.from({ length: 160 }, (_, i) => (i * 37 + 11) % VOCABULARY);
 const NEXT = { tokens: [7, 8, 9], cached: PROMPT.length, wanted: [{ candidates: 20 }] };
 
-/** Blocks of all groups, each standing for the same tokens, and a slot. */
+/** Blocks of all layer groups for the same tokens, and a slot. */
 function partsOf(table: Int32Array, slot: number): CacheParts {
   const groups = [...Array(GROUPS).keys()];
   const blocks = [...table].flatMap((b) => groups.map((group) => ({ group, block: b * GROUPS + group })));
@@ -20,7 +20,7 @@ function partsOf(table: Int32Array, slot: number): CacheParts {
 }
 
 for (const kvType of KV_TYPES) {
-  Deno.test(`blocks in ${kvType} and states are copied from one model to another, to the bit`, async () => {
+  Deno.test(`cache copy: a model continues bit-identically from copied ${kvType} blocks and states`, async () => {
     const open = () =>
       KernelModel.loadAs(mixedPlan(HYBRID_LAYERS), bytes, SIZE, { isa: "", threads: 1, kvType });
     using one = await open();
@@ -39,7 +39,7 @@ for (const kvType of KV_TYPES) {
   });
 }
 
-Deno.test("a part that is not there is refused in words", async () => {
+Deno.test("cache copy: a missing part is refused with a message", async () => {
   using model = await KernelModel.loadAs(mixedPlan(HYBRID_LAYERS), bytes, SIZE, { threads: 1 });
   const copies = model.backend.abilities.copies!;
   const [none, parts] = [[], { blocks: [{ group: 1, block: 16 * GROUPS }], slots: [] }];

@@ -1,6 +1,6 @@
 /**
- * What each has tests of its own for, all at once: prompts on a disk, drafts, short memory and restarts, over layers with windows,
- * shared caches, experts, convolutions and LongRoPE. Every answer is that of a request alone.
+ * Features with separate tests, here combined: prompt cache, drafts, preemption and restarts, over layers with windows, shared caches,
+ * experts, convolutions and LongRoPE. Every answer must equal the answer alone.
  */
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
@@ -35,7 +35,7 @@ const CASES: readonly (readonly [Architecture, KvType])[] = [
 ];
 for (const [architecture, kvType] of CASES) {
   const tier = architecture === "phi3-long" ? firstTier : fullTier;
-  tier.test(`${architecture} in ${kvType}: short of memory, with drafts and a disk, restarted: the answers are those alone`, () =>
+  tier.test(`${architecture} in ${kvType}: answers equal those alone with preemption, drafts, prompt cache and restart`, () =>
     inFolder(architecture, async (model, folder) => {
       const size = { model, kvType, contextLength: CONTEXT, parallel: 12, threads: 1, queue: CROWD.company };
       const kvBytes = await bytesOfContext(model, kvType, CONTEXT);
@@ -52,7 +52,7 @@ for (const [architecture, kvType] of CASES) {
     }));
 }
 
-Deno.test("phi3-long: what was kept with the angles of one context is not found with those of another", () =>
+Deno.test("phi3-long: prompts stored with one context window's angles are not found with another's", () =>
   inFolder("phi3-long", async (model, folder) => {
     const prompt = text(60, 1);
     const asked = async (contextLength: number, kept: boolean) => {
@@ -63,7 +63,7 @@ Deno.test("phi3-long: what was kept with the angles of one context is not found 
       return { logprobs, cached };
     };
     const [short, long] = [await asked(64, false), await asked(1024, false)];
-    assert(short.logprobs[0] !== long.logprobs[0]); // the original context is of 64 tokens
+    assert(short.logprobs[0] !== long.logprobs[0]); // the original context window has 64 tokens
     assertEquals(await asked(64, true), short);
     assertEquals(await asked(1024, true), long);
     assertEquals(await asked(64, true), { ...short, cached: 32 });

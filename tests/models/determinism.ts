@@ -1,4 +1,4 @@
-/** The bits of a sequence's answers, computed in one way or another. */
+/** The bits of a sequence's answers, for different ways to compute it. */
 import type { TensorType } from "../../engine/gguf/types.ts";
 import { type KernelModel, type Run, shuffledBlocks, type Wanted } from "../../testing/kernel_model.ts";
 import { prompt } from "./parity_cases.ts";
@@ -11,7 +11,7 @@ export const BLOCKS = 7;
 export const LIMITS = { kvBlocks: 8 * BLOCKS, maxRows: 256, maxLogitRows: 32 };
 export const EVERYTHING: Wanted = { candidates: 8, probe: Array.from({ length: VOCABULARY }, (_, i) => i) };
 
-/** A model whose matrices take these formats in turn. */
+/** A model that alternates these formats over its matrices. */
 export function mixedModel(
   architecture: Architecture,
   types: readonly TensorType[],
@@ -19,20 +19,20 @@ export function mixedModel(
   return synthesize({ architecture, seed: 5, types, vocabulary: VOCABULARY });
 }
 
-/** How the same sequence is computed. */
+/** One way to compute the sequence. */
 export interface Way {
-  /** Tokens of the prompt (default PROMPT, which is also the most). */
+  /** Tokens of the prompt (default and maximum: PROMPT). */
   readonly prompt?: number;
-  /** Most tokens of the prompt in one step. */
+  /** Maximum tokens of the prompt per step. */
   readonly chunk: number;
-  /** Sequences beside it. */
+  /** Number of concurrent sequences. */
   readonly others?: number;
-  /** Which of the eight ranges of KV blocks it gets, and whether in order. */
+  /** Its range of KV blocks, one of eight, and whether the blocks are in order. */
   readonly range?: number;
   readonly ordered?: boolean;
 }
 
-/** The bits of every logit, of the log-sum-exp and of the candidates: after the prompt and after each token that follows. */
+/** The bits of every logit, log-sum-exp and candidate, after the prompt and after each later token. */
 export async function bits(model: KernelModel, way: Way): Promise<Uint32Array[]> {
   const { prompt: promptTokens = PROMPT, chunk, others = 0, range = 0, ordered } = way;
   const blockTable = ordered
@@ -62,7 +62,7 @@ export async function bits(model: KernelModel, way: Way): Promise<Uint32Array[]>
   return out;
 }
 
-/** Neighbour `i` at step `step`: it starts over when its blocks are full, and half of the time wants logits. */
+/** Neighbour `i` at step `step`. It restarts when its blocks are full, and wants logits in half of its steps. */
 function neighbour(i: number, step: number, firstBlock: number): Run {
   const length = 1 + (i * 3 + step) % 8;
   const cached = step * 8 % (BLOCKS * 32 - 8);

@@ -20,8 +20,8 @@ import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * What a sequence is answered depends on its own tokens and on nothing else, to the last bit: not on how its prompt is
- * cut, what runs beside it, which KV blocks it got, or how many threads compute.
+ * A sequence's answer depends only on its own tokens, to the last bit. Chunking, concurrent sequences, KV blocks and the number of threads
+ * must not change it.
  */
 
 /** All formats in one model. */
@@ -73,7 +73,7 @@ for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
 
 for (const [i, isa] of instructionSets().entries()) {
   for (const architecture of ["qwen3", "qwen3moe", "qwen35", "lfm2"] as const) {
-    // The best set's halves are looked at above.
+    // The tests above cover the best set's parts.
     for (const kvType of i === 0 ? ["q8_0"] as const : KV_TYPES) {
       const name = `${architecture} on ${isa}, cache in ${kvType}`;
       const tier = i === 0 && architecture === "qwen3" ? firstTier : fullTier;
@@ -88,7 +88,7 @@ for (const [i, isa] of instructionSets().entries()) {
 
 for (const [extension, base] of [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "neon-dotprod"]]) {
   Deno.test({
-    name: `${extension} computes the bits of ${base}`,
+    name: `${extension}: results are bit-identical to ${base}`,
     ignore: !instructionSets().includes(extension),
     fn: async () => {
       const found: Uint32Array[][] = [];
@@ -101,8 +101,8 @@ for (const [extension, base] of [["avx512-amx", "avx512-vnni"], ["neon-i8mm", "n
   });
 }
 
-Deno.test("a stop ends a long step early, and the next step is as if there had been none", async () => {
-  // Slow on purpose: one thread of the scalar kernels.
+Deno.test("stop: ends a long step early and does not change the next step", async () => {
+  // Deliberately slow: one thread of the scalar kernels.
   const bytes = synthesize({
     architecture: "llama",
     seed: 5,

@@ -1,4 +1,4 @@
-/** What the test of layers that draft asks of the kernels, and the exact answers that `deno task parity:drafts` wrote down for it. */
+/** Cases of the draft layer test, with the exact answers that `deno task parity:drafts` generated. */
 import type { TensorType } from "../../engine/gguf/types.ts";
 import type { SynthOptions } from "../../testing/synth/synth.ts";
 
@@ -8,7 +8,7 @@ export interface DraftModel {
   readonly options: SynthOptions;
 }
 
-/** The hybrid's layers before the one that drafts: three of Gated DeltaNet, one of attention. */
+/** The hybrid's layers before the draft layer: three of Gated DeltaNet, one of attention. */
 const LAYERS = 4;
 
 const model = (architecture: "qwen35" | "qwen35moe", type: TensorType): DraftModel => ({
@@ -21,12 +21,12 @@ export const DRAFT_MODELS: readonly DraftModel[] = [
   model("qwen35moe", "F32"),
 ];
 
-/** Tokens of the prompts: no draft comes before the second. */
+/** Tokens of the prompts. The first draft follows the second token. */
 export const DRAFT_PROMPTS: readonly number[] = [2, 9, 70, 300];
-/** Tokens that are drafted one after the other. */
+/** Number of consecutive draft tokens. */
 export const DRAFT_STEPS = 3;
 
-/** By model: its digest and, by prompt, the steps as parity_cases.ts packs them. */
+/** Per model its digest and, per prompt, the steps in parity_cases.ts's format. */
 export type DraftTable = Readonly<
   Record<string, { readonly sha256: string; readonly cases: readonly string[][] }>
 >;

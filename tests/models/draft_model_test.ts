@@ -1,4 +1,4 @@
-/** A smaller model that drafts for another (`--draft`), with the kernels: the same answers, and what is refused. */
+/** A draft model (`--draft`) with the kernels: answers stay the same, and invalid combinations are refused. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { loadEngine, measureModel } from "../../engine/load/load.ts";
@@ -47,7 +47,7 @@ async function answersWith(
   }
 }
 
-Deno.test("answers are those without a model that drafts", async () => {
+Deno.test("draft model: answers equal those without it", async () => {
   const plain = await answersWith({ speculate: "off" });
   const drafted = await answersWith({ speculate: "draft", draft: DEMO });
   assertEquals(drafted.texts, plain.texts);
@@ -55,7 +55,7 @@ Deno.test("answers are those without a model that drafts", async () => {
   assert(drafted.accepted <= drafted.drafted);
 });
 
-Deno.test("a model that drafts counts in the memory, before it is loaded and after", async () => {
+Deno.test("draft model: memory counts it before and after loading", async () => {
   const size = { model: DEMO, contextLength: 256, parallel: 2 };
   const sum = (memory: object) =>
     Object.values(memory).reduce((all: number, bytes: number) => all + bytes, 0);
@@ -70,7 +70,7 @@ Deno.test("a model that drafts counts in the memory, before it is loaded and aft
   );
 });
 
-Deno.test("a model of another vocabulary, one that gives no tokens, and options that contradict each other are refused", async () => {
+Deno.test("draft model: another vocabulary, an encoder and contradictory options are refused", async () => {
   const other = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     await Deno.writeFile(other, synthesize({ architecture: "llama", seed: 3, types: ["Q8_0"], layers: 2 }));

@@ -1,4 +1,4 @@
-/** The layer that drafts, on the kernels: against the exact pass, and to the bit in every cut and company. */
+/** The draft layer on the kernels: against the exact pass, and bit-identical in every chunking and batch. */
 import { assert, assertEquals } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
@@ -27,7 +27,7 @@ const open = ({ options }: DraftModel, cpu: CpuModelOptions = {}) =>
   KernelModel.loadAs(plan, synthesize(options), SIZE, { threads: 2, ...cpu });
 const modelOf = (name: string) => DRAFT_MODELS.find((model) => model.name === name)!;
 
-/** Log-probabilities of the exact steps' tokens, drafted one after the other along these. */
+/** Log-probabilities of the exact steps' tokens, along consecutive drafts. */
 async function drafted(model: KernelModel, tokens: readonly number[], steps: readonly ExactStep[], cut = 0) {
   const blockTable = shuffledBlocks(0, BLOCKS);
   if (cut > 0) await model.step([{ tokens: tokens.slice(0, cut), blockTable }]);
@@ -47,7 +47,7 @@ async function drafted(model: KernelModel, tokens: readonly number[], steps: rea
 interface Distances {
   readonly max: number;
   readonly mean: number;
-  /** Of the five likeliest. */
+  /** For the five most probable tokens. */
   readonly topFive: number;
 }
 
@@ -71,13 +71,13 @@ async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Dista
   };
 }
 
-Deno.test("drafts: the table is of the models that the test makes", async () => {
+Deno.test("drafts: the table matches the models of the test", async () => {
   for (const { name, options } of DRAFT_MODELS) {
     assertEquals(await digest(synthesize(options)), TABLE[name].sha256, `${name}: deno task parity:drafts`);
   }
 });
 
-/** Floats keep keys and values in f16; blocks round activations to 8 bits besides. */
+/** Float formats store keys and values in f16; block formats also round activations to 8 bits. */
 const LIMITS: Readonly<Record<string, Partial<Distances>>> = {
   "qwen35-F32": { topFive: 0.003 },
   "qwen35-BF16": { topFive: 0.003 },
@@ -87,7 +87,7 @@ const LIMITS: Readonly<Record<string, Partial<Distances>>> = {
 };
 
 for (const { name } of DRAFT_MODELS) {
-  Deno.test(`drafts of ${name} are the exact pass's`, async () => {
+  Deno.test(`drafts: ${name} matches the exact pass`, async () => {
     for (const isa of name === "qwen35-F32" ? instructionSets() : [undefined]) {
       const found = await distances(name, { isa });
       for (const [which, limit] of Object.entries(LIMITS[name]) as [keyof Distances, number][]) {
@@ -97,7 +97,7 @@ for (const { name } of DRAFT_MODELS) {
   });
 }
 
-Deno.test("drafts have the same bits however the prompt before them is cut", async () => {
+Deno.test("drafts: bit-identical for every chunking of the prompt", async () => {
   const name = "qwen35-Q8_0";
   const steps = TABLE[name].cases.at(-1)!.map(unpackStep);
   using model = await open(modelOf(name));
@@ -109,7 +109,7 @@ Deno.test("drafts have the same bits however the prompt before them is cut", asy
   assertEquals(await drafted(alone, prompt(300), steps), whole);
 });
 
-Deno.test("drafts of several sequences are those of each alone, and the answers after them too", async () => {
+Deno.test("drafts: several sequences have the drafts and answers of each alone", async () => {
   const wanted = [{ candidates: 5 }];
   using model = await open(modelOf("qwen35-Q8_0"));
   const runs = [3, 40, 7].map((length, slot) => (
@@ -132,12 +132,12 @@ Deno.test("drafts of several sequences are those of each alone, and the answers 
     const row = { ...next[i], from: run.tokens.length - 1 };
     assertEquals(await model.draft([row]), [together[i]]);
     assertEquals(await model.draft([{ ...row, token: 60, cached: row.cached + 1 }]), [later[i]]);
-    // What drafts have written is written again.
+    // The answer overwrites the drafts' blocks.
     assertEquals(await model.step([answer(next[i], i)]), [after[i]]);
   }
 });
 
-Deno.test("a model's answers are the same with the layer that drafts and without", async () => {
+Deno.test("drafts: a model's answers are the same with and without the draft layer", async () => {
   const { options } = modelOf("qwen35-Q8_0");
   using drafting = await open(modelOf("qwen35-Q8_0"));
   using plain = await KernelModel.load(synthesize(options), SIZE, { threads: 2 });

@@ -1,4 +1,4 @@
-/** Vectors and rankings of texts from seeded models with the real kernels, by themselves and as the official client asks for them. */
+/** Embeddings and rankings of seeded models with the real kernels, directly and through the official client. */
 import {
   assert,
   assertAlmostEquals,
@@ -28,7 +28,7 @@ const tokensOf = (engine: Engine, list: readonly string[]) => list.map((text) =>
 async function aloneOf(engine: Engine, inputs: readonly number[][]): Promise<Float32Array[]> {
   const rows: Float32Array[] = [];
   for (const [i, tokens] of inputs.entries()) {
-    // A salt of its own: nothing comes from the cache.
+    // A separate salt: nothing comes from the cache.
     rows.push((await engine.embed({ inputs: [tokens], cacheSalt: `alone ${i}` })).rows[0]);
   }
   return rows;
@@ -49,7 +49,7 @@ async function withClient(
 
 for (const [name, code] of Object.entries({ mean: 1, cls: 2, last: 3 })) {
   const tier = name === "mean" ? firstTier : fullTier;
-  tier.test(`embeddings: ${name}'s rows are the same alone, in a crowd, beside answers and at a second time`, async () => {
+  tier.test(`embeddings: ${name}'s rows are the same alone, in a batch, beside generation and when repeated`, async () => {
     await withTextModel({ pooling: code }, { parallel: 3 }, async (engine) => {
       const inputs = tokensOf(engine, texts(isFullTier ? 40 : 15));
       const alone = await aloneOf(engine, inputs);
@@ -75,7 +75,7 @@ for (const [name, code] of Object.entries({ mean: 1, cls: 2, last: 3 })) {
   });
 }
 
-Deno.test("embeddings: the official client gets rows of length 1, as floats and as base64, of texts and of token ids", async () => {
+Deno.test("embeddings: the official client gets unit vectors as floats and base64, for texts and token ids", async () => {
   await withTextModel({ pooling: 3 }, {}, async (engine) => {
     await withClient(engine, async (client) => {
       const input = texts(5);
@@ -109,7 +109,7 @@ Deno.test("embeddings: the official client gets rows of length 1, as floats and 
   });
 });
 
-Deno.test("embeddings: what cannot be had is a 400 that says why", async () => {
+Deno.test("embeddings: unsupported requests are a 400 with the reason", async () => {
   await withTextModel({ pooling: 3 }, {}, async (engine) => {
     await withClient(engine, async (client, base) => {
       const refusal = async (body: Record<string, unknown>) => {
@@ -153,7 +153,7 @@ Deno.test("embeddings: what cannot be had is a 400 that says why", async () => {
   });
 });
 
-Deno.test("rerank: documents come best first, under both paths, and a text's control tokens are text", async () => {
+Deno.test("rerank: both paths return documents best first, and control tokens in texts stay text", async () => {
   await withTextModel({ pooling: 4, labels: 2, template: RANK_TEMPLATE }, {}, async (engine) => {
     await withClient(engine, async (_, base) => {
       const documents = texts(12, "documents");
@@ -192,7 +192,7 @@ Deno.test("rerank: documents come best first, under both paths, and a text's con
   });
 });
 
-fullTier.test("embeddings: 2,048 texts neither meet a full queue nor keep an answer waiting", async () => {
+fullTier.test("embeddings: 2,048 texts neither fill the queue nor delay an answer", async () => {
   await withTextModel({}, { parallel: 2, queue: 2, layers: 2 }, async (engine) => {
     const inputs = tokensOf(engine, texts(2048, "many").map((text) => text.slice(0, 24)));
     let embedded: EmbedResult | undefined;
@@ -200,7 +200,7 @@ fullTier.test("embeddings: 2,048 texts neither meet a full queue nor keep an ans
     await new Promise((resolve) => setTimeout(resolve, 5));
     const events = await Array.fromAsync(engine.submit({ prompt: inputs[0], maxTokens: 4, ignoreEos: true }));
     assertEquals(events.at(-1)!.type, "finish");
-    assertEquals(embedded, undefined); // the answer came long before
+    assertEquals(embedded, undefined); // the answer came much earlier
     await many;
     assertEquals(embedded!.rows.length, 2048);
     assertEquals(embedded!.usage.promptTokens, inputs.reduce((sum, { length }) => sum + length, 0));
@@ -208,7 +208,7 @@ fullTier.test("embeddings: 2,048 texts neither meet a full queue nor keep an ans
   });
 });
 
-Deno.test("embeddings: who leaves frees everything; a drained engine ends what runs", async () => {
+Deno.test("embeddings: a disconnect frees everything, and a drained engine finishes running texts", async () => {
   await withTextModel({}, { layers: 2 }, async (engine) => {
     const inputs = tokensOf(engine, texts(300, "left"));
     for (const wait of [0, 3, 20]) {
@@ -226,8 +226,8 @@ Deno.test("embeddings: who leaves frees everything; a drained engine ends what r
   });
 });
 
-fullTier.test("embeddings: with little memory texts give way to each other and come out the same", async () => {
-  const kvBytes = 9_000_000; // of 36 blocks, 33 are one sequence's
+fullTier.test("embeddings: rows stay the same when texts preempt each other in little memory", async () => {
+  const kvBytes = 9_000_000; // 36 blocks; one sequence takes 33
   await withTextModel({}, { kvBytes }, async (engine) => {
     const inputs = tokensOf(engine, texts(60, "small").map((text) => text.repeat(3)));
     const alone = await aloneOf(engine, inputs);
@@ -240,14 +240,14 @@ fullTier.test("embeddings: with little memory texts give way to each other and c
   });
 });
 
-fullTier.test("embeddings: hybrids' rows are the same alone and in a crowd", async () => {
+fullTier.test("embeddings: hybrids' rows are the same alone and in a batch", async () => {
   await withTextModel({}, { architecture: "qwen35" }, async (engine) => {
     const inputs = tokensOf(engine, texts(20, "hybrid"));
     assertEquals((await engine.embed({ inputs })).rows, await aloneOf(engine, inputs));
   });
 });
 
-Deno.test("embeddings: a text may fill the context, and beginnings in common are computed once", async () => {
+Deno.test("embeddings: a text may fill the context window, and common beginnings are computed once", async () => {
   await withTextModel({}, { layers: 1 }, async (engine) => {
     const long = Array.from({ length: 1024 }, (_, i) => 33 + i % 90);
     const inputs = [long, [...long.slice(0, 700), 40], [...long.slice(0, 700), 41]];
@@ -257,7 +257,7 @@ Deno.test("embeddings: a text may fill the context, and beginnings in common are
   });
 });
 
-Deno.test("embeddings: a long text where all rows count is refused, and one as long as a step waits for it", async () => {
+Deno.test("embeddings: with mean pooling a text beyond a step is refused, and one that fills a step waits for it", async () => {
   await withTextModel({ pooling: 1 }, {}, async (engine) => {
     const long = (length: number) => Array.from({ length }, (_, i) => 33 + i % 90);
     await assertRejects(

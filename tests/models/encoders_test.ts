@@ -9,8 +9,8 @@ import { withTextModel } from "../../testing/text_model.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * Encoders: models that read a text in both directions and give a row of it. Each row is the same to the bit whatever else is
- * in the step, and however many threads compute it.
+ * Encoders: models with bidirectional attention that return one row per text. Each row must be bit-identical in every batch and for any
+ * number of threads.
  */
 
 const ARCHITECTURES = [
@@ -26,7 +26,7 @@ const ARCHITECTURES = [
 ] as const;
 /** Encoders of the first tier: with plain layers, experts, and windows. */
 const FIRST_TIER: readonly Architecture[] = ["bert", "nomic-bert-moe", "modern-bert"];
-/** Around the edges of tiles of 64 rows; the last as long as a step that is shared. */
+/** Lengths around the edges of tiles of 64 rows; the last fills a shared step. */
 const LENGTHS = [1, 2, 9, 63, 64, 65, 70, 127, 200, 500, 512];
 
 const text = (length: number, seed = 0) =>
@@ -38,7 +38,7 @@ interface Case {
   readonly lengths: readonly number[];
 }
 
-/** With the best set of instructions all; with others one that has windows and heads that are rounded, and texts that are not long. */
+/** The best instruction set runs all encoders. Other sets run one with windows and rounded heads, on short texts. */
 const CASES = instructionSets().flatMap((isa, i): Case[] =>
   i === 0
     ? [...ARCHITECTURES, "gemma-embedding" as const].map((architecture) => ({
@@ -50,7 +50,7 @@ const CASES = instructionSets().flatMap((isa, i): Case[] =>
 );
 for (const { isa, architecture, lengths } of CASES) {
   const tier = isa === instructionSets()[0] && FIRST_TIER.includes(architecture) ? firstTier : fullTier;
-  tier.test(`${isa}: ${architecture}'s rows are the same alone, in a crowd, and by any number of threads`, async () => {
+  tier.test(`${isa}: ${architecture}'s rows are the same alone, in a batch, and for any number of threads`, async () => {
     const inputs = lengths.map((length) => text(length, length));
     const crowd = [...inputs, ...inputs.toReversed(), text(40, 3)];
     const types = ["Q8_0", "F16", "Q4_K"] as const;
@@ -72,14 +72,14 @@ for (const { isa, architecture, lengths } of CASES) {
   });
 }
 
-/** A token whose embedding has numbers that are none: the scale of its first block is NaN. */
+/** A token with NaN in its embedding: the scale of its first block is NaN. */
 const BROKEN = 255;
 function breakToken(bytes: Uint8Array<ArrayBuffer>): void {
   const { offset, byteLength, shape } = parseGguf(bytes).tensors.get("token_embd.weight")!;
   new DataView(bytes.buffer).setUint16(offset + BROKEN * byteLength / shape[1], 0x7e00, true);
 }
 
-fullTier.test("encoders: what is no number in one text reaches no other", async () => {
+fullTier.test("encoders: NaN in one text does not affect other texts", async () => {
   const inputs = LENGTHS.map((length) => text(length, length).map((token) => token % BROKEN));
   const broken = (input: number[]) => [...input.slice(0, 300), BROKEN, ...input.slice(0, 50)];
   for (const architecture of ARCHITECTURES) {
@@ -100,7 +100,7 @@ fullTier.test("encoders: what is no number in one text reaches no other", async 
   }
 });
 
-Deno.test("encoders: a text may fill the context; a longer one is refused with both figures", async () => {
+Deno.test("encoders: a text may fill the context window; a longer one is refused with both lengths", async () => {
   const options = { architecture: "bert", contextLength: undefined } as const;
   await withTextModel({ pooling: 2 }, options, async (engine) => {
     assertEquals(engine.model.contextLength, 512);
@@ -118,7 +118,7 @@ Deno.test("encoders: a text may fill the context; a longer one is refused with b
   });
 });
 
-Deno.test("encoders: a text longer than shared steps has one of its own, and short ones come in between", async () => {
+Deno.test("encoders: a text longer than shared steps runs in its own step, and short texts run in between", async () => {
   const options = { architecture: "modern-bert", contextLength: undefined } as const;
   await withTextModel({ pooling: 1 }, options, async (engine) => {
     assertEquals(engine.model.contextLength, 2048);
@@ -147,7 +147,7 @@ Deno.test("encoders: refuse to generate", async () => {
   });
 });
 
-Deno.test("encoders: the GPU is refused by name, and auto takes the CPU", async () => {
+Deno.test("encoders: the GPU is refused by name, and auto selects the CPU", async () => {
   const load = (backend: "webgpu" | "auto") =>
     withTextModel({ pooling: 1 }, { architecture: "bert", backend }, async (engine) => {
       assertEquals((await engine.embed({ inputs: [text(3)] })).rows.length, 1);

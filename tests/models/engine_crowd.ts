@@ -1,4 +1,4 @@
-/** A crowd of requests on the whole engine, each answered as it is alone. */
+/** Concurrent requests on the whole engine. Each answer must equal the answer alone. */
 import { assert, assertEquals } from "@std/assert";
 import { loadEngine } from "../../engine/load/load.ts";
 import type { Engine, KvType } from "../../engine/mod.ts";
@@ -11,10 +11,10 @@ interface Wanted {
   readonly maxTokens: number;
 }
 
-/** Each token with its log-probability, and the likeliest with theirs. */
+/** Each token and its alternatives, with log-probabilities. */
 export type Answer = number[][];
 
-/** Prompts from one token to several KV blocks. Half begin alike, so that some find their beginning in the cache. */
+/** Prompts from one token to several KV blocks. Half share a beginning, so that some hit the prefix cache. */
 function wantedOf(vocabSize: number, common: number): Wanted[] {
   const random = new Random(7);
   const below = (limit: number) => random.word() % limit;
@@ -25,7 +25,7 @@ function wantedOf(vocabSize: number, common: number): Wanted[] {
   });
 }
 
-/** `salt`: requests of equal salt share what they have in common. */
+/** `salt`: requests with the same salt share cached prefixes. */
 async function ask(engine: Engine, { prompt, maxTokens }: Wanted, salt: string): Promise<Answer> {
   const answer: Answer = [];
   const options = { sampling: { temperature: 0 }, ignoreEos: true, logprobs: 3, cacheSalt: salt };
@@ -51,11 +51,11 @@ export interface Way {
   readonly isa: string;
   readonly threads: number;
   readonly kvType?: KvType;
-  /** Tokens that half of the prompts begin with. */
+  /** The shared beginning of half of the prompts. */
   readonly common?: number;
 }
 
-/** Asks each request alone, then all together, twice; throws where a bit differs. Returns the answers. */
+/** Asks each request alone, then all together, twice. Throws if a bit differs. Returns the answers. */
 export async function answersOf(model: string, { common = 70, ...way }: Way): Promise<Answer[]> {
   const { isa, threads } = way;
   const backend = isa.startsWith("wasm") ? "wasm" : "cpu";
@@ -71,7 +71,7 @@ export async function answersOf(model: string, { common = 70, ...way }: Way): Pr
     const alone: Answer[] = [];
     for (const [i, one] of wanted.entries()) alone.push(await ask(engine, one, `alone ${i}`));
     const random = new Random(threads);
-    // All together, in another order, some steps apart; the second time their prompts are cached.
+    // All together, in another order, some steps apart. The second round finds the prompts in the cache.
     for (let round = 0; round < 2; round++) {
       const order = wanted.map((_, i) => ({ i, key: random.word() })).sort((a, b) => a.key - b.key);
       const together: Promise<Answer>[] = [];

@@ -6,20 +6,20 @@ import { instructionSets } from "../../testing/kernel_model.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
-/* The whole engine on small models: who else is computed, and what is cached, changes no bit of an answer. */
+/* The whole engine on small models: concurrent requests and caching must not change a bit of an answer. */
 
 const DEMO_MODEL = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 for (const [i, isa] of instructionSets().entries()) {
   const tier = i === 0 ? firstTier : fullTier;
-  tier.test(`${isa}: alone, in a crowd, cached, on 1, 2 or 3 threads: the same answers to the bit`, async () => {
+  tier.test(`${isa}: answers are bit-identical alone, concurrent, cached, and on 1, 2 or 3 threads`, async () => {
     const one = await answersOf(DEMO_MODEL, { isa, threads: 1 });
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2 }), one);
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 3 }), one);
   });
 }
 
-// So much in common that sequences go through it together when they decode.
-fullTier.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 threads: the same answers to the bit", async () => {
+// The common beginning is long enough for shared attention during decode.
+fullTier.test("8-bit KV cache: answers are bit-identical alone, concurrent, cached, and on 1 or 2 threads", async () => {
   for (const isa of instructionSets()) {
     const one = await answersOf(DEMO_MODEL, { isa, threads: 1, kvType: "q8_0", common: 140 });
     assertEquals(await answersOf(DEMO_MODEL, { isa, threads: 2, kvType: "q8_0", common: 140 }), one);
@@ -27,7 +27,7 @@ fullTier.test("a KV cache in 8 bits, alone, in a crowd, cached, on 1 or 2 thread
 });
 
 for (const architecture of ["qwen35", "lfm2", "lfm2moe"] as const) {
-  Deno.test(`${architecture}, whose prefixes are shared by snapshots: the same answers to the bit`, async () => {
+  Deno.test(`${architecture}: answers are bit-identical with prefixes from snapshots`, async () => {
     const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
     try {
       await Deno.writeFile(model, synthesize({ architecture, seed: 3, types: ["Q8_0"] }));

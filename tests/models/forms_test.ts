@@ -5,7 +5,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { TEST_BACKEND } from "../../testing/kernel_model.ts";
 import { bytesOfContext } from "./preemption_scenario.ts";
 
-/* Answers in a form, with the kernels, the grammar library and the demo model. */
+/* Constrained answers with the kernels, the grammar library and the demo model. */
 
 const MODEL = "models/demo.gguf";
 const SCHEMA: Constraint = {
@@ -67,7 +67,7 @@ function requestOf(engine: Engine, i: number): GenerateRequest {
   };
 }
 
-Deno.test("answers that follow a schema are whole, and the same alone and in crowds", async () => {
+Deno.test("constraints: schema answers are complete, and the same alone and concurrent", async () => {
   const crowd = Array.from({ length: 20 }, (_, i) => i);
   const { engine } = await loadEngine({
     model: MODEL,
@@ -89,7 +89,7 @@ Deno.test("answers that follow a schema are whole, and the same alone and in cro
   } finally {
     await engine.close();
   }
-  // Where memory is short sequences are preempted; where many answer at once forced tokens take fewer rows of a step.
+  // Little memory causes preemption; with many sequences forced tokens get fewer rows per step.
   const kvBytes = await bytesOfContext(MODEL, "f16", 320);
   for (const options of [{ threads: 1, parallel: 8, kvBytes }, { threads: 2, parallel: 20 }]) {
     const { engine } = await loadEngine({
@@ -106,7 +106,7 @@ Deno.test("answers that follow a schema are whole, and the same alone and in cro
   }
 });
 
-Deno.test("constraints of every kind hold for as many tokens as there are, and cut answers say length", async () => {
+Deno.test("constraints: every kind holds up to the token limit, and cut answers say length", async () => {
   const { engine } = await loadEngine({
     model: MODEL,
     backend: TEST_BACKEND,
@@ -132,7 +132,7 @@ Deno.test("constraints of every kind hold for as many tokens as there are, and c
   }
 });
 
-gpuTest("answers on the GPU follow a schema", async () => {
+gpuTest("constraints: GPU answers match a schema", async () => {
   const { engine } = await loadEngine({ model: MODEL, backend: "webgpu", contextLength: 320, parallel: 4 });
   try {
     const answers = await Promise.all([0, 1, 2, 3].map((i) => answer(engine, requestOf(engine, i))));

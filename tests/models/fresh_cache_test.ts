@@ -2,11 +2,11 @@ import { assert, assertEquals, assertNotMatch } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Commands on a machine that has no npm package yet. Needs the npm registry. */
+/* Commands on a machine without cached npm packages. Needs the npm registry. */
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 const LIMIT_BYTES = 40e6;
-/** Downloads included. */
+/** Time limit, including downloads. */
 const LIMIT_MS = 180_000;
 
 /** Copies the tracked files, and the built libraries so that no task builds them. */
@@ -14,7 +14,7 @@ const COPY =
   `{ git ls-files -z; find rust-*/target/release -maxdepth 1 '(' -name '*.so' -o -name '*.dylib' ')' -print0; } |
   tar -c --null -T - | tar -x -C "$0"`;
 
-/** Arguments for Deno, which download nothing after `serve` has started. */
+/** Arguments for Deno. They download nothing after `serve` has started. */
 const COMMANDS = [
   "task generate --prompt Hello -n 2",
   "task chat --help",
@@ -64,7 +64,7 @@ async function serveOnce(cwd: string, cache: string): Promise<string> {
   return await stderr;
 }
 
-fullTier.test("fresh cache: serve downloads at most 40 MB without a warning, the other commands nothing more", async (t) => {
+fullTier.test("fresh cache: serve downloads at most 40 MB without a warning; other commands download nothing", async (t) => {
   const folder = await Deno.makeTempDir({ prefix: "compy-fresh-" });
   const [checkout, cache] = [join(folder, "checkout"), join(folder, "cache")];
   try {

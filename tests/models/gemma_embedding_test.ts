@@ -1,6 +1,6 @@
 /**
- * EmbeddingGemma's vectors beside the exact ones and llama.cpp's. The table is what `exact --pool mean` and
- * tools/parity/llama_cpp_texts.mjs make of the prompts, as vectors of length 1.
+ * Compares EmbeddingGemma's vectors with exact ones and llama.cpp's. The table has unit vectors of the prompts, from `exact --pool mean` and
+ * tools/parity/llama_cpp_texts.mjs.
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
@@ -21,7 +21,7 @@ interface Answers {
   readonly llamaCpp: readonly string[];
 }
 
-/** What is compared by distances alone: of llama.cpp's vectors `llamaCpp` has theirs from the exact ones. */
+/** Cases with distances only: `llamaCpp` has the distances of llama.cpp's vectors from the exact ones. */
 interface Distances extends Omit<Answers, "llamaCpp"> {
   readonly llamaCpp: readonly number[];
 }
@@ -30,7 +30,7 @@ interface Distances extends Omit<Answers, "llamaCpp"> {
 const TABLE: { readonly F32: readonly Answers[]; readonly Q8_0: readonly Distances[] } = JSON.parse(
   await Deno.readTextFile(new URL("gemma_embedding_expected.json", import.meta.url)),
 );
-/** The longest reaches beyond the windows on both sides. */
+/** The longest prompt exceeds the windows on both sides. */
 const PROMPTS = [1, 9, 70].map(prompt);
 
 const fileOf = (type: "F32" | "Q8_0", seed = 1) =>
@@ -44,7 +44,7 @@ function angles(a: readonly Float32Array[], b: readonly Float32Array[]): number[
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
-/** The vectors of prompts that are asked for together. */
+/** The vectors of prompts in one request. */
 async function vectorsOf(bytes: Uint8Array<ArrayBuffer>, prompts: number[][]): Promise<Float32Array[]> {
   const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
@@ -61,14 +61,14 @@ async function vectorsOf(bytes: Uint8Array<ArrayBuffer>, prompts: number[][]): P
   }
 }
 
-/** What is computed of a seed's file, which must be the table's. */
+/** The vectors of a seed's file, which must match the table's digest. */
 async function judged(type: "F32" | "Q8_0", seed: number): Promise<Float32Array[]> {
   const bytes = fileOf(type, seed);
   assertEquals(await digest(bytes), TABLE[type][seed - 1].sha256);
   return await vectorsOf(bytes, PROMPTS);
 }
 
-Deno.test("gemma-embedding: vectors in F32 are the exact ones and llama.cpp's", async () => {
+Deno.test("gemma-embedding: F32 vectors match the exact ones and llama.cpp's", async () => {
   for (const [i, { exact, llamaCpp }] of TABLE.F32.entries()) {
     const ours = await judged("F32", i + 1);
     const far = Math.max(...[exact, llamaCpp].flatMap((others) => angles(ours, others.map(floatsOf))));
@@ -77,10 +77,10 @@ Deno.test("gemma-embedding: vectors in F32 are the exact ones and llama.cpp's", 
 });
 
 /*
- * Which of both is nearer in one seed is chance: a number that is rounded the other way turns others after it, so that a change in the last
- * bits moves a seed's distance by a tenth up or down, llama.cpp's between two processors too. In 48 that evens out to a fiftieth.
+ * For one seed it is chance which of both is nearer. One different rounding changes later ones, and moves a seed's distance by up to a tenth,
+ * for llama.cpp also between two processors. Over 48 seeds the difference averages out to a fiftieth.
  */
-fullTier.test("gemma-embedding: vectors in Q8_0 are nearer to the exact ones than llama.cpp's", async () => {
+fullTier.test("gemma-embedding: Q8_0 vectors are nearer to the exact ones than llama.cpp's", async () => {
   let [us, them] = [0, 0];
   for (const [i, { exact, llamaCpp }] of TABLE.Q8_0.entries()) {
     us += sum(angles(await judged("Q8_0", i + 1), exact.map(floatsOf)));
@@ -115,7 +115,7 @@ for (
   });
 }
 
-Deno.test("gemma-embedding: one dense matrix without the other is refused, none at all is not", () => {
+Deno.test("gemma-embedding: one dense matrix without the other is refused; none is accepted", () => {
   const without = (...names: string[]) => {
     const tensors = new Map(FILE.tensors);
     for (const name of names) tensors.delete(name);

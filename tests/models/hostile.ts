@@ -1,4 +1,4 @@
-/** Values that a key of a file from a stranger may have, and which keys are asked for. */
+/** Hostile values for metadata keys, and a recorder of the keys that a reader asks for. */
 import type { Metadata, MetadataValue } from "../../engine/gguf/types.ts";
 
 export const VALUES: readonly MetadataValue[] = [
@@ -9,7 +9,7 @@ export const VALUES: readonly MetadataValue[] = [
   ...[Float32Array.of(NaN, 0, -1, 2), new Uint32Array(3).fill(2 ** 31)],
 ];
 
-/** Tells which keys are asked for. */
+/** Records the keys that a reader asks for. */
 export class Watched implements Metadata {
   readonly asked = new Set<string>();
   constructor(private readonly metadata: Metadata) {}

@@ -18,8 +18,8 @@ import { synthesize } from "../../testing/synth/synth.ts";
 import { isFullTier } from "../../testing/tier.ts";
 
 /*
- * Files from strangers: of each family's model every key and every tensor is spoiled in every way that the format allows, keys that
- * it lacks but is asked for among them. Each is refused by GgufError, or loads; nothing else is thrown, and nothing takes long.
+ * Hostile files: each family's model gets every key and tensor corrupted in every way that the format allows, including missing keys that
+ * the reader asks for. Each file must be refused with GgufError or load, without other errors and without long delays.
  */
 
 const SLOWEST_MS = 2000;
@@ -31,7 +31,7 @@ async function load(file: GgufFile) {
   return plan;
 }
 
-/** The file with a key of another value, or without it. */
+/** The file with another value for a key, or without the key. */
 function withKey(file: GgufFile, key: string, value: MetadataValue | undefined): GgufFile {
   const entries = new Map(file.metadata.entries);
   if (value === undefined) entries.delete(key);
@@ -39,11 +39,11 @@ function withKey(file: GgufFile, key: string, value: MetadataValue | undefined):
   return { ...file, metadata: new MetadataMap(entries) };
 }
 
-/** Ways to spoil a tensor: all lie where the reader would let them. */
+/** Corruptions of a tensor that keep its data inside the file. */
 function* spoiledTensors(file: GgufFile): Generator<[what: string, file: GgufFile]> {
   const seen = new Set<string>();
   for (const info of file.tensors.values()) {
-    // The same tensor of the next layer is read by the same code.
+    // The same code reads this tensor of the next layer.
     const kind = info.name.replace(/\d+/, "");
     const first = !seen.has(kind);
     seen.add(kind);
@@ -95,12 +95,12 @@ function* spoiled(file: GgufFile, keys: Iterable<string>) {
   yield* spoiledTensors(file);
 }
 
-/** Has plans of a file compute a few tokens: one that was accepted must run, whatever comes out. */
+/** Computes a few tokens with a file's plan: an accepted plan must run, with any result. */
 class Runs implements Disposable {
   readonly #models = new Map<string, KernelModel>();
   readonly #done = new Set<string>();
 
-  /** Most spoiled keys leave a plan as it was: what the kernels were told before they need not compute again. */
+  /** Most corrupted keys do not change the plan, so equal programs run only once. */
   async step(file: GgufFile, plan: Plan): Promise<void> {
     const tensors = JSON.stringify(plan.tensors);
     const told = tensors + encodePlan(plan, LIMITS).toBase64();
@@ -118,7 +118,7 @@ class Runs implements Disposable {
   }
 }
 
-/** Milliseconds that it took; with `runs` a file that loads also computes. */
+/** Returns the time in milliseconds; with `runs` a loaded file also computes. */
 async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promise<number> {
   const start = performance.now();
   try {
@@ -132,20 +132,20 @@ async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promi
 }
 
 const ALL = Object.keys(SYNTH_MODELS) as Architecture[];
-/** The first tier takes one small decoder each of four kinds, and an encoder. */
+/** The first tier tests one small decoder of each of four kinds, and an encoder. */
 const TAKEN = isFullTier
   ? ALL
   : [...(await kindsOfTier()).slice(0, 4).map(({ architecture }) => architecture), "bert" as const];
 
 for (const architecture of TAKEN) {
-  Deno.test(`${architecture}: a file with any key or tensor spoiled is refused in words, or loads`, async () => {
+  Deno.test(`${architecture}: a file with a corrupted key or tensor is refused with a message or loads`, async () => {
     const path = await Deno.makeTempFile({ prefix: "hostile-", suffix: ".gguf" });
     try {
       await Deno.writeFile(path, synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
       const sound = await openGguf(path);
       const watched = new Watched(sound.metadata);
       await load({ ...sound, metadata: watched });
-      // Tokenizers have a sweep of their own.
+      // hostile_vocabularies_test.ts covers tokenizers.
       const keys = [...new Set([...sound.metadata.entries.keys(), ...watched.asked])]
         .filter((key) => !key.startsWith("tokenizer."));
       using all = new Runs();
@@ -154,7 +154,7 @@ for (const architecture of TAKEN) {
           what.startsWith(sound.metadata.getString("general.architecture"));
         const ms = await refusedOrLoaded(what, file, computes ? all : undefined);
         if (ms <= SLOWEST_MS) continue;
-        // Once is not enough to say so: other processes may have had the cores.
+        // Measure again: other processes may have used the cores.
         using anew = new Runs();
         const again = await refusedOrLoaded(what, file, computes ? anew : undefined);
         assert(again < SLOWEST_MS, `${what} took ${ms} ms, and so long again`);

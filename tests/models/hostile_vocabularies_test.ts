@@ -29,7 +29,7 @@ const VOCABULARIES: Readonly<Record<string, Metadata>> = {
 };
 
 for (const [kind, metadata] of Object.entries(VOCABULARIES)) {
-  Deno.test(`${kind}: a vocabulary with any key spoiled is refused in words, or encodes`, () => {
+  Deno.test(`${kind}: a vocabulary with a corrupted key is refused with a message or encodes`, () => {
     const watched = new Watched(metadata);
     createTokenizer(watched);
     for (const key of new Set([...metadata.entries.keys(), ...watched.asked])) {

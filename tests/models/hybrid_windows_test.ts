@@ -1,6 +1,6 @@
 /**
- * Layers with windows, layers that see all, shared caches and recurrent states of two shapes in one model: against float64,
- * and to the bit however a prompt is cut, whatever else is computed, and where blocks out of sight have been given to others.
+ * One model with windows, full attention, shared caches and recurrent states of two shapes. It must match float64, and be bit-identical in
+ * every chunking and batch, also when other sequences reuse the blocks outside a window.
  */
 import { assert, assertEquals } from "@std/assert";
 import type { WindowTable } from "../../engine/backend/backend.ts";
@@ -40,14 +40,14 @@ async function logits(model: KernelModel, run: Omit<Run, "wanted">): Promise<Flo
   return answer.probed;
 }
 
-Deno.test("windows among recurrent layers: groups and states are those of the layers", () => {
+Deno.test("windows among recurrent layers: layer groups and states match the layers", () => {
   assertEquals(PLAN.kv.windows, [0, 140, 5]);
   const f32s = (keyHeads: number, valueHeads: number, dim: number) =>
     3 * (2 * keyHeads + valueHeads) * dim + valueHeads * dim * dim;
   assertEquals(stateBytes(PLAN), 4 * (f32s(2, 4, 32) + f32s(1, 2, 64)));
 });
 
-Deno.test("windows among recurrent layers: the logits are those of float64, on every instruction set", async () => {
+Deno.test("windows among recurrent layers: logits match float64 on every instruction set", async () => {
   const cases = [1, 6, 40, 150].map((n) => prompt(n, `length ${n}`));
   const exact = cases.map((tokens) => exactLogits(values, tokens, HYBRID_LAYERS, EXACT).at(-1)!);
   for (const isa of instructionSets()) {
@@ -59,7 +59,7 @@ Deno.test("windows among recurrent layers: the logits are those of float64, on e
   }
 });
 
-/** Tables of a pool of blocks from which nothing is held that the next row does not see. */
+/** Block tables over a pool that frees blocks as soon as the next row cannot see them. */
 class Tables {
   readonly #free: number[];
   readonly #blocks: number[][] = PLAN.kv.windows.map(() => []);
@@ -69,7 +69,7 @@ class Tables {
     this.#free = [...shuffledBlocks(first, count)];
   }
 
-  /** For rows up to `end`; blocks of which the row after `cached` sees nothing are there for others. */
+  /** Tables for rows up to `end`. Frees the blocks that the row after `cached` cannot see. */
   step(cached: number, end: number): { blockTable: Int32Array; windowTables: WindowTable[] } {
     const tables = PLAN.kv.windows.map((window, group): WindowTable => {
       const [blocks, seen] = [this.#blocks[group], firstSeen(window, cached)];
@@ -82,7 +82,7 @@ class Tables {
 }
 
 for (const kvType of KV_TYPES) {
-  Deno.test(`windows in ${kvType}: what is out of sight may be overwritten, however a prompt is cut`, async () => {
+  Deno.test(`windows in ${kvType}: blocks outside the window may be overwritten, in every chunking`, async () => {
     const tokens = prompt(250, "cut");
     using model = await open(kvType);
     const whole = await logits(model, { tokens, blockTable: shuffledBlocks(0, 8) });
@@ -90,7 +90,7 @@ for (const kvType of KV_TYPES) {
     for (const threads of [1, 3]) {
       using other = await open(kvType, undefined, threads);
       for (const ends of [...cuts, Array.from({ length: 40 }, (_, i) => 6 * (i + 1))]) {
-        // What is given back is taken at once; and a neighbour writes into blocks of its own all the time.
+        // Freed blocks are reused at once, and a neighbour writes to its own blocks in every step.
         const [mine, company] = [new Tables(0, 24), new Tables(40, 40)];
         let cached = 0;
         for (const end of [...ends, tokens.length]) {
@@ -110,7 +110,7 @@ for (const kvType of KV_TYPES) {
   });
 }
 
-Deno.test("windows: those who decode over common blocks get what each gets alone, near and far", async () => {
+Deno.test("windows: decoding over shared blocks gives each sequence its answer alone, inside and beyond the window", async () => {
   using model = await open();
   const common = prompt(160, "common");
   const shared = shuffledBlocks(0, 5);
@@ -125,7 +125,7 @@ Deno.test("windows: those who decode over common blocks get what each gets alone
   }));
   const alone: Float32Array[] = [];
   for (const run of runs) alone.push(await logits(model, run));
-  // One whose first blocks are gone in every window, beside them.
+  // A sequence beside them has lost its first blocks in every window.
   const far: Run = {
     ...runs[0],
     slot: 5,

@@ -1,4 +1,4 @@
-/** Layers that differ, on the kernels: against float64, and to the bit however a prompt is cut and whatever runs beside it. */
+/** Layers of different shapes on the kernels: against float64, and bit-identical in every chunking and batch. */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { lower } from "../../engine/backend/webgpu/lowering.ts";
 import type { RopeAppendOp } from "../../engine/backend/webgpu/ops/rope_append.ts";
@@ -33,17 +33,17 @@ function prompt(length: number, seed: string): number[] {
 
 const open = (isa?: string, threads = 2) => KernelModel.loadAs(mixedPlan(), bytes, SIZE, { isa, threads });
 
-/** The logits after the last of some tokens. */
+/** The logits after the last token. */
 async function logits(model: KernelModel, run: Omit<Run, "wanted">): Promise<Float32Array> {
   const [[answer]] = await model.step([{ ...run, wanted: WANTED }]);
   return answer.probed;
 }
 
-// A token; within the small window; at its edge; beyond a block; beyond the large window, and beyond two chunks.
+// One token; inside the small window; at its edge; beyond a block; beyond the large window and two chunks.
 const CASES = [1, 5, 6, 40, 150, 256].map((n) => prompt(n, `length ${n}`));
 
-// Of several layers a code that is rounded the other way moves all codes of the next, so only one layer's can be followed.
-Deno.test("mixed layers: the logits are those of float64, on every instruction set", async () => {
+// One code with another rounding changes all codes of the next layer, so only single layers can be compared.
+Deno.test("mixed layers: logits match float64 on every instruction set", async () => {
   const exact = CASES.map((tokens) => exactLogits(values, tokens, LAYERS, EXACT).at(-1)!);
   for (const isa of instructionSets()) {
     using model = await open(isa);
@@ -56,7 +56,7 @@ Deno.test("mixed layers: the logits are those of float64, on every instruction s
 });
 
 for (const i of [0, 1, 2]) {
-  Deno.test(`mixed layers: layer ${i} alone is off by what attention rounds, on every instruction set`, async () => {
+  Deno.test(`mixed layers: layer ${i} alone differs only by attention's rounding, on every instruction set`, async () => {
     const layers = [LAYERS[i]];
     const { bytes, values } = mixedFile(layers);
     const exact = CASES.map((tokens) => exactLogits(values, tokens, layers).at(-1)!);
@@ -74,7 +74,7 @@ for (const i of [0, 1, 2]) {
 type Change = (layer: MixedLayer) => Partial<MixedLayer>;
 const layersWith = (change: Change) => LAYERS.map((layer) => ({ ...layer, ...change(layer) }));
 
-/** How far the model is from float64's with its layers changed. */
+/** The distance from float64 with changed layers. */
 async function changed(change: Change): Promise<number> {
   const tokens = prompt(150, "length 150");
   using model = await open();
@@ -82,7 +82,7 @@ async function changed(change: Change): Promise<number> {
   return distance(found, exactLogits(values, tokens, layersWith(change)).at(-1)!);
 }
 
-/** How far the first two layers, changed, are from float64's. */
+/** The distance from float64 with the first two layers changed. */
 async function distanceOf(change: Change): Promise<number> {
   const tokens = prompt(60, "changed");
   const layers = layersWith(change).slice(0, 2);
@@ -92,7 +92,7 @@ async function distanceOf(change: Change): Promise<number> {
   return distance(found, exactLogits(values, tokens, layers).at(-1)!);
 }
 
-fullTier.test("mixed layers: a window that is off by one, or another table, would show", async () => {
+fullTier.test("mixed layers: logits change with a window off by one or another table", async () => {
   const off = [
     await changed(({ window }) => ({ window: window && window + 1 })),
     await changed(({ window }) => ({ window: window === 140 ? 139 : window })),
@@ -103,7 +103,7 @@ fullTier.test("mixed layers: a window that is off by one, or another table, woul
   for (const error of off) assert(error > 1e-3, `${off}`);
 });
 
-Deno.test("mixed layers: layers without positions, and cosines and sines with a magnitude", async () => {
+Deno.test("mixed layers: supports layers without positions, and rotary tables with a magnitude", async () => {
   assert(
     await distanceOf(({ rotated }) => ({ rotated: rotated === LAYERS[0].rotated ? 0 : rotated })) < 1e-4,
   );
@@ -111,7 +111,7 @@ Deno.test("mixed layers: layers without positions, and cosines and sines with a 
   assert(await distanceOf(() => ({ magnitude: 1.3 })) < 1e-4);
 });
 
-Deno.test("mixed layers: a prompt has the same bits however it is cut, on any number of threads", async () => {
+Deno.test("mixed layers: bit-identical for every chunking and number of threads", async () => {
   const tokens = prompt(200, "cut");
   const blockTable = shuffledBlocks(2, 7);
   const whole: Float32Array[] = [];
@@ -130,9 +130,9 @@ Deno.test("mixed layers: a prompt has the same bits however it is cut, on any nu
   assertEquals(whole[1], whole[0]);
 });
 
-Deno.test("mixed layers: sequences over common blocks get what each gets alone", async () => {
+Deno.test("mixed layers: sequences over shared blocks get the same answers as alone", async () => {
   using model = await open();
-  // Longer than a chunk of attention, so that those who decode go through the common blocks together.
+  // Longer than a chunk of attention, so that decoding sequences share the attention over common blocks.
   const common = prompt(160, "common");
   const shared = shuffledBlocks(0, 5);
   await model.step([{ tokens: common, blockTable: shared }]);
@@ -149,10 +149,10 @@ Deno.test("mixed layers: sequences over common blocks get what each gets alone",
   assertEquals([together[0], ...together.slice(2)].map(([{ probed }]) => probed), alone);
 });
 
-Deno.test("mixed layers: only layers that keep keys have memory for them", async () => {
+Deno.test("mixed layers: only layers with their own keys take cache memory", async () => {
   const plan = await mixedPlanOf();
   assertEquals(kvBytesPerToken(plan), 2 * (2 * (2 * 32 + 2) + 1 * (2 * 64 + 2) + 3 * (2 * 16 + 2)));
-  // Of a long context only the two full layers read all, both the cache of one.
+  // In a long context only the two full-attention layers read everything, both from one cache.
   assertEquals(planCost(plan, () => 0).kvBytesPerToken, 2 * (2 * (2 * 64 + 2)));
   assertEquals(firstLayers(plan, 1).kv, {
     type: "f16",
@@ -167,7 +167,7 @@ Deno.test("mixed layers: only layers that keep keys have memory for them", async
   assert(/attention\([^)]*; layer 0, scale [^,]*, window 5\)/.test(text), text);
 });
 
-Deno.test("mixed layers: the GPU refuses what it has no kernels for", async () => {
+Deno.test("mixed layers: the GPU refuses layers without kernels", async () => {
   const shared = await mixedPlanOf(LAYERS);
   assertThrows(
     () => lower(shared),

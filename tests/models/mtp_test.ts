@@ -1,4 +1,4 @@
-/** Drafts of a model's own layer, with the kernels: the answers are those without, whatever is drafted and whoever else is there. */
+/** Drafts of a model's own draft layer with the kernels: answers must equal those without, for all drafts and concurrent requests. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { buildPlan } from "../../engine/architectures/registry.ts";
 import { GgufError } from "../../engine/gguf/errors.ts";
@@ -22,8 +22,8 @@ const CONTEXT = 256;
 const PARALLEL = 6;
 
 /**
- * A seeded hybrid whose layer drafts the token that came last, which seeded models often say again: some drafts are right, and
- * most are not.
+ * A seeded hybrid with a draft layer that repeats the last token. Seeded models often repeat tokens, so some drafts are accepted and most
+ * rejected.
  */
 function repeating(drafts = 1): Uint8Array<ArrayBuffer> {
   const bytes = synthesize({ architecture: "qwen35", types: ["F32"], seed: 1, layers: 4, drafts });
@@ -33,13 +33,13 @@ function repeating(drafts = 1): Uint8Array<ArrayBuffer> {
     const floats = new Float32Array(bytes.buffer, offset, rows * columns);
     for (let i = 0; i < floats.length; i++) floats[i] = value(Math.floor(i / columns), i % columns);
   };
-  set("nextn.eh_proj", (row, column) => row === column ? 1 : 0); // the token's row, and nothing of the one before it
+  set("nextn.eh_proj", (row, column) => row === column ? 1 : 0); // the token's row, without the previous one
   set("nextn.enorm", () => 1);
   for (const name of ["attn_output", "ffn_down"]) set(name, () => 0);
   return bytes;
 }
 
-/** Steps that take so long that drafts always pay. */
+/** Slow steps, so that drafts always pay off. */
 class LongSteps extends StepCosts {
   override estimates(_sequences: number, from: number, to: number): Float64Array {
     return new Float64Array(to - from + 1).fill(1e6);
@@ -60,7 +60,7 @@ async function engineOf(drafts: boolean, kvType: KvType, kvBlocks: number): Prom
 }
 
 for (const kvType of ["f16", "q8_0"] as const) {
-  fullTier.test(`mtp: a crowd short of memory, KV cache in ${kvType}: each answer is that without drafts, to the bit`, async () => {
+  fullTier.test(`mtp: answers in ${kvType} are bit-identical to those without drafts under memory pressure`, async () => {
     const kvBlocks = blocksOfSequence({ windows: [], maxRows: 64 }, CONTEXT) + 3;
     const plain = await engineOf(false, kvType, kvBlocks);
     const drafting = await engineOf(true, kvType, kvBlocks);
@@ -86,7 +86,7 @@ const long = (temperature: number): GenerateRequest => (
   { prompt: [40, 41, 42, 43], maxTokens: 120, ignoreEos: true, sampling: { temperature, seed: 7 } }
 );
 
-Deno.test("mtp: one answer takes fewer steps, and its next turn continues from what was kept", async () => {
+Deno.test("mtp: one answer takes fewer steps, and its next turn continues from the cache", async () => {
   const plain = await engineOf(false, "f16", 40);
   const drafting = await engineOf(true, "f16", 40);
   try {
@@ -104,7 +104,7 @@ Deno.test("mtp: one answer takes fewer steps, and its next turn continues from w
   }
 });
 
-Deno.test("mtp: a request that is cancelled while its drafts are computed ends, and others go on", async () => {
+Deno.test("mtp: a request cancelled during its drafts ends, and others continue", async () => {
   const drafting = await engineOf(true, "f16", 40);
   try {
     const wanted = await tokensOf(drafting, long(0));
@@ -132,7 +132,7 @@ async function withFile(bytes: Uint8Array, test: (model: string) => Promise<void
   }
 }
 
-Deno.test("mtp: a prompt that was kept on a disk has what drafts attend to", async () => {
+Deno.test("mtp: a prompt from the disk cache includes the draft layer's keys and values", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
     await withFile(repeating(), async (model) => {
@@ -152,7 +152,7 @@ Deno.test("mtp: a prompt that was kept on a disk has what drafts attend to", asy
       const wanted = await run("off", false);
       assertEquals(await run("mtp", true), wanted);
       assertEquals(await run("mtp", true), { tokens: wanted.tokens, cached: 96 });
-      // Without the layer that drafts it is another cache.
+      // Without the draft layer the cache is a different one.
       assertEquals(await run("off", true), wanted);
     });
   } finally {
@@ -169,7 +169,7 @@ Deno.test("mtp: --speculate says whether the layer is loaded, and its memory is 
     const mtp = await memoryOf({ speculate: "mtp" });
     assertEquals(await memoryOf({}), mtp);
     assertEquals(lookup.weights, off.weights);
-    // A projection of two rows, and a layer of attention.
+    // A projection of two rows, and an attention layer.
     assert(mtp.weights - off.weights >= 4 * (512 * 256 + (512 + 2 * 128 + 256 + 3 * 768) * 256));
     assertEquals(mtp.kv, 2 * off.kv);
     assert(mtp.states > lookup.states);
@@ -189,7 +189,7 @@ Deno.test("mtp: --speculate says whether the layer is loaded, and its memory is 
   });
 });
 
-Deno.test("mtp: what cannot draft is refused where that is asked for, and loaded without where it is not", async () => {
+Deno.test("mtp: a model without a usable draft layer is refused on request and else loads without drafts", async () => {
   const without = synthesize({ architecture: "qwen35", types: ["F32"], seed: 1, layers: 4 });
   const dense = synthesize({ architecture: "llama", types: ["F32"], seed: 1, layers: 2 });
   for (const [bytes, architecture] of [[without, "qwen35"], [dense, "llama"]] as const) {

@@ -1,4 +1,4 @@
-/** What the parity test asks of the kernels, and the exact answers that `deno task parity` wrote down for it. */
+/** Cases of the parity test, with the exact answers that `deno task parity` generated. */
 
 import { GPU_TYPES, isGpuType } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
 import { FORMATS as TENSOR_FORMATS } from "../../engine/gguf/formats.ts";
@@ -6,19 +6,19 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { type Architecture, synthesize, type SynthOptions } from "../../testing/synth/synth.ts";
 
-/** Judged in every format. */
+/** Architectures that are tested in every format. */
 const WHOLE: readonly Architecture[] = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35"];
-/** The other decoders, judged by fewer formats and longer prompts. */
+/** The other decoders, tested in fewer formats with longer prompts. */
 export const DECODERS: readonly Architecture[] = (Object.keys(SYNTH_MODELS) as Architecture[])
   .filter((name) => !WHOLE.includes(name) && !SYNTH_MODELS[name].encoder);
-/** The most likely tokens that are compared at each step. */
+/** Number of most probable tokens that each step compares. */
 export const TOP = 20;
 
 const TYPES: readonly TensorType[] = GPU_TYPES;
-/** Formats that only the CPU computes with, judged on dense models. */
+/** CPU-only formats, tested on dense models. */
 export const CPU_FORMATS: readonly string[] = Object.keys(TENSOR_FORMATS)
   .filter((type) => !isGpuType(type as TensorType));
-/** A format, or "MIXED": every matrix of the model has another one than its neighbours. */
+/** A format, or "MIXED": neighbouring matrices have different formats. */
 export const FORMATS: readonly string[] = [...TYPES, "MIXED"];
 
 /** A model file of the parity test. */
@@ -31,7 +31,7 @@ export interface ParityFile {
   readonly prompts: readonly number[];
   /** Greedy tokens after each prompt. */
   readonly steps: number;
-  /** Judged also beside the pass that rounds keys and values as the cache does. */
+  /** Also compared with the pass that rounds keys and values like the cache. */
   readonly rounded?: boolean;
 }
 
@@ -48,14 +48,13 @@ const files = (
     ...rest,
   }));
 
-/** Formats that the other decoders are judged in beside F32. */
+/** Formats of the other decoders, besides F32. */
 export const BLOCK_FORMATS: readonly string[] = ["Q8_0", "Q4_0", "Q4_K", "MXFP4"];
 const LONG = { prompts: [1, 9, 70, 500], steps: 8 };
 
 /**
- * A token that takes another expert, or group of them, for a rounding that turned a near tie, moves the answers of these more than all else
- * that blocks round. In two seeds that is chance, for compy and for llama.cpp, which differs as much between two processors; in
- * twelve it evens out.
+ * Rounding can turn a near tie between experts or expert groups, which changes these answers more than all other rounding. With two seeds that is
+ * chance, for compy and for llama.cpp (which differs as much between two processors). Twelve seeds average it out.
  */
 function blockSeeds(name: Architecture): readonly number[] {
   const isMoved = ["gemma4_moe", "bailingmoe2", "afmoe"].includes(name);
@@ -63,7 +62,7 @@ function blockSeeds(name: Architecture): readonly number[] {
 }
 
 const WHOLE_CASES = { prompts: [1, 8, 200], steps: 16 };
-/** The largest distance of a hybrid is one prompt's, whose recurrent states a rounding has turned: in six prompts chance, in twelve less so. */
+/** A hybrid's largest distance comes from one prompt with changed recurrent states. With six prompts that is chance, with twelve less so. */
 const wholeSeeds = (name: Architecture) => name === "qwen35" ? [1, 2, 3, 4] : [1, 2];
 const WHOLE_FILES: readonly ParityFile[] = FORMATS.flatMap((format) =>
   WHOLE.flatMap((name) => files(name, format, wholeSeeds(name), WHOLE_CASES))
@@ -77,7 +76,7 @@ const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
 );
 export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...CPU_FILES, ...OTHER_FILES];
 
-/** The models of a seed have the types in another order, so that other types meet in one op. */
+/** Each seed orders the types differently, so that other types meet in one op. */
 function mixed(seed: number): TensorType[] {
   const step = 2 * seed + 1; // coprime to 16
   return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);
@@ -92,11 +91,11 @@ export function prompt(length: number): number[] {
 export interface ExactStep {
   readonly ids: readonly number[]; // [TOP]
   readonly logprobs: readonly number[]; // [TOP]
-  /** Of the same ids, with keys and values rounded as the CPU keeps them. */
+  /** For the same ids, with keys and values rounded like the CPU's cache. */
   readonly rounded?: readonly number[]; // [TOP]
 }
 
-/** The exact answer to one prompt, and how far llama.cpp was from it on the same tokens. */
+/** The exact answer to one prompt, and llama.cpp's distance from it on the same tokens. */
 export interface ExactCase {
   readonly steps: readonly ExactStep[]; // one each of the file's steps
   readonly llamaCpp: Distance;
@@ -108,7 +107,7 @@ export interface Distance {
   readonly mean: number;
 }
 
-/** The table as it is kept: a step is "id gap id gap …", each gap in 10^-4 below the log-probability before it. */
+/** The stored form of the table: a step is "id gap id gap …", each gap in 10^-4 below the log-probability before it. */
 export interface ParityTable {
   readonly files: Readonly<Record<string, FileAnswers>>;
 }
@@ -154,7 +153,7 @@ export async function readTable(architecture: Architecture): Promise<ParityTable
   return JSON.parse(await Deno.readTextFile(tableUrl(architecture)));
 }
 
-/** The exact answers to a file's prompts, by prompt length. Throws where the table does not know the file's bytes. */
+/** The exact answers to a file's prompts, by prompt length. Throws if the table does not have the file's digest. */
 export async function exactCases(table: ParityTable, file: ParityFile, bytes: Uint8Array<ArrayBuffer>) {
   const answers = table.files[file.name];
   const found = await digest(bytes);

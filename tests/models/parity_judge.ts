@@ -12,20 +12,20 @@ import {
   readTable,
 } from "./parity_cases.ts";
 
-/** What llama.cpp and the exact pass run the models in, in tokens. */
+/** Context window of the exact pass and of llama.cpp, in tokens. */
 const CONTEXT = 512;
 
-/** KV blocks for the longest prompt and its answer; no multiple of 5, so that `shuffledBlocks` shuffles them. */
+/** KV blocks for the longest prompt and its answer. Not a multiple of 5, so that `shuffledBlocks` shuffles them. */
 function blocksOf({ prompts, steps }: ParityFile): number {
   const blocks = Math.ceil((Math.max(...prompts) + steps) / KV_BLOCK_TOKENS);
   return blocks % 5 === 0 ? blocks + 1 : blocks;
 }
 
-/** How far one prompt's answer is from the exact one, and llama.cpp's from it. */
+/** Distances of one prompt's answer, and of llama.cpp's, from the exact one. */
 export interface Judged {
   readonly where: string;
   readonly distances: readonly (readonly number[])[]; // [steps][TOP]
-  /** From the pass that rounds keys and values, where the file is judged beside it. */
+  /** Distances from the pass with rounded keys and values, if the file has it. */
   readonly rounded: readonly (readonly number[])[]; // [steps][TOP]
   readonly choices: readonly { exact: number; ours: number; margin: number }[]; // [steps]
   readonly llamaCpp: Distance;
@@ -87,7 +87,7 @@ export function compare(judged: readonly Judged[]): { ours: Distance; llamaCpp: 
   };
 }
 
-/** Both distances in words, for messages. */
+/** Describes both distances for messages. */
 export function describeDistances(what: string, { ours, llamaCpp }: ReturnType<typeof compare>): string {
   const words = ({ mean, max }: Distance) => `mean ${mean.toFixed(4)}, max ${max.toFixed(4)}`;
   return `${what}: ${words(ours)}; llama.cpp: ${words(llamaCpp)}`;
@@ -105,7 +105,7 @@ export function maxOfTopFive(
   return Math.max(...judged.flatMap((one) => one[from].flatMap((step) => step.slice(0, 5))));
 }
 
-/** Steps at which another token was chosen, though the exact choice leads by more than `clear` for that prompt. */
+/** Steps with another choice although the exact one leads by more than the prompt's `clear`. */
 export function wrongChoices(judged: readonly Judged[], clear: (one: Judged) => number): string[] {
   return judged.flatMap((one) =>
     one.choices.flatMap(({ exact, ours, margin }, step) =>

@@ -20,21 +20,21 @@ import {
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 
 /*
- * Log-probabilities beside the exact ones, along the exact greedy tokens. Formats of floats are held to an absolute
- * distance; with the others activations are rounded to 8 bits, and llama.cpp's own distance is the measure.
+ * Compares log-probabilities with exact ones along the exact greedy tokens. Float formats must stay within an absolute distance. Other
+ * formats round activations to 8 bits, so llama.cpp's distance is the limit.
  */
 
-/** Largest distance of the five most likely tokens. */
+/** Largest distance among the five most probable tokens. */
 const FLOAT_LIMITS: Readonly<Record<string, number>> = { F32: 0.01, F16: 0.01, BF16: 0.03 };
-/** Times llama.cpp's distance, over all cases of a format. */
+/** Limit as a multiple of llama.cpp's distance, over all cases of a format. */
 const MEAN_LIMIT = 1.1;
 const MAX_LIMIT = 1.25;
-/** Where the exact choice leads by more than this, it must be ours. */
+/** If the exact choice leads by more than this, compy must choose it too. */
 const CLEAR_MARGIN = 0.3;
 
 /**
- * Recurrent states make seeded hybrids some eight times as sensitive to rounding, and in mixtures a rounding may choose
- * another expert: there a choice must be the exact one only where that leads by more than twice llama.cpp's largest distance.
+ * Recurrent states make seeded hybrids about eight times as sensitive to rounding, and in mixtures rounding may select another expert. There
+ * the choice must be exact only if it leads by more than twice llama.cpp's largest distance.
  */
 const isHybrid = ({ options }: ParityFile) => options.architecture === "qwen35";
 const isMixture = ({ options }: ParityFile) => options.architecture === "qwen3moe";
@@ -75,16 +75,16 @@ async function judgeAll(
 }
 
 for (const format of [...FORMATS, ...CPU_FORMATS]) {
-  fullTier.test(`${format}: as near to the exact answer as llama.cpp, or nearer`, async () => {
+  fullTier.test(`parity: ${format} is at least as near to the exact answer as llama.cpp`, async () => {
     assertParity(format, await judgeAll(DENSE.filter((file) => file.format === format)));
   });
 }
 
-/** Times the distance that rounding to 8 bits leaves: what is left then is the KV cache's own rounding. */
+/** Limit as a multiple of the distance with 8-bit activations; the rest is the KV cache's rounding. */
 const FINE_MEAN = 0.25;
 
 for (const [i, isa] of instructionSets().entries()) {
-  fullTier.test(`${isa}: with activations in two planes much nearer to the exact answer`, async () => {
+  fullTier.test(`parity: activations in two planes are much nearer to the exact answer on ${isa}`, async () => {
     for (const format of i === 0 ? ["Q8_0", "Q4_0", "Q4_K"] : ["Q4_0"]) {
       const files = DENSE.filter((file) => file.format === format).slice(0, 1);
       const [fast, fine] = [await judgeAll(files, { isa }), await judgeAll(files, { isa }, "fine")]
@@ -95,9 +95,9 @@ for (const [i, isa] of instructionSets().entries()) {
   });
 }
 
-// With the best instruction set the second tier judges each format by itself, on all models.
+// With the best instruction set the second tier tests each format alone, on all models.
 for (const isa of isFullTier ? instructionSets().slice(1) : instructionSets().slice(0, 1)) {
-  Deno.test(`${isa}: every format, on one model each, as near to the exact answer as llama.cpp`, async () => {
+  Deno.test(`parity: every format on ${isa}, on one model each, is as near to the exact answer as llama.cpp`, async () => {
     const rest: Judged[] = [];
     for (const [i, format] of [...FORMATS, ...CPU_FORMATS].entries()) {
       const files = DENSE.filter((file) => file.format === format);
@@ -109,7 +109,7 @@ for (const isa of isFullTier ? instructionSets().slice(1) : instructionSets().sl
   });
 }
 
-fullTier.test("hybrids: every format as near to the exact answer as llama.cpp, or nearer", async () => {
+fullTier.test("parity: hybrids in every format are at least as near to the exact answer as llama.cpp", async () => {
   for (const format of FORMATS) {
     const judged = await judgeAll(HYBRIDS.filter((file) => file.format === format));
     assertEquals(wrongChoices(judged, (one) => 2 * one.llamaCpp.max), []);
@@ -118,8 +118,8 @@ fullTier.test("hybrids: every format as near to the exact answer as llama.cpp, o
   }
 });
 
-/** A single row with another expert is a format's largest distance, here or there: only the means of formats compare. */
-fullTier.test("mixtures: every format as near to the exact answer as llama.cpp, or nearer", async () => {
+/** One row with another expert determines a format's largest distance, so only the formats' means are compared. */
+fullTier.test("parity: mixtures in every format are at least as near to the exact answer as llama.cpp", async () => {
   const all: Judged[] = [];
   for (const format of FORMATS) {
     const judged = await judgeAll(MIXTURES.filter((file) => file.format === format));
@@ -134,8 +134,8 @@ fullTier.test("mixtures: every format as near to the exact answer as llama.cpp, 
 });
 
 /**
- * How far llama.cpp is from the exact answers with its own KV cache in Q8_0, dense models and hybrids:
- * tools/parity/README.md says how this was measured.
+ * llama.cpp's distances from the exact answers with its own KV cache in Q8_0, for dense models and hybrids. tools/parity/README.md describes
+ * the measurement.
  */
 const LLAMA_CPP_8_BITS: Readonly<Record<string, readonly [dense: Distance, hybrid: Distance]>> = {
   F32: [{ mean: 0.0105, max: 0.0846 }, { mean: 0.0058, max: 0.05 }],
@@ -152,20 +152,20 @@ async function assertEightBitCache(format: string, kind: 0 | 1, isa?: string): P
   if (kind === 0) assertEquals(wrongChoices(judged, () => CLEAR_MARGIN), []);
 }
 
-fullTier.test("a KV cache in 8 bits: as near to the exact answer as llama.cpp with its own, or nearer", async () => {
+fullTier.test("parity: an 8-bit KV cache is at least as near to the exact answer as llama.cpp's", async () => {
   for (const format of Object.keys(LLAMA_CPP_8_BITS)) {
     for (const kind of [0, 1] as const) await assertEightBitCache(format, kind);
   }
 });
 
 for (const isa of instructionSets().slice(1)) {
-  fullTier.test(`${isa}: a KV cache in 8 bits, with weights in F32, as near as llama.cpp's`, async () => {
+  fullTier.test(`parity: an 8-bit KV cache with F32 weights on ${isa} is as near as llama.cpp's`, async () => {
     await assertEightBitCache("F32", 0, isa);
   });
 }
 
 for (const isa of instructionSets().slice(1)) {
-  fullTier.test(`hybrids and mixtures on ${isa}: floats are near the exact answer`, async () => {
+  fullTier.test(`parity: float hybrids and mixtures on ${isa} are near the exact answer`, async () => {
     for (const format of Object.keys(FLOAT_LIMITS)) {
       for (const files of [HYBRIDS, MIXTURES]) {
         const first = files.filter((file) => file.format === format).slice(0, 1);

@@ -1,4 +1,4 @@
-/** Steps that give a row a sequence instead of candidates. */
+/** Steps that return one row per sequence instead of candidates. */
 import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { greedyRequest, type StepInput } from "../../engine/backend/backend.ts";
 import { lower } from "../../engine/backend/webgpu/lowering.ts";
@@ -22,7 +22,7 @@ import { wholeTables } from "../../engine/plan/plan.ts";
 import { Random, seedOf } from "../../testing/random.ts";
 
 const EPSILON = 2 ** -20;
-/** With a window, and without: what rounding does in one layer is rounded once more in the next, and in many cannot be followed. */
+/** One layer with a window, one without. Rounding errors of more layers could not be compared. */
 const LAYERS = MIXED.slice(0, 2);
 const { bytes, values } = mixedFile(LAYERS);
 /** No row of logits is ever wanted. */
@@ -58,7 +58,7 @@ const REFERENCE: Readonly<Record<Pooling, (rows: Float64Array[]) => Float64Array
 };
 
 for (const way of POOLINGS) {
-  Deno.test(`pool: ${way} is float64's, on every instruction set, and the same in any company`, async () => {
+  Deno.test(`pool: ${way} matches float64 on every instruction set and is the same in any batch`, async () => {
     const texts = [prompt(1, "one"), prompt(37, "some"), prompt(150, "many"), prompt(33, "unwanted")];
     const exact = texts.map((tokens) => REFERENCE[way](exactRows(values, tokens, LAYERS)));
     for (const isa of instructionSets()) {
@@ -76,7 +76,7 @@ for (const way of POOLINGS) {
   });
 }
 
-Deno.test("pool: the last row is the same however a prompt is cut; the others need all rows in the step", async () => {
+Deno.test("pool: the last row is the same for every chunking; other ways need all rows in one step", async () => {
   const tokens = prompt(90, "cut");
   const part = (from: number, to: number, pools?: number[]): StepInput => ({
     tokens: Int32Array.from(tokens.slice(from, to)),
@@ -99,7 +99,7 @@ Deno.test("pool: the last row is the same however a prompt is cut; the others ne
   }
 });
 
-Deno.test("pool: what a plan does not give is refused", async () => {
+Deno.test("pool: results that the plan lacks are refused", async () => {
   using model = await open("last");
   const step = stepOf([prompt(5, "five")], [0]);
   await assertRejects(
@@ -119,7 +119,7 @@ Deno.test("pool: what a plan does not give is refused", async () => {
   );
 });
 
-Deno.test("pool: a plan without candidates has no logits, and may have both", async () => {
+Deno.test("pool: a plan may have pooled rows, logits or both", async () => {
   const text = printPlan(await mixedPlanOf(LAYERS, pooled("mean")));
   assert(
     text.includes("; mean)") && text.includes("return_pooled(pooled#") && !text.includes("candidates") &&
@@ -143,7 +143,7 @@ Deno.test("pool: a plan without candidates has no logits, and may have both", as
   assertEquals((await model.backend.step(stepOf([tokens], [0]))).pooled, row);
 });
 
-Deno.test("pool: a step runs no op for what it does not want, pooled rows or logits", async () => {
+Deno.test("pool: a step skips ops of unwanted pooled rows and logits", async () => {
   const both: Ending = (b, x) => {
     candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
     pooled("last")(b, x);

@@ -1,22 +1,22 @@
-/** Requests of every kind in a pool of KV blocks that holds a few of them: each is answered as it is alone. */
+/** Requests of every kind on a KV cache that holds only a few. Each answer must equal the answer alone. */
 import { assertEquals } from "@std/assert";
 import type { Constraint, Engine, GenerateRequest, SamplingParams, TokenEvent } from "../../engine/mod.ts";
 import { Random } from "../../testing/random.ts";
 
 export interface Crowd {
   readonly requests: number;
-  /** Requests that are there at a time; more than can run. */
+  /** Number of concurrent requests; more than can run. */
   readonly company: number;
   readonly seed: number;
 }
 
-/** Tokens that half of the prompts begin with. */
+/** The shared beginning of half of the prompts. */
 const SHARED = 64;
-/** Answers of requests that set a limit. */
+/** Answer lengths of requests with a limit. */
 const SHORTEST = 70;
 const LONGEST = 150;
 
-/** Request `id` of a crowd; its context is at most 256 tokens. */
+/** Request `id`; it takes at most 256 tokens. */
 export function requestOf(id: number, { seed }: Crowd, vocabSize: number): GenerateRequest {
   const tokens = (count: number, random: Random) =>
     Array.from({ length: count }, () => random.below(Math.min(256, vocabSize)));
@@ -34,7 +34,7 @@ export function requestOf(id: number, { seed }: Crowd, vocabSize: number): Gener
     priority: random.below(2) === 0 ? "batch" : "interactive",
     cacheSalt: random.below(4) === 0 ? "salt" : undefined,
   };
-  // Forms are of letters, each of which a vocabulary of bytes has.
+  // Constraints use letters, which every byte vocabulary has.
   const constraint = random.below(3) === 0 && vocabSize >= 256 ? formOf(random) : undefined;
   const thinking = random.below(4) === 0
     ? {
@@ -49,7 +49,7 @@ export function requestOf(id: number, { seed }: Crowd, vocabSize: number): Gener
   return { ...free, constraint, thinking, markers };
 }
 
-/** Texts that are given, and characters between them that are free. */
+/** Fixed texts with free characters in between. */
 function formOf(random: Random): Constraint {
   const words = () =>
     Array.from({ length: random.below(12) }, () => ["some", "given", "words"][random.below(3)]);
@@ -69,7 +69,7 @@ function samplingOf(random: Random): Partial<SamplingParams> {
   ][random.below(5)];
 }
 
-/** All that an answer tells, but for times, progress, and what depends on what else was in the cache. */
+/** The whole answer, without times, progress and cache-dependent figures. */
 async function answer(engine: Engine, request: GenerateRequest): Promise<string> {
   const told: unknown[] = [];
   let processed = 0;
@@ -89,8 +89,8 @@ function later({ processed, total }: TokenEvent & { type: "progress" }, before: 
 }
 
 /**
- * Asks each request alone on `alone`, then all in company on `crowded`, which may be the same engine. Throws at the
- * first that differs; nothing may be left behind. Returns how often one was preempted meanwhile.
+ * Asks each request alone on `alone`, then all concurrently on `crowded`, which may be the same engine. Throws at the first different answer,
+ * or if a resource is not freed. Returns the number of preemptions.
  */
 export async function compareCrowd(alone: Engine, crowded: Engine, crowd: Crowd): Promise<number> {
   const { requests, company } = crowd;

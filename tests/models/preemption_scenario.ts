@@ -9,8 +9,8 @@ import { compareCrowd, type Crowd } from "./preemption.ts";
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 
 /**
- * The long campaigns of preemption (`deno task preemption --requests 1000 --chats 64 --model FILE`): the suite runs a
- * few requests of each. Stops at the first answer that differs from the same request's alone.
+ * The preemption campaigns (`deno task preemption --requests 1000 --chats 64 --model FILE`). The suite runs a few requests of each. Stops at
+ * the first answer that differs from the answer alone.
  */
 
 type Kind = new (options: FakeBackendOptions) => FakeBackend;
@@ -20,7 +20,7 @@ export interface StandIn {
   readonly kind: Kind;
   readonly stateSlots?: number;
   readonly kvWindows?: readonly number[];
-  /** Of a step; with few of them a window's sequence needs little. */
+  /** Rows per step; with few rows a sequence with windows needs few blocks. */
   readonly maxRows?: number;
 }
 
@@ -39,7 +39,7 @@ export const KERNEL_MODELS = ["llama", "qwen3moe", "qwen35", "lfm2"] as const;
 const CONTEXT = 256;
 export const PARALLEL = 12;
 
-/** How often requests were preempted on a stand-in. */
+/** Returns the number of preemptions on a stand-in model. */
 export async function onStandIn(
   { kind, stateSlots, kvWindows = [], maxRows = 64 }: StandIn,
   crowd: Crowd,
@@ -55,12 +55,12 @@ export async function onStandIn(
   }
 }
 
-/** Bytes of a KV cache that holds one context of so many tokens, and no more. */
+/** Bytes of a KV cache for exactly one context of this many tokens. */
 export async function bytesOfContext(model: string, kvType: KvType, tokens: number): Promise<number> {
   return (await measureModel({ model, kvType, contextLength: tokens, parallel: 1 })).memory.kv;
 }
 
-/** How often requests were preempted with the kernels or on the GPU, on a small model. */
+/** Returns the number of preemptions with the kernels or the GPU, on a small model. */
 export async function onKernels(
   architecture: Architecture,
   kvType: KvType,
@@ -80,7 +80,7 @@ export async function onKernels(
       kvBytes,
       threads: 1,
     };
-    // How long drafts are is a matter of time, and so how many requests meet; tests/models/speculation_test.ts preempts with drafts.
+    // Draft lengths depend on time, and so does the number of preemptions. tests/models/speculation_test.ts tests preemption with drafts.
     const { engine } = await loadEngine({ ...options, queue: crowd.company, speculate: "off" });
     try {
       return await compareCrowd(engine, engine, crowd);
@@ -92,7 +92,7 @@ export async function onKernels(
   }
 }
 
-/** The same on a model of every kind of layer at once, whose plan is no architecture's. */
+/** The same on an artificial model with every kind of layer. */
 export async function onMixedKernels(kvType: KvType, maxRows: number, crowd: Crowd): Promise<number> {
   const plan = await mixedPlanOf(HYBRID_LAYERS);
   const kvWindows = plan.kv.windows.slice(1);

@@ -13,10 +13,10 @@ import {
 import { synthesize } from "../../testing/synth/synth.ts";
 import { everyNth, fullTier, isFullTier } from "../../testing/tier.ts";
 
-/* `deno task preemption` asks thousands. */
+/* `deno task preemption` runs thousands of requests. */
 
 for (const standIn of everyNth(4, STAND_INS)) {
-  Deno.test(`${standIn.name}: where KV memory runs out all the time, each request is answered as alone`, async () => {
+  Deno.test(`preemption: ${standIn.name} answers each request as alone when KV memory keeps running out`, async () => {
     const requests = isFullTier ? 220 : 80;
     const preemptions = await onStandIn(standIn, { requests, company: 24, seed: 1 });
     assert(preemptions > requests / (standIn.kvWindows ? 8.8 : 5.5), `only ${preemptions} preemptions`);
@@ -24,7 +24,7 @@ for (const standIn of everyNth(4, STAND_INS)) {
 }
 
 for (const architecture of KERNEL_MODELS) {
-  fullTier.test(`${architecture} with the kernels: preempted requests are answered as alone, to the bit`, async () => {
+  fullTier.test(`preemption: ${architecture} with the kernels answers bit-identically to alone`, async () => {
     const preemptions = await onKernels(architecture, "f16", { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
@@ -38,13 +38,13 @@ gpuTest(
 );
 
 for (const [kvType, maxRows] of [["f16", 40], ["q8_0", 12]] as const) {
-  fullTier.test(`windows, shared caches and two kinds of states in ${kvType}, ${maxRows} rows a step: preempted requests are answered as alone, to the bit`, async () => {
+  fullTier.test(`preemption: windows, shared caches and two kinds of states in ${kvType} answer bit-identically to alone with ${maxRows} rows per step`, async () => {
     const preemptions = await onMixedKernels(kvType, maxRows, { requests: 60, company: 24, seed: 1 });
     assert(preemptions > 10, `only ${preemptions} preemptions`);
   });
 }
 
-/** The tokens of an answer that is longer than what a pool of 192 tokens has for each of four. */
+/** Length of an answer that exceeds a quarter of a pool of 192 tokens. */
 async function answer(engine: Engine, i: number): Promise<number[]> {
   const prompt = Array.from({ length: 10 }, (_, k) => i * 31 + k * k);
   const sampling = i % 2 === 0 ? { temperature: 0 } : { seed: i };
@@ -55,7 +55,7 @@ async function answer(engine: Engine, i: number): Promise<number[]> {
   return tokens;
 }
 
-gpuTest("several steps at once where KV memory runs out: the texts are those of each alone", async () => {
+gpuTest("preemption: concurrent GPU steps give the same texts as alone when KV memory runs out", async () => {
   const model = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     await Deno.writeFile(model, synthesize({ architecture: "llama", seed: 3, types: ["Q8_0"], layers: 1 }));

@@ -1,6 +1,6 @@
 /**
- * Answers prompts over and over with a hybrid and a dense model that share a folder of prompts, until it is killed. Arguments:
- * the folder of the models, the folder of the prompts, its bound in bytes, a seed. Prints a line of JSON for each answer.
+ * Answers prompts repeatedly with a hybrid and a dense model over one prompt cache folder, until it is killed. Arguments: the models' folder,
+ * the cache folder, its limit in bytes, a seed. Prints one JSON line per answer.
  */
 import type { Answered } from "./prompt_cache_scenario.ts";
 import { answer, openAll, PROMPTS } from "./prompt_cache_models.ts";

@@ -1,4 +1,4 @@
-/** Small models with caches of every kind, and prompts that begin alike, for tests of prompts on a disk. */
+/** Small models with caches of every kind, and prompts with common beginnings, for tests of the prompt cache. */
 import { join } from "@std/path";
 import { loadEngine } from "../../engine/load/load.ts";
 import type { LoadOptions } from "../../engine/load/options.ts";
@@ -26,7 +26,7 @@ export async function writeModels(folder: string): Promise<void> {
   }
 }
 
-/** The models of a folder, over one folder of prompts. */
+/** The models of a folder, over one prompt cache folder. */
 export function openAll(
   models: string,
   promptCache?: LoadOptions["promptCache"],
@@ -46,7 +46,7 @@ export async function open(
   return (await loadEngine({ model, backend: TEST_BACKEND, promptCache, ...size, ...more })).engine;
 }
 
-/** The greedy answer to a prompt, with the logarithms of its tokens' probabilities. */
+/** The greedy answer to a prompt, with its tokens' log-probabilities. */
 export async function answer(engine: Engine, prompt: readonly number[], maxTokens = 8, cacheSalt?: string) {
   const [tokens, logprobs]: [number[], number[]] = [[], []];
   const sampling = { temperature: 0 };

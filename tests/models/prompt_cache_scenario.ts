@@ -4,11 +4,11 @@ import { answer, openAll, PROMPTS, writeModels } from "./prompt_cache_models.ts"
 import { Random } from "../../testing/random.ts";
 
 /**
- * Processes that keep prompts on a disk and are killed: no answer is ever wrong, no start refused, and the folder never larger
- * than its bound (`deno task cache:torture`).
+ * Kills processes that write the prompt cache (`deno task cache:torture`). Answers must be correct, starts must succeed, and the folder must
+ * stay within its limit.
  */
 
-/** What the child prints of an answer. */
+/** The child's output for one answer. */
 export interface Answered {
   readonly model: number;
   readonly prompt: number;
@@ -19,10 +19,10 @@ export interface Answered {
 
 const CHILD = fromFileUrl(new URL("prompt_cache_child.ts", import.meta.url));
 
-/** A third of what all prompts take. */
+/** A third of the size of all prompts. */
 export const BOUND = 4_000_000;
 
-/** Kills a process so often, each time at another moment. Returns how many answers it gave, and how many came from the disk. */
+/** Kills a process this many times at different moments. Returns the number of answers, and of answers from the disk. */
 export async function killOften(kills: number, seed: number, maxLifeMs = 1500) {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   try {
@@ -53,7 +53,7 @@ export async function killOften(kills: number, seed: number, maxLifeMs = 1500) {
   }
 }
 
-/** The answers of engines that keep nothing. */
+/** The answers of engines without a prompt cache. */
 async function truth(models: string): Promise<number[][][]> {
   const engines = await openAll(models);
   const all: number[][][] = [];

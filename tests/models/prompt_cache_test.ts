@@ -1,4 +1,4 @@
-/** Prompts on a disk with the kernels: a restarted engine answers as one that has none, to the bit. */
+/** The prompt cache with the kernels: a restarted engine must answer bit-identically to one without a cache. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { loadEngine } from "../../engine/load/load.ts";
@@ -21,7 +21,7 @@ async function withModels(test: (models: string, folder: string) => Promise<void
 }
 
 for (const kvType of everyNth(2, ["f16", "q8_0"] as const)) {
-  Deno.test(`two models over one folder, in ${kvType}: restarted, they answer from the disk, to the bit`, () =>
+  Deno.test(`prompt cache: two restarted models in ${kvType} answer bit-identically from one folder`, () =>
     withModels(async (models, folder) => {
       const prompts = PROMPTS.slice(0, 6);
       const plain = await openAll(models, undefined, kvType);
@@ -44,7 +44,7 @@ for (const kvType of everyNth(2, ["f16", "q8_0"] as const)) {
     }));
 }
 
-Deno.test("another KV type and another instruction set find nothing; the same file under another name does", () =>
+Deno.test("prompt cache: another KV type or instruction set misses; a renamed model file hits", () =>
   withModels(async (models, folder) => {
     const prompt = text(200, 1);
     const promptCache = { folder, bytes: BYTES, eager: true };
@@ -62,7 +62,7 @@ Deno.test("another KV type and another instruction set find nothing; the same fi
     assertEquals(await cachedBy(join(models, "renamed.gguf"), { threads: 2 }), 192);
   }));
 
-Deno.test("a backend whose cache cannot be copied is refused before anything is loaded", () =>
+Deno.test("prompt cache: a backend that cannot copy its cache is refused before loading", () =>
   withModels(async (models, folder) => {
     const promptCache = { folder, bytes: BYTES };
     await assertRejects(
@@ -72,7 +72,7 @@ Deno.test("a backend whose cache cannot be copied is refused before anything is 
     );
   }));
 
-fullTier.test("killed -9 while it writes: no wrong answer, no refused start, never more than its bound", async () => {
+fullTier.test("prompt cache: kill -9 during writes causes no wrong answer, failed start or excess size", async () => {
   const { answers, hits } = await killOften(6, testSeed(), 900);
   assert(answers > 0 && hits > 0, `${answers} answers, ${hits} from the disk`);
 });

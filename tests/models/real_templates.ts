@@ -4,27 +4,27 @@ import { cohere, type Script } from "../../engine/chat/formats/testing_writers.t
 import { type TestModel, testModel } from "../../engine/chat/testing.ts";
 import { PEER, run } from "../../tools/parity/programs.ts";
 
-/** Templates of real models, fetched where they are needed, and which format of calls each is to have. */
+/** Templates of real models, downloaded on demand, and the expected call format of each. */
 
-/** What node-llama-cpp carries of llama.cpp, and where templates lie in it. */
+/** llama.cpp's source in node-llama-cpp, and the path of its templates. */
 const BUNDLE = "llama/gitRelease.bundle";
 const FOLDER = "models/templates";
-/** PyPI's `guidance` has Phi-4-mini's template as a text of its source. */
+/** PyPI's `guidance` has Phi-4-mini's template as a string in its source. */
 const GUIDANCE = { package: "guidance==0.3.1", file: "guidance/chat.py", name: "phi_4_mini_template" };
 export const PHI = "Phi-4-mini";
 
-/** A template as an answer's format is tested with it. */
+/** A template and its test case. */
 export interface RealTemplate {
   /** In the folder, without `.jinja`. */
   readonly name: string;
   /** The case of FORMAT_CASES. */
   readonly title: string;
   readonly changes?: Partial<FormatCase>;
-  /** Which scripts its histories can tell; every one where it is missing. */
+  /** Scripts that its histories can express; all if missing. */
   readonly tells?: (script: Script) => boolean;
 }
 
-/** Texts stand between quotes as they are. */
+/** For formats that do not escape texts between quotes. */
 const unescaped = ({ calls }: Script) => !/['\\]/.test(JSON.stringify(calls).replaceAll('\\"', '"'));
 
 const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
@@ -63,7 +63,7 @@ const OF_FORMATS: Readonly<Record<string, readonly string[]>> = {
   "GLM-4.7": ["GLM-4.7-Flash", "Spark2.5", "poolside-Laguna-S-2.1"],
 };
 
-/** They have formats of their own that are not known here, or none: the general one is for them. */
+/** Templates with an unsupported format or none; they use the general format. */
 const GENERAL = {
   plain: [
     "Apertus-8B-Instruct",
@@ -81,7 +81,7 @@ const GENERAL = {
   ],
 };
 
-/** North's contents stand between marks of other names. */
+/** North uses other markers around content. */
 const north: Partial<FormatCase> = {
   parts: {
     control: ["THINKING", "TEXT", "ACTION"].flatMap((name) => [`<|START_${name}|>`, `<|END_${name}|>`]),
@@ -89,7 +89,7 @@ const north: Partial<FormatCase> = {
   write: cohere("TEXT"),
 };
 
-/** Granite's answers behind a thought stand between marks. */
+/** Granite puts markers around an answer after thinking. */
 const granite: Partial<FormatCase> = {
   thinks: true,
   write: ({ reasoning, content, calls }) => {
@@ -112,7 +112,7 @@ function caseOf(title: string): FormatCase {
   return FORMAT_CASES.find((form) => form.title === title)!;
 }
 
-/** What ends turns or stands after calls in one of them; models have these as control tokens. */
+/** Ends of turns and texts after calls; models have these as control tokens. */
 const ENDS = [
   ..."<|im_start|> <|im_end|> <|eot_id|> <|eom_id|> </s> <turn|> <|tool_response> <|end|> <|user|>".split(
     " ",
@@ -135,7 +135,7 @@ export function modelOf(
   return { form, model: testModel({ ...form.parts, template: source, control: [...control, ...ends] }) };
 }
 
-/** The sources by name. `peer`: where node-llama-cpp is installed; without it, it is fetched into `folder`. */
+/** The sources by name. `peer`: the folder of node-llama-cpp; if missing, it is downloaded into `folder`. */
 export async function fetchTemplates(folder: string, peer?: string): Promise<Map<string, string>> {
   const bundle = peer ? join(peer, "node_modules/node-llama-cpp", BUNDLE) : await fetchBundle(folder);
   const source = join(folder, "llama.cpp");
@@ -149,7 +149,7 @@ export async function fetchTemplates(folder: string, peer?: string): Promise<Map
   return templates;
 }
 
-/** The package alone, without what it depends on. */
+/** Downloads the package without its dependencies. */
 async function fetchBundle(folder: string): Promise<string> {
   const file = (await run("npm", ["pack", "--silent", PEER[0]], folder)).trim();
   await run("tar", ["-xzf", file, `package/${BUNDLE}`], folder);

@@ -1,8 +1,8 @@
-/** Seeded texts in every script, with what tokenizers stumble over between the words. */
+/** Seeded texts in every script, with difficult cases for tokenizers between the words. */
 
 type Random = (n: number) => number;
 
-/** First and last code points: letters, and what is written with them. */
+/** First and last code points of letters and their marks. */
 const SCRIPTS: readonly (readonly [first: number, last: number])[] = [
   [0x61, 0x7a],
   [0x41, 0x5a],
@@ -55,7 +55,7 @@ const SCRIPTS: readonly (readonly [first: number, last: number])[] = [
   [0x2f800, 0x2fa1f],
 ];
 
-/** Signs, symbols, pictures, and code points that no text should have. */
+/** Punctuation, symbols, emoji, and invalid code points. */
 const OTHERS: readonly (readonly [first: number, last: number])[] = [
   [0x21, 0x2f],
   [0x3a, 0x40],
@@ -124,7 +124,7 @@ function word(random: Random, ranges: readonly (readonly [number, number])[], lo
   return text;
 }
 
-/** A text of up to `most` parts; `tokens` are texts that may stand in it as they are, such as control tokens'. */
+/** A text of up to `most` parts. It may contain the texts in `tokens`, for example those of control tokens. */
 export function scriptText(random: Random, most: number, tokens: readonly string[]): string {
   let text = "";
   for (let i = 1 + random(most); i > 0; i--) {

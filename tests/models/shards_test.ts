@@ -34,7 +34,7 @@ async function tokens(model: string): Promise<number[]> {
   }
 }
 
-Deno.test("a model in several files is opened whole by any of them", async () => {
+Deno.test("shards: any file opens the whole model", async () => {
   await withShards(3, async (paths) => {
     const whole = await openGguf(WHOLE);
     for (const path of paths) {
@@ -51,7 +51,7 @@ Deno.test("a model in several files is opened whole by any of them", async () =>
   });
 });
 
-Deno.test("a model in several files gives the whole file's tokens, fingerprint and report", async () => {
+Deno.test("shards: tokens, fingerprint and report equal those of the single file", async () => {
   await withShards(3, async (paths) => {
     assertEquals(await tokens(paths[1]), await tokens(WHOLE));
     const roundabout = paths[1].replace("/demo-", "/./demo-");
@@ -65,7 +65,7 @@ Deno.test("a model in several files gives the whole file's tokens, fingerprint a
   });
 });
 
-Deno.test("a change of any of the files is a change of the model", async () => {
+Deno.test("shards: a change of any file changes the model", async () => {
   await withShards(2, async ([first, second]) => {
     const before = fileVersion(first);
     assertEquals(fileVersion(second), before);
@@ -76,7 +76,7 @@ Deno.test("a change of any of the files is a change of the model", async () => {
   });
 });
 
-Deno.test("a folder offers a model in several files once, by its name, even where the first is missing", async () => {
+Deno.test("shards: a folder lists the model once by name, even without the first file", async () => {
   await withShards(3, async (paths, folder) => {
     await Deno.copyFile(paths[0], `${folder}/other.gguf`);
     const offered = () => modelsInFolder(folder).map(({ id, path }) => [id, path]);
@@ -88,7 +88,7 @@ Deno.test("a folder offers a model in several files once, by its name, even wher
   });
 });
 
-/** What is done to the files, which is opened then, and what the refusal must say. */
+/** A corruption of the files, the file to open, and the expected message. */
 const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => void, says: string[]][] = [
   ["missing", ([, second]) => Deno.removeSync(second), ["GGUF_SPLIT", "demo-00002-of-00003.gguf", "missing"]],
   ["cut short", ([, , third], [, , bytes]) => Deno.writeFileSync(third, bytes.subarray(0, -40)), [
@@ -106,7 +106,7 @@ const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => v
     "got 2",
   ]],
   ["of a model with other tensors", ([, second], shards) => {
-    // Its third tensor has another name's, and its count is right.
+    // Its third tensor has another tensor's name, and the count is correct.
     const view = new Uint8Array(shards[1]);
     const at = new TextDecoder("latin1").decode(view).indexOf("split.tensors.count") +
       "split.tensors.count".length + 4;
@@ -121,7 +121,7 @@ const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => v
 ];
 
 for (const [what, spoil, says] of BROKEN) {
-  Deno.test(`a model one of whose files is ${what} is refused by that file's name`, async () => {
+  Deno.test(`shards: a model with one file ${what} is refused with that file's name`, async () => {
     await withShards(3, async (paths) => {
       spoil(paths, paths.map((path) => Deno.readFileSync(path)));
       const error = await assertRejects(() => openGguf(paths[0]), GgufError);
@@ -130,7 +130,7 @@ for (const [what, spoil, says] of BROKEN) {
   });
 }
 
-Deno.test("a file of several is refused under a name that does not say which it is", async () => {
+Deno.test("shards: a file without its number in the name is refused", async () => {
   await withShards(2, async ([first], folder) => {
     for (const name of ["model.gguf", "demo-00002-of-00002.gguf", "demo-00001-of-00003.gguf"]) {
       await Deno.rename(first, `${folder}/${name}`);
@@ -140,7 +140,7 @@ Deno.test("a file of several is refused under a name that does not say which it 
   });
 });
 
-Deno.test("a tensor that stands in two of the files is refused by both", async () => {
+Deno.test("shards: a tensor in two files is refused with both names", async () => {
   await withShards(2, async ([first, second]) => {
     const tensors = [...(await openGguf(first)).tensors.values()];
     const { name } = tensors.find(({ path }) => path === second)!;

@@ -1,4 +1,4 @@
-/** Requests of every kind, answered with drafts and without: the same bytes. */
+/** Requests of every kind, answered with and without drafts; the bytes must be equal. */
 import { assertEquals } from "@std/assert";
 import { randomFrom } from "../../engine/grammar/testing.ts";
 import type { Drafter } from "../../engine/speculation/drafter.ts";
@@ -17,15 +17,15 @@ import { randomSchema, SCHEMAS } from "../kernels/constraint_schemas.ts";
 import { requestOf as crowdRequest } from "./preemption.ts";
 import { Random } from "../../testing/random.ts";
 
-/** A request, and after how many of its tokens its reader leaves. */
+/** A request, and the number of tokens after which its reader disconnects. */
 export interface Asked {
   readonly request: GenerateRequest;
   readonly leavesAfter: number;
 }
 
-/** Request `id`: those of the campaign of preemption, over every way to sample, some of which are left, and some twice the same. */
+/** Request `id`: a request of the preemption campaign with every kind of sampling. Some readers disconnect, and some requests repeat. */
 export function askedOf(id: number, seed: number, vocabSize: number, texts: readonly number[][] = []): Asked {
-  const random = new Random(seed * 7_368_787 + (id & ~1)); // of two that follow each other only the seed may differ
+  const random = new Random(seed * 7_368_787 + (id & ~1)); // consecutive pairs may differ only in the seed
   const request = crowdRequest(id & ~1, { requests: 0, company: 0, seed }, vocabSize);
   const text = texts.length > 0 && random.below(2) === 0 ? texts[random.below(texts.length)] : undefined;
   const sampling = random.below(3) === 0 ? request.sampling : samplingOf(random, vocabSize, id);
@@ -52,7 +52,7 @@ const FORMS: readonly Constraint[] = [
 ];
 const STOPS = ['"', ",", "1", "}", "given", "e t"];
 
-/** The same with answers that are bound to schemas and grammars, most of them. */
+/** The same; most answers have a schema or grammar. */
 export function formAskedOf(id: number, seed: number, vocabSize: number): Asked {
   const { request, leavesAfter } = askedOf(id, seed, vocabSize);
   const random = randomFrom(seed * 7_368_787 + (id & ~1));
@@ -81,7 +81,7 @@ function samplingOf(random: Random, vocabSize: number, id: number): Partial<Samp
   };
 }
 
-/** All that an answer tells, how it fails included, but for times, progress, and what depends on what else was in the cache. */
+/** The whole answer or its failure, without times, progress and cache-dependent figures. */
 async function told(engine: Engine, { request, leavesAfter }: Asked): Promise<unknown[]> {
   const all: unknown[] = [];
   let tokens = 0;
@@ -104,19 +104,19 @@ function partOf(event: TokenEvent): unknown[] {
   return [{ reason, stop, text, promptTokens, completionTokens, thinkingTokens }];
 }
 
-/** What drafts there were. */
+/** Counts of drafts. */
 export interface Compared {
   readonly tokens: number;
   readonly drafted: number;
   readonly accepted: number;
   readonly preemptions: number;
-  /** Answers that ended in the form that they are bound to. */
+  /** Constrained answers that ended complete. */
   readonly formed: number;
 }
 
 /**
- * Asks each request alone on an engine without drafts; then all in company on one with, `company` at a time. That engine is made when
- * the answers are known, so that its drafters may know them. Throws at the first byte that differs.
+ * Asks each request alone on an engine without drafts, then `company` at a time on an engine with drafts. This engine is created when the
+ * answers are known, so that its drafters may use them. Throws at the first different byte.
  */
 export async function compareDrafts(
   plain: Engine,
@@ -148,7 +148,7 @@ export async function compareDrafts(
       }
     };
     await Promise.all(Array.from({ length: company }, ask));
-    while (engine.stats().running > 0) await new Promise((resolve) => setTimeout(resolve)); // who left may not be gone yet
+    while (engine.stats().running > 0) await new Promise((resolve) => setTimeout(resolve)); // disconnected requests may still be ending
     const { generatedTokens, draftedTokens, acceptedTokens, preemptions, kvBlocksUsed, waiting } = engine
       .stats();
     assertEquals({ waiting, kvBlocksUsed }, { waiting: 0, kvBlocksUsed: 0 });

@@ -14,25 +14,25 @@ import { askedOf, type Compared, compareDrafts, formAskedOf } from "./speculatio
 import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 
 /**
- * Drafts change no answer, and pay (`deno task speculate`). Stops at the first answer that differs from the same without drafts.
+ * Drafts must not change answers, and must save time (`deno task speculate`). Stops at the first answer that differs from the one without drafts.
  */
 
 const CONTEXT = 256;
 const PARALLEL = 8;
 
-/** Requests at a time, some of which wait. */
+/** Number of concurrent requests; some of them wait. */
 const COMPANY = 2 * PARALLEL;
 
-/** How likely a token of a draft is to be left right. */
+/** Probability that a draft token stays correct. */
 const RIGHT = 0.85;
 
 export interface Model {
   readonly name: string;
   readonly limits?: Partial<EngineLimits>;
-  /** With the kernels; else a stand-in. */
+  /** Uses the kernels; else a stand-in. */
   readonly architecture?: Architecture | "mixed";
   readonly kvType?: KvType;
-  /** Most answers are bound to schemas and grammars, over the file's own vocabulary. */
+  /** Most answers have schemas or grammars, over the file's own vocabulary. */
   readonly forms?: boolean;
 }
 
@@ -60,7 +60,7 @@ export const KERNEL_MODELS: readonly Model[] = [
   },
 ];
 
-/** Answers of a model with drafts beside those without, in a pool of KV blocks that holds a few of them. */
+/** Compares a model's answers with and without drafts, on a KV cache that holds only a few. */
 export async function comparedOn(
   model: Model,
   { requests, seed }: { requests: number; seed: number },
@@ -79,7 +79,7 @@ export async function comparedOn(
 
 type Opener = (contexts: number, speculation: Speculation | undefined) => Engine | Promise<Engine>;
 
-/** Opens engines of the model, with KV blocks for so many contexts. */
+/** Opens engines of the model, with KV blocks for this many contexts. */
 async function openerOf({ limits = {}, architecture, kvType, forms }: Model): Promise<Opener> {
   const { maxRows = 64 } = limits;
   const sizes = { maxRows, maxLogitRows: 48, parallel: PARALLEL, queue: COMPANY, ...limits };

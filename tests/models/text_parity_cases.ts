@@ -1,9 +1,9 @@
-/** Models and texts of the parity test of vectors and rankings, and the answers that tools/parity/texts.ts wrote down for it. */
+/** Models and texts of the parity test for embeddings and rankings, with the answers that tools/parity/texts.ts generated. */
 import type { Engine, PoolingKind } from "../../engine/mod.ts";
 import type { SynthOptions } from "../../testing/synth/synth.ts";
 import { RANK_TEMPLATE } from "../../testing/text_model.ts";
 
-/** A model of the parity test, and what it does with texts. */
+/** A model of the parity test, and its task. */
 export interface TextModel {
   /** Its key in the table. */
   readonly name: string;
@@ -13,7 +13,7 @@ export interface TextModel {
 
 const CODES = { mean: 1, cls: 2, last: 3, rank: 4 } as const;
 
-/** Labels of the head that ranks: of decoders two, yes and no. */
+/** Labels of the ranking head: decoders have two, yes and no. */
 const KINDS = {
   qwen3: { kinds: ["mean", "cls", "last", "rank"], labels: 2 },
   bert: { kinds: ["mean", "cls", "rank"], labels: 1 },
@@ -27,7 +27,7 @@ const KINDS = {
   "llama-embed": { kinds: ["mean"], labels: 1 },
 } as const;
 
-/** A score is one number, and which of two roundings is nearer to it is chance: in so many seeds that evens out. */
+/** A score is one number, so it is chance which of two roundings is nearer. This many seeds average it out. */
 const RANK_SEEDS = 24;
 
 export const TEXT_MODELS: readonly TextModel[] = (["F32", "Q8_0"] as const).flatMap((type) =>
@@ -63,13 +63,13 @@ export const TEXTS = [
 ];
 export const PAIRS = { query: "what lives in the snow?", documents: TEXTS };
 
-/** The tokens that a model's row comes from, for each text. */
+/** The input tokens of a model's row, for each text. */
 export function tokensOf({ kind }: TextModel, engine: Engine): number[][] {
   if (kind === "rank") return PAIRS.documents.map((document) => engine.encodePair(PAIRS.query, document));
   return TEXTS.map((text) => engine.encodePrompt(text));
 }
 
-/** Of each model: the file's digest, and for each text a vector of length 1 or a score, exact and llama.cpp's. */
+/** Per model the file's digest, and for each text a unit vector or a score, exact and llama.cpp's. */
 export interface TextTable {
   readonly [model: string]: {
     /** First 16 hexadecimal digits of the file's SHA-256. */

@@ -16,12 +16,12 @@ import { withTextModel } from "../../testing/text_model.ts";
 import { everyNth, fullTier } from "../../testing/tier.ts";
 
 /*
- * Vectors and scores beside llama.cpp's and the exact ones. Where weights are floats, they are llama.cpp's to within its own
- * rounding; where both round activations to 8 bits, ours are nearer to the exact ones.
+ * Compares vectors and scores with llama.cpp's and exact ones. With float weights they must match llama.cpp's within its rounding. If both
+ * round activations to 8 bits, compy's must be nearer to the exact ones.
  */
 
 const TABLE: TextTable = JSON.parse(await Deno.readTextFile(TEXT_TABLE_URL));
-/** 1 - cosine, of models in F32 beside llama.cpp's; and a difference of scores. */
+/** Limits for F32 models against llama.cpp: 1 - cosine, and a difference of scores. */
 const NEAR = 1e-5;
 const NEAR_SCORE = 1e-3;
 
@@ -32,7 +32,7 @@ function angle(a: Float32Array, b: Float32Array): number {
   return a.reduce((sum, x, i) => sum + (x - b[i]) ** 2, 0) / 2;
 }
 
-/** How far the answers to all texts are from others: 1 - cosine of vectors, the difference of scores. */
+/** Distances between two sets of answers: 1 - cosine of vectors, or the difference of scores. */
 function distances(ours: readonly (Float32Array | number)[], others: readonly (string | number)[]): number[] {
   return ours.map((answer, i) =>
     typeof answer === "number" ? Math.abs(answer - (others[i] as number)) : angle(answer, floatsOf(others[i]))
@@ -55,7 +55,7 @@ async function answersOf(model: TextModel): Promise<(Float32Array | number)[]> {
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
-fullTier.test("text parity: the table is of the models that the test makes", async () => {
+fullTier.test("text parity: the table matches the models of the test", async () => {
   for (const { name, options } of TEXT_MODELS) {
     assertEquals(
       await digest(synthesize(options)),
@@ -67,12 +67,12 @@ fullTier.test("text parity: the table is of the models that the test makes", asy
 
 const isEncoder = ({ options }: TextModel) => SYNTH_MODELS[options.architecture].encoder ?? false;
 const ROUNDED = TEXT_MODELS.filter(({ options }) => options.types[0] !== "F32");
-/** Which of both is nearer on one text is a matter of chance. */
+/** On one text it is chance which of both is nearer. */
 const ROUNDED_ENCODERS = ROUNDED.filter(isEncoder);
 const ROUNDED_DECODERS = ROUNDED.filter((model) => !isEncoder(model));
 /** Geometric mean, over all their texts, of our distance to exact over llama.cpp's. */
 const AS_NEAR = 1;
-/** Of scores of theirs from exact ones. */
+/** Distances of llama.cpp's scores from exact ones. */
 const NEAR_ROUNDED_SCORE = 5e-3;
 
 fullTier.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp", async () => {
@@ -92,7 +92,7 @@ fullTier.test("text parity: encoders in Q8_0 are nearer to exact than llama.cpp"
 });
 
 for (const model of everyNth(3, TEXT_MODELS.filter(({ options }) => options.types[0] === "F32"))) {
-  Deno.test(`text parity: ${model.name} is what llama.cpp gives`, async () => {
+  Deno.test(`text parity: ${model.name} matches llama.cpp`, async () => {
     const { exact, llamaCpp } = TABLE[model.name];
     const ours = await answersOf(model);
     const far = Math.max(...distances(ours, llamaCpp), ...distances(ours, exact));
@@ -103,7 +103,7 @@ for (const model of everyNth(3, TEXT_MODELS.filter(({ options }) => options.type
 
 for (const kind of POOLING_KINDS) {
   const models = ROUNDED_DECODERS.filter((model) => model.kind === kind);
-  fullTier.test(`text parity: decoders in Q8_0 by ${kind} are nearer to exact than llama.cpp`, async () => {
+  fullTier.test(`text parity: Q8_0 decoders with ${kind} are nearer to exact than llama.cpp`, async () => {
     let [us, them] = [0, 0];
     for (const model of models) {
       const { exact, llamaCpp } = TABLE[model.name];

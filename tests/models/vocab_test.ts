@@ -4,8 +4,8 @@ import { openGguf } from "../../engine/gguf/reader.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
 
 /**
- * The tables of texts and token ids that llama.cpp's own tests use: NAME.gguf with a vocabulary, NAME.inp with texts
- * set apart by a line, NAME.out with a line of ids to each text. They are too large to be part of this repository.
+ * Tables of texts and token ids from llama.cpp's tests: NAME.gguf has a vocabulary, NAME.inp has texts with a separator line, NAME.out has one
+ * line of ids per text. They are too large for this repository.
  */
 const NAMES = ["qwen2", "llama-bpe", "gpt-2", "llama-spm"];
 const SEPARATOR = "\n__ggml_vocab_test__\n";
@@ -28,7 +28,7 @@ for (const name of NAMES) {
     ? ""
     : ` (skipped: no ${path}; set COMPY_VOCAB_DIR to a folder with llama.cpp's tables)`;
   Deno.test({
-    name: `the ${name} vocabulary encodes llama.cpp's table as llama.cpp does${reason}`,
+    name: `vocabularies: ${name} encodes llama.cpp's table like llama.cpp${reason}`,
     ignore: !found,
     async fn() {
       const tokenizer = createTokenizer((await openGguf(path)).metadata);
