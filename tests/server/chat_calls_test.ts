@@ -8,8 +8,8 @@ import { synthesize } from "../../testing/synth/synth.ts";
 import { everyNth } from "../../testing/tier.ts";
 
 /*
- * Chats with the kernels, the grammar library and random weights, which are the hardest model: every token that a mask allows
- * will come. Each format of calls, in crowds.
+ * Chats with the kernels, the grammar library and random weights, in every call format, concurrently. Random weights are the hardest test:
+ * they choose any token that a mask allows.
  */
 
 const TOOLS = [
@@ -69,7 +69,7 @@ async function answer(engine: Engine, request: Partial<ChatRequest>, seed: numbe
 }
 
 function check({ content, calls, reason, thinkingTokens }: Answer, request: Partial<ChatRequest>): void {
-  assert(thinkingTokens <= BUDGET + 4, `${thinkingTokens} tokens of thinking`); // the end waits for a whole character
+  assert(thinkingTokens <= BUDGET + 4, `${thinkingTokens} tokens of thinking`); // thinking ends after a whole character
   if (reason !== "stop") return assertEquals(reason, "length");
   for (const { name, arguments: args } of calls) {
     const isValid = name === "now" ? args === "{}" : name === "pick" && isPick(JSON.parse(args));
@@ -82,8 +82,8 @@ function check({ content, calls, reason, thinkingTokens }: Answer, request: Part
 
 for (const { title, parts: { template, control = [], userDefined = [] } } of everyNth(3, FORMAT_CASES)) {
   const marks = [...control, ...userDefined].filter((text) => text !== "<|endoftext|>");
-  if (marks.length > 100) continue; // Gemma 3 and Llama 3.2 have hundreds of tokens without a use here
-  Deno.test(`${title}: with random weights every call names a tool and has valid arguments`, async () => {
+  if (marks.length > 100) continue; // Gemma 3 and Llama 3.2 have hundreds of tokens that this test does not need
+  Deno.test(`${title}: every call names a tool and has valid arguments with random weights`, async () => {
     const model = await Deno.makeTempFile({ suffix: ".gguf" });
     const chat = { template: template!, marks };
     await Deno.writeFile(
@@ -103,11 +103,11 @@ for (const { title, parts: { template, control = [], userDefined = [] } } of eve
       ];
       const answers = await Promise.all(requests.map((request, i) => answer(engine, request, i)));
       for (const [i, read] of answers.entries()) check(read, requests[i]);
-      // Thinking has an end where its marks are tokens: spelled in odd tokens, they are not counted (ThinkingBounds).
+      // Thinking is bounded only if its markers are tokens: ThinkingBounds does not count markers spelled in other tokens.
       for (const { reason, reasoning } of [answers[2], answers[4]]) {
         if (engine.chatForm.markers.size > 0 || reasoning === "") assertEquals(reason, "stop");
       }
-      // A seed answers alone as in the crowd.
+      // A seed gives the same answer alone and concurrent.
       assertEquals(await answer(engine, requests[2], 2), answers[2]);
     } finally {
       await engine.close();

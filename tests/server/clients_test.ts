@@ -13,8 +13,8 @@ import { CLIENT_PROGRAMS, runProgram } from "./clients/programs.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 /*
- * Unmodified clients over every endpoint: one table of calls, all of them to one server with a model of random weights, which
- * gives nothing but what is promised.
+ * Unmodified clients over every endpoint: one table of calls to one server. The model has random weights, so only constraints determine
+ * the format of its answers.
  */
 
 const TABLE: Record<string, readonly Call[]> = {

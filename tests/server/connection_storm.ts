@@ -4,12 +4,11 @@ import type { LiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /*
- * Clients that behave badly in every way, in waves, and beside them clients that behave well: of these no request may be
- * lost nor answered twice.
+ * Waves of misbehaving clients beside well-behaved ones. No request of a well-behaved client may be lost or answered twice.
  */
 
 export interface StormOptions {
-  /** Bad connections in all, and how many of them are open at once. */
+  /** Number of bad connections in total, and open at once. */
   readonly connections: number;
   readonly wave: number;
   /** How long each wave lasts, in ms. */
@@ -19,11 +18,11 @@ export interface StormOptions {
 
 export interface StormReport {
   readonly connections: number;
-  /** Requests of well-behaved clients that were answered. */
+  /** Answered requests of well-behaved clients. */
   readonly answered: number;
-  /** Times that one was told to come back later (429). */
+  /** Number of 429 responses to them. */
   readonly deferred: number;
-  /** Milliseconds that /health took on connections of its own, in ascending order. */
+  /** Sorted latencies of /health on separate connections, in ms. */
   readonly health: readonly number[];
   readonly batchLines: number;
   readonly descriptors: { readonly before: number; readonly after: number };
@@ -34,10 +33,10 @@ const BATCH_LINES = 60;
 const TICK_MS = 50;
 const OWN_STALL_MS = 500;
 
-/** When this process was last held up for so long. */
+/** When this process was last blocked for this long. */
 let heldUpAt = -Infinity;
 
-/** Watches this process until the function that it returns is called. */
+/** Watches this process until the returned function is called. */
 function watchStalls(): () => void {
   let last = performance.now();
   const timer = setInterval(() => {
@@ -73,7 +72,7 @@ async function write(tcp: Deno.TcpConn, text: string): Promise<void> {
   for (let sent = 0; sent < bytes.length;) sent += await tcp.write(bytes.subarray(sent));
 }
 
-/** Sends the start, then a byte now and then. */
+/** Sends the start, then occasional bytes. */
 function dripping(start: string): Bad {
   return async (tcp, until, random) => {
     await write(tcp, start);
@@ -114,10 +113,10 @@ const BAD: Record<string, Bad> = {
   "a stream unread": stalling(stream(20)),
 };
 
-/** One bad connection, closed at `until` at the latest. Whatever the server does to it is fine. */
+/** One bad connection, closed at `until` at the latest. Any reaction of the server is fine. */
 async function misbehave(server: LiveServer, until: number, random: Random): Promise<void> {
   const { hostname, port } = new URL(server.url);
-  // Streams take places of the engine, which are few and fairly the same for all.
+  // Streams take the engine's few places, which all clients share.
   const kinds = Object.values(BAD);
   const bad = random.below(20) === 0
     ? kinds.at(-1 - random.below(2))!
@@ -150,8 +149,8 @@ interface Answer {
 }
 
 /**
- * A request on a connection of its own, so that none can be lost for having come when an idle one was closed. Where this
- * process itself was held up for so long that the server takes the connection for a silent one, it is sent again.
+ * Sends a request on a new connection, so that closing an idle one cannot lose it. If this process was blocked so long that the server
+ * sees a silent connection, the request is sent again.
  */
 async function ask(server: LiveServer, path: string, body?: unknown): Promise<Answer> {
   const { hostname, port } = new URL(server.url);
@@ -181,7 +180,7 @@ class GoodClients {
 
   constructor(private readonly server: LiveServer) {}
 
-  /** Learns what the answers are while nobody disturbs. */
+  /** Records the undisturbed answers. */
   async learn(): Promise<void> {
     for (const question of QUESTIONS) this.#expected.set(question, await this.#answer(question));
     this.answered = 0;
@@ -226,7 +225,7 @@ class GoodClients {
   }
 }
 
-/** Throws where a well-behaved client, or a batch, loses an answer or gets another than alone. */
+/** Throws if a well-behaved client or a batch loses an answer or gets a different one. */
 export async function storm(server: LiveServer, options: StormOptions): Promise<StormReport> {
   const { connections, wave, waveMs, seed } = options;
   const stopWatching = watchStalls();
@@ -266,7 +265,7 @@ export async function storm(server: LiveServer, options: StormOptions): Promise<
   };
 }
 
-/** Each line of the batch was answered once. */
+/** Checks that each line of the batch was answered once. */
 async function batchEnded({ client }: LiveServer, id: string, ids: readonly string[]): Promise<void> {
   for (const end = performance.now() + 60_000;;) {
     const batch = await client.batches.retrieve(id);
@@ -280,11 +279,11 @@ async function batchEnded({ client }: LiveServer, id: string, ids: readonly stri
   }
 }
 
-/** Waits until nothing runs, and until what was closed is closed. */
+/** Waits until nothing runs and all closed connections are gone. */
 async function settled(server: LiveServer): Promise<void> {
   await server.idle();
   for (let last = 0, now = await server.descriptors(); now !== last;) {
-    await sleep(2500); // longer than the server reads on after its last answer
+    await sleep(2500); // longer than the server reads after its last answer
     [last, now] = [now, await server.descriptors()];
   }
 }

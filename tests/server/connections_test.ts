@@ -6,7 +6,7 @@ import { fullTier } from "../../testing/tier.ts";
 /* The campaign is `deno task serve:torture`. */
 
 fullTier.test({
-  name: "server: with 256 file descriptors, storms of bad clients cost good ones nothing",
+  name: "server: well-behaved clients lose nothing in storms of bad ones with 256 file descriptors",
   ignore: Deno.build.os !== "linux",
   async fn() {
     const path = await Deno.makeTempDir({ prefix: "connections-" });

@@ -1,4 +1,4 @@
-/** Checkpoints as they are published, converted by the command and served. */
+/** Checkpoints in their published format, converted by the command and served. */
 import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
 import { runJson, withFolder } from "../../testing/commands.ts";
@@ -7,7 +7,7 @@ import { writePublished } from "../convert/published/write.ts";
 import { PUBLISHED } from "../convert/published/registry.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/** What a server answers with the converted model. */
+/** Runs a server with the converted model. */
 async function servedFrom(name: string, ask: (server: LiveServer) => Promise<void>): Promise<void> {
   await withFolder(async (folder) => {
     await writePublished(folder, PUBLISHED[name]);
@@ -19,7 +19,7 @@ async function servedFrom(name: string, ask: (server: LiveServer) => Promise<voi
 }
 
 for (const name of ["Gemma 4 with experts", "Ministral 3"]) {
-  fullTier.test(`${name}, converted to Q8_0, answers a prompt the same way twice`, () =>
+  fullTier.test(`converted ${name}: answers a prompt the same way twice in Q8_0`, () =>
     servedFrom(name, async (server) => {
       const ask = () =>
         server.post("/v1/completions", { prompt: "a", max_tokens: 6, temperature: 0, ignore_eos: true });
@@ -30,7 +30,7 @@ for (const name of ["Gemma 4 with experts", "Ministral 3"]) {
 }
 
 for (const name of ["XLM-RoBERTa", "ModernBERT", "Nomic's", "EmbeddingGemma", "EuroBERT"]) {
-  fullTier.test(`${name}, converted to Q8_0, gives texts vectors of length 1, the same for the same text`, () =>
+  fullTier.test(`converted ${name}: returns equal unit vectors for equal texts in Q8_0`, () =>
     servedFrom(name, async (server) => {
       const { data } = await server.post("/v1/embeddings", { input: ["ab c", "abc", "ab c"] });
       const [first, other, again] = data.map(({ embedding }: { embedding: number[] }) => embedding);

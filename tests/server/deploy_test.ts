@@ -3,7 +3,7 @@ import { join } from "@std/path";
 import { VERSION } from "../../package.ts";
 import { root, withFolder } from "../../testing/commands.ts";
 
-/** Runs a program that may not be installed; undefined where it is not. */
+/** Runs a program; undefined if it is not installed. */
 async function tried(program: string, args: readonly string[]) {
   try {
     const { code, stdout, stderr } = await new Deno.Command(program, { args: [...args] }).output();
@@ -70,15 +70,15 @@ Deno.test("deploy/serve.ts: deno serve answers with a key, and SIGTERM lets a st
   }
 });
 
-Deno.test("deploy/compy.service is sound, and its sandbox leaves less than 2 of 10 open", async () => {
+Deno.test("deploy/compy.service: is valid, with an exposure below 2 of 10", async () => {
   await withFolder(async (folder) => {
-    // The program is to be there, wherever a release is unpacked.
+    // The program must exist in any unpacked release.
     const unit = join(folder, "compy.service");
     const text = await Deno.readTextFile(join(root, "deploy/compy.service"));
     await Deno.writeTextFile(unit, text.replace("ExecStart=/opt/compy/compy", "ExecStart=/bin/true"));
     const verified = await tried("systemd-analyze", ["verify", unit]);
     if (!verified) return; // no systemd
-    // Of other units of the machine it may say what it likes.
+    // Messages about other units of the machine do not matter.
     assertEquals(verified.text.split("\n").filter((line) => line.includes("compy")), []);
     const exposed = await tried("systemd-analyze", ["security", "--offline=true", "--threshold=20", unit]);
     assertEquals(exposed!.code, 0, exposed!.text);
@@ -86,7 +86,7 @@ Deno.test("deploy/compy.service is sound, and its sandbox leaves less than 2 of 
   });
 });
 
-Deno.test("deploy/Caddyfile is valid", async () => {
+Deno.test("deploy/Caddyfile: is valid", async () => {
   const valid = await tried("caddy", [
     "validate",
     "--config",
@@ -106,7 +106,7 @@ Deno.test("deploy/monitoring: promtool accepts the scrape configuration and the 
   assertMatch(rules!.text, /SUCCESS: \d+ rules found/);
 });
 
-Deno.test("deploy/: the image starts the server as a release does, and has its version", async () => {
+Deno.test("deploy/Dockerfile: starts the server like a release, with its version", async () => {
   const read = (name: string) => Deno.readTextFile(join(root, "deploy", name));
   const dockerfile = await read("Dockerfile");
   const launcher = await Deno.readTextFile(join(root, "tools/release/launcher.sh"));

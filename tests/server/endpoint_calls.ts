@@ -1,16 +1,15 @@
 import { Random } from "../../testing/random.ts";
 
 /*
- * Every endpoint that answers with text, or with vectors: a request that has one right answer, and how to read it, whole and
- * as a stream.
+ * Every endpoint that returns text or vectors: a request with a deterministic answer, and a reader for its whole and streamed form.
  */
 
 export interface EndpointCall {
   readonly path: string;
   readonly body: Readonly<Record<string, unknown>>;
-  /** What counts of a whole answer. */
+  /** The compared part of a whole answer. */
   readonly read: (answer: Json) => string;
-  /** What an event of a stream adds to that; undefined where the endpoint does not stream. */
+  /** An event's contribution to it; undefined if the endpoint does not stream. */
   readonly add?: (event: Json) => string | undefined;
 }
 
@@ -19,7 +18,7 @@ type Json = any;
 
 const MAX_TOKENS = 24;
 
-/** Another prompt for each number. */
+/** A different prompt for each number. */
 function promptOf(number: number): string {
   const random = new Random(number + 1);
   const pick = (words: readonly string[]) => words[random.below(words.length)];
@@ -69,12 +68,12 @@ const KINDS: readonly Kind[] = [
   }),
 ];
 
-/** Call `number`: the endpoints in turn, each prompt another one. */
+/** Call `number`: the endpoints in turn, each with a different prompt. */
 export function endpointCall(number: number): EndpointCall {
   return KINDS[number % KINDS.length](promptOf(number));
 }
 
-/** Sends a call; throws where its answer is not 200. */
+/** Sends a call; throws unless the status is 200. */
 export async function open(
   url: string,
   call: EndpointCall,

@@ -1,7 +1,7 @@
 import { disconnect, stopInMidStream, streamAll, truth } from "./endpoint_scenario.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
 
-Deno.test("all endpoints: clients that leave, many streams at once and SIGTERM cost the others nothing", async () => {
+Deno.test("all endpoints: disconnects, many streams and SIGTERM do not disturb other requests", async () => {
   const args = ["--parallel", "8"];
   let expected: string[] = [];
   await withLiveServer(args, async (server) => {

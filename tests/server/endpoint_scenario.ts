@@ -3,18 +3,18 @@ import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Clients that leave, many streams at once, and SIGTERM in their midst, over all endpoints (`deno task serve:endpoints`): what is
- * read to its end is what the same call answers alone, and nothing stays behind. The suite runs a few (endpoint_campaign_test.ts).
+ * Disconnects, many concurrent streams, and SIGTERM, over all endpoints (`deno task serve:endpoints`). Every complete answer must equal the
+ * answer alone, and all resources must be freed. The suite runs a few calls (endpoint_campaign_test.ts).
  */
 
-/** Different calls: each endpoint has some. */
+/** Number of different calls, over all endpoints. */
 const CALLS = 24;
 const AT_ONCE = 32;
 
-/** Requests in a row behind which one waits that is read to its end. */
+/** Number of disconnecting requests per request that is read to its end. */
 const READ_EVERY = 8;
 
-/** What each call answers alone, whole and not streamed. */
+/** The unstreamed answer of each call alone. */
 export async function truth(url: string): Promise<string[]> {
   const answers = [];
   for (let i = 0; i < CALLS; i++) {
@@ -28,7 +28,7 @@ export async function truth(url: string): Promise<string[]> {
   return answers;
 }
 
-/** Reads a call to its end; throws where it answers otherwise than alone. */
+/** Reads a call to its end; throws if the answer differs from that alone. */
 async function readRight(url: string, expected: readonly string[], number: number, stream: boolean) {
   const call = endpointCall(number % CALLS);
   const text = await readAnswer(call, await open(url, call, stream));
@@ -36,7 +36,7 @@ async function readRight(url: string, expected: readonly string[], number: numbe
   throw new Error(`${call.path} answered ${JSON.stringify(text)}, alone ${expected[number % CALLS]}`);
 }
 
-/** Calls whose client leaves at a random moment, and every eighth read to its end. */
+/** Calls with a disconnect at a random moment; every eighth is read to its end. */
 export async function disconnect(
   server: LiveServer,
   expected: readonly string[],
@@ -67,13 +67,13 @@ export async function disconnect(
   if (after > before + AT_ONCE) throw new Error(`${after} descriptors are open, ${before} were before`);
 }
 
-/** Streams from all endpoints that are open at once. */
+/** Concurrent streams from all endpoints. */
 export async function streamAll(server: LiveServer, expected: readonly string[], count: number) {
   await Promise.all(Array.from({ length: count }, (_, i) => readRight(server.url, expected, i, true)));
   await server.idle();
 }
 
-/** Starts a server, opens streams and stops it at a random moment: all that had begun are read to their end. */
+/** Starts a server, opens streams and stops it at a random moment. All started streams must be complete. */
 export async function stopInMidStream(args: readonly string[], expected: readonly string[], seed: number) {
   const random = new Random(seed);
   let reading: Promise<void>[] = [];
@@ -87,7 +87,7 @@ export async function stopInMidStream(args: readonly string[], expected: readonl
       if (text !== expected[calls[i] % CALLS]) throw new Error(`${call.path}: a stream was cut: ${text}`);
     });
     await new Promise((resolve) => setTimeout(resolve, random.below(200)));
-    // withLiveServer sends SIGTERM now, and the streams are read meanwhile.
+    // withLiveServer now sends SIGTERM while the streams are read.
   });
   await Promise.all(reading);
 }

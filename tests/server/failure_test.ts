@@ -8,7 +8,7 @@ import { gpuTest } from "../../testing/gpu.ts";
 import { type LiveServer, runLiveServer, type ServerEnd } from "../../testing/live_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* What the server does when its engine fails, in a process of its own, on the demo model. */
+/* Engine failures of a server process on the demo model. */
 
 const model = "demo";
 const messages = [{ role: "user" as const, content: "Tell me a story" }];
@@ -23,7 +23,7 @@ async function inFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-/** A server whose next steps fail when `fail` says so, that many more. */
+/** A server; `fail` makes this many of its next steps fail. */
 function failing(
   args: readonly string[],
   test: (server: LiveServer, fail: (steps: number) => void) => Promise<void>,
@@ -32,7 +32,7 @@ function failing(
     const control = join(folder, "failures");
     let failures = 0;
     const fail = (steps: number) => {
-      // The server reads it before each step, and must not find half of it.
+      // The server reads the file before each step, so replace it atomically.
       Deno.writeTextFileSync(`${control}.new`, JSON.stringify({ now: failures += steps, at: [] }));
       Deno.renameSync(`${control}.new`, control);
     };
@@ -64,7 +64,7 @@ const withoutStacks = (text: string) => text.replaceAll(/^ +at .*\n/gm, "");
 const textOf = async ({ client }: LiveServer) =>
   (await client.chat.completions.create(request)).choices[0].message.content;
 
-Deno.test("server: an engine that fails is loaded again; streams end with an error, a batch loses nothing", async () => {
+Deno.test("server: a failed engine is reloaded, streams end with an error, and a batch loses nothing", async () => {
   const lines = Array.from(
     { length: 40 },
     (_, n) => chatLine(`q${n}`, { max_tokens: 8 + n, temperature: 0 }),
@@ -99,7 +99,7 @@ Deno.test("server: an engine that fails is loaded again; streams end with an err
   assertEquals(withoutStacks(complaints), told(1) + told(2));
 });
 
-fullTier.test("server: --on-failure exit stops it with exit code 1 and says why", async () => {
+fullTier.test("server: stops with exit code 1 and a reason with --on-failure exit", async () => {
   const { code, complaints } = await failing(["--on-failure", "exit"], async (server, fail) => {
     fail(1);
     const { error } = await server.post("/v1/chat/completions", request);
@@ -113,7 +113,7 @@ fullTier.test("server: --on-failure exit stops it with exit code 1 and says why"
   );
 });
 
-fullTier.test("server: an engine that fails again and again is given up, and the server stops", async () => {
+fullTier.test("server: stops when its engine keeps failing", async () => {
   const { code, complaints } = await failing([], async (server, fail) => {
     fail(4);
     for (let failures = 0; failures < 4; failures++) {
@@ -126,7 +126,7 @@ fullTier.test("server: an engine that fails again and again is given up, and the
   assertMatch(complaints, /it was loaded again 3 times in 10 minutes and is given up; the server stops\n/);
 });
 
-/** `batch run` over that many lines, with failures at these steps. */
+/** `batch run` over this many lines, with failures at these steps. */
 async function batchRun(folder: string, count: number, at: number[]) {
   const [control, input, output] = ["failures", "in.jsonl", "out.jsonl"].map((name) => join(folder, name));
   await Deno.writeTextFile(control, JSON.stringify({ now: 0, at }));
@@ -160,7 +160,7 @@ async function batchRun(folder: string, count: number, at: number[]) {
   };
 }
 
-fullTier.test("batch run: an engine that fails is loaded again, and the answers are those of a run without failures", async () => {
+fullTier.test("batch run: answers stay the same when a failed engine is reloaded", async () => {
   const whole = await inFolder((folder) => batchRun(folder, 40, []));
   assertEquals([whole.code, whole.answers.length, whole.errors], [0, 40, ""]);
   const run = await inFolder((folder) => batchRun(folder, 40, [5, 60]));
@@ -169,7 +169,7 @@ fullTier.test("batch run: an engine that fails is loaded again, and the answers 
   assertEquals(run.stderr.match(/loading it again/g)?.length, 2);
 });
 
-fullTier.test("batch run: an engine that is given up stops the job, which resumes where it was", async () => {
+fullTier.test("batch run: stops when the engine keeps failing, and resumes later", async () => {
   await inFolder(async (folder) => {
     const stopped = await batchRun(folder, 40, [20, 40, 42, 44]);
     assertEquals(stopped.code, 1);
@@ -179,7 +179,7 @@ fullTier.test("batch run: an engine that is given up stops the job, which resume
   });
 });
 
-gpuTest("a device that is lost is opened anew, and the answer is the same", async () => {
+gpuTest("server: reopens a lost device and gives the same answer", async () => {
   const { code, complaints } = await failing(["--backend", "webgpu"], async (server, fail) => {
     const before = await textOf(server);
     const health = async () => await (await fetch(server.url + "/health")).json();
@@ -241,7 +241,7 @@ gpuTest(
   },
 );
 
-Deno.test("a model file that has changed is not loaded in the failed one's place", async () => {
+Deno.test("server: does not reload a changed model file after a failure", async () => {
   await inFolder(async (folder) => {
     const path = join(folder, "demo.gguf");
     await Deno.copyFile("models/demo.gguf", path);

@@ -1,6 +1,6 @@
 /**
- * Requests for answers in a form, by chance: schemas and grammars, several answers, stop texts, thinking, calls, streams, readers who
- * leave. Each is asked alone and then in a crowd that the KV cache has no room for, and says the same.
+ * Random constrained requests: schemas, grammars, several answers, stop texts, thinking, calls, streams and disconnects. Each request runs alone
+ * and then among others with too small a KV cache. Both answers must be equal.
  */
 import { assertEquals } from "@std/assert";
 import { randomFrom } from "../../engine/grammar/testing.ts";
@@ -11,7 +11,7 @@ import { judgeOf } from "../kernels/constraint_scenario.ts";
 import { randomSchema, SCHEMAS } from "../kernels/constraint_schemas.ts";
 
 type Json = Record<string, unknown>;
-/** Says what is wrong with a whole answer; nothing where it has its form. */
+/** Returns the error of a complete answer, or nothing if it matches its constraint. */
 type Judge = (text: string) => string | undefined;
 
 interface Ask {
@@ -20,7 +20,7 @@ interface Ask {
   readonly judge: Judge;
 }
 
-/** What is left of an answer without what differs each time: ids and times. */
+/** An answer without ids and times. */
 interface Answer {
   readonly status: number;
   readonly choices?: unknown;
@@ -33,23 +33,23 @@ export interface CrowdFigures {
   refused: number;
   whole: number;
   cut: number;
-  /** Ended with an error, alone as in the crowd, and why. */
+  /** Answers with the same error alone and concurrent, and the reasons. */
   readonly failed: string[];
   left: number;
   preemptions: number;
-  /** What went wrong: an answer that is not what it was alone, or not of its form. */
+  /** Errors: answers that differ from those alone or violate their constraint. */
   readonly wrong: string[];
 }
 
-/** Readers at once: more than sequences that run, and more than the KV cache has room for. */
+/** Concurrent readers: more than running sequences, and more than fit into the KV cache. */
 const READERS = 24;
 const SLOTS = { parallel: 16, contextLength: 448, kvBytes: 240_000, queue: 64 };
 
 const MATCHES = (pattern: RegExp): Judge => (text) => pattern.test(text) ? undefined : `not ${pattern}`;
 
-/** Grammars beside schemas, each with what its answers are. */
+/** Grammars, each with a check of its answers. */
 const GRAMMARS: readonly (readonly [Json, Judge])[] = [
-  // Long answers to short prompts are what memory runs out for.
+  // Long answers to short prompts exhaust the memory.
   [{ guided_regex: "[a-z ]{150,200}" }, MATCHES(/^[a-z ]{150,200}$/)],
   [{ guided_regex: "[a-c]{2,30}(-[0-9]+)?" }, MATCHES(/^[a-c]{2,30}(-[0-9]+)?$/)],
   [{ guided_choice: ["Köln", "Bonn 🙂", "Bonn"] }, MATCHES(/^(Köln|Bonn|Bonn 🙂)$/)],
@@ -61,7 +61,7 @@ const GRAMMARS: readonly (readonly [Json, Judge])[] = [
   ],
 ];
 const STOPS = ['"', "a", ",", "1", "}", "}\n", "and a", "de f", "🙂", "ö"];
-/** What else steers sampling, with a memory or a chance of its own. */
+/** Other sampling settings, with their own state or randomness. */
 const SAMPLERS: readonly Json[] = [
   { xtc_probability: 0.5, xtc_threshold: 0.02 },
   { typical_p: 0.4 },
@@ -89,7 +89,7 @@ const TOOLS = [
   },
 ];
 
-/** One request of chance. */
+/** One random request. */
 export function randomAsk(random: () => number): Ask {
   const below = (limit: number) => Math.floor(random() * limit);
   const oneOf = <T>(values: readonly T[]) => values[below(values.length)];
@@ -140,7 +140,7 @@ function schemaOf(random: () => number, chat: boolean): readonly [Json, Judge] {
   return [isObject || chat ? form : { response_format }, (text) => (judge ??= judgeOf(schema))(text)];
 }
 
-/** The same without a form of its own, with tools. */
+/** The same without a constraint, with tools. */
 function withTools(body: Json, random: () => number): Json {
   const forms = [
     "response_format",
@@ -159,7 +159,7 @@ function withTools(body: Json, random: () => number): Json {
   };
 }
 
-/** Asks `rounds` crowds. Stops at nothing: what is wrong is in the figures. */
+/** Runs `rounds` crowds. Never stops early: the figures contain the errors. */
 export async function askCrowds(
   { rounds, seed, backend, tell = () => {} }: {
     rounds: number;
@@ -189,7 +189,7 @@ export async function askCrowds(
         const alone: Answer[] = [];
         for (const ask of asks) alone.push(await whole(base, ask));
         for (const [i, answer] of alone.entries()) judgeAnswer(asks[i], answer, figures);
-        // Each has a chance of its own, so that a seed says all whoever is faster.
+        // Each has its own random generator, so that the seed determines everything independent of timing.
         const own = asks.map(() => randomFrom(random() * 2 ** 32));
         await Promise.all(asks.map(async (ask, i) => {
           await new Promise((resolve) => setTimeout(resolve, own[i]() * 100));
@@ -232,7 +232,7 @@ async function whole(base: string, ask: Ask): Promise<Answer> {
   return bare(response.status, await response.json());
 }
 
-/** The chunks of a stream put together, as the answer would be whole. */
+/** Joins the chunks of a stream into an unstreamed answer. */
 async function streamed(base: string, ask: Ask): Promise<Answer> {
   const response = await post(base, ask, true);
   if (response.status !== 200) return bare(response.status, await response.json());
@@ -268,10 +268,10 @@ function merge(into: Json, from: Json): void {
   }
 }
 
-/** What a crowd changes: what was found in the cache, how many drafts there was room for. */
+/** Figures that depend on other requests: cache hits and drafts. */
 const VARIES = ["prompt_tokens_details", "accepted_prediction_tokens", "rejected_prediction_tokens"];
 
-/** Without ids, without what varies, and without fields that say nothing, which a stream leaves out. */
+/** Removes ids, variable figures, and empty fields, which a stream omits. */
 export function bare(status: number, { choices, usage, error }: Json): Answer {
   if (error) return { status: (error as Json).code === "constraint_failed" ? 500 : status, error };
   return { status, choices: tidy(choices), usage: tidy(usage) };
@@ -292,7 +292,7 @@ function tidy(value: unknown, key = ""): unknown {
   );
 }
 
-/** Reads a part of a stream and leaves, or leaves before there is an answer. */
+/** Disconnects during a stream or before an answer. */
 async function leave(base: string, ask: Ask, random: () => number, figures: CrowdFigures): Promise<void> {
   figures.left++;
   const abort = new AbortController();
@@ -345,7 +345,7 @@ function said({ path, body }: Ask, what: unknown): string {
   return `${path} ${JSON.stringify(body)}: ${typeof what === "string" ? what : JSON.stringify(what)}`;
 }
 
-/** Nothing is left of a crowd that has gone. */
+/** Checks that the crowd's resources are freed. */
 async function idle(engine: Engine): Promise<void> {
   for (let i = 0; i < 500 && engine.stats().running + engine.stats().waiting > 0; i++) {
     await new Promise((resolve) => setTimeout(resolve, 10));

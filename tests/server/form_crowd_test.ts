@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { gpuTest } from "../../testing/gpu.ts";
 import { askCrowds, bare } from "./form_crowd.ts";
 
-Deno.test("a crowd of chance gets the answers in a form that each gets alone, whoever leaves", async () => {
+Deno.test("form crowd: random constrained requests get the same answers as alone despite disconnects", async () => {
   const figures = await askCrowds({ rounds: 1, seed: 4 });
   assertEquals(figures.wrong, []);
   assertEquals(figures.failed, []);
@@ -18,7 +18,7 @@ gpuTest(
   },
 );
 
-Deno.test("what a stream leaves out makes no difference: a thought without content has no log-probabilities", () => {
+Deno.test("form crowd: comparison ignores fields that a stream omits", () => {
   const choice = { index: 0, finish_reason: "length" };
   const whole = { ...choice, message: { content: null, reasoning_content: "a" }, logprobs: { content: [] } };
   const streamed = { ...choice, message: { reasoning_content: "a" }, logprobs: null };

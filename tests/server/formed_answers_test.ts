@@ -13,8 +13,8 @@ import {
 } from "../../testing/tool_calls.ts";
 
 /*
- * Answers in a given form from a model with random weights, through all of it but the network: whatever else a request asks for,
- * the form holds, and what cannot hold is an error. Each is how another server was seen to fail.
+ * Constrained answers from a model with random weights, through everything except the network. A constraint must hold with all other
+ * features, and an impossible one must be an error. Each case is a failure that was observed in another server.
  */
 
 const messages = [{ role: "user" as const, content: "Weather in Köln?" }];
@@ -65,7 +65,7 @@ async function eachModel(test: (model: ChatModel, thinks: Thinks) => Promise<voi
   }
 }
 
-Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and stop texts alike", async () => {
+Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and stop texts", async () => {
   const extras: Record<string, unknown>[] = [
     {},
     { n: 3 },
@@ -97,7 +97,7 @@ Deno.test("formed answers: a schema holds with n, streaming, tools, thinking and
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-fullTier.test("formed answers: required calls are calls, with and without thinking, n and one at a time", async () => {
+fullTier.test("formed answers: required calls are made with and without thinking, n and parallel calls", async () => {
   const extras: Record<string, unknown>[] = [
     {},
     { n: 3 },
@@ -117,7 +117,7 @@ fullTier.test("formed answers: required calls are calls, with and without thinki
         tool_choice: "required",
         thinking_budget_tokens: 12,
         max_tokens: 400,
-        // The end is made likelier than another call.
+        // This makes the end more probable than another call.
         logit_bias: { 256: 4 },
         ...extra,
       };
@@ -139,13 +139,13 @@ fullTier.test("formed answers: required calls are calls, with and without thinki
   assert(count.whole > count.cut, JSON.stringify(count));
 });
 
-fullTier.test("formed answers: text before a call breaks nothing, and what looks like a mark in a text is text", async () => {
+fullTier.test("formed answers: text before a call is allowed, and text that looks like a marker stays text", async () => {
   let calls = 0;
   let texts = 0;
   await eachModel(async ({ client }) => {
     await Promise.all(Array.from({ length: 8 }, async (_, seed) => {
       const request = { model: "random", messages, tools, thinking_budget_tokens: 10, max_tokens: 160, seed };
-      // The marks of calls are made likelier, so that calls come.
+      // Makes the markers of calls more probable, so that calls occur.
       for (const said of await askBothWays(client, { ...request, logit_bias: { 260: 3 } } as never)) {
         judgeCalls(said, tools);
         calls += said.calls.length;
@@ -156,26 +156,26 @@ fullTier.test("formed answers: text before a call breaks nothing, and what looks
   assert(calls > 8 && texts > 3, `${calls} calls, ${texts} after a text`);
 });
 
-Deno.test("formed answers: thinking is free, is not the form's, and ends when its budget is spent", async () => {
+Deno.test("formed answers: thinking is unconstrained and ends at its budget", async () => {
   await withChatModel("from the prompt", async ({ client }) => {
     for (const budget of [0, 1, 30]) {
       const request = { model: "random", messages, response_format, thinking_budget_tokens: budget, seed: 1 };
       const answer = await client.chat.completions.create({ ...request, n: 3, max_tokens: 250 } as never);
       const { choices, usage } = answer as OpenAI.ChatCompletion;
       const thought = usage!.completion_tokens_details!.reasoning_tokens!;
-      // A character that is begun is ended.
+      // A started character is completed.
       assert(thought <= 3 * (budget + 3), `${thought} of ${budget}`);
       for (const { content, reasoning, finish } of choices.map(saidWhole)) {
         if (finish === "stop") judgeJson(content, schema);
         if (budget < 30) continue;
-        // Free text of random bytes is no JSON.
+        // Unconstrained random bytes are not JSON.
         assert(reasoning.length > 3 && !/^\s*\{/.test(reasoning), reasoning);
       }
     }
   });
 });
 
-fullTier.test("formed answers: what max_tokens cuts says length, wherever that is", async () => {
+fullTier.test("formed answers: finish_reason is length wherever max_tokens cuts the answer", async () => {
   await eachModel(async ({ client }) => {
     const counts = Array.from({ length: 8 }, (_, i) => 1 + 5 * i);
     await Promise.all(counts.map(async (max_tokens) => {
@@ -190,7 +190,7 @@ fullTier.test("formed answers: what max_tokens cuts says length, wherever that i
   });
 });
 
-Deno.test("formed answers: what a stop text cuts says length, and a bias breaks no form, whole, streamed and in batches", async () => {
+Deno.test("formed answers: a stop text's cut is length, and biases keep constraints, whole, streamed and in batches", async () => {
   await withChatModel("by itself", async ({ client, engine }) => {
     const request = { model: "random", messages, reasoning_effort: "none" };
     const url = "/v1/chat/completions";
@@ -209,7 +209,7 @@ Deno.test("formed answers: what a stop text cuts says length, and a bias breaks 
       const { choices } = answer as unknown as OpenAI.ChatCompletion;
       for (const { finish_reason } of choices) assertEquals(finish_reason, "length");
     }
-    // Biases make tokens unlikely; they do not forbid what must come.
+    // Biases make tokens improbable but do not forbid required ones.
     const forbidden = ["{", '"', "}", " ", "\n"].map((text) => [text.charCodeAt(0), -100]);
     const biased = {
       ...request,
@@ -223,7 +223,7 @@ Deno.test("formed answers: what a stop text cuts says length, and a bias breaks 
   });
 });
 
-Deno.test("formed answers: completions follow every kind of form, also several prompts and n", async () => {
+Deno.test("formed answers: completions match every kind of constraint, also with several prompts and n", async () => {
   const forms: [Record<string, unknown>, (text: string) => void][] = [
     [{ response_format }, (text) => judgeJson(text, schema)],
     [{ json_schema: schema }, (text) => judgeJson(text, schema)],
@@ -263,9 +263,9 @@ Deno.test("formed answers: completions follow every kind of form, also several p
   });
 });
 
-fullTier.test("formed answers: one that passes a limit of the grammar library is an error, whole, streamed and in batches; others go on", async () => {
+fullTier.test("formed answers: exceeding a limit of the grammar library fails only that answer, whole, streamed and in batches", async () => {
   const names = Array.from({ length: 30 }, (_, i) => `a${i}`);
-  // The longer an answer, the more ways there are to read it.
+  // An answer's number of parses grows with its length.
   const guided_grammar = [
     `start: ${names.join(" | ")}`,
     ...names.map((name) => `${name}: /[a-z]/ | ${name} ${name}`),

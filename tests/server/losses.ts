@@ -4,16 +4,16 @@ import { loadReloadingEngine } from "../../engine/load/load_reloading.ts";
 import { type Engine, EngineError, type GenerateRequest } from "../../engine/mod.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-/** When devices are lost: while a model is loaded, at a call that a backend makes, some time into streams, or when all is closed. */
+/** Moments of device loss: during loading, at a backend call, during streams, or on close. */
 const MOMENTS = ["load", "compile", "submit", "write", "map", "read", "time", "idle", "close"] as const;
 type Moment = typeof MOMENTS[number];
 
-/** Seconds after which something hangs: those in which this process runs, for it may be stopped meanwhile. */
+/** Seconds after which an operation counts as hanging. Only time in which this process runs counts, because it may be stopped. */
 const HANG_SECONDS = 300;
 const STREAMS = 4;
 const VOCABULARY = 300;
 
-/** What the streams want besides, each something else. */
+/** Different extra options of the streams. */
 const WANTED: readonly Partial<GenerateRequest>[] = [
   {},
   { constraint: { kind: "regex", pattern: "[a-z ]{40}" } },
@@ -21,24 +21,24 @@ const WANTED: readonly Partial<GenerateRequest>[] = [
   { constraint: { kind: "regex", pattern: "[0-9]{3}(-and-so-on-)[0-9]{40}" } },
 ];
 
-/** The calls of WebGPU at which devices are lost, after so many more of them. */
+/** WebGPU calls at which devices are lost, with the number of calls before the loss. */
 interface Fuse {
   readonly moment: Moment;
   calls: number;
 }
 
-/** Engines on GPUs that are lost, and the streams in them. */
+/** Engines on lost GPUs, and their streams. */
 export class Losses {
   injected = 0;
   readonly complaints: string[] = [];
-  /** How streams ended, and how often; losses by their moments. */
+  /** Counts of stream endings, and of losses per moment. */
   readonly ends = new Map<string, number>();
   readonly moments = new Map<string, number>();
   readonly #restore: (() => void)[] = [];
   readonly #devices = new Set<GPUDevice>();
-  /** Buffers that are alive. */
+  /** Live buffers. */
   readonly #buffers = new Set<GPUBuffer>();
-  /** Of each request, its whole answers. */
+  /** Complete answers per request. */
   readonly #answers = new Map<number, Set<string>>();
   #fuse: Fuse | undefined;
   #round = 0;
@@ -80,7 +80,7 @@ export class Losses {
     ].join("\n");
   }
 
-  /** Loads an engine, lets streams run in it, and loses its device at one moment, and perhaps at others. */
+  /** Loads an engine, runs streams, and loses its device at one or more moments. */
   async round(): Promise<void> {
     const moment = MOMENTS[this.#round++ % MOMENTS.length];
     const backend = this.#random(2) === 0 ? "auto" : "webgpu";
@@ -121,13 +121,13 @@ export class Losses {
     await this.#check(before, moment);
   }
 
-  /** After a loss there is an engine that answers, unless it is given up. */
+  /** Checks that an engine answers after a loss, unless reloading stopped. */
   async #works(engine: Engine): Promise<void> {
     let end: string;
     do {
       while (engine.state === "loading") await new Promise((resolve) => setTimeout(resolve, 5));
       end = await this.#stream(engine, 0);
-      // Whoever asks just after a loss may be the first to hear of it.
+      // A request just after a loss may be the first to detect it.
     } while (engine.state !== "failed" && ["device_lost", "engine_unavailable"].includes(end));
     if (end !== "whole" && !end.includes("device_lost")) this.complaints.push(`after a loss: ${end}`);
   }
@@ -149,7 +149,7 @@ export class Losses {
       }
       const answers = getOrInsert(this.#answers, n, () => new Set<string>());
       answers.add(tokens.join());
-      // The GPU's and the CPU's: never one that began on one and went on on the other.
+      // An answer comes from the GPU or from the CPU, never from both.
       if (answers.size > 2) this.complaints.push(`request ${n} has ${answers.size} answers`);
       return "whole";
     } catch (error) {
@@ -160,7 +160,7 @@ export class Losses {
     }
   }
 
-  /** What takes too long hangs. */
+  /** Throws if the operation hangs. */
   async #soon<T>(what: string, promise: Promise<T>): Promise<T> {
     const { promise: late, reject } = Promise.withResolvers<never>();
     let seconds = 0;
@@ -176,12 +176,12 @@ export class Losses {
     }
   }
 
-  /** All that a round made must be gone. */
+  /** Checks that all resources of a round are freed. */
   async #check(before: number, moment: Moment): Promise<void> {
     const lost = this.injected > before;
     if (lost) this.#count(this.moments, moment);
     this.log(`round ${this.#round}, ${moment}: ${lost ? "lost" : "not lost"}; ${this.injected} so far`);
-    // What was under way when the device was lost may end a little later.
+    // Operations in progress at the loss may end a little later.
     for (let i = 0; i < 100 && this.#buffers.size > 0; i++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
@@ -220,7 +220,7 @@ export class Losses {
         devices.add(device);
         return device;
       });
-    // So that "auto" takes the GPU, which a software driver would not deserve.
+    // Makes "auto" select the GPU despite its software driver.
     wrap(CpuBackend.prototype, "step", (original) =>
       async function (this: CpuBackend, input) {
         if (losses.#loading) await new Promise((resolve) => setTimeout(resolve, 200));
@@ -274,7 +274,7 @@ export class Losses {
     counts.set(what, (counts.get(what) ?? 0) + 1);
   }
 
-  /** A whole number below `n`. */
+  /** An integer below `n`. */
   #random(n: number): number {
     this.seed = Math.imul(this.seed, 1664525) + 1013904223 >>> 0;
     return Math.floor(this.seed / 2 ** 32 * n);

@@ -6,16 +6,16 @@ import { type Engine, type KvType } from "../../engine/mod.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Resident memory of a model in use (`deno task memory FILE`): beside its file, the KV cache and the states that are in use. The
- * suite measures small models (memory_test.ts).
+ * Compares the resident memory of a running model with its file, KV cache and states (`deno task memory FILE`). The suite measures small models
+ * (memory_test.ts).
  */
 
-/** Times the file, and bytes for all that is neither file nor cache. */
+/** Allowed memory: a multiple of the file, plus bytes for everything except file and cache. */
 const FILE_SHARE = 1.1;
 const REST = 64e6;
 const ANSWER = 8;
 
-/** Milliseconds between two looks at the process. */
+/** Sampling interval in milliseconds. */
 const LOOK = 10;
 
 export interface MemoryOptions {
@@ -26,18 +26,18 @@ export interface MemoryOptions {
   readonly kvType?: KvType;
 }
 
-/** In bytes, but for `tokens`. */
+/** In bytes, except `tokens`. */
 export interface MemoryUse {
   /** Of each prompt. */
   readonly tokens: number;
   readonly file: number;
-  /** The most that sequences held of the KV cache, and what they would hold if every layer kept all tokens. */
+  /** Peak use of the KV cache, and the use if every layer kept all tokens. */
   readonly kv: number;
   readonly kvOfAll: number;
   readonly states: number;
-  /** Resident before anything was loaded, once the model was, and at most. */
+  /** Resident memory before loading, after loading, and its peak. */
   readonly resident: { readonly before: number; readonly loaded: number; readonly most: number };
-  /** What the model took, and what it may take. */
+  /** The model's memory, and its limit. */
   readonly taken: number;
   readonly allowed: number;
 }
@@ -80,7 +80,7 @@ export async function measureMemory(options: MemoryOptions): Promise<MemoryUse> 
   }
 }
 
-/** Tokens at random: no two prompts have a beginning in common. */
+/** Random tokens: no two prompts have a common beginning. */
 export function prompt(length: number, seed: number, vocabulary: number): number[] {
   const random = new Random(seed);
   return Array.from({ length }, () => random.below(vocabulary));

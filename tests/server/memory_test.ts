@@ -7,7 +7,7 @@ import { fullTier } from "../../testing/tier.ts";
 /* `deno task memory FILE` measures any model. */
 
 for (const architecture of ["qwen3", "lfm2"] as const) {
-  fullTier.test(`${architecture}: the model takes what its file has, its cache and its states, and little more`, async () => {
+  fullTier.test(`memory: ${architecture} takes little more than its file, cache and states`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
     try {
       const model = join(folder, "model.gguf");

@@ -7,8 +7,8 @@ import { run, withFolder } from "../../testing/commands.ts";
 import { judgeCalls, judgeJson, type Tool } from "../../testing/tool_calls.ts";
 
 /*
- * /v1/messages with the kernels, the grammar library and random weights, through all of it but the network: whatever a request
- * asks for at once holds, and whole, streamed and as a line of a batch it is answered alike.
+ * /v1/messages with the kernels, the grammar library and random weights, through everything except the network. All features of a request must
+ * hold together, and the answer must be the same whole, streamed and as a batch line.
  */
 
 type Request = Anthropic.MessageCreateParamsNonStreaming & Record<string, unknown>;
@@ -23,7 +23,7 @@ const schema = {
   additionalProperties: false,
 };
 const tools = ["get_weather", "notes.add-one"].map((name) => ({ name, input_schema: schema }));
-/** The same, in the shape that the judge knows. */
+/** The same in the checker's format. */
 const chatTools: Tool[] = tools.map(({ name, input_schema: parameters }) => {
   return { type: "function", function: { name, parameters } };
 });
@@ -40,7 +40,7 @@ function clientOf({ engine }: ChatModel): Anthropic {
   });
 }
 
-/** Without what is made anew for each answer, or depends on what was asked before. */
+/** Removes ids, times and figures that depend on earlier requests. */
 function lasting({ content, stop_reason, stop_sequence, usage }: Anthropic.Message) {
   const blocks = JSON.parse(JSON.stringify(content)).map((block: object) => ({ ...block, id: "" }));
   const { input_tokens, cache_read_input_tokens, output_tokens, output_tokens_details } = usage;
@@ -48,7 +48,7 @@ function lasting({ content, stop_reason, stop_sequence, usage }: Anthropic.Messa
   return { blocks, stop_reason, stop_sequence, tokens: [read, output_tokens, output_tokens_details] };
 }
 
-/** Whole, streamed and as a line of a batch. Throws where they differ. */
+/** Asks whole, streamed and as a batch line. Throws if the answers differ. */
 async function ask(model: ChatModel, body: Partial<Request>): Promise<Anthropic.Message> {
   const client = clientOf(model);
   const messages = [{ role: "user" as const, content: "Weather in Köln?" }];
@@ -81,7 +81,7 @@ const MIXED: Partial<Request>[] = [
   },
 ];
 
-Deno.test("messages: forms, tools, thinking and stop sequences hold, whole, streamed and in batches, in a crowd", async () => {
+Deno.test("messages: constraints, tools, thinking and stop sequences hold whole, streamed and in batches", async () => {
   for (const thinks of ["by itself", "from the prompt"] as const) {
     const ended: string[] = [];
     await withChatModel(thinks, async (model) => {
@@ -94,7 +94,7 @@ Deno.test("messages: forms, tools, thinking and stop sequences hold, whole, stre
         if (calls.length > 0) assert(body.tools && body.tool_choice?.type !== "none", "a call without tools");
         assertEquals(stop_reason === "stop_sequence", stop_sequence !== null);
         if (stop_sequence !== null) assert(body.stop_sequences!.includes(stop_sequence));
-        // Behind a mark of thinking, which random weights write anywhere, stop texts are not looked for.
+        // Random weights write thinking markers anywhere, and stop texts do not apply after one.
         const watched = text.split("<think>")[0];
         for (const stop of body.stop_sequences ?? []) assert(!watched.includes(stop), text);
         if (!body.thinking) assertEquals(thoughts, []);
@@ -120,7 +120,7 @@ Deno.test("messages: forms, tools, thinking and stop sequences hold, whole, stre
   }
 });
 
-Deno.test("messages: what was read before is told apart from the input, and counted beforehand", async () => {
+Deno.test("messages: cached tokens are counted apart from the input, and count_tokens predicts the sum", async () => {
   await withChatModel("from the prompt", async (model) => {
     const client = clientOf(model);
     const prompt = {
@@ -141,7 +141,7 @@ Deno.test("messages: what was read before is told apart from the input, and coun
   });
 });
 
-Deno.test("messages: batch prefill keeps their prompts, and says how much of them", () =>
+Deno.test("messages: batch prefill stores prompts and reports the stored tokens", () =>
   withFolder(async (folder) => {
     const lines = [1, 2].map((n) => ({
       custom_id: `d${n}`,

@@ -4,20 +4,20 @@ import { type LiveServer, runLiveServer } from "../../testing/live_server.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Several models in room for fewer (`deno task models`): random requests over all of them, each answer compared with the same
- * request's alone. The suite runs a few on small models (models_test.ts).
+ * More models than memory (`deno task models`): random requests over all models; each answer must equal the answer alone. The suite runs a
+ * few requests on small models (models_test.ts).
  */
 
 export interface CampaignOptions {
   readonly files: readonly string[];
   readonly requests: number;
   readonly crowd: number;
-  /** First tokens that are timed with each model. */
+  /** Number of timed first tokens per model. */
   readonly loads: number;
   readonly seed: number;
-  /** Tokens of the vocabulary that prompts are made of. */
+  /** Number of vocabulary tokens in prompts. */
   readonly vocabulary: number;
-  /** Milliseconds of rest before the memory is looked at: V8 collects what the unloaded models left after some eight seconds. */
+  /** Milliseconds before the memory is measured: V8 collects unloaded models' garbage after about eight seconds. */
   readonly rest: number;
   readonly note: (line: string) => void;
 }
@@ -26,11 +26,11 @@ export interface CampaignResult {
   readonly wrong: number;
   /** Answers other than 200. */
   readonly refused: number;
-  /** How often a model was loaded. */
+  /** Number of loads. */
   readonly loaded: number;
-  /** Resident bytes with no model loaded: after each model was loaded once, and at the end. */
+  /** Resident bytes without a loaded model: after one load of each, and at the end. */
   readonly resident: { readonly before: number; readonly after: number };
-  /** Of each model: milliseconds of a load, and until the first token of a request that has it loaded. */
+  /** Per model: milliseconds of a load, and until the first token of a request that loads it. */
   readonly times: readonly { readonly model: string; readonly load: number; readonly first: number }[];
 }
 
@@ -47,18 +47,18 @@ interface Request {
   readonly max_tokens: number;
   readonly temperature: number;
   readonly seed: number;
-  /** A form of the answer, in the field that asks for it. */
+  /** A constraint, in its request field. */
   readonly guided_regex?: string;
   readonly json_schema?: object;
 }
 
-/** Forms that requests ask for: each model's library compiles them for its own vocabulary, anew after each load. */
+/** Constraints of requests. Each load compiles them again for the model's vocabulary. */
 const FORMS: readonly Pick<Request, "guided_regex" | "json_schema">[] = [
   { guided_regex: "[a-f]{1,9}(-[0-9]+)?" },
   { json_schema: { type: "array", items: { enum: ["left", "right", 7] }, minItems: 1, maxItems: 4 } },
 ];
 
-/** Bytes in which any two of the models have room, and never three. */
+/** Memory for any two of the models, but never three. */
 export async function roomForTwo(files: readonly string[]): Promise<number> {
   const all = await Promise.all(files.map(async (model) => {
     const { memory } = await measureModel({ model, contextLength: CONTEXT, parallel: PARALLEL });
@@ -115,7 +115,7 @@ function requestsTo(models: readonly string[], { seed, vocabulary }: CampaignOpt
   );
 }
 
-/** The text of an answer, whole or streamed; throws where it is no 200. */
+/** The text of an answer, whole or streamed; throws unless the status is 200. */
 export async function answer(server: LiveServer, request: Request, stream: boolean): Promise<string> {
   const body = { ...request, stream, ignore_eos: true };
   const response = await fetch(`${server.url}/v1/completions`, {
@@ -166,7 +166,7 @@ async function askCrowd(
   return { wrong, refused };
 }
 
-/** A client that leaves in the midst of it, whatever that is: a wait, a load, an answer. */
+/** A client that disconnects during a wait, a load or an answer. */
 async function leave(server: LiveServer, request: Request, ms: number): Promise<void> {
   await fetch(`${server.url}/v1/completions`, {
     method: "POST",
@@ -182,7 +182,7 @@ async function residentWithout(server: LiveServer, models: readonly string[], { 
   return await server.metric("process_resident_memory_bytes");
 }
 
-/** The best of some: on a busy machine any one may be late. */
+/** The best of several measurements: on a busy machine any one may be late. */
 async function timeLoads(server: LiveServer, model: string, { loads, vocabulary }: CampaignOptions) {
   let [load, first] = [Infinity, Infinity];
   const prompt = [vocabulary - 1];

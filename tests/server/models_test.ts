@@ -3,7 +3,7 @@ import { modelsInFolder } from "../../engine/models/folder.ts";
 import { campaign } from "./models_scenario.ts";
 import { synthesize } from "../../testing/synth/synth.ts";
 
-Deno.test("several models in room for two: a crowd has the answers that each request has alone", async () => {
+Deno.test("several models: concurrent requests get the same answers as alone with memory for two models", async () => {
   const folder = await Deno.makeTempDir({ prefix: "models-" });
   try {
     for (const seed of [1, 2, 3]) {
@@ -26,7 +26,7 @@ Deno.test("several models in room for two: a crowd has the answers that each req
       note: () => {},
     });
     assertEquals({ wrong, refused }, { wrong: 0, refused: 0 });
-    assert(loaded > 9, `${loaded} loads`); // more than alone, and for the first tokens
+    assert(loaded > 9, `${loaded} loads`); // more than for the requests alone and the first tokens
     const grown = resident.after - resident.before;
     assert(grown < 100e6, `${grown} bytes more than after the first loads`);
   } finally {

@@ -84,7 +84,7 @@ Deno.test("metrics: docs/OPERATIONS.md lists exactly the exported metrics and th
   assertEquals(Object.fromEntries([...listed].sort()), Object.fromEntries([...actual].sort()));
 });
 
-/** Checks names, labels and values of a PromQL expression. The labels that its series may have. */
+/** Checks names, labels and values of a PromQL expression. Returns the possible labels of its series. */
 function checkExpression(where: string, expression: string): Set<string> {
   const labels = new Set<string>();
   const values = expression.replace(/\[[^\]]*\]/g, "");
@@ -117,7 +117,7 @@ function labelsOf(where: string, name: string): Map<string, Set<string>> {
   return new Map([...own!, ...SCRAPED.map((label) => [label, new Set<string>()] as const)]);
 }
 
-/** All that `/metrics` of a server has that keeps files, batches and prompts on a disk. */
+/** The metrics of a server with files, batches and a prompt cache. */
 async function exportedSeries(): Promise<Exported> {
   const engine = new FakeEngine();
   const stats = engine.stats.bind(engine);

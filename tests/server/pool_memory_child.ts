@@ -1,31 +1,31 @@
 /**
- * Models that are loaded and unloaded in turns, hundreds of times (pool_memory_test.ts): what the process holds after some of the
- * loads. Wants --expose-gc, so that what is only not collected yet does not count.
+ * Loads and unloads models hundreds of times in turn, and reports the process' memory after some of the loads (pool_memory_test.ts). Needs
+ * --expose-gc, so that garbage does not count.
  */
 import type { GenerateRequest, HeldEngine } from "../../engine/mod.ts";
 import { openPool } from "../../lib/pool.ts";
 
-/** What a process holds, garbage left out. */
+/** Memory and files of the process, without garbage. */
 export interface Held {
-  /** Bytes of JavaScript's heap, and of its buffers beside it. */
+  /** Bytes of JavaScript's heap and of its external buffers. */
   readonly heap: number;
   readonly buffers: number;
-  /** Resident bytes beside both: the kernels' and the grammars', and what their allocator keeps. */
+  /** Other resident bytes: kernels, grammars, and memory kept by their allocator. */
   readonly native: number;
   readonly descriptors: number;
 }
 
-/** What a run of it is: `rounds` are the loads after which the process is looked at. */
+/** Options of a run: `rounds` are the loads after which the process is measured. */
 export interface Rounds {
   readonly models: readonly string[];
   readonly rounds: readonly number[];
-  /** A folder for prompts. */
+  /** A prompt cache folder. */
   readonly disk: string;
 }
 
-/** Loads between two collections of garbage. */
+/** Loads between two garbage collections. */
 const COLLECTED_AFTER = 20;
-/** Room for any one of the models. */
+/** Memory for any one of the models. */
 const ROOM = 40e6;
 const PROMPT = Array.from({ length: 40 }, (_, i) => 3 + i);
 const REQUESTS: readonly GenerateRequest[] = [
@@ -51,7 +51,7 @@ async function held(): Promise<Held> {
   };
 }
 
-/** Deno itself reads /proc for nobody who may not do everything. */
+/** Deno reads /proc only with all permissions, so another program reads it. */
 async function countEntries(folder: string): Promise<number> {
   const { stdout } = await new Deno.Command("ls", { args: [folder] }).output();
   return new TextDecoder().decode(stdout).trimEnd().split("\n").length;

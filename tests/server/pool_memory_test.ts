@@ -17,7 +17,7 @@ async function loadInTurns(rounds: Rounds): Promise<Held[]> {
 }
 
 fullTier.test({
-  name: "hundreds of loads and unloads leave nothing behind: no memory, and no open file",
+  name: "pool memory: hundreds of loads and unloads leak no memory and no open file",
   ignore: Deno.build.os !== "linux",
   async fn() {
     const folder = await Deno.makeTempDir({ prefix: "loads-" });
@@ -29,12 +29,12 @@ fullTier.test({
       });
       const [warm, after] = await loadInTurns({ models, rounds: [40, 200], disk: `${folder}/prompts` });
       const shown = JSON.stringify({ warm, after });
-      // Of 160 loads each held 12 kB, or a tenth of its weights, it would be more.
+      // A leak of 12 kB per load, a tenth of its weights, would exceed this.
       assert(after.heap - warm.heap < 2e6, shown);
       assert(after.buffers - warm.buffers < 2e6, shown);
       assert(after.native - warm.native < 30e6, shown);
       assert(after.descriptors - warm.descriptors < 5, shown);
-      // The kernels' library, read for its digest, once stayed in the allocator several times.
+      // The allocator once kept several copies of the kernels' library, which is read for its digest.
       assert(warm.native < 200e6, shown);
     } finally {
       await Deno.remove(folder, { recursive: true });

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type OpenAI from "openai";
 import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 
-/* The server as users run it, with less KV memory than its answers come to need. */
+/* A real server with less KV memory than its answers need. */
 
 const CLIENTS = 5;
 
@@ -50,7 +50,7 @@ function counts({ prompt_tokens, completion_tokens }: OpenAI.CompletionUsage): A
   return { prompt_tokens, completion_tokens };
 }
 
-Deno.test("server: where KV memory runs out, streamed and unstreamed choices are those of each request alone", async () => {
+Deno.test("server: streamed and unstreamed choices equal those alone when KV memory runs out", async () => {
   const args = ["--threads", "1", "--ctx", "512", "--parallel", "12", "--kv-mb", "1"];
   await withLiveServer(args, async (server) => {
     const all = Array.from({ length: CLIENTS }, (_, i) => i);

@@ -5,8 +5,8 @@ import { type ChatModel, withChatModel } from "../../testing/chat_model.ts";
 import { judgeCalls, judgeJson, type Said, type Tool } from "../../testing/tool_calls.ts";
 
 /*
- * /v1/responses with the kernels, the grammar library and random weights, through all of it but the network: whatever a request
- * asks for at once, the form holds, and whole, streamed and as a line of a batch it is answered alike.
+ * /v1/responses with the kernels, the grammar library and random weights, through everything except the network. Constraints must hold with all
+ * other features, and the answer must be the same whole, streamed and as a batch line.
  */
 
 type Request = OpenAI.Responses.ResponseCreateParamsNonStreaming & { stream?: undefined };
@@ -27,7 +27,7 @@ const tools = ["get_weather", "notes.add-one"].map((name) => ({
   parameters: schema,
   strict: true,
 }));
-/** The same, in the shape that the judge knows. */
+/** The same in the checker's format. */
 const chatTools: Tool[] = tools.map(({ type, name, parameters }) => ({
   type,
   function: { name, parameters },
@@ -50,14 +50,14 @@ function said({ output, status }: Response): Said {
   return { content: content.join(""), reasoning: reasoning.join(""), calls, finish };
 }
 
-/** Without what is made anew for each answer. */
+/** Removes ids and times. */
 function lasting(response: Response) {
   const { output, usage } = response;
   const items = output.map((item) => ({ ...item, id: "", call_id: "" }));
   return { ...said(response), calls: [], items, tokens: [usage?.input_tokens, usage?.output_tokens_details] };
 }
 
-/** Whole, streamed and as a line of a batch. Throws where they differ. */
+/** Asks whole, streamed and as a batch line. Throws if the answers differ. */
 async function ask({ client, engine }: ChatModel, body: Record<string, unknown>): Promise<Response> {
   const request = { model: "random", input: "Weather in Köln?", seed: 1, ...body } as Request;
   const whole = await client.responses.create(request);
@@ -88,7 +88,7 @@ const FORMED: Record<string, unknown>[] = [
   { max_output_tokens: 30, stop: ["a", "e"] },
 ];
 
-Deno.test("responses: forms, tools and thinking hold, whole, streamed and in batches, in a crowd", async () => {
+Deno.test("responses: constraints, tools and thinking hold whole, streamed and in batches", async () => {
   for (const thinks of ["by itself", "from the prompt"] as const) {
     const whole: string[] = [];
     const thoughts: string[] = [];
@@ -112,12 +112,12 @@ Deno.test("responses: forms, tools and thinking hold, whole, streamed and in bat
       }));
     });
     assert(whole.length >= 5, `${thinks}: ${whole}`);
-    // One that the prompt has begun may end at once.
+    // Thinking that the prompt started may end at once.
     if (thinks === "from the prompt") assert(thoughts.length >= 6, `${thoughts.length} thoughts`);
   }
 });
 
-Deno.test("responses: log-probabilities cover the text, and a prompt that was read before is found", async () => {
+Deno.test("responses: log-probabilities cover the text, and a repeated prompt is cached", async () => {
   await withChatModel("from the prompt", async ({ client }) => {
     const request: Request = {
       model: "random",

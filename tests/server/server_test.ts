@@ -3,7 +3,7 @@ import OpenAI from "openai";
 import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
-/* OpenAI's own client against the whole program: kernels, engine, HTTP, in a process of their own, on the demo model. */
+/* OpenAI's client against a real server process on the demo model. */
 
 const model = "demo";
 const GREEDY = { model, temperature: 0, max_tokens: 24 } as const;
@@ -20,7 +20,7 @@ const QUESTIONS = [
 
 const asked = (content: string) => [{ role: "user" as const, content }];
 
-/** The text of a greedy chat answer, of a length of its own. */
+/** The text of a greedy chat answer, with a different length per call. */
 async function chatText({ client }: LiveServer, n: number): Promise<string> {
   const answer = await client.chat.completions.create({
     ...GREEDY,
@@ -40,7 +40,7 @@ type LiveTest = (name: string, args: readonly string[], test: (server: LiveServe
 
 const liveIn = (tier: typeof firstTier): LiveTest => (name, args, test) =>
   tier.test(`server: ${name}`, () => withLiveServer(args, test));
-/** Each of these tests starts a server, so the first tier takes a few. */
+/** Each of these tests starts a server, so the first tier runs only a few. */
 const live = liveIn(fullTier);
 const liveFirst = liveIn(firstTier);
 
@@ -100,7 +100,7 @@ live("echo scores the prompt as generating it did", [], async ({ client }) => {
   assertEquals(logprobs!.token_logprobs![0], null);
   assertEquals(logprobs!.tokens!.join(""), text);
   assertEquals(logprobs!.text_offset![0], 0);
-  // The whole text as a prompt: the same tokens, the same scores, now of the prompt.
+  // With the whole text as prompt, the prompt's tokens and log-probabilities must be the same.
   const again = await client.completions.create({
     model,
     prompt: text,
@@ -202,7 +202,7 @@ live("what cannot be answered is a 4xx that says why", ["--ctx", "256"], async (
     client.completions.create({ model, prompt: "a fern ".repeat(15_000) }),
     client.chat.completions.create({ model, messages: asked("🦖".repeat(25_000)) }),
     client.chat.completions.create({ model, messages: asked("x".repeat(100_000)), stream: true }),
-  ].map(errorOf); // at once: the last may be refused first
+  ].map(errorOf); // concurrent: the last may be refused first
   for (const refused of long) {
     const error = await refused;
     assertEquals([error.status, error.code], [400, "context_length_exceeded"]);
@@ -279,7 +279,7 @@ live(
         ...{ ignore_eos: true },
       });
       let seen = 0;
-      for await (const _ of stream) if (++seen > n % 3) break; // which closes the connection
+      for await (const _ of stream) if (++seen > n % 3) break; // closes the connection
     };
     const stay = () => chatText(server, 3);
     const staying = [...Array(12).keys()].map((n) => n % 4 === 3 ? stay() : leave(n));

@@ -1,4 +1,4 @@
-/** A model in several files where the commands have it: served, in a batch, and with its prompts on a disk. */
+/** A model in several files: served, in a batch, and with a prompt cache. */
 import { assertEquals } from "@std/assert";
 import { batch, inFolder, readLines } from "../batch/commands.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
@@ -15,7 +15,7 @@ interface Completion {
   readonly usage: { readonly prompt_tokens_details?: { readonly cached_tokens: number } };
 }
 
-Deno.test("a model in several files: a batch, a server and another restart read the prompts of the whole file's", async () => {
+Deno.test("shards: a batch and restarted servers use prompts that the single file stored", async () => {
   await inFolder([JSON.stringify(LINE)], async (path) => {
     const shards = await writeShards(path("."), "demo", splitGguf(await Deno.readFile(WHOLE), 3));
     const size = ["--ctx", "256", "--threads", "1"];

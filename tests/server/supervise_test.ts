@@ -31,7 +31,7 @@ async function gone(pid: number): Promise<void> {
   throw new Error(`${pid} is still there`);
 }
 
-fullTier.test("supervise: a killed server is back at its port, and SIGTERM lets live streams end", async () => {
+fullTier.test("supervise: a killed server returns at its port, and SIGTERM lets streams end", async () => {
   const server = await startSupervised(SMALL);
   for (let i = 0; i < 2; i++) {
     assert(await server.killChild() < 10_000);
@@ -45,9 +45,9 @@ fullTier.test("supervise: a killed server is back at its port, and SIGTERM lets 
   assertEquals(stderr.match(/The server was killed by SIGKILL; starting it again/g)?.length, 2, stderr);
 });
 
-fullTier.test("supervise: a second Ctrl-C cancels what still runs", async () => {
+fullTier.test("supervise: a second Ctrl-C cancels running requests", async () => {
   const server = await startSupervised([...SMALL, "--speculate", "off"]);
-  const open = await stream(server.url, 200, 100); // seconds, two at a time
+  const open = await stream(server.url, 200, 100); // takes seconds, two at a time
   const reader = open.body!.pipeThrough(new TextDecoderStream()).getReader();
   await reader.read();
   const ended = server.end("SIGINT");
@@ -62,7 +62,7 @@ fullTier.test("supervise: a second Ctrl-C cancels what still runs", async () => 
   assertStringIncludes(last, "shutting_down");
 });
 
-fullTier.test("supervise: what was never ready is not started again, and its exit code is the supervisor's", async () => {
+fullTier.test("supervise: a server that was never ready is not restarted, and the supervisor exits with its code", async () => {
   const { code, stderr, stdout } = await run(["serve", "--supervise", "--model", "/no/such.gguf", ...SMALL]);
   assertEquals([code, stdout], [1, ""]);
   assertMatch(stderr, /^Error: Cannot load a model from "\/no\/such.gguf"[^\n]*\n$/);
@@ -70,14 +70,14 @@ fullTier.test("supervise: what was never ready is not started again, and its exi
   assertEquals(wrong.code, 2);
 });
 
-fullTier.test("supervise: a server whose supervisor was killed stops", async () => {
+fullTier.test("supervise: a server stops when its supervisor is killed", async () => {
   const server = await startSupervised(SMALL);
   const child = (await server.child())!;
   await server.end("SIGKILL");
   await gone(child);
 });
 
-fullTier.test("supervise: at a socket, which is this user's alone, a killed server takes its place again", async () => {
+fullTier.test("supervise: a killed server returns at its private socket", async () => {
   await withFolder(async (folder) => {
     const path = join(folder, "compy.sock");
     const permissions = [`--allow-net=127.0.0.1,unix:${path}`, `--allow-write=${folder}`];
@@ -100,14 +100,14 @@ fullTier.test("supervise: at a socket, which is this user's alone, a killed serv
   });
 });
 
-Deno.test("supervise: a killed server gets its data folder back, which a second server is refused before it loads", async () => {
+Deno.test("supervise: a restarted server gets its data folder, and a second server is refused before loading", async () => {
   await withFolder(async (folder) => {
     const permissions = [`--allow-write=${folder}`];
     const data = ["--data", folder];
     const server = await startSupervised(data, permissions);
     await server.killChild();
     const child = (await server.child())!;
-    // Loading that model would fail.
+    // Loading this model would fail.
     for (const model of [["--model", "/no/such.gguf"], ["--models", "/no/such/folder"]]) {
       const second = await serve(["--port", "0", ...model, ...data], permissions);
       assertEquals(second.code, 1);
@@ -121,7 +121,7 @@ Deno.test("supervise: a killed server gets its data folder back, which a second 
   });
 });
 
-/** The answer to GET, as it is on the wire; asked by a process that may connect to any socket. */
+/** The raw answer to GET, from a process that may connect to any socket. */
 async function overSocket(path: string, target: string, host: string): Promise<string> {
   const request = `GET ${target} HTTP/1.1\\r\\nhost: ${host}\\r\\nconnection: close\\r\\n\\r\\n`;
   const code = `const connection = await Deno.connect({ transport: "unix", path: ${JSON.stringify(path)} });
@@ -131,7 +131,7 @@ async function overSocket(path: string, target: string, host: string): Promise<s
   return new TextDecoder().decode(stdout);
 }
 
-/** `serve` with further permissions, to its end. */
+/** Runs `serve` with more permissions to its end. */
 async function serve(args: readonly string[], permissions: readonly string[]) {
   const all = ["run", "-q", "-P=serve", ...permissions, "main.ts", "serve", ...args];
   const { code, stderr } = await new Deno.Command(Deno.execPath(), { args: all, cwd: root }).output();

@@ -5,17 +5,17 @@ const ROOT = fromFileUrl(new URL("../..", import.meta.url));
 /** A server under `--supervise` on the demo model; Linux. */
 export interface SupervisedServer {
   readonly url: string;
-  /** Of the supervisor. */
+  /** The supervisor's process id. */
   readonly pid: number;
-  /** The process that serves now; undefined between two. */
+  /** The current server process; undefined during a restart. */
   child(): Promise<number | undefined>;
-  /** Kills the serving process, and waits until another is ready; milliseconds that took. */
+  /** Kills the server process and waits for its successor. Returns the milliseconds. */
   killChild(): Promise<number>;
-  /** Ends the supervisor by a signal; its exit code and what was said on standard error. */
+  /** Ends the supervisor by a signal. Returns its exit code and standard error. */
   end(signal: Deno.Signal): Promise<{ code: number; stderr: string }>;
 }
 
-/** Starts it; what it writes to must be allowed by `permissions`. The caller ends it. */
+/** Starts a supervised server. `permissions` must allow its writes; the caller stops it. */
 export async function startSupervised(
   args: readonly string[],
   permissions: readonly string[] = [],
@@ -67,7 +67,7 @@ export async function startSupervised(
   };
 }
 
-/** Counts the lines that say where the server listens. */
+/** Counts the lines with the server's address. */
 class Listening {
   #text = "";
   #ended = false;
@@ -77,7 +77,7 @@ class Listening {
     this.#read(stdout);
   }
 
-  /** What the line says, once there are so many; undefined where output ends before. */
+  /** The n-th of these lines; undefined if the output ends before. */
   async times(count: number): Promise<string | undefined> {
     for (;;) {
       const lines = [...this.#text.matchAll(/^listening on (\S+)$/gm)];

@@ -1,4 +1,4 @@
-/** Serving and batches on the kernels in WebAssembly, as tasks with their permissions. */
+/** Serving and batches on the WebAssembly kernels, as tasks with their permissions. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { delay } from "@std/async/delay.js";
 import { join } from "@std/path";
@@ -15,7 +15,7 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
-fullTier.test("wasm: a server streams to a crowd the same answers as alone, keeps to schemas and lets clients leave", () =>
+fullTier.test("wasm: a server gives concurrent clients the same answers as alone, with schemas and disconnects", () =>
   withLiveServer([...WASM, "--threads", "2", "--parallel", "4"], async (server) => {
     const body = (i: number) => ({
       prompt: `The ${i}th dinosaur`,
@@ -50,7 +50,7 @@ async function streamed(server: LiveServer, body: Record<string, unknown>): Prom
 }
 
 for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
-  fullTier.test(`wasm: a restarted server answers a prompt that it has seen from the disk (${model})`, () =>
+  fullTier.test(`wasm: a restarted server answers a known prompt from the disk cache (${model})`, () =>
     withFolder(async (folder) => {
       await writeModels(folder);
       const prompt = text(333, 5);
@@ -70,7 +70,7 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
     }));
 }
 
-fullTier.test("wasm: a batch that is killed resumes, and says what an undisturbed one says; natively it does not resume", () =>
+fullTier.test("wasm: a killed batch resumes with the answers of an undisturbed one, but not natively", () =>
   withFolder(async (folder) => {
     const line = (i: number) => ({
       custom_id: `${i}`,
@@ -100,7 +100,7 @@ fullTier.test("wasm: a batch that is killed resumes, and says what an undisturbe
     assertEquals(await texts("killed.jsonl"), await texts("whole.jsonl"));
   }));
 
-/** Runs a batch, and kills it as soon as some of its answers are in the journal. */
+/** Runs a batch, and kills it when some answers are in the journal. */
 async function killInMidst(args: readonly string[], journal: string): Promise<void> {
   const child = task(args);
   const ended = child.output();
