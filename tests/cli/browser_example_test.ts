@@ -4,14 +4,14 @@ import { buildBrowserExample } from "../../tools/browser_example.ts";
 import { browserPath, withPage } from "../page/browser.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The page of examples/browser/: a model that answers in Chromium, from a static server. */
+/* The page of examples/browser/: a model answers in Chromium, from a static server. */
 
 const TYPES: Readonly<Record<string, string>> = {
   html: "text/html",
   js: "text/javascript",
   wasm: "application/wasm",
 };
-/** What makes a page share memory with its workers. */
+/** Headers that let a page share memory with its workers. */
 const ISOLATED = {
   "cross-origin-opener-policy": "same-origin",
   "cross-origin-embedder-policy": "require-corp",

@@ -3,7 +3,7 @@ import { join } from "@std/path";
 import { tinyCheckpoint, withHeader, writeCheckpoint } from "../../testing/checkpoints.ts";
 import { run, runJson, task, withFolder } from "../../testing/commands.ts";
 
-Deno.test("cli: convert makes a file that generate runs; what cannot be kept is exit code 1", async () => {
+Deno.test("cli: convert makes a file that generate runs, and exits with 1 for unsupported checkpoints", async () => {
   await withFolder(async (folder) => {
     const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "MXFP4", layout: "mlx", seed: 1 });
     await Deno.mkdir(join(folder, "tiny"));
@@ -35,7 +35,7 @@ Deno.test("cli: convert makes a file that generate runs; what cannot be kept is 
   });
 });
 
-Deno.test("cli: convert that is stopped with Ctrl-C leaves nothing behind", async () => {
+Deno.test("cli: convert leaves no files after Ctrl-C", async () => {
   await withFolder(async (folder) => {
     await writeHollow(join(folder, "hollow"));
     const [hollow, out] = [join(folder, "hollow"), join(folder, "out.gguf")];
@@ -54,7 +54,7 @@ Deno.test("cli: convert that is stopped with Ctrl-C leaves nothing behind", asyn
 
 const HOLLOW_ROWS = 200_000;
 
-/** A checkpoint of zeros that takes seconds to convert and no room on the disk. */
+/** A sparse checkpoint of zeros that takes seconds to convert. */
 async function writeHollow(folder: string): Promise<void> {
   const checkpoint = tinyCheckpoint({ model: "qwen3", weights: "BF16", layout: "hf", seed: 1 });
   checkpoint.config.vocab_size = HOLLOW_ROWS;

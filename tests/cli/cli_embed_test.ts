@@ -38,7 +38,7 @@ function readNpy(path: string): { shape: string; values: Float32Array } {
   };
 }
 
-Deno.test("cli: embed writes vectors in the order of the texts, as JSON lines and as a matrix", async () => {
+Deno.test("cli: embed writes vectors in input order, as JSON lines and as a matrix", async () => {
   await withTexts(TEXTS, async (at, folder) => {
     const model = ["--model", at("model.gguf")];
     const report = await runJson("embed", at("texts.jsonl"), "--out", at("a.jsonl"), ...model);
@@ -67,7 +67,7 @@ Deno.test("cli: embed writes vectors in the order of the texts, as JSON lines an
   });
 });
 
-fullTier.test("cli: embed names the lines that are no texts before it computes anything", async () => {
+fullTier.test("cli: embed reports lines without a text before it computes", async () => {
   await withTexts(
     ["good", { id: 1 }, "", "long ".repeat(60), 7, { text: "x", id: {} }],
     async (at, folder) => {
@@ -101,7 +101,7 @@ fullTier.test("cli: embed names the lines that are no texts before it computes a
   );
 });
 
-fullTier.test("cli: embed never writes over a file, and says what it cannot read or write", async () => {
+fullTier.test("cli: embed never overwrites a file, and names files that it cannot read or write", async () => {
   await withTexts(TEXTS, async (at) => {
     const model = ["--model", at("model.gguf")];
     await Deno.writeTextFile(at("mine.npy"), "mine");
@@ -129,7 +129,7 @@ fullTier.test("cli: embed never writes over a file, and says what it cannot read
   });
 });
 
-fullTier.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", async () => {
+fullTier.test("cli: embed leaves no files after Ctrl-C", async () => {
   const texts = Array.from({ length: 20_000 }, (_, i) => `text ${i} ${"about foxes ".repeat(20)}`);
   await withTexts(texts, async (at, folder) => {
     const child = task(["embed", at("texts.jsonl"), "--out", at("a.npy"), "--model", at("model.gguf")]);
@@ -144,7 +144,7 @@ fullTier.test("cli: embed that is stopped with Ctrl-C leaves nothing behind", as
   });
 });
 
-fullTier.test("cli: generate with an encoder says what to use instead", async () => {
+fullTier.test("cli: generate names the alternative for an encoder", async () => {
   await withFolder(async (folder) => {
     const model = join(folder, "encoder.gguf");
     await Deno.writeFile(model, synthesize({ architecture: "bert", types: ["Q8_0"], layers: 1, seed: 3 }));

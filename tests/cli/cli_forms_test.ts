@@ -3,7 +3,7 @@ import { join } from "@std/path";
 import { run, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* `generate` with a form for its answer, and with tools, on the demo model. */
+/* `generate` with constraints and tools, on the demo model. */
 
 const schema = {
   type: "object",
@@ -12,7 +12,7 @@ const schema = {
   additionalProperties: false,
 };
 
-Deno.test("cli: generate --schema and --grammar give an answer in its form, from a chat or a text", async () => {
+Deno.test("cli: generate --schema and --grammar give a matching answer for a chat or a text", async () => {
   await withFolder(async (folder) => {
     const [json, gbnf, lark] = ["s.json", "g.gbnf", "g.lark"].map((name) => join(folder, name));
     await Deno.writeTextFile(json, JSON.stringify(schema));
@@ -38,7 +38,7 @@ Deno.test("cli: generate --schema and --grammar give an answer in its form, from
   });
 });
 
-fullTier.test("cli: generate says what is wrong with a form, and when an answer was cut before it had it: exit code 1", async () => {
+fullTier.test("cli: generate exits with 1 and a reason for a bad constraint or a cut answer", async () => {
   await withFolder(async (folder) => {
     const [good, bad, text] = ["good.json", "bad.json", "text.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(good, JSON.stringify(schema));
@@ -58,7 +58,7 @@ fullTier.test("cli: generate says what is wrong with a form, and when an answer 
   });
 });
 
-fullTier.test("cli: generate --prefill continues a text as the server does, with tools too, and keeps no form", async () => {
+fullTier.test("cli: generate --prefill continues a text like the server, also with tools, but refuses constraints", async () => {
   await withFolder(async (folder) => {
     const [form, tools] = ["s.json", "t.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(form, JSON.stringify(schema));
@@ -92,7 +92,7 @@ fullTier.test("cli: generate --prefill continues a text as the server does, with
   });
 });
 
-fullTier.test("cli: generate --tools shows calls that follow their schemas, or what is wrong with the tools", async () => {
+fullTier.test("cli: generate --tools prints calls that match their schemas, or the error of the tools", async () => {
   await withFolder(async (folder) => {
     const [tools, bare, twice, text] = ["t.json", "bare.json", "twice.json", "text.json"]
       .map((name) => join(folder, name));

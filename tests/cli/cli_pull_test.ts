@@ -5,7 +5,7 @@ import { sha256, testModel } from "../../hub/testing_models.ts";
 import { root, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The command as users run it, with the permissions of its task and a folder of models of its own. */
+/* The real command, with the permissions of its task and a separate models folder. */
 
 const REPO = "me/Tiny-GGUF";
 const MODEL = testModel(5, 6_000_000);
@@ -36,7 +36,7 @@ async function until(what: string, test: () => boolean | Promise<boolean>): Prom
   }
 }
 
-Deno.test("cli: a model is pulled by its quantisation, used by its name, listed and removed", async () => {
+Deno.test("cli: pull downloads a model by its quantization, and the model can be used by name, listed and removed", async () => {
   const demo = await Deno.readFile(join(root, "models/demo.gguf"));
   await using hub = new TestHub({
     repositories: { [REPO]: { "Tiny-Q8_0.gguf": demo, "Tiny-F16.gguf": MODEL } },
@@ -77,7 +77,7 @@ Deno.test("cli: a model is pulled by its quantisation, used by its name, listed 
   });
 });
 
-fullTier.test("cli: a pull that is killed, stopped or disturbed resumes, and a second one keeps off", async () => {
+fullTier.test("cli: pull resumes after a kill, stop or fault, and a second process stops", async () => {
   await using hub = new TestHub({ repositories: { [REPO]: { "Tiny-F16.gguf": MODEL } } });
   const command = ["pull", `hf:${REPO}`, "--json", "--mirror", hub.endpoint];
   await withFolder(async (folder) => {
@@ -87,7 +87,7 @@ fullTier.test("cli: a pull that is killed, stopped or disturbed resumes, and a s
     const second = await run(folder, command);
     assertEquals(second.code, 1);
     assertStringIncludes(second.stderr, `Another process (PID ${killed.pid}) is pulling "Tiny-F16"`);
-    // What came is recorded from time to time.
+    // Progress is saved at intervals.
     await until("a record of most of it", async () => {
       const { unfinished } = JSON.parse((await run(folder, ["pull", "list", "--json"])).stdout);
       return unfinished[0]?.bytes_done > MODEL.length / 4;
@@ -118,7 +118,7 @@ fullTier.test("cli: a pull that is killed, stopped or disturbed resumes, and a s
   });
 });
 
-fullTier.test("cli: a name of one's own list, and what may not be written, are told", async () => {
+fullTier.test("cli: pull uses the user's model list, and reports folders without write permission", async () => {
   await using hub = new TestHub({ repositories: { [REPO]: { "Tiny-F16.gguf": MODEL } } });
   await withFolder(async (folder) => {
     const list = join(folder, "list.json");

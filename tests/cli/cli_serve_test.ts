@@ -6,7 +6,7 @@ import { fullTier } from "../../testing/tier.ts";
 interface Served {
   readonly url: string;
   readonly child: Deno.ChildProcess;
-  /** Ends the process with a signal; what it left. */
+  /** Ends the process with a signal. Returns its output. */
   stop(signal: Deno.Signal): Promise<{ code: number; stderr: string }>;
 }
 
@@ -27,7 +27,7 @@ async function serve(...args: string[]): Promise<Served> {
     child,
     async stop(signal) {
       child.kill(signal);
-      child.kill(signal); // as from a terminal, where a Ctrl-C comes twice
+      child.kill(signal); // like a terminal, which sends Ctrl-C twice
       while (!(await reader.read()).done);
       return { code: (await child.status).code, stderr: await stderr };
     },
@@ -41,7 +41,7 @@ function chat(url: string, body: Record<string, unknown>): Promise<Response> {
   return fetch(`${url}/v1/chat/completions`, { method: "POST", headers, body: whole });
 }
 
-Deno.test("cli: serve answers on the port that it prints, until SIGTERM", async () => {
+Deno.test("cli: serve answers on its printed port until SIGTERM", async () => {
   const { url, stop } = await serve("--parallel", "2", "--ctx", "256");
   assertEquals(await (await fetch(`${url}/health`)).json(), { status: "ok" });
   const models = await (await fetch(`${url}/v1/models`)).json();
@@ -57,7 +57,7 @@ Deno.test("cli: serve answers on the port that it prints, until SIGTERM", async 
   assertMatch(stderr, /^demo: llama, 256 tokens of context, loaded in [^\n]*\n$/);
 });
 
-fullTier.test("cli: on Ctrl-C serve ends the streams that run, then stops", async () => {
+fullTier.test("cli: serve completes running streams on Ctrl-C, then stops", async () => {
   const { url, stop } = await serve();
   const response = await chat(url, { max_tokens: 64, stream: true, ignore_eos: true });
   const [stopped, text] = await Promise.all([stop("SIGINT"), response.text()]);
@@ -66,13 +66,13 @@ fullTier.test("cli: on Ctrl-C serve ends the streams that run, then stops", asyn
   assertEquals(text.split(`"finish_reason":"length"`).length, 2, text);
 });
 
-fullTier.test("cli: serve refuses an address that others reach without a key", async () => {
+fullTier.test("cli: serve refuses a public address without a key", async () => {
   const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0", "--data", "none"]);
   assertEquals(code, 1);
   assertStringIncludes(stderr, "needs an API key");
 });
 
-fullTier.test("cli: serve reads its config file and shows what holds", async () => {
+fullTier.test("cli: serve reads its config file and prints the effective settings", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "compy.json");
     await Deno.writeTextFile(file, '{ "ctx": 128, "parallel": 2, "model": "/no/such.gguf" }');
@@ -91,7 +91,7 @@ fullTier.test("cli: serve reads its config file and shows what holds", async () 
   });
 });
 
-fullTier.test("cli: a data folder that cannot be used is told before the model is loaded", async () => {
+fullTier.test("cli: serve reports an unusable data folder before it loads the model", async () => {
   await withFolder(async (folder) => {
     const file = join(folder, "file");
     await Deno.writeTextFile(file, "");

@@ -19,7 +19,7 @@ const COMMANDS = [
 ];
 
 for (const command of COMMANDS) {
-  fullTier.test(`cli: ${command} --help teaches, exit code 0; an unknown option is exit code 2`, async () => {
+  fullTier.test(`cli: ${command} --help explains with exit code 0; an unknown option is exit code 2`, async () => {
     const help = await run([command, "--help"]);
     assertEquals([help.code, help.stderr], [0, ""]);
     assertStringIncludes(help.stdout, `Usage: deno task ${command}`);
@@ -29,7 +29,7 @@ for (const command of COMMANDS) {
   });
 }
 
-Deno.test("cli: without words compy says what to do next; --help lists the commands", async () => {
+Deno.test("cli: compy without arguments names the next steps; --help lists the commands", async () => {
   const start = (...words: string[]) => {
     const args = ["run", "-q", "-P=compute", "main.ts", ...words];
     return new Deno.Command(Deno.execPath(), { args, cwd: root, env: { NO_COLOR: "1" } }).output();
@@ -43,7 +43,7 @@ Deno.test("cli: without words compy says what to do next; --help lists the comma
   for (const command of COMMANDS) assertStringIncludes(all, `\n  ${command} `);
 });
 
-fullTier.test("cli: --log-level says what is told on standard error", async () => {
+fullTier.test("cli: --log-level selects the messages on standard error", async () => {
   const keys = await Deno.makeTempFile({ suffix: ".json" });
   await Deno.writeTextFile(keys, '{"keys":[{"name":"one","key":"a-key-that-others-may-read"}]}');
   await Deno.chmod(keys, 0o644);
@@ -74,7 +74,7 @@ fullTier.test("cli: --log-level says what is told on standard error", async () =
   assertStringIncludes(wrong.stderr, '--log-level must be one of error, warning, info, debug (got "loud")');
 });
 
-fullTier.test("cli: --library is the only place where the libraries are looked for, and needs FFI there", async () => {
+fullTier.test("cli: --library is the only folder that is searched for libraries, and needs FFI permission there", async () => {
   await withFolder(async (folder) => {
     const missing = await run(["generate", "--prompt", "a", "--library", folder]);
     assertEquals([missing.code, missing.stdout], [1, ""]);
@@ -146,7 +146,7 @@ const WRONG_USAGE: [args: string, message: string][] = [
     `--quantize must be one of q8_0, q6_k, q4_k, q4_0, mxfp4 (got "q9")`,
   ],
 ];
-Deno.test("cli: chat --lines answers the lines of a pipe, without anything else; what it cannot answer is exit code 1", async () => {
+Deno.test("cli: chat --lines prints only answers to the lines of a pipe, and exits with 1 if it cannot answer", async () => {
   const good = await runWith("/set seed 1\nWho are you?\n/bye\n", ["chat", "--lines", "--temperature", "0"]);
   const answer = "My name is compy. I am a very small language model.\n";
   assertEquals([good.code, good.stdout, good.stderr], [0, answer, ""]);
@@ -162,7 +162,7 @@ Deno.test("cli: chat --lines answers the lines of a pipe, without anything else;
   assertMatch(bad.stderr, /^Error: .*\/clear begins anew/);
 });
 
-fullTier.test("cli: chat and generate answer what a pipe holds as one message, on standard output alone", async () => {
+fullTier.test("cli: chat and generate answer a pipe as one message, only on standard output", async () => {
   const answers = await Promise.all(["chat", "generate"].map(async (command) => {
     const { code, stdout, stderr } = await runWith("Who are\r\nyou?\r\n", [command, "--temperature", "0"]);
     assertEquals([code, stderr], [0, ""]);
@@ -172,7 +172,7 @@ fullTier.test("cli: chat and generate answer what a pipe holds as one message, o
   assertEquals(answers[0], answers[1]);
 });
 
-fullTier.test("cli: wrong usage is exit code 2 and says what is right", async () => {
+fullTier.test("cli: wrong usage exits with 2 and names the right usage", async () => {
   for (const [args, message] of WRONG_USAGE) {
     const { code, stdout, stderr } = await run(args.split(" "));
     assertEquals([code, stdout], [2, ""], `${args}: ${stderr}`);
@@ -180,7 +180,7 @@ fullTier.test("cli: wrong usage is exit code 2 and says what is right", async ()
   }
 });
 
-fullTier.test("cli: main.ts --help lists the commands, and so does a command that there is not", async () => {
+fullTier.test("cli: main.ts lists the commands for --help and for an unknown command", async () => {
   const main = async (...args: string[]) => {
     const command = ["run", "-q", "-P=compute", "main.ts", ...args];
     const { code, stdout, stderr } = await new Deno.Command(Deno.execPath(), { args: command, cwd: root })
@@ -195,7 +195,7 @@ fullTier.test("cli: main.ts --help lists the commands, and so does a command tha
   assertStringIncludes(message, `There is no command "sevre"; the commands are serve, chat, generate`);
 });
 
-fullTier.test("cli: files that cannot be used are told in a line, exit code 1", async () => {
+fullTier.test("cli: unusable files are reported in one line with exit code 1", async () => {
   await withFolder(async (folder) => {
     const broken = join(folder, "broken.gguf");
     await Deno.writeTextFile(broken, "GGUF and then nothing of use");
@@ -238,7 +238,7 @@ fullTier.test("cli: files that cannot be used are told in a line, exit code 1", 
   });
 });
 
-fullTier.test("cli: generate --chat answers to the end, and no further than the context", async () => {
+fullTier.test("cli: generate --chat answers to the end or to the context limit", async () => {
   const chat = ["generate", "--chat", "Tell me a story about a small dinosaur.", "--temperature", "0"];
   const whole = await runJson(...chat);
   assert(whole.steps.length > 32, `${whole.steps.length}`);
@@ -248,7 +248,7 @@ fullTier.test("cli: generate --chat answers to the end, and no further than the 
   assert(whole.text.startsWith(cut.text));
 });
 
-fullTier.test("cli: memory that is not there is refused with the sums, before anything is loaded", async () => {
+fullTier.test("cli: insufficient memory is refused with the figures before loading", async () => {
   const start = performance.now();
   const { code, stdout, stderr } = await run(["serve", "--kv-mb", "10000000", "--data", "none"]);
   const seconds = (performance.now() - start) / 1000;
@@ -268,14 +268,14 @@ fullTier.test("cli: memory that is not there is refused with the sums, before an
   assertStringIncludes(workers.stderr, "--kv-mb is the workers' own; leave it out with --nats");
 });
 
-fullTier.test("cli: inspect says what is free; a context beyond the model's own is cut and says so", async () => {
+fullTier.test("cli: inspect reports free memory, and limits the context to the model's own with a message", async () => {
   const { memory_free } = await runJson("inspect");
   assert(memory_free > 10 * 2 ** 20, `${memory_free}`);
   const { code, stderr } = await run(["generate", "--prompt", "Once", "-n", "1", "--ctx", "8192"]);
   assertEquals([code, stderr], [0, "A context of 8192 tokens is cut to 512, the model's own\n"]);
 });
 
-fullTier.test("cli: generate --tokens --json gives greedy tokens with their likeliest rivals", async () => {
+fullTier.test("cli: generate --tokens --json prints greedy tokens with the most probable alternatives", async () => {
   const args = ["generate", "--tokens", "65,66,67", "-n", "5"];
   const result = await runJson(...args);
   assertEquals(Object.keys(result), ["tokens", "text", "steps", "timings"]);
@@ -299,7 +299,7 @@ fullTier.test("cli: generate --tokens --json gives greedy tokens with their like
   );
 });
 
-fullTier.test("cli: a KV cache in 8 bits takes half of the memory; generate answers with it, auto then takes the CPU", async () => {
+fullTier.test("cli: an 8-bit KV cache takes half of the memory, answers, and makes auto select the CPU", async () => {
   const memory = async (type: string) => (await runJson("inspect", "--kv-type", type)).memory.kv;
   assertEquals(await memory("q8_0") / await memory("f16"), 34 / 66); // a head of 32 dimensions, with its scales
   const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--temperature", "0"];
@@ -308,14 +308,14 @@ fullTier.test("cli: a KV cache in 8 bits takes half of the memory; generate answ
     await runJson(...args, "--kv-type", "q8_0", "--backend", "auto"),
   ];
   assertEquals(codes.steps.length, 12);
-  // Not the first token: it is so sure that a float may not show the difference.
+  // Skip the first token: its probability is too near to 1 to show a difference.
   const best = ({ steps: [, { top }] }: { steps: { top: [number, number][] }[] }) => top[0];
   assertEquals(best(codes)[0], best(halves)[0]);
   const apart = Math.abs(best(codes)[1] - best(halves)[1]);
   assert(apart > 0 && apart < 0.05, `the second token's log-probability is ${apart} from that with halves`);
 });
 
-fullTier.test("cli: generate goes on past end tokens with --tokens, and stops there with --chat", async () => {
+fullTier.test("cli: generate continues after end tokens with --tokens, and stops there with --chat", async () => {
   const { metadata } = await runJson("inspect");
   const end = metadata["tokenizer.ggml.eot_token_id"];
   const biased = await runJson("generate", "--tokens", String(end), "-n", "60");
@@ -324,7 +324,7 @@ fullTier.test("cli: generate goes on past end tokens with --tokens, and stops th
   assert(chat.steps.length < 400, chat.text);
 });
 
-Deno.test("cli: generate streams text; a seed gives the same again", async () => {
+Deno.test("cli: generate streams text, and a seed repeats it", async () => {
   const args = ["generate", "--prompt", "Once upon a time", "-n", "12", "--seed", "7"];
   const first = await run(args);
   assertEquals([first.code, first.stderr], [0, ""]);
@@ -334,7 +334,7 @@ Deno.test("cli: generate streams text; a seed gives the same again", async () =>
   assertMatch(lines.stdout, /^(-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\t-\d+\.\d{4} "[^\t]*"\n){3}$/);
 });
 
-fullTier.test("cli: Ctrl-C stops generate, which says so: exit code 1", async () => {
+fullTier.test("cli: generate stops on Ctrl-C with a message and exit code 1", async () => {
   const child = task(["generate", "--tokens", "65", "-n", "500"]);
   const reader = child.stdout.getReader();
   await reader.read();
@@ -342,11 +342,11 @@ fullTier.test("cli: Ctrl-C stops generate, which says so: exit code 1", async ()
   while (!(await reader.read()).done);
   const stderr = await new Response(child.stderr).text();
   const { code } = await child.status;
-  if (code === 0) assertEquals(stderr, ""); // it was done already
+  if (code === 0) assertEquals(stderr, ""); // it had already finished
   else assertEquals([code, stderr.replace(/\d+/, "N")], [1, "Interrupted after N tokens\n"]);
 });
 
-Deno.test("cli: tokenize reads text or a file, and needs no weights", async () => {
+Deno.test("cli: tokenize accepts text or a file without weights", async () => {
   const { tokens } = await runJson("tokenize", "--text", "Once upon a time");
   assert(tokens.length > 1);
   await withFolder(async (folder) => {
@@ -362,7 +362,7 @@ Deno.test("cli: tokenize reads text or a file, and needs no weights", async () =
       .set("tokenizer.ggml.bos_token_id", "UINT32", 5)
       .set("tokenizer.ggml.add_bos_token", "BOOL", true);
     await Deno.writeFile(join(folder, "vocabulary.gguf"), vocabulary.build().bytes);
-    // Paths are the caller's, wherever the task runs.
+    // Paths are relative to the caller's folder, not the task's.
     const { code, stdout } = await run([
       "--config",
       join(root, "deno.json"),
@@ -394,7 +394,7 @@ Deno.test("cli: inspect describes the file, the memory and the plan", async () =
   assertStringIncludes(text.stdout, `layers: ${layers} of attention\n`);
 });
 
-fullTier.test("cli: bench gives rates and shares of the limits", async () => {
+fullTier.test("cli: bench prints rates and shares of the machine's limits", async () => {
   const report = await runJson("bench", "--pp", "16", "--tg", "4", "--npl", "1,3");
   assertEquals(Object.keys(report.limits), ["read_gbps", "int8_gops", "f32_gflops"]);
   const rows = report.rows.map((row: Record<string, unknown>) => [row.work, row.sequences, row.context]);

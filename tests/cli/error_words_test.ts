@@ -30,7 +30,7 @@ interface Case {
   readonly error: Error;
   readonly flags: string;
   readonly options: string;
-  /** What an HTTP client reads. An error that no request should meet reveals nothing. */
+  /** The message for an HTTP client. Unexpected errors reveal nothing. */
   readonly http: string;
 }
 
@@ -119,7 +119,7 @@ for (const [kind, { error, flags, options, http }] of Object.entries(CASES)) {
   });
 }
 
-Deno.test("error words: a native library that is missing names where to say its folder", () => {
+Deno.test("error words: a missing native library names the setting for its folder", () => {
   const place = { path: "/a.so", problem: "missing", reason: "not there" } as const;
   const error = new LibraryNotFound(KERNELS, [place]);
   assertEquals(error.message.split(" with ").at(-1), "COMPY_LIBRARY");

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import { root, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* The programs of examples/, as people run them: with the permissions that their first lines name, on the demo model. */
+/* The programs of examples/, on the demo model, with the permissions in their first lines. */
 
 const MOST_LINES = 40;
 
@@ -29,7 +29,7 @@ async function outputOf(child: Deno.ChildProcess): Promise<string> {
 
 const run = (example: string, ...args: string[]) => outputOf(start(example, args));
 
-Deno.test("examples are short", async () => {
+Deno.test("examples: are short", async () => {
   for await (const { name } of Deno.readDir(`${root}examples`)) {
     if (!name.endsWith(".ts")) continue;
     const lines = (await Deno.readTextFile(`${root}examples/${name}`)).trim().split("\n").length;
@@ -37,7 +37,7 @@ Deno.test("examples are short", async () => {
   }
 });
 
-Deno.test("example chat: a conversation goes on, and finds its beginning in the cache", async () => {
+Deno.test("example chat: a conversation continues from the cache", async () => {
   const child = start("chat", [], "piped");
   const writer = child.stdin.getWriter();
   await writer.write(new TextEncoder().encode("Who are you?\nAnd who am I?\n"));
@@ -51,7 +51,7 @@ Deno.test("example chat: a conversation goes on, and finds its beginning in the 
   assert(usages[1][0] > usages[0][0] + usages[0][1] && usages[1][2] > 0, output);
 });
 
-fullTier.test("example batch: stopped by Ctrl-C, the same command resumes it", async () => {
+fullTier.test("example batch: the same command resumes after Ctrl-C", async () => {
   await withFolder(async (folder) => {
     const [questions, answers] = [`${folder}/questions.txt`, `${folder}/answers.jsonl`];
     await Deno.writeTextFile(questions, Array.from({ length: 60 }, (_, i) => `Count to ${i}\n`).join(""));
@@ -77,7 +77,7 @@ fullTier.test("example batch: stopped by Ctrl-C, the same command resumes it", a
   });
 });
 
-fullTier.test("example server: its own routes, and compy's below /llm", async () => {
+fullTier.test("example server: serves its own routes, and compy's below /llm", async () => {
   const port = String(freePort());
   const child = start("server", ["models/demo.gguf", port]);
   const base = `http://127.0.0.1:${port}`;
@@ -116,7 +116,7 @@ function freePort(): number {
   return (listener.addr as Deno.NetAddr).port;
 }
 
-fullTier.test("examples search and extract: the nearest lines, and data in its form", async () => {
+fullTier.test("examples search and extract: find the nearest lines, and extract data by schema", async () => {
   await withFolder(async (folder) => {
     const texts = `${folder}/texts.txt`;
     await Deno.writeTextFile(

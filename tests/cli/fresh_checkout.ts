@@ -1,4 +1,4 @@
-/** A checkout in which nothing was built, with a cargo that does as a test tells it and a library for each crate that it "builds". */
+/** A checkout without builds, with a fake cargo that a test controls, and a library for each crate that it "builds". */
 import { fromFileUrl, join } from "@std/path";
 import { libraryFile } from "../../ffi/find.ts";
 import { builtLibrary } from "../../ffi/built.ts";
@@ -9,15 +9,15 @@ const LIBRARIES = [KERNELS, GRAMMARS];
 
 export interface FreshCheckout extends AsyncDisposable {
   readonly path: string;
-  /** What a process there is to have in its environment. */
+  /** Environment variables for processes in the checkout. */
   readonly env: Record<string, string>;
-  /** The crate's build ends well from here on, or with this message. */
+  /** From now on the crate's build succeeds, or fails with this message. */
   finish(library: LibraryName, failure?: string): Promise<void>;
-  /** Process ids of builds that have begun, and of what they have started. */
+  /** Process ids of started builds and of their children. */
   processes(): Promise<number[]>;
 }
 
-/** `cargo: false`: there is none on the PATH. */
+/** `cargo: false`: the PATH has no cargo. */
 export async function freshCheckout({ cargo = true } = {}): Promise<FreshCheckout> {
   const path = await Deno.makeTempDir({ prefix: "compy fresh ü " });
   for await (const { name } of Deno.readDir(ROOT)) {
@@ -53,7 +53,7 @@ export async function freshCheckout({ cargo = true } = {}): Promise<FreshCheckou
   };
 }
 
-/** Says that it has compiled one crate of two, waits to be told how to end, and does so. Its child is what rustc is to cargo. */
+/** Reports one of two compiled crates, then waits for its result. Its child stands for rustc. */
 function script(state: string): string {
   const copies = LIBRARIES.map((library) =>
     `${library.crate}) library='${builtLibrary(library)}' file=${libraryFile(library.name)} ;;`

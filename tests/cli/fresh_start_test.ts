@@ -6,14 +6,14 @@ import { GRAMMARS, KERNELS } from "../../ffi/names.ts";
 import { type FreshCheckout, freshCheckout } from "./fresh_checkout.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Commands in a checkout in which nothing was built: they start in WebAssembly, and `serve` builds beside its requests. */
+/* Commands in a checkout without builds: they start in WebAssembly, and `serve` builds while it answers. */
 
 const ANSWER = "My name is compy. I am a very small language model.";
 const FORM = { type: "object", properties: { yes: { type: "boolean" } }, required: ["yes"] };
 
 interface Started {
   readonly child: Deno.ChildProcess;
-  /** Resolves when it has said that, on either output. */
+  /** Resolves when either output contains this text. */
   said(pattern: RegExp): Promise<RegExpMatchArray>;
   readonly text: () => string;
 }
@@ -49,7 +49,7 @@ function start(checkout: FreshCheckout, permissions: string, args: readonly stri
   return { child, said, text: () => text };
 }
 
-/** A server of the checkout, which is asked to stop at the end. */
+/** A server of the checkout, stopped at the end. */
 async function serve(
   checkout: FreshCheckout,
   args: readonly string[],
@@ -84,7 +84,7 @@ async function ask(url: string, more: Record<string, unknown> = {}): Promise<str
   return choices?.[0].message.content ?? JSON.stringify(error);
 }
 
-/** Those that still run: what has ended waits for its parent as a zombie. */
+/** Running processes. An ended process stays a zombie until its parent waits for it. */
 async function running(processes: readonly number[]): Promise<number[]> {
   const states = await Promise.all(processes.map(async (id) => {
     const status = await Deno.readTextFile(`/proc/${id}/status`).catch(() => "State:\tZ");
@@ -93,7 +93,7 @@ async function running(processes: readonly number[]): Promise<number[]> {
   return states.flat();
 }
 
-fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and goes over; forms and batches wait", async () => {
+fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and switches to native; constraints and batches wait", async () => {
   await using checkout = await freshCheckout();
   const said = await serve(checkout, ["--data", join(checkout.path, ".compy")], async (url, server) => {
     await server.said(/wasm: wasm-simd128/);
@@ -123,7 +123,7 @@ fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and goes ov
     assertEquals(await statusOf(), "completed");
     const metrics = await (await fetch(`${url}/metrics`)).text();
     const prompts = Number(/^compy_prompt_tokens_total\S* (\d+)/m.exec(metrics)?.[1]);
-    assertEquals(prompts % 3, 0, metrics); // of both engines: three times the same prompt
+    assertEquals(prompts % 3, 0, metrics); // over both engines: three times the same prompt
     assert(prompts > 0);
 
     await checkout.finish(GRAMMARS);
@@ -132,7 +132,7 @@ fullTier.test("fresh checkout: serve answers in WebAssembly, builds, and goes ov
   assertMatch(said, /Building the kernels/);
 });
 
-fullTier.test("fresh checkout: models of a pool go over, later ones load natively; a stop ends the build", async () => {
+fullTier.test("fresh checkout: pool models switch to native, later ones load natively, and a stop ends the build", async () => {
   await using checkout = await freshCheckout();
   const other = join(checkout.path, "other.gguf");
   await Deno.copyFile(join(checkout.path, "models/demo.gguf"), other);
@@ -153,7 +153,7 @@ fullTier.test("fresh checkout: models of a pool go over, later ones load nativel
   assertEquals(await running(processes), []);
 });
 
-fullTier.test("fresh checkout: a build that fails is told with its last lines, and the server goes on", async () => {
+fullTier.test("fresh checkout: serve logs a failed build's last lines and continues", async () => {
   await using checkout = await freshCheckout();
   await serve(checkout, ["--data", "none"], async (url, server) => {
     await checkout.finish(KERNELS, "error: linker `cc` not found\n");
@@ -167,7 +167,7 @@ fullTier.test("fresh checkout: a build that fails is told with its last lines, a
   });
 });
 
-fullTier.test("fresh checkout: batch run builds first, and computes in WebAssembly where there is no cargo", async () => {
+fullTier.test("fresh checkout: batch run builds first, or computes in WebAssembly without cargo", async () => {
   await using checkout = await freshCheckout({ cargo: false });
   const input = join(checkout.path, "in.jsonl");
   const body = { messages: [{ role: "user", content: "Who are you?" }], temperature: 0 };
@@ -182,7 +182,7 @@ fullTier.test("fresh checkout: batch run builds first, and computes in WebAssemb
   assertMatch(await Deno.readTextFile(output), new RegExp(ANSWER));
 });
 
-fullTier.test("fresh checkout: a batch run that is interrupted in its build stops, and answers nothing", async () => {
+fullTier.test("fresh checkout: batch run stops without answers when its build is interrupted", async () => {
   await using checkout = await freshCheckout();
   const input = join(checkout.path, "in.txt");
   await Deno.writeTextFile(input, "Hello\n");
@@ -194,10 +194,10 @@ fullTier.test("fresh checkout: a batch run that is interrupted in its build stop
   assertEquals((await batch.child.status).code, 1, batch.text());
   const [cargo, compiler] = await checkout.processes();
   assertEquals(await running([cargo]), []);
-  Deno.kill(compiler, "SIGKILL"); // a terminal's Ctrl-C would have reached it
+  Deno.kill(compiler, "SIGKILL"); // a terminal's Ctrl-C would also reach it
 });
 
-fullTier.test("fresh checkout: generate computes in WebAssembly and says how to get native kernels", async () => {
+fullTier.test("fresh checkout: generate computes in WebAssembly and explains how to get native kernels", async () => {
   await using checkout = await freshCheckout();
   const generate = start(checkout, "compute", ["generate", "--chat", "Who are you?", "--temperature", "0"]);
   assertEquals((await generate.child.status).code, 0, generate.text());

@@ -1,4 +1,4 @@
-/** The packed npm package in the Node versions that it is for, natively, on a PATH without cargo and Deno. */
+/** The packed npm package in its supported Node versions, natively, on a PATH without cargo and Deno. */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { dirname, fromFileUrl, join } from "@std/path";
 import { builtLibrary } from "../../ffi/built.ts";
@@ -19,7 +19,7 @@ const work = await Deno.makeTempDir({ prefix: "compy-node-" });
 globalThis.addEventListener("unload", () => Deno.removeSync(work, { recursive: true }));
 const project = await install();
 
-/** A project with the package, and each Node in a folder of its own. Returns the project's folder. */
+/** A project with the package, and each Node in a separate folder. Returns the project's folder. */
 async function install(): Promise<string> {
   const libraries = join(work, "libraries");
   await Deno.mkdir(libraries);
@@ -69,7 +69,7 @@ function start(
   }).spawn();
 }
 
-/** What an action of the program prints. The program must end by itself. */
+/** The output of an action of the program, which must end by itself. */
 async function act(version: string, action: string, setting?: Setting) {
   const child = start(version, ["program.js", action], setting);
   await child.stdin.close();
@@ -169,7 +169,7 @@ for (const version of NODES) {
   });
 }
 
-fullTier.test(`Node ${OLD_NODE}: the import fails with a sentence that names the version it needs`, async () => {
+fullTier.test(`Node ${OLD_NODE}: the import fails with a message that names the required version`, async () => {
   const { code, stderr } = await start(OLD_NODE, ["program.js", "answers"]).output();
   assertEquals(code, 1);
   assertMatch(

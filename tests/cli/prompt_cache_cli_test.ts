@@ -1,4 +1,4 @@
-/** Prompts on a disk as users have them: `serve`, `batch prefill` and `cache`, as tasks with their permissions. */
+/** The prompt cache in real commands: `serve`, `batch prefill` and `cache`, as tasks with their permissions. */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { root, run, runJson, task, withFolder } from "../../testing/commands.ts";
@@ -17,7 +17,7 @@ function ask(server: LiveServer, prompt: readonly number[]): Promise<Completion>
   return server.post("/v1/completions", { prompt, max_tokens: 8, temperature: 0, ignore_eos: true });
 }
 
-/** A server that may write into the folder, which its prompts are in, and answers with the model of that name. */
+/** A server with this model and a prompt cache in the folder, which it may write. */
 function served(
   folder: string,
   model: string,
@@ -30,7 +30,7 @@ function served(
 }
 
 for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
-  fullTier.test(`serve --cache-disk with ${model}: a restarted server answers a prompt that it has seen from the disk`, () =>
+  fullTier.test(`serve --cache-disk: a restarted server answers a known prompt from the disk with ${model}`, () =>
     withFolder(async (folder) => {
       await writeModels(folder);
       const prompt = text(333, 5);
@@ -63,7 +63,7 @@ for (const model of ["qwen3.gguf", "qwen35.gguf"]) {
     }));
 }
 
-fullTier.test("serve --cache-disk with several models: one that was unloaded answers from the disk when it is loaded again", () =>
+fullTier.test("serve --cache-disk: a reloaded model answers from the disk on a server with several models", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const prompt = text(250, 6);
@@ -86,7 +86,7 @@ fullTier.test("serve --cache-disk with several models: one that was unloaded ans
     for (const line of complaints.trimEnd().split("\n")) assertStringIncludes(line, "loaded in");
   }));
 
-fullTier.test("batch prefill, killed again and again: afterwards questions about each document are answered from the disk", () =>
+fullTier.test("batch prefill: questions about each document are answered from the disk after repeated kills", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const documents = Array.from({ length: 12 }, (_, i) => text(300 + i, 20 + i));
@@ -144,7 +144,7 @@ fullTier.test("batch prefill, killed again and again: afterwards questions about
     }
   }));
 
-fullTier.test("a server's batch with max_tokens 0 says how many tokens are kept; without --cache-disk it only reads", () =>
+fullTier.test("serve: a batch line with max_tokens 0 reports stored tokens, or only prefills without --cache-disk", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     const body = { model: "qwen35", prompt: text(200, 1), max_tokens: 0 };
@@ -171,7 +171,7 @@ fullTier.test("a server's batch with max_tokens 0 says how many tokens are kept;
     }, folder);
   }));
 
-fullTier.test("--cache-disk: folders that cannot be had are refused with what to do; wrong usage is exit code 2", () =>
+fullTier.test("--cache-disk: unusable folders are refused with advice, and wrong usage exits with 2", () =>
   withFolder(async (folder) => {
     const cases: [string[], number, string][] = [
       [["serve", "--cache-disk", join(folder, "x")], 1, "this task may write to .compy only"],
@@ -198,7 +198,7 @@ fullTier.test("--cache-disk: folders that cannot be had are refused with what to
     }
   }));
 
-fullTier.test("batch prefill is refused while a server uses the folder", () =>
+fullTier.test("batch prefill: is refused while a server uses the folder", () =>
   withFolder(async (folder) => {
     await writeModels(folder);
     await Deno.writeTextFile(join(folder, "in.jsonl"), "");

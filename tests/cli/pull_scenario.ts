@@ -5,39 +5,39 @@ import { sha256, testModel } from "../../hub/testing_models.ts";
 import { Random } from "../../testing/random.ts";
 
 /**
- * Models pulled through a hub that fails in every way it can: `deno task pull:torture`. Each file that
- * arrives is compared with what the hub has; what was fetched is compared with its size.
+ * Pulls models through a hub with every fault (`deno task pull:torture`). Each downloaded file is compared with the hub's, and the
+ * downloaded bytes with its size.
  */
 
 export interface PullCampaign {
   readonly downloads: number;
   readonly seed: number;
-  /** Downloads side by side. */
+  /** Concurrent downloads. */
   readonly together?: number;
 }
 
 export interface PullOutcome {
   readonly downloads: number;
-  /** Files that are not what the hub has. */
+  /** Files that differ from the hub's. */
   readonly wrong: number;
   /** Downloads that ended with an error. */
   readonly failed: readonly string[];
-  /** Mean of what was fetched of each model, in sizes of the model. */
+  /** Mean of downloaded bytes over model size. */
   readonly fetched: number;
-  /** The same of what the hub handed to the network, which also counts what nobody read. */
+  /** The same for bytes sent by the hub, including unread ones. */
   readonly sent: number;
-  /** How often each fault was met. */
+  /** Number of occurrences per fault. */
   readonly faults: Readonly<Record<string, number>>;
 }
 
 const SMALLEST = 20_000;
 const LARGEST = 8_000_000;
 
-/** Milliseconds for each 64 KiB of a download that is to be killed: it must take long enough. */
+/** Delay in milliseconds per 64 KiB of a download that will be killed, so that it takes long enough. */
 const SLOW_MS = 8;
 const PACE = { baseMs: 2, capMs: 50, attempts: 20, totalMs: 60_000, stallMs: 1000 };
 
-/** What may happen to a whole download, in per cent of them. */
+/** Faults of a whole download, with their percentages. */
 const MISHAPS: readonly [mishap: Mishap, percent: number][] = [
   ["corrupt", 3],
   ["change", 2],
@@ -48,7 +48,7 @@ const MISHAPS: readonly [mishap: Mishap, percent: number][] = [
 
 type Mishap = "corrupt" | "change" | "no ranges" | "kill" | "stop" | "none";
 
-/** What may happen to a request for bytes of a file, in per mille of them. */
+/** Faults of a request for file bytes, in per mille. */
 const FAULTS: readonly [permille: number, make: (random: Random, bytes: number) => Fault][] = [
   [90, (random, bytes) => ({ kind: "drop", after: below(random, bytes) })],
   [5, (random, bytes) => ({ kind: "stall", after: below(random, bytes) })],
@@ -64,7 +64,7 @@ const FAULTS: readonly [permille: number, make: (random: Random, bytes: number) 
   [10, () => ({ kind: "page" })],
 ];
 
-/** Pulls so many models, each from a repository of its own. */
+/** Pulls this many models, each from a separate repository. */
 export async function pullCampaign({ downloads, seed, together = 4 }: PullCampaign): Promise<PullOutcome> {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   const faults: Record<string, number> = {};
@@ -93,19 +93,19 @@ export async function pullCampaign({ downloads, seed, together = 4 }: PullCampai
   return { downloads, wrong, failed, fetched: fetched / done, sent: sent / done, faults };
 }
 
-/** One model, its hub, and what goes wrong with it. */
+/** One model, its hub, and its faults. */
 class Download {
   readonly #random: Random;
   readonly #mishap: Mishap;
   readonly #file: string;
   readonly #repo: string;
   readonly #bytes: Uint8Array<ArrayBuffer>;
-  /** Whether a hub promises its hash; of a plain address nobody does, and what it answers is final. */
+  /** Whether the hub publishes the file's hash. A plain address has none, so its answer is final. */
   readonly #promised: boolean;
   readonly #faults: Record<string, number>;
   #hub: TestHub | undefined;
   #asked = 0;
-  /** Which request for bytes the mishap meets. */
+  /** The index of the faulty request for bytes. */
   readonly #when: number;
 
   constructor(private readonly seed: number, faults: Record<string, number>) {
@@ -132,7 +132,7 @@ class Download {
     if (this.#mishap !== "none") this.#count(`download: ${this.#mishap}`);
     if (this.#mishap === "kill") await this.#killed(options);
     if (this.#mishap === "stop") await this.#stopped(options);
-    // It is unknown what these had read: all that was sent counts.
+    // The bytes that these processes read are unknown, so all sent bytes count.
     const fetched = hub.sent + (await pull(options)).fetched;
     const there = await Deno.readFile(join(models, this.#file));
     const right = sha256(there) === sha256(hub.file(`${this.#repo}/${this.#file}`)!);
@@ -140,7 +140,7 @@ class Download {
     return { right, fetched: fetched / there.length, sent: hub.sent / there.length };
   }
 
-  /** A process of its own, which is killed in the middle. */
+  /** Pulls in a separate process and kills it during the download. */
   async #killed(options: PullOptions): Promise<void> {
     const child = new Deno.Command(Deno.execPath(), {
       args: [
@@ -218,7 +218,7 @@ class Download {
   }
 }
 
-/** What an address that nobody redirected to may mean as it says. */
+/** Whether a fault of a plain address is a final answer, because nothing redirected to it. */
 function isFinal(fault: Fault): boolean {
   return fault.kind === "page" || (fault.kind === "status" && fault.status < 408);
 }

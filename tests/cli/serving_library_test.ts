@@ -7,13 +7,13 @@ const built = (profile: string) =>
 
 const LIBRARIES = [built("release"), built("serving")];
 
-/** Without them the test is left out: it is not worth a build. */
+/** Without these libraries the test is skipped: it does not justify a build. */
 async function areBuilt(): Promise<boolean> {
   const files = await Promise.all(LIBRARIES.map((path) => Deno.stat(path).catch(() => undefined)));
   return files.every((file) => file?.isFile);
 }
 
-/** The instruction sets that a library offers, best first, asked in a process of its own. */
+/** The instruction sets of a library, best first, queried in a separate process. */
 async function instructionSets(library: string): Promise<string[]> {
   const program = `import { KernelLibrary } from ${
     JSON.stringify(import.meta.resolve("../../ffi/library.ts"))
@@ -39,7 +39,7 @@ Deno.test({
   ignore: !await areBuilt(),
   fn: async () => {
     const [all, serving] = await Promise.all(LIBRARIES.map(instructionSets));
-    // AMX is an addition to AVX-512 with VNNI, which remains where the system refuses AMX.
+    // AMX extends AVX-512 with VNNI, which remains if the system refuses AMX.
     const best = all.slice(0, all[0] === "avx512-amx" ? 2 : 1);
     assertEquals(serving, best[0] === "scalar" ? ["scalar"] : [...best, "scalar"]);
   },
