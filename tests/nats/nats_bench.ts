@@ -10,7 +10,7 @@ export const MODEL = { model: "fake" };
 export const URL = "/v1/completions";
 export const GOOD: Execute = ({ body }) => Promise.resolve({ status: 200, body: { n: body.n } });
 
-/** A nats-server, with coordinators and workers in this process. What a test opens is closed at its end, the workers first. */
+/** A nats-server, with coordinators and workers in this process. The end of a test closes them, workers first. */
 export class Bench implements AsyncDisposable {
   readonly notes: string[] = [];
   private readonly workers: { stop: () => void; ended: Promise<unknown> }[] = [];
@@ -55,7 +55,7 @@ export class Bench implements AsyncDisposable {
       ...options,
       connection,
     });
-    ended.catch(() => {}); // whoever waits for it hears of it
+    ended.catch(() => {}); // callers that await it get the error
     this.workers.push({ stop: () => stop.abort(), ended });
     return { ended, counts, stop: () => stop.abort() };
   }

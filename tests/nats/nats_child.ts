@@ -7,14 +7,14 @@ import { type BatchOptions, type Execute, runBatch } from "../../jobs/run/runner
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
- * A process of its own, that may be killed and stopped, for nats_campaign.ts. The engine always answers the same.
+ * A separate process that nats_campaign.ts may kill and stop, with a deterministic engine.
  * Arguments:
  *
  *   coordinator URL FOLDER               runs the job
- *   worker URL FOLDER NAME MILLISECONDS  answers lines, each in about so long
- *   broken URL FOLDER NAME               answers with server errors only, and must leave with a message
+ *   worker URL FOLDER NAME MILLISECONDS  answers lines, each in about this time
+ *   broken URL FOLDER NAME               answers only with server errors, and must exit with a message
  *   idle URL FOLDER                      has a run without lines
- *   cancelled URL FOLDER                 cancels its run in the middle
+ *   cancelled URL FOLDER                 cancels its own run
  */
 
 export const LEASE_MS = 1000;
@@ -22,7 +22,7 @@ export const WORKER_PARALLEL = 8;
 const MODEL = { model: "fake" };
 const IN_FLIGHT = 64;
 
-/** What the engine answers to line n. */
+/** The engine's answer to line n. */
 export function answerTo(n: number) {
   if (n % 17 === 0) return { status: 400, body: { error: { message: `no ${n}` } } };
   const body = { text: `${n} `.repeat(n * 13 % 400), usage: { prompt_tokens: n, completion_tokens: 1 } };
@@ -41,7 +41,7 @@ export function jobIn(folder: string, name = "out") {
 
 export const SETTINGS = { model: "fake" };
 
-/** The server may be away just now: it is killed and started again. */
+/** Retries, because the server may just be restarting after a kill. */
 async function connected(url: string, name: string): Promise<Connection> {
   for (const until = performance.now() + 30_000;;) {
     try {
@@ -104,7 +104,7 @@ function sound(folder: string, ms: number): Execute {
   };
 }
 
-/** 0 when the worker leaves by itself and says why. */
+/** Returns 0 if the worker exits by itself with a reason. */
 async function workBroken(url: string, name: string): Promise<number> {
   try {
     await work(url, name, () => Promise.resolve({ status: 500, body: { error: { message: "broken" } } }));
@@ -119,7 +119,7 @@ async function idle(url: string): Promise<number> {
   return await new Promise<never>(() => {});
 }
 
-/** 0 when each line is answered or cancelled, and the cancelled ones at once. */
+/** Returns 0 if each line is answered or cancelled, and cancellation is immediate. */
 async function cancelled(url: string): Promise<number> {
   const coordinator = await openRun(url);
   const cancel = new AbortController();

@@ -11,12 +11,12 @@ import { ask, askAll, Bench, GOOD, MODEL, seconds, URL } from "./nats_bench.ts";
 import { natsServerPath } from "./nats_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* What fails: engines, workers, connections, coordinators. Coordinators and workers in this process, on a real nats-server. Its absence is told by nats_test.ts. */
+/* Failures of engines, workers, connections and coordinators in this process, on a real nats-server. nats_test.ts reports a missing one. */
 
 const ignore = natsServerPath() === undefined;
 
 fullTier.test({
-  name: "workers: a connection that is closed for good is a BatchError on both sides, and nothing else",
+  name: "workers: a permanently closed connection is a BatchError on both sides",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -35,13 +35,13 @@ fullTier.test({
     await failing;
     const error = await assertRejects(() => ask(coordinator, 1), BatchError);
     assertEquals([error.code, error.resumable], ["queue_unavailable", true]);
-    await delay(1200); // timers would throw
+    await delay(1200); // leaked timers would throw
     await assertRejects(() => worker.ended, BatchError, "has ended");
   },
 });
 
 fullTier.test({
-  name: "workers: credentials that are withdrawn end the run with a BatchError that says so",
+  name: "workers: withdrawn credentials end the run with a BatchError that says so",
   ignore,
   fn: async () => {
     await using bench = await Bench.start(["-js", "--user", "me", "--pass", "secret"]);
@@ -93,7 +93,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: when the engine fails for good the lines in hand go to others at once",
+  name: "workers: lines go to other workers at once when the engine fails permanently",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -116,7 +116,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "batch worker: an engine that fails for good ends it with exit code 1, and its lines go to others",
+  name: "batch worker: exits with 1 and releases its lines when the engine fails permanently",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -183,7 +183,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "openConnection: a server whose messages are too small is refused",
+  name: "openConnection: refuses a server with too small messages",
   ignore,
   fn: async () => {
     const file = await Deno.makeTempFile({ prefix: "compy-nats-payload-" });
@@ -198,7 +198,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: the permissions that the documents name are enough, and less is told",
+  name: "workers: the documented permissions suffice, and missing ones are reported",
   ignore,
   fn: async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-nats-permissions-" });
@@ -245,7 +245,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: what a killed coordinator left is removed by the next run, and the stream at its end",
+  name: "workers: the next run removes a killed coordinator's items, and the stream at its end",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -271,7 +271,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: one stays, however many lines in a row fail, as long as it answers another",
+  name: "workers: a worker stays after many failed lines if it answers another one",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -291,7 +291,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: a line that ends every worker which tries it gets an error, and takes no other with it",
+  name: "workers: a line that kills every worker gets an error and fails no other line",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();

@@ -10,15 +10,14 @@ import { NatsServer } from "./nats_server.ts";
 import { TEST_LIMITS } from "../../jobs/testing.ts";
 
 /*
- * A batch job over NATS that is disturbed all the time, compared byte for byte with one that nobody disturbed. Three
- * workers on loopback and a real nats-server; the disturbances are spread evenly over the job's lines
- * (`deno task batch:torture:nats`).
+ * Compares a constantly disturbed batch job over NATS with an undisturbed one, byte for byte. It has three workers on loopback and a real
+ * nats-server. The disturbances are spread evenly over the job's lines (`deno task batch:torture:nats`).
  */
 
 const CHILD = fromFileUrl(new URL("nats_child.ts", import.meta.url));
 export const WORKERS = 3;
 
-/** What is done to the job, in the order in which a round of them goes before it is shuffled. */
+/** The disturbances of one round, before shuffling. */
 const KINDS = [
   "purge",
   "remove stream",
@@ -41,7 +40,7 @@ type Kind = typeof KINDS[number];
 export interface CampaignOptions {
   readonly disturbances: number;
   readonly lines: number;
-  /** A line's milliseconds in the engine. */
+  /** Milliseconds per line in the engine. */
   readonly lineMs: number;
   readonly seed: number;
 }
@@ -50,11 +49,11 @@ export interface CampaignReport {
   readonly kinds: Record<string, number>;
   readonly lost: number;
   readonly doubled: number;
-  /** The files are those of an undisturbed run, byte for byte. */
+  /** The files equal those of an undisturbed run, byte for byte. */
   readonly same: boolean;
-  /** Lines that ran more than once, beyond the first time. */
+  /** Number of repeated runs of lines. */
   readonly repeated: number;
-  /** What the coordinators counted: lines handed out again, late answers dropped. */
+  /** The coordinators' counts: lines handed out again, late answers dropped. */
   readonly handedOutAgain: number;
   readonly late: number;
   readonly seconds: number;
@@ -116,7 +115,7 @@ class DisturbedJob implements AsyncDisposable {
   private readonly random: () => number;
   private readonly workers: Deno.ChildProcess[];
   private readonly stalls = new Set<Promise<void>>();
-  /** Beside the job: workers that are broken, and other runs; some end by themselves and must do that well. */
+  /** Broken workers and other runs beside the job. Some end by themselves and must succeed. */
   private readonly others: { child: Deno.ChildProcess; ends: boolean }[] = [];
   private coordinator!: Deno.ChildProcess;
   private ended!: Promise<number>;
@@ -134,12 +133,12 @@ class DisturbedJob implements AsyncDisposable {
     this.startCoordinator();
   }
 
-  /** Ends when the job does; how often what was done to it. */
+  /** Ends with the job. Returns the count of each disturbance. */
   async run(): Promise<Record<string, number>> {
     const { disturbances, lines } = this.options;
     const counts: Record<string, number> = {};
     for (let n = 0; n < disturbances; n++) {
-      // The last lines are left for mending.
+      // No disturbance during the last lines, so that the job can recover.
       await this.reached(Math.floor(0.95 * lines * n / disturbances));
       const kind = KINDS[n % KINDS.length];
       await this.disturb(kind);
@@ -173,7 +172,7 @@ class DisturbedJob implements AsyncDisposable {
       case "broken worker":
         return this.startOther("broken", true);
       case "idle run":
-        // The one before is killed and leaves its consumer behind.
+        // The previous coordinator is killed and leaves its consumer behind.
         for (const { child, ends } of this.others) if (!ends) await kill(child);
         return this.startOther("idle", false);
       case "cancelled run":
@@ -189,14 +188,14 @@ class DisturbedJob implements AsyncDisposable {
     this.others.push({ child: this.spawn(role, [`${role}${this.names++}`], "null"), ends });
   }
 
-  /** For longer than a lease. */
+  /** Stops it for longer than a lease. */
   private async leaveAlone(): Promise<void> {
     for (const worker of this.workers.splice(0)) await kill(worker);
     await new Promise((resolve) => setTimeout(resolve, 1.5 * LEASE_MS));
     while (this.workers.length < WORKERS) this.workers.push(this.spawnWorker());
   }
 
-  /** A broken worker that has found no lines waits for some. */
+  /** A broken worker without lines waits for some. */
   private async endOthers(): Promise<void> {
     for (const { child, ends } of this.others.splice(0)) {
       if (ends) await Promise.race([child.status, new Promise((resolve) => setTimeout(resolve, 5000))]);
@@ -206,7 +205,7 @@ class DisturbedJob implements AsyncDisposable {
     }
   }
 
-  /** For a time that is shorter or longer than a lease. */
+  /** Stops it for shorter or longer than a lease. */
   private stall(worker: Deno.ChildProcess): void {
     worker.kill("SIGSTOP");
     const stall = new Promise((resolve) => setTimeout(resolve, (0.2 + 2.3 * this.random()) * LEASE_MS)).then(
@@ -214,7 +213,7 @@ class DisturbedJob implements AsyncDisposable {
         try {
           worker.kill("SIGCONT");
         } catch {
-          // It was killed meanwhile.
+          // It was killed in the meantime.
         }
       },
     ).finally(() => this.stalls.delete(stall));
@@ -232,7 +231,7 @@ class DisturbedJob implements AsyncDisposable {
         await manager.consumers.delete(STREAM, name);
       }
     } catch (error) {
-      // There may be nothing to wipe just now: the last wipe is not mended yet.
+      // There may be nothing to wipe: the job may not have recovered from the last wipe.
       if (!/not found/.test((error as Error).message)) throw error;
     } finally {
       await nats.close();
@@ -256,7 +255,7 @@ class DisturbedJob implements AsyncDisposable {
     const said = this.listen(child);
     this.ended = child.status.then(async ({ code, signal }) => {
       await said;
-      // Of a killed one nobody waits for the end.
+      // Do not wait for a killed one.
       return signal === null ? code : await new Promise<never>(() => {});
     });
   }
@@ -293,7 +292,7 @@ async function kill(child: Deno.ChildProcess): Promise<void> {
   try {
     child.kill("SIGKILL");
   } catch {
-    // It has ended.
+    // It has already ended.
   }
   await child.status;
 }

@@ -1,6 +1,6 @@
 /*
- * A real nats-server on loopback, for tests. Debian's package puts it into /usr/sbin; COMPY_NATS_SERVER names another
- * place.
+ * A real nats-server on loopback, for tests. Debian's package installs it in /usr/sbin; COMPY_NATS_SERVER names another
+ * program.
  */
 const PLACES = [
   "/usr/sbin/nats-server",
@@ -9,7 +9,7 @@ const PLACES = [
   "/opt/homebrew/bin/nats-server",
 ];
 
-/** Where the program is; undefined where there is none. */
+/** The program's path; undefined if it is missing. */
 export function natsServerPath(): string | undefined {
   const named = Deno.env.get("COMPY_NATS_SERVER");
   return (named ? [named] : PLACES).find((path) => {
@@ -25,7 +25,7 @@ export class NatsServer implements AsyncDisposable {
   private constructor(
     private readonly folder: string,
     private process: Deno.ChildProcess,
-    /** The first start takes any free port, a later one the same. */
+    /** The first start takes any free port, later ones the same port. */
     readonly port: number,
     private args: readonly string[],
   ) {}
@@ -34,7 +34,7 @@ export class NatsServer implements AsyncDisposable {
     return `nats://127.0.0.1:${this.port}`;
   }
 
-  /** `more` are further arguments; without `-js` among them there is no JetStream. */
+  /** `more` are additional arguments; JetStream needs `-js`. */
   static async start(more: readonly string[] = ["-js"]): Promise<NatsServer> {
     const folder = await Deno.makeTempDir({ prefix: "compy-nats-" });
     const process = spawn([...more, ...place(folder), "-p", "-1", "--ports_file_dir", folder]);
@@ -42,7 +42,7 @@ export class NatsServer implements AsyncDisposable {
     return new NatsServer(folder, process, port, more);
   }
 
-  /** Kills it and starts it again, with other arguments if any are given: what was in its memory is gone. */
+  /** Kills and restarts it, optionally with other arguments. Its memory is lost. */
   async restart(more: readonly string[] = this.args): Promise<void> {
     this.process.kill("SIGKILL");
     await this.process.status;
@@ -51,12 +51,12 @@ export class NatsServer implements AsyncDisposable {
     await this.answering();
   }
 
-  /** Ends it; the URL leads nowhere then. */
+  /** Stops it; the URL then stops working. */
   async stop(): Promise<void> {
     try {
       this.process.kill("SIGKILL");
     } catch {
-      // It has ended.
+      // It has already ended.
     }
     await this.process.status;
   }

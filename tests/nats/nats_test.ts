@@ -9,8 +9,8 @@ import { testSeed } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 /*
- * Batches over NATS with a real nats-server on loopback. Where there is none the tests are left out, and say so;
- * COMPY_NATS_REQUIRED makes that a failure.
+ * Batches over NATS with a real nats-server on loopback. Without one the tests are skipped and say so; COMPY_NATS_REQUIRED makes that a
+ * failure.
  */
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
@@ -34,7 +34,7 @@ fullTier.test({
   },
 });
 
-/** A `batch` command as users run it, with the task's permissions. */
+/** A real `batch` command, with the task's permissions. */
 class Command {
   private readonly child: Deno.ChildProcess;
   private readonly reading: Promise<void>[];
@@ -56,7 +56,7 @@ class Command {
     this.child.kill("SIGINT");
   }
 
-  /** Waits until it says so. */
+  /** Waits until the output contains this text. */
   async said(words: string): Promise<void> {
     for (const until = performance.now() + 20_000; !this.text.includes(words);) {
       assert(performance.now() < until, `"${words}" was not said, but: ${this.text}`);
@@ -75,7 +75,7 @@ class Command {
   }
 }
 
-/** What line `n` asks for: mostly to continue a text, sometimes in the shape of another endpoint. */
+/** The request of line `n`: mostly a completion, sometimes for another endpoint. */
 function asked(n: number): { url: string; body: Record<string, unknown> } {
   const text = `Story ${n}`;
   const most = 8 + n % 17;
@@ -101,7 +101,7 @@ async function withJob(
   const folder = await Deno.makeTempDir({ prefix: "batch-nats-cli-" });
   const text = Array.from({ length: lines }, (_, n) => {
     const { url, body } = asked(n);
-    // One line is larger than what one message of NATS carries.
+    // One line exceeds the size of a NATS message.
     if (n === 5) Object.assign(body, { user: "x".repeat(1_500_000) });
     return JSON.stringify({ custom_id: `q${n}`, method: "POST", url, body });
   });
@@ -113,7 +113,7 @@ async function withJob(
   }
 }
 
-/** Without what is made anew for each answer, and without how much of a prompt was found. */
+/** Removes ids, times and cache hits. */
 function lasting(body: unknown): unknown {
   const anew = new Set(["id", "created", "created_at", "completed_at", "prompt_tokens_details"]);
   const found = new Set(["input_tokens", "input_tokens_details", "cache_read_input_tokens"]);
@@ -247,7 +247,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "batch run --nats: messages that are none are answered with an error, and the run goes on",
+  name: "batch run --nats: malformed messages get an error, and the run continues",
   ignore,
   fn: async () => {
     await using server = await NatsServer.start();
@@ -285,7 +285,7 @@ fullTier.test({
       assertEquals(await ask("take", { line: 0, attempt, worker: "nobody", offset: 0 }), "stranger");
       const unknown = { line: 0, attempt, offset: 0, total: 2 };
       for (let n = 0; n < 100 && await ask("answer", unknown) === "gone"; n++) {
-        await new Promise((resolve) => setTimeout(resolve, 50)); // the lines are not read yet
+        await new Promise((resolve) => setTimeout(resolve, 50)); // the lines have not been read yet
       }
       assertEquals(await ask("answer", unknown), "fenced");
       assertEquals(await ask("answer", { line: 9999, attempt, offset: 0, total: 2 }), "gone");
@@ -300,7 +300,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "batch cancel: ends a job whose run waits for workers; a worker that comes later finds nothing",
+  name: "batch cancel: ends a job that waits for workers, and a later worker finds no lines",
   ignore,
   fn: async () => {
     await using server = await NatsServer.start();

@@ -5,7 +5,7 @@ import { ask, askAll, Bench, GOOD, never, seconds, URL } from "./nats_bench.ts";
 import { natsServerPath } from "./nats_server.ts";
 import { fullTier } from "../../testing/tier.ts";
 
-/* Coordinators and workers in this process, on a real nats-server. Its absence is told by nats_test.ts. */
+/* Coordinators and workers in this process, on a real nats-server. nats_test.ts reports a missing one. */
 
 const ignore = natsServerPath() === undefined;
 
@@ -55,7 +55,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: runs without lines cost a busy run nothing",
+  name: "workers: idle runs do not slow down a busy run",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -67,7 +67,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: one worker of one line serves two runs by turns",
+  name: "workers: a worker with one place alternates between two runs",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -93,7 +93,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: one that stops ends its lines, however long they take, and takes no new ones",
+  name: "workers: a stopping worker finishes its lines and takes no new ones",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
@@ -170,7 +170,7 @@ fullTier.test({
 });
 
 fullTier.test({
-  name: "workers: a run that ends leaves the stream to those that go on",
+  name: "workers: a finished run leaves the stream to other runs",
   ignore,
   fn: async () => {
     await using bench = await Bench.start();
