@@ -1,5 +1,5 @@
 /// <reference lib="dom" />
-/** Chromium at the page, for tests. Debian's package is found by itself; COMPY_BROWSER names another place. */
+/** Chromium with the page, for tests. Debian's package is found automatically; COMPY_BROWSER names another program. */
 import { assertEquals } from "@std/assert";
 import axe from "axe-core";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
@@ -8,7 +8,7 @@ import { fullTier } from "../../testing/tier.ts";
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 const WAIT_MS = 20_000;
 
-/** Where the program is; undefined where there is none. Throws where there must be one. */
+/** The program's path; undefined if it is missing. Throws if it is required. */
 export function browserPath(): string | undefined {
   const named = Deno.env.get("COMPY_BROWSER");
   const found = (named ? [named] : PLACES).find((path) => {
@@ -26,15 +26,15 @@ export function browserPath(): string | undefined {
 
 export interface OpenPage {
   readonly page: Page;
-  /** Opens a further one, which shares nothing with the first. */
+  /** Opens another page with separate storage. */
   another(options?: BrowserContextOptions): Promise<Page>;
-  /** Violations of axe's rules for WCAG 2.2 AA, in words; of what is shown now. */
+  /** Descriptions of the visible content's violations of axe's WCAG 2.2 AA rules. */
   barriers(): Promise<string[]>;
 }
 
 /**
- * Runs `test` with the page of a server open. Throws where the page failed in any way that it did not show: an exception, a
- * breach of its Content-Security-Policy, a request to another place than `base`.
+ * Runs `test` with the page of a server open. Throws on failures that the page does not show: an exception, a violation of its
+ * Content-Security-Policy, or a request outside `base`.
  */
 export async function withPage(
   base: string,
@@ -49,7 +49,7 @@ export async function withPage(
     const page = await context.newPage();
     page.on("pageerror", (error) => faults.push(`exception: ${error.stack}`));
     page.on("console", (message) => {
-      // The browser notes each answer of 4xx and 5xx and each lost connection; the page shows those itself.
+      // The browser logs each 4xx and 5xx answer and each lost connection; the page shows these itself.
       const expected = message.text().startsWith("Failed to load resource");
       if (!expected && message.type() !== "log") faults.push(`${message.type()}: ${message.text()}`);
     });
@@ -78,7 +78,7 @@ export async function withPage(
 }
 
 async function launch(): Promise<Browser> {
-  // Otherwise a part of playwright-core looks, as it is loaded, into a folder of /proc that only `-A` opens.
+  // Otherwise playwright-core reads a folder of /proc while it loads, which needs `-A`.
   Deno.env.set("__IS_WSL_TEST__", "1");
   const { chromium } = await import("playwright-core");
   // Chromium's own sandbox does not start for root, as in most containers.
@@ -89,7 +89,7 @@ async function barriers(page: Page): Promise<string[]> {
   await page.evaluate(axe.source);
   const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
   const found = await page.evaluate(async (tags) => {
-    // deno-lint-ignore no-explicit-any -- what the script above put there
+    // deno-lint-ignore no-explicit-any -- set by the script above
     const { violations } = await (globalThis as any).axe.run(document, { runOnly: tags });
     // deno-lint-ignore no-explicit-any
     return violations.map(({ id, nodes }: any) => `${id}: ${nodes.map(({ html }: any) => html).join(" ")}`);
@@ -97,9 +97,9 @@ async function barriers(page: Page): Promise<string[]> {
   return found;
 }
 
-/** A test in Chromium; left out, and said so, where there is none. */
+/** A test in Chromium. Skipped with a message if it is missing. */
 export function browserTest(name: string, test: () => Promise<void>): void {
   const ignore = browserPath() === undefined;
-  // What playwright-core keeps for its next browser is none of a test's.
+  // playwright-core keeps resources for its next browser.
   fullTier.test({ name, ignore, fn: test, sanitizeOps: false, sanitizeResources: false });
 }

@@ -1,12 +1,12 @@
-/** A port in front of another one, which loses connections when it is told to. */
+/** A proxy port that drops connections on demand. */
 export interface LossyProxy extends AsyncDisposable {
   /** `http://127.0.0.1:PORT`. */
   readonly base: string;
   /** Ends all connections at once. */
   cut(): void;
-  /** Takes none and has none until `up`. */
+  /** Drops and refuses all connections until `up`. */
   down(): void;
-  /** Takes connections again, for another server where one is named. */
+  /** Accepts connections again, optionally for another server. */
   up(target?: string): void;
 }
 
@@ -41,7 +41,7 @@ export function lossyProxy(target: string): LossyProxy {
       try {
         connection.close();
       } catch {
-        // It was just closed by its other end.
+        // The other end has just closed it.
       }
     }
     open.clear();

@@ -8,7 +8,7 @@ import { lossyProxy } from "./lossy_proxy.ts";
 
 /* The page's batches, in Chromium. */
 
-/** Drops a file onto the page, as from a desktop. */
+/** Drops a file onto the page. */
 async function drop(page: Page, name: string, lines: readonly string[], onto = ".drop"): Promise<void> {
   const text = lines.join("\n");
   const transfer = await page.evaluateHandle(([name, text]) => {
@@ -20,7 +20,7 @@ async function drop(page: Page, name: string, lines: readonly string[], onto = "
   await page.dispatchEvent(onto, "drop", { dataTransfer: transfer });
 }
 
-/** The card of a batch once it has this state. */
+/** Waits for the card of a batch with this state. */
 async function card(page: Page, state: string) {
   const found = page.locator(".cards > li").filter({ has: page.locator(".badge", { hasText: state }) });
   await found.first().waitFor();
@@ -55,7 +55,7 @@ browserTest("page: a batch goes from a dropped file to its downloads", async () 
 
         await card(page, "running");
         assertEquals(await barriers(), []);
-        await page.reload(); // the server has it
+        await page.reload(); // the server stores it
         const done = await card(page, "done");
         assertMatch(await done.innerText(), /questions\.jsonl[^]*4 of 4 lines · 1 failed/);
         const answers = await download(page, done.getByRole("button", { name: "Answers" }));
@@ -74,11 +74,11 @@ browserTest("page: a batch goes from a dropped file to its downloads", async () 
   );
 });
 
-browserTest("page: bad lines are named before the upload, and by the server after it", async () => {
+browserTest("page: names bad lines before the upload, and the server's after it", async () => {
   await inDataFolder((folder) =>
     withBatches(folder, {}, async ({ base }) => {
       await withPage(base, async ({ page }) => {
-        // Wherever a file falls, the page stays, and takes it for one of requests.
+        // The page accepts a dropped file anywhere as a request file.
         await page.locator(".welcome").waitFor();
         await drop(page, "bad.jsonl", [chatLine("a"), "{", chatLine("a")], ".log");
         const form = page.getByRole("form", { name: "Batch of bad.jsonl" });
@@ -127,7 +127,7 @@ for (const pathPrefix of [undefined, "/a/llm"]) {
   );
 }
 
-browserTest("page: a server without files says so in the place of batches", async () => {
+browserTest("page: shows a message instead of batches on a server without files", async () => {
   await withServer({}, async ({ base }) => {
     await withPage(base, async ({ page, barriers }) => {
       await openBatches(page);
@@ -138,7 +138,7 @@ browserTest("page: a server without files says so in the place of batches", asyn
   });
 });
 
-/** A server with batches, until it is ended. */
+/** A server with batches. The caller stops it. */
 async function startServer(folder: string) {
   const { promise: base, resolve: started } = Promise.withResolvers<string>();
   const { promise: asked, resolve: stop } = Promise.withResolvers<void>();
@@ -155,7 +155,7 @@ async function startServer(folder: string) {
   };
 }
 
-browserTest("page: a batch continues after a restart of the server, and the page follows it", async () => {
+browserTest("page: follows a batch across a restart of the server", async () => {
   await inDataFolder(async (folder) => {
     const first = await startServer(folder);
     await using proxy = lossyProxy(first.base);

@@ -1,4 +1,4 @@
-/** What tests of the page's chat share. */
+/** Helpers for tests of the page's chat. */
 import type { Page } from "playwright-core";
 
 export async function ask(page: Page, text: string): Promise<void> {
@@ -6,7 +6,7 @@ export async function ask(page: Page, text: string): Promise<void> {
   await page.keyboard.press("Enter");
 }
 
-/** The answers, as they are read: without what can be done with them. */
+/** The texts of the answers, without their buttons. */
 export const answers = (page: Page) => page.locator(".answer > .text").allInnerTexts();
 
 export async function settled(page: Page): Promise<void> {

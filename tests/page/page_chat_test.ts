@@ -6,7 +6,7 @@ import { browserTest, withPage } from "./browser.ts";
 import { runLiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { answers, ask, settled } from "./page_chat.ts";
 
-/* The page's chat, in Chromium: on the demo model, and where that cannot, on an engine that says what it is told to. */
+/* The page's chat in Chromium, on the demo model or on a scripted engine. */
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.getByRole("button", { name: "Settings of this conversation" }).click();
@@ -18,7 +18,7 @@ async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.keyboard.press("Escape");
 }
 
-browserTest("page: the demo model answers as a stream, with its figures, and can be stopped", async () => {
+browserTest("page: streams the demo model's answer with its figures, and can stop it", async () => {
   await withLiveServer([], async ({ url, idle, post }) => {
     await withPage(url, async ({ page }) => {
       await set(page, { Temperature: "0" });
@@ -36,14 +36,14 @@ browserTest("page: the demo model answers as a stream, with its figures, and can
       );
       assertMatch(await page.locator(".context").innerText(), /^\s*26 of 512 tokens of context$/);
 
-      // It cannot end by itself before the context does.
+      // It ends by itself only at the end of the context window.
       const endless = { properties: { a: { type: "array", items: { type: "integer" }, minItems: 400 } } };
       await set(page, { "Response format": JSON.stringify({ type: "object", required: ["a"], ...endless }) });
       await ask(page, "Tell me a story");
       await page.keyboard.press("Escape");
       await settled(page);
       assertMatch(await page.locator(".answer .figures").last().innerText(), /stopped/);
-      await idle(); // nobody computes for a reader who left
+      await idle(); // the engine stops for a disconnected reader
     });
   });
 });
@@ -99,7 +99,7 @@ browserTest("page: a stopped answer continues where it stopped", async () => {
   });
 });
 
-browserTest("page: thinking is folded, and calls of tools are answered by hand", async () => {
+browserTest("page: folds thinking, and lets the user answer tool calls", async () => {
   const reply = (prompt: string) =>
     prompt.includes("sunny")
       ? "<|start|>text\nIt is sunny."
@@ -130,7 +130,7 @@ browserTest("page: thinking is folded, and calls of tools are answered by hand",
   });
 });
 
-browserTest("page: settings reach the request, and what is wrong is said where it is typed", async () => {
+browserTest("page: sends settings with the request, and shows errors at their inputs", async () => {
   await withServer({}, async ({ base, engine }) => {
     await withPage(base, async ({ page, barriers }) => {
       await set(page, {
@@ -167,7 +167,7 @@ browserTest("page: settings reach the request, and what is wrong is said where i
   });
 });
 
-browserTest("page: what a model writes is shown, and never run or fetched", async () => {
+browserTest("page: shows a model's output without running or fetching anything", async () => {
   const hostile = [
     "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>",
     "[click](javascript:document.title='run') ![p](https://evil.example/p.png)",
@@ -187,7 +187,7 @@ browserTest("page: what a model writes is shown, and never run or fetched", asyn
         "https://evil.example/",
       ]);
       assertEquals(await page.locator(".answer pre").innerText(), "<b>bold</b>");
-      // The clipboard has what stands there, whether or not the page may write to it by itself.
+      // The clipboard has the text whether or not the page has clipboard permission.
       await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
       await page.getByRole("button", { name: "Copy the code" }).click();
       assertEquals(await page.evaluate(() => navigator.clipboard.readText()), "<b>bold</b>");
@@ -195,7 +195,7 @@ browserTest("page: what a model writes is shown, and never run or fetched", asyn
   });
 });
 
-browserTest("page: conversations are kept, renamed, exported, deleted and brought back", async () => {
+browserTest("page: keeps, renames, exports, deletes and restores conversations", async () => {
   await withServer({ reply: () => "Fine." }, async ({ base }) => {
     await withPage(base, async ({ page, another }) => {
       await ask(page, "First question");
@@ -242,42 +242,47 @@ browserTest("page: conversations are kept, renamed, exported, deleted and brough
   });
 });
 
-browserTest("page: models are chosen, loaded by their first question, and unloaded by hand", async () => {
-  const folder = await Deno.makeTempDir({ prefix: "models-" });
-  const demo = new URL("../../models/demo.gguf", import.meta.url);
-  for (const name of ["first", "second"]) await Deno.copyFile(demo, `${folder}/${name}.gguf`);
-  try {
-    // Its log tells of each model that it loads, so what it said is no complaint.
-    await runLiveServer(["main.ts", "serve"], ["--models", folder], async ({ url }) => {
-      await withPage(url, async ({ page, barriers }) => {
-        const models = page.getByRole("combobox", { name: "Model" });
-        await models.locator("option", { hasText: "second (not loaded yet)" }).waitFor({ state: "attached" });
-        await models.selectOption("second");
-        await ask(page, "Who are you?");
-        await settled(page);
-        await models.locator("option", { hasText: /^second$/ }).waitFor({ state: "attached" });
-        assertEquals(await page.locator(".answer").getAttribute("aria-label"), "Answer of second");
-        await page.locator(".context", { hasText: "of 512 tokens" }).waitFor();
+browserTest(
+  "page: selects models, loads them with the first question, and unloads them by hand",
+  async () => {
+    const folder = await Deno.makeTempDir({ prefix: "models-" });
+    const demo = new URL("../../models/demo.gguf", import.meta.url);
+    for (const name of ["first", "second"]) await Deno.copyFile(demo, `${folder}/${name}.gguf`);
+    try {
+      // The server logs each loaded model, so its output is not an error.
+      await runLiveServer(["main.ts", "serve"], ["--models", folder], async ({ url }) => {
+        await withPage(url, async ({ page, barriers }) => {
+          const models = page.getByRole("combobox", { name: "Model" });
+          await models.locator("option", { hasText: "second (not loaded yet)" }).waitFor({
+            state: "attached",
+          });
+          await models.selectOption("second");
+          await ask(page, "Who are you?");
+          await settled(page);
+          await models.locator("option", { hasText: /^second$/ }).waitFor({ state: "attached" });
+          assertEquals(await page.locator(".answer").getAttribute("aria-label"), "Answer of second");
+          await page.locator(".context", { hasText: "of 512 tokens" }).waitFor();
 
-        await page.getByRole("link", { name: "Server" }).click();
-        await page.getByRole("button", { name: "Load first" }).click();
-        await page.getByRole("button", { name: "Unload first" }).waitFor();
-        await page.getByRole("button", { name: "Unload second" }).click();
-        await page.getByRole("button", { name: "Load second" }).waitFor();
-        assertEquals(await barriers(), []);
+          await page.getByRole("link", { name: "Server" }).click();
+          await page.getByRole("button", { name: "Load first" }).click();
+          await page.getByRole("button", { name: "Unload first" }).waitFor();
+          await page.getByRole("button", { name: "Unload second" }).click();
+          await page.getByRole("button", { name: "Load second" }).waitFor();
+          assertEquals(await barriers(), []);
+        });
       });
-    });
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-});
+    } finally {
+      await Deno.remove(folder, { recursive: true });
+    }
+  },
+);
 
-browserTest("page: it works under a prefix of all paths", async () => {
+browserTest("page: works under a path prefix", async () => {
   await withServer({ pathPrefix: "/a/llm", reply: () => "Here." }, async ({ base }) => {
     await withPage(`${base}/a/llm`, async ({ page }) => {
       await ask(page, "Hi");
       await page.locator(".answer", { hasText: "Here." }).waitFor();
-      await page.goto(`${base}/a/llm`); // without its last slash
+      await page.goto(`${base}/a/llm`); // without the trailing slash
       await page.locator(".welcome, .answer").first().waitFor();
       await page.getByRole("link", { name: "Server" }).click();
       await page.getByRole("img", { name: "Requests: 0 running, 0 waiting" }).waitFor();

@@ -5,9 +5,9 @@ import { browserTest, withPage } from "./browser.ts";
 import { lossyProxy } from "./lossy_proxy.ts";
 import { answers, ask, settled } from "./page_chat.ts";
 
-/* What the page shows, in Chromium, where a server is busy, fails, is gone, or wants a key. */
+/* The page in Chromium with a server that is busy, fails, is gone, or requires a key. */
 
-browserTest("page: a busy server is asked again when it says so", async () => {
+browserTest("page: retries when a busy server says so", async () => {
   const options = { slots: 1, queue: 0, tokenMs: 5, reply: () => "Done.", contextLength: 2048 };
   await withServer(options, async ({ base, post }) => {
     await withPage(base, async ({ page }) => {
@@ -29,7 +29,7 @@ browserTest("page: a busy server is asked again when it says so", async () => {
   });
 });
 
-browserTest("page: a failure in mid-stream is shown with what to do, and what came is kept", async () => {
+browserTest("page: shows a failure during a stream with advice, and keeps the partial answer", async () => {
   await withServer(
     { tokenMs: 5, reply: () => "word ".repeat(200), contextLength: 4096 },
     async ({ base }) => {
@@ -49,7 +49,7 @@ browserTest("page: a failure in mid-stream is shown with what to do, and what ca
   );
 });
 
-browserTest("page: an error event in mid-stream is shown", async () => {
+browserTest("page: shows an error event during a stream", async () => {
   const failure = new Error("nobody foresaw this");
   await withServer({ tokenMs: 5, failure, contextLength: 4096 }, async ({ base, errors }) => {
     await withPage(base, async ({ page }) => {
@@ -61,7 +61,7 @@ browserTest("page: an error event in mid-stream is shown", async () => {
   });
 });
 
-browserTest("page: a server that is gone is said so, and found again when it is back", async () => {
+browserTest("page: reports an unreachable server, and reconnects when it is back", async () => {
   await withServer({ reply: () => "Back." }, async ({ base }) => {
     await using proxy = lossyProxy(base);
     await withPage(proxy.base, async ({ page }) => {
@@ -80,7 +80,7 @@ browserTest("page: a server that is gone is said so, and found again when it is 
   });
 });
 
-browserTest("page: a server with a key asks for it once; a wrong one is asked for again", async () => {
+browserTest("page: asks for the key once, and again after a wrong one", async () => {
   await withServer({ apiKeys: ["secret"], reply: () => "Welcome." }, async ({ base }) => {
     await withPage(base, async ({ page, another, barriers }) => {
       const dialog = page.getByRole("dialog", { name: "This server wants a key" });
@@ -114,7 +114,7 @@ browserTest("page: a server with a key asks for it once; a wrong one is asked fo
       await page.getByRole("button", { name: "Key" }).click();
       await dialog.getByLabel("Key", { exact: true }).fill("");
       await dialog.getByRole("button", { name: "Use this key" }).click();
-      await dialog.getByText("Missing or wrong API key").waitFor(); // it is forgotten, and needed
+      await dialog.getByText("Missing or wrong API key").waitFor(); // the key was forgotten and is required
       assertEquals(await page.evaluate(() => localStorage.getItem("compy.key")), null);
       await dialog.getByRole("button", { name: "Not now" }).click();
 

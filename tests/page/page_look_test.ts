@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import { withServer } from "../../routes/testing_server.ts";
 import { browserTest, withPage } from "./browser.ts";
 
-/* How the page meets people: keyboard, phone, dark, screen readers, and the live plots. */
+/* Keyboard, phone, dark mode, screen readers and live plots of the page. */
 
 const LONG = "Averylongwordwithoutanyblank".repeat(12);
 const REPLY =
@@ -16,7 +16,7 @@ async function ask(page: Page, text: string): Promise<void> {
   await page.locator(".answer .figures").last().waitFor();
 }
 
-/** Whether anything stands out to the right of what is shown. */
+/** Whether content overflows the viewport on the right. */
 const overflows = (page: Page) =>
   page.evaluate(() => {
     const { scrollWidth, clientWidth } = document.documentElement;
@@ -24,7 +24,7 @@ const overflows = (page: Page) =>
     return scrollWidth > clientWidth || log.scrollWidth > log.clientWidth;
   });
 
-browserTest("page: everything can be done with a keyboard alone", async () => {
+browserTest("page: works with the keyboard alone", async () => {
   await withServer({ reply: () => "One.\n\n```\ncode\n```", tokenMs: 5 }, async ({ base }) => {
     await withPage(base, async ({ page }) => {
       const focused = () =>
@@ -73,7 +73,7 @@ browserTest("page: everything can be done with a keyboard alone", async () => {
   });
 });
 
-browserTest("page: on a phone nothing is wider than the screen, in every view, light and dark", async () => {
+browserTest("page: fits a phone's screen in every view, light and dark", async () => {
   const phone = { viewport: { width: 360, height: 720 }, hasTouch: true, isMobile: true };
   await withServer({ reply: () => REPLY, contextLength: 8192 }, async ({ base }) => {
     await withPage(base, async ({ page, barriers }) => {
@@ -101,7 +101,7 @@ browserTest("page: on a phone nothing is wider than the screen, in every view, l
   });
 });
 
-browserTest("page: the theme follows the system until somebody chooses, and stays chosen", async () => {
+browserTest("page: follows the system's theme until the user chooses one, and keeps the choice", async () => {
   await withServer({}, async ({ base }) => {
     await withPage(base, async ({ page, barriers }) => {
       const paper = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
@@ -121,7 +121,7 @@ browserTest("page: the theme follows the system until somebody chooses, and stay
   });
 });
 
-browserTest("page: who hears the page hears the answer, paragraph by paragraph, and each once", async () => {
+browserTest("page: announces each paragraph of an answer once to screen readers", async () => {
   const paragraphs = ["First paragraph.", "Second one.", "The end."];
   const options = { reply: () => paragraphs.join("\n\n"), tokenMs: 60, contextLength: 2048 };
   await withServer(options, async ({ base }) => {
@@ -138,7 +138,7 @@ browserTest("page: who hears the page hears the answer, paragraph by paragraph, 
   });
 });
 
-browserTest("page: little moves where the system asks for that", async () => {
+browserTest("page: reduces motion if the system asks for it", async () => {
   await withServer({ tokenMs: 20, reply: () => "word ".repeat(50) }, async ({ base }) => {
     await withPage(base, async ({ page }) => {
       await page.getByLabel("Message", { exact: true }).fill("Hi");
@@ -149,7 +149,7 @@ browserTest("page: little moves where the system asks for that", async () => {
   });
 });
 
-browserTest("page: the plots are live while somebody looks, and ask nothing else", async () => {
+browserTest("page: updates plots while they are visible, and sends no other requests", async () => {
   await withServer(
     { tokenMs: 4, reply: () => "word ".repeat(1500), contextLength: 8192 },
     async ({ base }) => {

@@ -1,4 +1,4 @@
-/** Makes the pictures of the page in docs/, of the demo model and what it really says (`deno task screenshots`). */
+/** Makes the pictures of the page in docs/, with real answers of the demo model (`deno task screenshots`). */
 import { fromFileUrl } from "@std/path";
 import { Buffer } from "node:buffer";
 import type { Page } from "playwright-core";
