@@ -1,4 +1,4 @@
-/** LFM2's checkpoints: what a seeded model becomes under Hugging Face's names converts back to the same model. */
+/** LFM2's checkpoints: a seeded model exported with Hugging Face's names must convert back to the same model. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { buildPlan } from "../../engine/architectures/registry.ts";
@@ -86,7 +86,7 @@ const MODELS = {
 };
 const TENSORS = { lfm2: tensorsOf(MODELS.lfm2), lfm2moe: tensorsOf(MODELS.lfm2moe) };
 
-/** The model's tensors as a checkpoint has them. */
+/** The model's tensors in the checkpoint's format. */
 function tensorsOf(bytes: Uint8Array<ArrayBuffer>): Map<string, StoredTensor> {
   const tensors = new Map<string, StoredTensor>();
   for (const { name, offset, byteLength, shape } of parseGguf(bytes).tensors.values()) {
@@ -112,7 +112,7 @@ function tensorsOf(bytes: Uint8Array<ArrayBuffer>): Map<string, StoredTensor> {
   return tensors;
 }
 
-/** Converts a checkpoint of the model, whose configuration and tensors may be changed first. */
+/** Converts a checkpoint of the model, after optional changes of configuration and tensors. */
 async function converted(
   name: Name,
   { quantize, change = () => {} }: {
@@ -135,7 +135,7 @@ async function converted(
 }
 
 for (const name of ["lfm2", "lfm2moe"] as const) {
-  Deno.test(`convert: ${name}'s checkpoint becomes the model that it is`, async () => {
+  Deno.test(`convert: ${name}'s checkpoint becomes the original model`, async () => {
     const bytes = MODELS[name];
     const [model, written] = [parseGguf(bytes), await converted(name)];
     assertEquals([...written.gguf.tensors.keys()].sort(), [...model.tensors.keys()].sort());
@@ -148,7 +148,7 @@ for (const name of ["lfm2", "lfm2moe"] as const) {
   });
 }
 
-Deno.test("convert: routers and taps of convolutions stay in F32, and experts' errors are told of each tensor", async () => {
+Deno.test("convert: routers and convolution taps stay in F32, and errors are reported per expert tensor", async () => {
   const { gguf } = await converted("lfm2moe", { quantize: "q8_0" });
   const type = (name: string) => gguf.tensors.get(name)?.type;
   assertEquals(type("blk.2.ffn_gate_inp.weight"), "F32");
@@ -158,7 +158,7 @@ Deno.test("convert: routers and taps of convolutions stay in F32, and experts' e
   assert(buildPlan(gguf).ops.length > 0);
 });
 
-Deno.test("convert: layers of attention may be given by their numbers, and the output may be a matrix of its own", async () => {
+Deno.test("convert: accepts attention layers by number, and a separate output matrix", async () => {
   const { gguf } = await converted("lfm2", {
     change: (config, tensors) => {
       delete config.layer_types;

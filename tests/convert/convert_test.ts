@@ -8,15 +8,15 @@ import { plainDraft, plainLogProbs } from "./plain_forward.ts";
 import { firstTier, fullTier } from "../../testing/tier.ts";
 
 /*
- * From the checkpoint to the answer: what the kernels compute from the converted file, beside a plain forward pass over
- * the checkpoint's own values in its own order. One row, channel or norm out of place and the two have nothing in common.
+ * Compares the kernels' results from the converted file with a plain forward pass over the checkpoint's own values in its own order. One
+ * misplaced row, channel or norm makes the results unrelated.
  */
 
 /** Distances of log-probabilities. With quantised weights the kernels round activations to 8 bits. */
 const LIMITS = { BF16: 0.03, MXFP4: 0.15, affine: 0.15 };
-/** A recurrent state carries the rounding on: llama.cpp is off by up to 0.29 on such a file in MXFP4. */
+/** Recurrent states amplify rounding: llama.cpp differs by up to 0.29 on such a file in MXFP4. */
 const RECURRENT_LIMIT = 0.25;
-/** How far the same answer is from that of another seed: what it takes to notice anything. */
+/** Minimum distance from another seed's answer, so that the test can detect an error. */
 const UNRELATED = 0.5;
 
 const PROMPT = [65, 66, 67, 104, 101, 32, 110, 97, 46];
@@ -24,7 +24,7 @@ const PROMPT = [65, 66, 67, 104, 101, 32, 110, 97, 46];
 for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
   for (const weights of ["BF16", "MXFP4", "affine"] as const) {
     const tier = weights === "BF16" ? firstTier : fullTier;
-    tier.test(`convert: ${model} in ${weights} answers as the checkpoint's own values do`, async () => {
+    tier.test(`convert: ${model} in ${weights} answers like the checkpoint`, async () => {
       const options = { model, weights, layout: weights === "BF16" ? "hf" : "mlx", seed: 3 } as const;
       const expected = plain(options, PROMPT);
       const found = await converted(options, PROMPT, expected.length);
@@ -38,7 +38,7 @@ for (const model of ["llama", "qwen3", "qwen3_5"] as const) {
 }
 
 for (const layout of ["hf", "mlx"] as const) {
-  fullTier.test(`convert: the layer that drafts, named as in ${layout}, drafts as the checkpoint's own values do`, async () => {
+  fullTier.test(`convert: the draft layer with names of ${layout} drafts like the checkpoint`, async () => {
     const options = { model: "qwen3_5", weights: "BF16", layout, seed: 3, drafts: true } as const;
     const expected = plainDraft(tinyCheckpoint(options), PROMPT);
     const found = await convertedDraft(options, PROMPT, expected.length);
@@ -46,13 +46,13 @@ for (const layout of ["hf", "mlx"] as const) {
     assert(distance <= LIMITS.BF16, `${distance.toFixed(4)}, allowed ${LIMITS.BF16}`);
     const other = largestDistance(plainDraft(tinyCheckpoint({ ...options, seed: 4 }), PROMPT), found);
     assert(other > UNRELATED, `another model is as near as ${other.toFixed(4)}`);
-    // The model itself stays what it was.
+    // The model itself does not change.
     const answer = await converted(options, PROMPT, expected.length);
     assert(largestDistance(plain(options, PROMPT), answer) <= LIMITS.BF16);
   });
 }
 
-fullTier.test("convert: a layer that drafts of which parts are missing is refused, and what is left of one is left out", async () => {
+fullTier.test("convert: an incomplete draft layer is refused, and its remains are left out", async () => {
   const options = { model: "qwen3_5", weights: "BF16", layout: "hf", seed: 3, drafts: true } as const;
   const without = async (name: string) => {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
@@ -75,7 +75,7 @@ function plain(options: CheckpointOptions, tokens: readonly number[]): Float64Ar
   return plainLogProbs(options.model, tinyCheckpoint(options), tokens);
 }
 
-/** Log-probabilities of every token after the prompt, by the kernels, from the converted file. */
+/** The kernels' log-probabilities of every token after the prompt, from the converted file. */
 async function converted(
   options: CheckpointOptions,
   tokens: readonly number[],
@@ -102,7 +102,7 @@ async function converted(
   }
 }
 
-/** The same of the layer that drafts. */
+/** The same for the draft layer. */
 async function convertedDraft(
   options: CheckpointOptions,
   tokens: readonly number[],
@@ -135,7 +135,7 @@ async function convertedDraft(
   }
 }
 
-/** Over the twenty most likely tokens. */
+/** Over the twenty most probable tokens. */
 function largestDistance(expected: Float64Array, found: Float64Array): number {
   const best = [...expected.keys()].sort((a, b) => expected[b] - expected[a]).slice(0, 20);
   return Math.max(...best.map((id) => Math.abs(expected[id] - found[id])));

@@ -1,7 +1,7 @@
 /**
- * A plain forward pass over the values of a tiny checkpoint as it was published, in float64 and from the formulas: what
- * the converter's reordering, transposing and adding must not change. Hugging Face's conventions throughout: V heads
- * grouped by K head, rotated pairs (i, i + half), Qwen3.5's norms as the distance from 1.
+ * A plain forward pass over the published values of a tiny checkpoint, in float64 and from the formulas. The converter's reordering,
+ * transposing and adding must not change its result. It uses Hugging Face's conventions: V heads grouped by K head, rotary pairs
+ * (i, i + half), Qwen3.5's norms as the distance from 1.
  */
 
 import { type ModelType, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
@@ -18,7 +18,7 @@ export function plainLogProbs(
   return pass.logProbs(tokens);
 }
 
-/** Log-probabilities of the token after `tokens`, by the layer that drafts: it knows the rows before the last token. */
+/** The draft layer's log-probabilities of the token after `tokens`. It sees the rows before the last token. */
 export function plainDraft({ values }: TinyCheckpoint, tokens: readonly number[]): Float64Array {
   return new Pass("qwen3_5", values).draft(tokens);
 }
@@ -33,7 +33,7 @@ class Pass {
     return this.after(this.rows(tokens).at(-1)!);
   }
 
-  /** A token's row, then the row before it, which of the first is zeros, through a layer of attention. */
+  /** An attention layer over a token's row and the previous row (zeros for the first). */
   draft(tokens: readonly number[]): Float64Array {
     const before = [new Float64Array(TINY.hidden), ...this.rows(tokens.slice(0, -1))];
     const e = this.norm(this.embed(tokens), "mtp.pre_fc_norm_embedding.weight");
@@ -50,7 +50,7 @@ class Pass {
     );
   }
 
-  /** The rows after the last layer and its norm. */
+  /** The rows after the last layer and the final norm. */
   private rows(tokens: readonly number[]): Rows {
     const { layers, interval } = TINY;
     let x = this.embed(tokens);
@@ -175,7 +175,7 @@ class Pass {
     return this.linear(out, `${from}.out_proj`);
   }
 
-  /** Of each channel the last inputs, weighted, the present one by the last tap; then SiLU. */
+  /** Convolves each channel's last inputs (the current one with the last tap), then applies SiLU. */
   private convolve(x: Rows, name: string): Rows {
     const weight = this.get(name); // [channels, taps]
     const { taps } = TINY;
