@@ -1,6 +1,6 @@
 /**
- * The examples of the public API's documentation, put into one module: loading the library fifty times takes longer than running them.
- * `deno task docs` checks their types; the suite runs them.
+ * Puts the examples of the public API's documentation into one module, because loading the library fifty times takes longer than running
+ * them. `deno task docs` checks their types; the suite runs them.
  */
 import { fromFileUrl } from "@std/path";
 
@@ -9,7 +9,7 @@ const GUIDES = ["docs/LIBRARY.md", "README.md"];
 const EXAMPLE = /^```ts\n(.*?)^```$/gms;
 const IMPORT = /^import \{([^}]*)\} from "([^"]+)";\n/gm;
 
-/** Runs `deno doc` on the library. Throws what it complains of. */
+/** Runs `deno doc` on the library. Throws its errors. */
 export async function doc(...args: string[]): Promise<string> {
   return await deno("doc", "-q", ...args, "mod.ts");
 }
@@ -27,7 +27,7 @@ export interface Documented {
   readonly examples: readonly string[];
 }
 
-/** The module and all that it exports. */
+/** The module and its exports. */
 export async function documented(): Promise<Documented[]> {
   const { nodes } = JSON.parse(await doc("--json"));
   const [{ module_doc, symbols }] = Object.values(nodes) as [{
@@ -40,14 +40,14 @@ export async function documented(): Promise<Documented[]> {
   return [{ name: "mod.ts", examples: examplesIn(module_doc.doc) }, ...ofSymbols];
 }
 
-/** Examples of the library; the README shows clients of a server too. Where they name a model, they get the demo model. */
+/** The library's examples in a text, without server clients. The demo model replaces model names. */
 function examplesIn(text: string): string[] {
   return [...text.matchAll(EXAMPLE)]
     .map(([, code]) => code.replaceAll('"FILE.gguf"', "undefined"))
     .filter((code) => code.includes('from "compy"'));
 }
 
-/** A module whose `examples` are functions, by the names of what they are of. */
+/** A module that exports `examples`: functions with the names of their symbols. */
 export async function moduleOfExamples(symbols: readonly Documented[]): Promise<string> {
   const guides = await Promise.all(GUIDES.map(async (name) => {
     return { name, examples: examplesIn(await Deno.readTextFile(ROOT + name)) };

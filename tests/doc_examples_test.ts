@@ -2,11 +2,11 @@ import { assertEquals } from "@std/assert";
 import { doc, documented, moduleOfExamples } from "./doc_examples.ts";
 import { fullTier } from "../testing/tier.ts";
 
-Deno.test("the public API is documented whole, and its types are public", async () => {
+Deno.test("public API: every symbol is documented, and its types are public", async () => {
   await doc("--lint");
 });
 
-fullTier.test("every public symbol has an example, and all examples run; so do those of docs/LIBRARY.md and the README", async (t) => {
+fullTier.test("public API: every symbol has an example, and all examples run, also in docs/LIBRARY.md and the README", async (t) => {
   const symbols = await documented();
   const without = symbols.filter(({ examples }) => examples.length === 0);
   assertEquals(without.map(({ name }) => name), [], "these have no example");

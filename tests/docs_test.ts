@@ -25,7 +25,7 @@ Deno.test("docs: the map names every document", async () => {
   assertEquals(named.filter((name) => name !== "README.md" && !map.has(name)), []);
 });
 
-/** Most bytes of documents that people read from beginning to end. */
+/** Maximum bytes of documents that people read from beginning to end. */
 const SIZES: Readonly<Record<string, number>> = {
   "docs/ARCHITECTURE.md": 15_000,
   "docs/BENCHMARKS.md": 10_000,
@@ -92,7 +92,7 @@ function inPowers(value: number): string {
   return value < 0 ? `-2^${power} + ${rest}` : `2^${power} - ${rest}`;
 }
 
-/** The README, what lies in docs/, and the notes of the folders. */
+/** The README, the documents in docs/, and the folders' notes. */
 function documents(folder = ROOT): string[] {
   return [...Deno.readDirSync(folder)].flatMap(({ name, isDirectory }) => {
     const path = join(folder, name);
@@ -107,7 +107,7 @@ function linksOf(markdown: string): string[] {
     .filter((link) => !/^[a-z]+:/.test(link));
 }
 
-/** Headings as their anchors on the usual sites: small letters, spaces as dashes, no other signs, numbered where they repeat. */
+/** Anchors of the headings, as the usual sites make them: lower case, dashes for spaces, no other signs, numbers for repetitions. */
 function headingsOf(file: string): Set<string> {
   const found = new Map<string, number>();
   for (const [, heading] of withoutCode(Deno.readTextFileSync(file), false).matchAll(/^#{1,6} (.+)$/gm)) {

@@ -2,7 +2,7 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import config from "../deno.json" with { type: "json" };
 
 interface LockFile {
-  /** Versions, and the packages that each was resolved with, by `npm:NAME@VERSION`. */
+  /** Versions, and their resolved packages, by `npm:NAME@VERSION`. */
   readonly specifiers: Record<string, string>;
   readonly npm: Record<string, unknown>;
 }

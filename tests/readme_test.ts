@@ -4,18 +4,18 @@ import { TestHub } from "../hub/testing_hub.ts";
 import { root, withFolder } from "../testing/commands.ts";
 import { fullTier } from "../testing/tier.ts";
 
-/* The README's shell commands as a reader pastes them, one after the other, in the root of a checkout. */
+/* Runs the README's shell commands one after the other, in the root of a checkout. */
 
 const MODEL = "readme-Q4_K_M";
 const ANSWER = "My name is compy. I am a very small language model.";
 
 const readme = await Deno.readTextFile(join(root, "README.md"));
 
-/** The commands of the ```sh blocks, each with its continued lines. */
+/** The commands of the ```sh blocks, each with its continuation lines. */
 const commands = [...readme.matchAll(/^```sh\n(.*?)^```$/gms)]
   .flatMap(([, block]) => block.replaceAll("\\\n", " ").trim().split("\n"));
 
-Deno.test("README: within 15 lines it shows an installation, one command and its answer", () => {
+Deno.test("README: shows an installation, one command and its answer within 15 lines", () => {
   const front = readme.split("\n").slice(0, 15).join("\n");
   for (const shown of ["not published yet", "task serve", "curl", ANSWER]) assertStringIncludes(front, shown);
   assert(readme.trimEnd().split("\n").length <= 120, "the README has at most 120 lines");
@@ -36,7 +36,7 @@ fullTier.test("README: every shell command works", async (t) => {
   });
 });
 
-/** Runs commands with a port, a models folder and output files of its own. A server runs until the next one starts. */
+/** Runs commands with a separate port, models folder and output files. A server runs until the next one starts. */
 class Shell {
   #port = 0;
   #server: Deno.ChildProcess | undefined;
@@ -61,7 +61,7 @@ class Shell {
     this.#port = Number(new URL(await promise).port);
   }
 
-  /** Reads all that a server says; tells of its address. Returns the whole when the server has ended. */
+  /** Reads a server's output and reports its address. Returns the whole output when the server has ended. */
   async #read(server: Deno.ChildProcess, address: (url: string) => void): Promise<string> {
     const errors = new Response(server.stderr).text();
     let said = "";
@@ -94,7 +94,7 @@ class Shell {
       .spawn();
   }
 
-  /** Ends the server and the npx before it, which are one process group. */
+  /** Ends the process group of the server and its npx. */
   async #stop(): Promise<void> {
     if (!this.#server) return;
     Deno.kill(-this.#server.pid, "SIGTERM");
