@@ -1,23 +1,23 @@
-/** The command line of a campaign: what it does, its options with what they are when nobody says, and `--help` from both. */
+/** The command line of a campaign: description, options with defaults, and the `--help` text from both. */
 import { parseArgs } from "@std/cli/parse_args.js";
 
-/** An option: what it is for, and its value where it is not given. Where that is a number, it is a whole one, 0 or more. */
+/** An option: description and default. Numbers are integers, 0 or more. */
 type Option = readonly [about: string, value: number | string | undefined];
 type Value<O extends Option> = O[1] extends number ? number
   : O[1] extends string ? string
   : string | undefined;
 
 export interface CampaignLine<T extends Record<string, Option>> {
-  /** Of deno.json. */
+  /** The task's name in deno.json. */
   readonly task: string;
   /** One or more lines. */
   readonly does: string;
-  /** What stands beside the options, e.g. `MODEL.gguf`; none may where it is missing. Those in square brackets may be left out. */
+  /** Positional arguments, e.g. `MODEL.gguf`; without it none are allowed. Square brackets mark optional ones. */
   readonly operands?: string;
   readonly options: T;
 }
 
-/** What was asked for. Ends the process after `--help`, and with 2 where the line is not as `--help` says. */
+/** The parsed command line. Exits after `--help`, and with 2 for wrong usage. */
 export function campaignLine<T extends Record<string, Option>>(
   line: CampaignLine<T>,
   args: readonly string[] = Deno.args,
@@ -32,7 +32,7 @@ export function campaignLine<T extends Record<string, Option>>(
   return read as { [K in keyof T]: Value<T[K]> } & { operands: string[] };
 }
 
-/** The values; or what is wrong with the line, nothing where it asks for help. */
+/** The values, or the error of the line; an empty string for `--help`. */
 export function readLine<T extends Record<string, Option>>(
   { operands = "", options }: CampaignLine<T>,
   args: readonly string[],
@@ -65,7 +65,7 @@ export function readLine<T extends Record<string, Option>>(
   return values;
 }
 
-/** What `--help` shows. */
+/** The `--help` text. */
 export function helpOf<T extends Record<string, Option>>(
   { task, does, operands = "", options }: CampaignLine<T>,
 ): string {

@@ -8,7 +8,7 @@ const LINE = {
   options: { times: ["how often", 10], from: ["a height", undefined] },
 } as const;
 
-Deno.test("a campaign's line: what is given, and defaults for the rest", () => {
+Deno.test("campaign command line: uses given values, and defaults for the rest", () => {
   assertEquals(readLine(LINE, ["a"]), { operands: ["a"], times: 10, from: undefined });
   assertEquals(readLine(LINE, ["--times", "0", "a", "007", "--from=12"]), {
     operands: ["a", "007"],
@@ -17,7 +17,7 @@ Deno.test("a campaign's line: what is given, and defaults for the rest", () => {
   });
 });
 
-Deno.test("a campaign's line: what is wrong is said, and nothing where help is asked for", () => {
+Deno.test("campaign command line: reports errors, but none for --help", () => {
   assertEquals(readLine(LINE, []), "FILE [MORE…] is missing");
   assertEquals(readLine({ ...LINE, operands: undefined }, ["b"]), 'There is no place for "b"');
   assertEquals(readLine(LINE, ["a", "--often", "3"]), "Unknown option --often: allowed are --times, --from");
@@ -30,7 +30,7 @@ Deno.test("a campaign's line: what is wrong is said, and nothing where help is a
   assertEquals(readLine(LINE, ["--help", "--often"]), "");
 });
 
-Deno.test("a campaign's help names its task, what it takes and what it takes without being told", () => {
+Deno.test("campaign help: names the task, its arguments and defaults", () => {
   assertEquals(
     helpOf(LINE),
     `Let things fall.

@@ -6,13 +6,13 @@ import { createApp } from "../routes/app.ts";
 import { synthesize } from "./synth/synth.ts";
 
 /**
- * A model with random weights that thinks and calls: whatever its grammar allows will come. Its tokens are bytes and marks, so
- * that what ends a text comes soon.
+ * A model with random weights that thinks and calls tools: it chooses any token that its grammar allows. Its tokens are bytes and markers, so
+ * that the end of a text comes soon.
  */
 
 const MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
 
-/** How the model comes to think: by itself, or because its prompt has begun a thought. */
+/** How thinking starts: by the model, or in its prompt. */
 export type Thinks = "by itself" | "from the prompt";
 
 function templateOf(thinks: Thinks): string {
@@ -25,7 +25,7 @@ function templateOf(thinks: Thinks): string {
 
 export interface ChatModel {
   readonly engine: Engine;
-  /** Of the server's routes, without a network between. */
+  /** A client of the server's routes, without a network. */
   readonly client: OpenAI;
 }
 

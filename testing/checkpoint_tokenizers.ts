@@ -1,4 +1,4 @@
-/** Tokenizers of tiny checkpoints, in the forms that encoders and Gemma publish. */
+/** Tokenizers of tiny checkpoints, in the published formats of encoders and Gemma. */
 import { CODE_OF_BYTE } from "../engine/tokenizer/byte_codes.ts";
 
 export interface PublishedTokenizer {
@@ -24,7 +24,7 @@ const WORD_PIECE_TOKENS = [
   ...LETTERS,
   ...LETTERS.map((l) => `##${l}`),
 ];
-/** BERT's, also Nomic's. */
+/** BERT's and Nomic's tokenizer. */
 export const WORD_PIECE: PublishedTokenizer = {
   tokenizer: {
     added_tokens: added(WORD_PIECE_TOKENS, WORD_PIECE_TOKENS.slice(0, 5)),
@@ -43,7 +43,7 @@ export const WORD_PIECE: PublishedTokenizer = {
 
 const BYTES = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
 const MODERN_TOKENS = [...BYTES, "[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"];
-/** ModernBERT's: byte-level BPE between CLS and SEP. */
+/** ModernBERT's tokenizer: byte-level BPE between CLS and SEP. */
 export const MODERN: PublishedTokenizer = {
   tokenizer: {
     added_tokens: added(MODERN_TOKENS, MODERN_TOKENS.slice(256)),
@@ -67,7 +67,7 @@ const HEX = Array.from(
   (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`,
 );
 const GEMMA_TOKENS = [...GEMMA_SPECIAL, ...HEX, "▁", ...LETTERS, "▁a"];
-/** Gemma's: BPE over characters, blanks as marks, bytes for what is no token. */
+/** Gemma's tokenizer: BPE over characters, markers for spaces, bytes for unknown characters. */
 export const GEMMA: PublishedTokenizer = {
   tokenizer: {
     added_tokens: added(GEMMA_TOKENS, GEMMA_SPECIAL),
@@ -91,7 +91,7 @@ export const GEMMA: PublishedTokenizer = {
 };
 
 const UNIGRAM_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "▁", ...LETTERS, "▁a", "<mask>"];
-/** XLM-RoBERTa's: SentencePiece's Unigram between <s> and </s>. */
+/** XLM-RoBERTa's tokenizer: SentencePiece's Unigram between <s> and </s>. */
 export const UNIGRAM: PublishedTokenizer = {
   tokenizer: {
     added_tokens: added(UNIGRAM_TOKENS, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),

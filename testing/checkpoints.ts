@@ -1,7 +1,7 @@
 /**
- * Seeded checkpoints for tests, tiny and complete: the folders that Hugging Face and MLX publish, with weights that
- * make no sense. The same model is written in each form with the same values, to the bit: a matrix has codes of E2M1
- * under powers of two, which BF16 and F16 hold too, and norms are such that adding 1 rounds nothing.
+ * Tiny, complete, seeded checkpoints for tests, in the folder formats of Hugging Face and MLX, with random weights. Each format stores the
+ * same values, to the bit. A matrix has E2M1 codes with power-of-two scales, which BF16 and F16 represent exactly. Adding 1 to a norm rounds
+ * nothing.
  */
 
 import { join } from "@std/path";
@@ -12,14 +12,14 @@ export type ModelType = "llama" | "qwen3" | "qwen3_5";
 
 export interface CheckpointOptions {
   readonly model: ModelType;
-  /** How matrices are stored; the last two as MLX does it. */
+  /** Storage of matrices; the last two are MLX's. */
   readonly weights: "F32" | "F16" | "BF16" | "MXFP4" | "affine";
-  /** Names, norms and convolutions as Hugging Face's files have them, or MLX's. */
+  /** Names, norms and convolutions in Hugging Face's or MLX's format. */
   readonly layout: "hf" | "mlx";
   readonly seed: number;
-  /** Files of weights. */
+  /** Number of weight files. */
   readonly shards?: number;
-  /** Of qwen3_5: a layer that drafts tokens. */
+  /** For qwen3_5: adds a draft layer. */
   readonly drafts?: boolean;
 }
 
@@ -29,7 +29,7 @@ export interface StoredTensor {
   readonly bytes: Uint8Array;
 }
 
-/** A checkpoint in memory, to be changed before it is written. */
+/** A checkpoint in memory, which a test may change before writing. */
 export interface TinyCheckpoint {
   readonly config: Record<string, unknown>;
   readonly tokenizer: Record<string, unknown>;
@@ -40,7 +40,7 @@ export interface TinyCheckpoint {
   readonly shards: number;
 }
 
-/** The numbers of the tiny models. Three V heads to a K head: no order of them looks like another. */
+/** Sizes of the tiny models. Three V heads per K head make every head order distinguishable. */
 export const TINY = {
   layers: 4,
   hidden: 128,
@@ -55,7 +55,7 @@ export const TINY = {
   linearDim: 32,
   taps: 4,
   interval: 4,
-  /** Of qwen3_5: the part of a head that is rotated. */
+  /** For qwen3_5: the rotated part of a head. */
   partialRotary: 0.25,
   ropeBase: { llama: 5e5, qwen3: 1e6, qwen3_5: 1e7 },
 } as const;
@@ -103,7 +103,7 @@ type AddVector = (
   added?: number,
 ) => void;
 
-/** A multiple of 1/64 between -1/4 and 1/4, so that BF16 holds it and 1 more. */
+/** A multiple of 1/64 between -1/4 and 1/4, so that BF16 represents it and it plus 1. */
 const small = (random: Random) => (random.below(33) - 16) / 64;
 const nearOne = (random: Random) => 1 + small(random);
 
@@ -136,7 +136,7 @@ function addTensors(
       vector(`${linear}.norm.weight`, [linearDim], nearOne);
     } else {
       const attention = `${layer}.self_attn`;
-      // Qwen3.5's queries come with a gate each.
+      // Each of Qwen3.5's queries has a gate.
       matrix(`${attention}.q_proj`, (model === "qwen3_5" ? 2 : 1) * heads * headDim, hidden);
       matrix(`${attention}.k_proj`, kvHeads * headDim, hidden);
       matrix(`${attention}.v_proj`, kvHeads * headDim, hidden);
@@ -162,7 +162,7 @@ function addTensors(
   for (const name of ["pre_fc_norm_embedding", "pre_fc_norm_hidden"]) norm(`mtp.${name}.weight`, hidden);
 }
 
-/** Hugging Face puts Qwen3.5's text part beside its vision part, MLX does so with other names. */
+/** Hugging Face stores Qwen3.5's text part beside its vision part; MLX uses other names for it. */
 function rename({ model, layout }: CheckpointOptions, name: string): string {
   if (model !== "qwen3_5" || /^(model\.visual|vision_tower)\./.test(name)) return name;
   if (layout === "hf" && name.startsWith("mtp.")) return name;
@@ -180,7 +180,7 @@ function storeMatrix(
 ): Record<string, StoredTensor> {
   const codes = Uint8Array.from({ length: rows * columns }, () => random.below(16));
   const groups = rows * columns / 32;
-  // Spreads of some 0.02 to 0.1, so that neither logits nor states vanish.
+  // Standard deviations of about 0.02 to 0.1, so that neither logits nor states vanish.
   const exponents = Uint8Array.from({ length: groups }, () => 120 + random.below(3));
   const packed = new Uint8Array(codes.length / 2);
   for (let i = 0; i < codes.length; i++) packed[i >> 1] |= codes[i] << 4 * (i & 1);
@@ -270,7 +270,7 @@ function configOf({ model, weights }: CheckpointOptions): Record<string, unknown
   };
 }
 
-/** The expressions by which the published tokenizers cut words. */
+/** Pre-tokenizer expressions of the published tokenizers. */
 export const WORDS = {
   llama:
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
@@ -341,7 +341,7 @@ export function safetensors(
   return withHeader(JSON.stringify(header), all.map(([, { bytes }]) => bytes));
 }
 
-/** A safetensors file of any header and data. */
+/** A safetensors file with any header and data. */
 export function withHeader(header: string, data: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const text = new TextEncoder().encode(header);
   const out = new Uint8Array(8 + text.length + data.reduce((sum, { length }) => sum + length, 0));

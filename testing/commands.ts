@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 
-/* The commands as users run them: as tasks of deno.json, with the permissions that those grant, on the demo model. */
+/* Runs commands as tasks of deno.json, with the tasks' permissions, on the demo model. */
 
 export const root = fromFileUrl(new URL("..", import.meta.url));
 
@@ -16,7 +16,7 @@ export function task(
   cwd = root,
   stdin: "null" | "piped" = "null",
 ): Deno.ChildProcess {
-  // Of several tasks within each other the first sets INIT_CWD.
+  // The outermost of nested tasks sets INIT_CWD.
   const options = { args: ["task", "-q", ...args], cwd, env: { INIT_CWD: cwd, NO_COLOR: "1" } };
   return new Deno.Command(Deno.execPath(), { ...options, stdin, stdout: "piped", stderr: "piped" })
     .spawn();
@@ -32,7 +32,7 @@ async function resultOf(child: Deno.ChildProcess): Promise<Result> {
   return { code, stdout: decoder.decode(stdout), stderr: decoder.decode(stderr) };
 }
 
-// So that no command has to, and says so.
+// Build now, so that no command has to build and report it.
 assertEquals((await run(["build"])).code, 0);
 
 /** Runs a command with a text on its standard input. */

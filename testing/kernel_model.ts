@@ -18,44 +18,44 @@ import type { GgufFile } from "../engine/gguf/types.ts";
 import { type Plan, wholeTables, withKvType } from "../engine/plan/plan.ts";
 import { KernelLibrary } from "../ffi/library.ts";
 
-/** Some tokens of one sequence in a step, and what is wanted after them. */
+/** Some tokens of one sequence in a step, and the wanted results. */
 export interface Run {
   readonly tokens: readonly number[];
-  /** Tokens of the sequence that went before. */
+  /** Number of earlier tokens of the sequence. */
   readonly cached?: number;
-  /** Each stands for a block of each group of layers, as `wholeTables` says; or, with `windowTables`, of the first. */
+  /** Each entry is a block of every layer group (see `wholeTables`), or with `windowTables` only of the first. */
   readonly blockTable: Int32Array;
   readonly windowTables?: readonly WindowTable[];
-  /** Slot of its recurrent state; it stays there from step to step. */
+  /** Slot of its recurrent state, the same in every step. */
   readonly slot?: number;
-  /** Slots that get a copy of the state after so many of the tokens. */
+  /** Slots that get a copy of the state after this many of the tokens. */
   readonly saves?: StepState["saves"];
-  /** Slot that the state is read from, if not from its own. */
+  /** Slot from which the state is read; by default its own. */
   readonly source?: number;
-  /** What is wanted after the last tokens; the last entry belongs to the last token. */
+  /** Wanted results after the last tokens; the last entry belongs to the last token. */
   readonly wanted?: readonly Wanted[];
 }
 
 export interface Wanted {
   readonly candidates?: number;
-  /** Tokens whose logits are wanted. */
+  /** Tokens with wanted logits. */
   readonly probe?: readonly number[];
 }
 
-/** More than sequences in any test's step; they cost nothing where the model has no state. */
+/** More than the sequences in any test's step. Slots cost nothing without a recurrent state. */
 const STATE_SLOTS = 32;
 
-/** How the CPU computes a model. */
+/** CPU settings of a model. */
 export interface CpuModelOptions extends CpuOptions {
   readonly kvType?: KvType;
-  /** By default that of COMPY_TEST_BACKEND. */
+  /** Default: COMPY_TEST_BACKEND. */
   readonly kind?: "cpu" | "wasm";
 }
 
-/** The kernels that tests compute with: native ones, or those in WebAssembly where COMPY_TEST_BACKEND is `wasm`. */
+/** The tests' kernels: native, or WebAssembly if COMPY_TEST_BACKEND is `wasm`. */
 export const TEST_BACKEND = Deno.env.get("COMPY_TEST_BACKEND") === "wasm" ? "wasm" : "cpu";
 
-/** Opens them, or those of another kind. WebAssembly has one instruction set. */
+/** Opens these kernels, or another kind. WebAssembly has one instruction set. */
 export async function kernelBackend(options: CpuModelOptions = {}): Promise<KernelBackend> {
   return (options.kind ?? TEST_BACKEND) === "wasm"
     ? await WasmBackend.open(options)
@@ -66,7 +66,7 @@ export async function kernelBackend(options: CpuModelOptions = {}): Promise<Kern
 export class KernelModel implements Disposable {
   private constructor(readonly backend: Backend, private plan: Plan) {}
 
-  /** Loads a file's bytes, which need not outlive the call, on the CPU or on the backend given. */
+  /** Loads a file's bytes on the CPU or the given backend. The bytes may be discarded after the call. */
   static load(
     bytes: Uint8Array,
     compile: CompileOptions,
@@ -75,7 +75,7 @@ export class KernelModel implements Disposable {
     return this.loadAs(async (file) => buildPlan(file, await readRopeFactors(file)), bytes, compile, options);
   }
 
-  /** The same with a plan that is not in the registry. */
+  /** The same with a plan outside the registry. */
   static async loadAs(
     build: (file: GgufFile) => Plan | Promise<Plan>,
     bytes: Uint8Array,
@@ -92,7 +92,7 @@ export class KernelModel implements Disposable {
     }
   }
 
-  /** The same of a file that lies on the disk, and need not outlive the call. */
+  /** The same for a file on the disk, which may be removed after the call. */
   static async open(
     file: GgufFile,
     built: Plan,
@@ -108,14 +108,14 @@ export class KernelModel implements Disposable {
     return model;
   }
 
-  /** Computes by another plan of the same tensors. */
+  /** Uses another plan for the same tensors. */
   async compile(plan: Plan, compile: CompileOptions): Promise<void> {
     const kvBlocks = compile.kvBlocks * plan.kv.windows.length;
     await this.backend.compile(plan, { stateSlots: STATE_SLOTS, ...compile, kvBlocks });
     this.plan = plan;
   }
 
-  /** One step; the answers of each run, in order. */
+  /** Runs one step. Returns the answers of each run, in order. */
   async step(runs: readonly Run[]): Promise<Candidates[][]> {
     const sequences: StepSequence[] = [];
     const logits: LogitsRequest[] = [];
@@ -134,7 +134,7 @@ export class KernelModel implements Disposable {
     return runs.map(({ wanted = [] }) => rows.slice(at, at += wanted.length));
   }
 
-  /** A draft: a token each of sequences, which continues from a row of the step before; the candidates of each. */
+  /** Drafts one token per sequence from a row of the previous step. Returns the candidates of each. */
   async draft(
     runs: readonly (Pick<Run, "blockTable" | "wanted"> & { token: number; cached: number; from: number })[],
   ): Promise<Candidates[]> {
@@ -170,7 +170,7 @@ export function instructionSets(): string[] {
   return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
 }
 
-/** `count` KV blocks from block `first` on, in an order that is none. */
+/** `count` KV blocks from block `first` on, in shuffled order. */
 export function shuffledBlocks(first: number, count: number): Int32Array {
   return Int32Array.from({ length: count }, (_, i) => first + (i * 5 + 3) % count);
 }

@@ -1,17 +1,17 @@
-/** What attention rounds of what it multiplies: on the GPU keys and values to f16, on the CPU all to integers of 16 bits. */
+/** Attention's rounding: the GPU rounds keys and values to f16, the CPU rounds all factors to 16-bit integers. */
 
-/** Heads are float64s of a head's dimension. */
+/** Heads are float64 arrays of the head's dimension. */
 export interface KvRounding {
   key(head: Float64Array): Float64Array;
-  /** What a value's codes are times, which its position's weights take on. */
+  /** The scale of a value's codes, which is folded into its position's weight. */
   valueScale(head: Float64Array): number;
   value(head: Float64Array): Float64Array;
   query(head: Float64Array): Float64Array;
-  /** A query's weights of the positions from `first` on, whose values have those scales. */
+  /** A query's weights for the positions from `first` on, with these value scales. */
   weights(weights: readonly number[], first: number, scales: readonly number[]): readonly number[];
 }
 
-/** Nothing is rounded. */
+/** No rounding. */
 export const EXACT: KvRounding = {
   key: (head) => head,
   valueScale: () => 1,
@@ -21,15 +21,15 @@ export const EXACT: KvRounding = {
 };
 
 const inF16 = (head: Float64Array): Float64Array => head.map((value) => Math.f16round(value));
-/** The GPU's cache. */
+/** The GPU's rounding. */
 export const F16: KvRounding = { ...EXACT, key: inF16, value: inF16 };
 
-/** The largest code; the norm of codes of 32 dimensions, at most; and the sum of those of 16 weights. */
+/** The largest code, the maximum norm of codes of 32 dimensions, and the maximum sum of 16 weights' codes. */
 const [MOST, NORM, SUM] = [32_766, 46_000, 65_500];
-/** Positions whose weights have a scale of their own, and those whose codes are summed. */
+/** Number of positions that share a weight scale, and number of positions per sum of codes. */
 const [CHUNK, SUMMED] = [128, 16];
 
-/** The CPU's: codes are so small that attention adds up their products in 32 bits. */
+/** The CPU's rounding: codes are small enough to add their products in 32 bits. */
 export const INT16: KvRounding = {
   key: (head) => inCodes(head, upperHalf(normScale(head))),
   valueScale: (head) => upperHalf(largest(head) / MOST),
@@ -60,7 +60,7 @@ function normScale(head: Float64Array): number {
   return Math.max(...segments.map((x) => Math.hypot(...x) / NORM), largest(head) / MOST);
 }
 
-/** The least number not below that is a float whose lower 16 bits are 0: the upper ones are kept. */
+/** Rounds up to a float with zeros in its lower 16 bits, because only the upper bits are stored. */
 function upperHalf(scale: number): number {
   const bits = new Uint32Array(Float32Array.of(scale).buffer);
   bits[0] = (bits[0] + 0xffff) & 0xffff0000;

@@ -3,31 +3,31 @@ import OpenAI from "openai";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
-/** A server in its own process, on the demo model, and OpenAI's client for it. */
+/** A server process on the demo model, with OpenAI's client. */
 export interface LiveServer {
   /** `http://127.0.0.1:PORT`. */
   readonly url: string;
   readonly client: OpenAI;
-  /** Posts JSON and reads the answer, whatever its status. */
+  /** Posts JSON and reads the answer with any status. */
   // deno-lint-ignore no-explicit-any -- shapes are what the tests are about
   post(path: string, body: unknown): Promise<any>;
-  /** One name of /metrics, summed over its labels. */
+  /** One metric, summed over its labels. */
   metric(name: string): Promise<number>;
   /** Waits until nothing runs or waits; throws after ten seconds. */
   idle(): Promise<void>;
-  /** File descriptors that the process has open; Linux only. */
+  /** Number of open file descriptors; Linux only. */
   descriptors(): Promise<number>;
 }
 
-/** How a server ended: its exit code, undefined where it was killed, and what it said after the line on its model. */
+/** A server's end: its exit code (undefined after a kill), and its output after the line about the model. */
 export interface ServerEnd {
   readonly code: number | undefined;
   readonly complaints: string;
 }
 
 /**
- * Runs `test` against `serve …`; throws where the server did not stop cleanly or complained. Files and batches are in
- * `data`, when it is given; with `descriptors` it may open no more files. `test` may kill the process with `kill`.
+ * Runs `test` against `serve …`. Throws if the server did not stop cleanly or printed errors. `data` is the folder of files and batches;
+ * `descriptors` limits open files. `test` may kill the process with `kill`.
  */
 export async function withLiveServer(
   args: readonly string[],
@@ -40,7 +40,7 @@ export async function withLiveServer(
   throw new Error(`serve ended with ${code}: ${complaints}`);
 }
 
-/** The same for a `program` of its own, which may end by itself. */
+/** The same for another `program`, which may end by itself. */
 export async function runLiveServer(
   program: readonly string[],
   args: readonly string[],
@@ -54,7 +54,7 @@ export async function runLiveServer(
   const child = new Deno.Command("sh", {
     args: ["-c", `${limit} exec "$0" "$@"`, Deno.execPath(), ...run],
     cwd: ROOT,
-    env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain where it is not set
+    env: { NO_COLOR: "1", XDG_RUNTIME_DIR: "/tmp" }, // Vulkan drivers complain if it is missing
     stdin: "null",
     stdout: "piped",
     stderr: "piped",
@@ -80,7 +80,7 @@ export async function runLiveServer(
     await reader.cancel();
   }
   const { code } = await status;
-  const complaints = (await stderr).split("\n").slice(1).join("\n"); // the first tells of the model
+  const complaints = (await stderr).split("\n").slice(1).join("\n"); // the first line is about the model
   return { code: killed ? undefined : code, complaints };
 }
 

@@ -1,4 +1,4 @@
-/** Recurrent layers of the models that mixed_model.ts makes: Gated DeltaNet of any heads, and the same in float64. */
+/** Recurrent layers of mixed_model.ts's models: Gated DeltaNet with any heads, and a float64 reference. */
 import type { PlanBuilder, Value } from "../engine/plan/builder.ts";
 import { deltaRule } from "../engine/plan/ops/delta_rule.ts";
 import { linear } from "../engine/plan/ops/matmul.ts";
@@ -34,7 +34,7 @@ export function addDelta(
   add(name("ssm_out"), [inner, embedding]);
 }
 
-/** What the layer makes of normed rows, before `ssm_out`. */
+/** The layer's output for normed rows, before `ssm_out`. */
 export function mixDelta(b: PlanBuilder, input: Value, heads: DeltaHeads, name: Name, eps: number): Value {
   const { valueHeads, headDim } = heads;
   const [qkv, gate, alpha, beta] = linear(b, input, [

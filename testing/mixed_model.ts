@@ -1,6 +1,6 @@
 /**
- * A model whose layers differ, made for tests: heads, head sizes, windows, rotary tables, and layers that read what an
- * earlier one keeps. Its plan, its file, and the same computed in float64 from the formulas.
+ * A test model with different layers: heads, head sizes, windows, rotary tables, and layers that share an earlier layer's cache. It has a plan, a
+ * file, and a float64 reference from the formulas.
  */
 import { openGguf } from "../engine/gguf/reader.ts";
 import { GgufBuilder } from "../engine/gguf/testing.ts";
@@ -24,17 +24,17 @@ export interface MixedLayer {
   readonly heads: number;
   readonly kvHeads: number;
   readonly headDim: number;
-  /** Leading dimensions of a head that are rotated, their base, and which pairs. */
+  /** Number of rotated leading dimensions, their base, and the pairing. */
   readonly rotated: number;
   readonly base: number;
   readonly interleaved: boolean;
-  /** Of cosine and sine; by default 1. */
+  /** Magnitude of cosine and sine; by default 1. */
   readonly magnitude?: number;
-  /** Tokens that a row sees, its own the last of them; 0 is all. */
+  /** Number of tokens that a row sees, including its own; 0 is all. */
   readonly window: number;
-  /** Reads the keys and values of that layer and keeps none. */
+  /** Uses the keys and values of this layer and stores none. */
   readonly reads?: number;
-  /** Carries a state of such heads; all of the above says nothing then. */
+  /** Makes the layer recurrent with these heads; the fields above are then ignored. */
   readonly delta?: DeltaHeads;
 }
 
@@ -45,7 +45,7 @@ const EPSILON = 2 ** -20;
 
 const SLIDING = { heads: 4, kvHeads: 2, headDim: 32, rotated: 32, base: 1e4, interleaved: false, window: 5 };
 const FULL = { heads: 4, kvHeads: 1, headDim: 64, rotated: 48, base: 1e6, interleaved: true, window: 0 };
-/** Windows of 5 and of 140 tokens, the one less than a block of the cache, the other more than a chunk of attention. */
+/** Windows of 5 and 140 tokens: less than a KV block, and more than a chunk of attention. */
 export const LAYERS: readonly MixedLayer[] = [
   SLIDING,
   FULL,
@@ -54,7 +54,7 @@ export const LAYERS: readonly MixedLayer[] = [
   { ...FULL, reads: 1 },
 ];
 
-/** The same among recurrent layers of two shapes. */
+/** The same with recurrent layers of two shapes. */
 export const HYBRID_LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, delta: { keyHeads: 2, valueHeads: 4, headDim: 32 } },
   SLIDING,
@@ -64,7 +64,7 @@ export const HYBRID_LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, reads: 1, heads: 8 },
 ];
 
-/** A model file of F32 weights, and its values by tensor name. */
+/** A model file with F32 weights, and its values by tensor name. */
 export function mixedFile(layers: readonly MixedLayer[] = LAYERS) {
   const builder = new GgufBuilder();
   const values = new Map<string, Float32Array>();
@@ -106,14 +106,14 @@ function addAttention(
   add(name("attn_output"), [heads * headDim, EMBEDDING]);
 }
 
-/** What a plan's end makes of the last layer's rows. */
+/** The end of a plan, after the last layer's rows. */
 export type Ending = (b: PlanBuilder, x: Value) => void;
 
 const LOGITS: Ending = (b, x) => {
   candidates(b, rmsNorm(b, x, "output_norm", EPSILON, "logits"), VOCABULARY);
 };
 
-/** The plan of a file that `mixedFile` made. */
+/** The plan of a file from `mixedFile`. */
 export function mixedPlan(layers: readonly MixedLayer[] = LAYERS, ending = LOGITS): (file: GgufFile) => Plan {
   return (file) => {
     const b = new PlanBuilder(file);
@@ -184,14 +184,14 @@ function frequencies(rotated: number, base: number): Float64Array {
 
 type Rows = Float64Array[];
 type Weights = ReadonlyMap<string, Float32Array>;
-/** What a layer's cache holds of each token, head by head. */
+/** A layer's cached values per token and head. */
 interface Kept {
   readonly keys: Rows[];
   readonly values: Rows[];
   readonly scales: number[][];
 }
 
-/** The final norm's rows of a sequence, in float64 but for what attention rounds. */
+/** The final norm's rows of a sequence, in float64 except for attention's rounding. */
 export function exactRows(
   values: Weights,
   tokens: readonly number[],
@@ -241,8 +241,8 @@ export function exactLogits(
 }
 
 /**
- * The root of the mean squared error. Kernels and this file round keys and values on either side of a tie now and
- * then, so single numbers are further off than all together.
+ * The root mean square error. Kernels and this file sometimes round ties of keys and values differently, so single values differ more than the
+ * mean.
  */
 export function distance(found: Float32Array, exact: Float64Array): number {
   return Math.sqrt(exact.reduce((sum, value, i) => sum + (value - found[i]) ** 2, 0) / exact.length);

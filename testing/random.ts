@@ -1,4 +1,4 @@
-/** Random numbers for tests: a seed gives the same ones on every machine, integers and floats alike. */
+/** Random numbers for tests. A seed gives the same integers and floats on every machine. */
 
 /** A seed from a text: FNV-1a. */
 export function seedOf(text: string): number {
@@ -7,14 +7,14 @@ export function seedOf(text: string): number {
   return hash >>> 0;
 }
 
-/** The seed of a test that takes another one in every run. Prints it, so that SEED can repeat the run. */
+/** A new seed for each run of a test. Prints it, so that SEED can repeat the run. */
 export function testSeed(): number {
   const seed = Number(Deno.env.get("SEED") ?? Date.now() % 2 ** 31);
   Deno.stderr.writeSync(new TextEncoder().encode(`SEED=${seed}\n`));
   return seed;
 }
 
-/** Numbers whose words are drawn together. */
+/** Count of numbers that are drawn together. */
 const NORMALS = 4096;
 
 /** xoshiro128**, seeded through a Weyl sequence. Source: Blackman and Vigna, "Scrambled linear generators" (2018). */
@@ -50,7 +50,7 @@ export class Random {
     return Math.floor(this.unit() * limit);
   }
 
-  /** Mean 0, variance 1, nearly normal: eight uniform halves of words, added. No function that rounds by machine. */
+  /** Nearly normal, mean 0, variance 1: a sum of eight uniform half words. Uses no function with machine-dependent rounding. */
   normal(): number {
     return normalOf(this.word(), this.word(), this.word(), this.word());
   }
@@ -60,7 +60,7 @@ export class Random {
     return new Uint8Array(words.buffer, 0, length);
   }
 
-  /** Fills them with what `normal` gives, times `scale`; a model has millions. */
+  /** Fills the array with values of `normal`, times `scale`. Fast, because a model has millions. */
   normals<T extends Float32Array | Float16Array>(out: T, scale: number): T {
     for (let start = 0; start < out.length; start += NORMALS) {
       const end = Math.min(start + NORMALS, out.length);
@@ -72,7 +72,7 @@ export class Random {
     return out;
   }
 
-  /** As `word`, with the state at hand. */
+  /** Like `word`, with the state in local variables. */
   #fill<T extends Uint32Array>(words: T): T {
     let [a, b, c, d] = this.#state;
     for (let i = 0; i < words.length; i++) {

@@ -1,10 +1,10 @@
 import { parseGguf } from "../engine/gguf/reader.ts";
 
-/** Bytes of a value by GGUF's type id; strings (8) and arrays (9) say theirs. */
+/** Size of a value by GGUF's type id; strings (8) and arrays (9) contain their own size. */
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
 const ALIGNMENT = 32;
 
-/** Little-endian fields, one after the other. */
+/** Writes consecutive little-endian fields. */
 class Out {
   readonly #parts: Uint8Array[] = [];
   length = 0;
@@ -41,7 +41,7 @@ class Out {
   }
 }
 
-/** Where the key-value section of a file ends. */
+/** The end of a file's key-value section. */
 function keyValueEnd(bytes: Uint8Array): number {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const u64 = (at: number) => Number(view.getBigUint64(at, true));
@@ -61,7 +61,7 @@ function keyValueEnd(bytes: Uint8Array): number {
   return at;
 }
 
-/** The GGUF files that llama.cpp's splitter would make of a file: `count` of them, with about as many tensors each. */
+/** Splits a GGUF file like llama.cpp's splitter: `count` files with about the same number of tensors. */
 export function splitGguf(bytes: Uint8Array, count: number): Uint8Array<ArrayBuffer>[] {
   const keyValues = bytes.subarray(24, keyValueEnd(bytes));
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -91,7 +91,7 @@ export function splitGguf(bytes: Uint8Array, count: number): Uint8Array<ArrayBuf
   });
 }
 
-/** A tensor's type, as the table of the file has it. */
+/** A tensor's type in the file's table. */
 function typeId(view: DataView, bytes: Uint8Array, wanted: string, start: number): number {
   const text = new TextDecoder();
   for (let at = start;;) {
@@ -102,7 +102,7 @@ function typeId(view: DataView, bytes: Uint8Array, wanted: string, start: number
   }
 }
 
-/** Writes the files beside each other, as NAME-00001-of-00003.gguf and so on, and returns their paths. */
+/** Writes the files as NAME-00001-of-00003.gguf and so on in one folder. Returns their paths. */
 export async function writeShards(
   folder: string,
   name: string,

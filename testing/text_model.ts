@@ -4,10 +4,10 @@ import type { Engine } from "../engine/api/engine.ts";
 import { TEST_BACKEND } from "./kernel_model.ts";
 import { synthesize, type SynthOptions, type SynthTexts } from "./synth/synth.ts";
 
-/** How a seeded model makes a prompt of a query and a document. */
+/** A seeded model's rerank template. */
 export const RANK_TEMPLATE = "Judge.\n<Query>: {query}\n<Document>: {document}<|endoftext|>answer";
 
-/** A seeded model that gives rows for texts, in a folder of its own, `change`d; `test` gets its engine and its file. */
+/** Runs `test` with the engine and file of a seeded text model, after `change`. */
 export async function withTextModel(
   texts: SynthTexts,
   options:

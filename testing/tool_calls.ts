@@ -3,7 +3,7 @@ import Ajv2020 from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import type OpenAI from "openai";
 
-/* Calls of tools, judged by a validator that has nothing to do with how they were made. */
+/* Checks tool calls with a validator that is independent of their generation. */
 
 export type Tool = OpenAI.ChatCompletionFunctionTool;
 
@@ -13,7 +13,7 @@ export interface Call {
   readonly arguments: string;
 }
 
-/** What an answer says, whichever way it came. */
+/** The content of an answer, streamed or not. */
 export interface Said {
   readonly content: string;
   readonly reasoning: string;
@@ -35,7 +35,7 @@ export function saidWhole({ message, finish_reason }: OpenAI.ChatCompletion.Choi
   };
 }
 
-/** A stream put together, strictly: a call's name and id first and once, then its arguments, the calls in their order. */
+/** Joins a stream strictly: calls in order, each with its name and id first and once, then its arguments. */
 export function saidInStream(chunks: readonly OpenAI.ChatCompletionChunk[], index = 0): Said {
   const said = { content: "", reasoning: "", calls: [] as { -readonly [k in keyof Call]: Call[k] }[] };
   let finish: string | null = null;
@@ -57,7 +57,7 @@ export function saidInStream(chunks: readonly OpenAI.ChatCompletionChunk[], inde
   return { ...said, finish };
 }
 
-/** The same but for the ids, which are made anew for each answer. */
+/** Removes the ids, which differ in each answer. */
 export function withoutIds(said: Said) {
   return { ...said, calls: said.calls.map(({ name, arguments: text }) => ({ name, text })) };
 }
@@ -65,7 +65,7 @@ export function withoutIds(said: Said) {
 const ajv = new Ajv2020.default({ strict: false });
 addFormats.default(ajv);
 
-/** Throws unless every call names a tool that was given and has arguments that follow its schema; the last may be cut. */
+/** Throws unless every call names a given tool and its arguments match the schema; the last call may be cut. */
 export function judgeCalls(said: Said, tools: readonly Tool[]): void {
   const ids = said.calls.map(({ id }) => id);
   assertEquals(new Set(ids).size, ids.length);
@@ -84,17 +84,17 @@ export function judgeCalls(said: Said, tools: readonly Tool[]): void {
   });
 }
 
-/** Whether a value is JSON that a schema accepts; throws what is wrong. */
+/** Throws unless a value is JSON that the schema accepts. */
 export function judgeJson(text: string, schema: object | boolean): void {
   assert(ajv.validate(schema, JSON.parse(text)), `${text}: ${ajv.errorsText()}`);
 }
 
-/** Drafts are no part of it: how many a step has room for is a matter of what else it carries. */
+/** Removes drafts: their number depends on the other rows of a step. */
 function tokensOf({ completion_tokens, completion_tokens_details }: OpenAI.CompletionUsage) {
   return [completion_tokens, completion_tokens_details?.reasoning_tokens];
 }
 
-/** Asks twice, whole and streamed; the seed makes them the same. Throws where they differ. */
+/** Asks whole and streamed with one seed. Throws if the answers differ. */
 export async function askBothWays(
   client: OpenAI,
   body: OpenAI.ChatCompletionCreateParamsNonStreaming & Record<string, unknown>,
