@@ -4,12 +4,12 @@
  *   deno serve --host 127.0.0.1 --port 8080 --allow-read --allow-env --allow-sys=systemMemoryInfo \
  *     --allow-ffi=rust-kernels/target/release,rust-grammar/target/release deploy/serve.ts
  *
- * COMPY_MODEL names the GGUF file (default: the demo model), COMPY_API_KEY the key that clients have, COMPY_DATA a folder for files
- * and batches (and wants --allow-write). One process holds the model, so this is not for `--parallel`.
+ * COMPY_MODEL names the GGUF file (default: the demo model), COMPY_API_KEY the clients' key, COMPY_DATA a folder for files
+ * and batches (which needs --allow-write). One process holds the model, so this is not for `--parallel`.
  */
 import { createServer, loadModel } from "compy";
 
-/** In which the end of the last answer reaches its client. */
+/** Milliseconds for the end of the last answer to reach its client. */
 const GOODBYE_MS = 100;
 
 const tell = (what: unknown) => {
@@ -25,12 +25,12 @@ const server = await createServer(model, {
   onError: tell,
 });
 
-/** The host alone knows where it listens, and `deno serve` listens everywhere unless it is told. */
+/** Only the host knows its address, and `deno serve` listens on all addresses by default. */
 function isFromHere({ remoteAddr }: Deno.ServeHandlerInfo): boolean {
   return !("hostname" in remoteAddr) || /^(127\.|::1$)/.test(remoteAddr.hostname);
 }
 
-/** Answers that run may end; the host would cut them. */
+/** Lets running answers end, because the host would cut them. */
 async function stop(): Promise<void> {
   await server.close();
   await model.close();

@@ -1,7 +1,7 @@
 // deno-lint-ignore-file no-console
 /**
- * Answers a file of questions, a line each: `deno run -P=library examples/batch.ts QUESTIONS.txt ANSWERS.jsonl [MODEL.gguf]`.
- * Stop it whenever you like: the same command resumes it.
+ * Answers a file with one question per line: `deno run -P=library examples/batch.ts QUESTIONS.txt ANSWERS.jsonl [MODEL.gguf]`.
+ * Stop it at any time: the same command resumes it.
  */
 import { loadModel, runBatch } from "compy";
 

@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console
 /**
- * Makes data of texts, a line each, that is sure to have its form: `deno run -P=library examples/extract.ts TEXTS.txt [MODEL.gguf]`.
+ * Extracts data that always matches a schema from texts, one per line: `deno run -P=library examples/extract.ts TEXTS.txt [MODEL.gguf]`.
  */
 import { z } from "zod";
 import { loadModel } from "compy";
@@ -16,7 +16,7 @@ const [file, modelFile] = Deno.args;
 const lines = (await Deno.readTextFile(file)).split("\n").filter((line) => line.trim() !== "");
 await using model = await loadModel(modelFile, { parallel: lines.length });
 
-// All at once: they share the model's steps, and each answer is the one that it would be alone.
+// Concurrent requests share the model's steps, and each answer is the same as alone.
 const answers = await Promise.all(lines.map((line, seed) => {
   const messages = [
     { role: "system", content: "Who is this about? Answer in JSON." },

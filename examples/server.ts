@@ -1,6 +1,6 @@
 // deno-lint-ignore-file no-console
 /**
- * A server of one's own with compy's API below /llm: `deno run -P=library examples/server.ts [MODEL.gguf]`.
+ * A custom server with compy's API below /llm: `deno run -P=library examples/server.ts [MODEL.gguf]`.
  */
 import { Hono } from "hono";
 import { createServer, loadModel } from "compy";
@@ -12,7 +12,7 @@ const app = new Hono();
 app.get("/", (c) => c.text("Ask POST /llm/v1/chat/completions, or GET /summary?text=…\n"));
 app.mount("/llm", llm.fetch);
 app.get("/summary", async (c) => {
-  const { signal } = c.req.raw; // a client that leaves cancels its answer
+  const { signal } = c.req.raw; // a disconnect cancels the answer
   const question = `Say it in five words: ${c.req.query("text")}`;
   const { text } = await model.chat(question, { maxTokens: 30, temperature: 0, signal }).answer();
   return c.json({ text });

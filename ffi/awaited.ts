@@ -3,12 +3,12 @@ import type { LibraryName } from "./names.ts";
 
 const bringers = new Map<string, () => Promise<void>>();
 
-/** From here on, who needs this library and does not find it waits for `bring`, and looks again. */
+/** From now on, a caller that does not find this library waits for `bring` and looks again. */
 export function awaitLibrary({ name }: LibraryName, bring: () => Promise<void>): void {
   bringers.set(name, bring);
 }
 
-/** Opens a library, after a wait where something is to bring it. Throws LibraryNotFound. */
+/** Opens a library, after waiting for it if `bring` was set. Throws LibraryNotFound. */
 export async function openAwaited<T>(open: () => T): Promise<T> {
   try {
     return open();

@@ -16,7 +16,7 @@ async function output(command: string, args: string[], input = ""): Promise<stri
 }
 
 for (const [what, file] of [["bindings", "ffi/bindings.ts"], ["formats", "engine/gguf/formats.ts"]]) {
-  fullTier.test(`${file} is what the kernels say (else: deno task bindings)`, async () => {
+  fullTier.test(`bindings: ${file} matches the kernels (else: deno task bindings)`, async () => {
     const run =
       `run --release --locked --quiet --manifest-path rust-kernels/Cargo.toml --bin bindings ${what}`;
     const generated = await output("cargo", run.split(" "));
@@ -25,7 +25,7 @@ for (const [what, file] of [["bindings", "ffi/bindings.ts"], ["formats", "engine
   });
 }
 
-fullTier.test("the library's ABI version is that of the bindings, and it names instruction sets", () => {
+fullTier.test("bindings: the library has the same ABI version and lists instruction sets", () => {
   const names = new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
   assert(names.includes("scalar"), names.join());
 });

@@ -1,18 +1,18 @@
 import type { BuildEvent } from "./cargo.ts";
 
-/** Where a build is told of. */
+/** Output for build messages. */
 export interface ReportScreen {
-  /** A line that stays. */
+  /** Prints a permanent line. */
   note(text: string, isFailure?: boolean): void;
-  /** A line that the next takes the place of, on a terminal; undefined where there is none. */
+  /** Prints a line that the next one replaces; undefined without a terminal. */
   readonly draw: ((text: string) => void) | undefined;
 }
 
 const REDRAW_MS = 1000;
-/** Without a terminal progress is a line in so many milliseconds. */
+/** Milliseconds between progress lines without a terminal. */
 const LINE_MS = 15_000;
 
-/** Tells of builds: in one line that is drawn again and again on a terminal, else in a line now and then. */
+/** Reports builds: in one updated line on a terminal, else in a line at intervals. */
 export class BuildReport {
   #event: BuildEvent | undefined;
   #startedAt = 0;
@@ -20,7 +20,7 @@ export class BuildReport {
 
   constructor(private readonly screen: ReportScreen) {}
 
-  /** Takes what happened in a build. */
+  /** Reports a build event. */
   readonly tell = (event: BuildEvent): void => {
     const { draw, note } = this.screen;
     const { what } = event;
@@ -45,7 +45,7 @@ export class BuildReport {
     else if (event.type === "waiting") note(textOf(event));
   };
 
-  /** Tells no more of the build that runs. */
+  /** Stops reporting the running build. */
   stop(): void {
     clearInterval(this.#timer);
     this.#event = undefined;
@@ -70,7 +70,7 @@ function textOf(event: BuildEvent): string {
   return `Building the ${event.what}: ${event.done}${of} crates`;
 }
 
-/** Several lines on lines of their own, without what would steer a terminal. */
+/** Indents several lines and removes terminal control characters. */
 function printable(reason: string): string {
   const clean = reason.replace(/[^\P{Cc}\n]/gu, "");
   return clean.includes("\n") ? `\n${clean.replace(/^/gm, "  ")}` : clean;

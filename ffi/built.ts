@@ -3,19 +3,19 @@ import { fromFileUrl } from "@std/path";
 import { shipped } from "../package.ts";
 import { libraryFile, type LibraryName } from "./names.ts";
 
-/** Cargo's profiles, in the order of looking: `release` has every instruction set, `serving` only those that this machine would choose. */
+/** Cargo's profiles in search order: `release` has every instruction set, `serving` only this machine's. */
 export const PROFILES = ["release", "serving"] as const;
 export type Profile = typeof PROFILES[number];
 
-/** What lies in a crate's folder and does not go into its library. */
+/** Entries of a crate's folder that do not affect its library. */
 const NOT_SOURCES = new Set(["target", "tests", "fuzz"]);
 
-/** Where cargo leaves a crate's library. */
+/** Cargo's output folder for a crate's library. */
 export function builtLibrary({ crate, name }: LibraryName, profile: Profile = "release"): string {
   return fromFileUrl(shipped(`${crate}/target/${profile}/${libraryFile(name)}`));
 }
 
-/** A file where cargo builds a library. */
+/** The path of a library that cargo builds. */
 export interface BuiltPlace {
   readonly path: string;
   readonly exists: boolean;
@@ -23,14 +23,14 @@ export interface BuiltPlace {
   readonly isStale: boolean;
 }
 
-/** Returns where cargo builds a library, in the order of looking. */
+/** Returns the paths of a library that cargo builds, in search order. */
 export function builtPlaces(
   library: LibraryName,
   profiles: readonly Profile[] = PROFILES,
 ): BuiltPlace[] {
   const files = profiles.map((profile) => builtLibrary(library, profile))
     .map((path) => ({ path, built: writtenAt(path) }));
-  // Looking at some hundred files is not worth it without a library to compare them with.
+  // Without a library there is no reason to check hundreds of source files.
   const sources = files.some(({ built }) => built !== undefined) ? sourcesWrittenAt(library) : 0;
   return files.map(({ path, built }) => ({
     path,
@@ -39,12 +39,12 @@ export function builtPlaces(
   }));
 }
 
-/** Whether a library was built from the sources as they are now, in one of these profiles. */
+/** Whether one of these profiles has a library of the current sources. */
 export function isBuilt(library: LibraryName, profiles?: readonly Profile[]): boolean {
   return builtPlaces(library, profiles).some(({ exists, isStale }) => exists && !isStale);
 }
 
-/** Returns when the crate's newest source was written, in milliseconds; 0 if the sources cannot be read. */
+/** Returns the modification time of the crate's newest source in milliseconds; 0 if the sources cannot be read. */
 function sourcesWrittenAt({ crate }: LibraryName): number {
   try {
     return newest(shipped(`${crate}/`), NOT_SOURCES);
@@ -53,7 +53,7 @@ function sourcesWrittenAt({ crate }: LibraryName): number {
   }
 }
 
-/** When the newest file under a folder (a URL that ends in "/") was written, without the entries of these names. */
+/** Returns the newest modification time under a folder (a URL that ends in "/"), without entries of these names. */
 export function newest(folder: URL, without: ReadonlySet<string> = new Set()): number {
   let time = 0;
   for (const { name, isDirectory } of Deno.readDirSync(folder)) {

@@ -2,7 +2,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { toFileUrl } from "@std/path";
 import { newest } from "./built.ts";
 
-Deno.test("built libraries: the newest file under a folder counts, however deep, but not under names left out", async () => {
+Deno.test("built libraries: the newest file at any depth counts, except under excluded names", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const path = (name: string) => `${folder}/${name}`;
@@ -22,6 +22,6 @@ Deno.test("built libraries: the newest file under a folder counts, however deep,
   }
 });
 
-Deno.test("built libraries: a folder of sources that is missing is an error", () => {
+Deno.test("built libraries: a missing source folder is an error", () => {
   assertThrows(() => newest(new URL("nothing/", import.meta.url)), Deno.errors.NotFound);
 });

@@ -1,39 +1,39 @@
-/** Builds the native libraries of a checkout with cargo, and says how far it is. */
+/** Builds the native libraries of a checkout with cargo, and reports progress. */
 import { fromFileUrl } from "@std/path";
 import { shipped } from "../package.ts";
 import { builtLibrary, type Profile } from "./built.ts";
 import type { LibraryName } from "./names.ts";
 
-/** What happens in a build, in JSON's types. `what` is the library's name for people. */
+/** A build event, in JSON's types. `what` is the library's display name. */
 export type BuildEvent =
   & { readonly what: string }
   & (
-    /** Crates that are compiled, of all; `total` is 0 where cargo did not say. */
+    /** Compiled and total crates; `total` is 0 if cargo did not say. */
     | { readonly type: "crates"; readonly done: number; readonly total: number }
     /** Another cargo builds in the same folder. */
     | { readonly type: "waiting" }
     | { readonly type: "built" }
-    /** `reason`: the last lines of cargo's messages, or what to do where there is no cargo. */
+    /** `reason`: the last lines of cargo's messages, or advice if cargo is missing. */
     | { readonly type: "failed"; readonly reason: string }
   );
 
 export interface BuildOptions {
   readonly profile: Profile;
   readonly tell: (event: BuildEvent) => void;
-  /** Ends cargo. A rustc that it has started ends with its crate, unless the terminal has told it too. */
+  /** Stops cargo. Its rustc finishes the crate first, unless the terminal also signalled it. */
   readonly signal?: AbortSignal;
 }
 
-/** A build for serving compiles only what this machine would choose, where the crate has a feature for that. */
+/** A build for serving compiles only this machine's instruction set, if the crate has a feature for that. */
 const SERVING_FEATURES: Readonly<Record<string, readonly string[]>> = {
   "rust-kernels": ["--features", "this-cpu"],
 };
-/** Lines of a failed build that are shown. */
+/** Number of lines that a failed build shows. */
 const LAST_LINES = 12;
-/** Why nothing can be built where there is no cargo. */
+/** The reason of a failed build without cargo. */
 export const NO_CARGO = "cargo is not on the PATH: install Rust 1.95 or newer, https://rustup.rs";
 
-/** Builds a library. Returns whether it is there; why not is told. */
+/** Builds a library. Returns whether it exists; reports the reason of a failure. */
 export async function buildLibrary(library: LibraryName, options: BuildOptions): Promise<boolean> {
   const { tell, profile, signal } = options;
   const { what } = library;
@@ -43,7 +43,7 @@ export async function buildLibrary(library: LibraryName, options: BuildOptions):
       tell({ what, type: "failed", reason });
       return false;
     }
-    // Cargo leaves the file alone where only times have changed.
+    // Cargo does not rewrite the file if only modification times changed.
     await Deno.utime(builtLibrary(library, profile), new Date(), new Date());
     tell({ what, type: "built" });
     return true;
@@ -59,7 +59,7 @@ export async function buildLibrary(library: LibraryName, options: BuildOptions):
   }
 }
 
-/** Returns why the build failed; undefined where it did not. */
+/** Returns the reason of a failed build, or undefined. */
 async function runCargo(library: LibraryName, { profile, tell, signal }: BuildOptions) {
   const { what } = library;
   const features = profile === "serving" ? SERVING_FEATURES[library.crate] ?? [] : [];
@@ -99,13 +99,13 @@ async function runCargo(library: LibraryName, { profile, tell, signal }: BuildOp
   };
   const read = Promise.all([readMessages(), readErrors()]);
   const status = await child.status;
-  signal?.throwIfAborted(); // a compiler that outlives cargo may hold the streams
+  signal?.throwIfAborted(); // a compiler that outlives cargo may keep the streams open
   await read;
   if (status.success) return undefined;
   return last.join("\n") || `cargo ended with exit code ${status.code}`;
 }
 
-/** Crates that go into a library, itself included; 0 where cargo does not say. */
+/** Number of crates in a library, including itself; 0 if cargo does not say. */
 async function countCrates(library: LibraryName, features: string[], signal?: AbortSignal): Promise<number> {
   const args = ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--no-dedupe"];
   const child = cargo(library, [...args, ...features], signal);
@@ -121,7 +121,7 @@ function cargo({ crate }: LibraryName, args: string[], signal: AbortSignal | und
   return new Deno.Command("cargo", {
     args,
     cwd: fromFileUrl(shipped(`${crate}/`)),
-    // Deno starts nothing with another value of it where only cargo may be run.
+    // With permission for cargo only, Deno refuses to start it with another value of this variable.
     env: { LD_LIBRARY_PATH: "" },
     stdin: "null",
     stdout: "piped",
@@ -130,7 +130,7 @@ function cargo({ crate }: LibraryName, args: string[], signal: AbortSignal | und
   }).spawn();
 }
 
-/** The crate that one of cargo's messages says is compiled; a build script is not the crate yet. */
+/** The compiled crate in one of cargo's messages; a compiled build script does not count. */
 function compiledCrate(line: string): string | undefined {
   if (!line.startsWith('{"reason":"compiler-artifact"')) return undefined;
   const { package_id, target } = JSON.parse(line);

@@ -1,4 +1,4 @@
-/** Where a native library is looked for, and in which order. */
+/** Search order for native libraries. */
 import { dirname, fromFileUrl, join, resolve } from "@std/path";
 import { WordedError, type Wording } from "../engine/api/errors.ts";
 import { FROM_SOURCE, platformPackage, shipped } from "../package.ts";
@@ -10,26 +10,26 @@ export { libraryFile, type LibraryName } from "./names.ts";
 /** The environment variable, and `--library` of the commands, that names the folder of the libraries, or a file in it. */
 export const LIBRARY_VARIABLE = "COMPY_LIBRARY";
 
-/** Why a place did not give the library. */
+/** Why a place has no usable library. */
 export type Problem = "missing" | "stale" | "not permitted" | "no loader" | "not loadable" | "other version";
 
-/** A place that was looked at. */
+/** A searched place. */
 export interface Place {
-  /** The file; of a package that is not installed, the package's name. */
+  /** The file, or the name of a package that is not installed. */
   readonly path: string;
   readonly problem: Problem;
-  /** The same for people, such as `not there`. */
+  /** The reason as text, for example `not there`. */
   readonly reason: string;
 }
 
-/** No place has a library that can be used. `places` says what was wrong with each, in the order of looking. */
+/** No place has a usable library. `places` has the problem of each, in search order. */
 export class LibraryNotFound extends WordedError {
   override name = "LibraryNotFound";
   readonly code = "library_not_found";
-  /** What to do; it ends the message too. */
+  /** The advice at the end of the message. */
   readonly advice: Wording;
 
-  /** `named`: it was said where the library is, and nothing is to stand in for it. */
+  /** `named`: the user named the library's place, so no other place may replace it. */
   constructor(
     readonly library: LibraryName,
     readonly places: readonly Place[],
@@ -47,7 +47,7 @@ export class LibraryNotFound extends WordedError {
   }
 }
 
-/** What to do, of the place that came nearest. */
+/** The advice for the most promising place. */
 function advice(library: LibraryName, places: readonly Place[]): Wording {
   const refused = places.find(({ problem }) => problem === "not permitted");
   if (refused) return [`Allow it: --allow-ffi=${dirname(refused.path)}`];
@@ -62,24 +62,24 @@ function advice(library: LibraryName, places: readonly Place[]): Wording {
   return [`${install}, or name the folder that has ${file} with `, { library: undefined }];
 }
 
-/** Somewhere to look: a file, or why there is none. */
+/** A place to search: a file, or the reason why there is none. */
 export type Candidate = { readonly path: string } | Place;
 
-/** How the world is asked; a test has its own. */
+/** Access to the environment; tests replace it. */
 export interface Surroundings {
-  /** What COMPY_LIBRARY names. */
+  /** The value of COMPY_LIBRARY. */
   readonly named: string | undefined;
   /** The folder of the program. */
   readonly program: string;
-  /** The folder of an installed package; throws where it is not installed. */
+  /** The folder of an installed package; throws if it is not installed. */
   resolve(name: string): string;
   readonly fromSource: boolean;
   isFolder(path: string): boolean;
 }
 
 /**
- * The places to look at, first come first served: the one that is named, alone; beside the program; the platform's package;
- * where cargo builds.
+ * The places to search, in order. A named place is the only one. Otherwise: beside the program, in the platform's package, in cargo's output
+ * folders.
  */
 export function candidates(library: LibraryName, around: Surroundings = surroundings()): Candidate[] {
   const file = libraryFile(library.name);
@@ -91,7 +91,7 @@ export function candidates(library: LibraryName, around: Surroundings = surround
   return around.fromSource ? [...found, ...builtPlaces(library).map(asCandidate)] : found;
 }
 
-/** A library that is older than its sources is not used: its ABI version may agree all the same. */
+/** Libraries older than their sources are refused, because their ABI version may still match. */
 function asCandidate({ path, isStale }: BuiltPlace): Candidate {
   return isStale ? { path, problem: "stale", reason: "older than its sources" } : { path };
 }
@@ -106,19 +106,19 @@ function packaged(file: string, around: Surroundings): Candidate {
   }
 }
 
-/** The folder where a package or a release has the libraries, for a process that this one starts; undefined in a checkout. */
+/** The library folder of a package or release, for a child process; undefined in a checkout. */
 export function installedLibraries(): string | undefined {
   if (FROM_SOURCE && namedLibrary() === undefined) return undefined;
   const found = kernelsLibrary();
   return found && dirname(found);
 }
 
-/** The first file where the kernels are looked for; undefined where there is none. It may still have another ABI. */
+/** The first existing candidate for the kernels, or undefined. It may have another ABI. */
 export function kernelsLibrary(): string | undefined {
   return candidates(KERNELS).find((place) => !("problem" in place) && isFile(place.path))?.path;
 }
 
-/** In Node's words, which npm's `os` and `cpu` are written in. */
+/** The platform in Node's terms, as in npm's `os` and `cpu`. */
 export function thisPlatform(): { os: string; cpu: string } {
   return { os: process.platform, cpu: process.arch };
 }
@@ -145,13 +145,13 @@ function stat(path: string) {
   }
 }
 
-/** As Node finds packages, which Deno does too; not imported, since browsers have no such module. */
+/** Node's package resolution, which Deno has too. Not imported, because browsers lack the module. */
 function nodeResolve(specifier: string): string {
   const { createRequire } = process.getBuiltinModule("node:module");
   return createRequire(shipped("package.json")).resolve(specifier);
 }
 
-/** Where it was said that the libraries are. Nobody is asked for a permission because of a variable that hardly anybody sets. */
+/** The named place of the libraries. Does not prompt for permission to read a rarely used variable. */
 export function namedLibrary(): string | undefined {
   const readable = typeof Deno === "undefined" ||
     Deno.permissions.querySync({ name: "env", variable: LIBRARY_VARIABLE }).state === "granted";

@@ -11,7 +11,7 @@ import { NativeLibrary } from "./native.ts";
 const FILE = libraryFile("compy");
 const { os, cpu } = thisPlatform();
 
-/** A release beside `/program`, with the platform's package installed unless said otherwise. */
+/** A release beside `/program`, by default with the platform's package installed. */
 function around(given: Partial<Surroundings> = {}): Surroundings {
   return {
     named: undefined,
@@ -38,7 +38,7 @@ function open(files: readonly string[], wanted = ABI_VERSION): NativeLibrary<typ
   });
 }
 
-Deno.test("a library is looked for beside the program, then in the platform's package, then where cargo builds", () => {
+Deno.test("library search: looks beside the program, in the platform's package, then in cargo's folders", () => {
   const packaged = join(`/modules/@compy/${os}-${cpu}`, FILE);
   assertEquals(paths(), [
     join("/program", FILE),
@@ -49,13 +49,13 @@ Deno.test("a library is looked for beside the program, then in the platform's pa
   assertEquals(paths({ fromSource: false }), [join("/program", FILE), packaged]);
 });
 
-Deno.test("a library that is named, by its folder or a file in it, is the only one looked at", () => {
+Deno.test("library search: a named folder or file is the only place", () => {
   assertEquals(paths({ named: "/mine" }), [join("/mine", FILE)]);
   assertEquals(paths({ named: "/mine/libcompy.so" }), [join("/mine", FILE)]);
   assertEquals(paths({ named: "/mine/libcompy_grammar.so" }), [join("/mine", FILE)]);
 });
 
-Deno.test("a platform's package that is not installed is a place that was looked at", () => {
+Deno.test("library search: lists a platform package that is not installed", () => {
   const resolve = () => {
     throw new TypeError("not mapped");
   };
@@ -66,13 +66,13 @@ Deno.test("a platform's package that is not installed is a place that was looked
   });
 });
 
-Deno.test("the first library that is there and of this version is opened, and says which file it is", () => {
+Deno.test("library search: opens the first library of this version and reports its file", () => {
   const built = builtLibrary(KERNELS);
   assertEquals(open(["/nowhere/libcompy.so", built]).path, built);
   assertEquals(open([built, "/nowhere/libcompy.so"]).path, built);
 });
 
-Deno.test("where no library can be used the error lists the places, what is wrong with each, and what to do", async () => {
+Deno.test("library search: the error lists the places, their problems and advice if no library is usable", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const broken = join(folder, FILE);
@@ -101,7 +101,7 @@ Deno.test("where no library can be used the error lists the places, what is wron
   }
 });
 
-Deno.test("the version of package.ts is that of deno.json and of the crates", async () => {
+Deno.test("package.ts: has the version of deno.json and of the crates", async () => {
   const read = (name: string) => Deno.readTextFile(new URL(`../${name}`, import.meta.url));
   assertEquals(JSON.parse(await read("deno.json")).version, VERSION);
   for (const crate of ["rust-kernels", "rust-grammar"]) {

@@ -6,8 +6,8 @@ import { parameters } from "./runtime.ts";
 const ABI_VERSION = 3;
 
 /**
- * The exports of rust-grammar/src/ffi.rs, which says what goes in and comes out: a handle, input and its length, output and its
- * length; the result is bytes written, or -1 - n for a message.
+ * The exports of rust-grammar/src/ffi.rs, which documents them. Parameters: a handle, input and its length, output and its length. The
+ * result is the number of bytes written, or -1 - n for a message of n bytes.
  */
 const SYMBOLS = {
   compy_grammar_abi_version: { parameters, result: "i32" },
@@ -22,16 +22,16 @@ const SYMBOLS = {
   compy_grammar_free: { parameters, result: "i32" },
 } as const;
 
-/** An error that the library reported, in its words. */
+/** An error with the library's message. */
 export class GrammarLibraryError extends Error {
   override name = "GrammarLibraryError";
 }
 
-/** The library that compiles constraints, opened at the first of them. */
+/** The library that compiles constraints, opened at the first use. */
 export class GrammarLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: GrammarLibrary | undefined;
 
-  /** Throws LibraryNotFound where no place has one that was built from these sources. */
+  /** Throws LibraryNotFound if no place has a library of these sources. */
   static open(): GrammarLibrary {
     return this.#instance ??= new GrammarLibrary({
       library: GRAMMARS,

@@ -2,16 +2,16 @@ import { ABI_VERSION, SYMBOLS } from "./bindings.ts";
 import { KERNELS } from "./names.ts";
 import { NativeLibrary } from "./native.ts";
 
-/** An error that the kernels reported, in their words. */
+/** An error with the kernels' message. */
 export class KernelError extends Error {
   override name = "KernelError";
 }
 
-/** The kernels' library, opened once a process. */
+/** The kernels' library, opened once per process. */
 export class KernelLibrary extends NativeLibrary<typeof SYMBOLS> {
   static #instance: KernelLibrary | undefined;
 
-  /** Throws LibraryNotFound where no place has one that was built from the sources of these bindings. */
+  /** Throws LibraryNotFound if no place has a library of these bindings' sources. */
   static open(): KernelLibrary {
     return this.#instance ??= new KernelLibrary({
       library: KERNELS,

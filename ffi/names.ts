@@ -1,9 +1,9 @@
-/** The native libraries, and how their files are called. */
+/** The native libraries and their file names. */
 
 export interface LibraryName {
-  /** In messages: `kernels`. */
+  /** The name in messages: `kernels`. */
   readonly what: string;
-  /** Of the file, without what a platform adds: `compy` is libcompy.so on Linux. */
+  /** The file's base name: `compy` is libcompy.so on Linux. */
   readonly name: string;
   /** The crate's folder: `rust-kernels`. */
   readonly crate: string;

@@ -1,34 +1,34 @@
-/** A crate's library whose exports have one shape (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
+/** A crate's library. All its exports have one signature (rust-kernels/src/ffi.rs, rust-grammar/src/ffi.rs). */
 import { type Candidate, candidates, LibraryNotFound, namedLibrary, type Place } from "./find.ts";
 import type { LibraryName } from "./names.ts";
 import { type Call, type Export, NoLoader, type Runtime, thisRuntime } from "./runtime.ts";
 
-/** What tells one library from another. */
+/** The description of a library. */
 export interface NativeOptions<Symbols> {
   readonly library: LibraryName;
-  /** Where to look; by default where candidates() says. */
+  /** Places to search; by default those of candidates(). */
   readonly places?: readonly Candidate[];
   readonly symbols: Symbols;
-  /** The export that says which version of the exports it has, and the one that these symbols are of. */
+  /** The export that returns the library's ABI version, and the expected version. */
   readonly version: { readonly name: keyof Symbols; readonly wanted: number };
-  /** What failures are thrown as. */
+  /** The error class of failures. */
   readonly error: new (message: string) => Error;
 }
 
 const NOTHING = new Uint8Array(0);
-/** Room for every answer whose length the caller does not know, and for a message. */
+/** Buffer size for answers of unknown length, and for messages. */
 const ANSWER_BYTES = 4096;
 
 /**
- * An open library, from the first place that has one of these symbols and this version. It is never closed: threads of its own
- * may still run in it. The constructor throws LibraryNotFound.
+ * An open library, from the first place with these symbols and this version. It is never closed, because its own threads may still
+ * run. The constructor throws LibraryNotFound.
  */
 export class NativeLibrary<Symbols extends Record<string, Export>> {
   /** The file that was opened. */
   readonly path: string;
-  /** Of its exports. */
+  /** The version of its exports. */
   readonly version: number;
-  /** Whether each call of callAsync starts at once. Where not, none may wait for another one. */
+  /** Whether each call of callAsync starts at once. If not, no call may wait for another one. */
   readonly startsCallsAtOnce: boolean;
   readonly #symbols: Readonly<Record<keyof Symbols, Call>>;
   readonly #error: new (message: string) => Error;
@@ -53,7 +53,7 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
     throw new LibraryNotFound(library, looked, places === undefined && namedLibrary() !== undefined);
   }
 
-  /** Calls an export that returns at once. Returns the bytes written; throws what was reported instead. */
+  /** Calls an export that returns at once. Returns the number of bytes written; throws the reported error. */
   call(
     name: keyof Symbols,
     handle: bigint,
@@ -65,7 +65,7 @@ export class NativeLibrary<Symbols extends Record<string, Export>> {
   }
 
   /**
-   * Calls an export on a thread of its own. `input` and `output` are lent until the promise settles: they must not be changed,
+   * Calls an export on another thread. `input` and `output` are lent until the promise settles: they must not be changed,
    * transferred or resized.
    */
   async callAsync(

@@ -1,7 +1,7 @@
-/** What Deno and Node do in different ways: the rest of the program does not know which of them runs it. */
+/** Differences between Deno and Node, hidden from the rest of the program. */
 import { shipped } from "../package.ts";
 
-/** Of every export: a handle, input and its length, output and its length. */
+/** Parameters of every export: a handle, input and its length, output and its length. */
 export const parameters = ["u64", "buffer", "usize", "buffer", "usize"] as const;
 
 /** One export of a library. `nonblocking` calls run on another thread and return a promise. */
@@ -21,19 +21,19 @@ export type Call = (
 /** An open library. */
 export interface OpenLibrary<Symbols> {
   readonly symbols: Readonly<Record<keyof Symbols, Call>>;
-  /** No call may be under way, and none may follow. */
+  /** Closes the library. No call may be running or follow. */
   close(): void;
 }
 
 /** A runtime that can load native libraries. */
 export interface Runtime {
-  /** Whether each nonblocking call starts at once. Where not, a call must not wait for another one. */
+  /** Whether each nonblocking call starts at once. If not, a call must not wait for another one. */
   readonly startsCallsAtOnce: boolean;
-  /** Opens a library file. Throws NoLoader, Deno's NotCapable, and whatever the system says of the file. */
+  /** Opens a library file. Throws NoLoader, Deno's NotCapable, or the system's error. */
   openLibrary<Symbols extends Record<string, Export>>(path: string, symbols: Symbols): OpenLibrary<Symbols>;
   /**
-   * Takes the exclusive lock of an existing file, which ends with the process or with the returned function. Returns undefined where
-   * another process, or this one, has it. Deno and Node see each other's locks.
+   * Takes the exclusive lock of an existing file, which ends with the process or with the returned function. Returns undefined if
+   * another process, or this one, holds it. Deno and Node see each other's locks.
    */
   lockFile(path: string, flags: "r" | "r+"): (() => void) | undefined;
 }
@@ -67,7 +67,7 @@ const denoRuntime: Runtime = {
 export interface Koffi {
   /** `null` stands for this process. */
   load(path: string | null): KoffiLibrary;
-  /** Of the last synchronous call. */
+  /** The error number of the last synchronous call. */
   errno(): number;
   readonly os: { readonly errno: Readonly<Record<string, number>> };
 }
@@ -79,17 +79,17 @@ interface KoffiLibrary {
 
 interface KoffiFunction {
   (...args: readonly unknown[]): number;
-  /** The last argument is called back. */
+  /** The last argument is a callback. */
   async(...args: readonly unknown[]): void;
 }
 
 const KOFFI_TYPES = { u64: "uint64_t", buffer: "uint8_t *", usize: "size_t", i32: "int32_t" } as const;
-/** koffi refuses a call where 256 are under way, those of other users of it among them. */
+/** koffi refuses calls beyond 256 running ones, including those of its other users. */
 const CALLS_AT_ONCE = 64;
-/** Of flock(2), on Linux and macOS. */
+/** Constants of flock(2), on Linux and macOS. */
 const LOCK_EXCLUSIVE_NOW = 2 | 4;
 
-/** Node, which calls libraries through koffi, on the threads of libuv's pool: four of them, unless UV_THREADPOOL_SIZE says otherwise. */
+/** Node calls libraries through koffi, on libuv's thread pool: four threads, or UV_THREADPOOL_SIZE. */
 export function createNodeRuntime(koffi: () => Koffi): Runtime {
   const turns = new Turns(CALLS_AT_ONCE);
   /** koffi takes pointers and does not keep the buffers alive. */
@@ -141,7 +141,7 @@ export function createNodeRuntime(koffi: () => Koffi): Runtime {
   };
 }
 
-/** Not imported: nothing but Node may look for it, and nothing may bundle it. */
+/** Not imported, so that only Node resolves it and no bundler includes it. */
 function requireKoffi(): Koffi {
   const { createRequire } = process.getBuiltinModule("node:module");
   try {
@@ -155,7 +155,7 @@ function requireKoffi(): Koffi {
   }
 }
 
-/** Lets so many calls run at a time; the others wait in the order in which they came. */
+/** Limits concurrent calls; the others wait in order of arrival. */
 class Turns {
   readonly #waiting: (() => void)[] = [];
 

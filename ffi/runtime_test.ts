@@ -9,7 +9,7 @@ const SYMBOLS = {
 
 type Callback = (error: unknown, result: number) => void;
 
-/** A koffi whose calls end when the test says so. */
+/** A fake koffi; the test ends its calls. */
 function fakeKoffi({ flock = 0, errno = 0 } = {}) {
   const declared: string[] = [];
   const running: { args: unknown[]; done: Callback }[] = [];
@@ -32,7 +32,7 @@ function fakeKoffi({ flock = 0, errno = 0 } = {}) {
   return { koffi, declared, running, closed };
 }
 
-/** Calls the export that does not block, with buffers of its own. */
+/** Calls the nonblocking export with new buffers. */
 function call(
   later: (...args: [bigint, Uint8Array<ArrayBuffer>, bigint, Uint8Array<ArrayBuffer>, bigint]) => unknown,
 ) {
@@ -72,7 +72,7 @@ Deno.test("Node's runtime: queues calls beyond the limit in the order in which t
   assertEquals(await calls[69], 69);
 });
 
-Deno.test("Node's runtime: tells a lock that another holds from a file that cannot be locked", async () => {
+Deno.test("Node's runtime: distinguishes a held lock from a file that cannot be locked", async () => {
   const path = await Deno.makeTempFile();
   try {
     const lock = (failure: { flock?: number; errno?: number }) =>
@@ -85,7 +85,7 @@ Deno.test("Node's runtime: tells a lock that another holds from a file that cann
   }
 });
 
-Deno.test("Deno's runtime: a file is locked once, until its lock is given back", async () => {
+Deno.test("Deno's runtime: a file can be locked only once until its lock is released", async () => {
   const folder = await Deno.makeTempDir();
   const path = join(folder, "journal");
   try {

@@ -1,6 +1,6 @@
 /// <reference lib="dom" />
 /**
- * A model that answers on a page, in WebAssembly: `deno task example:browser` makes of it a folder for any static server.
+ * Runs a model on a web page, in WebAssembly. `deno task example:browser` builds a folder for any static server.
  */
 import { loadModel } from "../../lib/model.ts";
 
