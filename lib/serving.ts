@@ -60,19 +60,21 @@ export interface BatchHost
   readonly sequences: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
+  /** Receives what the operator should know about requests. Equal messages may come often. */
+  readonly warn?: (message: string) => void;
 }
 
 /** Opens the folder's batch service, which resumes unfinished batches. */
 export async function openBatches(
   models: Models,
-  { metrics, sequences, lines = linesInFlight(sequences).parallel, ...host }: BatchHost,
+  { metrics, warn, sequences, lines = linesInFlight(sequences).parallel, ...host }: BatchHost,
 ): Promise<BatchService> {
   try {
     return await BatchService.open({
       ...host,
       parallel: lines,
       lineLimits: LINE_LIMITS,
-      execute: answerLines(models, metrics.ofBatches),
+      execute: answerLines(models, { account: metrics.ofBatches, warn }),
     });
   } catch (error) {
     const what = `Cannot keep files and batches in "${host.path}"`;

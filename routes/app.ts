@@ -40,6 +40,8 @@ export interface AppOptions {
   readonly limits?: Partial<ConnectionLimits>;
   /** Receives every unexpected failure; clients see no details of it. */
   readonly onError?: (error: unknown) => void;
+  /** Receives what the operator should know about requests. Equal messages may come often. */
+  readonly warn?: (message: string) => void;
   /** Set its `draining` to refuse new work. */
   readonly lifecycle?: Lifecycle;
   /** Returns the number of open connections; without it 0 is reported. */
@@ -60,6 +62,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: options.metrics ?? new Metrics(),
+    warn: options.warn,
     report(error) {
       const answer = toApiError(error);
       if (isUnforeseen(error, answer)) options.onError?.(error);

@@ -123,6 +123,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     storageBytes: MB * maxStorageMb,
     metrics,
     report: onError,
+    warn: options.warn,
   });
   const server = listening(
     settings.values,
@@ -267,6 +268,7 @@ function serveOptions({ values }: ServeSettings) {
     limits: { uploadBytes: MB * maxUploadMb },
     maxConnections,
     onError: reporter(),
+    warn: once(warn),
   } satisfies ServeOptions;
 }
 

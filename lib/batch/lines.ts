@@ -51,9 +51,9 @@ export function lineEngine(
 /**
  * Answers lines of batches, each with the model that it names; the model stays loaded meanwhile. A line waits while its
  * model loads (see whenReady), but not for a model that can never be loaded: other lines of the file would wait behind
- * it. `account` counts the requests.
+ * it. `shared`: options of all lines.
  */
-export function answerLines(models: Models, account?: ExecuteRequest["account"]): Execute {
+export function answerLines(models: Models, shared: Pick<ExecuteRequest, "account" | "warn"> = {}): Execute {
   const byEngine = new WeakMap<Engine, Execute>();
   const answererOf = (engine: Engine) => {
     const known = byEngine.get(engine);
@@ -62,7 +62,8 @@ export function answerLines(models: Models, account?: ExecuteRequest["account"])
     const held: ModelUser = { use: () => Promise.resolve({ engine, release: () => {} }) };
     const made = whenReady(
       engine,
-      (request: LineRequest) => execute(held, { ...request, cacheSalt: request.owner || undefined, account }),
+      (request: LineRequest) =>
+        execute(held, { ...request, cacheSalt: request.owner || undefined, ...shared }),
     );
     byEngine.set(engine, made);
     return made;

@@ -75,6 +75,8 @@ export interface AppContext {
   readonly metrics: Metrics;
   /** Returns the error as clients see it, and reports unexpected errors to the operator. */
   readonly report: (error: unknown) => ApiError;
+  /** Tells the operator about requests that cannot be followed fully. */
+  readonly warn?: (message: string) => void;
 }
 
 /** Returns the batch service. Throws without one: its endpoints must not be served then. */

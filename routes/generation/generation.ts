@@ -27,6 +27,8 @@ export interface RunOptions {
   readonly account?: Account;
   /** Milliseconds until the model was there, loaded. */
   readonly loadMs?: number;
+  /** Tells the operator about a request that cannot be followed fully. Equal messages may come often. */
+  readonly warn?: (message: string) => void;
 }
 
 /** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */

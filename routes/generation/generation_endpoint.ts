@@ -113,9 +113,9 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       errors: spec.errors,
       answers: chunk ? "The answer, or with `stream` its events" : "The answer",
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
-    }, async ({ body, raw, caller, account }, { models, limits, report }) => {
+    }, async ({ body, raw, caller, account }, { models, limits, report, warn }) => {
       const abort = abortWhenLeft(raw);
-      const options = { cacheSalt: caller.cacheSalt, account };
+      const options = { cacheSalt: caller.cacheSalt, account, warn };
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;

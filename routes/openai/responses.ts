@@ -35,12 +35,16 @@ import { promptFields, toMessages } from "../generation/messages.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { reasoningFields, reasoningOf } from "../generation/reasoning.ts";
 import { responseAnswer, responseEvent, type ResponseSettings } from "./responses/answer.ts";
+import { type CalledTool, joinedName } from "./responses/called_tool.ts";
 import { inputField, toChat } from "./responses/items.ts";
 import {
   checkResponseTools,
+  clientTools,
+  hostedTypes,
   responseToolFields,
   responseToolForms,
   responseTools,
+  toldTools,
 } from "./responses/tools.ts";
 import { type ResponseEvent, ResponseWriter } from "./responses/writer.ts";
 
@@ -172,6 +176,9 @@ export const responseTokens = endpoint({
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
+  for (const type of hostedTypes(body)) {
+    options.warn?.(`Tools of the type "${type}" are left out of requests: this server cannot run them`);
+  }
   const plan = await withPauses(() => planOf(engine, body));
   await checkForm(engine, plan.constraint, formsOf(body));
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
@@ -182,7 +189,8 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
     logprobs: logprobs ? body.top_logprobs ?? 0 : undefined,
   };
   const summary = (body.reasoning?.summary ?? null) !== null;
-  const writer = new ResponseWriter(engine, { settings: settingsOf(body), logprobs, summary });
+  const tools = new Map(clientTools(body).map((tool) => [tool.tool.name, tool]));
+  const writer = new ResponseWriter(engine, { settings: settingsOf(body), logprobs, summary, tools });
   const events = (signal: AbortSignal) => written(writer, generate(engine, [asked], signal));
   return {
     stream: body.stream ?? false,
@@ -211,7 +219,7 @@ function planOf(engine: Engine, body: Body): ChatPlan {
   };
   try {
     return engine.chatForm.plan({
-      messages: toMessages(toChat(body.input, body.instructions)),
+      messages: toMessages(toChat(body.input, body.instructions, flatNames(body))),
       ...responseTools(body),
       constraint: (textForm(body) ?? formOf(body))?.constraint,
       ...reasoningOf(thinking, variables),
@@ -221,6 +229,13 @@ function planOf(engine: Engine, body: Body): ChatPlan {
     if (!(error instanceof Error) || error.name !== "ChatTemplateError") throw error;
     throw new ApiError(400, "chat_template_error", error.message, { param: "input" });
   }
+}
+
+/** Returns the function that names tools as the model reads them. Tools that the request no longer has are named alike. */
+function flatNames(body: Body): (called: CalledTool) => string {
+  const key = ({ type, name, namespace = "" }: CalledTool) => `${type} ${namespace} ${name}`;
+  const names = new Map(clientTools(body).map((tool) => [key(tool), tool.tool.name]));
+  return (called) => names.get(key(called)) ?? joinedName(called.name, called.namespace);
 }
 
 function formsOf(body: Body): AskedForm[] {
@@ -245,13 +260,7 @@ function settingsOf(body: Body): ResponseSettings {
     temperature: body.temperature ?? DEFAULT_SAMPLING.temperature,
     text: { format: body.text?.format ?? { type: "text" } },
     tool_choice: body.tool_choice ?? "auto",
-    tools: body.tools?.map(({ name, description, parameters, strict }) => ({
-      type: "function" as const,
-      name,
-      description: description ?? null,
-      parameters: parameters ?? null,
-      strict: strict ?? false,
-    })) ?? [],
+    tools: toldTools(body),
     top_logprobs: body.top_logprobs ?? 0,
     top_p: body.top_p ?? DEFAULT_SAMPLING.topP,
   };

@@ -409,7 +409,12 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   [{ input: [{ role: "user" }] }, "missing_required_parameter", "input[0].content"],
   [{ input: [{ role: "tool", content: "a" }] }, "invalid_value", "input[0].role"],
   [{ input: [{ type: "item_reference", id: "msg_1" }] }, "invalid_value", "input[0].type"],
-  [{ input: [{ type: "web_search_call", id: "ws_1" }] }, "invalid_value", "input[0].type"],
+  [{ input: [{ type: "screenshot_call", id: "ss_1" }] }, "invalid_value", "input[0].type"],
+  [
+    { input: [{ type: "local_shell_call", action: { type: "exec", command: ["ls"] } }] },
+    "missing_required_parameter",
+    "input[0].call_id",
+  ],
   [
     { input: [{ role: "user", content: [{ type: "input_image", image_url: "x" }] }] },
     "invalid_value",
@@ -426,12 +431,55 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
   [{ prompt: { id: "pmpt_1" } }, "unsupported_parameter", "prompt"],
   [{ background: true }, "unsupported_parameter", "background"],
   [{ truncation: "auto" }, "unsupported_parameter", "truncation"],
-  [{ tools: [{ type: "web_search" }] }, "unsupported_parameter", "tools[0].type"],
-  [{ tools: [{ type: "mcp", server_label: "a" }] }, "unsupported_parameter", "tools[0].type"],
+  [{ tools: [{ type: "functoin", name: "f" }] }, "invalid_value", "tools[0].type"],
+  [{ tools: [{ type: "custom" }] }, "missing_required_parameter", "tools[0].name"],
+  [{ tools: [{ type: "local_shell" }, { type: "local_shell" }] }, "invalid_value", "tools[1].type"],
+  [{ tools: [tools[0], { type: "custom", name: "weather" }] }, "invalid_value", "tools[1].name"],
+  [
+    { tools: [{ type: "namespace", name: "a", tools: [tools[0], tools[0]] }] },
+    "invalid_value",
+    "tools[0].tools[1].name",
+  ],
+  [
+    { tools: [{ type: "namespace", name: "a", tools: [{ type: "web_search" }] }] },
+    "invalid_value",
+    "tools[0].tools[0].type",
+  ],
+  [
+    {
+      tools: ["a", "b"].map((name) => ({
+        type: "namespace",
+        name,
+        tools: Array.from({ length: 257 }, (_, i) => toolOf(`t${i}`)),
+      })),
+    },
+    "invalid_value",
+    "tools",
+  ],
+  [
+    {
+      tools: ["a", "b"].map((name) => ({ type: "namespace", name, tools })),
+      tool_choice: { type: "function", name: "time" },
+    },
+    "invalid_value",
+    "tool_choice.name",
+  ],
+  [{ tools: [{ type: "web_search" }], tool_choice: "required" }, "invalid_value", "tool_choice"],
+  [
+    {
+      tools: [...tools, { type: "web_search" }],
+      tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "web_search" }] },
+    },
+    "unsupported_parameter",
+    "tool_choice.tools[0].type",
+  ],
   [{ tools: [{ type: "function" }] }, "missing_required_parameter", "tools[0].name"],
   [{ tools: [tools[0], tools[0]] }, "invalid_value", "tools[1].name"],
   [{ tools, tool_choice: { type: "function", name: "nothing" } }, "invalid_value", "tool_choice.name"],
-  [{ tools, tool_choice: { type: "web_search" } }, "invalid_value", "tool_choice.type"],
+  [{ tools, tool_choice: { type: "web_search" } }, "unsupported_parameter", "tool_choice.type"],
+  [{ tools, tool_choice: { type: "custom", name: "time" } }, "invalid_value", "tool_choice.name"],
+  [{ tools, tool_choice: { type: "local_shell" } }, "invalid_value", "tool_choice.type"],
+  [{ tools, tool_choice: { type: "any" } }, "invalid_value", "tool_choice.type"],
   [{ tool_choice: "required" }, "invalid_value", "tool_choice"],
   [{ response_format: { type: "json_object" } }, "invalid_value", "response_format"],
   [

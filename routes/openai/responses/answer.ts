@@ -36,16 +36,47 @@ const reasoningItem = z.object({
   content: z.array(reasoningText).optional(),
 });
 
+const calledName = { name: z.string(), namespace: z.string().optional() };
+
 const callItem = z.object({
   type: z.literal("function_call"),
   id: z.string(),
   call_id: z.string(),
-  name: z.string(),
+  ...calledName,
   arguments: z.string().openapi({ description: "JSON, which follows the tool's schema" }),
   status: itemStatus,
 });
 
-const outputItem = z.discriminatedUnion("type", [messageItem, reasoningItem, callItem]);
+const customCallItem = z.object({
+  type: z.literal("custom_tool_call"),
+  id: z.string(),
+  call_id: z.string(),
+  ...calledName,
+  input: z.string(),
+  status: itemStatus,
+});
+
+const shellCallItem = z.object({
+  type: z.literal("local_shell_call"),
+  id: z.string(),
+  call_id: z.string(),
+  action: z.object({
+    type: z.literal("exec"),
+    command: z.array(z.string()),
+    env: z.record(z.string(), z.string()),
+    working_directory: z.string().optional(),
+    timeout_ms: z.number().optional(),
+  }),
+  status: itemStatus,
+});
+
+const outputItem = z.discriminatedUnion("type", [
+  messageItem,
+  reasoningItem,
+  callItem,
+  customCallItem,
+  shellCallItem,
+]);
 
 const usage = z.object({
   input_tokens: z.number().int(),
@@ -71,7 +102,7 @@ const settings = {
   temperature: z.number(),
   text: z.object({ format: z.looseObject({ type: z.string() }) }),
   tool_choice: z.union([z.string(), z.looseObject({ type: z.string() })]),
-  tools: z.array(z.looseObject({ type: z.literal("function") })),
+  tools: z.array(z.looseObject({ type: z.string() })),
   top_logprobs: z.number().int(),
   top_p: z.number(),
 };
@@ -134,6 +165,8 @@ export const responseEvent = z.discriminatedUnion("type", [
   event("response.reasoning_summary_text.done", { ...inSummary, text: z.string() }),
   event("response.function_call_arguments.delta", { ...inItem, delta: z.string() }),
   event("response.function_call_arguments.done", { ...inItem, name: z.string(), arguments: z.string() }),
+  event("response.custom_tool_call_input.delta", { ...inItem, delta: z.string() }),
+  event("response.custom_tool_call_input.done", { ...inItem, input: z.string() }),
   event("error", {
     ...errorFields,
     error: z.object({ type: z.string(), ...errorFields }).catchall(z.number()),

@@ -1,6 +1,8 @@
 import { z } from "@hono/zod-openapi";
-import { boundedArray, LIMITS, text } from "../../core/fields.ts";
+import { boundedArray, LIMITS, refuse, text } from "../../core/fields.ts";
+import { jsonObject } from "../../generation/constraints.ts";
 import type { ChatMessageBody } from "../../generation/messages.ts";
+import { type CalledTool, joinedName, SHELL } from "./called_tool.ts";
 
 /* The input of a /v1/responses request, turned into chat messages. */
 
@@ -24,30 +26,66 @@ const message = z.object({
 
 const id = text(1, 256);
 
-const functionCall = z.object({
-  type: z.literal("function_call"),
-  call_id: id,
-  name: id,
-  arguments: z.string(),
-});
+const called = { call_id: id, name: id, namespace: id.nullish() };
 
-const functionOutput = z.object({
-  type: z.literal("function_call_output"),
-  call_id: id,
+const functionCall = z.object({ type: z.literal("function_call"), ...called, arguments: z.string() });
+
+const customCall = z.object({ type: z.literal("custom_tool_call"), ...called, input: z.string() });
+
+/** Clients that do not know the call's id send the item's id. */
+const shellId = { id: id.nullish(), call_id: id.nullish() };
+
+const shellCall = z.object({
+  type: z.literal("local_shell_call"),
+  ...shellId,
+  action: jsonObject,
+}).superRefine(checkShellId);
+
+const shellOutput = z.object({
+  type: z.literal("local_shell_call_output"),
+  ...shellId,
   output: content,
-});
+}).superRefine(checkShellId);
+
+function checkShellId(item: { id?: string | null; call_id?: string | null }, ctx: z.RefinementCtx): void {
+  if (item.call_id || item.id) return;
+  refuse(
+    ctx,
+    ["call_id"],
+    "missing_required_parameter",
+    'An item of a local shell call needs "call_id" or "id"',
+  );
+}
+
+const functionOutput = z.object({ type: z.literal("function_call_output"), call_id: id, output: content });
+
+const customOutput = z.object({ type: z.literal("custom_tool_call_output"), call_id: id, output: content });
+
+/** A search on OpenAI's servers. The assistant's next message tells its results, so it is left out. */
+const search = z.object({ type: z.literal("web_search_call") });
 
 const thoughts = boundedArray(z.object({ text: z.string() }), 0, LIMITS.contentParts).nullish();
 
 const reasoning = z.object({ type: z.literal("reasoning"), summary: thoughts, content: thoughts });
 
-const item = z.discriminatedUnion("type", [message, functionCall, functionOutput, reasoning], {
+const ITEMS = [
+  message,
+  functionCall,
+  functionOutput,
+  customCall,
+  customOutput,
+  shellCall,
+  shellOutput,
+  reasoning,
+  search,
+] as const;
+
+const item = z.discriminatedUnion("type", ITEMS, {
   error: ({ input }) => {
     const kept = (input as { type?: unknown } | undefined)?.type === "item_reference";
-    return 'must be "message", "function_call", "function_call_output" or "reasoning": ' +
-      (kept
-        ? "nothing is kept here that could be referred to, so send the item itself"
-        : "there are no others here");
+    return 'must be "message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", one of these ' +
+      'calls with "_output", or "web_search_call"' +
+      (kept ? ": nothing is kept here that could be referred to, so send the item itself" : "");
   },
 });
 
@@ -57,15 +95,59 @@ export const inputField = z.union([z.string(), boundedArray(item, 1, LIMITS.mess
 
 type Input = z.output<typeof inputField>;
 
+type Item = z.output<typeof item>;
+type CallItem = Extract<Item, { type: "function_call" | "custom_tool_call" | "local_shell_call" }>;
+type Named = Pick<CalledTool, "name" | "namespace">;
+
+/** Returns a call as the model wrote it: its id, its flat name and its arguments. */
+function callOf(item: CallItem, nameOf: (called: CalledTool) => string) {
+  switch (item.type) {
+    case "function_call":
+      return callBody(item.call_id, nameOf({ ...named(item), type: "function" }), item.arguments);
+    case "custom_tool_call": {
+      const text = JSON.stringify({ input: item.input });
+      return callBody(item.call_id, nameOf({ ...named(item), type: "custom" }), text);
+    }
+    case "local_shell_call": {
+      const { type: _, ...action } = item.action;
+      const given = Object.entries(action).filter(([, value]) => value !== null);
+      const text = JSON.stringify(Object.fromEntries(given));
+      return callBody((item.call_id ?? item.id)!, nameOf({ type: SHELL, name: SHELL }), text);
+    }
+  }
+}
+
+function named({ name, namespace }: { name: string; namespace?: string | null }): Named {
+  return { name, namespace: namespace ?? undefined };
+}
+
+function callBody(id: string, name: string, text: string) {
+  return { id, type: "function" as const, function: { name, arguments: text } };
+}
+
+/** Returns the id of the call that an output belongs to. `shellIds`: ids of calls by the ids of their items. */
+function outputId(
+  item: Extract<Item, { output: unknown }>,
+  shellIds: ReadonlyMap<string, string>,
+): string {
+  if (item.type !== "local_shell_call_output") return item.call_id;
+  return item.call_id ?? shellIds.get(item.id!) ?? item.id!;
+}
+
 /**
- * Returns the chat messages. Consecutive thoughts, texts and calls of the assistant become one message, as chat
+ * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive thoughts, texts and calls of the assistant become one message, as chat
  * templates expect.
  */
-export function toChat(input: Input, instructions: string | null | undefined): ChatMessageBody[] {
+export function toChat(
+  input: Input,
+  instructions: string | null | undefined,
+  nameOf: (called: CalledTool) => string = ({ name, namespace }) => joinedName(name, namespace),
+): ChatMessageBody[] {
   const items = typeof input === "string"
     ? [{ type: "message" as const, role: "user" as const, content: input }]
     : input;
   const messages: ChatMessageBody[] = [];
+  const shellIds = new Map<string, string>();
   if (instructions) messages.push({ role: "system", content: instructions });
   /** Returns the assistant's last message, or a new one if the next item no longer fits into it. */
   const turn = (isPast: (message: ChatMessageBody) => boolean) => {
@@ -83,17 +165,16 @@ export function toChat(input: Input, instructions: string | null | undefined): C
       if (thought !== "") {
         turn((last) => hasSpoken(last) || last.reasoning_content !== undefined).reasoning_content = thought;
       }
-    } else if (item.type === "function_call") {
-      const { call_id: id, name, arguments: text } = item;
-      const message = turn(() => false);
-      const call = { id, type: "function" as const, function: { name, arguments: text } };
-      (message.tool_calls ??= []).push(call);
-    } else if (item.type === "function_call_output") {
-      messages.push({ role: "tool", tool_call_id: item.call_id, content: textOf(item.output) });
-    } else if (item.role === "assistant") {
-      turn(hasSpoken).content = textOf(item.content);
-    } else {
-      messages.push({ role: item.role, content: textOf(item.content) });
+    } else if ("output" in item) {
+      messages.push({ role: "tool", tool_call_id: outputId(item, shellIds), content: textOf(item.output) });
+    } else if ("role" in item) {
+      const text = textOf(item.content);
+      if (item.role === "assistant") turn(hasSpoken).content = text;
+      else messages.push({ role: item.role, content: text });
+    } else if (item.type !== "web_search_call") {
+      const call = callOf(item, nameOf);
+      if (item.type === "local_shell_call" && item.id) shellIds.set(item.id, call.id);
+      (turn(() => false).tool_calls ??= []).push(call);
     }
   }
   return messages;

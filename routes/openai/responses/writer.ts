@@ -11,12 +11,9 @@ import type {
   ResponseSettings,
   ResponseUsage,
 } from "./answer.ts";
-
-/** An event without its sequence number. */
-interface Said {
-  readonly type: string;
-  readonly [field: string]: unknown;
-}
+import type { CalledTool } from "./called_tool.ts";
+import { openCall } from "./calls.ts";
+import { idOf, type OpenItem, type Said } from "./open_item.ts";
 
 export interface ResponseEvent extends Said {
   readonly sequence_number: number;
@@ -28,6 +25,8 @@ export interface ResponseShape {
   readonly logprobs: boolean;
   /** Reasoning is returned as a summary instead of as text. */
   readonly summary: boolean;
+  /** The tools by the names that the model reads. */
+  readonly tools: ReadonlyMap<string, CalledTool>;
 }
 
 /**
@@ -123,7 +122,7 @@ export class ResponseWriter {
       case "reasoning":
         return this.shape.summary ? new OpenSummary() : new OpenThought();
       case "call":
-        return new OpenCall(part.id, part.name);
+        return openCall(part.id, this.shape.tools.get(part.name) ?? { type: "function", name: part.name });
       case "arguments":
         throw new Error("Arguments of a call that has not begun");
     }
@@ -162,18 +161,6 @@ export class ResponseWriter {
   #logprobs(tokens: readonly ScoredToken[]): ResponseLogprobs {
     return this.shape.logprobs ? chatLogprobs(this.engine, tokens).content as ResponseLogprobs : [];
   }
-}
-
-/** An item that is being written. Its events lack the sequence number and the item's position. */
-interface OpenItem {
-  readonly id: string;
-  takes(part: ChatPart): boolean;
-  /** Returns the new item, before it has any content. */
-  begun(): OutputItem;
-  begin(): Said[];
-  add(part: ChatPart, logprobs: ResponseLogprobs): Said[];
-  end(): Said[];
-  item(status: ItemStatus): OutputItem;
 }
 
 class OpenMessage implements OpenItem {
@@ -300,41 +287,6 @@ class OpenSummary implements OpenItem {
   }
 }
 
-class OpenCall implements OpenItem {
-  readonly id = idOf("fc");
-  #arguments = "";
-
-  constructor(private readonly callId: string, private readonly name: string) {}
-
-  takes({ type }: ChatPart): boolean {
-    return type === "arguments";
-  }
-
-  begun(): OutputItem {
-    return this.item("in_progress");
-  }
-
-  begin(): Said[] {
-    return [];
-  }
-
-  add(part: ChatPart): Said[] {
-    if (part.type !== "arguments") return []; // the name, which the item already has
-    this.#arguments += part.text;
-    return [{ type: "response.function_call_arguments.delta", delta: part.text }];
-  }
-
-  end(): Said[] {
-    const { name } = this;
-    return [{ type: "response.function_call_arguments.done", name, arguments: this.#arguments }];
-  }
-
-  item(status: ItemStatus): OutputItem {
-    const { id, callId: call_id, name } = this;
-    return { type: "function_call", id, call_id, name, arguments: this.#arguments, status };
-  }
-}
-
 function textOf(part: ChatPart): string {
   return part.type === "call" ? "" : part.text;
 }
@@ -355,10 +307,6 @@ function usageOf(usage: Usage): ResponseUsage {
 function codeOf({ status }: ApiError): string {
   if (status === 429) return "rate_limit_exceeded";
   return status >= 500 || status === 422 ? "server_error" : "invalid_prompt";
-}
-
-function idOf(prefix: string): string {
-  return `${prefix}_${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
 function now(): number {

@@ -7,6 +7,7 @@ Deno.test("ResponseWriter: reports the stored tokens of a prompt that was only r
     settings: {} as never,
     logprobs: false,
     summary: false,
+    tools: new Map(),
   });
   const usage = {
     promptTokens: 9,
