@@ -63,6 +63,8 @@ export const byteTokenizer: Tokenizer = {
 export interface FakeEngineOptions {
   /** Default 1024. */
   contextLength?: number;
+  /** The model's own context; default unknown. */
+  trainedContext?: number;
   /** Requests that run at the same time; default 4. */
   slots?: number;
   /** Requests that may wait; default 128. */
@@ -90,6 +92,7 @@ export class FakeEngine implements Engine {
     path: "models/demo.gguf",
     architecture: "fake",
     contextLength: 1024,
+    trainedContext: undefined as number | undefined,
     vocabSize: byteTokenizer.vocabSize,
     created: 1_700_000_000,
     pooled: { kind: "last", size: 8 } as PooledInfo,
@@ -109,7 +112,7 @@ export class FakeEngine implements Engine {
   /** Every request that was submitted, in order. */
   readonly requests: GenerateRequest[] = [];
   readonly #options:
-    & Required<Omit<FakeEngineOptions, "failure" | "infill" | "refuses" | "pooled">>
+    & Required<Omit<FakeEngineOptions, "trainedContext" | "failure" | "infill" | "refuses" | "pooled">>
     & Pick<FakeEngineOptions, "failure" | "refuses">;
   /** Every embedding request, in order. */
   readonly embeds: EmbedRequest[] = [];
@@ -126,6 +129,7 @@ export class FakeEngine implements Engine {
     const reply = () => "Hello, wörld 🙂!";
     this.#options = { contextLength: 1024, slots: 4, queue: 128, tokenMs: 0, chunk: 64, reply, ...options };
     this.model.contextLength = this.#options.contextLength;
+    this.model.trainedContext = options.trainedContext;
     if (options.pooled) this.model.pooled = options.pooled;
     this.tokenizer = { ...byteTokenizer, infill: options.infill };
   }

@@ -32,11 +32,11 @@ export interface ChatModel {
 export async function withChatModel(
   thinks: Thinks,
   test: (model: ChatModel) => Promise<void>,
-  options: Partial<LoadOptions> = {},
+  { template = templateOf(thinks), ...options }: Partial<LoadOptions> & { readonly template?: string } = {},
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   const model = `${folder}/random.gguf`;
-  const chat = { template: templateOf(thinks), marks: MARKS };
+  const chat = { template, marks: MARKS };
   const types = ["Q8_0" as const];
   const vocabulary = 258 + MARKS.length;
   try {

@@ -23,6 +23,8 @@ export interface ModelInfo {
   readonly architecture: string;
   /** Maximum tokens of one sequence (prompt and answer). */
   readonly contextLength: number;
+  /** Maximum tokens of one sequence that the model was made for. */
+  readonly trainedContext?: number;
   readonly vocabSize: number;
   /** When the model was loaded, in Unix seconds. */
   readonly created: number;

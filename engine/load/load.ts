@@ -211,6 +211,7 @@ async function loadMeasured(
     path: options.model,
     architecture: plan.architecture,
     contextLength,
+    trainedContext: plan.contextLength,
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,

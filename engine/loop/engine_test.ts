@@ -202,7 +202,7 @@ Deno.test("end token: ends the answer and is counted, but not published", async 
   await engine.close();
 });
 
-Deno.test("progress: a prompt of several steps reports its progress", async () => {
+Deno.test("progress: a prompt of several steps, or with a cached beginning, reports its progress", async () => {
   const { engine } = startEngine({ maxRows: 64 });
   const { events } = await generate(engine, { prompt: promptOf(150), maxTokens: 1, ignoreEos: true });
   const progress = events.filter((event) => event.type === "progress");
@@ -215,6 +215,10 @@ Deno.test("progress: a prompt of several steps reports its progress", async () =
   });
   const second = again.events.filter((event) => event.type === "progress");
   assertEquals(second.map(({ processed, cached }) => [processed, cached]), [[192, 128], [230, 128]]);
+  // The rest of a prompt whose beginning is cached fits into one step, and its progress still says how much is cached.
+  const cached = await generate(engine, { prompt: promptOf(150), maxTokens: 1, ignoreEos: true });
+  const third = cached.events.filter((event) => event.type === "progress");
+  assertEquals(third.map(({ processed, cached }) => [processed, cached]), [[150, 128]]);
   const short = await generate(engine, { prompt: promptOf(64, 7), maxTokens: 1, ignoreEos: true });
   assertEquals(short.events.map(({ type }) => type), ["token", "finish"]);
   await engine.close();

@@ -22,12 +22,12 @@ export function keepScores(sequence: Sequence, rows: readonly Candidates[]): voi
   }
 }
 
-/** Publishes the progress of a prompt that takes more than one step. */
+/** Publishes the progress of a prompt that takes more than one step, or whose beginning was in the cache. */
 export function publishProgress(sequence: Sequence): void {
   const { promptLength, admission: { at, reused }, progress: { reported } } = sequence;
   const cached = Math.min(sequence.kv.cached, promptLength);
   const complete = cached === promptLength;
-  if (cached <= reported || (complete && reported === 0)) return;
+  if (cached <= reported || (complete && reported === 0 && reused === 0)) return;
   sequence.progress.reported = cached;
   const timeMs = performance.now() - at!;
   sequence.stream.push({ type: "progress", processed: cached, total: promptLength, cached: reused, timeMs });

@@ -3,7 +3,8 @@ import { storedFields } from "../generation/answers.ts";
 
 /** Answers and events in Anthropic's format. Fields that only Anthropic's own models have are null. */
 
-const textBlock = z.object({ type: z.literal("text"), text: z.string(), citations: z.null() });
+/** Without `citations`: schemas of clients, such as those of `@ai-sdk/anthropic`, refuse null there. */
+const textBlock = z.object({ type: z.literal("text"), text: z.string() });
 const thinkingBlock = z.object({ type: z.literal("thinking"), thinking: z.string(), signature: z.string() });
 const toolUseBlock = z.object({
   type: z.literal("tool_use"),

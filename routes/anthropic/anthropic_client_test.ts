@@ -43,7 +43,7 @@ Deno.test("Messages: answers in Anthropic's format and passes the body's fields 
     const { whole, events } = await both(server, { system: [{ type: "text", text: "Be brief" }], top_k: 5 });
     assert(whole.id.startsWith("msg_"));
     assert(whole._request_id?.startsWith("req_"));
-    assertEquals(whole.content, [{ type: "text", text: TEXT, citations: null }]);
+    assertEquals(whole.content, [{ type: "text", text: TEXT }]);
     assertEquals([whole.role, whole.model, whole.stop_reason, whole.stop_sequence], [
       "assistant",
       "demo",
@@ -112,7 +112,7 @@ Deno.test("Messages: thinking is requested, limited, shown, omitted and passed b
     // A request without thinking gets no thoughts, and the model is told not to think.
     for (const none of [{}, { thinking: { type: "disabled" as const } }]) {
       const { whole } = await both(server, none);
-      assertEquals(whole.content, [{ type: "text", text: "Here you are", citations: null }]);
+      assertEquals(whole.content, [{ type: "text", text: "Here you are" }]);
       assertEquals(server.engine.chatForm.conversations.at(-1)!.effort, false);
     }
     await both(server, { thinking: { type: "adaptive" }, output_config: { effort: "xhigh" } });
@@ -126,7 +126,7 @@ Deno.test("Messages: thinking, text and several calls are the same whole and str
     assertEquals(whole.stop_reason, "tool_use");
     const caller = { type: "direct" };
     assertEquals(whole.content.slice(1), [
-      { type: "text", text: "Here you are", citations: null },
+      { type: "text", text: "Here you are" },
       {
         type: "tool_use",
         id: `call_${"x".repeat(23)}0`,
@@ -171,7 +171,7 @@ Deno.test("Messages: reports which stop sequence ended the answer", async () => 
     for (const [stop_sequences, found, text] of cases) {
       const { whole } = await both(server, { stop_sequences });
       assertEquals([whole.stop_reason, whole.stop_sequence], [found ? "stop_sequence" : "end_turn", found]);
-      assertEquals(whole.content, [{ type: "text", text, citations: null }]);
+      assertEquals(whole.content, [{ type: "text", text }]);
     }
   });
 });
@@ -272,7 +272,7 @@ Deno.test("Messages: the client's tool runner sends results and failures, then g
     });
     const last = await runner.runUntilDone();
     assertEquals(asked, ["Paris 🙂"]);
-    assertEquals(last.content, [{ type: "text", text: "It is sunny", citations: null }] as never);
+    assertEquals(last.content, [{ type: "text", text: "It is sunny" }] as never);
     const { messages: planned } = server.engine.chatForm.conversations.at(-1)!;
     assertEquals(planned.map(({ role }) => role), ["user", "assistant", "tool", "tool"]);
     assertEquals(planned[2].content, "sunny in Paris 🙂");

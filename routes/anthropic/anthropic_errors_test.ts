@@ -1,11 +1,13 @@
 import Anthropic from "@anthropic-ai/sdk";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { EngineError } from "../../engine/mod.ts";
-import { bodyOf, clientOf, type ErrorBody, messages, tools, usual } from "../testing_anthropic.ts";
+import { execute } from "../execute.ts";
+import { bodyOf, clientOf, type ErrorBody, messages, PARIS, tools, usual } from "../testing_anthropic.ts";
 import { until, withServer } from "../testing_server.ts";
 
 /* Refusals, failures and cancelled requests of Messages, as Anthropic's unmodified client receives them. */
 
+const HOSTED = { type: "web_search_20250305" as const, name: "web_search" as const, max_uses: 5 };
 const replying = (text: string) => ({ reply: () => text });
 
 Deno.test("Messages: every refusal has Anthropic's format", async () => {
@@ -83,7 +85,9 @@ Deno.test("Messages: refuses content and fields that a text model cannot handle,
     ],
     [{ messages: [{ role: "tool", content: "a" }] }, "messages[0].role"],
     [{ system: [image] }, "system[0].type"],
-    [{ tools: [{ type: "web_search_20250305", name: "web_search" }] }, "tools[0].type"],
+    [{ tools: [HOSTED, { name: "f" }] }, "tools[1].input_schema"],
+    [{ tools: [HOSTED, tools[0], tools[0]] }, "tools[2].name"],
+    [{ tools: [HOSTED], tool_choice: { type: "any" } }, "tool_choice"],
     [{ tools: [{ name: "f" }] }, "tools[0].input_schema"],
     [{ tools: [tools[0], tools[0]] }, "tools[1].name"],
     [{ tool_choice: { type: "any" } }, "tool_choice"],
@@ -103,6 +107,84 @@ Deno.test("Messages: refuses content and fields that a text model cannot handle,
       assert(error.message.includes(param.split(".").at(-1)!.replace(/\[\d+\]$/, "")), error.message);
     }
   });
+});
+
+Deno.test("Messages: a prompt that does not fit is refused in Anthropic's words, whole, streamed and in batches", async () => {
+  const refusalOf = async (contextLength: number, trainedContext: number, length: number) => {
+    const messages: string[] = [];
+    await withServer({ contextLength, trainedContext }, async (server) => {
+      const client = clientOf(server);
+      const frame = server.engine.encodeChat([{ role: "user", content: "" }], { addGenerationPrompt: true });
+      const body = {
+        ...usual,
+        messages: [{ role: "user" as const, content: "x".repeat(length - frame.length) }],
+      };
+      for (const stream of [false, true]) {
+        const error = await assertRejects(
+          () => client.messages.create({ ...body, stream }),
+          Anthropic.BadRequestError,
+        );
+        const { code, message, type } = bodyOf(error).error;
+        assertEquals([code, type], ["context_length_exceeded", "invalid_request_error"]);
+        messages.push(message);
+      }
+      const line = await execute(server.engine, { url: "/v1/messages", body });
+      messages.push((line.body as unknown as ErrorBody).error.message);
+    });
+    const [message, ...others] = new Set(messages);
+    assertEquals(others, []);
+    return message;
+  };
+  assertEquals(await refusalOf(512, 512, 2050), "prompt is too long: 2050 tokens > 512 maximum");
+  assertEquals(
+    await refusalOf(512, 4096, 2050),
+    "prompt is too long: 2050 tokens > 512 maximum. " +
+      "The model can hold 4096 tokens with a higher value of the server setting ctx.",
+  );
+  assertEquals(await refusalOf(512, 512, 512), "prompt is too long: 513 tokens > 512 maximum");
+});
+
+Deno.test("Messages: hosted tools are left out, and a choice of one is refused", async () => {
+  const warnings: string[] = [];
+  await withServer({ warn: (message) => warnings.push(message), ...replying(PARIS) }, async (server) => {
+    const { messages } = clientOf(server);
+    const bash = { type: "bash_20250124" as const, name: "bash" as const };
+    const mixed = { ...usual, tools: [HOSTED, tools[0], bash, tools[1]] };
+    const whole = await messages.create(mixed);
+    const streamed = await messages.stream(mixed).finalMessage();
+    for (const { content, stop_reason } of [whole, streamed]) {
+      const [call] = content as [Anthropic.ToolUseBlock];
+      assertEquals([call.name, call.input, stop_reason], ["weather", { city: "Paris 🙂" }, "tool_use"]);
+    }
+    const planned = server.engine.chatForm.conversations;
+    assertEquals(planned.map(({ tools }) => tools?.map(({ name }) => name)), [
+      ["weather", "time"],
+      ["weather", "time"],
+    ]);
+    await messages.create({ ...usual, tools: [HOSTED] });
+    assertEquals(planned.at(-1)!.tools, undefined);
+    // A tool of the client may have the name of a hosted one.
+    const own = { ...tools[0], name: "web_search" };
+    const tool_choice = { type: "tool" as const, name: "web_search" };
+    await messages.create({ ...usual, tools: [HOSTED, own], tool_choice });
+    assertEquals(planned.at(-1)!.toolChoice, { name: "web_search" });
+    for (const stream of [false, true]) {
+      const error = await assertRejects(
+        () => messages.create({ ...mixed, tool_choice, stream }),
+        Anthropic.BadRequestError,
+      );
+      assertEquals(bodyOf(error).error.param, "tool_choice.name");
+      assertEquals(
+        bodyOf(error).error.message,
+        'Invalid "tool_choice.name": the server cannot run tools of the type "web_search_20250305", ' +
+          'so no answer can call "web_search"',
+      );
+    }
+  });
+  assertEquals([...new Set(warnings)], [
+    'The server cannot run tools of the type "web_search_20250305" and leaves them out of prompts',
+    'The server cannot run tools of the type "bash_20250124" and leaves them out of prompts',
+  ]);
 });
 
 Deno.test("Messages: a failure in mid-stream is an event, and an early one is a refusal without retry", async () => {

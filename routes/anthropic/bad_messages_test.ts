@@ -88,7 +88,7 @@ const prompt: Record<string, string[]> = {
       '[{"name":"f","input_schema":"{}"}]',
     ],
     '[{"name":"f","input_schema":{"maximum":1e999}}]',
-    '[{"type":"bash_20250124","name":"bash"}]',
+    '[{"type":"custom","name":"bash"}]',
     '[{"name":"f","input_schema":{}},{"name":"f","input_schema":{}}]',
     many(129, '{"name":"f","input_schema":{}}'),
     `[{"name":"f","description":"${"d".repeat(2 ** 20)}","input_schema":{}}]`,

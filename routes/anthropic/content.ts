@@ -100,7 +100,7 @@ export const message = z.discriminatedUnion("role", [
 
 export type Message = z.output<typeof message>;
 export type ToolResult = z.output<typeof toolResultBlock>;
-type TextLike = z.output<typeof textBlock | typeof documentBlock | typeof searchResultBlock>;
+export type TextLike = z.output<typeof textBlock | typeof documentBlock | typeof searchResultBlock>;
 
 /** Returns the text of the blocks, joined by line breaks as the parts of an OpenAI message are. */
 export function joined(content: string | readonly TextLike[]): string {

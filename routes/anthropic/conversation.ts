@@ -1,7 +1,9 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
 import type { ChatMessageBody } from "../generation/messages.ts";
-import { joined, type Message, textOf, type ToolResult } from "./content.ts";
+import { joined, type Message, type TextLike, textOf, type ToolResult } from "./content.ts";
+
+const BILLING = "x-anthropic-billing-header:";
 
 type Turn = ChatMessageBody & { content: string | null };
 
@@ -15,9 +17,18 @@ export function conversationOf(
     if (last?.role === turn.role && isOpen(last)) turns[turns.length - 1] = together(last, turn);
     else turns.push(turn);
   };
-  if (system?.length) add({ role: "system", content: joined(system) });
+  const lasting = typeof system === "string" ? system : withoutBilling(system ?? []);
+  if (lasting.length > 0) add({ role: "system", content: joined(lasting) });
   for (const message of messages) turnsOf(message).forEach(add);
   return turns;
+}
+
+/**
+ * Leaves out Claude Code's billing block. It changes with each conversation, so no prompt behind it would be found in
+ * the cache.
+ */
+function withoutBilling(system: readonly TextLike[]): readonly TextLike[] {
+  return system.length > 0 && textOf(system[0]).startsWith(BILLING) ? system.slice(1) : system;
 }
 
 function turnsOf(message: Message): Turn[] {

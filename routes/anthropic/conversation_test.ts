@@ -23,6 +23,17 @@ Deno.test("conversationOf: text and text blocks give the same turns, with blocks
   ]);
 });
 
+Deno.test("conversationOf: leaves out Claude Code's billing block, and no other system text", () => {
+  const hi = [{ role: "user", content: "Hi" }];
+  const billing = "x-anthropic-billing-header: cc_version=2.1.0.a1; cc_entrypoint=cli;";
+  const systemOf = (system: Parameters<typeof turns>[1]) =>
+    turns(hi, system).flatMap(({ role, content }) => role === "system" ? [content] : []);
+  assertEquals(systemOf([text(billing), text("S"), text("T")]), ["S\nT"]);
+  assertEquals(systemOf([text(billing)]), []);
+  assertEquals(systemOf([text("S"), text(billing)]), [`S\n${billing}`]);
+  assertEquals(systemOf(billing), [billing]);
+});
+
 Deno.test("conversationOf: keeps calls and results in order, including failed ones", () => {
   const input = { city: "Paris", days: [1, 2.5], deep: { yes: true } };
   const conversation = turns([

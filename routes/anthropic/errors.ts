@@ -1,4 +1,5 @@
 import { z } from "@hono/zod-openapi";
+import { ContextOverflow } from "../core/context_overflow.ts";
 import type { ApiError, ErrorShape } from "../core/errors.ts";
 
 const TYPES: Readonly<Record<number, string>> = {
@@ -13,6 +14,12 @@ const TYPES: Readonly<Record<number, string>> = {
 
 function typeOf(status: number): string {
   return TYPES[status] ?? (status >= 500 ? "api_error" : "invalid_request_error");
+}
+
+function messageOf(error: ApiError): string {
+  if (!(error instanceof ContextOverflow)) return error.message;
+  const { tokens, most, advice } = error;
+  return `prompt is too long: ${tokens} tokens > ${most} maximum${advice && `.${advice}`}`;
 }
 
 /** Anthropic's error format, plus our code and field name. Anthropic's clients read `details.error_code`. */
@@ -31,7 +38,8 @@ export const ANTHROPIC_ERRORS: ErrorShape = {
   }).openapi("MessagesError"),
   idHeader: "request-id",
   body(error: ApiError, requestId?: string) {
-    const { status, message, code, param, details } = error;
+    const { status, code, param, details } = error;
+    const message = messageOf(error);
     return {
       type: "error",
       error: { type: typeOf(status), message, code, param, details: { error_code: code, ...details } },

@@ -83,7 +83,7 @@ class Blocks {
   *add(part: ChatPart): Generator<MessageEvent> {
     switch (part.type) {
       case "content":
-        if (this.#open !== "text") yield* this.#begin({ type: "text", text: "", citations: null });
+        if (this.#open !== "text") yield* this.#begin({ type: "text", text: "" });
         yield this.#delta({ type: "text_delta", text: part.text });
         break;
       case "reasoning":

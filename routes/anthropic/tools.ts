@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
+import type { Tool } from "../../engine/mod.ts";
 import { argumentsSchema, type AskedForm } from "../generation/constraints.ts";
-import { boundedArray, documented, LIMITS, refuse, unsupported } from "../core/fields.ts";
+import { boundedArray, LIMITS, refuse } from "../core/fields.ts";
 import {
   type AskedTools,
   checkChoice,
@@ -8,11 +9,14 @@ import {
   checkSize,
   functionName,
   toolForm,
+  toolsOfType,
 } from "../generation/tools.ts";
 
-/** A tool of the client. Tools that Anthropic runs, or trained its models for, have no schema here. */
+const NEEDED = ["name", "input_schema"] as const;
+
+/** A tool of the client, or a hosted one: Anthropic runs it, or trained its models for it. */
 const tool = z.object({
-  type: documented(z.string().nullish(), { type: ["string", "null"], enum: ["custom", null] }),
+  type: z.string().nullish().openapi({ description: "Tools with another type than custom are left out" }),
   name: functionName.optional(),
   description: z.string().nullish(),
   input_schema: argumentsSchema.optional(),
@@ -20,14 +24,17 @@ const tool = z.object({
     description: "Whether a schema that cannot be enforced exactly is refused; default false",
   }),
 }).superRefine((tool, ctx) => {
-  if (tool.type && tool.type !== "custom") {
-    return unsupported(ctx, "type", `tools of the type ${JSON.stringify(tool.type.slice(0, 60))}`);
-  }
-  for (const field of ["name", "input_schema"] as const) {
+  if (isHosted(tool)) return;
+  for (const field of NEEDED) {
     if (tool[field] !== undefined) continue;
     refuse(ctx, [field], "missing_required_parameter", `A tool needs the field "${field}"`);
   }
-}).openapi("MessagesTool", { required: ["name", "input_schema"] });
+}).openapi("MessagesTool", {
+  anyOf: [
+    { required: [...NEEDED] },
+    { required: ["type"], properties: { type: { type: "string", not: { enum: ["", "custom"] } } } },
+  ],
+} as never);
 
 const parallel = {
   disable_parallel_tool_use: z.boolean().nullish().openapi({ description: "At most one call" }),
@@ -47,18 +54,38 @@ export const toolFields = {
 
 type Fields = { [name in keyof typeof toolFields]?: z.output<(typeof toolFields)[name]> };
 
+/** Returns true for a tool that the server cannot run. It has no schema, so it is left out of the prompt. */
+function isHosted({ type }: { type?: string | null }): boolean {
+  return Boolean(type) && type !== "custom";
+}
+
+/** Returns the client's own tools, with their places in the request. */
+function ownTools(tools: Fields["tools"]) {
+  return (tools ?? []).map((tool, place) => ({ tool, place })).filter(({ tool }) => !isHosted(tool));
+}
+
+/** Returns the types of the tools that are left out. */
+export function hostedTypes({ tools }: Fields): string[] {
+  return (tools ?? []).filter(isHosted).map(({ type }) => type!);
+}
+
 /** Returns the request's tools, or undefined when it has none. */
 export function toolsOf({ tools, tool_choice: choice }: Fields): Omit<AskedTools, "older"> | undefined {
-  if (!tools?.length) return undefined;
+  const own = ownTools(tools);
+  if (own.length === 0) return undefined;
   return {
-    tools: tools.map(({ name, description, input_schema, strict }) => ({
-      name: name!,
-      description: description?.toWellFormed(),
-      parameters: input_schema,
-      ...(strict ? { strict } : {}),
-    })),
+    tools: own.map(({ tool }) => toolOf(tool)),
     choice: choiceOf(choice),
     parallel: !(choice && choice.type !== "none" && choice.disable_parallel_tool_use),
+  };
+}
+
+function toolOf({ name, description, input_schema, strict }: z.output<typeof tool>): Tool {
+  return {
+    name: name!,
+    description: description?.toWellFormed(),
+    parameters: input_schema,
+    ...(strict ? { strict } : {}),
   };
 }
 
@@ -74,17 +101,27 @@ function choiceOf(choice: Fields["tool_choice"]): AskedTools["choice"] {
 }
 
 /** Returns the schemas that the arguments of tool calls must follow. */
-export function toolForms(body: Fields): AskedForm[] {
-  return toolsOf(body)?.tools.flatMap((tool, i) => toolForm(tool, `tools[${i}].input_schema`)) ?? [];
+export function toolForms({ tools }: Fields): AskedForm[] {
+  return ownTools(tools).flatMap(({ tool, place }) => toolForm(toolOf(tool), `tools[${place}].input_schema`));
 }
 
 export function checkTools({ tools, tool_choice: choice }: Fields, ctx: z.RefinementCtx): void {
   // Tools without a name are refused elsewhere.
-  const names = tools?.flatMap(({ name }) => name ?? []) ?? [];
-  checkNames(names, (i) => ["tools", i, "name"], ctx);
+  const own = ownTools(tools).filter(({ tool }) => tool.name !== undefined);
+  const names = own.map(({ tool }) => tool.name!);
+  checkNames(names, (i) => ["tools", own[i].place, "name"], ctx);
   checkSize(tools ?? [], "tools", ctx);
   if (choice?.type === "any" && names.length === 0) {
-    refuse(ctx, ["tool_choice"], "invalid_value", 'Invalid "tool_choice": "any" needs tools');
+    const [type] = hostedTypes({ tools });
+    const hosted = type === undefined ? "" : `; the server cannot run ${toolsOfType(type)}`;
+    refuse(ctx, ["tool_choice"], "invalid_value", `Invalid "tool_choice": "any" needs tools${hosted}`);
   }
-  if (choice?.type === "tool") checkChoice(choice.name, names, ["tool_choice", "name"], "tools", ctx);
+  if (choice?.type !== "tool") return;
+  const hosted = tools?.find((tool) => isHosted(tool) && tool.name === choice.name);
+  if (!hosted || names.includes(choice.name)) {
+    return checkChoice(choice.name, names, ["tool_choice", "name"], "tools", ctx);
+  }
+  const message = `Invalid "tool_choice.name": the server cannot run ${toolsOfType(hosted.type!)}, ` +
+    `so no answer can call "${choice.name}"`;
+  refuse(ctx, ["tool_choice", "name"], "invalid_value", message);
 }

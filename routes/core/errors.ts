@@ -2,7 +2,6 @@ import type { z } from "@hono/zod-openapi";
 import { ServiceError } from "../../jobs/types.ts";
 import {
   ConstraintError,
-  type Engine,
   EngineError,
   ModelError,
   type ModelState,
@@ -45,7 +44,7 @@ interface ApiErrorOptions {
 }
 
 /** Words settings for clients, who cannot change them but may ask whoever runs the server. */
-const asServerSettings: Words = (settings) => {
+export const asServerSettings: Words = (settings) => {
   const named = Object.entries(settings).map(([name, value]) =>
     value === undefined ? name : `${name}=${value}`
   );
@@ -217,16 +216,6 @@ function fromService(error: ServiceError): ApiError {
     case "storage_full":
       return new ApiError(507, code, message, { headers: NO_RETRY });
   }
-}
-
-/** Adds the prompt length and the context size to a context overflow, whichever code detected it. */
-export function withPromptLength(error: unknown, engine: Engine, promptTokens: number): unknown {
-  if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
-  return new EngineError(error.code, error.wording, {
-    n_prompt_tokens: promptTokens,
-    n_ctx: engine.model.contextLength,
-    ...error.details,
-  });
 }
 
 /** Returns true if an operator should see the error: it is unexpected, and waiting does not fix it. */

@@ -1,4 +1,5 @@
 import type { Engine, Models } from "../../engine/mod.ts";
+import { overflowOf } from "./context_overflow.ts";
 
 /** Returns the model that a validated body names, or undefined if it names none. */
 export function modelName(body: unknown): string | undefined {
@@ -15,6 +16,8 @@ export async function withModel<T>(
   const held = await models.use(name ?? undefined, { signal });
   try {
     return await action(held.engine);
+  } catch (error) {
+    throw overflowOf(error, held.engine);
   } finally {
     held.release();
   }

@@ -11,7 +11,8 @@ import {
 import type { Account } from "../access/account.ts";
 import type { z } from "@hono/zod-openapi";
 import type { AskedForm } from "./constraints.ts";
-import { ApiError, queueFull, shuttingDown, withPromptLength } from "../core/errors.ts";
+import { overflowOf } from "../core/context_overflow.ts";
+import { ApiError, queueFull, shuttingDown } from "../core/errors.ts";
 import type { samplingFields } from "../core/fields.ts";
 import { merge } from "../core/merge.ts";
 import { type Piece, PieceReader } from "../../engine/answers/pieces.ts";
@@ -208,7 +209,7 @@ async function* generateOne(engine: Engine, counted: CountedRequest, index: numb
     if (error instanceof EngineError && error.code === "queue_full") {
       throw queueFull(error.message, secondsUntilRoom(engine));
     }
-    throw withPromptLength(error, engine, request.prompt.length);
+    throw overflowOf(error, engine, request.prompt.length);
   } finally {
     if (begun) noteEnd(engine);
   }

@@ -5,6 +5,7 @@ import { abortWhenLeft } from "../core/client.ts";
 import type { AskedForm } from "./constraints.ts";
 import { type Ability, checkAbility } from "./embedding.ts";
 import { type Endpoint, endpoint, type EventsSpec } from "../core/endpoint.ts";
+import { overflowOf } from "../core/context_overflow.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "../core/errors.ts";
 import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "../core/models.ts";
@@ -90,7 +91,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       return { ...await spec.prepare(held.engine, body, { ...options, loadMs }), release };
     } catch (error) {
       release();
-      throw error;
+      // Embeddings and ranks say which of several texts is too long.
+      throw held && spec.ability === undefined ? overflowOf(error, held.engine) : error;
     }
   }
   return {

@@ -2,6 +2,7 @@ import { z } from "@hono/zod-openapi";
 import { type Tool, TOOL_NAME, TOOL_NAME_RULE, type ToolChoice } from "../../engine/mod.ts";
 import { pathText } from "../core/check.ts";
 import { argumentsSchemaOrNull, type AskedForm } from "./constraints.ts";
+import type { RunOptions } from "./generation.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "../core/fields.ts";
 
 export const functionName = z.string().regex(TOOL_NAME, { error: TOOL_NAME_RULE });
@@ -21,11 +22,23 @@ const tool = z.object({
   function: functionBody.optional(),
 }).superRefine((tool, ctx) => {
   if (tool.type !== "function") {
-    unsupported(ctx, "type", `tools of the type ${JSON.stringify(tool.type.slice(0, 60))}`);
+    unsupported(ctx, "type", toolsOfType(tool.type));
   } else if (tool.function === undefined) {
     refuse(ctx, ["function"], "missing_required_parameter", 'A tool needs the field "function"');
   }
 }).openapi({ required: ["type", "function"] });
+
+/** Returns words for tools of a type that came from a client. */
+export function toolsOfType(type: string): string {
+  return `tools of the type ${JSON.stringify(type.slice(0, 60))}`;
+}
+
+/** Warns of tools that are left out of prompts, because only the API's own provider can run them. */
+export function warnOfHosted(types: readonly string[], { warn }: RunOptions): void {
+  for (const type of types) {
+    warn?.(`The server cannot run ${toolsOfType(type)} and leaves them out of prompts`);
+  }
+}
 
 const namedFunction = z.object({ name: functionName });
 

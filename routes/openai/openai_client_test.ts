@@ -268,6 +268,39 @@ Deno.test("models: are listed and retrieved, and an unknown one is 404 model_not
   });
 });
 
+Deno.test("client: a prompt that does not fit is refused in OpenAI's words on every endpoint, whole and streamed", async () => {
+  const content = "x".repeat(2000);
+  const options = { contextLength: 512, trainedContext: 4096 };
+  await withServer(options, async ({ client, engine }) => {
+    const messages = [{ role: "user" as const, content }];
+    const chat = engine.encodeChat(messages, { addGenerationPrompt: true }).length;
+    const text = engine.encodePrompt(content).length;
+    for (const stream of [false, true]) {
+      const cases: [() => Promise<unknown>, number][] = [
+        [() => client.chat.completions.create({ model: "demo", messages, stream }), chat],
+        [() => client.responses.create({ model: "demo", input: content, stream }), chat],
+        [() => client.completions.create({ model: "demo", prompt: content, stream }), text],
+      ];
+      for (const [ask, tokens] of cases) {
+        const error = await assertRejects(ask, OpenAI.BadRequestError);
+        assertEquals(
+          error.message,
+          `400 This model's maximum context length is 512 tokens. However, your messages resulted in ${tokens} tokens. ` +
+            "Please reduce the length of the messages. " +
+            "The model can hold 4096 tokens with a higher value of the server setting ctx.",
+        );
+        const { n_ctx, n_ctx_train, n_prompt_tokens } = error.error as Record<string, number>;
+        assertEquals([error.code, n_ctx, n_ctx_train, n_prompt_tokens], [
+          "context_length_exceeded",
+          512,
+          4096,
+          tokens,
+        ]);
+      }
+    }
+  });
+});
+
 Deno.test("client: does not retry a refused request", async () => {
   await withServer({ contextLength: 64 }, async ({ client, engine }) => {
     const retrying = client.withOptions({ maxRetries: 2 });

@@ -1,6 +1,7 @@
 import Anthropic from "@anthropic-ai/sdk";
 import { assert, assertEquals } from "@std/assert";
 import { createApp } from "../../routes/app.ts";
+import { planOf } from "../../routes/anthropic/request.ts";
 import { execute } from "../../routes/execute.ts";
 import { type ChatModel, withChatModel } from "../../testing/chat_model.ts";
 import { run, withFolder } from "../../testing/commands.ts";
@@ -139,6 +140,71 @@ Deno.test("messages: cached tokens are counted apart from the input, and count_t
     const read = await client.messages.create({ ...request, max_tokens: 0 });
     assertEquals([read.content, read.stop_reason, read.usage.output_tokens], [[], "max_tokens", 0]);
   });
+});
+
+/** Claude Code's request, in small: the billing block differs in each conversation, and a system message ends it. */
+function agentRequest(conversation: number, question: string): Request {
+  const text = (text: string) => ({ type: "text" as const, text });
+  const suffix = ["a1f", "c92"][conversation];
+  return {
+    model: "random",
+    max_tokens: 4,
+    temperature: 0,
+    system: [
+      text(`x-anthropic-billing-header: cc_version=2.1.0.${suffix}; cc_entrypoint=cli;`),
+      { ...text("You are a coding agent. Read files before you edit them. ".repeat(20)), ...EPHEMERAL },
+    ],
+    tools,
+    messages: [
+      { role: "user", content: question },
+      { role: "system", content: `Today is ${question}.` } as never,
+    ],
+  };
+}
+const EPHEMERAL = { cache_control: { type: "ephemeral" as const } };
+/** Refuses system messages after the first message, as many published templates do. */
+const STRICT_TEMPLATE = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages -%}
+{% if m.role == "system" and not loop.first %}{{ raise_exception("System message must be first") }}{% endif -%}
+{{ m.role }}: {{ m.content }}<|endoftext|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`;
+
+Deno.test("messages: a second conversation of Claude Code finds the shared part in the cache, whole and streamed", async () => {
+  const templates = [[undefined, "system: Today is"], [STRICT_TEMPLATE, "user: Fix it\n\nToday is"]] as const;
+  for (const [template, reminder] of templates) {
+    await withChatModel("by itself", async (model) => {
+      const { messages } = clientOf(model);
+      const first = await messages.create(agentRequest(0, "Fix it"));
+      assertEquals(first.usage.cache_read_input_tokens, 0);
+      const request = agentRequest(1, "Go on");
+      const [one, other] = await Promise.all(
+        [agentRequest(0, "Fix it"), request].map((body) => planOf(model.engine, body as never)),
+      );
+      const shared = one.prompt.findIndex((token, i) => token !== other.prompt[i]);
+      assert(shared > 1000, `${shared} shared tokens`);
+      const text = model.engine.tokenizer.decode(one.prompt);
+      assert(!text.includes("billing") && text.includes(reminder), text);
+      const whole = await messages.create(request);
+      const read = whole.usage.cache_read_input_tokens!;
+      assert(read >= 0.95 * shared, `${read} of ${shared} shared tokens were read from the cache`);
+      assertEquals(whole.usage.input_tokens, other.prompt.length - read);
+      const stream = messages.stream(request as Anthropic.MessageStreamParams);
+      for await (const event of stream) {
+        if (event.type !== "message_start" && event.type !== "message_delta") continue;
+        const usage = event.type === "message_start" ? event.message.usage : event.usage;
+        const { input_tokens, cache_read_input_tokens, cache_creation_input_tokens } = usage;
+        assert(cache_read_input_tokens! >= 0.95 * shared, JSON.stringify(event));
+        assertEquals(input_tokens! + cache_read_input_tokens!, other.prompt.length);
+        assertEquals(cache_creation_input_tokens, 0);
+      }
+      // The next turn finds the whole prompt: the system message has kept its place.
+      const next: Anthropic.MessageParam[] = [{ role: "assistant", content: "Done" }, {
+        role: "user",
+        content: "More",
+      }];
+      const { usage } = await messages.create({ ...request, messages: [...request.messages, ...next] });
+      const again = usage.cache_read_input_tokens!;
+      assert(again >= 0.95 * other.prompt.length, `${again} of ${other.prompt.length} tokens`);
+    }, { template });
+  }
 });
 
 Deno.test("messages: batch prefill stores prompts and reports the stored tokens", () =>

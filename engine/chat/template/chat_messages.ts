@@ -100,7 +100,9 @@ export function mapTexts<T>(data: T, change: (text: string) => string): T {
 
 /**
  * Returns the conversation for a template that refuses it as it is: one system message at most, at the
- * beginning, and no neighbours of one role. A later system message is put before the next user message.
+ * beginning, and no neighbours of one role. A later system message joins the user message right before it, so that its
+ * place stays the same when the conversation grows and the prompt is found in the cache; elsewhere it joins the next
+ * user message.
  */
 export function mergedMessages(messages: readonly ChatMessage[]): ChatMessage[] {
   const merged: ChatMessage[] = [];
@@ -108,17 +110,18 @@ export function mergedMessages(messages: readonly ChatMessage[]): ChatMessage[] 
   for (const message of messages) {
     const last = merged.at(-1);
     const isLater = isSystem(message) && last !== undefined && !isSystem(last);
-    if (isLater) later = later ? joinedMessage(later, message) : { ...message, role: "user" };
-    else {
+    if (isLater) {
+      const folded = { ...message, role: "user" };
+      if (joins(last, folded)) merged[merged.length - 1] = joinedMessage(last, folded);
+      else later = later ? joinedMessage(later, message) : folded;
+    } else {
       const next = later && message.role === "user" ? joinedMessage(later, message) : message;
       if (next !== message) later = undefined;
       if (last && joins(last, next)) merged[merged.length - 1] = joinedMessage(last, next);
       else merged.push(next);
     }
   }
-  if (!later) return merged;
-  const last = merged.at(-1);
-  return last && joins(last, later) ? merged.with(-1, joinedMessage(last, later)) : [...merged, later];
+  return later ? [...merged, later] : merged;
 }
 
 function isSystem({ role }: ChatMessage): boolean {

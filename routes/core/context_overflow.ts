@@ -1,0 +1,57 @@
+import { type Engine, EngineError, render } from "../../engine/mod.ts";
+import { ApiError, asServerSettings } from "./errors.ts";
+
+/** The figures of a prompt that does not fit, named as in error bodies. */
+interface Figures {
+  /** A lower bound for a prompt of more than four contexts, which is not counted to the end. */
+  readonly n_prompt_tokens: number;
+  readonly n_ctx: number;
+  /** The model's own context, where the server gives it less. */
+  readonly n_ctx_train?: number;
+}
+
+/**
+ * The refusal of a prompt that does not fit. Agents shorten their history where they recognize the words of their API,
+ * so each API has its own. The message has OpenAI's.
+ */
+export class ContextOverflow extends ApiError {
+  /** Tokens that the request needs at least. An answer needs one. */
+  readonly tokens: number;
+  readonly most: number;
+  /** How the server could take more; empty if the model cannot. */
+  readonly advice: string;
+
+  constructor(figures: Figures) {
+    const { n_prompt_tokens, n_ctx, n_ctx_train } = figures;
+    const tokens = Math.max(n_prompt_tokens, n_ctx + 1);
+    const ofAnswer = tokens > n_prompt_tokens ? ", with one for the answer" : "";
+    const advice = n_ctx_train === undefined ? "" : render([
+      ` The model can hold ${n_ctx_train} tokens with a higher value of `,
+      { ctx: undefined },
+      ".",
+    ], asServerSettings);
+    const message =
+      `This model's maximum context length is ${n_ctx} tokens. However, your messages resulted in ` +
+      `${tokens} tokens${ofAnswer}. Please reduce the length of the messages.${advice}`;
+    super(400, "context_length_exceeded", message, { details: { ...figures } });
+    this.tokens = tokens;
+    this.most = n_ctx;
+    this.advice = advice;
+  }
+}
+
+/**
+ * Returns the refusal of a prompt that does not fit, whichever code detected it. Other errors come back unchanged, and
+ * those of encoders, which name the text that is too long.
+ */
+export function overflowOf(error: unknown, { model }: Engine, promptTokens?: number): unknown {
+  if (!(error instanceof EngineError) || error.code !== "context_length_exceeded") return error;
+  const { n_prompt_tokens = promptTokens, n_ctx = model.contextLength } = error.details;
+  if (n_prompt_tokens === undefined || model.pooled?.encoder) return error;
+  const { trainedContext = 0 } = model;
+  return new ContextOverflow({
+    n_prompt_tokens,
+    n_ctx,
+    ...(trainedContext > n_ctx ? { n_ctx_train: trainedContext } : {}),
+  });
+}
