@@ -80,10 +80,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
     const leave = options.account?.enter();
     let held: HeldEngine | undefined;
     const started = performance.now();
-    const release = () => {
-      held?.release();
-      leave?.();
-    };
+    const release = () => (held?.release(), leave?.());
     try {
       held = await models.use(modelName(body), { signal, priority: options.priority });
       checkAbility(held.engine, spec.ability ?? "generation");
