@@ -24,24 +24,24 @@ export { QUANTIZE_TO, type QuantizeTo } from "./quantize/quantize_to.ts";
 export interface ConvertOptions {
   /** A folder with config.json, tokenizer.json and safetensors files. */
   readonly folder: string;
-  /** The file to write, which must not be there yet. */
+  /** The file to write. It must not exist. */
   readonly out: string;
-  /** Quantise all matrices; without it every tensor keeps its bits, or the checkpoint is refused. */
+  /** Format for all matrices. Without it every tensor keeps its bits, or conversion fails. */
   readonly quantize?: QuantizeTo;
-  /** Bytes done of all bytes, while it writes and while it reads back. */
+  /** Called with the bytes done and the total, while writing and while reading back. */
   readonly progress?: (stage: "write" | "verify", done: number, total: number) => void;
-  /** Stops the conversion; nothing is left behind. */
+  /** Stops the conversion and removes the partial file. */
   readonly signal?: AbortSignal;
 }
 
-/** What became of a tensor. */
+/** A written tensor. */
 export interface TensorReport {
   readonly name: string;
   readonly type: TensorType;
   readonly shape: readonly number[]; // ggml order
-  /** How the checkpoint holds it. */
+  /** Storage format in the checkpoint. */
   readonly source: string;
-  /** Only of tensors that were quantised. */
+  /** Set for quantized tensors only. */
   readonly error?: QuantizationError;
 }
 
@@ -50,22 +50,23 @@ export interface ConvertReport {
   readonly fileBytes: number;
   readonly architecture: string;
   readonly tensors: readonly TensorReport[];
-  /** Tensors of the checkpoint that the model has no use for, by what they are. */
+  /** Number of unused checkpoint tensors, by the part that they belong to. */
   readonly leftOut: Readonly<Record<string, number>>;
-  /** Why compy itself cannot run the file, if it cannot. */
+  /** Why compy cannot run the file; undefined when it can. */
   readonly refusal?: string;
 }
 
 const MAX_CONFIG_BYTES = 4 * 1024 * 1024;
-/** The largest published ones have 35 MB. */
+/** The largest published tokenizer.json has 35 MB. */
 const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
-/** ggml's version of its block formats. */
+/** Version of ggml's block formats. */
 const QUANTIZATION_VERSION = 2;
 
 /**
- * Converts a checkpoint of Hugging Face or MLX into a GGUF file, tensor by tensor: it never holds more than some MiB of
- * a matrix. The file appears under its name when it is complete and has been read back. Throws ConvertError where the
- * checkpoint is broken or cannot be converted without loss, and Deno's errors where a file cannot be read or written.
+ * Converts a Hugging Face or MLX checkpoint into a GGUF file and returns a report. Memory holds only a few
+ * MiB of a matrix at a time. The file gets its name after it is complete and verified. Throws ConvertError
+ * when the checkpoint is broken or cannot be converted without loss, and Deno's errors when a file cannot be
+ * read or written.
  */
 export async function convertCheckpoint(options: ConvertOptions): Promise<ConvertReport> {
   const { folder, out, quantize, signal } = options;

@@ -7,13 +7,18 @@ const { hidden, layers, kHeads, vHeads, linearDim: dim, taps } = TINY;
 const keys = 2 * kHeads * dim;
 const inner = vHeads * dim;
 
-/** The checkpoint's V head that stands at place `head` of GGUF's: tiled, so that it uses K head `head` % kHeads. */
+/**
+ * Returns the checkpoint's index of GGUF's V head `head`. GGUF tiles V heads: V head h uses K head h %
+ * kHeads.
+ */
 const headAt = (head: number) => (head % kHeads) * (vHeads / kHeads) + Math.floor(head / kHeads);
-/** The same for a row or column of V, or one after `first` others. */
+/**
+ * Returns the checkpoint's index of element `i` of V heads of `size` elements, after `first` other elements.
+ */
 const valueAt = (i: number, size: number, first = 0) =>
   i < first ? i : first + headAt(Math.floor((i - first) / size)) * size + (i - first) % size;
 
-/** Where each tensor of Qwen3.5 comes from, and which of the source's elements stands at a place. */
+/** For each GGUF tensor of Qwen3.5: its source tensor, and the source index of each element. */
 const QWEN35: Record<
   string,
   [source: string, at: (row: number, column: number) => [number, number], columns: number]
@@ -29,7 +34,7 @@ const QWEN35: Record<
 };
 
 for (const options of [MXFP4, { ...MXFP4, weights: "affine" }, BF16, { ...BF16, weights: "F16" }] as const) {
-  Deno.test(`convert: every value of ${options.weights} is the checkpoint's, at the place GGUF wants it`, async () => {
+  Deno.test(`convert: puts every value of ${options.weights} weights at GGUF's place`, async () => {
     await using folder = await CheckpointFolder.make(options);
     await folder.convert();
     const written = await Written.read(folder.out);
@@ -46,7 +51,7 @@ for (const options of [MXFP4, { ...MXFP4, weights: "affine" }, BF16, { ...BF16, 
   });
 }
 
-Deno.test("convert: MXFP4's bits are moved and none is changed", async () => {
+Deno.test("convert: moves MXFP4's bits without changing any", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await folder.convert();
   const written = (await Written.read(folder.out)).tensor("blk.3.ffn_up.weight");
@@ -64,7 +69,7 @@ Deno.test("convert: MXFP4's bits are moved and none is changed", async () => {
 });
 
 for (const layout of ["hf", "mlx"] as const) {
-  Deno.test(`convert: norms get their 1 once, in the layout of ${layout}; A_log becomes -exp(A_log)`, async () => {
+  Deno.test(`convert: adds 1 to norms once and turns A_log into -exp(A_log) in the layout of ${layout}`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, layout });
     await folder.convert();
     const written = await Written.read(folder.out);
@@ -81,20 +86,20 @@ for (const layout of ["hf", "mlx"] as const) {
   });
 }
 
-Deno.test("convert: several files of weights give the same file as one", async () => {
+Deno.test("convert: writes the same file from several shards as from one", async () => {
   await using one = await CheckpointFolder.make(BF16);
   await using three = await CheckpointFolder.make({ ...BF16, shards: 3 });
   await one.convert();
   await three.convert();
   assertEquals(await Deno.readFile(three.out), await Deno.readFile(one.out));
-  // The names alone say how many there are.
+  // Without an index, the shard count comes from the file names.
   await Deno.remove(three.out);
   await Deno.remove(three.file("model.safetensors.index.json"));
   await three.convert();
   assertEquals(await Deno.readFile(three.out), await Deno.readFile(one.out));
 });
 
-Deno.test("convert: the metadata say what config.json says", async () => {
+Deno.test("convert: writes config.json's values as metadata", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   const report = await folder.convert();
   const { metadata } = (await Written.read(folder.out)).gguf;
@@ -119,7 +124,7 @@ Deno.test("convert: the metadata say what config.json says", async () => {
   assertEquals(metadata.getNumber("qwen35.rope.freq_base"), 1e7);
 });
 
-Deno.test("convert: what ends an answer by generation_config.json is in the file", async () => {
+Deno.test("convert: writes the end tokens of generation_config.json", async () => {
   await using folder = await CheckpointFolder.make(BF16);
   const generation = { eos_token_id: [260, 259] };
   await Deno.writeTextFile(folder.file("generation_config.json"), JSON.stringify(generation));
@@ -129,7 +134,7 @@ Deno.test("convert: what ends an answer by generation_config.json is in the file
   assertEquals([...ends, metadata.has("tokenizer.ggml.eom_token_id")], [260, 259, false]);
 });
 
-Deno.test("convert: llama's rows of queries and keys are put in pairs; Llama 3's frequencies get their factors", async () => {
+Deno.test("convert: pairs llama's query and key rows and applies Llama 3's rotary factors", async () => {
   const scaling = {
     rope_type: "llama3",
     factor: 8,
@@ -163,9 +168,9 @@ const MOST_ERROR: Record<QuantizeTo, number> = {
 };
 
 for (const quantize of QUANTIZE_TO) {
-  Deno.test(`convert: --quantize ${quantize} tells each matrix's error as it is`, async () => {
+  Deno.test(`convert: reports each matrix's true error with --quantize ${quantize}`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, ({ tensors }) => {
-      // Values that no format of 4 bits holds, in rows of 256.
+      // No 4-bit format holds these values exactly. Rows have 256 columns.
       const { shape, bytes } = tensors.get("model.layers.0.mlp.down_proj.weight")!;
       const values = Float32Array.from({ length: bytes.length / 2 }, (_, i) => Math.sin(i * i) / 16);
       tensors.set("model.layers.0.mlp.down_proj.weight", storeFloats("F32", shape, values));
@@ -190,12 +195,12 @@ for (const quantize of QUANTIZE_TO) {
 }
 
 for (const quantize of ["q6_k", "q4_k"] as const) {
-  Deno.test(`convert: --quantize ${quantize} takes Q8_0 where its blocks of 256 would be cut`, async () => {
+  Deno.test(`convert: --quantize ${quantize} uses Q8_0 when a row would cut blocks of 256`, async () => {
     await using folder = await CheckpointFolder.make(BF16);
     const { tensors } = await folder.convert({ quantize });
     for (const { name, type, shape, error } of tensors) {
       if (shape.length < 2 || name.includes("conv1d")) continue;
-      // The columns of ssm_out change places in heads of 32.
+      // Conversion reorders the columns of ssm_out in heads of 32.
       const whole = shape[0] % 256 === 0 && !name.includes("ssm_out");
       assertEquals(type.toLowerCase(), whole ? quantize : "q8_0", name);
       assert(error!.relativeRms < (whole ? MOST_ERROR[quantize] : MOST_ERROR.q8_0), name);
@@ -204,7 +209,7 @@ for (const quantize of ["q6_k", "q4_k"] as const) {
   });
 }
 
-Deno.test("convert: --quantize mxfp4 leaves MXFP4 as it is, to the bit", async () => {
+Deno.test("convert: --quantize mxfp4 keeps MXFP4 bit for bit", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await folder.convert();
   const plain = await Deno.readFile(folder.out);
@@ -219,7 +224,7 @@ type Spoil = (checkpoint: TinyCheckpoint) => void;
 const text = ({ config }: TinyCheckpoint) => config.text_config as Record<string, unknown>;
 const rope = (checkpoint: TinyCheckpoint) => text(checkpoint).rope_parameters as Record<string, unknown>;
 
-/** Checkpoints that cannot be converted, and the words that say why. */
+/** Checkpoints that cannot be converted, with the words that the error contains. */
 const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<ConvertOptions>]> = {
   "NVFP4 by its mode": [
     ({ config }) => void (config.quantization = { group_size: 16, bits: 4, mode: "nvfp4" }),
@@ -301,7 +306,7 @@ const REFUSED: Record<string, [spoil: Spoil, words: string[], options?: Partial<
 };
 
 for (const [what, [spoil, words, options]] of Object.entries(REFUSED)) {
-  Deno.test(`convert: ${what} is refused by name, and nothing is left behind`, async () => {
+  Deno.test(`convert: rejects ${what} by name and leaves no file`, async () => {
     await using folder = await CheckpointFolder.make(MXFP4, spoil);
     const { message } = await assertRejects(() => folder.convert(options), ConvertError);
     for (const word of words) assertStringIncludes(message, word);
@@ -309,7 +314,7 @@ for (const [what, [spoil, words, options]] of Object.entries(REFUSED)) {
   });
 }
 
-Deno.test('convert: affine scales that f16 cannot hold are refused; quantize: "q8_0" takes them', async () => {
+Deno.test('convert: rejects affine scales outside f16, unless quantize is "q8_0"', async () => {
   const scales = "language_model.model.layers.0.mlp.up_proj.scales";
   await using folder = await CheckpointFolder.make({ ...MXFP4, weights: "affine" }, ({ tensors }) => {
     const { shape } = tensors.get(scales)!;
@@ -325,7 +330,7 @@ Deno.test('convert: affine scales that f16 cannot hold are refused; quantize: "q
   assert(tensors.find(({ name }) => name === "blk.0.ffn_up.weight")!.error!.relativeRms < 0.01);
 });
 
-Deno.test("convert: values that a format cannot hold are refused", async () => {
+Deno.test("convert: rejects values that the format cannot hold", async () => {
   for (const value of [NaN, Infinity, 1e38]) {
     await using folder = await CheckpointFolder.make(BF16, ({ tensors }) => {
       const { shape } = tensors.get("lm_head.weight")!;
@@ -338,7 +343,7 @@ Deno.test("convert: values that a format cannot hold are refused", async () => {
   }
 });
 
-Deno.test("convert: a missing file of weights is named", async () => {
+Deno.test("convert: names a missing shard", async () => {
   for (const withIndex of [true, false]) {
     await using folder = await CheckpointFolder.make({ ...MXFP4, shards: 3 });
     await Deno.remove(folder.file("model-00002-of-00003.safetensors"));
@@ -349,7 +354,7 @@ Deno.test("convert: a missing file of weights is named", async () => {
   }
 });
 
-Deno.test("convert: an index that names other places than the tensors' is refused, and no path outside is read", async () => {
+Deno.test("convert: rejects an index with wrong files and never reads a path outside the folder", async () => {
   const cases: [string, string][] = [
     [
       "../secret.safetensors",
@@ -372,7 +377,7 @@ Deno.test("convert: an index that names other places than the tensors' is refuse
   }
 });
 
-Deno.test("convert: a file of weights cut at any place is refused", async () => {
+Deno.test("convert: rejects a shard truncated at any byte", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   const path = folder.file("model.safetensors");
   const whole = await Deno.readFile(path);
@@ -388,7 +393,7 @@ Deno.test("convert: a file of weights cut at any place is refused", async () => 
   assertStringIncludes(message, "there are 3 bytes after the last tensor");
 });
 
-Deno.test("convert: missing and broken JSON files are named", async () => {
+Deno.test("convert: names missing and broken JSON files", async () => {
   for (const name of ["config.json", "tokenizer.json"]) {
     await using folder = await CheckpointFolder.make(MXFP4);
     await Deno.writeTextFile(folder.file(name), `{"model_type": `);
@@ -410,7 +415,7 @@ Deno.test("convert: missing and broken JSON files are named", async () => {
   }
 });
 
-Deno.test("convert: what is stopped at any moment leaves nothing behind", async () => {
+Deno.test("convert: leaves no file when it is aborted at any moment", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   for (const stage of ["write", "verify"]) {
     const stop = new AbortController();
@@ -422,7 +427,7 @@ Deno.test("convert: what is stopped at any moment leaves nothing behind", async 
   }
 });
 
-Deno.test("convert: a file that is there is left as it is", async () => {
+Deno.test("convert: does not touch an existing target file", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await Deno.writeTextFile(folder.out, "mine");
   await assertRejects(() => folder.convert(), ConvertError, "it is there already");
@@ -430,7 +435,7 @@ Deno.test("convert: a file that is there is left as it is", async () => {
   assertEquals(folder.leftBehind(), ["tiny.gguf"]);
 });
 
-Deno.test("convert: what a killed conversion left is replaced; a live one's is not", async () => {
+Deno.test("convert: replaces the partial file of a killed conversion but not of a running one", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await Deno.writeFile(`${folder.out}.partial`, new Uint8Array(1 << 22).fill(7));
   const { fileBytes } = await folder.convert();

@@ -45,12 +45,12 @@ const MODULES: Modules = {
   post_ffw_norm: "post_feedforward_layernorm",
 };
 const FUSED_GATE = { ffn_up: "mlp.gate_up_proj" };
-/** The output matrix of a layer whose attention is only that. */
+/** Module name of the output matrix of a layer whose attention block is one linear layer. */
 const LINEAR_ATTENTION = { attn_output: "self_attn.linear_attn" };
 
 const ACTIVATIONS = { silu: "silu", gelu: "gelu_pytorch_tanh", squared_relu: "relu2" };
 
-/** Where a layer's tensors go and come from: prefixes of GGUF names and of module names. */
+/** Prefixes of a layer's GGUF names and of its module names. */
 export interface LayerNames {
   readonly block: string;
   readonly from: string;

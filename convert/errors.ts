@@ -1,6 +1,9 @@
 import { WordedError, type Wording } from "../engine/api/errors.ts";
 
-/** A checkpoint that compy does not convert, or a file that cannot be written; the message names file and tensor. */
+/**
+ * Thrown for a checkpoint that compy cannot convert and a file that cannot be written. The message names file
+ * and tensor.
+ */
 export class ConvertError extends WordedError {
   override name = "ConvertError";
 }

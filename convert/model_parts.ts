@@ -1,7 +1,7 @@
 import type { DecoderConfig } from "../engine/architectures/checkpoint.ts";
 import type { Entry } from "./write/metadata.ts";
 
-/** Patterns of tensors that are left out, and the part that they belong to. */
+/** Name patterns of tensors to leave out, each with the model part that they belong to. */
 export type LeftOut = readonly (readonly [what: string, name: RegExp])[];
 
 /** A converted decoder, except its output matrix, which `convertModel` adds. */

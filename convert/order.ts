@@ -1,9 +1,10 @@
-/** A new order of rows, columns or elements: runs of the source, [start, count], in the order of the result. */
+/** A new order of rows, columns or elements: source runs, [start, count], in the result's order. */
 export type Runs = readonly (readonly [start: number, count: number])[];
 
 /**
- * V heads from grouped by K head (all of K head 0 first) to tiled (the first of each K head first), so that V head h
- * uses K head h % kHeads. `first` elements before them stay where they are; a head has `size` elements.
+ * Returns the order that turns grouped V heads (all of K head 0 first) into tiled ones (the first of each K
+ * head first): V head h then uses K head h % kHeads. The `first` leading elements stay in place. A head has
+ * `size` elements.
  */
 export function tiledHeads(kHeads: number, perKHead: number, size: number, first = 0): Runs {
   const runs: [number, number][] = first > 0 ? [[0, first]] : [];
@@ -14,8 +15,8 @@ export function tiledHeads(kHeads: number, perKHead: number, size: number, first
 }
 
 /**
- * Rows of query or key heads whose rotated pairs are (i, i + half), as Hugging Face has them, to pairs (2i, 2i + 1),
- * as GGUF's architecture llama has them.
+ * Returns the row order of query or key heads that turns rotary pairs (i, i + half), as in Hugging Face's
+ * files, into pairs (2i, 2i + 1), as in GGUF's architecture llama.
  */
 export function interleavedPairs(heads: number, headDim: number): Runs {
   const runs: [number, number][] = [];
@@ -27,7 +28,7 @@ export function interleavedPairs(heads: number, headDim: number): Runs {
   return runs;
 }
 
-/** A vector in that order. */
+/** Returns the vector in this order. */
 export function inOrder(values: Float32Array, runs: Runs): Float32Array<ArrayBuffer> {
   const out = new Float32Array(values.length);
   let to = 0;

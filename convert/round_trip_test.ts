@@ -1,6 +1,6 @@
 /**
- * Seeded models as their makers would publish them, converted: the file is the seeded one again, tensor by tensor, and its plan is the
- * same.
+ * Converts seeded models in their publishers' layout. The result must equal the seeded file, tensor by
+ * tensor, with the same plan.
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
@@ -15,7 +15,7 @@ import { everyNth, fullTier } from "../testing/tier.ts";
 import { convertCheckpoint, ConvertError } from "./convert.ts";
 import { Written } from "./testing.ts";
 
-/** What the conversion of a published model is beside the seeded file. */
+/** Converts a published model and passes the seeded and the written file to `test`. */
 async function roundTrip(
   of: Published,
   test: (seeded: Written, converted: Written) => Promise<void>,
@@ -35,14 +35,14 @@ async function roundTrip(
 const planOf = async ({ gguf }: Written) => buildPlan(gguf, await readRopeFactors(gguf));
 
 for (const [name, of] of everyNth(20, Object.entries(PUBLISHED))) {
-  Deno.test(`convert: ${name} comes out as the file that it was made of`, async () => {
+  Deno.test(`convert: reproduces the seeded file of ${name}`, async () => {
     await roundTrip(of, async (seeded, converted) => {
       assertEquals([...converted.gguf.tensors.keys()].sort(), [...seeded.gguf.tensors.keys()].sort());
       for (const [tensor, { shape }] of seeded.gguf.tensors) {
         assertEquals(converted.gguf.tensors.get(tensor)!.shape, shape, tensor);
         if (of.ownFactors && tensor.startsWith("rope_freqs.")) continue;
         const [ours, theirs] = [seeded.values(tensor), converted.values(tensor)];
-        // 1 is taken off and put back, or a logarithm is.
+        // Rounding differs where 1 is subtracted and added, or a logarithm is taken.
         const rounded = of.shiftedNorms && tensor.includes("norm") || tensor.endsWith(".ssm_a");
         const far = (value: number) => rounded ? 1e-6 * Math.max(1, Math.abs(value)) : 0;
         assert(ours.every((value, i) => Math.abs(value - theirs[i]) <= far(value)), tensor);
@@ -132,7 +132,7 @@ for (const [what, of, config, key] of everyNth(15, REFUSED)) {
   });
 }
 
-Deno.test("convert: Gemma 3n's tokens beyond the table of layers' inputs have its first row, and layers may cut no gates", async () => {
+Deno.test("convert: gives Gemma 3n's tokens beyond the per-layer table its first row, and allows layers without cut gates", async () => {
   const of = PUBLISHED["Gemma 3n"];
   const name = "model.language_model.embed_tokens_per_layer.weight";
   const [rows, columns, beyond] = [500, 6 * 256, 3];
@@ -234,7 +234,7 @@ for (const [what, of, config, key] of everyNth(15, OTHER_CONFIGS)) {
   });
 }
 
-fullTier.test("convert: Llama Nemotron's layers that no search leaves so are refused by name", async () => {
+fullTier.test("convert: rejects Llama Nemotron layers that an architecture search cannot produce", async () => {
   const of = PUBLISHED["Llama Nemotron"];
   const blocks = of.config.block_configs as { attention: Config; ffn: Config }[];
   const changes: readonly unknown[] = [
@@ -253,13 +253,13 @@ fullTier.test("convert: Llama Nemotron's layers that no search leaves so are ref
   }
 });
 
-Deno.test("convert: XLM-RoBERTa's table of positions must be longer than what it never reads", async () => {
+Deno.test("convert: requires XLM-RoBERTa's position table to exceed its unread rows", async () => {
   const of = PUBLISHED["XLM-RoBERTa"];
   const changed = { ...of, config: { ...of.config, pad_token_id: 600 } };
   await assertRejects(() => roundTrip(changed, async () => {}), ConvertError, "max_position_embeddings");
 });
 
-Deno.test("convert: matrices behind the pooling of another model are refused", async () => {
+Deno.test("convert: rejects dense matrices after the pooling in other models", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
     await writePublished(folder, PUBLISHED["BERT"]);
@@ -272,7 +272,7 @@ Deno.test("convert: matrices behind the pooling of another model are refused", a
   }
 });
 
-Deno.test("convert: ModernBERT's newer names for the bases of its kinds of layers", async () => {
+Deno.test("convert: reads ModernBERT's newer rotary base keys per kind of layer", async () => {
   const { global_rope_theta: _, local_rope_theta: __, ...rest } = PUBLISHED["ModernBERT"].config;
   const rope_parameters = {
     full_attention: { rope_type: "default", rope_theta: 80_000 },
@@ -301,7 +301,7 @@ const OTHER_MODERN: Readonly<Record<string, Config>> = {
   classifier_activation: { classifier_pooling: "mean", classifier_activation: "silu" },
 };
 for (const [key, config] of Object.entries(OTHER_MODERN)) {
-  Deno.test(`convert: ModernBERT with another ${key} is refused by name`, async () => {
+  Deno.test(`convert: rejects ModernBERT by name when ${key} differs`, async () => {
     const of = PUBLISHED["ModernBERT"];
     const labelled: Published = {
       ...of,

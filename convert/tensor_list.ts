@@ -26,30 +26,30 @@ import type { MatrixSource } from "./write/matrix_source.ts";
 
 interface MatrixOrder {
   readonly rowOrder?: Runs;
-  /** Rows of the checkpoint's matrix, where `rowOrder` takes some of them. */
+  /** Rows of the checkpoint's matrix, when `rowOrder` selects only some. */
   readonly of?: number;
   readonly columnOrder?: Runs;
 }
 
-/** Of a tensor with a matrix for each expert. */
+/** Shape of a tensor with one matrix per expert. */
 export interface StackShape {
   readonly count: number;
   readonly rows: number;
   readonly columns: number;
 }
 
-/** Which rows of an expert become a tensor; even is the first of each two. */
+/** Selects the rows of each expert. "even" is the first row of each pair. */
 export type Take = "all" | "first half" | "second half" | "even" | "odd";
 
 interface VectorChange {
   /** Applied to each value, before the order changes. */
   readonly map?: (value: number) => number;
   readonly order?: Runs;
-  /** ggml order; by default the length alone. */
+  /** Shape in ggml order; by default one dimension. */
   readonly shape?: readonly number[];
 }
 
-/** Collects the tensors of the file to be written; names are GGUF's on the left, the checkpoint's on the right. */
+/** Collects the tensors to write. `name` is GGUF's name; `module` and `tensor` are the checkpoint's. */
 export class TensorList {
   readonly tensors: OutputTensor[] = [];
 
@@ -59,7 +59,7 @@ export class TensorList {
     private readonly quantize: QuantizeTo | undefined,
   ) {}
 
-  /** The weight of a linear layer or an embedding; `name` and `module` without `.weight`. */
+  /** Adds the weight of a linear layer or an embedding. `name` and `module` lack `.weight`. */
   matrix(name: string, module: string, rows: number, columns: number, order: MatrixOrder = {}): void {
     const { of: sourceRows = rows } = order;
     const source = this.finder.matrix(module, sourceRows, columns);
@@ -77,7 +77,7 @@ export class TensorList {
     );
   }
 
-  /** A matrix of which so many rows after the others are multiplied by so much each. */
+  /** Adds a matrix made of consecutive parts: each part's rows are multiplied by its factor. */
   multiplied(
     name: string,
     module: string,
@@ -103,7 +103,7 @@ export class TensorList {
     this.tensors.push(joinTensors(tensors, [columns, sourceRows]));
   }
 
-  /** The weights of some linear layers of one shape, one an expert, as one tensor of three dimensions; `kept` are never quantised. */
+  /** Adds one linear layer per expert as a tensor of three dimensions. `kept` weights are never quantized. */
   experts(name: string, modules: readonly string[], rows: number, columns: number, kept = false): void {
     const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
@@ -120,8 +120,8 @@ export class TensorList {
   }
 
   /**
-   * The weights of experts that the checkpoint has in one tensor, [count, of, columns] by its whole name: of each expert `rows`
-   * rows from `start` on.
+   * Adds experts' weights from one tensor [count, of, columns], whose name is complete. Each expert
+   * contributes `rows` rows from `start` on.
    */
   fusedExperts(
     name: string,
@@ -151,8 +151,8 @@ export class TensorList {
   }
 
   /**
-   * As `stacked`, of floats in which each expert's matrix has its rows for columns, `of` of them: of these `rows` from `start`
-   * on. Its columns are the first of `each` rows.
+   * Adds transposed float matrices of experts. In the source, each expert is a matrix [each, of]. Its columns
+   * from `start` on become the `rows` rows, and its first `columns` rows become columns.
    */
   turned(
     name: string,
@@ -169,7 +169,7 @@ export class TensorList {
     this.tensors.push(turnedTensor(this.checkpoint, options));
   }
 
-  /** A matrix without its first `unread` rows, which is never quantised: it is small, or delicate. */
+  /** Adds a matrix without its first `unread` rows. It is small or sensitive, so it is never quantized. */
   table(name: string, module: string, rows: number, columns: number, unread = 0): void {
     const sourceRows = rows + unread;
     const source = this.finder.matrix(module, sourceRows, columns);
@@ -186,7 +186,7 @@ export class TensorList {
     );
   }
 
-  /** Some rows of a matrix of `of` rows: they are few, and never quantised. */
+  /** Adds the rows `indexes` of a matrix of `of` rows. They are few, so they are never quantized. */
   rows(name: string, module: string, indexes: readonly number[], of: number, columns: number): void {
     const source = this.finder.matrix(module, of, columns);
     this.tensors.push(
@@ -203,8 +203,8 @@ export class TensorList {
   }
 
   /**
-   * Of a tensor [experts, rows, columns] some rows of each expert, as one tensor of three dimensions: all, a half of them, or
-   * one of two.
+   * Adds the selected rows of each expert from a tensor [experts, rows, columns], as a tensor of three
+   * dimensions.
    */
   stacked(
     name: string,
@@ -230,7 +230,10 @@ export class TensorList {
     this.tensors.push({ ...tensor, shape: [columns, height, count] });
   }
 
-  /** Parts of a matrix that has `of` rows for each, as one tensor of three dimensions: the last rows of each. */
+  /**
+   * Adds the last `rows` rows of each of `count` parts as a tensor of three dimensions. Each part has `of`
+   * rows in the source.
+   */
   lastRows(
     name: string,
     source: MatrixSource,
@@ -249,7 +252,7 @@ export class TensorList {
     this.tensors.push({ ...tensor, shape: [columns, rows, count] });
   }
 
-  /** A vector an expert, [experts, length], which become f32; of each all elements, or one of two. */
+  /** Adds one f32 vector per expert from [experts, length]: all its elements or every second one. */
   stackedVectors(
     name: string,
     tensor: string,
@@ -266,7 +269,7 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, kept, source.dtype, [length / step, count]));
   }
 
-  /** A vector, which becomes f32. */
+  /** Adds a vector in f32. */
   vector(name: string, tensor: string, length: number, { map, order, shape }: VectorChange = {}): void {
     const source = this.finder.floats(tensor, [length]);
     const bytes = new Uint8Array(source.byteLength);
@@ -276,7 +279,7 @@ export class TensorList {
     this.tensors.push(vectorTensor(name, order ? inOrder(mapped, order) : mapped, source.dtype, shape));
   }
 
-  /** A matrix that becomes f32 whatever the others become: the taps of a convolution, a router. */
+  /** Adds a matrix in f32, even when quantizing: a convolution's taps or a router. */
   floats(name: string, tensor: string, rows: number, columns: number, rowOrder?: Runs): void {
     const weight = this.finder.floats(tensor, [rows, columns]);
     const source: MatrixSource = { kind: weight.dtype as FloatType, weight };
@@ -286,12 +289,15 @@ export class TensorList {
     );
   }
 
-  /** Values that no tensor of the checkpoint has. */
+  /** Adds computed values that are not in the checkpoint. */
   made(name: string, values: Float32Array): void {
     this.tensors.push(vectorTensor(name, values, "config.json"));
   }
 
-  /** What is in the wanted type already stays as it is, to the bit. `runs` are columns that stay together. */
+  /**
+   * Returns the encoder for a matrix. A matrix in the wanted type keeps its bits. Each run of columns keeps
+   * its order.
+   */
   #encoder(source: MatrixSource, runs: readonly number[], sums?: ErrorSums): RowEncoder {
     const quantizer = this.quantize && quantizerOf(this.quantize, runs);
     if (!quantizer || source.kind === quantizer.type) return keepRows(source);

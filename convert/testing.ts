@@ -1,4 +1,4 @@
-/** Folders of tiny checkpoints for tests, and what becomes of them. */
+/** Temporary folders with tiny checkpoints for tests, and their converted files. */
 
 import { join } from "@std/path";
 import {
@@ -17,7 +17,7 @@ export const BF16: CheckpointOptions = { ...MXFP4, weights: "BF16", layout: "hf"
 
 const made = new Map<string, TinyCheckpoint>();
 
-/** A checkpoint that may be changed; its values are drawn once. */
+/** Returns a copy that the caller may change. Values are generated once per set of options. */
 function fresh(options: CheckpointOptions): TinyCheckpoint {
   const key = JSON.stringify(options);
   const known = made.get(key) ?? tinyCheckpoint(options);
@@ -25,7 +25,7 @@ function fresh(options: CheckpointOptions): TinyCheckpoint {
   return structuredClone(known);
 }
 
-/** A checkpoint in a folder of its own, which is gone after the block. */
+/** A checkpoint in a temporary folder, which disposal removes. */
 export class CheckpointFolder implements AsyncDisposable {
   readonly #root: string;
 
@@ -49,12 +49,12 @@ export class CheckpointFolder implements AsyncDisposable {
     return folder;
   }
 
-  /** The checkpoint. */
+  /** Path of the checkpoint's folder. */
   get path(): string {
     return join(this.#root, "tiny");
   }
 
-  /** Where it is converted to. */
+  /** Path of the converted file. */
   get out(): string {
     return join(this.#root, "out", "tiny.gguf");
   }
@@ -67,7 +67,7 @@ export class CheckpointFolder implements AsyncDisposable {
     return convertCheckpoint({ folder: this.path, out: this.out, ...options });
   }
 
-  /** Names of all that stands where the result goes. */
+  /** Returns the file names in the output folder. */
   leftBehind(): string[] {
     return [...Deno.readDirSync(join(this.#root, "out"))].map(({ name }) => name);
   }
@@ -90,7 +90,10 @@ export class Written {
     return this.bytes.subarray(offset, offset + byteLength);
   }
 
-  /** The values of a tensor of F32, BF16, F16, MXFP4, Q4_0, Q4_1, Q4_K, Q6_K or Q8_0, from the formats' descriptions. */
+  /**
+   * Returns a tensor's dequantized values, decoded after the formats' descriptions: F32, BF16, F16, MXFP4,
+   * Q4_0, Q4_1, Q4_K, Q6_K or Q8_0.
+   */
   values(name: string): Float32Array {
     const bytes = this.tensor(name).slice();
     const { type } = this.gguf.tensors.get(name)!;

@@ -6,12 +6,12 @@ import { readFully, readSafetensors, type SafeTensor } from "./safetensors.ts";
 
 const INDEX = "model.safetensors.index.json";
 const MAX_INDEX_BYTES = 16 * 1024 * 1024;
-/** Each is kept open. The largest published checkpoints have some 200. */
+/** Limits open files: every shard stays open. The largest published checkpoints have about 200. */
 const MAX_SHARDS = 512;
-/** As many as a GGUF file may hold here. */
+/** Equals the engine's limit for a GGUF file. */
 const MAX_TENSORS = 131_072;
 
-/** The weights of a folder: all its safetensors files, checked, and open until disposed. */
+/** The tensors of all safetensors files of a folder, checked. The files stay open until disposal. */
 export class Checkpoint implements Disposable {
   readonly tensors = new Map<string, SafeTensor>();
   readonly #files = new Map<string, Deno.FsFile>();
@@ -19,8 +19,8 @@ export class Checkpoint implements Disposable {
   private constructor(readonly folder: string) {}
 
   /**
-   * Opens the files that the folder's index names or, without an index, its `model*.safetensors`. Throws ConvertError
-   * where one is missing, broken, or not as the index says.
+   * Opens the files in the folder's index or, without an index, its `model*.safetensors`. Throws ConvertError
+   * when a file is missing, broken or contradicts the index.
    */
   static async open(folder: string): Promise<Checkpoint> {
     const index = await readIndex(folder);
@@ -39,7 +39,7 @@ export class Checkpoint implements Disposable {
     }
   }
 
-  /** Fills `into` with the tensor's bytes from `offset` on, which must lie in it. */
+  /** Fills `into` with the tensor's bytes from `offset` on. The range must lie within the tensor. */
   read(tensor: SafeTensor, offset: number, into: Uint8Array): void {
     readFully(tensor.file, this.#files.get(tensor.file)!, tensor.offset + offset, into);
   }
@@ -83,7 +83,7 @@ function openShard(path: string): Deno.FsFile {
   }
 }
 
-/** Which file each tensor is in; undefined where there is no index. */
+/** Returns each tensor's file name; undefined without an index. */
 async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
   const path = join(folder, INDEX);
   const json = await readJson(path, MAX_INDEX_BYTES);
@@ -92,7 +92,7 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   if (!isObject(map)) refuse(path, `key "weight_map"`, `must be an object (got ${inWords(map)})`);
   const index = new Map<string, string>();
   for (const [name, shard] of Object.entries(map)) {
-    // A plain name: nothing outside the folder is read on a stranger's word.
+    // An index is untrusted: a plain name cannot reach outside the folder.
     if (typeof shard !== "string" || !/^[\w.-]+\.safetensors$/.test(shard)) {
       const detail = `its file must have a plain name that ends in .safetensors (got ${inWords(shard)})`;
       refuse(path, `tensor ${quote(name)}`, detail);
@@ -102,7 +102,7 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   return index;
 }
 
-/** Names of the form model-00001-of-00003.safetensors say how many there are. */
+/** Returns the names of all shards. A name like model-00001-of-00003.safetensors contains the shard count. */
 async function findShards(folder: string): Promise<Set<string>> {
   const names = new Set<string>();
   for await (const { name } of Deno.readDir(folder)) {

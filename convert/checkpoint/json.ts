@@ -24,7 +24,7 @@ function asPythonWrites(text: string): string {
   return text.replace(PYTHON, (part) => NUMBERS[part] ?? part);
 }
 
-/** Reads a UTF-8 file of at most `maxBytes`; undefined where there is none. */
+/** Reads a UTF-8 file of at most `maxBytes`. Returns undefined for a missing file. */
 export async function readText(path: string, maxBytes: number): Promise<string | undefined> {
   try {
     using file = await Deno.open(path);
@@ -44,7 +44,7 @@ export async function readText(path: string, maxBytes: number): Promise<string |
   }
 }
 
-/** Throws ConvertError where the bytes are not UTF-8. */
+/** Returns the bytes as text. Throws ConvertError when they are not UTF-8. */
 export function decodeUtf8(path: string, bytes: Uint8Array): string {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
@@ -53,7 +53,7 @@ export function decodeUtf8(path: string, bytes: Uint8Array): string {
   }
 }
 
-/** Parses JSON, or what `mend` makes of the text. Throws ConvertError where neither is JSON. */
+/** Parses JSON, or else the text that `mend` returns. Throws ConvertError when neither is JSON. */
 export function parseJson(path: string, text: string, mend?: (text: string) => string): unknown {
   try {
     return JSON.parse(text);
@@ -65,7 +65,7 @@ export function parseJson(path: string, text: string, mend?: (text: string) => s
   }
 }
 
-/** `"a", "b" or "c"`. */
+/** Returns the names as a list: `"a", "b" or "c"`. */
 export function oneOf(names: readonly string[]): string {
   const quoted = names.map(quote);
   return quoted.length === 1 ? quoted[0] : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;

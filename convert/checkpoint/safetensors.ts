@@ -2,7 +2,7 @@ import { quote } from "../../engine/gguf/errors.ts";
 import { refuse } from "../errors.ts";
 import { decodeUtf8, inWords, isObject, parseJson } from "./json.ts";
 
-/** Bytes of an element. */
+/** Bytes per element. */
 const DTYPES = {
   BOOL: 1,
   U8: 1,
@@ -23,7 +23,7 @@ const DTYPES = {
 } as const;
 export type Dtype = keyof typeof DTYPES;
 
-/** A tensor of a safetensors file, proven to lie in it. */
+/** A tensor of a safetensors file. Its byte range is checked to lie within the file. */
 export interface SafeTensor {
   readonly name: string;
   readonly dtype: Dtype;
@@ -34,14 +34,14 @@ export interface SafeTensor {
   readonly byteLength: number;
 }
 
-/** The largest published headers have some 5 MB; libraries allow 100 MB. */
+/** The largest published headers take about 5 MB. Other libraries allow 100 MB. */
 const MAX_HEADER_BYTES = 16 * 1024 * 1024;
 const MAX_DIMENSIONS = 8;
 const MAX_NAME_LENGTH = 1024;
 
 /**
- * Reads the header of an open safetensors file. Throws ConvertError where a length, type, shape or range is wrong, and
- * where ranges overlap, leave holes or do not fill the file.
+ * Returns the tensors in the header of an open safetensors file. Throws ConvertError for a wrong length,
+ * type, shape or range, and for ranges that overlap, leave holes or do not fill the file.
  * Source: https://github.com/huggingface/safetensors#format
  */
 export function readSafetensors(path: string, file: Deno.FsFile): SafeTensor[] {
@@ -65,14 +65,14 @@ export function readSafetensors(path: string, file: Deno.FsFile): SafeTensor[] {
   return tensors;
 }
 
-/** Reads exactly `length` bytes. Throws ConvertError where the file ends before. */
+/** Returns exactly `length` bytes. Throws ConvertError when the file ends earlier. */
 function readAt(path: string, file: Deno.FsFile, offset: number, length: number): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(length);
   readFully(path, file, offset, bytes);
   return bytes;
 }
 
-/** Fills `into` from a place of the file. Throws ConvertError where the file ends before. */
+/** Fills `into` with the file's bytes from `offset` on. Throws ConvertError when the file ends earlier. */
 export function readFully(path: string, file: Deno.FsFile, offset: number, into: Uint8Array): void {
   file.seekSync(offset, Deno.SeekMode.Start);
   for (let at = 0; at < into.length;) {
@@ -111,7 +111,10 @@ function readEntry(path: string, name: string, entry: unknown, start: number, si
   return { name, dtype: dtype as Dtype, shape, file: path, offset: start + begin, byteLength: bytes };
 }
 
-/** The format allows neither overlaps nor holes; a name that is twice in the header leaves a hole too. */
+/**
+ * Throws ConvertError for overlaps and holes, which the format forbids. A duplicate name in the header leaves
+ * a hole, too.
+ */
 function checkCover(path: string, tensors: readonly SafeTensor[], start: number, size: number): void {
   let at = start;
   const inOrder = [...tensors].sort((a, b) => a.offset - b.offset || a.byteLength - b.byteLength);

@@ -17,11 +17,11 @@ function read(bytes: Uint8Array): SafeTensor[] {
 
 const refusal = (bytes: Uint8Array) => assertThrows(() => read(bytes), ConvertError).message;
 
-/** A header of one or more entries over eight bytes of data. */
+/** Returns a file with the given header entries and eight bytes of data. */
 const withEntries = (entries: unknown) => withHeader(JSON.stringify(entries), [new Uint8Array(8)]);
 const two = (changes: object) => ({ a: { dtype: "F32", shape: [2], data_offsets: [0, 8], ...changes } });
 
-Deno.test("safetensors: tensors lie where the header says, in any order, empty ones too", () => {
+Deno.test("safetensors: reads tensors at the header's offsets, in any order and when empty", () => {
   const a = storeFloats("F32", [2, 2], Float32Array.of(1, 2, 3, 4));
   const none = storeFloats("F16", [0, 3], new Float32Array());
   const b = storeFloats("BF16", [3], Float32Array.of(1, 2, 3));
@@ -63,17 +63,16 @@ const BAD: Record<string, [entries: unknown, words: string]> = {
   "an array": [[1], "header: must be an object (got an array of 1"],
 };
 for (const [what, [entries, words]] of Object.entries(BAD)) {
-  Deno.test(`safetensors: ${what} is refused`, () =>
-    assertStringIncludes(refusal(withEntries(entries)), words));
+  Deno.test(`safetensors: rejects ${what}`, () => assertStringIncludes(refusal(withEntries(entries)), words));
 }
 
-Deno.test("safetensors: a name that is twice in the header is refused by the hole that it leaves", () => {
+Deno.test("safetensors: rejects a duplicate name because it leaves a hole", () => {
   const entry = (begin: number) => `"a":{"dtype":"U8","shape":[4],"data_offsets":[${begin},${begin + 4}]}`;
   const bytes = withHeader(`{${entry(0)},${entry(4)}}`, [new Uint8Array(8)]);
   assertStringIncludes(refusal(bytes), "leave a hole");
 });
 
-Deno.test("safetensors: a header longer than the file, or than any sane one, is refused before it is read", () => {
+Deno.test("safetensors: rejects a header longer than the file or the limit before reading it", () => {
   for (const length of [9n, 1n << 40n, (1n << 64n) - 1n, BigInt(16 * 1024 * 1024 + 1)]) {
     const bytes = new Uint8Array(16);
     new DataView(bytes.buffer).setBigUint64(0, length, true);
@@ -81,14 +80,14 @@ Deno.test("safetensors: a header longer than the file, or than any sane one, is 
   }
 });
 
-Deno.test("safetensors: what is no UTF-8 and no JSON is refused", () => {
+Deno.test("safetensors: rejects a header that is not UTF-8 or not JSON", () => {
   const bytes = withHeader(`{"a":1}`, []);
   assertStringIncludes(refusal(withHeader("{", [])), "invalid JSON");
   bytes[10] = 0xff;
   assertStringIncludes(refusal(bytes), "valid UTF-8");
 });
 
-Deno.test("safetensors: of 500 mutated files each is read within its bounds or refused", () => {
+Deno.test("safetensors: reads within bounds or rejects each of 500 mutated files", () => {
   const whole = safetensors([
     ["first", storeFloats("F32", [2, 3], new Float32Array(6))],
     ["second", storeFloats("BF16", [4], new Float32Array(4))],

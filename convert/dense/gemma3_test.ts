@@ -62,7 +62,7 @@ async function convert<T>(
   }
 }
 
-Deno.test("convert: Gemma 3's norms get their 1, matrices stay, and the result is a plan", async () => {
+Deno.test("convert: adds 1 to Gemma 3's norms, keeps its matrices, and the file makes a plan", async () => {
   const tensors = checkpoint("model.");
   await convert(CONFIG, tensors, (written) => {
     const { metadata } = written.gguf;
@@ -94,7 +94,7 @@ Deno.test("convert: Gemma 3's norms get their 1, matrices stay, and the result i
   });
 });
 
-Deno.test("convert: Gemma 3 beside its vision part, with rope's keys by kinds of layers", async () => {
+Deno.test("convert: reads Gemma 3 next to a vision part, with rotary keys per kind of layer", async () => {
   const tensors = checkpoint("model.language_model.");
   const small = storeFloats("BF16", [4], new Float32Array(4));
   tensors.set("model.vision_tower.norm.weight", small).set("model.multi_modal_projector.weight", small);
@@ -118,7 +118,7 @@ for (
     ["layer_types", Array(LAYERS).fill("sliding_attention")],
   ] as const
 ) {
-  Deno.test(`convert: Gemma 3 with another ${key} is refused by name`, async () => {
+  Deno.test(`convert: rejects Gemma 3 by name when ${key} differs`, async () => {
     const attempt = convert({ ...CONFIG, [key]: value }, checkpoint("model."), () => {});
     await assertRejects(() => attempt, ConvertError, key);
   });

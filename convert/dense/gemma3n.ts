@@ -12,7 +12,7 @@ import type { TensorList } from "../tensor_list.ts";
 const STREAMS = 4;
 /** Layers per period, where config.json does not list the layers. The last layer of a period has no window. */
 const PERIOD = 5;
-/** How many first layers cut their gates, and which part, where config.json does not say. */
+/** Default number of leading layers that cut their gates, and the part that they cut. */
 const SPARSE = { layers: 10, part: 0.95 };
 /** Rotary base of layers with a window, where config.json does not say. */
 const LOCAL_BASE = 10_000;

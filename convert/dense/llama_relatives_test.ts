@@ -59,7 +59,9 @@ const MINICPM = {
   rope_scaling: { ...PHI3.rope_scaling, rope_type: "longrope", original_max_position_embeddings: 1024 },
 };
 
-/** Values in BF16 by the tensor's name; numbers that BF16 holds. */
+/**
+ * Returns a BF16 checkpoint with these shapes, and its values by tensor name. BF16 holds every value exactly.
+ */
 function checkpoint(shapes: Readonly<Record<string, readonly number[]>>) {
   const random = new Random(3);
   const values = new Map<string, Float32Array>();
@@ -144,7 +146,9 @@ const INTERN = {
   rope_scaling: { type: "dynamic", factor: 2 },
 };
 const INTERN_TENSORS = internTensors();
-/** Of each KV head its two query heads, its key and its value. */
+/**
+ * Returns InternLM 2's tensors: each KV head has its two query heads, its key and its value in one matrix.
+ */
 function internTensors(): typeof SEPARATE {
   const names: Record<string, string> = {
     "model.embed_tokens": "model.tok_embeddings",
@@ -176,7 +180,7 @@ function internTensors(): typeof SEPARATE {
   return { values: SEPARATE.values, tensors };
 }
 
-/** Converts a checkpoint; what `read` makes of the file. */
+/** Converts a checkpoint and returns the result of `read` on the file. */
 async function converted<T>(
   { tensors }: typeof SEPARATE,
   config: Record<string, unknown>,
@@ -194,14 +198,14 @@ async function converted<T>(
   }
 }
 
-Deno.test("SmolLM3: queries in pairs, values as they are", async () => {
+Deno.test("convert: pairs SmolLM3's query rows and keeps its values", async () => {
   await converted(SEPARATE, SMOLLM3, (written) => {
     assertEquals(buildPlan(written.gguf).architecture, "smollm3");
     const [q, source] = [
       written.values("blk.0.attn_q.weight"),
       SEPARATE.values.get("model.layers.0.self_attn.q_proj.weight")!,
     ];
-    // Row 1 of the file is the partner of row 0: the checkpoint's row HEAD_DIM / 2.
+    // Row 1 of the file pairs with row 0: it is the checkpoint's row HEAD_DIM / 2.
     const half = HEAD_DIM / 2 * HIDDEN;
     assertEquals(q.slice(HIDDEN, 2 * HIDDEN), source.slice(half, half + HIDDEN));
     const v = "model.layers.0.self_attn.v_proj.weight";
@@ -209,11 +213,11 @@ Deno.test("SmolLM3: queries in pairs, values as they are", async () => {
   });
 });
 
-Deno.test("Mistral: Llama's", async () => {
+Deno.test("convert: turns Mistral into architecture llama", async () => {
   await converted(SEPARATE, MISTRAL, ({ gguf }) => assertEquals(buildPlan(gguf).architecture, "llama"));
 });
 
-Deno.test("Granite: its multipliers", async () => {
+Deno.test("convert: writes Granite's multipliers", async () => {
   await converted(SEPARATE, GRANITE, ({ gguf }) => {
     assertEquals(buildPlan(gguf).architecture, "granite");
     const keys = ["embedding_scale", "residual_scale", "attention.scale", "logit_scale"];
@@ -221,7 +225,7 @@ Deno.test("Granite: its multipliers", async () => {
   });
 });
 
-Deno.test("EXAONE: Llama's tensors under its own names, rows as they are, and Llama 3's rotary factors", async () => {
+Deno.test("convert: reads EXAONE's tensor names, keeps its rows and applies Llama 3's rotary factors", async () => {
   await converted(EXAONE_TENSORS, EXAONE, async (written) => {
     const { gguf } = written;
     const plan = buildPlan(gguf, await readRopeFactors(gguf));
@@ -248,7 +252,7 @@ Deno.test("EXAONE: Llama's tensors under its own names, rows as they are, and Ll
   });
 });
 
-Deno.test("InternLM 2: rows of queries, keys and values come apart, as Llama's", async () => {
+Deno.test("convert: splits InternLM 2's query, key and value rows into Llama's tensors", async () => {
   const llamas = await converted(SEPARATE, { ...DECODER, model_type: "llama" }, (written) => written);
   await converted(INTERN_TENSORS, INTERN, (written) => {
     assertEquals(buildPlan(written.gguf).architecture, "internlm2");
@@ -259,7 +263,7 @@ Deno.test("InternLM 2: rows of queries, keys and values come apart, as Llama's",
   });
 });
 
-Deno.test("Arcee: no gate, and YaRN with its magnitude", async () => {
+Deno.test("convert: writes Arcee without gates and with YaRN's magnitude", async () => {
   await converted(UNGATED, ARCEE, ({ gguf }) => {
     const plan = buildPlan(gguf);
     assertEquals(plan.architecture, "arcee");
@@ -269,7 +273,7 @@ Deno.test("Arcee: no gate, and YaRN with its magnitude", async () => {
 
 const PANGU = { ...DECODER, model_type: "PanguEmbedded", bias: true, rope_theta: undefined };
 
-Deno.test("openPangu Embedded: biases of all matrices of attention", async () => {
+Deno.test("convert: writes biases of all attention matrices of openPangu Embedded", async () => {
   const rows = { q: HEADS * HEAD_DIM, k: KV_HEADS * HEAD_DIM, v: KV_HEADS * HEAD_DIM, o: HIDDEN };
   const biases = Object.entries(rows).map(([part, length], i) => {
     const values = new Float32Array(length).fill(1 + i);
@@ -285,7 +289,7 @@ Deno.test("openPangu Embedded: biases of all matrices of attention", async () =>
   });
 });
 
-Deno.test("MiniCPM: its scales, and LongRoPE", async () => {
+Deno.test("convert: writes MiniCPM's scales and LongRoPE factors", async () => {
   await converted(SEPARATE, MINICPM, async ({ gguf }) => {
     const plan = buildPlan(gguf, await readRopeFactors(gguf));
     assertEquals([plan.architecture, plan.rope[0].long?.beyond], ["minicpm", 1024]);
@@ -295,7 +299,7 @@ Deno.test("MiniCPM: its scales, and LongRoPE", async () => {
   });
 });
 
-Deno.test("Phi-3: fused matrices as they are, LongRoPE's factors and magnitude", async () => {
+Deno.test("convert: keeps Phi-3's fused matrices and writes LongRoPE's factors and magnitude", async () => {
   await converted(FUSED, PHI3, async (written) => {
     const { gguf } = written;
     assertEquals(buildPlan(gguf, await readRopeFactors(gguf)).rope[0].long?.beyond, 256);
@@ -309,7 +313,7 @@ Deno.test("Phi-3: fused matrices as they are, LongRoPE's factors and magnitude",
   });
 });
 
-Deno.test("Phi-3: the original context among rope's keys, where newer files have it", async () => {
+Deno.test("convert: reads Phi-3's original context from the rotary keys of newer files", async () => {
   const { original_max_position_embeddings, rope_scaling: { type, ...factors }, ...rest } = PHI3;
   const rope_parameters = {
     rope_type: type,
@@ -324,7 +328,7 @@ Deno.test("Phi-3: the original context among rope's keys, where newer files have
   });
 });
 
-Deno.test("without a word on tied embeddings, a model that has no head of its own is tied", async () => {
+Deno.test("convert: ties the embedding when config.json does not say and there is no output matrix", async () => {
   const { tie_word_embeddings: _, ...config } = SMOLLM3;
   await converted(SEPARATE, config, ({ gguf }) => assertEquals(gguf.tensors.has("output.weight"), false));
   const head = [VOCABULARY, HIDDEN];
@@ -371,7 +375,7 @@ const REFUSED: readonly (readonly [what: string, config: Record<string, unknown>
   ],
 ];
 for (const [what, config, key] of REFUSED) {
-  Deno.test(`${what} is refused`, async () => {
+  Deno.test(`convert: rejects ${what}`, async () => {
     const own: Record<string, typeof SEPARATE> = {
       phi3: FUSED,
       exaone: EXAONE_TENSORS,

@@ -7,34 +7,35 @@ import type { ConvertedModel } from "../models.ts";
 
 const MAX_BYTES = 1024 * 1024;
 
-/** sentence-transformers' keys, with GGUF's codes. */
+/** GGUF's code of each pooling mode, by sentence-transformers' key. */
 const WAYS: Readonly<Record<string, number>> = {
   pooling_mode_mean_tokens: 1,
   pooling_mode_cls_token: 2,
   pooling_mode_lasttoken: 3,
 };
 
-/** A matrix that texts' rows go through, in a folder of its own. */
+/** A dense module after the pooling: a matrix in a separate folder. */
 export interface DenseModule {
   readonly folder: string;
   readonly inputs: number;
   readonly outputs: number;
 }
 
-/** What becomes of a text's rows. */
+/** Modules after the transformer: pooling and dense matrices. */
 export interface TextModules {
   readonly entries: readonly Entry[];
   readonly dense: readonly DenseModule[];
 }
 
 const MAX_FEATURES = 131_072;
-/** GGUF has names for so many matrices behind the pooling, in this architecture. */
+/** GGUF has names for this many matrices after the pooling, in this architecture only. */
 const DENSE = { architecture: "gemma-embedding", count: 2 };
 
 /**
- * How sentence-transformers' modules make one row of a text's rows: `pooling_type`, and matrices behind it; nothing for a folder without
- * them. That rows get length 1 is what every reader does. A model that ranks says so itself. Throws ConvertError for a module, or
- * a way, that GGUF has no place for.
+ * Returns the folder's pooling type and dense matrices, from sentence-transformers' modules; nothing for a
+ * folder without modules. Normalization to length 1 needs no key, because every reader does it. A ranking
+ * model writes its own pooling type. Throws ConvertError for a module or pooling mode that GGUF has no place
+ * for.
  */
 export async function readTextModules(
   folder: string,
@@ -59,7 +60,7 @@ export async function readTextModules(
       fields.refuse("type", quote(kind), allowed);
     }
     const place = fields.string("path");
-    // A plain name: nothing outside the folder is read on a stranger's word.
+    // modules.json is untrusted: a plain name cannot reach outside the folder.
     if (!/^\w[\w.-]*$/.test(place)) fields.refuse("path", quote(place), "the plain name of a folder");
     if (kind === "Dense") {
       dense.push(await readDense(join(folder, place)));
@@ -79,7 +80,9 @@ export async function readTextModules(
   return { entries: [...entries, ...denseEntries(architecture, dense)], dense };
 }
 
-/** GGUF counts the modules, of which the first two are the transformer and the pooling. */
+/**
+ * Returns GGUF's name of dense matrix `i`. GGUF counts modules: the transformer is 0 and the pooling is 1.
+ */
 export function denseName(i: number): string {
   return `dense_${i + 2}`;
 }

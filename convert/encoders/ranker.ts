@@ -2,17 +2,20 @@ import { basename, join, resolve } from "@std/path";
 import { Fields, isObject, readJson } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
-/** A decoder that ranks: its judgement of a document is which of two words comes next. */
+/** A decoder that ranks. It scores a document by the probability of "yes" against "no" as the next token. */
 export interface Ranker {
-  /** Ids of the words, that of a document which fits first. */
+  /** Token ids of the two words; the one for a fitting document is first. */
   readonly ids: readonly number[];
-  /** The file's keys; `architecture` is the file's. */
+  /** Returns the GGUF keys for this architecture. */
   entries(architecture: string): readonly Entry[];
 }
 
 const WORDS = ["yes", "no"];
 const TEMPLATE_KEY = "tokenizer.chat_template.rerank";
-/** What the model was trained to be asked. Source: the model card of Qwen3-Reranker, in the form in which llama.cpp's files have it. */
+/**
+ * The prompt of the model's training. Source: the model card of Qwen3-Reranker, in the form of llama.cpp's
+ * files.
+ */
 const TEMPLATE = "<|im_start|>system\n" +
   "Judge whether the Document meets the requirements based on the Query and the Instruct provided. " +
   'Note that the answer can only be "yes" or "no".<|im_end|>\n' +
@@ -28,8 +31,9 @@ const HEADING_BYTES = 64 * 1024;
 const MAX_TOKENIZER_BYTES = 64 * 1024 * 1024;
 
 /**
- * Qwen3-Reranker, whose config.json is that of a model that chats: told by its folder's name, by the name that it was trained under
- * or by its card, as llama.cpp's converter does. undefined for all others. Throws ConvertError where its tokenizer lacks the words.
+ * Returns the ranker when the checkpoint is Qwen3-Reranker, else undefined. Its config.json equals a chat
+ * model's. As in llama.cpp's converter, the folder's name, the model's name or its card identifies it. Throws
+ * ConvertError when the tokenizer lacks the words.
  */
 export async function readRanker(folder: string, config: Fields): Promise<Ranker | undefined> {
   if (config.get("model_type") !== "qwen3" || !await isRanker(folder, config)) return undefined;
@@ -58,7 +62,7 @@ async function isRanker(folder: string, config: Fields): Promise<boolean> {
   return HEADING.test(await beginningOf(join(folder, "README.md")));
 }
 
-/** Empty where there is no such file. */
+/** Returns the file's first bytes as text; empty for a missing file. */
 async function beginningOf(path: string): Promise<string> {
   try {
     using file = await Deno.open(path);

@@ -9,7 +9,7 @@ const [YES, NO] = [270, 265];
 const CARD = "---\nlicense: apache-2.0\n---\n\n# Qwen3-Reranker-0.6B\n";
 const KEY = "tokenizer.chat_template.rerank";
 
-/** The words by which the model judges. */
+/** Adds the tokens "yes" and "no". */
 function addWords({ tokenizer }: TinyCheckpoint): void {
   const { vocab } = tokenizer.model as { vocab: Record<string, number> };
   for (const [word, id] of [["yes", YES], ["no", NO]] as const) vocab[word] = id;
@@ -21,7 +21,7 @@ const rowOf = (
 ) => [...values.slice(row * TINY.hidden, (row + 1) * TINY.hidden)];
 
 for (const quantize of [undefined, "q8_0"] as const) {
-  Deno.test(`convert: Qwen3-Reranker's head is the output's rows of yes and no, exact ${quantize ? "beside Q8_0" : ""}`, async () => {
+  Deno.test(`convert: copies Qwen3-Reranker's head exactly from the output rows of yes and no ${quantize ? "beside Q8_0" : ""}`, async () => {
     await using folder = await CheckpointFolder.make(QWEN3, addWords);
     await Deno.writeTextFile(folder.file("README.md"), CARD);
     assertEquals((await folder.convert({ quantize })).refusal, undefined);
@@ -38,7 +38,7 @@ for (const quantize of [undefined, "q8_0"] as const) {
   });
 }
 
-Deno.test("convert: a reranker is told by its card, its own name or its folder's; every other Qwen3 chats", async () => {
+Deno.test("convert: recognizes a reranker by its card, model name or folder name; other Qwen3 models chat", async () => {
   const ranks = async (card: string | undefined, change: (checkpoint: TinyCheckpoint) => void = () => {}) => {
     await using folder = await CheckpointFolder.make(QWEN3, (checkpoint) => {
       addWords(checkpoint);
@@ -61,14 +61,14 @@ Deno.test("convert: a reranker is told by its card, its own name or its folder's
   );
 });
 
-Deno.test("convert: a reranker whose tokenizer lacks the words is refused by them", async () => {
+Deno.test("convert: rejects a reranker whose tokenizer lacks its words", async () => {
   await using folder = await CheckpointFolder.make(QWEN3);
   await Deno.writeTextFile(folder.file("README.md"), CARD);
   await assertRejects(() => folder.convert(), ConvertError, 'key "model.vocab.yes": must be a token');
   assertEquals(folder.leftBehind(), []);
 });
 
-Deno.test("convert: a decoder with a classifier's head keeps it, and its labels", async () => {
+Deno.test("convert: keeps a decoder's classification head and labels", async () => {
   const score = Float32Array.from({ length: TINY.hidden }, (_, i) => (i % 9 - 4) / 8);
   await using folder = await CheckpointFolder.make(QWEN3, ({ config, tensors }) => {
     Object.assign(config, { tie_word_embeddings: false, id2label: { 0: "fits" } });
@@ -82,7 +82,7 @@ Deno.test("convert: a decoder with a classifier's head keeps it, and its labels"
   assertEquals(metadata.getStrings("qwen3.classifier.output_labels"), ["fits"]);
 });
 
-Deno.test("a converted Qwen3-Reranker ranks as the model itself finds yes likelier than no", async () => {
+Deno.test("convert: a converted Qwen3-Reranker ranks by the model's own probability of yes against no", async () => {
   await using folder = await CheckpointFolder.make(QWEN3, addWords);
   await Deno.writeTextFile(folder.file("README.md"), CARD);
   await folder.convert();
@@ -92,9 +92,9 @@ Deno.test("a converted Qwen3-Reranker ranks as the model itself finds yes likeli
     const { results } = await server.post("/v1/rerank", { query: "animals", documents });
     assertEquals(results.map(({ index }: { index: number }) => index).sort(), [0, 1, 2, 3]);
     for (const { index, relevance_score } of results) {
-      if (index === 2) continue; // what spells a control token stays text there
+      if (index === 2) continue; // this document spells a control token, which the ranker treats as text
       const prompt = template.replace("{query}", "animals").replace("{document}", documents[index]);
-      // Of a token that is bound to come the log-probability is the model's own.
+      // For a forced token, the log-probability is the model's own.
       const [yes, no] = await Promise.all([YES, NO].map(async (id) => {
         const asked = { prompt, max_tokens: 1, temperature: 0, logprobs: 0, logit_bias: { [id]: 100 } };
         return (await server.post("/v1/completions", asked)).choices[0].logprobs.token_logprobs[0];

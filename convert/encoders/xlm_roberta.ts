@@ -3,8 +3,8 @@ import type { Fields } from "../checkpoint/json.ts";
 import type { TensorList } from "../tensor_list.ts";
 
 /**
- * XLM-RoBERTa: BERT's layers. Its positions are counted from the padding token on, so the first rows of their table are never
- * read, and the head of a classifier has a dense layer of its own.
+ * Converts XLM-RoBERTa, which has BERT's layers. Positions start after the padding token's id, so the first
+ * rows of the position table are never read. A classification head has a separate dense layer.
  */
 export function convertXlmRoberta(config: Fields, list: TensorList): EncoderParts {
   const padding = config.get("pad_token_id") === 0 ? 0 : config.count("pad_token_id", 1 << 20, 1);

@@ -36,7 +36,7 @@ export function convertFalconH1(config: Fields, list: TensorList, prefix: string
     decoder,
     entries: [...decoderEntries("falcon-h1", decoder), ...mambaEntries("falcon-h1", mamba)],
     lastNorm: { name: "output_norm.weight", tensor: `${prefix}final_layernorm.weight` },
-    tied: true, // what is not is written with its multiplier
+    tied: true, // an untied output matrix is written too, with its multiplier
   };
 }
 

@@ -1,4 +1,4 @@
-/** Falcon-H1's checkpoints: what its multipliers make of matrices, and what is refused. */
+/** Tests of Falcon-H1 checkpoints: multiplied matrices and rejected settings. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { type StoredTensor, storeFloats } from "../../testing/checkpoints.ts";
@@ -16,7 +16,7 @@ interface Converted {
   readonly report: ConvertReport;
 }
 
-/** Converts the published model with other keys, and tensors that are changed. */
+/** Converts the published model with changed keys and tensors. */
 async function converted(
   config: Config,
   change: (tensors: Map<string, StoredTensor>) => void = () => {},
@@ -45,7 +45,7 @@ function valuesOf({ bytes }: StoredTensor): Float32Array {
   return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
 }
 
-Deno.test("Falcon-H1: a matrix of BF16 that is multiplied becomes F16, and the report says how far it is", async () => {
+Deno.test("Falcon-H1: stores a multiplied BF16 matrix as F16 and reports the error", async () => {
   const name = "model.layers.0.feed_forward.down_proj.weight";
   let published = new Float32Array();
   const { written, report } = await converted({ mlp_multipliers: [1, 0.3] }, (tensors) => {
@@ -62,7 +62,7 @@ Deno.test("Falcon-H1: a matrix of BF16 that is multiplied becomes F16, and the r
   assertEquals([gate.type, gate.error], ["F32", undefined]);
 });
 
-Deno.test("Falcon-H1: one matrix for the embedding and the output becomes two where their multipliers differ", async () => {
+Deno.test("Falcon-H1: splits a tied embedding into two matrices when the multipliers differ", async () => {
   const tied = (tensors: Map<string, StoredTensor>) => void tensors.delete("lm_head.weight");
   const { seeded, written } = await converted({ tie_word_embeddings: true }, tied);
   const embedding = seeded.values("token_embd.weight");
@@ -72,7 +72,7 @@ Deno.test("Falcon-H1: one matrix for the embedding and the output becomes two wh
   assertEquals(alike.written.gguf.tensors.has("output.weight"), false);
 });
 
-Deno.test("Falcon-H1: quantised matrices are quantised after they are multiplied", async () => {
+Deno.test("Falcon-H1: multiplies matrices before it quantizes them", async () => {
   const { seeded, written, report } = await converted({}, undefined, "q8_0");
   const error = report.tensors.find(({ name }) => name === "blk.2.ssm_in.weight")!.error!;
   assert(error.relativeRms > 0 && error.relativeRms < 0.01, String(error.relativeRms));
@@ -80,7 +80,7 @@ Deno.test("Falcon-H1: quantised matrices are quantised after they are multiplied
   assertEquals(buildPlan(written.gguf).architecture, buildPlan(seeded.gguf).architecture);
 });
 
-Deno.test("Falcon-H1: Mamba2's results are normed where the file says so, behind the gate", async () => {
+Deno.test("Falcon-H1: norms Mamba2's results after the gate when config.json says so", async () => {
   const normed = { mamba_rms_norm: true };
   const { written } = await converted(normed, (tensors) => {
     for (let i = 0; i < 4; i++) {
@@ -103,7 +103,7 @@ const REFUSED: readonly (readonly [key: string, config: Config])[] = [
   ["time_step_limit", { time_step_limit: [0.01, 0.1] }],
 ];
 
-Deno.test("Falcon-H1: what it cannot be is refused by name", async () => {
+Deno.test("Falcon-H1: rejects unsupported settings by name", async () => {
   const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
   try {
     await writePublished(folder, FALCON_H1);

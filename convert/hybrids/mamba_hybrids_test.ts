@@ -63,7 +63,7 @@ const NEMOTRON = {
   tie_word_embeddings: false,
 };
 
-/** A checkpoint's values in BF16, by name; numbers that BF16 holds. */
+/** A checkpoint's BF16 values by name. BF16 holds every value exactly. */
 class Checkpoint {
   readonly tensors = new Map<string, StoredTensor>();
   readonly values = new Map<string, Float32Array>();
@@ -95,7 +95,7 @@ class Checkpoint {
     await writeCheckpoint(folder, { ...tokenizerOf("qwen3"), shards: 1, config, tensors: this.tensors });
   }
 
-  /** Converts it; what `read` makes of the result. */
+  /** Converts the checkpoint and returns the result of `read` on the file. */
   async convert<T>(config: Record<string, unknown>, read: (written: Written) => T): Promise<T> {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
@@ -201,7 +201,7 @@ function assertMamba(written: Written, values: ReadonlyMap<string, Float32Array>
   assertEquals(written.values("blk.0.ssm_a"), decay);
 }
 
-Deno.test("convert: granitemoehybrid's values, the fused feed-forward in two, and its multipliers", async () => {
+Deno.test("convert: splits granitemoehybrid's fused feed-forward block and writes its multipliers", async () => {
   const checkpoint = granite();
   await checkpoint.convert(GRANITE, (written) => {
     const { values } = checkpoint;
@@ -220,7 +220,7 @@ Deno.test("convert: granitemoehybrid's values, the fused feed-forward in two, an
   });
 });
 
-Deno.test("convert: granitemoehybrid's experts, gate and up apart, beside the one that all rows go through", async () => {
+Deno.test("convert: separates gate and up of granitemoehybrid's experts and keeps the shared expert", async () => {
   const checkpoint = granite(3);
   await checkpoint.convert({ ...GRANITE, ...EXPERTS }, (written) => {
     const from = "model.layers.1.";
@@ -247,7 +247,7 @@ Deno.test("convert: granitemoehybrid's experts, gate and up apart, beside the on
   });
 });
 
-Deno.test("convert: nemotron_h's values, from a file with its own names", async () => {
+Deno.test("convert: writes nemotron_h's values from its own tensor names", async () => {
   const checkpoint = nemotron();
   await checkpoint.convert(NEMOTRON, (written) => {
     const { values } = checkpoint;
@@ -270,7 +270,7 @@ Deno.test("convert: nemotron_h's values, from a file with its own names", async 
 
 for (const latent of [undefined, LATENT]) {
   const what = latent ? "narrower rows" : "whole rows";
-  Deno.test(`convert: nemotron_h's experts of ${what}, one that all rows go through, and drafting left out`, async () => {
+  Deno.test(`convert: writes nemotron_h's experts of ${what} and the shared expert, without drafting layers`, async () => {
     const checkpoint = nemotronMoe(latent);
     const config = { ...NEMOTRON, ...MOE, ...latent && { moe_latent_size: latent } };
     await checkpoint.convert(config, (written) => {
@@ -304,7 +304,10 @@ for (const latent of [undefined, LATENT]) {
   });
 }
 
-/** Nemotron-H as transformers writes it of late: layers in a list, none counted, Mamba2's keys by older names. */
+/**
+ * Returns the config.json of newer transformers: layers in a list without a count, and older names of
+ * Mamba2's keys.
+ */
 function listed(types: readonly string[], config: Record<string, unknown>): Record<string, unknown> {
   const { num_hidden_layers: _, hybrid_override_pattern: __, n_groups, conv_kernel, ...others } = {
     ...NEMOTRON,
@@ -313,7 +316,7 @@ function listed(types: readonly string[], config: Record<string, unknown>): Reco
   return { ...others, mamba_n_groups: n_groups, mamba_d_conv: conv_kernel, layers_block_type: types };
 }
 
-Deno.test("convert: hybrids' newer keys, and tensors in transformers' own names, give the same file", async () => {
+Deno.test("convert: writes the same file from hybrids' newer keys and transformers' tensor names", async () => {
   const kept = (written: Written) =>
     [...written.gguf.tensors.keys()].map((name) => [name, written.values(name)]);
   const plain = await nemotron().convert(NEMOTRON, kept);
@@ -341,7 +344,7 @@ Deno.test("convert: hybrids' newer keys, and tensors in transformers' own names,
   }
 });
 
-/** The experts of its third layer, in two tensors. */
+/** Stacks the third layer's experts into two tensors. */
 function together(c: Checkpoint): Checkpoint {
   const mixer = "model.layers.2.mixer.";
   for (const [part, rows, columns] of [["up_proj", EXPERT, HIDDEN], ["down_proj", HIDDEN, EXPERT]] as const) {
@@ -358,7 +361,7 @@ function together(c: Checkpoint): Checkpoint {
   return c;
 }
 
-Deno.test("convert: what is not computed of these hybrids is refused by its key", async () => {
+Deno.test("convert: rejects unsupported hybrid settings by key", async () => {
   const bad = [
     [granite(3), { ...GRANITE, ...EXPERTS }, { num_experts_per_tok: 4 }],
     [granite(), GRANITE, { layer_types: ["mamba"] }],
@@ -397,7 +400,7 @@ for (
     ["beside a text that says it", `[0.0, Infinity], "notes": "\\"NaN, -Infinity\\""`],
   ]
 ) {
-  Deno.test(`convert: no bound of step sizes, ${what}`, async () => {
+  Deno.test(`convert: accepts step sizes without a bound, ${what}`, async () => {
     const checkpoint = nemotron();
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
@@ -414,7 +417,7 @@ for (
   });
 }
 
-Deno.test("convert: granitemoehybrid without multipliers has those that its configuration has", async () => {
+Deno.test("convert: uses the configuration class's defaults when granitemoehybrid has no multipliers", async () => {
   const { attention_multiplier: _, ...config } = GRANITE;
   await granite().convert(config, ({ gguf: { metadata } }) => {
     assertEquals(metadata.getNumber("granitehybrid.attention.scale"), 1);

@@ -5,10 +5,12 @@ import { addAttention, addMamba, hybridEntries, MAX, type Mixer, readMamba } fro
 import { type Entry, entry } from "../write/metadata.ts";
 import type { ModelParts } from "../model_parts.ts";
 
-/** What stands before all tensors but the head: in published checkpoints, and in those that transformers writes in its own names. */
+/**
+ * Prefixes of all tensors except the head: in published checkpoints, and in files written by transformers.
+ */
 const ROOTS = ["backbone.", "model."];
 
-/** The tensors and keys of Nemotron-H; of `nemotron_h_moe` where the pattern has experts. */
+/** Converts Nemotron-H. With experts in the pattern, the architecture is `nemotron_h_moe`. */
 export function convertNemotronH(config: Fields, list: TensorList): ModelParts {
   for (const name of ["use_bias", "mamba_proj_bias"]) {
     config.mustBe(name, false, "biases of Mamba2's matrices are not computed");
@@ -62,9 +64,9 @@ interface NemotronExperts {
   readonly count: number;
   readonly used: number;
   readonly feedForward: number;
-  /** Width of the expert that all rows go through. */
+  /** Width of the shared expert. */
   readonly shared: number;
-  /** Width of what the others read and make, where it is not the embedding's. */
+  /** Width of the routed experts' inputs and outputs, when it differs from the embedding's. */
   readonly latent?: number;
   readonly divided: boolean;
   readonly scale: number;
@@ -142,7 +144,10 @@ function addUngated(
   list.matrix(`${block}ffn_down${suffix}`, `${from}down_proj`, hidden, width);
 }
 
-/** In a pattern, and in a list: as transformers has named them first and later. Source: its NemotronHConfig. */
+/**
+ * Mixers by pattern letter and by list entry, in older and newer names of transformers. Source: its
+ * NemotronHConfig.
+ */
 const MIXERS: Readonly<Record<string, Mixer>> = {
   M: "mamba",
   mamba: "mamba",
@@ -158,7 +163,7 @@ const MIXERS: Readonly<Record<string, Mixer>> = {
 
 const LISTS = ["layers_block_type", "layer_types"];
 
-/** What each layer has: a list says it, or a pattern with a letter a layer. */
+/** Returns each layer's mixer, from a list or from a pattern with one letter per layer. */
 function readMixers(config: Fields): Mixer[] {
   const key = [...LISTS, "hybrid_override_pattern"].find((name) => config.has(name)) ?? LISTS[0];
   const listed = config.get(key);
@@ -181,7 +186,7 @@ function readMixers(config: Fields): Mixer[] {
   return config.refuse(key, found, allowed);
 }
 
-/** The first key that is there, else the first. */
+/** Returns the first key that config.json has; else the first name. */
 function firstOf(config: Fields, ...names: readonly string[]): string {
   return names.find((name) => config.has(name)) ?? names[0];
 }

@@ -1,4 +1,4 @@
-/** Checkpoints of ERNIE 4.5 and Seed-OSS. */
+/** Tests of ERNIE 4.5 and Seed-OSS checkpoints. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../testing/checkpoints.ts";
@@ -16,7 +16,7 @@ interface Converted {
   readonly report: ConvertReport;
 }
 
-/** Converts a checkpoint, some keys and tensors of which are others. */
+/** Converts a published model with changed keys and tensors. */
 async function converted(
   of: Published,
   config: Config = {},
@@ -40,7 +40,7 @@ async function converted(
   }
 }
 
-Deno.test("convert: ERNIE's rows stay where they are, and rotate by its own base where none is said", async () => {
+Deno.test("convert: keeps ERNIE's row order and uses its default rotary base when config.json has none", async () => {
   const { seeded, written, report } = await converted(ERNIE45);
   assertEquals(report.architecture, "ernie4_5");
   const names = [...seeded.gguf.tensors.keys()].filter((name) => name !== "rope_freqs.weight");
@@ -50,7 +50,7 @@ Deno.test("convert: ERNIE's rows stay where they are, and rotate by its own base
   assertEquals(buildPlan(written.gguf).architecture, "ernie4_5");
 });
 
-Deno.test("convert: ERNIE's layers have experts from the first that may, by the interval, with or without shared ones", async () => {
+Deno.test("convert: gives ERNIE's layers experts by start and interval, with or without shared experts", async () => {
   const config = { moe_layer_start_index: 0, moe_layer_interval: 2, moe_num_shared_experts: 0 };
   const { written } = await converted(ERNIE45_MOE, config, (tensors, floats) => {
     for (const name of tensors.keys()) {
@@ -68,7 +68,7 @@ Deno.test("convert: ERNIE's layers have experts from the first that may, by the 
   assertEquals(has("ffn_gate_exps"), [false, true, false, true]);
 });
 
-Deno.test("convert: ERNIE's layer that drafts tokens is left out, and the report says so", async () => {
+Deno.test("convert: leaves out ERNIE's drafting layer and reports it", async () => {
   const { report } = await converted(ERNIE45_MOE, {}, (tensors) => {
     for (
       const name of ["mtp_block.0.mlp.up_proj", "mtp_emb_norm.0", "mtp_hidden_norm.0", "mtp_linear_proj.0"]
@@ -91,7 +91,7 @@ const KEYS: readonly (readonly [what: string, of: Published, key: string, value:
   ["Seed-OSS", SEED_OSS, "mlp_bias", true],
 ];
 for (const [what, of, key, value] of everyNth(4, KEYS)) {
-  Deno.test(`convert: ${what} with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
+  Deno.test(`convert: rejects ${what} by name with ${key} ${JSON.stringify(value)}`, async () => {
     const named = key === "moe_num_shared_experts" ? "model.layers.1.mlp.shared_experts.gate_proj" : key;
     const error = await assertRejects(() => converted(of, { [key]: value }), ConvertError);
     assert(error.message.includes(named), error.message);
@@ -104,7 +104,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string, sh
   ["Seed-OSS with a bias behind attention", SEED_OSS, "model.layers.0.self_attn.o_proj.bias", [256]],
 ];
 for (const [what, of, name, shape] of everyNth(4, TENSORS)) {
-  Deno.test(`convert: ${what} is refused by the tensor's name`, async () => {
+  Deno.test(`convert: rejects ${what} by the tensor's name`, async () => {
     const change: Published["change"] = (tensors) => {
       if (shape) tensors.set(name, storeFloats("F32", shape, new Float32Array(shape[0])));
       else tensors.delete(name);

@@ -1,4 +1,4 @@
-/** Checkpoints of mixtures of experts: as published, a module an expert or stacked, and gpt-oss's own. */
+/** Tests of checkpoints with experts: one module per expert, stacked experts, and gpt-oss's own layout. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { type StoredTensor, storeFloats, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";
 import { Random, seedOf } from "../../testing/random.ts";
@@ -9,7 +9,7 @@ const { hidden, layers, heads, kvHeads, headDim } = TINY;
 const COUNT = 3;
 const FEED_FORWARD = 64;
 
-/** Values that BF16 holds. */
+/** Returns values that BF16 holds exactly. */
 function numbers(name: string, length: number): Float32Array {
   const random = new Random(seedOf(`experts ${name}`));
   return Float32Array.from({ length }, () => (random.below(65) - 32) / 256);
@@ -17,7 +17,7 @@ function numbers(name: string, length: number): Float32Array {
 
 type Values = Map<string, Float32Array>;
 
-/** Takes the dense halves out, and `put`s a router and experts in. */
+/** Replaces the dense feed-forward blocks with the router and experts that `put` adds. */
 function withExperts(
   { config, tensors }: TinyCheckpoint,
   keys: Record<string, unknown>,
@@ -55,7 +55,7 @@ const modules = (add: (name: string, shape: number[]) => void, layer: string) =>
   }
 };
 
-Deno.test("convert: qwen3_moe's experts become tensors of three dimensions, its router f32", async () => {
+Deno.test("convert: stacks qwen3_moe's experts and keeps its router in f32", async () => {
   let values: Values = new Map();
   await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
     values = withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS }, modules);
@@ -79,7 +79,7 @@ Deno.test("convert: qwen3_moe's experts become tensors of three dimensions, its 
   }
 });
 
-Deno.test("convert: quantised experts keep account of the error, and the router stays f32", async () => {
+Deno.test("convert: reports the error of quantized experts and keeps the router in f32", async () => {
   await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
     withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS }, modules);
   });
@@ -100,7 +100,7 @@ const REFUSED: readonly (readonly [key: string, value: unknown])[] = [
 ];
 
 for (const [key, value] of REFUSED) {
-  Deno.test(`convert: qwen3_moe with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
+  Deno.test(`convert: rejects qwen3_moe by name with ${key} ${JSON.stringify(value)}`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "qwen3" }, (checkpoint) => {
       withExperts(checkpoint, { model_type: "qwen3_moe", ...QWEN_KEYS, [key]: value }, modules);
     });
@@ -108,7 +108,7 @@ for (const [key, value] of REFUSED) {
   });
 }
 
-Deno.test("convert: qwen3_5_moe's stacks are halved into gates and what they gate, beside the shared expert", async () => {
+Deno.test("convert: splits qwen3_5_moe's stacks into gate and up, and keeps the shared expert", async () => {
   let values: Values = new Map();
   const shared = 96;
   await using folder = await CheckpointFolder.make(BF16, (checkpoint) => {
@@ -149,7 +149,10 @@ Deno.test("convert: qwen3_5_moe's stacks are halved into gates and what they gat
   assertEquals(written.values("blk.2.ffn_up_shexp.weight"), held("shared_expert.up_proj.weight"));
 });
 
-/** Qwen3-Next's rows: of each of two key heads its query, its key, three values and their gates; its three betas, its three alphas. */
+/**
+ * Returns Qwen3-Next's fused rows. Each of two key heads has its query, key, three values and their gates;
+ * then its three betas and three alphas.
+ */
 function inGroups(
   values: ReadonlyMap<string, Float32Array>,
   from: string,
@@ -173,7 +176,7 @@ function inGroups(
   return [joined(each.flatMap(({ qkvz }) => qkvz)), joined(each.flatMap(({ ba }) => ba))];
 }
 
-Deno.test("convert: qwen3_next's rows come out by what they are, its value heads in its own order", async () => {
+Deno.test("convert: splits qwen3_next's fused rows and keeps its order of value heads", async () => {
   const { kHeads, vHeads, linearDim } = TINY;
   let values: ReadonlyMap<string, Float32Array> = new Map();
   const numbers = new Map<string, Float32Array>();
@@ -216,7 +219,7 @@ Deno.test("convert: qwen3_next's rows come out by what they are, its value heads
   }
 });
 
-/** gpt-oss's: codes of E2M1, two a byte, and exponents. */
+/** Puts gpt-oss's experts into the checkpoint: two E2M1 codes per byte, and exponents. */
 function gptOss({ config, tensors, tokenizer }: TinyCheckpoint): Values {
   const values: Values = new Map();
   for (const key of Object.keys(config)) if (key.startsWith("rope")) delete config[key];
@@ -283,13 +286,13 @@ function gptOss({ config, tensors, tokenizer }: TinyCheckpoint): Values {
   return values;
 }
 
-/** As gpt-oss's tokenizer.json has it. */
+/** The pattern of gpt-oss's tokenizer.json. */
 const O200K =
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" +
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|" +
   "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-Deno.test("convert: gpt-oss's blocks are moved bit for bit, gates and what they gate from rows in turn", async () => {
+Deno.test("convert: moves gpt-oss's blocks bit for bit and separates its alternating gate and up rows", async () => {
   let values: Values = new Map();
   await using folder = await CheckpointFolder.make(
     { ...BF16, model: "llama" },
@@ -338,7 +341,7 @@ for (
     0,
   ]] as const
 ) {
-  Deno.test(`convert: gpt-oss with ${key} ${JSON.stringify(value)} is refused by name`, async () => {
+  Deno.test(`convert: rejects gpt-oss by name with ${key} ${JSON.stringify(value)}`, async () => {
     await using folder = await CheckpointFolder.make({ ...BF16, model: "llama" }, (checkpoint) => {
       gptOss(checkpoint);
       checkpoint.config[key] = value;
@@ -347,7 +350,7 @@ for (
   });
 }
 
-Deno.test("convert: experts in MLX's MXFP4 are stacked as they are", async () => {
+Deno.test("convert: stacks experts in MLX's MXFP4 without changing bits", async () => {
   const options = { ...MXFP4, model: "qwen3" } as const;
   const dense = ["gate", "up", "down"] as const;
   await using folder = await CheckpointFolder.make(options, ({ config, tensors }) => {

@@ -1,4 +1,4 @@
-/** Checkpoints of mixtures of experts that other models' are made of: what may be left out of them, and what is refused. */
+/** Tests of mixtures of experts built on other models: optional and rejected tensors and keys. */
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { storeFloats } from "../../testing/checkpoints.ts";
@@ -25,7 +25,7 @@ import { everyNth, fullTier } from "../../testing/tier.ts";
 import { convertCheckpoint, ConvertError, type ConvertReport } from "../convert.ts";
 import { Written } from "../testing.ts";
 
-/** Converts a checkpoint, some keys and tensors of which are others. */
+/** Converts a published model with changed keys and tensors. */
 async function converted(
   of: Published,
   config: Config,
@@ -50,7 +50,7 @@ async function converted(
   }
 }
 
-fullTier.test("convert: GLM-4.5's layers behind the last are left out, as many as the file says", async () => {
+fullTier.test("convert: leaves out GLM-4.5's extra layers, by config.json's count", async () => {
   const behind: Published["change"] = (tensors) => {
     for (const name of ["eh_proj", "enorm", "mlp.experts.0.up_proj", "shared_head.norm"]) {
       tensors.set(`model.layers.4.${name}.weight`, storeFloats("F32", [4], new Float32Array(4)));
@@ -64,7 +64,7 @@ fullTier.test("convert: GLM-4.5's layers behind the last are left out, as many a
   assert(error.message.includes("model.layers.4.eh_proj.weight"), error.message);
 });
 
-Deno.test("convert: GLM-4.5 Air's heads have no norms", async () => {
+Deno.test("convert: accepts GLM-4.5 Air's heads without norms", async () => {
   const { written } = await converted(GLM45, { use_qk_norm: false }, (tensors) => {
     for (const name of tensors.keys()) if (/self_attn\.[qk]_norm/.test(name)) tensors.delete(name);
   });
@@ -72,7 +72,7 @@ Deno.test("convert: GLM-4.5 Air's heads have no norms", async () => {
   assertEquals(buildPlan(written.gguf).architecture, "glm4moe");
 });
 
-Deno.test("convert: Granite's experts come without one that all rows go through too", async () => {
+Deno.test("convert: accepts Granite's experts without a shared expert", async () => {
   const config = { model_type: "granitemoe", shared_intermediate_size: undefined };
   const { written } = await converted(GRANITE_MOE, config, (tensors) => {
     for (const name of tensors.keys()) if (name.includes("shared_mlp")) tensors.delete(name);
@@ -81,7 +81,7 @@ Deno.test("convert: Granite's experts come without one that all rows go through 
   assertEquals(buildPlan(written.gguf).architecture, "granitemoe");
 });
 
-fullTier.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN's multiplier is a tenth in the file", async () => {
+fullTier.test("convert: writes DeepSeek V3's expert groups and a tenth of YaRN's multiplier", async () => {
   const { written: { gguf } } = await converted(GLM47_FLASH, {
     model_type: "deepseek_v3",
     n_group: 4,
@@ -100,7 +100,7 @@ fullTier.test("convert: DeepSeek V3's experts are chosen out of groups, and YaRN
   assertEquals(multiplier, Math.fround(0.1));
 });
 
-/** Of each model keys that would have it compute something else, or that cannot be. */
+/** For each model: keys that are impossible or that would change the computation. */
 const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[] = [
   ["DeepSeek V2 Lite", DEEPSEEK_V2_LITE, { n_group: 2, scoring_func: "other", moe_layer_freq: 2 }],
   ["DeepSeekMoE", DEEPSEEK_MOE, {
@@ -186,7 +186,7 @@ const KEYS: readonly (readonly [what: string, of: Published, changes: Config])[]
   }],
 ];
 for (const [what, of, changes] of everyNth(8, KEYS)) {
-  Deno.test(`convert: what ${what} cannot be is refused by name`, async () => {
+  Deno.test(`convert: rejects unsupported keys of ${what} by name`, async () => {
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {
       await writePublished(folder, of);
@@ -206,7 +206,7 @@ for (const [what, of, changes] of everyNth(8, KEYS)) {
   });
 }
 
-fullTier.test("convert: Mellum 2's layers with a window turn as the others but for YaRN", async () => {
+fullTier.test("convert: accepts Mellum 2's rotary keys of window layers that differ only by YaRN", async () => {
   const ropes = MELLUM2.config.rope_parameters as Record<string, Config>;
   for (const change of [{ rope_theta: 1e4 }, { rope_type: "yarn" }]) {
     const sliding_attention = { ...ropes.sliding_attention, ...change };
@@ -240,7 +240,7 @@ const TENSORS: readonly (readonly [what: string, of: Published, name: string])[]
   ],
 ];
 for (const [what, of, name] of everyNth(8, TENSORS)) {
-  Deno.test(`convert: ${what} is refused by the tensor's name`, async () => {
+  Deno.test(`convert: rejects ${what} by the tensor's name`, async () => {
     const change: Published["change"] = (tensors) => void tensors.delete(name);
     const error = await assertRejects(() => converted(of, {}, change), ConvertError);
     assert(error.message.includes(name), error.message);

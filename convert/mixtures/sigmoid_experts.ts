@@ -73,7 +73,7 @@ export function convertBailingMoe2(config: Fields, list: TensorList, prefix: str
   const experts = readSharedExperts(config, {
     count: "num_experts",
     shared: "num_shared_experts",
-    // With more, the width in config.json could mean that of one or of all.
+    // With more shared experts, config.json's width could be that of one or of all.
     most: 1,
   });
   const width = config.count("moe_shared_expert_intermediate_size", MAX.feedForward, experts.feedForward);
@@ -171,7 +171,7 @@ export function readSharedExperts(
   };
 }
 
-/** Converts a decoder with such experts. */
+/** Converts a decoder whose experts follow leading dense layers. */
 export function convertSharedExperts(
   config: Fields,
   list: TensorList,
@@ -179,7 +179,7 @@ export function convertSharedExperts(
   family: Family,
   checkpoint: Checkpoint,
   experts: SharedExpertsConfig & {
-    /** Module of the bias on the choice, where there is one. */
+    /** Module of the bias on the choice of experts; optional. */
     readonly bias?: string;
     readonly sharedWidth: number;
     /** Code of how experts are weighed; by default by sigmoids. */

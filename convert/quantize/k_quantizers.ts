@@ -1,19 +1,21 @@
 /**
- * Q4_K and Q6_K: sub-blocks of one block share factors, under which their own scales are small integers. First each
- * sub-block's best scale is looked for, in floats: codes for several steps, and for each the scale that fits them by least
- * squares. Then the integers near it, with the codes that are best under them; last the factors, by least squares over
- * the block. Errors are plain squares.
+ * Quantizers for Q4_K and Q6_K. The sub-blocks of a block share factors, and each sub-block's scale is a
+ * small integer.
+ * 1. Search each sub-block's best scale in floats: for several steps, codes and the scale that fits them by
+ * least squares.
+ * 2. Search the nearby integers, with the best codes for each.
+ * 3. Refit the factors over the block by least squares. The error is the sum of squares.
  */
 import { putHalf, type Quantizer } from "./quantizers.ts";
 
 const COLUMNS = 256;
 
-/** The block, and its codes. */
+/** The current block's values and codes. Reuse saves allocations. */
 const x = new Float64Array(COLUMNS);
 const codes = new Uint8Array(COLUMNS);
 const bestCodes = new Uint8Array(COLUMNS);
 
-/** False where a value is no number. */
+/** Copies a block into `x`. Returns false for NaN or infinity. */
 function takeBlock(values: Float32Array, at: number): boolean {
   let sum = 0;
   for (let i = 0; i < COLUMNS; i++) {
@@ -28,9 +30,9 @@ function takeBlock(values: Float32Array, at: number): boolean {
 const SUBS_4 = 8;
 const SUB_4 = 32;
 const MOST_4 = 15;
-/** Largest scale and min. */
+/** Largest integer scale and min (6 bits). */
 const MOST_SCALE_4 = 63;
-/** Steps that are tried: the range of the values over so many codes. */
+/** Step candidates: the range of the values is divided by each. */
 const STEPS_4 = Float64Array.from({ length: 13 }, (_, i) => MOST_4 - 1.2 + 0.2 * i);
 
 const scales = new Float64Array(SUBS_4);
@@ -38,7 +40,9 @@ const mins = new Float64Array(SUBS_4);
 const scaleCodes = new Uint8Array(SUBS_4);
 const minCodes = new Uint8Array(SUBS_4);
 
-/** Scale and min of the sub-block of x[at..], neither below 0, into scales[j] and mins[j]. */
+/**
+ * Writes the best scale and min of the sub-block at x[at..] into scales[j] and mins[j]. Neither is below 0.
+ */
 function fitSub4(at: number, j: number): void {
   let [low, high, sumX] = [0, -Infinity, 0];
   for (let i = at; i < at + SUB_4; i++) {
@@ -69,7 +73,7 @@ function fitSub4(at: number, j: number): void {
       offset = 0;
       scale = sumQX / sumQQ;
     }
-    // What the error is less than the sum of squares.
+    // The error is the sum of squares minus this.
     const explained = scale * sumQX + offset * sumX;
     if (scale > 0 && explained > most) {
       most = explained;
@@ -79,7 +83,7 @@ function fitSub4(at: number, j: number): void {
   }
 }
 
-/** The error of the sub-block of x[at..] under this scale and min, with the nearest codes, which it leaves in `codes`. */
+/** Returns the sub-block's error under this scale and min. Leaves the nearest codes in `codes`. */
 function error4(at: number, scale: number, min: number): number {
   const inverse = scale > 0 ? 1 / scale : 0;
   let error = 0;
@@ -95,7 +99,7 @@ function error4(at: number, scale: number, min: number): number {
   return error;
 }
 
-/** Integers near what scale and min are in units of d and dmin: those with the least error, and their codes. */
+/** Chooses the integer scale and min with the least error, near scale / d and min / dmin, and their codes. */
 function roundSub4(at: number, j: number, d: number, dmin: number): number {
   const scale = d > 0 ? Math.min(MOST_SCALE_4, Math.round(scales[j] / d)) : 0;
   const min = dmin > 0 ? Math.min(MOST_SCALE_4, Math.round(mins[j] / dmin)) : 0;
@@ -115,7 +119,10 @@ function roundSub4(at: number, j: number, d: number, dmin: number): number {
   return least;
 }
 
-/** d and dmin that fit the integers and codes by least squares; undefined where they determine nothing. */
+/**
+ * Returns the d and dmin that fit the integers and codes by least squares; undefined when the system is
+ * singular.
+ */
 function refit4(): [d: number, dmin: number] | undefined {
   let [aa, ab, bb, ax, bx] = [0, 0, 0, 0, 0];
   for (let i = 0; i < COLUMNS; i++) {
@@ -133,7 +140,7 @@ function refit4(): [d: number, dmin: number] | undefined {
   return d > 0 && dmin >= 0 ? [d, dmin] : undefined;
 }
 
-/** The block's integers and codes under d and dmin, in place of what was there. Returns the error. */
+/** Replaces the block's integers and codes by the best ones under d and dmin. Returns the error. */
 function roundBlock4(d: number, dmin: number): number {
   let error = 0;
   for (let j = 0; j < SUBS_4; j++) error += roundSub4(SUB_4 * j, j, d, dmin);
@@ -197,13 +204,16 @@ export const q4_k: Quantizer = {
 const SUBS_6 = 16;
 const SUB_6 = 16;
 const MIDDLE_6 = 32;
-/** Steps that are tried: the largest magnitude over so many codes. */
+/** Step candidates: the largest magnitude is divided by each. */
 const STEPS_6 = Float64Array.from({ length: 13 }, (_, i) => MIDDLE_6 - 0.9 + 0.15 * i);
 
 const scales6 = new Float64Array(SUBS_6);
 const scaleCodes6 = new Int8Array(SUBS_6);
 
-/** The scale of the sub-block of x[at..]; its sign gives the largest magnitude the code that only one side has. */
+/**
+ * Returns the sub-block's scale. Its sign gives the largest magnitude the code -32, which has no positive
+ * counterpart.
+ */
 function fitSub6(at: number): number {
   let [low, high] = [0, 0];
   for (let i = at; i < at + SUB_6; i++) {
@@ -230,7 +240,7 @@ function fitSub6(at: number): number {
   return best;
 }
 
-/** As `error4`, with the codes of a signed scale. */
+/** Returns the sub-block's error under this signed scale. Leaves the nearest codes in `codes`. */
 function error6(at: number, scale: number): number {
   const inverse = scale !== 0 ? 1 / scale : 0;
   let error = 0;
@@ -245,7 +255,7 @@ function error6(at: number, scale: number): number {
   return error;
 }
 
-/** As `roundBlock4`. */
+/** Replaces the block's integers and codes by the best ones under d. Returns the error. */
 function roundBlock6(d: number): number {
   let error = 0;
   for (let j = 0; j < SUBS_6; j++) {

@@ -5,7 +5,7 @@ import type { Quantizer } from "./quantizers.ts";
 
 const COLUMNS = 256;
 const half = (value: number) => Math.fround(new Float16Array([value])[0]);
-/** To the nearest, ties to even. */
+/** Rounds to the nearest integer, ties to even. */
 const nearest = (value: number) => {
   const down = Math.floor(value);
   return value - down === 0.5 ? down + (down & 1) : Math.round(value);
@@ -13,11 +13,11 @@ const nearest = (value: number) => {
 const clamp = (value: number, low: number, high: number) => Math.max(low, Math.min(high, value));
 
 /*
- * What ggml's own quantisers for these formats do, by their published description: errors are weighed by the values'
+ * ggml's quantizers for these formats, after their published description: errors are weighted by the values'
  * magnitudes, steps are tried around the whole range, and scales are rounded to the nearest integer.
  */
 
-/** Scale and min of 32 values, the min not above 0. */
+/** Returns the scale and min of 32 values. The min is not above 0. */
 function ggmlFit4(x: readonly number[]): [scale: number, min: number] {
   const mean = Math.sqrt(x.reduce((sum, v) => sum + v * v, 0) / x.length);
   const w = x.map((v) => mean + Math.abs(v));
@@ -85,7 +85,7 @@ function ggmlQ6K(x: readonly number[]): number[] {
 
 // ---- Rows of several kinds.
 
-/** Numbers in 0..1, the same at every run. */
+/** Returns a seeded generator of numbers in 0..1. */
 function random(seed: number): () => number {
   let state = seed;
   return () => {
@@ -106,7 +106,7 @@ const KINDS: Readonly<Record<string, (next: () => number, i: number, block: numb
   "large": (next) => 4e5 * (next() - 0.5),
 };
 
-/** The blocks of a kind. */
+/** Returns test blocks of this kind. */
 function blocksOf(kind: string): Float32Array[] {
   const next = random(kind.length);
   return Array.from(
@@ -129,7 +129,7 @@ const squares = (a: ArrayLike<number>, b: ArrayLike<number>) =>
 
 for (const [quantizer, ggml] of [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K]] as const) {
   for (const kind of Object.keys(KINDS)) {
-    Deno.test(`quantizers: ${quantizer.type} of values ${kind}: the error is not above ggml's`, () => {
+    Deno.test(`quantizers: ${quantizer.type} has at most ggml's error on values ${kind}`, () => {
       let [ours, theirs] = [0, 0];
       for (const values of blocksOf(kind)) {
         ours += squares(values, quantized(quantizer, values));
@@ -139,7 +139,7 @@ for (const [quantizer, ggml] of [[q4_k, ggmlQ4K], [q6_k, ggmlQ6K]] as const) {
     });
   }
 
-  Deno.test(`quantizers: ${quantizer.type} of zeros is zeros, and takes no NaN, infinity or what f16 scales cannot hold`, () => {
+  Deno.test(`quantizers: ${quantizer.type} keeps zeros and rejects NaN, infinity and values beyond f16 scales`, () => {
     assertEquals(quantized(quantizer, new Float32Array(COLUMNS)), new Float32Array(COLUMNS));
     const [out, restored] = [new Uint8Array(quantizer.bytes), new Float32Array(COLUMNS)];
     for (const bad of [NaN, Infinity, -Infinity, 3e38]) {

@@ -8,8 +8,8 @@ export const QUANTIZE_TO: readonly QuantizeTo[] = ["q8_0", "q6_k", "q4_k", "q4_0
 const QUANTIZERS: Readonly<Record<QuantizeTo, Quantizer>> = { q8_0, q6_k, q4_k, q4_0, mxfp4 };
 
 /**
- * The quantiser of rows whose runs of columns begin and measure so: Q8_0's where the wanted format's blocks would have to be
- * cut, undefined where its blocks would be too.
+ * Returns the quantizer for rows whose column runs have these starts and lengths. Returns Q8_0's when the
+ * wanted format's blocks would be cut; undefined when Q8_0's would be cut, too.
  */
 export function quantizerOf(to: QuantizeTo, runs: readonly number[]): Quantizer | undefined {
   return [QUANTIZERS[to], q8_0].find(({ columns }) => runs.every((run) => run % columns === 0));

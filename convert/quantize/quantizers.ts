@@ -3,12 +3,12 @@ import type { TensorType } from "../../engine/gguf/types.ts";
 /** Quantises blocks of values into ggml's blocks. */
 export interface Quantizer {
   readonly type: TensorType;
-  /** Values of a block, and its bytes. */
+  /** Values per block. */
   readonly columns: number;
   readonly bytes: number;
   /**
-   * Writes the block of `values[at..at + columns]` at `out[to..]`, and puts what it stands for into `restored`. False where
-   * the format cannot hold values of that size.
+   * Quantizes `values[at..at + columns]` into `out[to..]` and writes the dequantized values to `restored`.
+   * Returns false when the format cannot hold values this large.
    */
   block(
     values: Float32Array,
@@ -21,7 +21,7 @@ export interface Quantizer {
 
 export const BLOCK = 32;
 
-/** E2M1's values; the eight with the sign bit are their negatives. */
+/** Positive E2M1 values by code. The codes with the sign bit are their negatives. */
 export const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
 const half = new Float16Array(1);
@@ -35,7 +35,7 @@ export function putHalf(value: number, out: Uint8Array, to: number): number {
   return half[0];
 }
 
-/** The value of the largest magnitude, with its sign. */
+/** Returns the value of the largest magnitude, with its sign. */
 function extreme(values: Float32Array, at: number): number {
   let found = 0;
   for (let i = at; i < at + BLOCK; i++) if (Math.abs(values[i]) > Math.abs(found)) found = values[i];
@@ -59,7 +59,9 @@ export const q8_0: Quantizer = {
   },
 };
 
-/** Scale = the extreme value / -8, so that it has a code of its own; byte j has the codes of j and j + 16. */
+/**
+ * Scale = extreme value / -8, so the extreme value is exact. Byte j has the codes of columns j and j + 16.
+ */
 export const q4_0: Quantizer = {
   type: "Q4_0",
   columns: BLOCK,
@@ -77,7 +79,7 @@ export const q4_0: Quantizer = {
   },
 };
 
-/** E8M0's largest exponent that is a number. */
+/** Largest E8M0 exponent; 255 is NaN. */
 const MAX_EXPONENT = 254;
 /** 2^(127 - e), exact. */
 const INVERSES = Float64Array.from({ length: MAX_EXPONENT + 2 }, (_, e) => 2 ** (127 - e));
@@ -85,15 +87,16 @@ const INVERSES = Float64Array.from({ length: MAX_EXPONENT + 2 }, (_, e) => 2 ** 
 const SIGNED = Float64Array.from({ length: 16 }, (_, code) => code & 8 ? -E2M1[code & 7] : E2M1[code]);
 
 /*
- * The nearest code to a magnitude is looked up, which spares a branch that nothing predicts. Where one code's range ends
- * and the next begins, an f32's mantissa is 1, 1.25, 1.5 or 1.75, so its exponent and two more bits tell the code. A
- * magnitude halfway goes to the even code: those with mantissa 1 or 1.25 down, which is to be taken from them before.
+ * Table lookup of the nearest code avoids an unpredictable branch. Where one code's range ends and the next
+ * begins, an f32's mantissa is 1, 1.25, 1.5 or 1.75. So the exponent and two more bits determine the code. A
+ * magnitude halfway goes to the even code: for mantissas 1 and 1.25 that is the lower code, so the index
+ * subtracts 1 from their bits.
  */
 const index = (bits: number) => (bits - 1 + (bits >> 22 & 1) >> 21) + 1;
-/** Code for each index, of a magnitude as it is and of half of it. */
+/** Codes by index, for a magnitude and for half of it. */
 const NEAREST = Uint8Array.from({ length: 1025 }, (_, i) => nearestE2m1(i));
 const NEAREST_HALF = NEAREST.map((_, i) => NEAREST[Math.max(0, i - 4)]);
-/** What the codes stand for. */
+/** Dequantized values by index. */
 const HELD = Float64Array.from(NEAREST, (code) => E2M1[code]);
 const HELD_HALF = Float64Array.from(NEAREST_HALF, (code) => 2 * E2M1[code]);
 
@@ -103,12 +106,15 @@ function nearestE2m1(index: number): number {
   return Number.isNaN(magnitude) ? 7 : above;
 }
 
-/** A block's magnitudes, and their bits. */
+/** A block's magnitudes as floats; `bits` views them as integers. */
 const scaled = new Float32Array(BLOCK);
 const bits = new Int32Array(scaled.buffer);
 const indices = new Int32Array(BLOCK);
 
-/** Of the two exponents that bring the largest magnitude to 4 to 8 or 2 to 4, the one with the smaller error. */
+/**
+ * Two exponents are tried: they bring the largest magnitude to 4..8 or 2..4. The one with the smaller error
+ * wins.
+ */
 export const mxfp4: Quantizer = {
   type: "MXFP4",
   columns: BLOCK,

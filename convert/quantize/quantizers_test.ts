@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { BLOCK, E2M1, mxfp4 } from "./quantizers.ts";
 
-/** The nearest code to a value, the even one of two that are as near: from the definition, in doubles. */
+/** Returns the nearest code, ties to even, in doubles from the definition. */
 function nearest(value: number): number {
   const distances = E2M1.map((held) => Math.abs(Math.abs(value) - held));
   const least = Math.min(...distances);
@@ -10,7 +10,7 @@ function nearest(value: number): number {
   return value < 0 ? code | 8 : code;
 }
 
-/** The block's exponent, then its codes. */
+/** Returns the block's exponent, then its codes. */
 function byDefinition(values: Float32Array): number[] {
   const largest = Math.max(...values.map(Math.abs));
   const exponent = Math.max(0, Math.min(254, Math.floor(Math.log2(largest)) - 2 + 127));
@@ -34,11 +34,11 @@ function encoded(values: Float32Array): number[] {
   const scale = 2 ** (out[0] - 127);
   const found = [out[0], ...codes.map((byte) => byte & 15), ...codes.map((byte) => byte >> 4)];
   const held = found.slice(1).map((code) => (code & 8 ? -E2M1[code & 7] : E2M1[code & 7]) * scale);
-  assertEquals([...restored], held.map(Math.fround)); // f32 may end before a code does
+  assertEquals([...restored], held.map(Math.fround)); // f32 rounds values below its range
   return found;
 }
 
-Deno.test("quantizers: MXFP4 takes the nearest codes under the better of two exponents, whatever the values", () => {
+Deno.test("quantizers: MXFP4 chooses the nearest codes under the better of two exponents", () => {
   const spreads: ((i: number) => number)[] = [
     (i) => Math.sin(i * i) * 0.04,
     (i) => (i * 37 % 65 - 32) / 4 * 2 ** (i * 7 % 3), // halfway between codes

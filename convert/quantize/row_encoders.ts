@@ -6,12 +6,12 @@ import type { FloatType, MatrixSource } from "../write/matrix_source.ts";
 import { BLOCK, E2M1, type Quantizer } from "./quantizers.ts";
 import type { SafeTensor } from "../checkpoint/safetensors.ts";
 
-/** Rows of each of a matrix's tensors: weight, scales, biases, as far as the matrix has them. */
+/** The same rows of each tensor of a matrix: weight, then scales and biases if it has them. */
 export type RowParts = readonly Uint8Array[];
 
-/** How far a tensor is from what it was made of. */
+/** Error of a tensor against its source. */
 export interface QuantizationError {
-  /** Root of the mean squared error over the root of the mean square. */
+  /** RMS error divided by the RMS of the values. */
   readonly relativeRms: number;
   /** Largest absolute error. */
   readonly max: number;
@@ -20,14 +20,14 @@ export interface QuantizationError {
 /** Turns whole rows of a checkpoint's matrix into rows of a GGUF tensor. */
 export interface RowEncoder {
   readonly type: TensorType;
-  /** Columns that lie together in the result's bytes. */
+  /** Columns per block of the result. */
   readonly block: number;
   encode(rows: RowParts): Uint8Array;
-  /** Of all rows so far; undefined where no bit of information is lost. */
+  /** Returns the error over all rows so far; undefined for a lossless encoder. */
   error?(): QuantizationError;
 }
 
-/** The tensors of a matrix, in the order of RowParts. */
+/** Returns the tensors of a matrix, in the order of RowParts. */
 export function partsOf(source: MatrixSource): SafeTensor[] {
   switch (source.kind) {
     case "MXFP4":
@@ -39,7 +39,7 @@ export function partsOf(source: MatrixSource): SafeTensor[] {
   }
 }
 
-/** Keeps what the checkpoint has. Throws ConvertError for affine codes of other than four bits. */
+/** Keeps the checkpoint's bits. Throws ConvertError for affine codes of other than four bits. */
 export function keepRows(source: MatrixSource): RowEncoder {
   switch (source.kind) {
     case "MXFP4":
@@ -65,8 +65,8 @@ export function widenRows(kind: FloatType): RowEncoder {
 }
 
 /**
- * Multiplies floats, which stay in as many bits: those of BF16 become F16, which holds more of a product. The account of what is lost is
- * in `sums`.
+ * Multiplies floats and keeps their width. BF16 becomes F16, which loses less of a product. `sums` collects
+ * the error.
  */
 export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSums): RowEncoder {
   const { kind, weight: { file, name } } = source;
@@ -94,7 +94,7 @@ export function multiplyRows(source: MatrixSource, factor: number, sums: ErrorSu
   return { type, block: 1, encode, error: () => sums.error() };
 }
 
-/** Takes one row of two, the `first` (0 or 1), of a source that has so many pairs. */
+/** Keeps every second row, starting with row `first` (0 or 1). The source has `pairs` row pairs. */
 export function everySecond(
   encoder: RowEncoder,
   source: MatrixSource,
@@ -112,7 +112,7 @@ export function everySecond(
   return { ...encoder, encode: (rows) => encoder.encode(rows.map((part, i) => half(part, lengths[i]))) };
 }
 
-/** Of values and their errors. */
+/** Running sums of squared values and squared errors. */
 export class ErrorSums {
   squares = 0;
   errors = 0;
@@ -124,7 +124,9 @@ export class ErrorSums {
   }
 }
 
-/** Quantises `factor` times whatever the source is, keeping account of the error in `sums`, which matrices of one tensor share. */
+/**
+ * Quantizes `factor` times the source's values. `sums` collects the error, shared by matrices of one tensor.
+ */
 export function quantizeRows(
   source: MatrixSource,
   quantizer: Quantizer,
@@ -144,7 +146,7 @@ export function quantizeRows(
   return { type: quantizer.type, block: quantizer.columns, encode, error: () => sums.error() };
 }
 
-/** Quantises all values and adds to the sums. False where the type cannot hold one. */
+/** Quantizes all values and adds to the sums. Returns false when the type cannot hold a value. */
 function quantizeBlocks(
   values: Float32Array,
   out: Uint8Array,
@@ -153,7 +155,7 @@ function quantizeBlocks(
 ): boolean {
   const { columns, bytes } = quantizer;
   const restored = new Float32Array(columns);
-  // Locals: numbers in an object or a closure cost an allocation at each change.
+  // Locals, because each write to a number in an object or closure allocates.
   let [squares, errors, max] = [0, 0, sums.max];
   for (let at = 0, to = 0; at < values.length; at += columns, to += bytes) {
     if (!quantizer.block(values, at, out, to, restored)) return false;
@@ -171,7 +173,7 @@ function quantizeBlocks(
   return Number.isFinite(squares);
 }
 
-/** The values that rows stand for. */
+/** Returns the rows' dequantized values. */
 export function restoreRows(source: MatrixSource, rows: RowParts): Float32Array {
   switch (source.kind) {
     case "MXFP4":
@@ -184,8 +186,8 @@ export function restoreRows(source: MatrixSource, rows: RowParts): Float32Array 
 }
 
 /**
- * From 16 bytes with neighbours in a byte to 16 bytes where byte j has the codes of columns j and j + 16, as ggml's
- * blocks of 4-bit codes have them.
+ * Repacks 16 bytes of adjacent 4-bit codes: byte j gets the codes of columns j and j + 16, as in ggml's
+ * blocks.
  */
 function interleave(codes: Uint8Array, at: number, out: Uint8Array, to: number): void {
   for (let k = 0; k < 8; k++) {
@@ -237,7 +239,7 @@ function interleaveAffine(source: MatrixSource & { kind: "affine" }, rows: RowPa
   return out;
 }
 
-/** The bytes of these values in f16. Throws ConvertError where f16 cannot hold a value exactly. */
+/** Returns the values as f16 bytes. Throws ConvertError when f16 cannot hold a value exactly. */
 function exactHalves(weight: SafeTensor, values: Float32Array, what: string): Uint8Array {
   const halves = new Float16Array(values);
   for (let i = 0; i < values.length; i++) {
