@@ -97,7 +97,7 @@ export function opFloor(
   return Math.max(bytes / limits.readGbps, seconds) / 1e9;
 }
 
-/** What an op is called, the same in all layers: its kind, and the weights that it multiplies by. */
+/** Returns the op's label, equal in all layers: its kind and its weights. */
 export function opLabel(plan: Plan, op: PlanOp): string {
   const names = weightsOf(plan, op)
     .map(({ info }) => info.name.replace(/^blk\.\d+\./, "").replace(/\.weight$/, ""));

@@ -131,7 +131,7 @@ async function compare(
   for (let i = 0; i < ROUNDS; i++) {
     onRound(`round ${i + 1} of ${ROUNDS}`);
     const measure = async (kind?: Constraint) => await answer(engine, sequences, decode, 2 * i, kind);
-    // Who goes first takes turns too.
+    // Alternate the order of the two measurements, too.
     const first = await measure(i % 2 === 0 ? undefined : constraint);
     const second = await measure(i % 2 === 0 ? constraint : undefined);
     const [free, formed] = i % 2 === 0 ? [first, second] : [second, first];

@@ -9,9 +9,12 @@ export interface ProfileRow {
   readonly work: Sample["work"];
   readonly sequences: number;
   readonly op: string;
-  /** In a step; on the CPU all threads meet after each. */
+  /** Ops per step. On the CPU, a barrier follows each. */
   readonly count: number;
-  /** Of a step, on average, and the least that the limits allow; 0 where bytes and operations are not counted. */
+  /**
+   * Mean milliseconds per step. `floorMs` is the machine's lower bound; 0 for ops without counted bytes and
+   * operations.
+   */
   readonly ms: number;
   readonly floorMs: number;
 }
@@ -23,7 +26,7 @@ export interface Profile {
   readonly wallMs: number;
 }
 
-/** What is left of a step's time: its words, the call and the way back, threads that wake up. */
+/** Label of the step's remaining time: encoding, the call and its return, and waking threads. */
 const OUTSIDE = "not in any op";
 
 /** Runs once and reads the backend's clock of each op. */
@@ -40,7 +43,7 @@ export async function profile(
   return { sample, ms: await backend.profile(plan), wallMs };
 }
 
-/** What the ops took beside their floors, largest gap first. */
+/** Returns each op's time and its floor, largest gap first. */
 export function profileRows(
   { sample: { work, sequences, steps }, ms, wallMs }: Profile,
   plan: Plan,

@@ -1,7 +1,7 @@
 import type { EvenStep } from "./floors.ts";
 import { MAX_ROWS } from "../engine/load/size.ts";
 
-/** What was measured, several times. */
+/** A workload with its repeated measurements. */
 export interface Sample {
   readonly work: "prefill" | "decode" | "texts";
   readonly sequences: number;

@@ -21,7 +21,7 @@ export function loadAverage(): number {
   return Deno.loadavg()[0];
 }
 
-/** What a program printed. */
+/** A program's output. */
 export interface Ran {
   readonly stdout: string;
   readonly stderr: string;
@@ -98,7 +98,7 @@ export class Options {
   readonly json: boolean;
   readonly #values: Record<string, readonly string[] | undefined>;
 
-  /** Throws UsageError for what is no option. */
+  /** Throws UsageError for an unknown option. */
   constructor(args: readonly string[], names: readonly string[]) {
     const parsed = parseArgs([...args], {
       string: [...names],
@@ -117,7 +117,7 @@ export class Options {
     return this.texts(name).at(-1) || undefined;
   }
 
-  /** Of an option that may be given more than once. */
+  /** Returns all values of an option that may be repeated. */
   texts(name: string): readonly string[] {
     return this.#values[name] ?? [];
   }

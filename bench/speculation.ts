@@ -1,4 +1,4 @@
-/** How much sooner answers come with drafts: tasks that copy, and those that give nothing to copy. */
+/** Measures the speedup from drafts, on tasks that copy text and tasks that have nothing to copy. */
 import process from "node:process";
 import { loadEngine } from "../engine/load/load.ts";
 import type { LoadOptions } from "../engine/load/options.ts";
@@ -113,7 +113,7 @@ export interface Timed {
   readonly reached: boolean;
 }
 
-/** What every model can be asked. */
+/** Tasks that suit every model. */
 export const ANY_MODEL: readonly Task[] = [COPIES[0], ...NEW_TEXT];
 
 /** How the model is loaded, and where drafts come from; how long answers are, how many come at a time, and how often. */
@@ -159,7 +159,7 @@ async function timed(
   const [, drafting] = engines;
   const cpu = engines.map(() => 0);
   const all = engines.map((): (readonly number[])[] => []);
-  for (const engine of engines) await answers(engine, task, sequences, tokens); // what steps take is learned
+  for (const engine of engines) await answers(engine, task, sequences, tokens); // trains the cost model
   const [before, start] = [drafting.stats(), performance.now()];
   while (ratios.length < rounds || performance.now() - start < 1000 * seconds) {
     const found: Answered[] = [];
@@ -213,7 +213,7 @@ interface Answered {
   readonly texts: string;
 }
 
-/** Tokens a second from the first token of all answers to the last, and what they said. */
+/** Returns tokens per second after every answer's first token, and the answers' texts. */
 async function answers(
   engine: Engine,
   task: Task,

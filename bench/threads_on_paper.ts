@@ -45,9 +45,9 @@ export const KERNELS = {
 export interface PaperRow {
   readonly work: string;
   readonly threads: number;
-  /** Of linear: the time of one thread over that of so many, times their number. */
+  /** Parallel efficiency: speedup over one thread, divided by the thread count. */
   readonly linear: number;
-  /** Shares of the step's time: barriers, and what every thread does for itself. */
+  /** Shares of the step's time: barriers, and work that every thread repeats. */
   readonly barriers: number;
   readonly repeated: number;
   /** Work of the busiest thread over the mean, all ops that multiply together. */
