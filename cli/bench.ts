@@ -14,9 +14,9 @@ import { buildFirst } from "./shared/native_build.ts";
 import { err, out } from "./shared/terminal.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
-/** Tokens of constrained answers. */
+/** Default length of constrained answers, in tokens. */
 const DEFAULT_ANSWER = 128;
-/** Answers that are timed with drafts, and without. */
+/** Number of answers that are timed with drafts, and again without. */
 const SPECULATION_ROUNDS = 5;
 
 const OPTIONS = {
@@ -113,7 +113,7 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
   if (given === undefined) return 0;
   const terminal = Deno.stderr.isTerminal();
   const { values } = given;
-  // A comparison of drafts passes these on by itself.
+  // The draft comparison passes these two options itself.
   const { speculate, draft, ...load } = loadOptions(values);
   const options = {
     ...load,

@@ -21,7 +21,7 @@ debug also reports each request served); --library DIR is the folder of the nati
 Exit codes: 0 done, 1 failed, 2 wrong usage.
 `;
 
-/** For who calls compy without words. */
+/** Printed when compy is called without words. */
 const WELCOME = `compy runs GGUF language models on this machine.
 
   deno task chat                      talk with the small model that comes with it
@@ -35,7 +35,7 @@ const WELCOME = `compy runs GGUF language models on this machine.
 All commands: deno run main.ts --help
 `;
 
-/** Runs the command line and returns the exit code; what goes wrong is told on standard error. */
+/** Runs the command line and returns the exit code. Errors go to standard error. */
 export async function commandLine(words: readonly string[]): Promise<number> {
   try {
     const [name, ...args] = withoutCommon(words);
@@ -63,7 +63,7 @@ export async function commandLine(words: readonly string[]): Promise<number> {
     out(asCalled(await captured(async () => code = await command(args))));
     return code;
   } catch (error) {
-    // A reader that left (`| head`) has heard enough.
+    // A closed reader (`| head`) needs no error message.
     if (error instanceof Deno.errors.BrokenPipe) return 1;
     if (error instanceof UsageError) {
       const name = words.find((word) => Object.hasOwn(COMMANDS, word));
@@ -85,7 +85,9 @@ function asksHelp(args: readonly string[]): boolean {
   return (end < 0 ? args : args.slice(0, end)).some((word) => word === "--help" || word === "-h");
 }
 
-/** What a report of a problem should say first. Looking for the kernels needs leave to read. */
+/**
+ * Returns the facts that a problem report should begin with. Looking for the kernels needs read permission.
+ */
 function version(): string {
   const { os, arch } = Deno.build;
   const { state } = Deno.permissions.querySync({ name: "read" });
@@ -94,10 +96,10 @@ function version(): string {
   return lines.map((line) => `${line}\n`).join("");
 }
 
-/** Takes the options that all commands have from the words. */
+/** Applies the options that all commands share, and returns the remaining words. */
 function withoutCommon(words: readonly string[]): string[] {
   const [library, rest] = taken("library", "a folder: --library DIR", words);
-  // The look-up, here and in processes that this one starts, reads the variable.
+  // Both this process and its children look up the library by this variable.
   if (library !== undefined) Deno.env.set("COMPY_LIBRARY", library);
   const [level, others] = taken("log-level", `one of ${LOG_LEVELS.join(", ")}`, rest);
   const known = LOG_LEVELS.find((name) => name === level);
@@ -108,7 +110,7 @@ function withoutCommon(words: readonly string[]): string[] {
   return others;
 }
 
-/** An option's value, if it is there, and the words without it. */
+/** Returns an option's value, if it is present, and the words without the option. */
 function taken(
   option: string,
   needs: string,
@@ -126,7 +128,9 @@ function taken(
   return [value, words.filter((_, i) => i < at || i > at + (inside ? 0 : 1))];
 }
 
-/** Errors that only a bug throws come with their stack, so that they can be reported. */
+/**
+ * Returns an error's message. Errors that only a bug throws keep their stack, so that users can report them.
+ */
 function describe(error: unknown): string {
   const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
     error instanceof RangeError;

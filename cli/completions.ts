@@ -18,24 +18,24 @@ Example:
   deno task completions fish > ~/.config/fish/completions/compy.fish
 `;
 
-/** A command; what `load` gives runs with the words after its name, and returns the exit code. */
+/** A command. `load` returns a function that runs the words after the name and returns the exit code. */
 interface Command {
   readonly summary: string;
   readonly load: () => Promise<(args: readonly string[]) => Promise<number>>;
-  /** Without words it prints its help. */
+  /** Has verbs, and prints its help without one. */
   readonly hasVerbs?: boolean;
 }
 
-/** The commands by their names. */
+/** All commands by name. */
 export type Commands = Readonly<Record<string, Command>>;
 
-/** A word that may come next, and what it is. */
+/** A word that may come next, with its description. */
 interface Word {
   readonly word: string;
   readonly summary: string;
 }
 
-/** A command: the words after its name, and those after its verbs, where it has any. */
+/** A command with its options and, if it has verbs, the words after each verb. */
 interface Completed extends Word {
   readonly options: readonly Word[];
   readonly verbs: readonly (Word & { readonly options: readonly Word[] })[];
@@ -43,7 +43,7 @@ interface Completed extends Word {
 
 const SHELLS: Readonly<Record<string, (commands: readonly Completed[]) => string>> = { bash, zsh, fish };
 
-/** `completions …` of the command line, for all of `commands`. Returns the exit code. */
+/** `completions …` of the command line, for `commands`. Returns the exit code. */
 export async function completionsCommand(args: readonly string[], commands: Commands): Promise<number> {
   if (args.some((arg) => arg === "--help" || arg === "-h")) {
     out(HELP);
@@ -60,7 +60,7 @@ export async function completionsCommand(args: readonly string[], commands: Comm
   return 0;
 }
 
-/** All commands, as their own helps describe them. */
+/** Returns all commands with the words that their help lists. */
 async function completed(commands: Commands): Promise<Completed[]> {
   const found: Completed[] = [];
   for (const [word, { summary, load }] of Object.entries(commands)) {
@@ -77,7 +77,7 @@ async function completed(commands: Commands): Promise<Completed[]> {
   return found;
 }
 
-/** The options that a help lists: each begins a line. */
+/** Returns the options that a help lists at the beginning of a line. */
 export function optionsOf(help: string): Word[] {
   const lines = help.matchAll(
     /^ {2}(?:-\w, )?(--?[a-z][\w-]*)(?: [A-Z][\w.,|]*)*(?: {2,}| (?=[a-z])|\n {4,})(.*)$/gm,
@@ -90,7 +90,7 @@ export function optionsOf(help: string): Word[] {
   return [...new Map([...found, ...common].map((entry) => [entry.word, entry])).values()];
 }
 
-/** The verbs or words that a help lists, where its usage asks for one. */
+/** Returns the verbs or words that a help lists, if its usage line asks for one. */
 export function verbsOf(help: string): Word[] {
   if (!/^Usage: deno task \S+ (?:VERB|SHELL)/m.test(help)) return [];
   return [...help.matchAll(/^ {2}([a-z][a-z-]*) {2,}(.+)$/gm)].map(([, word, summary]) => ({
@@ -126,7 +126,7 @@ complete -o default -F _compy compy
 `;
 }
 
-/** zsh reads bash's completions. */
+/** zsh can load bash completions. */
 function zsh(commands: readonly Completed[]): string {
   return `autoload -Uz compinit bashcompinit && compinit && bashcompinit\n${bash(commands)}`;
 }

@@ -19,7 +19,7 @@ Usage: deno task thing VERB DIR [options]
   --json  {"a"}
 `;
 
-Deno.test("a help lists options and verbs, each at a line's beginning", () => {
+Deno.test("completions: read options and verbs from the line beginnings of a help", () => {
   const words = optionsOf(HELP).map(({ word }) => word);
   assertEquals(words.slice(0, -2), ["--out", "-n", "--think-tokens", "--a-very-long-option-with", "--json"]);
   assertEquals(optionsOf(HELP)[1].summary, "how many");
@@ -27,7 +27,7 @@ Deno.test("a help lists options and verbs, each at a line's beginning", () => {
   assertEquals(verbsOf(HELP.replace("VERB ", "")), []);
 });
 
-/** What bash offers after these words. */
+/** Returns the words that bash offers after these words. */
 async function offered(...words: string[]): Promise<string[]> {
   const script = await captured(() => completionsCommand(["bash"], COMMANDS));
   const line = `COMP_WORDS=(${words.map((word) => `'${word}'`).join(" ")}); COMP_CWORD=${words.length - 1}`;
@@ -38,7 +38,7 @@ async function offered(...words: string[]): Promise<string[]> {
   return new TextDecoder().decode(stdout).trim().split(" ");
 }
 
-Deno.test("bash completes commands, verbs and the options of each", async () => {
+Deno.test("completions: bash completes commands, verbs and the options of each", async () => {
   assertEquals(await offered("compy", "comp"), ["completions"]);
   assertEquals(await offered("compy", "batch", "re"), ["retry-errors"]);
   assertEquals(await offered("compy", "batch", "run", "--ord"), ["--order"]);
@@ -49,7 +49,7 @@ Deno.test("bash completes commands, verbs and the options of each", async () => 
   assertEquals(await offered("compy", "chat", "model.g"), [""]);
 });
 
-Deno.test("zsh and fish have the same words", async () => {
+Deno.test("completions: zsh and fish offer the same words", async () => {
   for (const shell of ["zsh", "fish"]) {
     const script = await captured(() => completionsCommand([shell], COMMANDS));
     for (const word of ["retry-errors", "completions", "cache-disk"]) assert(script.includes(word), word);

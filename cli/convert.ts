@@ -117,7 +117,7 @@ function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string
   ].join("\n");
 }
 
-/** What was quantised to another type than was asked for. */
+/** Returns a line for each type that differs from the requested quantization. */
 function otherTypeLines(tensors: readonly TensorReport[], quantize: QuantizeTo | undefined): string[] {
   const others = tensors.filter(({ type, error }) => error && type.toLowerCase() !== quantize);
   if (others.length === 0) return [];

@@ -28,7 +28,7 @@ Examples:
   deno task doctor --config /etc/compy.json --json
 `;
 
-/** Of the column with the checks' names. */
+/** Width of the column of check names. */
 const NAME_COLUMNS = 17;
 const INDENT = `\n${" ".repeat(6 + NAME_COLUMNS)}`;
 
@@ -55,7 +55,7 @@ function wantedBy({ values, sources }: ServeSettings): Wanted {
   const { apiKey, apiKeys } = values;
   const named = model.length > 0 || models !== undefined;
   return {
-    // Where none is named, there is the demo model, and whatever was pulled.
+    // Without a named model, the demo model and all pulled models are checked.
     models: named
       ? model.map((name) => pulledModel(name) ?? name)
       : [fromFileUrl(shipped("models/demo.gguf"))],

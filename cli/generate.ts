@@ -172,7 +172,7 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   });
 }
 
-/** Whether the model answers a message, and does not continue a text or tokens. */
+/** Returns whether the model answers a message, in contrast to continuing a text or tokens. */
 function isMessage({ values: { prompt, tokens } }: GivenWords): boolean {
   return prompt === undefined && tokens === undefined;
 }
@@ -207,7 +207,10 @@ function checkCombination(given: GivenWords): void {
   if (has("toolChoice") && !has("tools")) throw new UsageError("--tool-choice needs --tools");
 }
 
-/** The caller begins a continued answer, so it cannot have a form or be a call. */
+/**
+ * Throws for a prefilled answer with a constraint or a required call: the caller has already begun the
+ * answer.
+ */
 function checkPrefill({ values: { schema, grammar, toolChoice = "auto" } }: GivenWords): void {
   const form = schema !== undefined ? "schema" : grammar !== undefined ? "grammar" : undefined;
   const forced = toolChoice === "auto" || toolChoice === "none" ? undefined : `tool-choice ${toolChoice}`;
@@ -216,7 +219,7 @@ function checkPrefill({ values: { schema, grammar, toolChoice = "auto" } }: Give
   throw new UsageError(`--${other} cannot be kept where the answer continues a text: leave out --prefill`);
 }
 
-/** Returns the form of the answer, from a file. */
+/** Returns the constraint of the answer, read from a file. */
 async function readConstraint(
   { values: { schema: schemaFile, grammar: grammarFile } }: GivenWords,
 ): Promise<Constraint | undefined> {
@@ -234,7 +237,7 @@ async function readConstraint(
 
 type Ask = Pick<GenerateRequest, "prompt" | "constraint" | "markers" | "thinking"> & { reader?: ChatReader };
 
-/** Returns the request for a loaded engine: token ids, or a text. */
+/** Returns the request for a loaded engine, as token ids or a text. */
 function askOf(
   given: GivenWords,
   asked: readonly number[] | string,
@@ -263,7 +266,7 @@ interface Showing {
   readonly json: boolean;
   readonly reader: ChatReader | undefined;
   readonly thinking: ShownThinking;
-  /** What is cut is no answer. */
+  /** Whether the answer is constrained: a truncated one is then invalid. */
   readonly hasForm: boolean;
 }
 
@@ -295,7 +298,9 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, showing:
   return 1;
 }
 
-/** `-0.12 " the"   -0.12 " the"  -2.70 " a"`: the token that was taken, then the likeliest. */
+/**
+ * Formats a step as `-0.12 " the"   -0.12 " the"  -2.70 " a"`: the chosen token, then the most probable ones.
+ */
 function stepLine({ token, logprob, top }: Step, tokenizer: LoadedEngine["engine"]["tokenizer"]): string {
   const show = (id: number, value = NaN) =>
     `${value.toFixed(4)} ${JSON.stringify(tokenizer.decode([id], { special: true, continuation: true }))}`;
@@ -319,7 +324,7 @@ function report(
     timings: {
       load_ms: loadMs,
       prefill_tps: rate(usage.promptTokens - usage.cachedTokens, timings.prefillMs),
-      // The first token comes of the prefill.
+      // The prefill produces the first token.
       decode_tps: rate(steps.length - 1, timings.decodeMs),
     },
   };

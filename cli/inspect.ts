@@ -37,7 +37,7 @@ fills.
 Exit code: 0 described, even if compy cannot run the model; 1 broken or missing file; 2 wrong usage.
 `;
 
-/** Characters of a value in the text. */
+/** Maximum characters of a value in the text output. */
 const MAX_SHOWN = 200;
 
 /** `inspect …` of the command line. Returns the exit code. */
@@ -79,12 +79,12 @@ function asJson({ path, files, fileBytes, version, metadata, formats, plan }: Mo
   };
 }
 
-/** Typed arrays as JSON's arrays. */
+/** Converts typed arrays to plain arrays for JSON. */
 function plain(value: unknown): unknown {
   return ArrayBuffer.isView(value) ? Array.from(value as unknown as ArrayLike<number>) : value;
 }
 
-/** JSON has no integers beyond 2^53 that all readers understand. */
+/** Not all JSON readers understand integers beyond 2^53. */
 function replaceBigint(_key: string, value: unknown): unknown {
   return typeof value === "bigint" ? value.toString() : value;
 }
@@ -143,13 +143,13 @@ function show(value: unknown): string {
   return visible(text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text);
 }
 
-/** A 32-bit float in the few digits that it has. */
+/** Rounds a 32-bit float to the few digits that it holds. */
 function shortest(value: number): number {
   const short = Number(value.toPrecision(7));
   return Math.fround(short) === value ? short : value;
 }
 
-/** A stranger's text without the controls that a terminal would obey. */
+/** Escapes the control characters of a stranger's text, which a terminal would obey. */
 function visible(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
 }

@@ -1,7 +1,7 @@
 import { type BatchWorld, realWorld } from "./world.ts";
 import { UsageError } from "../shared/flags.ts";
 
-/** One verb, loaded when it is called. */
+/** A verb of `batch`; its code is loaded when the verb is called. */
 interface Verb {
   readonly summary: string;
   readonly load: () => Promise<(args: readonly string[], world: BatchWorld) => Promise<number>>;
@@ -51,7 +51,10 @@ Example:
   deno task batch run questions.jsonl --out answers.jsonl --model qwen3-4b-q4_0.gguf
 `;
 
-/** `batch …` as a task: without NATS it first gives up the network permission, which the task has for that only. */
+/**
+ * Runs `batch …` as a task and returns the exit code. Without NATS it first gives up the network permission,
+ * which only NATS needs.
+ */
 export async function batchTask(args: readonly string[]): Promise<number> {
   const usesNats = args[0] === "worker" || args.some((arg) => /^--nats(=|$)/.test(arg));
   if (!usesNats) await Deno.permissions.revoke({ name: "net" });

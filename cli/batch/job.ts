@@ -17,7 +17,7 @@ import { inFlags } from "../shared/words.ts";
 /** A terminal's Ctrl-C can reach the process twice, directly and through the task runner. */
 const SAME_INTERRUPT_MS = 300;
 
-/** A job that a command runs. */
+/** A job as a command runs it. */
 export interface CommandJob extends Omit<JobOptions, "connect" | "limits"> {
   readonly engine: EngineOptions;
   /** The NATS server of the workers that answer the lines. Without it, an engine in this process answers them. */
@@ -49,7 +49,7 @@ export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise
     const result = await runJob({
       ...options,
       limits,
-      // Of workers, --parallel is the number of lines in flight in all of them.
+      // With workers, --parallel counts the lines in flight on all of them together.
       ...(nats === undefined ? { sequences: engine.parallel } : { lines: engine.parallel }),
       drainSignal,
       signal,
@@ -84,7 +84,7 @@ export function listenForInterrupts(host: CommandHost, onDrain: () => void) {
       onDrain();
     } else if (host.now() - drainedAt > SAME_INTERRUPT_MS) {
       now.abort();
-      // A third one ends the process as if nobody listened.
+      // A third one ends the process, because the handlers are gone.
       release();
     }
   });

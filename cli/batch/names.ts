@@ -23,7 +23,9 @@ export function aliasesOf({ alias: aliases }: Pick<Names, "alias">): readonly st
   throw new UsageError(`--alias must be a name of 1 to ${MAX_NAME} characters without "=" (got "${wrong}")`);
 }
 
-/** Returns a check of lines for the model of these options. A check and a run use the same. */
+/**
+ * Returns a function that checks the lines of a job for this model. `check` and `run` use the same function.
+ */
 export function examinerOf(names: Names): Examine {
   return bodyExaminer([modelId(names.model), ...aliasesOf(names)], asFlags);
 }

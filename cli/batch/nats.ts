@@ -19,7 +19,7 @@ export const CREDENTIALS_HELP =
   `Credentials are part of the URL (nats://USER:PASSWORD@HOST, nats://TOKEN@HOST), a file (--nats-creds), or in NATS_USER and
 NATS_PASSWORD, NATS_TOKEN or NATS_CREDS, as for NATS's own tools. tls://HOST uses TLS.`;
 
-/** Returns the server of the options; without `--nats` that of `fallback`, if any. */
+/** Returns the NATS server that the options name; without `--nats` that of `fallback`, if any. */
 export function natsOption(
   { nats, natsCreds: creds }: Values<typeof NATS_SETTINGS>,
   fallback?: string,
@@ -36,7 +36,10 @@ export function natsOption(
   }
 }
 
-/** What all workers of a run compute with: "auto" may be another one on each machine, and is refused. */
+/**
+ * Returns the backend that all workers of a run use. Throws for "auto", which may choose another backend on
+ * each machine.
+ */
 export function workersBackend(backend: EngineOptions["backend"]): AnsweringModel["backend"] {
   if (backend !== "auto") return backend;
   throw new UsageError(
@@ -44,7 +47,7 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
   );
 }
 
-/** Workers on NATS in the place of an engine in this process. */
+/** Opens workers on NATS, which replace the engine in this process. */
 export async function openRunWorkers(
   target: NatsTarget,
   { model, contextLength, kvType, activations, backend, arithmetic, pooling }: EngineOptions,

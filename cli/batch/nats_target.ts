@@ -3,8 +3,8 @@ import type { NatsTarget } from "../../lib/batch/workers.ts";
 const DEFAULT_PORT = 4222;
 
 /**
- * Reads `nats://[USER:PASSWORD@|TOKEN@]HOST[:PORT]`, several with commas between them, and the credentials that the
- * environment has for it, by the names that NATS's own tools use. Throws Error for an invalid URL.
+ * Reads one or more URLs `nats://[USER:PASSWORD@|TOKEN@]HOST[:PORT]`, separated by commas. Takes credentials
+ * from the environment, under the variable names of NATS's own tools. Throws Error for an invalid URL.
  */
 export function natsTarget(
   urls: string,

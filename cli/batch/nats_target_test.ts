@@ -7,7 +7,7 @@ function target(urls: string, env: Record<string, string> = {}, creds?: string) 
   return { servers: servers.join(), tls, ...given };
 }
 
-Deno.test("natsTarget: hosts, ports and TLS", () => {
+Deno.test("natsTarget: reads hosts, ports and TLS", () => {
   assertEquals(target("nats://host"), { servers: "host:4222", tls: false });
   assertEquals(target("host"), { servers: "host:4222", tls: false });
   assertEquals(target("tls://host:443"), { servers: "host:443", tls: true });
@@ -15,7 +15,7 @@ Deno.test("natsTarget: hosts, ports and TLS", () => {
   assertEquals(target("nats://a:1, nats://[::1]:2/"), { servers: "a:1,[::1]:2", tls: false });
 });
 
-Deno.test("natsTarget: credentials from the URL, a file, the environment, in this order", () => {
+Deno.test("natsTarget: takes credentials from the URL, then a file, then the environment", () => {
   const env = { NATS_USER: "u", NATS_PASSWORD: "p", NATS_TOKEN: "t", NATS_CREDS: "c" };
   const at = { servers: "h:4222", tls: false };
   assertEquals(target("nats://a:b%40c@h", env), { ...at, user: "a", password: "b@c" });
@@ -26,7 +26,7 @@ Deno.test("natsTarget: credentials from the URL, a file, the environment, in thi
   assertEquals(target("h", { NATS_TOKEN: "t" }), { ...at, token: "t" });
 });
 
-Deno.test("natsTarget: an invalid URL is refused, and no password is shown", () => {
+Deno.test("natsTarget: refuses an invalid URL without showing its password", () => {
   for (
     const url of [
       "",

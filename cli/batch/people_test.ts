@@ -5,17 +5,20 @@ import type { CommandHost } from "./world.ts";
 import { inFlags } from "../shared/words.ts";
 import type { ExecuteOn, OpenedEngine } from "../../lib/batch/jobs.ts";
 
-/* Batches as people bring them: files written for another service, rows in JSONL, pipes, first tries, cron jobs. */
+/*
+ * Batches in the forms that users bring: files for another service, JSONL rows, pipes, first attempts, cron
+ * jobs.
+ */
 
 interface Called {
   readonly code: number;
   readonly out: string;
   readonly err: string;
-  /** The bodies that were asked, in their order. */
+  /** The bodies that the engine received, in order. */
   readonly asked: Record<string, unknown>[];
 }
 
-/** Answers a chat with what was asked, in capitals; what has "bad" in it fails. */
+/** Answers a chat with its last message in capitals. A message that contains "bad" fails. */
 const shout: ExecuteOn = (engine, { body }) => {
   const { model, messages } = body as { model?: string; messages: { content: string }[] };
   if (model !== undefined && model !== engine.model.id) {
@@ -93,7 +96,7 @@ const chat = (id: string, content: string, more: Record<string, unknown> = {}) =
 const lines = (...contents: string[]) => contents.map((content, i) => chat(`q${i}`, content)).join("\n");
 const namesIn = (folder: string) => [...Deno.readDirSync(folder)].map(({ name }) => name).sort();
 
-Deno.test("batch run --fail-on-errors: exits with 1 when any line has failed, also once the job is done", async () => {
+Deno.test("batch run --fail-on-errors: exits with 1 when any line has failed, also when the job is already done", async () => {
   await inFolder({ "in.jsonl": lines("a", "bad", "c") }, async (path) => {
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl")];
     assertEquals((await batch(args)).code, 0);
@@ -118,7 +121,7 @@ Deno.test("batch retry-errors: merges and exits with 1 when no line of the job i
   });
 });
 
-Deno.test("batch run --limit: answers the first lines and writes them; later runs go on with the others", async () => {
+Deno.test("batch run --limit: answers the first lines and writes them; a later run answers the other lines", async () => {
   await inFolder({ "in.jsonl": lines("a", "bad", "c", "d", "e") }, async (path) => {
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl")];
     const ids = async (name: string) =>
@@ -148,7 +151,7 @@ Deno.test("batch run --limit: answers the first lines and writes them; later run
   });
 });
 
-Deno.test("batch run --alias: answers lines that name another service's model, and check refuses what run refuses", async () => {
+Deno.test("batch run --alias: answers lines that name another service's model; check refuses the lines that run refuses", async () => {
   const text = [chat("q0", "a", { model: "gpt-4o-mini" }), chat("q1", "b", { model: "m" }), chat("q2", "c")];
   await inFolder({ "in.jsonl": text.join("\n") }, async (path) => {
     const model = ["--model", "m.gguf"];
@@ -197,7 +200,7 @@ Deno.test("batch check: prints the first 20 bad lines and counts the others; --j
 const ROWS =
   '{"id":12345678901234567,"text":"a","tags":["x"]}\n{"id":2,"text":null}\n{"id":3,"text":"b","n":1.5}\n';
 
-Deno.test("batch run --prompt: rows in JSONL are a table, with the names of all rows as columns", async () => {
+Deno.test("batch run --prompt: treats JSONL rows as a table with the column names of all rows", async () => {
   await inFolder({ "in.jsonl": ROWS }, async (path) => {
     const asked = [path("in.jsonl"), "--prompt", "Say {text}"];
     assertStringIncludes((await batch(["check", ...asked])).out, '"text" is empty');
@@ -215,7 +218,7 @@ Deno.test("batch run --prompt: rows in JSONL are a table, with the names of all 
   });
 });
 
-Deno.test("batch retry-errors: takes another --max-tokens, and asks no good answer again", async () => {
+Deno.test("batch retry-errors: applies another --max-tokens without answering good lines again", async () => {
   await inFolder({ "in.csv": "text\na\nbad\nc\n" }, async (path) => {
     const files = [path("in.csv"), "--out", path("out.csv")];
     const prompt = ["--prompt", "{text}"];
@@ -234,7 +237,7 @@ Deno.test("batch retry-errors: takes another --max-tokens, and asks no good answ
   });
 });
 
-Deno.test("batch retry-errors: names what may not differ, with both values", async () => {
+Deno.test("batch retry-errors: names each option that may not differ, with both values", async () => {
   await inFolder({ "in.csv": "text\na\nbad\n" }, async (path) => {
     const files = [path("in.csv"), "--out", path("out.csv")];
     assertEquals((await batch(["run", ...files, "--prompt", "{text}", "--system", "Be brief"])).code, 0);
@@ -249,7 +252,7 @@ Deno.test("batch retry-errors: names what may not differ, with both values", asy
   });
 });
 
-Deno.test("batch retry-errors: a stopped retry resumes only with its first options", async () => {
+Deno.test("batch retry-errors: resumes a stopped retry only with its first options", async () => {
   await inFolder({ "in.csv": "text\na\nbad 1\nbad 2\nbad 3\n" }, async (path) => {
     const files = [path("in.csv"), "--out", path("out.csv"), "--prompt", "{text}"];
     assertEquals((await batch(["run", ...files])).code, 0);
@@ -264,7 +267,7 @@ Deno.test("batch retry-errors: a stopped retry resumes only with its first optio
   });
 });
 
-Deno.test("batch run -: keeps standard input under the job's name, and writes the answers to standard output", async () => {
+Deno.test("batch run -: stores standard input under the job's name and writes the answers to standard output", async () => {
   await inFolder({}, async (path) => {
     const args = ["run", "-", "--job", path("q"), "--out", "-", "--parallel", "1"];
     const stdin = lines("a", "b", "bad");
@@ -284,7 +287,7 @@ Deno.test("batch run -: keeps standard input under the job's name, and writes th
   });
 });
 
-Deno.test("batch run -: without a job's name, or where a pipe cannot do, says what to do", async () => {
+Deno.test("batch run -: says what to do when the job has no name or cannot use a pipe", async () => {
   const cases: [args: string, words: string][] = [
     ["- --out o", "Give --job NAME, which keeps the lines in NAME.in.jsonl"],
     ["in.jsonl --out -", "Give --job NAME, which keeps the lines in NAME.in.jsonl"],

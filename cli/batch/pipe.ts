@@ -14,7 +14,7 @@ export const JOB = text("NAME", {
     "be - (answers go to NAME.out.jsonl, and to standard output when all lines are done)",
 });
 
-/** The words that name the files of a job. */
+/** The options that name a job's files. */
 interface GivenFiles extends Pick<Flags, "json" | "operand"> {
   readonly values: Partial<Values<Pick<typeof TABLE_SETTINGS, "inFormat" | "outFormat">>> & {
     readonly out?: string;
@@ -23,7 +23,7 @@ interface GivenFiles extends Pick<Flags, "json" | "operand"> {
   };
 }
 
-/** The files of a job, and how its answers come to standard output where that is asked for. */
+/** The files of a job, and how to print its answers on standard output if that was requested. */
 export interface NamedFiles {
   readonly input: string;
   readonly output: string | undefined;
@@ -31,8 +31,9 @@ export interface NamedFiles {
 }
 
 /**
- * The files that a command names. A pipe cannot be read again after a stop, and the input is the record of a job: so what comes
- * through it is kept in a file, which the name of the job gives. Throws where it has kept something else before.
+ * Returns the files that a command names. A pipe cannot be read again after a stop, and the input is part of
+ * the job's record. So piped input is stored in a file with the job's name. Throws if that file already holds
+ * other input.
  */
 export async function namedFiles(
   { values, json, operand }: GivenFiles,
@@ -72,7 +73,7 @@ export async function namedFiles(
   return { input, output, show };
 }
 
-/** Makes what comes durable under this name. An earlier run may have done that with the same. */
+/** Stores the piped bytes durably at `path`. An earlier run may already have stored the same bytes. */
 async function keep(path: string, bytes: ReadableStream<Uint8Array>): Promise<void> {
   const partial = `${path}.partial`;
   using file = await Deno.open(partial, { read: true, write: true, create: true });
@@ -94,7 +95,7 @@ async function keep(path: string, bytes: ReadableStream<Uint8Array>): Promise<vo
   }
   await Deno.remove(partial);
   if (before === undefined) throw new Error("Standard input has no line");
-  // Nothing comes where somebody only wants the job to go on.
+  // The pipe is empty if the user only wants to resume the job.
   if (size === 0 || size === before.size && hash.digest("hex") === await digestOf(path)) return;
   throw new Error(
     `"${path}" has the lines of an earlier run of this job, and standard input has others: give another --job, or remove the ` +

@@ -10,11 +10,11 @@ import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
 /** Endpoints whose prompts can be prefilled. */
 export const READ_LIMITS = inputLimits(["/v1/chat/completions", "/v1/completions", "/v1/messages"]);
-/** The setting of a job that stands for what it has done besides its answers. */
+/** The job setting that records where prefilled prompts are stored. */
 const KEPT_IN = "prompts kept in";
-/** Prompts of a job that was stopped and continues within this time are not given up for later ones. */
+/** Prompts of a stopped job are kept this long for the job's next run; later prompts do not replace them. */
 const KEEP_MS = 24 * 3600_000;
-/** What asks for an answer, or for more than one. */
+/** Fields that ask for generated tokens or for more than one answer. */
 const ANSWERED = ["max_completion_tokens", "n", "echo", "logprobs", "top_logprobs"];
 
 const OPTIONS = {
@@ -72,7 +72,7 @@ export async function prefillCommand(args: readonly string[], world: BatchWorld)
   return result === undefined ? 1 : exitCodeOf(result.counts, values.failOnErrors);
 }
 
-/** Throws where the job is done, so that it would do nothing, and what it did is not in the folder. */
+/** Throws if the job is done but `folder` does not hold its prompts: the command would do nothing. */
 async function checkDone(output: string, folder: string): Promise<void> {
   const settings = (await jobIdentity(output))?.settings;
   if (settings === undefined || (await jobStatus(output)).state !== "done") return;
@@ -84,12 +84,15 @@ async function checkDone(output: string, folder: string): Promise<void> {
   );
 }
 
-/** Whether a job with these settings reads prompts ahead. */
+/** Returns whether a job with these settings only prefills prompts. */
 export function readsAhead(settings: ModelIdentity | undefined): boolean {
   return settings?.[KEPT_IN] !== undefined;
 }
 
-/** With what a job reads prompts ahead. Throws where the folder is not given, or in use. */
+/**
+ * Returns the engine options and the world for a job that prefills prompts. Throws if the folder is not given
+ * or is in use.
+ */
 export async function readAhead(engine: EngineOptions, world: BatchWorld) {
   const { promptCache } = engine;
   if (!promptCache) throw new UsageError("--cache-disk is missing: the folder for the prompts");
@@ -101,13 +104,13 @@ export async function readAhead(engine: EngineOptions, world: BatchWorld) {
     );
   }
   return {
-    // What is computed is written at once: a document that was being read when the job is killed is not begun anew.
+    // Each block is written at once, so a killed job does not begin a long document again.
     engine: { ...engine, promptCache: { ...promptCache, eager: true, keepMs: KEEP_MS } },
     world: reading(world, folder),
   };
 }
 
-/** A world whose requests are only read. */
+/** Returns a world whose requests are only prefilled. */
 function reading(world: BatchWorld, folder: string): BatchWorld {
   return {
     ...world,

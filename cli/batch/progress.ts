@@ -2,7 +2,10 @@ import type { ProgressView } from "../../lib/batch/jobs.ts";
 
 const BAR_CELLS = 24;
 
-/** One line for a terminal that is `columns` wide; the parts that matter least go first when it is narrow. */
+/**
+ * Returns one line for a terminal of `columns` columns. A narrow terminal drops the least important parts
+ * first.
+ */
 export function renderBar(view: ProgressView, columns: number): string {
   const share = view.total === 0 ? 1 : view.done / view.total;
   const full = Math.floor(share * BAR_CELLS);
@@ -20,7 +23,7 @@ export function renderBar(view: ProgressView, columns: number): string {
   return parts[0].slice(0, Math.max(0, columns - 1));
 }
 
-/** The same as text, for a log. */
+/** Returns the same progress as a sentence for a log. */
 export function renderLine(view: ProgressView): string {
   const done = `${view.done} of ${view.total} lines, ${view.failed} failed; ` +
     `${rate(view.promptRate)} prompt${cached(view)} and ${rate(view.outputRate)} output tokens/s`;
@@ -30,7 +33,7 @@ export function renderLine(view: ProgressView): string {
   }`;
 }
 
-/** `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`: no finer than an estimate can be. */
+/** Formats seconds as `12 s`, `3 min 5 s`, `2 h 10 min` or `3 d 4 h`: an estimate is not more precise. */
 export function duration(seconds: number): string {
   const s = Math.ceil(seconds);
   if (s < 60) return `${s} s`;

@@ -12,7 +12,7 @@ const VIEW: ProgressView = {
   remaining: 125,
 };
 
-Deno.test("renderBar: all that matters in one line", () => {
+Deno.test("renderBar: puts progress, failures and the estimate in one line", () => {
   assertEquals(
     renderBar(VIEW, 120),
     "[###############---------] 126/200  3 failed  812 tok/s in (32 % cached)  9.6 tok/s out  ETA 2 min 5 s",
@@ -25,14 +25,14 @@ Deno.test("renderBar: fits every width", () => {
   assertEquals(renderBar(VIEW, 60), "126/200  3 failed  ETA 2 min 5 s");
 });
 
-Deno.test("renderLine: the same in words", () => {
+Deno.test("renderLine: says the same in words", () => {
   assertEquals(
     renderLine(VIEW),
     "126 of 200 lines, 3 failed; 812 prompt (32 % cached) and 9.6 output tokens/s; about 2 min 5 s left",
   );
 });
 
-Deno.test("duration: as fine as an estimate can be", () => {
+Deno.test("duration: shows only the two largest units", () => {
   const cases: [number, string][] = [
     [0, "0 s"],
     [0.2, "1 s"],

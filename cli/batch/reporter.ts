@@ -8,15 +8,15 @@ import {
 } from "../../lib/batch/jobs.ts";
 import { duration, renderBar, renderLine } from "./progress.ts";
 
-/** Where a command writes. */
+/** Output channels of a command. */
 export interface Screen {
   /** Writes to standard output. */
   out(text: string): void;
   /** Writes to standard error. */
   err(text: string): void;
-  /** Width of the terminal of standard error, undefined when it is not a terminal. */
+  /** Returns the width of standard error's terminal; undefined if it is not a terminal. */
   columns(): number | undefined;
-  /** Milliseconds. */
+  /** Returns the time in milliseconds. */
   now(): number;
 }
 
@@ -32,13 +32,13 @@ export interface Reporter {
   fail(message: string, resumable: boolean): void;
 }
 
-/** Text of the input is quoted in messages; its control characters must not reach a terminal. */
+/** Replaces control characters of quoted input, because they must not reach a terminal. */
 export function plainText(text: string): string {
   // deno-lint-ignore no-control-regex
   return text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
 }
 
-/** Tells of bad lines in text: of the first ones each, then how many more there are. */
+/** Reports the first bad lines one by one, then the number of the remaining ones. */
 export class RefusalList {
   private static readonly MOST = 20;
   count = 0;
@@ -56,7 +56,7 @@ export class RefusalList {
   }
 }
 
-/** Text on standard error: a progress bar on a terminal, lines otherwise. */
+/** Writes text to standard error: a progress bar on a terminal, otherwise lines. */
 export class TextReporter implements Reporter {
   readonly every: number;
   private readonly meter: ProgressMeter;
@@ -143,14 +143,14 @@ export class TextReporter implements Reporter {
     this.note(`Error: ${message}`);
   }
 
-  /** Leaves the last bar standing. */
+  /** Keeps the last bar on the screen. */
   private breakLine(): void {
     if (this.barShown) this.screen.err("\n");
     this.barShown = false;
   }
 }
 
-/** One JSON object a line on standard output. */
+/** Writes one JSON object per line to standard output. */
 export class JsonReporter implements Reporter {
   readonly every = 1000;
   private readonly meter: ProgressMeter;
@@ -213,7 +213,7 @@ export class JsonReporter implements Reporter {
   }
 }
 
-/** As `--json` tells of a bad line. */
+/** Returns the `--json` event for a bad line. */
 export function refusedEvent({ customId, ...refusal }: LineRefusal) {
   return { event: "refused", custom_id: customId, ...refusal };
 }

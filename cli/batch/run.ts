@@ -11,10 +11,10 @@ import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, count, flagOf, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 
-/** Enough for several workers, and for lines that wait in the queue. */
+/** Enough for several workers and their queued lines. */
 const NATS_PARALLEL = { default: 256, max: 65_536 };
 
-/** More lines than a file may have. */
+/** Larger than the number of lines that a file may have. */
 const MAX_LIMIT = 100_000_000;
 
 const OPTIONS = {
@@ -53,7 +53,7 @@ const OPTIONS = {
 /** With --nats, --parallel counts the lines of all workers. */
 const PARALLEL_WITH_NATS = count({ min: 1, ...NATS_PARALLEL, help: OPTIONS.parallel.help });
 
-/** Options that only an engine in this process has. */
+/** Options that apply only to an engine in this process. */
 const OWN = ["threads", "kvMb", "cacheDisk", "cacheDiskMb"] as const;
 
 const HELP =

@@ -61,7 +61,7 @@ function line(n: number): string {
   });
 }
 
-/** Runs the command in a folder of its own, in which `in.jsonl` has 20 lines, two of them bad. */
+/** Runs the test in its own folder, whose `in.jsonl` has 20 lines, two of them bad. */
 async function inFolder(test: (path: (name: string) => string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "batch-cli-" });
   const lines = Array.from({ length: 20 }, (_, n) => line(n));
@@ -75,7 +75,7 @@ async function inFolder(test: (path: (name: string) => string) => Promise<void>)
   }
 }
 
-Deno.test("batch run: answers and errors go to their files, words to standard error, exit code 0", async () => {
+Deno.test("batch run: writes answers and errors to their files and progress to standard error, and exits with 0", async () => {
   await inFolder(async (path) => {
     const host = fakeHost();
     closed = 0;
@@ -107,7 +107,7 @@ Deno.test("batch run: answers and errors go to their files, words to standard er
   });
 });
 
-Deno.test("batch run: says that no line is answered and exits with 1 when every line is bad", async () => {
+Deno.test("batch run: reports that no line was answered and exits with 1 when every line is bad", async () => {
   await inFolder(async (path) => {
     await Deno.writeTextFile(path("in.jsonl"), "{\n");
     const host = fakeHost();
@@ -121,7 +121,7 @@ Deno.test("batch run: says that no line is answered and exits with 1 when every 
   });
 });
 
-Deno.test("batch run --order completed: answers in the order in which they came", async () => {
+Deno.test("batch run --order completed: writes answers in the order of completion", async () => {
   await inFolder(async (path) => {
     const later: ExecuteOn = async (engine, request) => {
       await new Promise((resolve) => setTimeout(resolve, request.body.seed === 0 ? 50 : 0));
@@ -136,7 +136,7 @@ Deno.test("batch run --order completed: answers in the order in which they came"
   });
 });
 
-Deno.test("batch run: a bar on a terminal", async () => {
+Deno.test("batch run: draws a progress bar on a terminal", async () => {
   await inFolder(async (path) => {
     const host = fakeHost(100);
     assertEquals(
@@ -149,7 +149,7 @@ Deno.test("batch run: a bar on a terminal", async () => {
   });
 });
 
-Deno.test("batch run --json: events on standard output", async () => {
+Deno.test("batch run --json: writes events to standard output", async () => {
   await inFolder(async (path) => {
     const host = fakeHost(100);
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--json"];
@@ -175,7 +175,7 @@ Deno.test("batch run --json: events on standard output", async () => {
   });
 });
 
-Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; the command goes on later", async () => {
+Deno.test("batch run: finishes lines in flight on Ctrl-C and exits with 1; the same command resumes the job", async () => {
   await inFolder(async (path) => {
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--parallel", "2"];
     const host = fakeHost();
@@ -183,7 +183,7 @@ Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; 
     const slow: ExecuteOn = async (engine, request) => {
       if (++asked === 5) {
         host.interrupt!();
-        host.interrupt!(); // the same key, through another way
+        host.interrupt!(); // the same Ctrl-C, delivered by the task runner
       }
       await new Promise((resolve) => setTimeout(resolve, 2));
       assert(!request.signal.aborted);
@@ -199,7 +199,7 @@ Deno.test("batch run: Ctrl-C ends what is in flight and stops with exit code 1; 
   });
 });
 
-Deno.test("batch run: Ctrl-C twice stops now", async () => {
+Deno.test("batch run: stops at once on a second Ctrl-C", async () => {
   await inFolder(async (path) => {
     const host = fakeHost();
     let now = 0;
@@ -219,7 +219,7 @@ Deno.test("batch run: Ctrl-C twice stops now", async () => {
   });
 });
 
-Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async () => {
+Deno.test("batch run: reports a failure in one sentence and exits with 1", async () => {
   await inFolder(async (path) => {
     const cases: [string[], string][] = [
       [
@@ -240,7 +240,7 @@ Deno.test("batch run: what goes wrong is told in a sentence, exit code 1", async
   });
 });
 
-Deno.test("batch: wrong usage is exit code 2 and says what is right", async () => {
+Deno.test("batch: exits with 2 and names the right usage when the usage is wrong", async () => {
   const cases: [string, string][] = [
     ["walk", 'Invalid verb "walk": must be one of run'],
     ["run", "IN is missing"],
@@ -266,7 +266,7 @@ Deno.test("batch: wrong usage is exit code 2 and says what is right", async () =
   }
 });
 
-Deno.test("batch --help: teaches, exit code 0", async () => {
+Deno.test("batch --help: explains the command and exits with 0", async () => {
   for (const args of [["run", "--help"], ["run", "-h"]]) {
     const host = fakeHost();
     assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);
@@ -276,7 +276,7 @@ Deno.test("batch --help: teaches, exit code 0", async () => {
   }
 });
 
-Deno.test("batch run --strict: a bad line refuses the job before anything runs or is written", async () => {
+Deno.test("batch run --strict: refuses the job before running or writing anything when a line is bad", async () => {
   await inFolder(async (path) => {
     const host = fakeHost();
     const args = ["run", path("in.jsonl"), "--out", path("out.jsonl"), "--strict"];
@@ -288,7 +288,7 @@ Deno.test("batch run --strict: a bad line refuses the job before anything runs o
   });
 });
 
-Deno.test("batch --help: names every verb, exit code 0", async () => {
+Deno.test("batch --help: names every verb and exits with 0", async () => {
   for (const args of [["--help"], ["-h"], []]) {
     const host = fakeHost();
     assertEquals(await batchCommand(args, { openEngine, execute, host }), 0);

@@ -66,7 +66,7 @@ export const TABLE_SETTINGS = {
 
 type TableValues = Values<typeof TABLE_SETTINGS>;
 
-/** Tells the default limit of a table's answers. */
+/** States the default token limit of a table's answers. */
 export const BOUND_NOTE =
   `Each answer may have at most ${DEFAULT_MAX_TOKENS} tokens; --max-tokens N gives another bound`;
 
@@ -74,26 +74,27 @@ export const TABLE_HELP =
   `Rows of a table (IN.csv, .tsv, .parquet, .txt with one prompt per line, or with --prompt .jsonl with one object per line):
 ${helpOf(TABLE_SETTINGS).trimEnd()}`;
 
-/** For verbs that take these options as the run did. */
+/** Help for verbs that repeat the table options of the run. */
 export const SAME_TABLE_HELP =
   "  For a table: the options of batch run that describe the question: --prompt, --system, --schema, …";
 
-/** A job as JSONL or, by its options, of a table. */
+/** A job described as JSONL or, with table options, as a table. */
 export interface JobShape {
   /** Whether it is a table. */
   readonly isTable: boolean;
   readonly openInput: OpenInput;
   /** Returns a failure in place of an answer that does not fit the table's schema. */
   readonly judge?: LineChanges["judge"];
-  /** Options that a retry changes. */
+  /** The options that a retry changes. */
   readonly revision?: Revision;
 }
 
 const JSONL: JobShape = { isTable: false, openInput: openJsonLines };
 
 /**
- * Returns the job that the options describe for this input. Without an output, as for a check, no output format is needed.
- * `recorded` holds the options of a job that has begun: they stay in force, and options that differ become a revision.
+ * Returns the job that the options describe for this input. A check has no output, so it needs no output
+ * format. `recorded` holds the options of a job that has begun. They stay in force, and options that differ
+ * become a revision.
  */
 export async function jobShape(
   values: TableValues,
@@ -152,7 +153,7 @@ export async function jobShape(
   };
 }
 
-/** Returns a function that prints a note beside the progress. */
+/** Returns a function that prints a note next to the progress. */
 export function noteTo({ host }: BatchWorld, json: boolean): (message: string) => void {
   return (message) =>
     json ? host.out(`${JSON.stringify({ event: "note", message })}\n`) : host.err(`${message}\n`);
@@ -166,14 +167,14 @@ function outputFormat({ outFormat }: TableValues, output: string): OutputFormat 
   );
 }
 
-/** Returns undefined if the files' names decide. */
+/** Returns the separator; undefined if the file names decide it. */
 function separatorOption({ separator: given }: TableValues): string | undefined {
   const separator = given === "tab" || given === "\\t" ? "\t" : given;
   if (separator === undefined || isSeparator(separator)) return separator;
   throw new UsageError(`--separator must be one character but a quote, or tab (got "${given}")`);
 }
 
-/** Returns only the fields that are given. */
+/** Returns only the answer fields that the options set. */
 function fieldsOf({ maxTokens, temperature, effort }: TableValues): AnswerFields {
   return {
     ...(maxTokens === undefined ? {} : { maxTokens }),
@@ -182,7 +183,10 @@ function fieldsOf({ maxTokens, temperature, effort }: TableValues): AnswerFields
   };
 }
 
-/** Throws UsageError for a file that is no schema, or one that no answer can follow. */
+/**
+ * Returns the JSON schema of a file. Throws UsageError for a file that is not a schema, or a schema that no
+ * answer can match.
+ */
 async function readSchema(path: string): Promise<Record<string, unknown>> {
   const refuse = (why: string) => new UsageError(`Cannot use --schema "${path}": ${why}`);
   let schema: unknown;

@@ -21,7 +21,7 @@ function openEngine(): Promise<OpenedEngine> {
   return Promise.resolve({ engine: engine as unknown as Engine, identity: { model: "demo" } });
 }
 
-/** Runs the command; `stopAfter` so many answers it is interrupted, and no more come. */
+/** Runs the command. After `stopAfter` answers it is interrupted and receives no more answers. */
 async function batch(
   args: string[],
   stopAfter = Infinity,
@@ -62,7 +62,7 @@ async function inFolder(
 
 const TABLE = "id\ttext\tanswer\n1\ta\tx\n2\tb\ty\n";
 
-Deno.test("batch run: a table by its ending, with what is asked; the same options run its other verbs", async () => {
+Deno.test("batch run: reads a table by its file extension and asks the question; other verbs accept the same options", async () => {
   await inFolder({ "in.tsv": TABLE }, async (path) => {
     bodies.length = 0;
     const asked = ["--prompt", "Say {text}", "--system", "Be brief", "--max-tokens", "7", "--effort", "none"];
@@ -88,7 +88,7 @@ Deno.test("batch run: a table by its ending, with what is asked; the same option
   });
 });
 
-Deno.test("batch run: a text with a prompt a line, written as --out-format says", async () => {
+Deno.test("batch run: asks one question per line of a text file and writes the format of --out-format", async () => {
   await inFolder({ "in.txt": "one\ntwo\n" }, async (path) => {
     const args = ["run", path("in.txt"), "--out", path("out.data"), "--out-format", "jsonl", "--json"];
     assertEquals((await batch(args)).code, 0);
@@ -99,7 +99,7 @@ Deno.test("batch run: a text with a prompt a line, written as --out-format says"
   });
 });
 
-Deno.test("batch check: broken rows, and columns that are not there", async () => {
+Deno.test("batch check: reports malformed rows and missing columns", async () => {
   await inFolder({ "in.csv": "id,text\n1,a\n2\n3,\n" }, async (path) => {
     const check = (prompt: string) => batch(["check", path("in.csv"), "--prompt", prompt]);
     const { code, out } = await check("Say {text}");
@@ -110,7 +110,7 @@ Deno.test("batch check: broken rows, and columns that are not there", async () =
   });
 });
 
-Deno.test("batch of a table: stopped, its state is told; cancelled, each row says so; asked otherwise, it is refused", async () => {
+Deno.test("batch of a table: reports a stopped job, marks cancelled rows and refuses another question", async () => {
   await inFolder({ "in.csv": "id,text\n1,a\n2,b\n3,c\n" }, async (path) => {
     const args = [path("in.csv"), "--prompt", "{text}", "--out", path("out.csv")];
     const { code, err } = await batch(["run", ...args, "--parallel", "1"], 1);
@@ -133,7 +133,7 @@ Deno.test("batch of a table: stopped, its state is told; cancelled, each row say
   });
 });
 
-Deno.test("batch of a table: wrong usage is told in words", async () => {
+Deno.test("batch of a table: explains wrong usage", async () => {
   const schema = '{"type":"object","properties":{"a":{"type":"strin"}}}';
   const files = { "in.csv": "id,text\n1,a\n", "in.jsonl": "{}", "no.json": "[", "bad.json": schema };
   await inFolder(files, async (path) => {

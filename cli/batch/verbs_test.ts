@@ -18,7 +18,7 @@ function line(n: number): string {
 const good: ExecuteOn = () =>
   Promise.resolve({ status: 200, body: { usage: { prompt_tokens: 5, completion_tokens: 7 } } });
 
-/** Answers so many lines, and no more. */
+/** Answers `count` lines, then no more. */
 function only(count: number): ExecuteOn {
   return (engine, request) => {
     if (count-- > 0) return good(engine, request);
@@ -79,7 +79,7 @@ async function status(output: string): Promise<any> {
   return JSON.parse(words.out);
 }
 
-Deno.test("batch status and cancel: of a job that runs elsewhere", async () => {
+Deno.test("batch status and cancel: work on a job that another process runs", async () => {
   await inFolder(async (path) => {
     const output = path("out.jsonl");
     const job = batch(["run", path("in.jsonl"), "--out", output, "--parallel", "2"], only(6));
@@ -108,7 +108,7 @@ Deno.test("batch status and cancel: of a job that runs elsewhere", async () => {
   });
 });
 
-Deno.test("batch status and cancel: of a job that has stopped, without a model", async () => {
+Deno.test("batch status and cancel: work on a stopped job without a model", async () => {
   await inFolder(async (path) => {
     const output = path("out.jsonl");
     const job = batch(["run", path("in.jsonl"), "--out", output, "--parallel", "1"], async (...request) => {
@@ -118,7 +118,7 @@ Deno.test("batch status and cancel: of a job that has stopped, without a model",
     assertEquals(await job.code, 1);
     const { state, total, done } = await status(output);
     assertEquals([state, total], ["stopped", LINES]);
-    assert(done === 5 || done === 6, `${done}`); // one line more may have been in flight
+    assert(done === 5 || done === 6, `${done}`); // one more line may have been in flight
     const words = batch(["status", output]);
     await words.code;
     assertStringIncludes(
@@ -139,7 +139,7 @@ Deno.test("batch status and cancel: of a job that has stopped, without a model",
   });
 });
 
-Deno.test("batch retry-errors: failed lines run again, and their answers take the errors' place", async () => {
+Deno.test("batch retry-errors: runs failed lines again and replaces their errors with answers", async () => {
   await inFolder(async (path) => {
     const lines = Array.from({ length: LINES }, (_, n) => line(n));
     lines[3] = lines[2];
@@ -183,10 +183,10 @@ Deno.test("batch retry-errors: failed lines run again, and their answers take th
 });
 
 for (const order of ["completed", "input"]) {
-  Deno.test(`batch retry-errors: after --order ${order}, only failed lines are asked, good answers keep their bytes`, async () => {
+  Deno.test(`batch retry-errors: after --order ${order}, asks only failed lines and keeps good answers byte for byte`, async () => {
     await inFolder(async (path) => {
       const lines = Array.from({ length: 40 }, (_, n) => line(n));
-      lines[13] = lines[12]; // has the custom_id of a line that fails
+      lines[13] = lines[12]; // shares the custom_id of a line that fails
       lines[14] = "{";
       await Deno.writeTextFile(path("in.jsonl"), lines.join("\n"));
       const tooLong = (n: number) => n % 4 === 0;
@@ -229,7 +229,7 @@ for (const order of ["completed", "input"]) {
   });
 }
 
-Deno.test("batch retry-errors: lines of batch prefill are read ahead again, and never answered", async () => {
+Deno.test("batch retry-errors: prefills failed lines of batch prefill again and never answers them", async () => {
   await inFolder(async (path) => {
     const body = { model: "demo", prompt: "Hi", max_tokens: 50, n: 2 };
     const lines = [1, 2, 3].map((n) => lineOf(`p${n}`, "/v1/completions", { ...body, seed: n }));
@@ -260,7 +260,7 @@ Deno.test("batch retry-errors: lines of batch prefill are read ahead again, and 
   });
 });
 
-Deno.test("batch retry-errors: says what it cannot do without the journal, and with outputs that were changed", async () => {
+Deno.test("batch retry-errors: explains why it cannot run when the journal is missing or outputs were changed", async () => {
   await inFolder(async (path) => {
     const bad: ExecuteOn = () => Promise.resolve({ status: 400, body: { error: { message: "no" } } });
     const output = path("out.jsonl");
@@ -282,7 +282,7 @@ Deno.test("batch retry-errors: says what it cannot do without the journal, and w
   });
 });
 
-Deno.test("batch check: every bad line with its number, exit code 1; a good file is 0", async () => {
+Deno.test("batch check: lists every bad line with its number and exits with 1; exits with 0 for a good file", async () => {
   await inFolder(async (path) => {
     const lines = [
       line(0),
@@ -342,8 +342,8 @@ Deno.test("batch check: refuses invalid bodies and impossible constraints withou
       chat({ tools: [tool("f", schema), tool("g", bad, true)] }),
       ["invalid_constraint", "body.tools[1].function.parameters"],
     ],
-    [CHAT, chat({ tools: [tool("g", bad)] })], // loosened
-    [CHAT, chat({ functions: [{ name: "f", parameters: bad }] })], // loosened
+    [CHAT, chat({ tools: [tool("g", bad)] })], // relaxed schema
+    [CHAT, chat({ functions: [{ name: "f", parameters: bad }] })], // relaxed schema
     [CHAT, chat({ tool_choice: "required" }), ["invalid_value", "body.tool_choice"]],
     [
       "/v1/completions",
@@ -380,7 +380,7 @@ Deno.test("batch check: refuses invalid bodies and impossible constraints withou
   });
 });
 
-Deno.test("batch status, cancel, check, retry-errors: teach with --help; wrong usage is exit code 2, no job is an error", async () => {
+Deno.test("batch status, cancel, check, retry-errors: explain usage with --help, exit with 2 on wrong usage, fail without a job", async () => {
   for (const verb of ["status", "cancel", "check", "retry-errors"]) {
     const { code, words } = batch([verb, "--help"]);
     assertEquals(await code, 0);

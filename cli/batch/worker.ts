@@ -76,7 +76,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
 
   const note = (text: string) => {
     if (given.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
-    // Much of it comes from the network and must not steer the terminal.
+    // Much of the text comes from the network, and its control characters must not reach the terminal.
     host.err(`${text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "\ufffd")}\n`);
   };
   const { drainSignal, signal, release } = listenForInterrupts(
@@ -85,7 +85,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   );
   try {
     await using opened = new AsyncDisposableStack();
-    // A server that is not there is worth knowing before a large model is loaded.
+    // The connection opens first: an unreachable server should fail before a large model is loaded.
     const connection = await openConnection(target, name, note);
     opened.defer(() => connection.nats.close());
     const local = await world.openEngine({ ...options, reload: true });

@@ -22,30 +22,33 @@ import { buildFirst } from "../shared/native_build.ts";
 import { count, type Values } from "../shared/settings.ts";
 import { err, note, onInterrupt, out } from "../shared/terminal.ts";
 
-/** Options of the engine that answers the lines. Without `parallel`, memory and the measured speed decide how many run at once. */
+/**
+ * Options of the engine that answers the lines. Without `parallel`, free memory and measured speed decide how
+ * many sequences run at once.
+ */
 export interface EngineOptions extends Omit<EngineLoadOptions, "model"> {
-  /** A GGUF file; by default the one that comes with the program. */
+  /** A GGUF file; by default the bundled demo model. */
   readonly model?: string;
   /** Load the engine again when it fails. */
   readonly reload?: boolean;
 }
 
-/** What the command needs of its process. */
+/** The process resources that the command uses. */
 export interface CommandHost extends Screen {
-  /** Standard input. */
+  /** Returns standard input. */
   input(): ReadableStream<Uint8Array>;
   /** Calls the handler on Ctrl-C and SIGTERM until the returned function is called. */
   onInterrupt(handler: () => void): () => void;
 }
 
-/** What the verbs of `batch` work with; tests put their own in its place. */
+/** The dependencies of the `batch` verbs; tests replace them. */
 export interface BatchWorld {
   readonly host: CommandHost;
   readonly openEngine: (options: EngineOptions) => Promise<OpenedEngine>;
   readonly execute: ExecuteOn;
 }
 
-/** The share of the free memory that the KV cache may take without --parallel. */
+/** The share of free memory that the KV cache may use without --parallel. */
 const AUTO_MEMORY = 0.25;
 
 /** Options of the verbs that load a model. */
@@ -79,7 +82,7 @@ function unlessBroken(write: () => void): void {
 }
 
 const host: CommandHost = {
-  // A reader that went away (a closed terminal, `| head`) is no reason to stop the job.
+  // A closed terminal or `| head` must not stop the job.
   out: (text) => unlessBroken(() => out(text)),
   err,
   input: () => Deno.stdin.readable,
@@ -89,7 +92,7 @@ const host: CommandHost = {
   onInterrupt,
 };
 
-/** The real one: an engine in this process, standard output and error, signals. */
+/** The real dependencies: an engine in this process, standard streams and signals. */
 export const realWorld: BatchWorld = {
   host,
   execute,

@@ -108,7 +108,10 @@ async function firstMessage(
   throw new UsageError("There is no message: give TEXT or --file, or send one to standard input");
 }
 
-/** Ctrl-C ends the answer, and the program only where it waits for a message; SIGTERM ends both. */
+/**
+ * Ctrl-C stops the current answer; while the chat waits for a message, it ends the program. SIGTERM does
+ * both.
+ */
 async function talk(session: ChatSession, first: string | undefined): Promise<number> {
   const lines = new TerminalLines();
   const stop = () => session.interrupt();
@@ -125,11 +128,11 @@ async function talk(session: ChatSession, first: string | undefined): Promise<nu
   return 0;
 }
 
-/** Answers on standard output; problems and progress on standard error. */
+/** Writes answers to standard output, problems and progress to standard error. */
 class TerminalScreen implements Screen {
   #reading: ProgressLine | undefined;
 
-  /** A pipe is given nothing but answers. */
+  /** A pipe receives only answers. */
   constructor(private readonly showsAsides: boolean) {}
 
   text(text: string): void {

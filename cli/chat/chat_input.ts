@@ -2,20 +2,23 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { out } from "../shared/terminal.ts";
 
-/** What a user gave: lines that belong together, Ctrl-C, or the end (Ctrl-D, or that of a pipe). */
+/** A user's input: lines that belong together, Ctrl-C, or the end (Ctrl-D, or the end of a pipe). */
 export type Input = { readonly type: "text"; readonly text: string } | { readonly type: "interrupt" | "end" };
 
-/** Where a user's lines come from. */
+/** The source of a user's lines. */
 export interface InputLines {
   read(prompt: string): Promise<Input>;
 }
 
-/** Lines that were pasted come in one piece; who types is slower. */
+/** Pasted lines arrive within this time of each other; a typist is slower. */
 const PASTE_MS = 20;
 
-/** A terminal: lines are edited, the arrow keys find earlier ones. Outside of read() Ctrl-C is a signal, as in any program. */
+/**
+ * Reads from a terminal with line editing and a history on the arrow keys. Outside read() Ctrl-C is an
+ * ordinary signal.
+ */
 export class TerminalLines implements InputLines {
-  /** The last lines, newest first. */
+  /** Earlier lines, newest first. */
   #history: string[] = [];
   #close = () => {};
 
@@ -24,7 +27,8 @@ export class TerminalLines implements InputLines {
     const lines: string[] = [];
     let input: Input = { type: "end" };
     let timer: ReturnType<typeof setTimeout> | undefined;
-    // An interface for each message: while an answer comes, the terminal is as it was.
+    // Each message gets its own readline interface, so the terminal is in its normal mode while an answer is
+    // printed.
     const reader = createInterface({
       input: process.stdin,
       output: process.stdout,
@@ -37,7 +41,7 @@ export class TerminalLines implements InputLines {
       lines.push(line);
       clearTimeout(timer);
       timer = setTimeout(() => {
-        if (reader.line !== "") return; // the last of the pasted lines waits for Enter
+        if (reader.line !== "") return; // the last pasted line waits for Enter
         input = { type: "text", text: lines.join("\n") };
         reader.close();
       }, PASTE_MS);
@@ -56,13 +60,13 @@ export class TerminalLines implements InputLines {
     return promise;
   }
 
-  /** Who reads now is told that it is the end. */
+  /** Ends a read() in progress as at the end of the input. */
   close(): void {
     this.#close();
   }
 }
 
-/** A pipe or a file: a line a message, without prompts. */
+/** Reads a pipe or a file without prompts: each line is a message. */
 export class PipedLines implements InputLines {
   readonly #lines: AsyncIterator<string>;
   readonly #closed: PromiseWithResolvers<IteratorReturnResult<void>> = Promise.withResolvers();
@@ -76,7 +80,7 @@ export class PipedLines implements InputLines {
     return done ? { type: "end" } : { type: "text", text: value };
   }
 
-  /** Who reads is told that it is the end, though whoever writes there has not ended. */
+  /** Ends a read() in progress, even if the writer has not closed the pipe. */
   close(): void {
     this.#closed.resolve({ done: true, value: undefined });
   }

@@ -6,24 +6,27 @@ import type { Input, InputLines } from "./chat_input.ts";
 import { UsageError } from "../shared/flags.ts";
 import { inFlags } from "../shared/words.ts";
 
-/** Where a conversation is shown. */
+/** The display of a conversation. */
 export interface Screen {
   text(text: string): void;
-  /** Thinking, and what is about the answer. */
+  /** Shows thinking, figures and remarks about the answer. */
   aside(text: string): void;
   problem(text: string): void;
-  /** How much of a long prompt was read; done with when `total` tokens were. */
+  /**
+   * Shows how many of a long prompt's `total` tokens are prefilled. Prefill is complete when `done` equals
+   * `total`.
+   */
   reading(done: number, total: number): void;
 }
 
 export interface SessionOptions extends ChatOptions {
-  /** What the model is to be. */
+  /** The system prompt. */
   readonly system?: string;
   /** Whether thinking and figures are shown. */
   readonly asides: boolean;
 }
 
-/** Begins and ends a message of several lines. */
+/** This mark begins and ends a message of several lines. */
 const FENCE = '"""';
 
 const COMMANDS: Readonly<Record<string, string>> = {
@@ -41,7 +44,7 @@ const COMMANDS: Readonly<Record<string, string>> = {
 export const COMMAND_HELP = Object.entries(COMMANDS)
   .map(([command, what]) => `  ${command.padEnd(16)} ${what}\n`).join("");
 
-/** What `/set` knows: the option, and how its value is read. */
+/** The options that `/set` changes, each with the function that parses its value. */
 const SETTINGS: Readonly<Record<string, readonly [keyof ChatOptions, (text: string) => number | string]>> = {
   temperature: ["temperature", toNumber],
   seed: ["seed", toNumber],
@@ -50,11 +53,11 @@ const SETTINGS: Readonly<Record<string, readonly [keyof ChatOptions, (text: stri
   effort: ["effort", (text) => text],
 };
 
-/** A conversation with one model, line after line. */
+/** A conversation with one model, message by message. */
 export class ChatSession {
   readonly #messages: Message[] = [];
   #system: string | undefined;
-  /** What `/set` has changed. */
+  /** Options that `/set` has changed. */
   #changed: ChatOptions = {};
   #used = 0;
   #answering: AsyncDisposable | undefined;
@@ -68,7 +71,7 @@ export class ChatSession {
     this.#system = options.system;
   }
 
-  /** Until the user leaves, or leave() is called. Whether all was answered. */
+  /** Runs until the user leaves or leave() is called. Returns whether every message was answered. */
   async run(lines: InputLines): Promise<boolean> {
     let [interrupted, good] = [false, true];
     while (!this.#leaving) {
@@ -83,17 +86,17 @@ export class ChatSession {
     return false;
   }
 
-  /** Answers one message, whatever it begins with. Whether it was answered to the end. */
+  /** Answers one message, also if it begins like a command. Returns whether the answer was completed. */
   async ask(message: string): Promise<boolean> {
     return await this.#try(() => this.#say(message)) && !this.#leaving;
   }
 
-  /** Ends the answer that comes now, which stays as far as it came. */
+  /** Stops the current answer; the text so far stays in the conversation. */
   interrupt(): void {
     this.#answering?.[Symbol.asyncDispose]();
   }
 
-  /** Ends the answer that comes now, and the conversation. */
+  /** Stops the current answer and ends the conversation. */
   leave(): void {
     this.#leaving = true;
     this.interrupt();
@@ -104,7 +107,7 @@ export class ChatSession {
     else await this.#say(text);
   }
 
-  /** Shows why a message was not answered. Whether it was. */
+  /** Runs `answer` and shows why it failed, if it did. Returns whether it succeeded. */
   async #try(answer: () => Promise<void>): Promise<boolean> {
     try {
       await answer();
@@ -147,7 +150,7 @@ export class ChatSession {
     await this.#say(this.#messages[at].content!, this.#messages.slice(0, at));
   }
 
-  /** Whether there was a message to take back. */
+  /** Removes the last message and its answer. Returns whether there was one. */
   #undo(): boolean {
     const at = this.#lastAsked();
     if (at >= 0) this.#messages.splice(at);
@@ -178,7 +181,10 @@ export class ChatSession {
       `  system: ${this.#system ?? "none"}\n`;
   }
 
-  /** Asks after what came before, and shows the answer as it comes. What fails leaves the conversation as it was. */
+  /**
+   * Asks after the earlier messages and shows the answer as it arrives. A failure leaves the conversation
+   * unchanged.
+   */
   async #say(content: string, before: readonly Message[] = this.#messages): Promise<void> {
     const { system: _, asides, ...options } = { ...this.options, ...this.#changed };
     const asked: Message[] = [...before, { role: "user", content }];
@@ -197,7 +203,7 @@ export class ChatSession {
       const answer = await stream.answer();
       this.screen.text("\n");
       if (asides) this.screen.aside(`${figures(answer)}\n`);
-      // What was stopped before it began was not said.
+      // An answer that was stopped before its first text leaves no message.
       if (answer.finishReason === "cancelled" && answer.text === "") return;
       this.#messages.splice(0, Infinity, ...asked, { role: "assistant", content: answer.text });
       this.#used = answer.usage.promptTokens + answer.usage.completionTokens;
@@ -207,7 +213,7 @@ export class ChatSession {
   }
 }
 
-/** The next message; the lines between two fences are one. */
+/** Returns the next input. Lines between two fences form one message. */
 async function readMessage(lines: InputLines): Promise<Input> {
   const first = await lines.read("> ");
   if (first.type !== "text" || !first.text.startsWith(FENCE)) return first;

@@ -3,7 +3,9 @@ import { loadModel } from "../../lib/model.ts";
 import { ChatSession, type Screen } from "./chat_session.ts";
 import { type Input, PipedLines } from "./chat_input.ts";
 
-/** A conversation with the demo model; what was shown, and whether all was answered. */
+/**
+ * Runs a conversation with the demo model. Returns the displayed text and whether every message was answered.
+ */
 async function talk(lines: readonly (string | Input["type"])[]) {
   await using model = await loadModel(undefined, { threads: 1, ctx: 128, parallel: 1 });
   const screen = new Shown();
@@ -39,19 +41,19 @@ class Shown implements Screen {
 
 const WHO = "My name is compy. I am a very small language model.\n";
 
-Deno.test("a message is answered, and the next sees what was said before", async () => {
+Deno.test("chat session: answers a message and sends earlier messages with the next one", async () => {
   const { good, shown, asides } = await talk(["Who are you?", "/show", "/undo", "/undo", "/show"]);
   assert(good);
   assertMatch(shown, new RegExp(`^${WHO}demo, (?!0)\\d+ of 128 tokens used\n`));
   assertMatch(asides, /^\[\d+ tokens, [\d.]+ a second\]\nTaken back\nThere is nothing to take back\n$/);
 });
 
-Deno.test("the lines between two fences are one message", async () => {
+Deno.test("chat session: joins the lines between two fences into one message", async () => {
   const { shown } = await talk(['"""Who', 'are you?"""', '"""Who are you?"""', '"""', "cut"]);
   assertEquals(shown, await talk(["Who\nare you?", "Who are you?"]).then(({ shown }) => shown));
 });
 
-Deno.test("an answer is made again with what was set meanwhile", async () => {
+Deno.test("chat session: regenerates an answer with the options set since", async () => {
   const { shown, problems } = await talk([
     "Who are you?",
     "/set n 2",
@@ -65,7 +67,7 @@ Deno.test("an answer is made again with what was set meanwhile", async () => {
   assertEquals(problems, "Error: There is no message to answer again\n");
 });
 
-Deno.test("what is wrong is said, and the conversation goes on", async () => {
+Deno.test("chat session: reports an error and continues the conversation", async () => {
   const wrong = [
     "/nonsense",
     "/retry now",
@@ -92,7 +94,7 @@ Deno.test("what is wrong is said, and the conversation goes on", async () => {
   ) assertStringIncludes(problems, part);
 });
 
-Deno.test("an answer that is interrupted stays as far as it came, and the conversation goes on", async () => {
+Deno.test("chat session: keeps the text of an interrupted answer and continues the conversation", async () => {
   await using model = await loadModel(undefined, { threads: 1 });
   const screen = new Shown();
   screen.text = (text) => {
@@ -108,13 +110,13 @@ Deno.test("an answer that is interrupted stays as far as it came, and the conver
   assert(screen.texts.join("").endsWith(WHO), screen.texts.join(""));
 });
 
-Deno.test("Ctrl-C twice, the end of input, and /bye leave", async () => {
+Deno.test("chat session: ends on Ctrl-C twice, the end of input and /bye", async () => {
   for (const last of ["end", "/bye"] as const) assertEquals((await talk([last, "more"])).left, 1);
   assertEquals((await talk(["interrupt", "interrupt", "more"])).left, 1);
   assertEquals((await talk(["interrupt", "Who are you?", "interrupt", "/bye"])).shown, WHO);
 });
 
-Deno.test("chat session: one message is answered whatever it begins with; a refused one is not", async () => {
+Deno.test("chat session: answers one message whatever its first character, and reports a refused one", async () => {
   await using model = await loadModel(undefined, { threads: 1, ctx: 64, parallel: 1 });
   const screen = new Shown();
   const session = new ChatSession(model, { temperature: 0, asides: false }, screen);
@@ -125,7 +127,7 @@ Deno.test("chat session: one message is answered whatever it begins with; a refu
   assertMatch(screen.problems.join(""), /^Error: /);
 });
 
-Deno.test("who is to leave does not wait for lines of a pipe that nobody writes to", async () => {
+Deno.test("chat session: leave() does not wait for a pipe that nobody writes to", async () => {
   const { promise: written, resolve: write } = Promise.withResolvers<void>();
   const lines = new PipedLines(
     new ReadableStream({

@@ -67,12 +67,14 @@ Example:
   deno task embed texts.jsonl --out vectors.jsonl --model qwen3-embedding-0.6b-q8_0.gguf
 `;
 
-/** Tokens of a group of texts that the engine gets together, and groups that it has in hand. */
+/** Tokens per group of texts that the engine receives together, and the number of groups in flight. */
 const GROUP_TOKENS = 4096;
 const GROUPS = 3;
-/** A text begins and ends as the model's file says of prompts, and control tokens in it count as such. */
+/**
+ * A text gets the special tokens that the model file adds to a prompt, and control tokens in it are parsed.
+ */
 const AS_PROMPT = { addSpecial: true, parseSpecial: true };
-/** Bad lines that are named. */
+/** Number of bad lines that are listed. */
 const NAMED = 10;
 
 /** `embed …` of the command line. Returns the exit code. */
@@ -101,7 +103,10 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
   }
 }
 
-/** Numbers of a vector. Throws where the model gives no vectors, or not as many numbers. */
+/**
+ * Returns the number of dimensions of a vector. Throws if the model has no embeddings, or fewer dimensions
+ * than requested.
+ */
 function widthOf({ info: { id, dimensions: size } }: Model, dimensions: number | undefined): number {
   if (size === undefined) {
     throw new Error(
@@ -114,7 +119,10 @@ function widthOf({ info: { id, dimensions: size } }: Model, dimensions: number |
   );
 }
 
-/** How many texts there are. Throws where any line is none, or does not fit; the first are named on standard error. */
+/**
+ * Returns the number of texts. Throws if a line is not a text or does not fit; lists the first bad lines on
+ * standard error.
+ */
 async function checkTexts(model: Model, source: string, signal: AbortSignal): Promise<number> {
   let [texts, bad] = [0, 0];
   for await (const line of readTexts(source)) {
@@ -129,7 +137,7 @@ async function checkTexts(model: Model, source: string, signal: AbortSignal): Pr
   return texts;
 }
 
-/** Why the text cannot be embedded; undefined where it can. */
+/** Returns why the text cannot be embedded; undefined if it can. */
 function misfit(model: Model, { text }: TextLine): string | undefined {
   const { contextLength } = model.info;
   const { length } = model.tokenize(text, AS_PROMPT);
@@ -159,7 +167,7 @@ interface Group {
   readonly inputs: number[][];
 }
 
-/** A file of texts on its way through the engine: a few groups at once, written in the file's order. */
+/** Embeds a file of texts. A few groups run at once, and vectors are written in the file's order. */
 class EmbedJob {
   readonly #line = new ProgressLine("Embedding");
   readonly #started = performance.now();
@@ -181,7 +189,7 @@ class EmbedJob {
       let index = 0;
       for await (const group of this.#groups(source)) {
         const vectors = this.#embed(group, index, format);
-        vectors.catch(() => {}); // told when its turn comes
+        vectors.catch(() => {}); // reported when its turn comes
         inHand.push(vectors);
         index += group.lines.length;
         if (inHand.length >= GROUPS) await settle();

@@ -1,10 +1,10 @@
-/** A vector with the name that its line gives it. */
+/** A vector with the id of its line. */
 export interface EmbeddedText {
   readonly id?: string | number;
   readonly row: Float32Array;
 }
 
-/** How vectors are written: what comes before them, and each of them. */
+/** A file format for vectors: a header, then each vector. */
 export interface VectorFormat {
   head(vectors: number, dimensions: number): Uint8Array;
   vector(text: EmbeddedText, index: number): Uint8Array;
@@ -12,11 +12,11 @@ export interface VectorFormat {
 
 const encoder = new TextEncoder();
 
-/** A JSON object a line: `index` of the text in the input, its `id` where it has one, `embedding`. */
+/** JSONL: each object holds `index` of the text in the input, its `id` if it has one, and `embedding`. */
 const JSONL: VectorFormat = {
   head: () => new Uint8Array(0),
   vector: ({ id, row }, index) => {
-    // As many digits as tell one 32-bit float from the next.
+    // Nine digits distinguish all 32-bit floats.
     const embedding = Array.from(row, (x) => Number(x.toPrecision(9)));
     return encoder.encode(`${JSON.stringify({ index, id, embedding })}\n`);
   },
@@ -24,7 +24,7 @@ const JSONL: VectorFormat = {
 
 const NPY_ALIGN = 64;
 
-/** NumPy's format, version 1.0: a matrix of f32, a row a text. */
+/** NumPy's format, version 1.0: an f32 matrix with one row per text. */
 const NPY: VectorFormat = {
   head: (vectors, dimensions) => {
     const text = `{'descr': '<f4', 'fortran_order': False, 'shape': (${vectors}, ${dimensions}), }`;
@@ -42,16 +42,16 @@ const NPY: VectorFormat = {
   },
 };
 
-/** By the name of the file; undefined for another. */
+/** Returns the format for a file name; undefined for an unknown extension. */
 export function formatOf(path: string): VectorFormat | undefined {
   if (path.endsWith(".jsonl")) return JSONL;
   return path.endsWith(".npy") ? NPY : undefined;
 }
 
-/** Bytes that are written at once. */
+/** Buffered bytes per write. */
 const BUFFER_BYTES = 2 ** 20;
 
-/** A file under way: it grows beside its target, as TARGET.partial, and takes the target's name when it is complete. */
+/** An output file that grows as TARGET.partial beside its target and is renamed when complete. */
 export class PartialOutput implements AsyncDisposable {
   readonly #pending: Uint8Array[] = [];
   #bytes = 0;
@@ -59,7 +59,7 @@ export class PartialOutput implements AsyncDisposable {
 
   private constructor(private readonly file: Deno.FsFile, private readonly target: string) {}
 
-  /** Throws where something is at the target already, or the file cannot be made. */
+  /** Creates the file. Throws if the target already exists or the file cannot be created. */
   static async create(target: string): Promise<PartialOutput> {
     await refuseExisting(target);
     const options = { write: true, create: true, truncate: true };
@@ -80,10 +80,10 @@ export class PartialOutput implements AsyncDisposable {
     this.#complete = true;
   }
 
-  /** Leaves nothing behind, unless it is complete. */
+  /** Deletes the partial file unless it is complete. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.file.close();
-    // Why it is discarded counts, not that it could not be.
+    // The error that discards the file matters more than a failed removal.
     if (!this.#complete) await Deno.remove(partialOf(this.target)).catch(() => {});
   }
 
@@ -99,7 +99,7 @@ function partialOf(target: string): string {
   return `${target}.partial`;
 }
 
-/** A file of somebody's is never written over. */
+/** Throws if the path exists: a user's file is never overwritten. */
 async function refuseExisting(path: string): Promise<void> {
   const found = await Deno.lstat(path).catch((error) => {
     if (!(error instanceof Deno.errors.NotFound)) throw error;

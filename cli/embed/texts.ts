@@ -4,22 +4,25 @@ import { show } from "../../lib/serving.ts";
 /** Longer lines are refused. */
 const MAX_LINE_BYTES = 64 * 2 ** 20;
 
-/** A text of the file. */
+/** One text of the file. */
 export interface TextLine {
   /** Line number in the file, from 1. */
   readonly number: number;
   readonly text: string;
-  /** The line's own name for it, where it has one. */
+  /** The id that the line gives the text, if any. */
   readonly id?: string | number;
 }
 
-/** A line that is no text, and why. */
+/** A line that is not a text, and why. */
 export interface BadLine {
   readonly number: number;
   readonly reason: string;
 }
 
-/** The texts of a JSONL file, one line after the other in constant memory: `"text"`, `{"text": …}` or `{"input": …}` with an `id`. */
+/**
+ * Yields the texts of a JSONL file in order, in constant memory. A line is `"text"`, `{"text": …}` or
+ * `{"input": …}`, with an optional `id`.
+ */
 export async function* readTexts(path: string): AsyncGenerator<TextLine | BadLine> {
   const file = await diskStorage.open(path, "read");
   const decoder = new TextDecoder("utf-8", { fatal: true });

@@ -2,7 +2,7 @@ import { type Choice, labelOf, type Offer, type OfferedChoice, PullError } from 
 import { sizeInWords } from "../shared/sizes.ts";
 import { err } from "../shared/terminal.ts";
 
-/** A table of what a source has. */
+/** Returns a table of a source's models. */
 export function offerAsText({ source, choices, recommended, free }: Offer): string {
   const all = choices.map(({ choice }) => choice);
   const rows = choices.map((offered) => {
@@ -60,14 +60,14 @@ export function offerAsJson({ source, choices, recommended, free }: Offer) {
   };
 }
 
-/** Where is asked. */
+/** The terminal that asks the question. */
 interface Asker {
-  /** A line without its end; undefined where none will come. */
+  /** Returns a line without its line end; undefined at the end of input. */
   readonly readLine: () => Promise<string | undefined>;
   readonly write: (text: string) => void;
 }
 
-/** Shows what there is on the terminal, and asks which it is to be; an empty line is what is advised. */
+/** Shows the choices and returns the chosen one. An empty line takes the recommended one. */
 export async function askWhich(
   offer: Offer,
   signal: AbortSignal,

@@ -22,7 +22,7 @@ const choices = [
 ];
 const OFFER: Offer = { source: "hf:me/M-GGUF", choices, recommended: choices[0], free: 4e9 };
 
-Deno.test("pull: the table says what there is, what it needs and whether it fits", () => {
+Deno.test("pull: the table shows each choice, its memory and whether it fits", () => {
   assertEquals(offerAsText(OFFER).split("\n").slice(2, 6), [
     "   choice  download  files  memory",
     "*  Q4_0    2.0 GB    1      3.0 GB   fits",
@@ -32,7 +32,7 @@ Deno.test("pull: the table says what there is, what it needs and whether it fits
   assertStringIncludes(offerAsText(OFFER), "4.0 GB are free here");
 });
 
-Deno.test("pull: the answer is a choice's label or name, or an empty line; others are asked again", async () => {
+Deno.test("pull: accepts a choice's label, its name or an empty line, and asks again otherwise", async () => {
   const { signal } = new AbortController();
   const asked = async (...lines: (string | undefined)[]) => {
     const readLine = () => Promise.resolve(lines.shift());

@@ -148,7 +148,7 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
   );
 }
 
-/** Errors of what was asked for are wrong usage; the others are told by whoever called. */
+/** Returns exit code 2 for an error in the request and throws other errors for the caller to report. */
 function fail(error: unknown, folder: string, json: boolean): number {
   const usage = error instanceof PullError && (error.code === "PULL_SOURCE" || error.code === "PULL_CHOICE");
   const told = usage ? new UsageError(error.message) : withAdvice(error, folder);
@@ -159,7 +159,7 @@ function fail(error: unknown, folder: string, json: boolean): number {
   throw told;
 }
 
-/** What to do where the task may not write. */
+/** Adds what to do if the task may not write. */
 function withAdvice(error: unknown, folder: string): unknown {
   if (!(error instanceof Deno.errors.NotCapable)) {
     return explained(`Cannot pull into "${shownFolder(folder)}"`, error);

@@ -4,11 +4,11 @@ import { err, out } from "../shared/terminal.ts";
 
 const REDRAW_MS = 100;
 const JSON_MS = 500;
-/** Speed is that of so many milliseconds. */
+/** Speed is averaged over this time, in milliseconds. */
 const WINDOW_MS = 5000;
 const BAR = 12;
 
-/** Tells of a download: a bar on a terminal, lines of JSON for machines, notes alone elsewhere. */
+/** Reports a download: a bar on a terminal, JSON lines for programs, otherwise only notes. */
 export class PullReporter {
   readonly #bar: ProgressBar | undefined;
   readonly #json: boolean;
@@ -33,7 +33,7 @@ export class PullReporter {
     } else this.#bar?.update(event.kind === "check" ? "checking" : "downloading", event.done, event.total);
   }
 
-  /** Takes the bar away. */
+  /** Removes the bar. */
   end(): void {
     this.#bar?.clear();
   }
@@ -62,7 +62,7 @@ export class PullReporter {
   }
 }
 
-/** A line that fills up and is drawn in place; its share never becomes less within a stage. */
+/** A progress line that is redrawn in place. Its share never decreases within a stage. */
 export class ProgressBar {
   #stage = "";
   #share = 0;

@@ -16,7 +16,7 @@ Deno.test("pull: the bar fills up, never goes back and fits the terminal", () =>
   assertEquals(drawn.at(-1), "\r\x1b[K");
 });
 
-Deno.test("pull: the bar says how fast it goes and how long it will take, and is drawn ten times a second", () => {
+Deno.test("pull: the bar shows speed and remaining time and is drawn ten times a second", () => {
   const drawn: string[] = [];
   const bar = new ProgressBar((text) => drawn.push(text), () => 200);
   for (let ms = 0; ms <= 10_000; ms += 10) bar.update("downloading", ms * 1e5, 1e10, ms);

@@ -2,17 +2,17 @@ import { dirname } from "@std/path";
 import { quoted } from "../shared/start.ts";
 import type { HttpServer } from "../../lib/serving.ts";
 
-/** Where a server listens. */
+/** The address of a server. */
 export interface Address {
   readonly host: string;
   readonly port: number;
-  /** The path of a socket, instead of host and port. */
+  /** The path of a Unix socket, in place of host and port. */
   readonly unix: string | undefined;
 }
 
 /**
- * Throws where the address cannot be had, which is worth knowing before a large model is loaded. A socket that nobody listens at
- * any more is removed.
+ * Throws if the address cannot be used, before a large model is loaded. Removes a socket that has no listener
+ * any more.
  */
 export async function checkAddress(address: Address): Promise<void> {
   const { host, port, unix } = address;
@@ -29,7 +29,7 @@ async function removeStale(path: string): Promise<void> {
   try {
     found = Deno.lstatSync(path);
   } catch {
-    return; // what is wrong with the path, listening will tell
+    return; // listen() will report what is wrong with the path
   }
   if (!found.isSocket) throw new Error(`Cannot listen on "${path}": something other than a socket is there`);
   try {
@@ -44,7 +44,7 @@ async function removeStale(path: string): Promise<void> {
   );
 }
 
-/** What `action` gives; says what to do where the address cannot be had. */
+/** Returns the result of `action`. An error says what to do if the address cannot be used. */
 export function listening<T>({ host, port, unix }: Address, action: () => T): T {
   try {
     return action();
@@ -84,7 +84,7 @@ function unixReason(error: unknown, path: string): string | undefined {
   return undefined;
 }
 
-/** For people and clients: `http://HOST:PORT`, or `unix:PATH`. */
+/** Returns the URL for people and clients: `http://HOST:PORT` or `unix:PATH`. */
 export function urlOf({ hostname, port }: HttpServer, { unix }: Address): string {
   if (unix !== undefined) return `unix:${unix}`;
   return `http://${hostname.includes(":") ? `[${hostname}]` : hostname}:${port}`;

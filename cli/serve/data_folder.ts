@@ -3,8 +3,8 @@ import { BatchStore, DataFolder } from "../../lib/serving.ts";
 import { explained } from "../../lib/system_errors.ts";
 
 /**
- * Makes the folder of files and batches and locks it; call it before a large model is loaded. Throws Error where nothing can be
- * written there, where another server uses it, and for a database of another version.
+ * Creates and locks the folder of files and batches. Call it before a large model is loaded. Throws Error if
+ * the folder is not writable, is in use, or holds a database of another version.
  */
 export async function openDataFolder(path: string): Promise<DataFolder> {
   let folder: DataFolder | undefined;
@@ -20,7 +20,7 @@ export async function openDataFolder(path: string): Promise<DataFolder> {
   }
 }
 
-/** Says what to do where files and batches cannot be kept. */
+/** Returns an error that says what to do when files and batches cannot be stored. */
 function noDataFolder(path: string, error: unknown): unknown {
   const what = `Cannot keep files and batches in "${path}"`;
   const otherwise = "choose another folder with --data, or serve without them: --data none";

@@ -4,7 +4,7 @@ import { join } from "@std/path";
 import { openDataFolder } from "./data_folder.ts";
 import { inFlags } from "../shared/words.ts";
 
-Deno.test("data folder: a second server is refused with the first one's process until that closes it", async () => {
+Deno.test("data folder: refuses a second server with the first one's process id until the first closes the folder", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     const path = join(parent, "data");
@@ -15,12 +15,12 @@ Deno.test("data folder: a second server is refused with the first one's process 
         "that server, give another folder with --data, or serve without files and batches: --data none",
     );
     first.close();
-    await Deno.writeTextFile(join(path, "lock"), ""); // of an earlier version, which named no process
+    await Deno.writeTextFile(join(path, "lock"), ""); // an earlier version wrote no process id
     const second = await Deno.open(join(path, "lock"), { read: true, write: true });
     await second.lock(true);
     await assertRejects(() => openDataFolder(path), Error, "another server uses it; stop that server");
     second.close();
-    await Deno.writeTextFile(join(path, "lock"), "123456789\n"); // of a killed server
+    await Deno.writeTextFile(join(path, "lock"), "123456789\n"); // a killed server leaves its lock
     (await openDataFolder(path)).close();
     assertEquals(await Deno.readTextFile(join(path, "lock")), `${Deno.pid}\n`);
     assertEquals([...Deno.readDirSync(path)].map(({ name }) => name).sort(), [
@@ -35,7 +35,7 @@ Deno.test("data folder: a second server is refused with the first one's process 
   }
 });
 
-Deno.test("data folder: says what to do where nothing can be written", async () => {
+Deno.test("data folder: says what to do when it is not writable", async () => {
   const parent = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     await Deno.writeTextFile(join(parent, "file"), "");
@@ -51,7 +51,7 @@ Deno.test("data folder: says what to do where nothing can be written", async () 
   }
 });
 
-Deno.test("data folder: refuses a database of another version and leaves it as it is", async () => {
+Deno.test("data folder: refuses a database of another version and leaves it unchanged", async () => {
   const path = await Deno.makeTempDir({ prefix: "data-folder-" });
   try {
     (await openDataFolder(path)).close();

@@ -8,7 +8,7 @@ const FIELDS = ["name", "key", "key_sha256", "scope", "requests_at_once", "token
 
 const entry = z.strictObject({
   name: z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits and _.-"),
-  // Checked by hand, for messages must not show them.
+  // Checked by hand, because messages must not show keys.
   key: z.unknown().optional(),
   key_sha256: z.unknown().optional(),
   scope: z.enum(KEY_SCOPES).optional(),
@@ -27,8 +27,9 @@ function unknownField(allowed: readonly string[]) {
 }
 
 /**
- * The keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "requests_at_once"?, "tokens_per_minute"?}]}`. Throws
- * an Error that says what is wrong in it, and never shows a key. `warn` is told where others may read it.
+ * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "requests_at_once"?,
+ * "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
+ * other users may read the file.
  */
 export function readKeyFile(file: string, warn: (message: string) => void): NamedKey[] {
   const what = `Cannot use the key file "${file}"`;
@@ -57,7 +58,7 @@ function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Error("it is not valid JSON"); // the reason would show what stands there
+    throw new Error("it is not valid JSON"); // the parser's message would show the content
   }
 }
 
@@ -78,8 +79,8 @@ function digestWritten(name: string, hex: unknown): Uint8Array {
 const LOOK_MS = 2000;
 
 /**
- * Reads the file again whenever it has changed, and at once when the returned `reload` is called; a file that cannot be used
- * leaves the keys as they are. `note` is told of both. `stop` ends it.
+ * Reads the file again when it changes, and at once when the returned `reload` is called. An unusable file
+ * leaves the keys unchanged. `note` is called in both cases. `stop` ends the watch.
  */
 export function followKeyFile(file: string, ring: KeyRing, note: (message: string) => void) {
   let seen = stateOf(file);
@@ -99,7 +100,7 @@ export function followKeyFile(file: string, ring: KeyRing, note: (message: strin
   return { reload, stop: () => clearInterval(timer) };
 }
 
-/** Changes when the file does, in place or by another of its name. */
+/** Returns a text that changes when the file is edited or replaced. */
 function stateOf(file: string): string {
   try {
     const { ino, size, mtime } = Deno.statSync(file);

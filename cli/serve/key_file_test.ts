@@ -25,7 +25,7 @@ async function withKeyFile(
 const unlimited = { requestsAtOnce: undefined, tokensPerMinute: undefined };
 const hex = (key: string) => digestOf(key).toHex();
 
-Deno.test("key file: keys plain or as their digests, with limits", async () => {
+Deno.test("key file: accepts plain keys and digests, with limits", async () => {
   const keys = [
     { name: "alice", key: "a1", requests_at_once: 4, tokens_per_minute: 20_000 },
     { name: "bob", key_sha256: hex("b1").toUpperCase() },
@@ -46,7 +46,7 @@ Deno.test("key file: keys plain or as their digests, with limits", async () => {
   });
 });
 
-Deno.test("key file: one that others may read is warned of, unless it holds digests alone", async () => {
+Deno.test("key file: warns when others may read it, unless it holds only digests", async () => {
   for (const [key, warned] of [[{ key: "a1" }, 1], [{ key_sha256: hex("a1") }, 0]] as const) {
     await withKeyFile({ keys: [{ name: "a", ...key }] }, (file) => {
       Deno.chmodSync(file, 0o640);
@@ -57,7 +57,7 @@ Deno.test("key file: one that others may read is warned of, unless it holds dige
   }
 });
 
-Deno.test("key file: what is wrong in it is named, and no key is shown", async () => {
+Deno.test("key file: names the problem without showing a key", async () => {
   const cases: [unknown, string][] = [
     ["{ s3cret", "it is not valid JSON"],
     [[], "Invalid request body: must be an object (got an array of 0)"],
@@ -103,7 +103,7 @@ Deno.test("key file: what is wrong in it is named, and no key is shown", async (
   assertEquals(missing.message, 'Cannot use the key file "/no/keys.json": there is no such file or folder');
 });
 
-Deno.test("key file: it is read again when it changes or when asked to; a broken one changes nothing", async () => {
+Deno.test("key file: is read again when it changes or on request; an invalid file changes nothing", async () => {
   await withKeyFile({ keys: [{ name: "a", key: "old" }] }, async (file, write) => {
     const ring = new KeyRing([], readKeyFile(file, () => {}));
     const notes: string[] = [];

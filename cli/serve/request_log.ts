@@ -2,21 +2,21 @@ import { quoted } from "../shared/start.ts";
 import type { LogEntry } from "../../lib/serving.ts";
 import { explained, messageOf } from "../../lib/system_errors.ts";
 
-/** Where lines of the log go. */
+/** The destination of log lines. */
 interface Sink {
-  /** May write a part; gives how many bytes it wrote. */
+  /** Writes some of the bytes and returns how many. */
   write(bytes: Uint8Array): Promise<number>;
   close(): void;
 }
 
 export interface RequestLogOptions {
-  /** Opens the sink, again after a failure and on `reopen`. */
+  /** Opens the sink; called again after a failure and on `reopen`. */
   readonly open: () => Sink;
-  /** Told of failures, of each kind once until it is over. */
+  /** Reports failures, each kind once until it has passed. */
   readonly note: (message: string) => void;
-  /** Bytes of lines that may wait; beyond, lines are dropped and counted. */
+  /** Limit of waiting lines in bytes. Lines beyond it are dropped and counted. */
   readonly maxWaiting?: number;
-  /** Between a failure and the next try. */
+  /** Milliseconds between a failure and the next attempt. */
   readonly retryMs?: number;
 }
 
@@ -27,16 +27,17 @@ const NEWLINE = 0x0a;
 const utf8 = new TextEncoder();
 
 /**
- * The log of requests as JSON lines. Nobody waits for it: lines are written behind in the order in which they came. Where they
- * cannot be written, those beyond a bound are dropped, and a line says how many: `{"time", "dropped"}`.
+ * The log of requests as JSON lines. Requests do not wait for it: lines are written in the background, in
+ * order. If they cannot be written, lines beyond a limit are dropped. A line then gives their number:
+ * `{"time", "dropped"}`.
  */
 export class RequestLog {
   readonly #options: Required<RequestLogOptions>;
   #sink: Sink | undefined;
   #waiting: string[] = [];
-  /** What is being written of the lines before those that wait. */
+  /** The lines that are being written, ahead of the waiting ones. */
   #batch = new Uint8Array();
-  /** Characters of lines that are not written yet. */
+  /** Characters of lines that are not yet written. */
   #unwritten = 0;
   #dropped = 0;
   #writing: Promise<void> | undefined;
@@ -45,7 +46,7 @@ export class RequestLog {
   #isClosed = false;
   #retry: ReturnType<typeof setTimeout> | undefined;
 
-  /** Throws where the log cannot be opened. */
+  /** Throws if the log cannot be opened. */
   constructor(options: RequestLogOptions) {
     this.#options = { maxWaiting: MAX_WAITING, retryMs: RETRY_MS, ...options };
     this.#sink = options.open();
@@ -62,16 +63,16 @@ export class RequestLog {
     if (this.#retry === undefined) this.#wake();
   }
 
-  /** Goes on in a file that is opened anew: the old one was moved away. */
+  /** Opens the file again and continues there, because the old file was moved away. */
   reopen(): void {
     this.#isToReopen = true;
     this.#wake();
   }
 
-  /** Writes what waits, as far as that is possible, and closes the log. */
+  /** Writes the waiting lines if possible, and closes the log. */
   async close(): Promise<void> {
     while (this.#writing) await this.#writing;
-    this.#isClosed = true; // one last try, after which nothing is tried again
+    this.#isClosed = true; // one last attempt, then no more
     this.#wake();
     while (this.#writing) await this.#writing;
     this.#sink?.close();
@@ -83,13 +84,13 @@ export class RequestLog {
     this.#writing ??= this.#writeAll().finally(() => {
       this.#writing = undefined;
       const hasMore = this.#waiting.length > 0 && this.#retry === undefined && !this.#isClosed;
-      if (hasMore || this.#isToReopen) this.#wake(); // it came while this was ending
+      if (hasMore || this.#isToReopen) this.#wake(); // arrived while this method was ending
     });
   }
 
-  /** Never fails. What cannot be written is tried again later. */
+  /** Never rejects. Failed writes are tried again later. */
   async #writeAll(): Promise<void> {
-    await Promise.resolve(); // lines of the same turn are written together
+    await Promise.resolve(); // collects the lines of the same event-loop turn
     try {
       for (let more = true; more; more = this.#next()) {
         if (this.#isToReopen) this.#leaveFile();
@@ -106,7 +107,7 @@ export class RequestLog {
     this.#hasFailed = false;
   }
 
-  /** Takes the lines that wait, once those before them are written. false where there are none. */
+  /** Takes the waiting lines once the earlier ones are written. Returns false if there are none. */
   #next(): boolean {
     this.#unwritten = this.#waiting.reduce((sum, line) => sum + line.length, 0);
     if (this.#waiting.length === 0 && this.#dropped === 0) return this.#isToReopen;
@@ -119,7 +120,7 @@ export class RequestLog {
     return true;
   }
 
-  /** A line of which a part is in the old file does not go on in the new one. */
+  /** A line that is partly in the old file is not continued in the new one. */
   #leaveFile(): void {
     this.#isToReopen = false;
     this.#sink?.close();
@@ -130,7 +131,7 @@ export class RequestLog {
     }
   }
 
-  /** Whether the next byte to be written lies within a line. */
+  /** Whether the next byte to write lies within a line. */
   get #isTorn(): boolean {
     const { buffer, byteOffset, length } = this.#batch;
     return length > 0 && byteOffset > 0 && new Uint8Array(buffer)[byteOffset - 1] !== NEWLINE;
@@ -147,7 +148,9 @@ export class RequestLog {
   }
 }
 
-/** The log in a file, which is added to; `-` is standard output. Throws where the file cannot be opened. */
+/**
+ * Opens the log in a file, which it appends to; `-` is standard output. Throws if the file cannot be opened.
+ */
 export function openRequestLog(path: string, note: (message: string) => void): RequestLog {
   return new RequestLog({ open: () => path === "-" ? STDOUT : opened(path), note });
 }

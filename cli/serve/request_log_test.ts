@@ -6,7 +6,7 @@ import { openRequestLog, RequestLog } from "./request_log.ts";
 
 const entry = (id: string): LogEntry => ({ time: "t", id, method: "GET", route: "/", status: 200, ms: 1 });
 
-/** A disk that takes so many bytes, at most seven at once. */
+/** A disk with limited space that accepts at most seven bytes per write. */
 class Disk {
   text = "";
   files = 0;
@@ -38,13 +38,13 @@ async function until(condition: () => boolean): Promise<void> {
     try {
       return condition();
     } catch {
-      return false; // a file that is not there yet
+      return false; // the file does not exist yet
     }
   };
   while (!holds()) await delay(2);
 }
 
-Deno.test("request log: lines come in order, and close writes what waits", async () => {
+Deno.test("request log: writes lines in order, and close() writes waiting lines", async () => {
   const disk = new Disk(Infinity);
   const log = new RequestLog({ open: disk.open, note() {} });
   for (let i = 0; i < 50; i++) {
@@ -55,7 +55,7 @@ Deno.test("request log: lines come in order, and close writes what waits", async
   assertEquals(disk.lines.map(({ id }) => id), Array.from({ length: 50 }, (_, i) => `${i}`));
 });
 
-Deno.test("request log: on a full disk lines wait within a bound, and none is torn or written twice", async () => {
+Deno.test("request log: keeps a limited number of lines on a full disk, and never tears or repeats one", async () => {
   const disk = new Disk(100);
   const notes: string[] = [];
   const size = JSON.stringify(entry("00")).length + 1;
@@ -79,7 +79,7 @@ Deno.test("request log: on a full disk lines wait within a bound, and none is to
   ]);
 });
 
-Deno.test("request log: closing does not wait for a disk that stays full", async () => {
+Deno.test("request log: close() does not wait for a disk that stays full", async () => {
   const failed = Promise.withResolvers<void>();
   const log = new RequestLog({ open: new Disk(10).open, note: () => failed.resolve(), retryMs: 1 });
   log.add(entry("1"));
@@ -88,7 +88,7 @@ Deno.test("request log: closing does not wait for a disk that stays full", async
   await log.close();
 });
 
-Deno.test("request log: moved away and opened again, no line is lost", async () => {
+Deno.test("request log: loses no line when the file is moved away and reopened", async () => {
   const folder = await Deno.makeTempDir();
   const file = join(folder, "requests.log");
   try {
@@ -113,7 +113,7 @@ Deno.test("request log: moved away and opened again, no line is lost", async () 
   }
 });
 
-Deno.test("request log: reopened in the middle of a line, the new file begins with a whole one", async () => {
+Deno.test("request log: begins the new file with a whole line when reopened in the middle of one", async () => {
   const disk = new Disk(20);
   const failed = Promise.withResolvers<void>();
   const log = new RequestLog({ open: disk.open, note: () => failed.resolve(), retryMs: 10_000 });
@@ -128,7 +128,7 @@ Deno.test("request log: reopened in the middle of a line, the new file begins wi
   assertEquals(disk.lines.map(({ id, dropped }) => id ?? dropped), ["2", 1]);
 });
 
-Deno.test("request log: a file that cannot be opened is refused at the start", () => {
+Deno.test("request log: refuses a file that cannot be opened at the start", () => {
   const error = assertThrows(() => openRequestLog("/no/such/folder/log", () => {}), Error);
   assertEquals(
     error.message,

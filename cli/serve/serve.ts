@@ -89,7 +89,8 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   }
   if (settings.values.supervise) return await supervise(args, settings, warn);
   const build = startBuild(settings.values.backend);
-  // Only a supervisor starts processes, and what builds; from here on this one meets strangers.
+  // Only the supervisor and the build start processes. From here on this process handles requests of
+  // strangers.
   await Deno.permissions.revoke({ name: "run" });
   try {
     return await serve(settings, build);
@@ -138,7 +139,8 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
           : log && ((entry) => log.add(entry)),
       }),
   );
-  // The server has listeners of its own until it has stopped; after that a signal must not change the exit code.
+  // The server has its own signal handlers until it has stopped. After that a signal must not change the exit
+  // code.
   onInterrupt(() => build?.stop());
   const failed = served.mayFail ? stopOnFailure(models, server) : () => false;
   stopWithParent(() => {
@@ -155,15 +157,15 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
 
 interface Served {
   readonly models: Models;
-  /** How batches are answered. */
+  /** How the server answers batches. */
   readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
-  /** The server stops where an engine fails for good. */
+  /** The server stops if an engine fails for good. */
   readonly mayFail: boolean;
 }
 
 /**
- * Native kernels that are being built, where the models start in WebAssembly meanwhile. A backend that was asked for, or is to be
- * measured, waits for them.
+ * Returns the native kernels being built, if models can start in WebAssembly meanwhile. A backend that was
+ * requested or is to be measured waits for the build.
  */
 async function kernelsToCome(
   { values: { backend } }: ServeSettings,
@@ -183,13 +185,16 @@ async function kernelsToCome(
   return new ComingKernels(arrived, warn);
 }
 
-/** Batches are answered by one backend from their first line to the last. Never resolves where the server stops before. */
+/**
+ * Waits until the backend is decided, because one backend answers a batch from its first line to its last.
+ * Never resolves if the server stops first.
+ */
 async function whenDecided(coming: ComingKernels, build: BackgroundBuild): Promise<void> {
   await coming.settled();
   if (build.isStopped && !coming.isHere) await new Promise(() => {});
 }
 
-/** One model, which is loaded before the server is ready and stays. */
+/** Loads one model before the server is ready and keeps it. */
 async function serveOne(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
   const load = engineOptions(settings);
   const model = modelPath(settings.values.model[0]);
@@ -201,14 +206,14 @@ async function serveOne(settings: ServeSettings, coming: ComingKernels | undefin
   tell(loaded);
   const models = oneModel(loaded.engine, aliasesOfOne(settings, loaded.engine.model.id));
   const batches = {
-    // What computes is known when batches are begun.
+    // The backend is known by the time batches start.
     settings: coming ? () => identityOf(opened) : await identityOf(opened),
     processor: () => loaded.backend.info.isa,
   };
   return { models, batches, mayFail: true };
 }
 
-/** Several models, each of which is loaded when it is asked for. */
+/** Serves several models, each loaded on its first request. */
 async function serveSeveral(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
   const load = { ...engineOptions(settings), coming };
   const reloads = settings.values.onFailure === "reload";
@@ -228,7 +233,7 @@ async function serveSeveral(settings: ServeSettings, coming: ComingKernels | und
   return { models, batches, mayFail: !reloads };
 }
 
-/** Reads files again that change while the server runs, on SIGHUP at once. */
+/** Reloads files that change while the server runs; SIGHUP reloads them at once. */
 function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log: RequestLog | undefined) {
   const keys = apiKeys === undefined ? undefined : followKeyFile(apiKeys, ring, note);
   const reload = () => {
@@ -249,7 +254,9 @@ function engineOptions(settings: ServeSettings) {
   return { ...loadOptions(settings.values), ...parallelOptions(settings), warn: once(warn) };
 }
 
-/** The options that have nothing to do with the model. Throws where others could reach the server without a key. */
+/**
+ * Returns the options that do not concern the model. Throws if others could reach the server without a key.
+ */
 function serveOptions({ values }: ServeSettings) {
   const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
   const { cors, openHealth, pathPrefix } = values;
@@ -272,12 +279,12 @@ function serveOptions({ values }: ServeSettings) {
   } satisfies ServeOptions;
 }
 
-/** What an operator should know who hears of nothing else. */
+/** Prints a warning for the operator. */
 function warn(message: string): void {
   note(message, "warning");
 }
 
-/** Models are measured and loaded many times; what was told is not told again. */
+/** Models are measured and loaded many times; each message is printed once. */
 function once(tell: (message: string) => void): (message: string) => void {
   const told = new Set<string>();
   return (message) => {
@@ -287,7 +294,9 @@ function once(tell: (message: string) => void): (message: string) => void {
   };
 }
 
-/** Writes errors to standard error; one that ended many requests only once. */
+/**
+ * Returns a function that writes errors to standard error. An error that ended many requests is written once.
+ */
 function reporter(): (error: unknown) => void {
   const told = new WeakSet<Error>();
   return (error) => {
@@ -298,14 +307,14 @@ function reporter(): (error: unknown) => void {
   };
 }
 
-/** An error with its stack, and with what caused it. */
+/** Returns an error's stack with those of its causes. */
 function traced(error: Error): string {
   const { stack, message, cause } = error;
   const own = `${stack}`.replace(message, () => worded(error, asFlags));
   return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
 }
 
-/** One line on what was loaded. */
+/** Describes the loaded model in one line. */
 function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
   const { id, architecture, contextLength } = loaded.engine.model;
   const { weights, activations, states, kv } = loaded.memory;
@@ -323,7 +332,7 @@ function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): strin
   ].join("; ");
 }
 
-/** Stops the server once its engine has failed for good; the returned function says whether that happened. */
+/** Stops the server when its engine has failed for good. The returned function says whether that happened. */
 function stopOnFailure(models: Models, server: HttpServer): () => boolean {
   let failed = false;
   const look = ({ engine }: OfferedModel) => {

@@ -5,17 +5,20 @@ import { modelPath } from "../shared/model.ts";
 import { inFlags } from "../shared/words.ts";
 import type { ServeSettings } from "./serve_settings.ts";
 
-/** Whether the server loads models as they are asked for, and not one at its start. */
+/** Returns whether the server loads models on request instead of one at its start. */
 export function hasSeveral({ values: { model, models, memoryMb, idleUnload } }: ServeSettings): boolean {
   return model.length > 1 || [models, memoryMb, idleUnload].some((value) => value !== undefined);
 }
 
-/** The other names of the only model. */
+/** Returns the aliases of the only model. */
 export function aliasesOfOne({ values: { alias } }: ServeSettings, id: string): string[] {
   return readAliases(alias, [id]).map(({ name }) => name);
 }
 
-/** Several models in one budget of memory. Throws where one that is named cannot be read, or two have the same name. */
+/**
+ * Opens several models that share a memory budget. Throws if a named file cannot be read, or two models have
+ * the same name.
+ */
 export async function openPool(
   settings: ServeSettings,
   host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe">,
@@ -47,7 +50,10 @@ export async function openPool(
   }
 }
 
-/** `NAME=MODEL`, or a name of the only model. Of a model that is not there is an error, unless it may still come. */
+/**
+ * Reads `NAME=MODEL`, or a bare name for the only model. Throws for an alias of an unknown model, unless that
+ * model may still appear.
+ */
 function readAliases(given: readonly string[], ids: readonly string[], mayCome = false): Alias[] {
   const taken = new Set<string>();
   return given.map((text) => {

@@ -17,7 +17,7 @@ const poolOf = (
   note: (message: string) => void = () => {},
 ) => openPool(settingsOf(...args), { load, reloads: false, note, describe: () => {} });
 
-/** A folder with the demo model under several names. */
+/** Runs the test in a folder that holds the demo model under several names. */
 async function inFolder(names: readonly string[], test: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir({ prefix: "served-" });
   try {
@@ -31,7 +31,7 @@ async function inFolder(names: readonly string[], test: (folder: string) => Prom
   }
 }
 
-Deno.test("one model is served as such, unless it may be unloaded", () => {
+Deno.test("served models: one model is loaded at the start unless it may be unloaded", () => {
   assertEquals(hasSeveral(settingsOf()), false);
   assertEquals(hasSeveral(settingsOf("--model", "a.gguf")), false);
   for (
@@ -42,7 +42,7 @@ Deno.test("one model is served as such, unless it may be unloaded", () => {
   ) assertEquals(hasSeveral(settingsOf(...args)), true, `${args}`);
 });
 
-Deno.test("aliases: of the only model a name is enough, and what cannot be meant is refused", async () => {
+Deno.test("aliases: accept a bare name for the only model and refuse ambiguous ones", async () => {
   assertEquals(aliasesOfOne(settingsOf("--alias", "gpt-4o", "--alias", "x=demo"), "demo"), ["gpt-4o", "x"]);
   assertThrows(
     () => aliasesOfOne(settingsOf("--alias", "x=other"), "demo"),
@@ -65,12 +65,12 @@ Deno.test("aliases: of the only model a name is enough, and what cannot be meant
     );
     const pool = await poolOf([...both, "--alias", "x=b"]);
     assertEquals(pool.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b", "x"]]);
-    const later = await poolOf(["--models", folder, "--alias", "x=c"]); // it may still come
+    const later = await poolOf(["--models", folder, "--alias", "x=c"]); // the file may still appear
     assertEquals(later.list().map(({ id, aliases }) => [id, ...aliases]), [["a"], ["b"]]);
   });
 });
 
-Deno.test("files of a folder whose names cannot be offered are told of", async () => {
+Deno.test("served models: reports files of a folder whose names cannot be offered", async () => {
   await inFolder(["a.gguf", "My Model.gguf", "sub/b.gguf", "s b/c.gguf"], async (folder) => {
     const notes: string[] = [];
     const pool = await poolOf(["--models", folder], LOAD, (message) => notes.push(message));
@@ -81,7 +81,7 @@ Deno.test("files of a folder whose names cannot be offered are told of", async (
   });
 });
 
-Deno.test("files of the same name, a wrong file and backend auto are known at once", async () => {
+Deno.test("served models: refuses duplicate file names, an invalid file and backend auto at the start", async () => {
   await inFolder(["a.gguf", "sub/a.gguf"], async (folder) => {
     const same = ["--model", `${folder}/a.gguf`, "--model", `${folder}/sub/a.gguf`];
     await assertRejects(() => poolOf(same), Error, 'would both be called "a"');
@@ -101,7 +101,7 @@ Deno.test("files of the same name, a wrong file and backend auto are known at on
   });
 });
 
-Deno.test("a budget that no model fits, a folder that is none and a file that is broken are named", async () => {
+Deno.test("served models: names a budget too small for every model, a missing folder and a broken file", async () => {
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
     const both = ["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`];
     await assertRejects(
@@ -123,7 +123,7 @@ Deno.test("a budget that no model fits, a folder that is none and a file that is
   });
 });
 
-Deno.test("a model whose file has gone says so in words", async () => {
+Deno.test("served models: explains that a model's file has disappeared", async () => {
   await inFolder(["a.gguf"], async (folder) => {
     const pool = await poolOf(["--models", folder]);
     await Deno.remove(`${folder}/a.gguf`);
@@ -133,7 +133,7 @@ Deno.test("a model whose file has gone says so in words", async () => {
   });
 });
 
-Deno.test("what a batch depends on is the models that its lines name, by content and settings", async () => {
+Deno.test("served models: a batch's identity covers the models its lines name, by content and settings", async () => {
   await inFolder(["a.gguf", "b.gguf"], async (folder) => {
     const pool = await poolOf(["--models", folder, "--alias", "x=a"]);
     const identify = servedIdentities(pool, LOAD);

@@ -10,25 +10,32 @@ import { pathsWritten } from "../shared/read_settings.ts";
 
 const MAIN = fromFileUrl(shippedModule("main.ts"));
 const CONFIG = fromFileUrl(shipped("deno.json"));
-/** Said to a child, which ends when its parent is gone: its standard input ends then. */
+/**
+ * Environment variable that marks a child. The child ends when its standard input closes, because its parent
+ * is then gone.
+ */
 export const SUPERVISED = "COMPY_SUPERVISED";
 
-/** A child that ended sooner than this after it was ready has not lived. */
+/** A child that ends sooner than this after it was ready counts as failed at the start. */
 const ALIVE_MS = 1000;
-/** Waits before each start after so many children in a row that have not lived; after the last the server is given up. */
+/**
+ * Wait before each restart after that many failed starts in a row. After the last one the supervisor gives
+ * up.
+ */
 const WAITS_MS = [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
-/** How a child ends that is asked to before it listens for signals. */
+/** How a child ends if a signal reaches it before it listens for signals. */
 const ASKED: readonly string[] = ["SIGTERM", "SIGINT"];
 const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
-/** How a child ended, and how long it had been ready; undefined where it never was. */
+/** How a child ended, and how long it had been ready; `readyMs` is undefined if it never was. */
 interface End extends Deno.CommandStatus {
   readonly readyMs: number | undefined;
 }
 
 /**
- * Runs the server as a child that is started again when it is killed or fails; signals are handed on, and a child that ends
- * because it was asked to is the end. Returns the exit code: the child's, where it was never ready or has been given up.
+ * Runs the server as a child and restarts it when it is killed or fails. Signals are forwarded, and a child
+ * that was asked to end is not restarted. Returns the child's exit code if it was never ready or failed too
+ * often.
  */
 export async function supervise(
   args: readonly string[],
@@ -69,23 +76,26 @@ export async function supervise(
   }
 }
 
-/** Says when a child that has ended is to be started again. */
+/** Decides when a child that has ended is restarted. */
 export class Restarts {
   #wasReady = false;
-  /** Starts in a row after children that did not live. */
+  /** Failed starts in a row. */
   count = 0;
 
-  /** `readyMs`: how long it had been ready, if it ever was. In milliseconds; undefined where the server is given up. */
+  /**
+   * Returns the wait in milliseconds; undefined if the supervisor gives up. `readyMs` is how long the child
+   * was ready, if it was.
+   */
   waitAfter(readyMs: number | undefined): number | undefined {
     this.#wasReady ||= readyMs !== undefined;
-    // What has never been ready will hardly be: a wrong setting, or a model that is not there.
+    // A child that was never ready will hardly succeed later: a setting is wrong or a model is missing.
     if (!this.#wasReady) return undefined;
     if (readyMs !== undefined && readyMs >= ALIVE_MS) this.count = 0;
     return WAITS_MS[this.count++];
   }
 }
 
-/** The child has a group of its own: one press of Ctrl-C reaches it once, through its parent. */
+/** The child has its own process group, so one Ctrl-C reaches it once, through its parent. */
 function childCommand(args: readonly string[], { values }: ServeSettings): Deno.Command {
   const port = values.unix === undefined ? ["--port", `${portOf(values)}`] : [];
   const given = withoutPort(args);
@@ -116,7 +126,7 @@ function childCommand(args: readonly string[], { values }: ServeSettings): Deno.
   });
 }
 
-/** A free port is chosen once: the server is to be found where it was. */
+/** A free port is chosen once, so that the server keeps its address after a restart. */
 function portOf({ host, port }: ServeSettings["values"]): number {
   if (port !== 0) return port;
   const listener = listening({ host, port, unix: undefined }, () => Deno.listen({ hostname: host, port }));
@@ -131,7 +141,10 @@ function withoutPort(args: readonly string[]): string[] {
   );
 }
 
-/** The permissions that this process was given beyond the task's own go to the child: flags of deno take the place of the task's. */
+/**
+ * Returns the flags for permissions beyond the task's own. The child needs them because deno's flags replace
+ * those of the task.
+ */
 function grants(values: ServeSettings["values"]): string[] {
   const written = pathsWritten(SERVE_SETTINGS, values).map((path) => resolve(path))
     .filter((path) => Deno.permissions.querySync({ name: "write", path }).state === "granted");
@@ -144,7 +157,7 @@ function grants(values: ServeSettings["values"]): string[] {
   ];
 }
 
-/** What the child prints is handed on; it is ready once it says where it listens. */
+/** Forwards the child's output. The child is ready when it prints its address. */
 async function untilEnd(child: Deno.ChildProcess): Promise<End> {
   let readyAt: number | undefined;
   let printed = "";
@@ -162,7 +175,7 @@ async function untilEnd(child: Deno.ChildProcess): Promise<End> {
   return { ...status, readyMs: readyAt && performance.now() - readyAt };
 }
 
-/** Nobody reading is no reason to stop. */
+/** A missing reader must not stop the server. */
 async function printAll(bytes: Uint8Array): Promise<void> {
   try {
     for (let done = 0; done < bytes.length;) done += await Deno.stdout.write(bytes.subarray(done));
@@ -175,11 +188,11 @@ function kill(child: Deno.ChildProcess | undefined, signal: Deno.Signal): void {
   try {
     child?.kill(signal);
   } catch {
-    // It has just ended.
+    // The process has just ended.
   }
 }
 
-/** Calls `stop` when the parent of a supervised process is gone. */
+/** Calls `stop` when the parent of a supervised process has ended. */
 export async function stopWithParent(stop: () => void): Promise<void> {
   if (Deno.env.get(SUPERVISED) !== "1") return;
   const buffer = new Uint8Array(64);

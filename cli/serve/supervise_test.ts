@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
 import { Restarts } from "./supervise.ts";
 
-Deno.test("restarts: a server that has lived is back at once, however often", () => {
+Deno.test("restarts: restart a server at once if it lived long enough, any number of times", () => {
   const restarts = new Restarts();
   for (let i = 0; i < 1000; i++) assertEquals(restarts.waitAfter(1000 + i), 0);
 });
 
-Deno.test("restarts: one that ends soon after each start waits longer and longer, and is given up", () => {
+Deno.test("restarts: wait longer after each early end, then give up", () => {
   const restarts = new Restarts();
   const waits = Array.from({ length: 11 }, (_, i) => restarts.waitAfter(i % 2 === 0 ? 10 : undefined));
   assertEquals(waits.slice(0, 4), [0, 500, 1000, 2000]);
@@ -16,6 +16,6 @@ Deno.test("restarts: one that ends soon after each start waits longer and longer
   assertEquals([lucky.waitAfter(5000), lucky.waitAfter(10)], [0, 500]);
 });
 
-Deno.test("restarts: one that was never ready is not started again", () => {
+Deno.test("restarts: do not restart a server that was never ready", () => {
   assertEquals(new Restarts().waitAfter(undefined), undefined);
 });

@@ -2,36 +2,36 @@ import { type ChatReader, type EnginePart, type TokenEvent, tryJson } from "../.
 import { DIM, PLAIN } from "./terminal.ts";
 
 export interface ShownThinking {
-  /** Whether thinking is shown at all. */
+  /** Whether thinking is shown. */
   readonly shown: boolean;
-  /** Whether it is set off from the answer by being dimmed, as a terminal can. */
+  /** Whether thinking is dimmed, which needs a terminal. */
   readonly dimmed: boolean;
 }
 
-/** A whole call of a tool. */
+/** A complete tool call. */
 export interface ShownCall {
   readonly name: string;
-  /** JSON, as the model wrote it. */
+  /** JSON, exactly as the model wrote it. */
   readonly arguments: string;
 }
 
-/** Turns events into the texts to be shown, and keeps what was thought, what was answered and what is called. */
+/** Turns token events into displayed text, and collects the thinking, the answer and the calls. */
 export class AnswerText {
   text = "";
   reasoning = "";
-  /** Each is shown once it is whole, as a line of JSON. */
+  /** Complete calls. Each is shown as a line of JSON. */
   readonly calls: ShownCall[] = [];
-  /** The call whose arguments come now. */
+  /** The call whose arguments are arriving. */
   #open: { readonly name: string; arguments: string } | undefined;
-  /** What of the answer was shown last. */
+  /** The kind of text shown last. */
   #last: "text" | "call" | undefined;
   #dim = false;
-  /** Thinking is over. */
+  /** Whether thinking has ended. */
   #ended = false;
 
   constructor(private readonly reader: ChatReader | undefined, private readonly thinking: ShownThinking) {}
 
-  /** What is to be shown now. */
+  /** Returns the text to show for this event. */
   read(event: TokenEvent): string {
     if (event.type !== "token" && event.type !== "text" && event.type !== "finish") return "";
     if (!this.reader) {
@@ -46,7 +46,7 @@ export class AnswerText {
     return event.type === "finish" ? shown + this.#call() + this.#end() : shown;
   }
 
-  /** Whether the answer ended inside a call. */
+  /** Whether the answer ended within a call. */
   get hasCutCall(): boolean {
     return this.#open !== undefined;
   }
@@ -64,7 +64,7 @@ export class AnswerText {
     return called + this.#said(part);
   }
 
-  /** The call that came last, if it is whole. */
+  /** Returns the latest call as text, if it is complete. */
   #call(): string {
     const call = this.#open;
     if (!call || tryJson(call.arguments) === undefined) return "";
@@ -74,7 +74,7 @@ export class AnswerText {
     return this.#show("call", line);
   }
 
-  /** Each call stands on a line of its own. */
+  /** Puts each call on its own line. */
   #show(kind: "text" | "call", text: string): string {
     const isNewLine = this.#last !== undefined && (kind === "call" || this.#last === "call");
     this.#last = kind;
@@ -93,7 +93,7 @@ export class AnswerText {
     return DIM + part.text;
   }
 
-  /** An empty line stands between thinking and answer. */
+  /** Separates thinking and answer with an empty line. */
   #end(): string {
     const thought = this.thinking.shown && this.reasoning !== "" && !this.#ended;
     this.#ended ||= thought;

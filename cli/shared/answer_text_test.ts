@@ -24,7 +24,7 @@ async function shown(reply: string, thinking: { shown: boolean; dimmed: boolean 
 
 const REPLY = "<|start|>think\nA capital 🙂<|start|>text\nParis";
 
-Deno.test("thinking is dimmed on a terminal, left out of a pipe, and plain in one where it is asked for", async () => {
+Deno.test("answer text: dims thinking on a terminal, drops it in a pipe, and shows it plain there on request", async () => {
   const kept = { text: "Paris", reasoning: "A capital 🙂" };
   assertEquals(await shown(REPLY, { shown: true, dimmed: true }), {
     output: "\x1b[2mA capital 🙂\x1b[0m\n\nParis",
@@ -37,13 +37,13 @@ Deno.test("thinking is dimmed on a terminal, left out of a pipe, and plain in on
   });
 });
 
-Deno.test("a terminal is bright again after an answer that ends while it thinks; without thinking nothing is added", async () => {
+Deno.test("answer text: resets the terminal when an answer ends while thinking, and adds nothing without thinking", async () => {
   const terminal = { shown: true, dimmed: true };
   assertEquals((await shown("<|start|>think\nHm", terminal)).output, "\x1b[2mHm\x1b[0m\n\n");
   assertEquals((await shown("Paris", terminal)).output, "Paris");
 });
 
-Deno.test("calls are lines of JSON once they are whole; one that the end cuts is not shown", async () => {
+Deno.test("answer text: shows each complete call as a line of JSON and hides a truncated one", async () => {
   const call = (name: string, args: string) => `<|start|>call ${name}\n${args}`;
   const plain = { shown: false, dimmed: false };
   const rome = { name: "weather", arguments: '{"city": "Rome"}' };
@@ -72,7 +72,7 @@ Deno.test("calls are lines of JSON once they are whole; one that the end cuts is
   });
 });
 
-Deno.test("an answer that is read by nobody is its text", async () => {
+Deno.test("answer text: collects the text when nothing is displayed", async () => {
   const engine = new FakeEngine({ reply: () => "Hello 🙂" });
   const answer = new AnswerText(undefined, { shown: true, dimmed: true });
   let output = "";

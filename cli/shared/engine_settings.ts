@@ -1,4 +1,7 @@
-/** Settings that several commands have. Those of the engine and of sampling come from the tables there. */
+/**
+ * Settings that several commands share. The engine's option tables define those of the engine and of
+ * sampling.
+ */
 import {
   COMPUTE_OPTIONS,
   DRAFT_OPTIONS,
@@ -10,7 +13,7 @@ import { type SAMPLING, SAMPLING_SETTINGS } from "../../lib/options.ts";
 import { DEFAULT_CACHE_MB, MAX_CACHE_MB } from "./prompt_cache.ts";
 import { choice, count, number, onOff, path, type Setting, text, type Values } from "./settings.ts";
 
-/** Bounds of options. */
+/** Bounds of the options. */
 export const MAX_CONTEXT = 16_777_216;
 export const MAX_PARALLEL = 1024;
 export const MAX_COUNT = 1_000_000;
@@ -30,7 +33,7 @@ function settingOf({ placeholder, doc: help, words, max, isFile }: LoadOption): 
   return isFile ? path(placeholder, { help }) : text(placeholder, { help });
 }
 
-/** How a model is computed. `ISA` is for commands that measure or try one model. */
+/** Options of the computation. `ISA` is for commands that measure or try one model. */
 export const { isa: ISA, ...COMPUTE } = settingsOf(COMPUTE_OPTIONS);
 export const DRAFTS = settingsOf(DRAFT_OPTIONS);
 export const VECTORS = settingsOf(VECTOR_OPTIONS);
@@ -51,7 +54,7 @@ export const KV_MB = count({
     "if --parallel is not given); sequences take it as they grow and wait when it is full",
 });
 
-/** Prompts on a disk. */
+/** Options of the prompt cache on disk. */
 export const PROMPT_CACHE = {
   cacheDisk: path("DIR", {
     writes: true,
@@ -68,7 +71,7 @@ export const PROMPT_CACHE = {
   cacheDiskEager: onOff({ help: "store each prompt at once, not only when it comes a second time" }),
 };
 
-/** How commands sample: with less randomness than the API's default. */
+/** The commands' default temperature, below the API's default. */
 const DEFAULT_TEMPERATURE = 0.7;
 
 type SamplingNames = keyof {
@@ -101,7 +104,7 @@ export const THINK_TOKENS = count({
   help: "maximum tokens of thinking; then the answer begins",
 });
 
-/** Returns a request's sampling settings. */
+/** Returns the sampling settings of a request. */
 export function samplingOf(values: Values<typeof SAMPLING_FLAGS>): Values<typeof SAMPLING_FLAGS> {
   const names = Object.keys(SAMPLING_FLAGS) as SamplingNames[];
   return {

@@ -1,27 +1,27 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 
-/** A wrong use of a command: exit code 2. */
+/** Wrong usage of a command: exit code 2. */
 export class UsageError extends Error {
   override name = "UsageError";
 }
 
 export interface FlagNames {
-  /** Options with a value. */
+  /** Options that take a value. */
   readonly values?: readonly string[];
-  /** Those of them that may be given several times. */
+  /** Options of `values` that may be repeated. */
   readonly repeated?: readonly string[];
   readonly switches?: readonly string[];
   /** Required words that are not options, in order, named as in the help. */
   readonly operands?: readonly string[];
-  /** An optional word after these: a text. */
+  /** An optional text after the operands, named as in the help. */
   readonly text?: string;
 }
 
-/** The words of one command. Every command has `--help`, `-h` and `--json`. */
+/** The parsed words of one command. Every command has `--help`, `-h` and `--json`. */
 export class Flags {
   readonly help: boolean;
   readonly json: boolean;
-  /** The optional word. */
+  /** The optional text. */
   readonly word: string | undefined;
   readonly #operands: Record<string, string>;
   readonly #values: Record<string, string[]>;
@@ -83,8 +83,9 @@ function refuseUnknown(arg: string, key?: string): void {
 }
 
 /**
- * `--port -1` as `--port=-1`: a negative number is the value of the option before it, so that the option says what is wrong
- * with it. `-` alone is one too, as in `--log -`. Throws UsageError for other words after "-" in a value's place: they may be meant as an option or as the value.
+ * Rewrites `--port -1` as `--port=-1`: a negative number is the value of the option before it, which then
+ * reports what is wrong. A lone `-` is a value too, as in `--log -`. Throws UsageError for other words after
+ * "-" in a value's place, because they may be an option or a value.
  */
 function joinNegatives(args: readonly string[], values: readonly string[]): string[] {
   const takesValue = new Set(values.map(dashed));
@@ -102,7 +103,7 @@ function needsValue(option: string): string {
   return `${option} needs a value; write one that begins with "-" as ${option}=VALUE`;
 }
 
-/** `n` -> `-n`, `port` -> `--port`. */
+/** Returns the flag of a name: `n` -> `-n`, `port` -> `--port`. */
 export function dashed(name: string): string {
   return name.length === 1 ? `-${name}` : `--${name}`;
 }

@@ -1,29 +1,29 @@
-/** The text that a command is given: on standard input, in files, and as a word. */
+/** Reads the text for a command from standard input, from files and from a word. */
 import { fstatSync } from "node:fs";
 import { concat } from "@std/bytes/concat.js";
 import { explained } from "../../lib/system_errors.ts";
 import { note } from "./terminal.ts";
 
-/** Most bytes of one text. More than any context holds, and little enough for memory. */
+/** Maximum bytes of one text: more than any context window holds, and small enough for memory. */
 const MAX_TEXT_BYTES = 64 * 2 ** 20;
-/** After this without a byte from a pipe, a note says what is waited for. */
+/** After this time without a byte from a pipe, a note says that the command waits for input. */
 const SILENCE_MS = 2000;
 
-/** What `--file` and a text on the command line mean for standard input. */
+/** Names standard input in `--file` and as the text. */
 export const STDIN = "-";
 
-/** Where bytes come from: an open file, or standard input. */
+/** A source of bytes: an open file or standard input. */
 export interface ByteSource {
   read(buffer: Uint8Array): Promise<number | null>;
 }
 
-/** Standard input, as far as these functions ask for it. */
+/** The parts of standard input that these functions use. */
 export interface StandardInput extends ByteSource {
-  /** Whether something was sent there: a pipe, a file or a socket, and not a terminal or /dev/null. */
+  /** Whether standard input is a pipe, a file or a socket, and not a terminal or /dev/null. */
   readonly isSent: boolean;
 }
 
-/** This process's own. */
+/** Returns this process's standard input. */
 export function standardInput(): StandardInput {
   return { isSent: isSent(), read: (buffer) => Deno.stdin.read(buffer) };
 }
@@ -33,13 +33,15 @@ function isSent(): boolean {
     const stat = fstatSync(0);
     return stat.isFIFO() || stat.isFile() || stat.isSocket();
   } catch {
-    return false; // closed
+    return false; // standard input is closed
   }
 }
 
 /**
- * Returns the text for a model: standard input, then each file, then `word`, with an empty line between them; undefined without any
- * text. Standard input is read if something was sent there, or if a `-` asks for it. Line ends become "\n", those at the end are removed.
+ * Returns the text for a model: standard input, then each file, then `word`, separated by empty lines.
+ * Returns undefined without any text. Standard input is read if something was sent there, or if a `-` asks
+ * for it. Line ends become "
+ * ", and trailing ones are removed.
  */
 export async function givenText(
   files: readonly string[],
@@ -57,7 +59,10 @@ export async function givenText(
   return parts.filter((part) => part !== "").join("\n\n") || undefined;
 }
 
-/** The text of a file, or of standard input for `-`. Throws, beginning with `cannot`, where it cannot be read, is too long or not UTF-8. */
+/**
+ * Returns the text of a file, or of standard input for `-`. Throws a message that begins with `cannot` if it
+ * is unreadable, too long or not UTF-8.
+ */
 export async function readText(
   path: string,
   cannot: string,
@@ -82,7 +87,7 @@ async function bytesOf(path: string, input: ByteSource, what: string): Promise<U
   }
 }
 
-/** All bytes of a source. Stops reading, and throws, where there are too many. */
+/** Returns all bytes of a source. Throws as soon as there are too many. */
 async function readAll(source: ByteSource, what: string, waits = false): Promise<Uint8Array> {
   const timer = waits ? setTimeout(tellOfWaiting, SILENCE_MS) : undefined;
   const buffer = new Uint8Array(2 ** 16);

@@ -2,7 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { join } from "@std/path";
 import { givenText, readText, type StandardInput } from "./given_text.ts";
 
-/** Standard input that holds a text or bytes, in pieces of three bytes. */
+/** Standard input that holds a text or bytes and delivers three bytes per read. */
 function sent(content: string | Uint8Array, isSent = true): StandardInput {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
   let at = 0;
@@ -16,7 +16,7 @@ function sent(content: string | Uint8Array, isSent = true): StandardInput {
   };
 }
 
-/** Where reading would wait for ever. */
+/** A terminal, where a read would wait for ever. */
 const TERMINAL: StandardInput = {
   isSent: false,
   read: () => Promise.reject(new Error("standard input must not be read")),
@@ -26,7 +26,7 @@ async function given(input: StandardInput, word?: string, ...files: string[]): P
   return await givenText(files, word, input);
 }
 
-Deno.test("given text: standard input comes before files, and files before the word", async () => {
+Deno.test("given text: joins standard input, then files, then the word", async () => {
   const folder = await Deno.makeTempDir();
   const [one, two] = ["one.txt", "ü zwei.txt"].map((name) => join(folder, name));
   await Deno.writeTextFile(one, "\uFEFFfirst\r\nfile\r\n");
@@ -43,7 +43,7 @@ Deno.test("given text: standard input comes before files, and files before the w
   await Deno.remove(folder, { recursive: true });
 });
 
-Deno.test("given text: standard input is read where something was sent there, or where - asks for it", async () => {
+Deno.test("given text: reads standard input if something was sent there or if - asks for it", async () => {
   assertEquals(await given(TERMINAL, "word"), "word");
   assertEquals(await given(TERMINAL), undefined);
   assertEquals(await given(sent("piped")), "piped");
@@ -53,7 +53,7 @@ Deno.test("given text: standard input is read where something was sent there, or
   assertEquals(await given(sent(""), "word"), "word");
 });
 
-Deno.test("read text: bytes that are not UTF-8 are refused, and the source is named", async () => {
+Deno.test("read text: refuses bytes that are not UTF-8 and names the source", async () => {
   const bytes = Uint8Array.of(0x61, 0xc3, 0x28);
   await assertRejects(
     () => given(sent(bytes), "word"),
@@ -67,7 +67,7 @@ Deno.test("read text: bytes that are not UTF-8 are refused, and the source is na
   );
 });
 
-Deno.test("read text: reading stops where the text is longer than allowed", async () => {
+Deno.test("read text: stops reading when the text is longer than allowed", async () => {
   let bytes = 0;
   const source = {
     read(buffer: Uint8Array) {
@@ -83,6 +83,6 @@ Deno.test("read text: reading stops where the text is longer than allowed", asyn
   assertEquals(bytes <= 64 * 2 ** 20 + 2 ** 16, true);
 });
 
-Deno.test("read text: a text to tokenize keeps its line ends and its byte order mark", async () => {
+Deno.test("read text: keeps line ends and the byte order mark of a text to tokenize", async () => {
   assertEquals(await readText("-", "Cannot tokenize", sent("\uFEFFa\r\n")), "\uFEFFa\r\n");
 });

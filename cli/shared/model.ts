@@ -17,32 +17,32 @@ import type { Values } from "./settings.ts";
 import { note, ProgressLine } from "./terminal.ts";
 import { asFlags } from "./words.ts";
 
-/** What the demo model is called. */
+/** The id of the demo model. */
 const DEMO_ID = "demo";
 
 /**
- * The file that `--model` names: by its path, or as it is called in the folder of models; or the demo model. Throws where it
- * cannot be read, or is no file.
+ * Returns the file that `--model` names, by path or by its name in the models folder; by default the demo
+ * model. Throws if it is unreadable or not a file.
  */
 export function modelPath(given: string | undefined): string {
   const pulled = given === undefined ? undefined : pulledModel(given);
   return fileOfModel(pulled ?? given, advice(given));
 }
 
-/** What the model that `--model` names is called; whether there is such a file shows when it is loaded. */
+/** Returns the id of the model that `--model` names. Does not check that the file exists; loading does. */
 export function modelId(given: string | undefined): string {
   return given === undefined ? DEMO_ID : modelName(pulledModel(given) ?? given);
 }
 
-/** What to do where there is no such file. */
+/** Returns what to do if the file does not exist. */
 function advice(given: string | undefined): string {
   if (given === undefined) return "name a GGUF file with --model";
   return /[/\\]/.test(given) ? "" : `and no model in "${modelsFolder()}" is called so (deno task pull list)`;
 }
 
 /**
- * Loads a model, with progress on a terminal. `living` is for a process that lives on: an engine that fails is loaded again where `note`
- * is told of it.
+ * Loads a model and shows progress on a terminal. `living` is for long-running processes: they reload a
+ * failed engine and report it to `note`.
  */
 export async function loadWithProgress(
   options: Omit<EngineLoadOptions, "progress">,
@@ -56,7 +56,7 @@ export async function loadWithProgress(
   }
 }
 
-/** Values of the settings that describe an engine; a command may have any of them. */
+/** Values of the settings that describe an engine. A command may have any of them. */
 type EngineValues = Partial<
   Values<
     & typeof COMPUTE
@@ -83,7 +83,10 @@ export function loadOptions(values: EngineValues): Omit<EngineLoadOptions, "mode
   };
 }
 
-/** Returns how many sequences run at once. The KV cache for a default number shrinks to the free memory. */
+/**
+ * Returns how many sequences run at once. If the number is the default, the KV cache shrinks to the free
+ * memory.
+ */
 export function parallelOptions(
   { values, sources }: { values: { parallel: number }; sources: { parallel: string } },
 ): { readonly parallel: number; readonly kvShare: number | undefined } {
@@ -95,7 +98,7 @@ export function loadForOne(values: EngineValues & Partial<Values<{ model: typeof
   return loadWithProgress({ ...loadOptions(values), model: modelPath(values.model), parallel: 1 });
 }
 
-/** What computes, and why where it was chosen. */
+/** Describes the backend, and why it was chosen if it was. */
 export function describeBackend(
   { name, isa, threads }: LoadedEngine["backend"]["info"],
   choice: string,

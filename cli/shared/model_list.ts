@@ -1,7 +1,7 @@
 import { type ModelList, parseModelList } from "../../hub/mod.ts";
 import { explained } from "../../lib/system_errors.ts";
 
-/** The list of one's own. Throws PullError. */
+/** Returns the user's own model list. Throws PullError. */
 export async function modelList(given: string | undefined): Promise<ModelList> {
   const path = given ?? (Deno.env.get("COMPY_MODEL_LIST") || undefined);
   if (path === undefined) return {};

@@ -2,10 +2,10 @@ import { fromFileUrl, join } from "@std/path";
 import { modelsInFolder } from "../../lib/model_file.ts";
 import { FROM_SOURCE, shipped } from "../../package.ts";
 
-/** Where models are pulled to if nobody says otherwise: beside a checkout, and where one stands with an installed program. */
+/** The default models folder: beside a checkout, or in the current folder of an installed program. */
 const DEFAULT_FOLDER = FROM_SOURCE ? fromFileUrl(shipped(".compy/models")) : ".compy/models";
 
-/** The folder of models: as given, or COMPY_MODELS, or `.compy/models`. */
+/** Returns the models folder: the given one, COMPY_MODELS, or `.compy/models`. */
 export function modelsFolder(given?: string): string {
   return given ?? fromEnvironment() ?? DEFAULT_FOLDER;
 }
@@ -14,11 +14,14 @@ function fromEnvironment(): string | undefined {
   try {
     return Deno.env.get("COMPY_MODELS") || undefined;
   } catch {
-    return undefined; // a task that may not know it
+    return undefined; // this task may not read the variable
   }
 }
 
-/** The file of a model in the folder of models; undefined where there is a file of that name here, or no such model. */
+/**
+ * Returns the file of a model in the models folder; undefined if a file of that name exists here, or the
+ * model does not.
+ */
 export function pulledModel(name: string): string | undefined {
   try {
     Deno.statSync(name);
@@ -28,7 +31,7 @@ export function pulledModel(name: string): string | undefined {
   }
 }
 
-/** The folder as it is shown: without what the caller's folder is. */
+/** Returns the folder for display, relative to the caller's folder. */
 export function shownFolder(folder: string): string {
   const here = join(Deno.cwd(), "/");
   return folder.startsWith(here) ? folder.slice(here.length) : folder;

@@ -1,4 +1,4 @@
-/** Builds the native libraries of a checkout: beside a server, or before a command that computes at length. */
+/** Builds the native libraries of a checkout, beside a server or before a long computation. */
 import { fromFileUrl } from "@std/path";
 import {
   awaitLibrary,
@@ -17,14 +17,17 @@ import { FROM_SOURCE, shipped } from "../../package.ts";
 import { drawLine, logs, note, onInterrupt } from "./terminal.ts";
 
 /**
- * Runs the build in a process group of its own, which ends as soon as this process closes the shell's input, or is gone: cargo leaves
- * the compilers that it has started running.
+ * Runs the build in its own process group, which ends when this process closes the shell's input or dies.
+ * Otherwise cargo would leave its compilers running.
  */
 const GROUP = `exec 3<&0
 { read -r _; kill -TERM "-$$"; } <&3 >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&-`;
 
-/** The libraries that are to be built for a command that computes there: none but in a checkout whose own libraries are used. */
+/**
+ * Returns the libraries to build for a command with this backend. Only a checkout that uses its own libraries
+ * builds any.
+ */
 export function librariesToBuild(backend: BackendName | undefined): LibraryName[] {
   if (!FROM_SOURCE || namedLibrary() !== undefined) return [];
   const needsKernels = backend !== "wasm" && backend !== "webgpu";
@@ -40,8 +43,8 @@ function terminalReport(): BuildReport {
 }
 
 /**
- * Builds the libraries that a command is missing, and gives up the permission to run programs: models and lines come from strangers. A
- * failure is told, and no error. Throws where it was interrupted.
+ * Builds the missing libraries, then gives up the permission to run programs, because models and lines come
+ * from strangers. Reports a failed build and does not throw. Throws if interrupted.
  */
 export async function buildFirst(
   backend: BackendName | undefined,
@@ -63,7 +66,7 @@ export async function buildFirst(
   }
 }
 
-/** A build that runs beside a server, in a process of its own. */
+/** A build in its own process, beside a server. */
 export class BackgroundBuild {
   readonly #child: Deno.ChildProcess;
   readonly #report = terminalReport();
@@ -71,7 +74,7 @@ export class BackgroundBuild {
   #isStopped = false;
   #hasEnded = false;
 
-  /** Needs the permission to run programs, which may be given up afterwards. */
+  /** Needs the permission to run programs, which the caller may give up afterwards. */
   constructor(libraries: readonly LibraryName[], command: readonly string[] = buildCommand(libraries)) {
     for (const library of libraries) this.#results.set(library, Promise.withResolvers());
     this.#child = new Deno.Command("sh", {
@@ -85,7 +88,7 @@ export class BackgroundBuild {
     this.#follow();
   }
 
-  /** Whether it was ended before it was done. */
+  /** Whether stop() ended the build before it finished. */
   get isStopped(): boolean {
     return this.#isStopped;
   }
@@ -94,19 +97,19 @@ export class BackgroundBuild {
     return this.#hasEnded;
   }
 
-  /** Resolves to whether the library was built; undefined where it is not being built. */
+  /** Resolves to whether the library was built; undefined if this build does not include it. */
   result(library: LibraryName): Promise<boolean> | undefined {
     return this.#results.get(library)?.promise;
   }
 
-  /** Ends the build, with all that it has started. */
+  /** Ends the build and all its child processes. */
   stop(): void {
     if (this.#hasEnded) return;
     this.#isStopped = true;
     this.#end();
   }
 
-  /** Lets the shell go, which ends what is left of its group. */
+  /** Ends the shell, which ends the rest of its process group. */
   #end(): void {
     this.#hasEnded = true;
     this.#report.stop();
@@ -146,7 +149,7 @@ function buildCommand(libraries: readonly LibraryName[]): string[] {
   ];
 }
 
-/** Starts to build what a server will need; undefined where nothing is missing. */
+/** Starts to build the libraries that a server will need. Returns undefined if none is missing. */
 export function startBuild(backend: BackendName | undefined): BackgroundBuild | undefined {
   const libraries = librariesToBuild(backend);
   if (libraries.length === 0) return undefined;

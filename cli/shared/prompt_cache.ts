@@ -12,7 +12,10 @@ interface Asked {
   readonly cacheDiskEager?: boolean;
 }
 
-/** Returns where prompts are stored; undefined without `--cache-disk`. Throws if nothing can be written there. */
+/**
+ * Returns the options of the prompt cache; undefined without `--cache-disk`. Throws if the folder is not
+ * writable.
+ */
 export function promptCache(
   { cacheDisk: folder, cacheDiskMb = DEFAULT_CACHE_MB, cacheDiskEager: eager }: Asked,
 ): EngineLoadOptions["promptCache"] {

@@ -5,16 +5,16 @@ import { flagOf, helpEntry, keyOf, type Setting, type SettingsTable, type Values
 import { out } from "./terminal.ts";
 import { explained } from "../../lib/system_errors.ts";
 
-/** Where a value comes from. A later source of this list overrides an earlier one. */
+/** The source of a value. A later source in this list overrides an earlier one. */
 export type Source = "default" | "config file" | "environment" | "flag";
 
-/** The value of each setting, and where it comes from. */
+/** The value of each setting, and its source. */
 export interface Settings<Table extends SettingsTable> {
   readonly values: Values<Table>;
   readonly sources: Readonly<Record<keyof Table, Source>>;
 }
 
-/** Parses a command's words by its settings. `words` are other words and flags that the command takes. */
+/** Parses a command's words by its settings. `words` names other words and flags of the command. */
 export function settingsFlags(
   table: SettingsTable,
   args: readonly string[],
@@ -35,7 +35,7 @@ export function settingsFlags(
 /** Flags of a command that also reads a config file and the environment. */
 export const CONFIG_FLAGS: FlagNames = { values: ["config"], switches: ["print-config"] };
 
-/** The lines of `--help` for these. */
+/** The `--help` lines of these flags. */
 export const CONFIG_HELP =
   helpEntry("  --config FILE", "a JSON file of settings; its keys are the options' names with _ for -") +
   helpEntry(
@@ -44,8 +44,9 @@ export const CONFIG_HELP =
   );
 
 /**
- * Returns the values that the flags set. With `environment`, variables and the config file (`--config`, COMPY_CONFIG) set those that no
- * flag sets. Throws UsageError for a value that is not allowed, naming its place and what is allowed, and for an unknown key.
+ * Returns the values that the flags set. With `environment`, variables and the config file (`--config`,
+ * COMPY_CONFIG) set the values that no flag sets. Throws UsageError for an unknown key or a value that is not
+ * allowed; the message names the source and the allowed values.
  */
 export function readSettings<Table extends SettingsTable>(
   table: Table,
@@ -67,7 +68,7 @@ export function readSettings<Table extends SettingsTable>(
   return { values: values as Values<Table>, sources: sources as Settings<Table>["sources"] };
 }
 
-/** A command's words: the values of its settings, and the words that are not options. */
+/** The values of a command's settings, and its words that are not options. */
 export type Given<Table extends SettingsTable> = Settings<Table> & Pick<Flags, "json" | "word" | "operand">;
 
 /** Reads the words of a command. Returns undefined after printing the help if they ask for it. Throws UsageError. */
@@ -103,7 +104,7 @@ function fromFlag(name: string, setting: Setting, flags: Flags): Found | undefin
     : { value: read(setting, given[0].texts, dashed(given[0].flag)), source: "flag" };
 }
 
-/** The flags that set it. */
+/** Returns the flags that set the setting. */
 function namesOf(name: string, { short }: Setting): string[] {
   return short === undefined ? [flagOf(name)] : [short, flagOf(name)];
 }
@@ -121,7 +122,7 @@ function read(setting: Setting, words: readonly string[], where: string): unknow
     : checked(setting, setting.parse(words[0]), where, words[0]);
 }
 
-/** Returns the values of a config file, by their names in the table. */
+/** Returns the values of a config file by their names in the table. */
 function readConfig(table: SettingsTable, file: string): Record<string, unknown> {
   const content = parseConfig(file);
   const names = new Map(Object.keys(table).map((name) => [keyOf(name), name]));
@@ -178,7 +179,7 @@ export function pathsWritten<Table extends SettingsTable>(table: Table, values: 
   });
 }
 
-/** Returns the settings under the config file's names, one per line with value and source; or the same as JSON. */
+/** Returns one setting per line under its config-file name, with value and source; or the same as JSON. */
 export function describeSettings<Table extends SettingsTable>(
   table: Table,
   { values, sources }: Settings<Table>,
@@ -199,12 +200,12 @@ export function describeSettings<Table extends SettingsTable>(
   ).join("");
 }
 
-/** `kvMb` -> `COMPY_KV_MB`. */
+/** Returns the environment variable: `kvMb` -> `COMPY_KV_MB`. */
 function variableOf(name: string): string {
   return `COMPY_${keyOf(name).toUpperCase()}`;
 }
 
-/** Returns a value for a message, however long it is. */
+/** Returns a value for a message, shortened if it is long. */
 function show(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
   if (Array.isArray(value)) return `an array of ${value.length}`;

@@ -1,42 +1,45 @@
-/** What one option of a command is. */
+/** Types and constructors of a command's options. */
 
 /**
  * One setting of a command. Its name in a table, in camelCase, gives its flag (`--kv-mb`) and, for commands with a config file, its
  * environment variable (`COMPY_KV_MB`) and its key in the file (`kv_mb`).
  */
 export interface Setting<T = unknown> {
-  /** Stands for the value in the help; undefined for a switch. */
+  /** Placeholder of the value in the help; undefined for a switch. */
   readonly placeholder: string | undefined;
   readonly help: string;
-  /** Returns the value, or undefined if it is not allowed. JSON in a config file and the parsed text of a flag are alike. */
+  /**
+   * Returns the value, or undefined if it is not allowed. Accepts JSON of a config file and the parsed text
+   * of a flag.
+   */
   readonly accept: (value: unknown) => unknown;
-  /** The allowed values, for messages: `must be …`. */
+  /** The allowed values for messages: `must be …`. */
   readonly rule: string;
-  /** The same, if one value was given in place of a list. */
+  /** The rule for a single value that was given in place of a list. */
   readonly listRule?: string;
   readonly fallback: T;
-  /** The flag may be given several times; commas separate the values in the environment. */
+  /** Whether the flag may be repeated. Commas separate the values in the environment. */
   readonly several: boolean;
-  /** Its value is never shown. */
+  /** Whether the value must never be shown. */
   readonly secret: boolean;
-  /** It is a path. In a config file, paths are relative to the file's folder. */
+  /** Set if the value is a path. Paths in a config file are relative to the file's folder. */
   readonly path: PathSpec | undefined;
-  /** Another name of the flag, of one letter. */
+  /** A second flag of one letter. */
   readonly short?: string;
-  /** Returns the value of a flag's or variable's text; the text itself if that is malformed. */
+  /** Returns the value of a flag's or variable's text, or the text itself if it is malformed. */
   readonly parse: (text: string) => unknown;
 }
 
 interface PathSpec {
   /** Values that are not paths, such as `none`. */
   readonly words?: readonly string[];
-  /** The command writes there. */
+  /** Whether the command writes to the path. */
   readonly writes?: boolean;
 }
 
 interface Spec<D> {
   readonly help: string;
-  /** The value if the setting is not given. */
+  /** The value when the setting is not given. */
   readonly default?: D;
 }
 
@@ -57,7 +60,7 @@ const isCount = (value: unknown, { min, max }: Range) =>
 
 const toCount = (text: string): unknown => /^\d{1,16}$/.test(text) ? Number(text) : text;
 
-/** A whole number from `min` to `max`. */
+/** Returns a setting for a whole number from `min` to `max`. */
 export function count<D extends number | undefined = undefined>(
   { min, max, help, default: fallback, placeholder = "N", short }: Spec<D> & Range & {
     readonly placeholder?: string;
@@ -76,7 +79,7 @@ export function count<D extends number | undefined = undefined>(
   };
 }
 
-/** Whole numbers from `min` to `max`, separated by commas. */
+/** Returns a setting for whole numbers from `min` to `max`, separated by commas. */
 export function counts<D extends readonly number[] | undefined = undefined>(
   placeholder: string,
   { min, max, help, default: fallback }: Spec<D> & Range,
@@ -93,7 +96,7 @@ export function counts<D extends readonly number[] | undefined = undefined>(
   };
 }
 
-/** A decimal number from `min` to `max`. */
+/** Returns a setting for a decimal number from `min` to `max`. */
 export function number<D extends number | undefined = undefined>(
   placeholder: string,
   { min, max, help, default: fallback }: Spec<D> & Range,
@@ -109,7 +112,7 @@ export function number<D extends number | undefined = undefined>(
   };
 }
 
-/** One of several words. */
+/** Returns a setting for one of several words. */
 export function choice<const T extends string, D extends T | undefined = undefined>(
   placeholder: string,
   words: readonly T[],
@@ -120,7 +123,7 @@ export function choice<const T extends string, D extends T | undefined = undefin
   return { ...PLAIN, placeholder, help, accept, rule, fallback: fallback as D };
 }
 
-/** A pattern of texts, and its description for messages. */
+/** A pattern for texts, and its description for messages. */
 interface Look {
   readonly pattern: RegExp;
   readonly rule: string;
@@ -131,7 +134,7 @@ const ANY_TEXT: Look = { pattern: /^.+$/s, rule: "a text that is not empty" };
 const acceptText = ({ pattern }: Look) => (value: unknown) =>
   typeof value === "string" && pattern.test(value) ? value : undefined;
 
-/** A text that is not empty, or one of a pattern. */
+/** Returns a setting for a text that is not empty or that matches a pattern. */
 export function text<D extends string | undefined = undefined>(
   placeholder: string,
   { help, default: fallback, secret = false, look = ANY_TEXT }: Spec<D> & {
@@ -143,7 +146,7 @@ export function text<D extends string | undefined = undefined>(
   return { ...PLAIN, placeholder, help, accept, rule: look.rule, fallback: fallback as D, secret };
 }
 
-/** The path of a file or folder. */
+/** Returns a setting for the path of a file or folder. */
 export function path<D extends string | undefined = undefined>(
   placeholder: string,
   { words, writes, ...spec }: Spec<D> & PathSpec,
@@ -151,7 +154,7 @@ export function path<D extends string | undefined = undefined>(
   return { ...text(placeholder, spec), path: { words, writes } };
 }
 
-/** Several texts; none if the setting is not given. */
+/** Returns a setting for several texts, by default none. */
 export function texts(
   placeholder: string,
   { help, look }: { readonly help: string; readonly look?: Look },
@@ -172,14 +175,14 @@ export function texts(
   };
 }
 
-/** Several paths of files or folders. In the config file, one path need not be in an array. */
+/** Returns a setting for several paths. In the config file, a single path need not be in an array. */
 export function paths(placeholder: string, spec: { readonly help: string }): Setting<readonly string[]> {
   const several = texts(placeholder, spec);
   const accept = (value: unknown) => several.accept(typeof value === "string" ? [value] : value);
   return { ...several, accept, rule: "a path, or an array of paths", path: {} };
 }
 
-/** Off if it is not given; `--NAME=false` turns off what the config file turns on. */
+/** Returns a switch that is off by default; `--NAME=false` overrides the config file. */
 export function onOff({ help }: { readonly help: string }): Setting<boolean> {
   return {
     ...PLAIN,
@@ -199,12 +202,12 @@ export type Values<Table extends SettingsTable> = {
   readonly [Name in keyof Table]: Table[Name] extends Setting<infer T> ? T : never;
 };
 
-/** `kvMb` -> `kv-mb`. */
+/** Returns the flag without dashes: `kvMb` -> `kv-mb`. */
 export function flagOf(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }
 
-/** `kvMb` -> `kv_mb`. */
+/** Returns the config key: `kvMb` -> `kv_mb`. */
 export function keyOf(name: string): string {
   return flagOf(name).replaceAll("-", "_");
 }
@@ -220,7 +223,9 @@ export function helpOf(table: SettingsTable): string {
   }).join("");
 }
 
-/** Returns one option: the flag in its column, its text wrapped beside it, or below if the flag is too long. */
+/**
+ * Returns the help of one option: the flag, and its text wrapped in the next column, or below a long flag.
+ */
 export function helpEntry(flag: string, help: string): string {
   const indent = " ".repeat(HELP_COLUMN);
   const lines = [flag.length < HELP_COLUMN ? flag.padEnd(HELP_COLUMN) : `${flag}\n${indent}`];
@@ -233,5 +238,5 @@ export function helpEntry(flag: string, help: string): string {
   return `${lines.join("\n")}\n`;
 }
 
-/** The line of `--help` for itself. */
+/** The help line of `--help`. */
 export const HELP_LINE = helpEntry("  --help", "print this text");

@@ -21,7 +21,7 @@ function read(args: string[] = [], environment: Record<string, string> = {}) {
   return readSettings(TABLE, settingsFlags(TABLE, args, CONFIG_FLAGS), (name) => environment[name]);
 }
 
-/** Reads with a config file of this content; the path of its folder stands as FOLDER in errors. */
+/** Reads settings with a config file of this content. Errors show its folder's path as FOLDER. */
 function readWith(content: string, args: string[] = [], environment: Record<string, string> = {}) {
   const folder = Deno.makeTempDirSync();
   try {
@@ -36,7 +36,7 @@ function readWith(content: string, args: string[] = [], environment: Record<stri
   }
 }
 
-Deno.test("settings: where nothing is given the defaults hold", () => {
+Deno.test("settings: use the defaults when nothing is given", () => {
   const { values, sources } = read();
   assertEquals(values, {
     port: 8080,
@@ -52,7 +52,7 @@ Deno.test("settings: where nothing is given the defaults hold", () => {
   assertEquals(new Set(Object.values(sources)), new Set(["default"]));
 });
 
-Deno.test("settings: a flag wins over the environment, and that over the config file", () => {
+Deno.test("settings: a flag overrides the environment, which overrides the config file", () => {
   const file = '{ "port": 1, "kv_mb": 2, "on_failure": "exit" }';
   const environment = { COMPY_PORT: "11", COMPY_KV_MB: "12" };
   const { values, sources } = readWith(file, ["--port", "21"], environment);
@@ -60,7 +60,7 @@ Deno.test("settings: a flag wins over the environment, and that over the config 
   assertEquals([sources.port, sources.kvMb, sources.onFailure], ["flag", "environment", "config file"]);
 });
 
-Deno.test("settings: the environment may name the config file, and an empty variable says nothing", () => {
+Deno.test("settings: the environment may name the config file, and an empty variable counts as unset", () => {
   const file = Deno.makeTempFileSync();
   try {
     Deno.writeTextFileSync(file, '{ "port": 3 }');
@@ -71,20 +71,20 @@ Deno.test("settings: the environment may name the config file, and an empty vari
   }
 });
 
-Deno.test("settings: lists are repeated flags, commas in the environment, arrays in the file", () => {
+Deno.test("settings: read lists from repeated flags, commas in the environment and arrays in the file", () => {
   assertEquals(read(["--allow-host", "a", "--allow-host", "b"]).values.allowHost, ["a", "b"]);
   assertEquals(read([], { COMPY_ALLOW_HOST: "a, b" }).values.allowHost, ["a", "b"]);
   assertEquals(readWith('{ "allow_host": ["a", "b"] }').values.allowHost, ["a", "b"]);
 });
 
-Deno.test("settings: what the file or the environment switches on, a flag switches off", () => {
+Deno.test("settings: a flag switches off what the file or the environment switches on", () => {
   assertEquals(read(["--open-health"]).values.openHealth, true);
   assertEquals(read([], { COMPY_OPEN_HEALTH: "1" }).values.openHealth, true);
   assertEquals(readWith('{ "open_health": true }').values.openHealth, true);
   assertEquals(readWith('{ "open_health": true }', ["--open-health=false"]).values.openHealth, false);
 });
 
-Deno.test("settings: paths in a config file start in its folder", () => {
+Deno.test("settings: resolve paths in a config file against its folder", () => {
   const { values, folder } = readWith('{ "data": "batches", "model": ["a.gguf", "/b.gguf"] }');
   assertEquals(values.data, join(folder, "batches"));
   assertEquals(values.model, [join(folder, "a.gguf"), "/b.gguf"]);
@@ -92,13 +92,13 @@ Deno.test("settings: paths in a config file start in its folder", () => {
   assertEquals(read(["--data", "batches"]).values.data, "batches");
 });
 
-Deno.test("settings: a lone - is a value, and no path", () => {
+Deno.test("settings: a lone - is a value, not a path", () => {
   for (const args of [["--data", "-"], ["--data=-"]]) assertEquals(read(args).values.data, "-");
   const { values } = read(["--data", "-", "--port", "1"]);
   assertEquals([values.data, values.port], ["-", 1]);
 });
 
-Deno.test("settings: a refusal says where the value stands, what is allowed and what it was", () => {
+Deno.test("settings: a refusal names the source, the allowed values and the value", () => {
   const refusals: [() => unknown, string][] = [
     [() => read(["--port", "x"]), '--port must be a whole number from 0 to 65535 (got "x")'],
     [() => read(["--port", "65536"]), '--port must be a whole number from 0 to 65535 (got "65536")'],
@@ -152,7 +152,7 @@ Deno.test("settings: a refusal says where the value stands, what is allowed and 
   );
 });
 
-Deno.test("settings: what holds is shown with where it comes from, and keys never are", () => {
+Deno.test("settings: show each value with its source, and never show keys", () => {
   const settings = read(["--port", "1"], { COMPY_API_KEY: "s3cret", COMPY_ALLOW_HOST: "a,b" });
   const shown = describeSettings(TABLE, settings, false);
   assertEquals(shown.split("\n").slice(0, 5).map((line) => line.split(/ {2,}/)), [
@@ -167,7 +167,7 @@ Deno.test("settings: what holds is shown with where it comes from, and keys neve
   assertEquals((shown + json).includes("s3cret"), false);
 });
 
-Deno.test("settings: the help has a line for each, within the terminal's width", () => {
+Deno.test("settings: the help has a line per setting, within the terminal's width", () => {
   const lines = helpOf(SERVE_SETTINGS).split("\n");
   for (const line of lines) assertEquals(line.length <= 110, true, line);
   const flags = lines.filter((line) => line.startsWith("  --"));

@@ -1,4 +1,4 @@
-/** Bytes in words, e.g. "1.9 GB". */
+/** Formats a number of bytes, for example "1.9 GB". */
 export function sizeInWords(bytes: number): string {
   const [unit, name] = bytes >= 1e9
     ? [1e9, "GB"] as const

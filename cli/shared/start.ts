@@ -1,16 +1,19 @@
-/** How compy was started, and what a user types to start a command. An old Deno reads this file too. */
+/**
+ * Tells how compy was started, and what a user types to start a command. Old versions of Deno must be able to
+ * read this file.
+ */
 import { fromFileUrl, join } from "@std/path";
 import { DENO_VERSION, FROM_SOURCE, installedWords, NAME, OLDEST_DENO, shipped } from "../../package.ts";
 
-/** The launcher of `deno task link` puts this in front of the user's words. */
+/** The launcher of `deno task link` puts this word before the user's words. */
 export const LINKED = "--linked";
 
-/** Where and how a command was started from a checkout. */
+/** How a command was started from a checkout. */
 export interface Start {
   readonly linked: boolean;
-  /** The caller's folder. */
+  /** The folder of the caller. */
   readonly caller: string;
-  /** The checkout's folder. */
+  /** The folder of the checkout. */
   readonly root: string;
 }
 
@@ -19,14 +22,14 @@ export function isLinked(): boolean {
   return FROM_SOURCE && Deno.args[0] === LINKED;
 }
 
-/** The text with its commands (`deno task serve`) as the user can paste them where they stand. */
+/** Returns the text with its commands (`deno task serve`) in a form that the user can paste. */
 export function asCalled(text: string): string {
   if (!FROM_SOURCE || !text.includes("deno ")) return text;
   const root = fromFileUrl(shipped("../")).replace(/\/$/, "");
   return calledFrom(text, { linked: isLinked(), caller: Deno.cwd(), root });
 }
 
-/** As asCalled, for any start. Outside of the checkout's folder a task needs the checkout's configuration. */
+/** Like asCalled, for any start. Outside the checkout's folder a task needs the checkout's configuration. */
 export function calledFrom(text: string, { linked, caller, root }: Start): string {
   const called = linked ? installedWords(text) : text;
   if (`${caller}/`.startsWith(`${root}/`)) return called;
@@ -37,12 +40,12 @@ export function calledFrom(text: string, { linked, caller, root }: Start): strin
     .replace(/ main\.ts (?=[a-z$-])/g, () => ` ${main} `);
 }
 
-/** A word as a shell reads it back. */
+/** Quotes a word for a shell. */
 export function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 }
 
-/** Why these words cannot be run, and what to run instead, in one line; undefined where they can. */
+/** Returns one line that says why these words cannot run and what to run instead; undefined if they can. */
 export function obstacle(
   words: readonly string[],
   { deno, mayRead, isCommand }: {

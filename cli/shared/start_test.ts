@@ -6,14 +6,14 @@ const ROOT = "/home/ü r/compy";
 
 const isCommand = (word: string) => Object.hasOwn(COMMANDS, word);
 
-Deno.test("start: a hint in the checkout's folder is a task", () => {
+Deno.test("start: a hint names the task inside the checkout's folder", () => {
   const text = "See: deno task chat --help, or deno run -P=serve --allow-write=/x main.ts serve";
   for (const caller of [ROOT, `${ROOT}/docs`]) {
     assertEquals(calledFrom(text, { linked: false, caller, root: ROOT }), text);
   }
 });
 
-Deno.test("start: a hint outside the checkout names the checkout's configuration, quoted", () => {
+Deno.test("start: a hint names the checkout's quoted configuration outside its folder", () => {
   const hint = (text: string) => calledFrom(text, { linked: false, caller: `${ROOT}2`, root: ROOT });
   assertEquals(
     hint("deno task chat; deno task -q build"),
@@ -37,7 +37,7 @@ Deno.test("start: a hint of the linked command says compy, except for tasks that
   assertEquals(hint("Run `deno task build`"), `Run \`deno task --config '${ROOT}/deno.json' build\``);
 });
 
-Deno.test("start: a word is quoted where a shell would change it", () => {
+Deno.test("start: quotes a word that a shell would change", () => {
   assertEquals(["a-b/c.d:e", "a b", "it's", "", "ü", "~"].map(quoted), [
     "a-b/c.d:e",
     "'a b'",
@@ -48,7 +48,7 @@ Deno.test("start: a word is quoted where a shell would change it", () => {
   ]);
 });
 
-Deno.test("start: a command without permissions is told the task to run, in one line", () => {
+Deno.test("start: a command without permissions names the task to run, in one line", () => {
   const without = (...words: string[]) => obstacle(words, { deno: "2.9.6", mayRead: false, isCommand });
   assertMatch(
     without("--log-level", "debug", "chat", "Who's there?")!,
@@ -62,7 +62,7 @@ Deno.test("start: a command without permissions is told the task to run, in one 
   assertEquals(obstacle(["chat"], { deno: "2.9.6", mayRead: true, isCommand }), undefined);
 });
 
-Deno.test("start: a Deno that is too old is named beside the oldest that will do", () => {
+Deno.test("start: an old Deno is named with the oldest supported version", () => {
   const at = (deno: string) => obstacle(["chat"], { deno, mayRead: true, isCommand });
   for (const old of ["1.46.3", "2.4.4", "2.8.3"]) {
     assertMatch(at(old)!, new RegExp(`^compy needs Deno 2\\.9 or newer \\(this is ${old}\\)[^\n]*$`));

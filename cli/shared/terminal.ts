@@ -2,16 +2,16 @@ import { asCalled } from "./start.ts";
 
 const encoder = new TextEncoder();
 
-/** What standard output is given, while it is captured. */
+/** Collects standard output while it is captured. */
 let capture: string[] | undefined;
 
-/** Writes to standard output. Throws Deno.errors.BrokenPipe where the reader has gone. */
+/** Writes to standard output. Throws Deno.errors.BrokenPipe if the reader is gone. */
 export function out(text: string): void {
   if (capture) capture.push(text);
   else write(Deno.stdout, text);
 }
 
-/** What a command would write to standard output. */
+/** Returns the text that a command would write to standard output. */
 export async function captured(command: () => Promise<unknown>): Promise<string> {
   const before = capture;
   const texts: string[] = capture = [];
@@ -23,13 +23,13 @@ export async function captured(command: () => Promise<unknown>): Promise<string>
   return texts.join("");
 }
 
-/** What is told on standard error: with `error` nothing but failures, with `debug` each request that a server has answered. */
+/** Log levels of standard error: `error` shows only failures; `debug` also shows each answered request. */
 export const LOG_LEVELS = ["error", "warning", "info", "debug"] as const;
 export type LogLevel = typeof LOG_LEVELS[number];
 
 let logged: LogLevel = "info";
 
-/** From now on, what is of a lower level is not told. */
+/** Sets the level; messages of lower levels are no longer printed. */
 export function setLogLevel(level: LogLevel): void {
   logged = level;
 }
@@ -38,17 +38,20 @@ export function logLevel(): LogLevel {
   return logged;
 }
 
-/** Whether what is of this level is told. */
+/** Returns whether messages of this level are printed. */
 export function logs(level: LogLevel): boolean {
   return LOG_LEVELS.indexOf(level) <= LOG_LEVELS.indexOf(logged);
 }
 
-/** A line on standard error, where its level is told. */
+/** Prints a line on standard error if its level is logged. */
 export function note(message: string, level: LogLevel = "info"): void {
   if (logs(level)) err(`${message}\n`);
 }
 
-/** Writes to standard error, where people read; commands in the text are called as the user called this one. Nobody reading there is no reason to stop. */
+/**
+ * Writes to standard error. Commands in the text take the form in which the user called this one. A missing
+ * reader must not stop the process.
+ */
 export function err(text: string): void {
   try {
     write(Deno.stderr, asCalled(text));
@@ -57,10 +60,12 @@ export function err(text: string): void {
   }
 }
 
-/** Whether a line of progress stands on the terminal, which the next text takes the place of. */
+/** Whether a progress line is on the terminal. The next text replaces it. */
 let isDrawn = false;
 
-/** Draws a line of progress on a terminal's standard error, in the place of the one before; an empty one takes it away. */
+/**
+ * Draws a progress line on standard error's terminal in place of the previous one. An empty text removes it.
+ */
 export function drawLine(text: string): void {
   if (text === "" && !isDrawn) return;
   err(text);
@@ -79,18 +84,18 @@ function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): 
 export const DIM = "\x1b[2m";
 export const PLAIN = "\x1b[0m";
 
-/** Set off from the rest, where standard output is a terminal whose user has not said NO_COLOR. */
+/** Dims the text if standard output is a terminal and NO_COLOR is not set. */
 export function dim(text: string): string {
   return Deno.stdout.isTerminal() && !Deno.noColor ? `${DIM}${text}${PLAIN}` : text;
 }
 
-/** Below this, a wait needs no explanation. */
+/** Waits below this time need no progress line. */
 const PATIENCE_MS = 300;
 const REDRAW_MS = 100;
 
 /**
- * One line of progress on a terminal's standard error, drawn in place; nothing where that is no terminal.
- * `done` takes it away.
+ * A progress line that is redrawn on standard error's terminal; without a terminal it draws nothing. `done`
+ * removes it.
  */
 export class ProgressLine {
   readonly #active = Deno.stderr.isTerminal() && logs("info");
@@ -98,7 +103,7 @@ export class ProgressLine {
 
   constructor(private readonly what: string) {}
 
-  /** `detail` stands behind the share. */
+  /** Draws the share `done` of `total`, followed by `detail`. */
   update(done: number, total: number, detail = ""): void {
     const now = performance.now();
     if (!this.#active || now < this.#next) return;
@@ -113,9 +118,8 @@ export class ProgressLine {
 }
 
 /**
- * Calls the handler on every Ctrl-C and SIGTERM from now on, instead of ending the process, until the
- * function that it returns is called. One Ctrl-C can come twice:
- * from the terminal, and through the task runner.
+ * Calls the handler on every Ctrl-C and SIGTERM instead of ending the process, until the returned function is
+ * called. One Ctrl-C can arrive twice: from the terminal and from the task runner.
  */
 export function onInterrupt(handler: () => void): () => void {
   const signals: Deno.Signal[] = Deno.build.os === "windows" ? ["SIGINT"] : ["SIGINT", "SIGTERM"];

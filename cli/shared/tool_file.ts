@@ -3,17 +3,20 @@ import { checkTools } from "../../lib/messages.ts";
 import { explained } from "../../lib/system_errors.ts";
 import { UsageError } from "./flags.ts";
 
-/** What the model may call. */
+/** The tools that the model may call. */
 export interface GivenTools {
   readonly tools: readonly Tool[];
   readonly toolChoice: ToolChoice;
-  /** Whether an answer without a call is none. */
+  /** Whether an answer must contain a call. */
   readonly mustCall: boolean;
 }
 
 const MODES = ["none", "auto", "required"] as const;
 
-/** Tools from a file: a list of functions, bare or as requests to the server have them. `choice`: a mode, or a tool's name. */
+/**
+ * Reads tools from a file: a list of functions, bare or in the form of server requests. `choice` is a mode or
+ * a tool's name.
+ */
 export async function readTools(file: string, choice = "auto"): Promise<GivenTools> {
   const tools = parsed(file, await readText(file));
   const mode = MODES.find((mode) => mode === choice);
@@ -56,7 +59,7 @@ function parsed(file: string, text: string): Tool[] {
   return tools;
 }
 
-/** A tool, or what is wrong with it. */
+/** Returns a tool, or a text that says what is wrong with it. */
 function toolOf(entry: unknown): Tool | string {
   const given = isObject(entry) && isObject(entry.function) ? entry.function : entry;
   if (!isObject(given)) return "is no function";
