@@ -21,7 +21,7 @@ const refusal = (code: string, words: string) => async (promise: () => Promise<u
   assertEquals(error.code, code as CompyError["code"]);
 };
 
-/** What the parts say, put together. */
+/** Joins the texts of the parts. */
 function joined(parts: readonly ChatPart[]) {
   return {
     text: parts.map(({ text = "" }) => text).join(""),
@@ -30,7 +30,7 @@ function joined(parts: readonly ChatPart[]) {
   };
 }
 
-Deno.test("thinking, text and calls come as parts; the answer has them whole, and both may be had", async () => {
+Deno.test("chat: returns thinking, text and calls both as parts and in the whole answer", async () => {
   const answering = chat(replying(THINK + TEXT + PARIS + ROME), "Weather?", { tools });
   const whole = answering.answer();
   const parts = await Array.fromAsync(answering);
@@ -59,7 +59,7 @@ Deno.test("thinking, text and calls come as parts; the answer has them whole, an
   assert(usage.promptTokens > 0 && timings.decodeMs >= 0);
 });
 
-Deno.test("a call that the end cuts is given out neither as a part nor in the answer", async () => {
+Deno.test("chat: omits a truncated call from the parts and from the answer", async () => {
   const answering = chat(replying(ROME + PARIS), "Weather?", { tools, maxTokens: ROME.length + 8 });
   const parts = await Array.fromAsync(answering);
   const answer = await answering.answer();
@@ -68,7 +68,7 @@ Deno.test("a call that the end cuts is given out neither as a part nor in the an
   assertEquals(answer.finishReason, "length");
 });
 
-Deno.test("a conversation with calls and their results has the prompt that the server makes of it", async () => {
+Deno.test("chat: builds the same prompt as the server for a conversation with calls and their results", async () => {
   const engine = replying(TEXT);
   const messages: Message[] = [
     { role: "system", content: "Short, \ud800please." },
@@ -101,7 +101,7 @@ Deno.test("a conversation with calls and their results has the prompt that the s
   assertEquals(own, server);
 });
 
-Deno.test("a last message of the assistant is continued unless that is not wanted", async () => {
+Deno.test("chat: continues a last assistant message unless told not to", async () => {
   const engine = replying("…");
   const messages: Message[] = [{ role: "user", content: "Count" }, { role: "assistant", content: "1, 2" }];
   await chat(engine, messages, {}).answer();
@@ -112,7 +112,7 @@ Deno.test("a last message of the assistant is continued unless that is not wante
   );
 });
 
-Deno.test("a request is what it was when it was made, whatever becomes of its parts before it is read", async () => {
+Deno.test("chat: copies a request, so later changes to its parts have no effect", async () => {
   const engine = replying(TEXT);
   const conversation: Message[] = [{ role: "user", content: "First" }];
   const options = { maxTokens: 3 };
@@ -124,7 +124,7 @@ Deno.test("a request is what it was when it was made, whatever becomes of its pa
   assertEquals(usage.completionTokens, 3);
 });
 
-Deno.test("what is wrong with a request has a code, and the message names it as it was written", async () => {
+Deno.test("chat: throws a code for an invalid request, and the message names the field as written", async () => {
   const engine = new FakeEngine({ refuses: () => undefined, contextLength: 64 });
   const cases: [options: unknown, words: string][] = [
     [{ temprature: 0 }, 'There is no option "temprature"; there are temperature, '],
@@ -171,7 +171,7 @@ Deno.test("what is wrong with a request has a code, and the message names it as 
   assertEquals(engine.requests.length, 0, "nothing ran");
 });
 
-/** Whether a call's arguments are JSON: those of a call that the answer's end has cut are not. */
+/** Returns whether a call's arguments are JSON. The arguments of a truncated call are not. */
 function whole(json: string): boolean {
   try {
     JSON.parse(json);
@@ -181,7 +181,10 @@ function whole(json: string): boolean {
   }
 }
 
-/** The same of the server's API, which, other than the library, gives out what there is of a call that is cut. */
+/**
+ * Returns the answer of the server's API to the same request. Unlike the library, the API returns the
+ * beginning of a truncated call.
+ */
 async function served(engine: Engine, body: Record<string, unknown>) {
   const { status, body: answer } = await execute(engine, { url: "/v1/chat/completions", body });
   assertEquals(status, 200, JSON.stringify(answer));
@@ -210,7 +213,7 @@ function shown({ text, reasoning, toolCalls, finishReason, usage }: ChatAnswer) 
   };
 }
 
-Deno.test("the library answers bit for bit as the server does: thinking, schemas, tools, alone and side by side", async () => {
+Deno.test("chat: answers bit for bit like the server, with thinking, schemas and tools, alone and concurrently", async () => {
   await withChatModel("from the prompt", async ({ engine }) => {
     const schema = {
       type: "object",

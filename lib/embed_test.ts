@@ -10,7 +10,7 @@ const TEXTS = ["a fox in the snow", "a hare", "\ud800 a stone"];
 const codeOf = async (promise: () => Promise<unknown>, words: string) =>
   (await assertRejects(promise, CompyError, words)).code;
 
-Deno.test("vectors are the server's, to the bit, of texts and of token ids", async () => {
+Deno.test("embed: returns the server's vectors bit for bit, for texts and token ids", async () => {
   await withTextModel({ pooling: 1 }, { architecture: "bert", contextLength: undefined }, async (engine) => {
     const { vectors, usage } = await embed(engine, TEXTS, { dimensions: 16 });
     const body = { input: TEXTS, dimensions: 16 };
@@ -37,7 +37,7 @@ Deno.test("vectors are the server's, to the bit, of texts and of token ids", asy
   });
 });
 
-Deno.test("documents are ranked as the server ranks them, the best first", async () => {
+Deno.test("rerank: ranks documents like the server, best first", async () => {
   await withTextModel({ pooling: 4, labels: 1, template: RANK_TEMPLATE }, {}, async (engine) => {
     const { results, usage } = await rerank(engine, "snow", TEXTS, {});
     const served = await execute(engine, { url: "/v1/rerank", body: { query: "snow", documents: TEXTS } });

@@ -9,7 +9,7 @@ import { KernelError } from "../ffi/library.ts";
 import { BatchError } from "../jobs/errors.ts";
 import { CompyError, loadError, needDeno, toCompyError } from "./errors.ts";
 
-Deno.test("errors of all parts become one class with their codes, messages and figures", () => {
+Deno.test("CompyError: wraps the errors of all parts with their codes, messages and figures", () => {
   const cases: [error: Error, code: string][] = [
     [new EngineError("context_length_exceeded", "words", { n_ctx: 4 }), "context_length_exceeded"],
     [new ChatTemplateError("words"), "chat_template_error"],
@@ -35,7 +35,7 @@ Deno.test("errors of all parts become one class with their codes, messages and f
   assertEquals((resumable.cause as BatchError).resumable, true);
 });
 
-Deno.test("a model's file that Node or Deno cannot open is one that is not found", () => {
+Deno.test("CompyError: reports a model file that Node or Deno cannot open as not found", () => {
   const ofNode = Object.assign(new Error("ENOENT: no such file or directory, open '/m.gguf'"), {
     code: "ENOENT",
   });

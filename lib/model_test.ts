@@ -6,7 +6,7 @@ import { loadedOf, loadModel, type LoadOptions, type Model } from "./model.ts";
 
 const GREETING = "My name is compy. I am a very small language model.";
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
-/** Goes on until it is stopped. */
+/** Generates until it is stopped. */
 const ENDLESS = { ignoreEos: true, temperature: 0 };
 
 async function withModel(options: LoadOptions, test: (model: Model) => Promise<void>): Promise<void> {
@@ -25,7 +25,7 @@ async function isIdle(model: Model): Promise<void> {
 
 const codeOf = (error: unknown) => error instanceof CompyError ? error.code : String(error);
 
-Deno.test("the demo model chats, generates, embeds and tokenizes", async () => {
+Deno.test("model: the demo model chats, generates, embeds and tokenizes", async () => {
   await withModel({}, async (model) => {
     const { text, finishReason, usage } = await model.chat("Who are you?", { temperature: 0 }).answer();
     assertEquals([text, finishReason, usage.completionTokens], [GREETING, "stop", 14]);
@@ -56,7 +56,7 @@ Deno.test("the demo model chats, generates, embeds and tokenizes", async () => {
   });
 });
 
-Deno.test("a prompt of control tokens, stop texts, seeds and schemas do as with the server", async () => {
+Deno.test("model: handles control tokens, stop texts, seeds and schemas like the server", async () => {
   await withModel({}, async (model) => {
     const stopped = await model.chat("Who are you?", { temperature: 0, stop: [" very", "never"] }).answer();
     assertEquals([stopped.text, stopped.finishReason, stopped.stop], [
@@ -75,7 +75,7 @@ Deno.test("a prompt of control tokens, stop texts, seeds and schemas do as with 
   });
 });
 
-Deno.test("two models at once, each with its own answers; one closes and the other goes on", async () => {
+Deno.test("model: two models answer at once, and closing one does not affect the other", async () => {
   await using one = await loadModel(undefined, { threads: 1, id: "one", ctx: 128 });
   const two = await loadModel(new URL("../models/demo.gguf", import.meta.url), { threads: 1, id: "two" });
   const asked = { temperature: 0 } as const;
@@ -92,7 +92,7 @@ Deno.test("two models at once, each with its own answers; one closes and the oth
   assertEquals((await one.chat("Who are you?", asked).answer()).text, GREETING);
 });
 
-Deno.test("a signal cancels in every phase, with its reason: before, in the queue, while the prompt is read, while it answers", async () => {
+Deno.test("model: a signal cancels with its reason before the start, in the queue, during prefill and during decoding", async () => {
   await withModel({ parallel: 1 }, async (model) => {
     const reason = new Error("enough");
     const aborted = (asked: Chat) => assertRejects(() => asked.answer(), Error, "enough");
@@ -139,7 +139,7 @@ Deno.test("a signal cancels in every phase, with its reason: before, in the queu
   });
 });
 
-Deno.test("loading ends with the signal's reason, and tells how far it is", async () => {
+Deno.test("loadModel: reports progress and ends with the signal's reason", async () => {
   const stop = new AbortController();
   let told = 0;
   const onProgress = ({ done, total }: { done: number; total: number }) => {
@@ -156,7 +156,7 @@ Deno.test("loading ends with the signal's reason, and tells how far it is", asyn
   );
 });
 
-Deno.test("leaving the loop cancels what is left; the answer has what came", async () => {
+Deno.test("generate: leaving the loop cancels the rest, and the answer keeps the text so far", async () => {
   await withModel({}, async (model) => {
     const asked = model.chat("Hi", ENDLESS);
     let read = "";
@@ -176,10 +176,10 @@ Deno.test("leaving the loop cancels what is left; the answer has what came", asy
   });
 });
 
-Deno.test("a model that is closed ends its streams with engine_closed; nobody needs to listen", async () => {
+Deno.test("model: closing ends its streams with engine_closed, also when nobody listens", async () => {
   const model = await loadModel(undefined, { threads: 1, parallel: 2 });
   const ignored = model.chat("Hi", ENDLESS);
-  ignored.answer(); // and nothing more: a rejection that nobody handles would fail this test
+  ignored.answer(); // no handler is attached: an unhandled rejection would fail this test
   model.chat("never asked");
   const codes: string[] = [];
   const read = async () => {
@@ -194,7 +194,7 @@ Deno.test("a model that is closed ends its streams with engine_closed; nobody ne
   await new Promise((resolve) => setTimeout(resolve, 20));
 });
 
-Deno.test("each refusal has a code", async () => {
+Deno.test("model: each refusal has a code", async () => {
   await withModel({ parallel: 1, queue: 1 }, async (model) => {
     const cases: [code: string, promise: () => Promise<unknown>, words: string][] = [
       ["context_length_exceeded", () => model.chat("word ".repeat(600)).answer(), "shorten the prompt"],
@@ -258,7 +258,7 @@ Deno.test("each refusal has a code", async () => {
   });
 });
 
-Deno.test("importing the library touches nothing of Deno", async () => {
+Deno.test("library: importing it does not touch Deno", async () => {
   const code = `
     const seen = [];
     const get = (target, name) => {

@@ -29,7 +29,7 @@ async function expected(model: Model): Promise<string> {
   return (await model.chat("Who are you?", { temperature: 0 }).answer()).text;
 }
 
-Deno.test("a server answers as the model does, is mounted into another app, and leaves the model as it was", async () => {
+Deno.test("createServer: answers like the model, mounts into another app and leaves the model unchanged", async () => {
   await using model = await open();
   const text = await expected(model);
   {
@@ -52,7 +52,7 @@ Deno.test("a server answers as the model does, is mounted into another app, and 
   assertEquals(await expected(model), text, "it keeps running without the server");
 });
 
-Deno.test("several models in one server; each request names its own", async () => {
+Deno.test("createServer: serves several models, and each request names one", async () => {
   await using one = await open("one");
   await using two = await open("two");
   await using server = await createServer([one, two]);
@@ -66,7 +66,7 @@ Deno.test("several models in one server; each request names its own", async () =
   assertEquals(other.error.code, "model_not_found");
 });
 
-Deno.test("a server listens, with keys; closing it ends requests within their time and not the model", async () => {
+Deno.test("createServer: listens with keys; closing it ends requests in time but not the model", async () => {
   await using model = await open();
   const server = await createServer(model, { apiKeys: ["secret"], openHealth: true });
   const { url, port } = server.listen({ drainMs: 50 });
@@ -87,7 +87,7 @@ Deno.test("a server listens, with keys; closing it ends requests within their ti
   assertEquals((await model.chat("Hi", { maxTokens: 3 }).answer()).usage.completionTokens, 3);
 });
 
-Deno.test("files and batches are kept in a folder, and resume in a later server", async () => {
+Deno.test("createServer: stores files and batches in a folder, and a later server resumes them", async () => {
   await using model = await open();
   const data = await Deno.makeTempDir({ prefix: "lib-server-" });
   try {
@@ -139,7 +139,7 @@ Deno.test("files and batches are kept in a folder, and resume in a later server"
   }
 });
 
-Deno.test("a server that cannot be has a code", async () => {
+Deno.test("createServer: throws a code for an impossible server", async () => {
   await using model = await open();
   await using twin = await open();
   const made: [code: string, models: Model | Model[], options: unknown, words: string][] = [

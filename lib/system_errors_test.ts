@@ -3,7 +3,7 @@ import { explained, messageOf, systemReason } from "./system_errors.ts";
 
 const opening = (what: string, code: number) => `${what} (os error ${code}): open '/models/a.gguf'`;
 
-Deno.test("what the system refuses is told in words, without its codes and calls", () => {
+Deno.test("system errors: describe a refused operation without the system's codes and calls", () => {
   const cases: [error: Error, reason: string | undefined][] = [
     [
       new Deno.errors.PermissionDenied(opening("Permission denied", 13)),
@@ -23,7 +23,7 @@ Deno.test("what the system refuses is told in words, without its codes and calls
   for (const [error, reason] of cases) assertEquals(systemReason(error), reason);
 });
 
-Deno.test("nobody is told to allow a task everything; other permissions are named", () => {
+Deno.test("system errors: name each missing permission, and never advise to allow everything", () => {
   const special = new Deno.errors.NotCapable(
     'Requires all access to "/dev/stdin", run again with the --allow-all flag',
   );
@@ -37,7 +37,7 @@ Deno.test("nobody is told to allow a task everything; other permissions are name
   assertEquals(messageOf(other), other.message);
 });
 
-Deno.test("an explained error says what could not be done, why, and what to do; others stay as they are", () => {
+Deno.test("system errors: say what failed, why, and what to do; other errors stay unchanged", () => {
   const error = explained(
     'Cannot read "a"',
     new Deno.errors.PermissionDenied(opening("", 13)),

@@ -4,7 +4,7 @@ import { loadedOf, type Model } from "../model.ts";
 import { checkOptions, type OptionTable, positive } from "../options.ts";
 
 /**
- * What a batch is to read and write, and how.
+ * The files of a batch and how to answer them.
  *
  * ```ts
  * import { type BatchOptions } from "compy";
@@ -19,31 +19,37 @@ import { checkOptions, type OptionTable, positive } from "../options.ts";
  * ```
  */
 export interface BatchOptions {
-  /** A JSONL file of requests, a line each, as OpenAI's batches have them; or, with `table`, a file of rows. */
+  /** A JSONL file with one request per line in OpenAI's batch format; with `table`, a file of rows. */
   readonly input: string;
-  /** The input is a CSV or Parquet file, rows in JSONL, or a text with a prompt a line: what each row is asked. Answers stand beside the rows. */
+  /**
+   * Reads the input as rows: CSV, Parquet, JSONL, or a text with one prompt per line. The output has the
+   * answers beside the rows.
+   */
   readonly table?: BatchTable;
-  /** Where the answers go. Beside it, in `output` with `.journal` behind, stands how far the job is. */
+  /** The output file. The journal `output` + `.journal` beside it records the progress of the job. */
   readonly output: string;
-  /** Where refused and failed lines go; default `OUT.errors.jsonl` for `OUT.jsonl`. Written only when there are any. */
+  /**
+   * The file for refused and failed lines; default `OUT.errors.jsonl` for `OUT.jsonl`. It is written only if
+   * there are any.
+   */
   readonly errors?: string;
-  /** Number of lines in flight; default 1.5 times the number of requests that the model runs together. */
+  /** Lines in flight; default 1.5 times the number of requests that the model runs together. */
   readonly parallel?: number;
-  /** Of the lines in the output: as in the input (default), or as the answers came. */
+  /** The order of the output's lines: as in the input (default) or in order of completion. */
   readonly order?: "input" | "completed";
   /** Refuse the whole job, before anything runs, when any line is bad. */
   readonly strict?: boolean;
   /** Names that lines may give the model besides its own, such as `gpt-4o-mini`. */
   readonly aliases?: readonly string[];
-  /** Answers only so many lines, from the first. The same call without it goes on with the others. */
+  /** Answers only this many lines, from the first. The same call without it answers the rest. */
   readonly limit?: number;
-  /** Told whenever lines have been answered, durably. */
+  /** Called when the answers of more lines are durable. */
   readonly onProgress?: (progress: BatchProgress) => void;
-  /** Told of each bad line; it is answered among the errors. */
+  /** Called for each bad line. The error file receives its error. */
   readonly onRefused?: (refusal: BatchRefusal) => void;
-  /** Takes no new lines, ends those in flight, stops. */
+  /** When aborted, takes no new lines, finishes those in flight, and stops. */
   readonly drainSignal?: AbortSignal;
-  /** Stops now. What was stopped resumes when it is run again. */
+  /** When aborted, stops at once. The same call resumes the job. */
   readonly signal?: AbortSignal;
 }
 
@@ -64,7 +70,7 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
 };
 
 /**
- * How many lines of a batch are answered, and what they took in tokens, earlier runs included.
+ * The number of answered lines of a batch and their tokens, earlier runs included.
  *
  * ```ts
  * import { type BatchCounts } from "compy";
@@ -74,9 +80,9 @@ const BATCH_OPTIONS: OptionTable<BatchOptions> = {
  * ```
  */
 export interface BatchCounts {
-  /** Lines that were answered. */
+  /** Answered lines. */
   readonly completed: number;
-  /** Lines that were refused or failed. */
+  /** Refused and failed lines. */
   readonly failed: number;
   /** Tokens of all prompts. */
   readonly promptTokens: number;
@@ -85,7 +91,7 @@ export interface BatchCounts {
 }
 
 /**
- * How far a batch is.
+ * The progress of a batch.
  *
  * ```ts
  * import { type BatchProgress } from "compy";
@@ -95,12 +101,12 @@ export interface BatchCounts {
  * ```
  */
 export interface BatchProgress extends BatchCounts {
-  /** Lines in all; with `limit`, those that are answered in the end. */
+  /** Number of lines; with `limit`, the number of lines to answer. */
   readonly total: number;
 }
 
 /**
- * Why a line of a batch is refused before it is run.
+ * Why a line of a batch is refused before it runs.
  *
  * ```ts
  * import { type BatchRefusal } from "compy";
@@ -110,18 +116,18 @@ export interface BatchProgress extends BatchCounts {
  * ```
  */
 export interface BatchRefusal {
-  /** Its number, from 1. */
+  /** Line number, from 1. */
   readonly line: number;
-  /** Its `custom_id`, where it has one that can be read. */
+  /** The line's `custom_id`; null if it has no readable one. */
   readonly customId: string | null;
-  /** As in the errors of the API. */
+  /** The error code, as in the API's errors. */
   readonly code: string;
-  /** What is wrong, for people. */
+  /** The error message, for people. */
   readonly message: string;
 }
 
 /**
- * What became of a batch.
+ * The result of a batch.
  *
  * ```ts
  * import { type BatchResult } from "compy";
@@ -132,18 +138,21 @@ export interface BatchRefusal {
  */
 export interface BatchResult {
   /**
-   * `already_done`: by an earlier run. `stopped`: by a signal; the same call resumes it. `limited`: the first lines are answered, and
-   * are in the output; the same call without `limit` goes on with the others.
+   * `already_done`: an earlier run finished the job. `stopped`: a signal stopped it; the same call resumes
+   * it. `limited`: the first lines are answered and in the output; the same call without `limit` answers the
+   * rest.
    */
   readonly state: "done" | "already_done" | "stopped" | "limited";
-  /** Of all runs together; of `limited`, of the lines in the output. */
+  /** Counts of all runs together; for `limited`, of the lines in the output. */
   readonly counts: BatchCounts;
 }
 
 /**
- * Answers a file of requests, each line exactly once: every answer is on the disk before it is counted, and after a stop, a crash or a
- * power cut the same call resumes the job. `model` may be a function that loads one: it is called only where there is something to
- * answer, and its model is closed in the end. Throws CompyError with a batch's code.
+ * Answers a file of requests, each line exactly once, and returns the result. Every answer is on disk before
+ * it is counted. After a stop, a crash or a power cut the same call resumes the job.
+ *
+ * `model` may be a function that loads one. It is called only if there are lines to answer, and its model is
+ * closed at the end. Throws CompyError with a batch's code.
  *
  * ```ts
  * import { loadModel, runBatch } from "compy";
@@ -182,7 +191,7 @@ export async function runBatch(
     refuse("order", 'must be "input" with a table, whose rows keep their order', order);
   }
   const table = options.table && await tableOf(input, output, options.table);
-  // What only jobs need is read when there is one: the rest of the library begins faster, and runs where there are no files.
+  // Imported on demand: the rest of the library then starts faster and runs without a file system.
   const [{ runJob }, { LINE_LIMITS, lineEngine, openedEngine }, { bodyExaminer }] = await Promise.all([
     import("../../jobs/setup.ts"),
     import("./lines.ts"),
@@ -203,7 +212,7 @@ export async function runBatch(
       aliases,
       ...table,
       limits: LINE_LIMITS,
-      // The name of a model that is still to be loaded is not known.
+      // The name of a model that is not yet loaded is unknown.
       examine: bodyExaminer(isOwn ? undefined : [model.info.id, ...aliases]),
       lines: parallel,
       sequences: isOwn ? undefined : loadedOf(model).engine.slots().length,
@@ -223,12 +232,12 @@ export async function runBatch(
   }
 }
 
-/** Where the errors of a job go that names no other place. */
+/** Returns the default path of a job's error file. */
 export function errorsPath(output: string): string {
   return `${output.replace(/\.(jsonl|csv|tsv|parquet)$/, "")}.errors.jsonl`;
 }
 
-/** Throws CompyError where one of these is no path. */
+/** Throws CompyError if one of the values is not a path. */
 export function filesGiven(files: Readonly<Record<string, unknown>>): void {
   for (const [name, path] of Object.entries(files)) {
     if (typeof path !== "string" || path === "") refuse(name, "must be a file's path", path);

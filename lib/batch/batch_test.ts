@@ -28,7 +28,7 @@ async function inFolder(
   }
 }
 
-/** What each line was answered, without what differs from run to run. */
+/** Returns the answer to each line, without the fields that differ between runs. */
 async function answersIn(path: string) {
   const text = await Deno.readTextFile(path);
   return text.trim().split("\n").map((line) => {
@@ -37,7 +37,7 @@ async function answersIn(path: string) {
   });
 }
 
-Deno.test("a batch that is stopped resumes with the same call, and is as one that never was", async () => {
+Deno.test("runBatch: resumes a stopped batch with the same call and gives the same answers as an uninterrupted one", async () => {
   await using model = await open();
   const lines = Array.from({ length: 24 }, (_, i) => line(i));
   let expected: unknown;
@@ -69,7 +69,7 @@ Deno.test("a batch that is stopped resumes with the same call, and is as one tha
   });
 });
 
-Deno.test("a batch may load its model itself, which is closed in the end; other requests run beside it", async () => {
+Deno.test("runBatch: may load its own model, which it closes at the end; other requests run beside it", async () => {
   let own: Model | undefined;
   await inFolder([line(1), line(2, { max_tokens: -1 }), "no JSON"], async (files) => {
     const refused: BatchRefusal[] = [];
@@ -89,7 +89,7 @@ Deno.test("a batch may load its model itself, which is closed in the end; other 
   });
 });
 
-Deno.test("a batch that cannot be has a code", async () => {
+Deno.test("runBatch: throws a code for an impossible batch", async () => {
   await using model = await open();
   await inFolder([line(1), line(1)], async (files) => {
     await Deno.writeTextFile(`${files.output}.other`, "mine");
@@ -113,7 +113,7 @@ Deno.test("a batch that cannot be has a code", async () => {
   });
 });
 
-Deno.test("a batch of a table: each answer stands beside its row; what cannot be asked is refused by its name", async () => {
+Deno.test("runBatch: writes each answer beside its table row and names what cannot be asked", async () => {
   await using model = await open();
   await inFolder([], async ({ input, output }) => {
     const [csv, out] = [input.replace("jsonl", "csv"), output.replace("jsonl", "csv")];
@@ -177,7 +177,7 @@ Deno.test("runBatch: reads rows in JSONL as a table, with a bound on each answer
   });
 });
 
-Deno.test("a batch tells how far it is while it runs and once it has stopped, and is cancelled from elsewhere", async () => {
+Deno.test("batchStatus and cancelBatch: report a running and a stopped batch, and cancel a batch that another caller runs", async () => {
   await using model = await open();
   const lines = Array.from({ length: 200 }, (_, i) => line(i, { max_tokens: 80, ignore_eos: true }));
   await inFolder(lines, async (files) => {
@@ -190,7 +190,7 @@ Deno.test("a batch tells how far it is while it runs and once it has stopped, an
     assertEquals([state, total, failed], ["stopped", 200, 0]);
     assert(completed >= 4 && completed < 200, `${completed} lines`);
 
-    // It goes on, and whoever else looks sees it run; cancelled, it ends with what it has.
+    // The batch resumes, and other callers see it run. When cancelled, it ends with the answers so far.
     const began = Promise.withResolvers<void>();
     const running = runBatch(model, { ...files, parallel: 1, onProgress: () => began.resolve() });
     await began.promise;
@@ -210,7 +210,7 @@ Deno.test("a batch tells how far it is while it runs and once it has stopped, an
   });
 });
 
-Deno.test("a batch that has stopped is cancelled without a model", async () => {
+Deno.test("cancelBatch: cancels a stopped batch without a model", async () => {
   await using model = await open();
   await inFolder(Array.from({ length: 6 }, (_, i) => line(i)), async (files) => {
     const onProgress = ({ completed }: BatchProgress) => completed >= 2 && stop.abort();
@@ -223,7 +223,7 @@ Deno.test("a batch that has stopped is cancelled without a model", async () => {
   });
 });
 
-Deno.test("a file is checked without a model: lines, forms of answers, rows of a table", async () => {
+Deno.test("checkBatch: checks lines, constraints and table rows without a model", async () => {
   const bad = line(1, { response_format: { type: "regex", regex: "(" } });
   await inFolder([line(0), bad, "no JSON", line(0)], async ({ input }) => {
     const refused: BatchRefusal[] = [];

@@ -5,17 +5,18 @@ import type { Examine } from "../../jobs/check.ts";
 import { GENERATIONS } from "../../routes/generations.ts";
 import { ApiError } from "../../routes/core/errors.ts";
 
-/** Forms whose check is remembered: most files ask for the same few, line after line. */
+/** Number of constraints whose check is remembered. Most files repeat the same few. */
 const REMEMBERED = 10_000;
 
 /**
- * Finds what is wrong with the bodies of lines without a model: their fields, the forms of answers that they ask for, and a model other
- * than these, the first of which is its own name. A run and a check find the same. `words` words the settings in messages.
+ * Returns a function that checks the bodies of lines without a model: their fields, their constraints, and
+ * the model that they name. `models` begins with the model's own id. A run and a check find the same faults.
+ * `words` names the settings in messages.
  */
 export function bodyExaminer(models?: readonly string[], words?: Words): Examine {
   const known = new Map<string, string | undefined>();
 
-  /** Why the form is refused. */
+  /** Returns why the constraint is refused; undefined if it is valid. */
   async function refusalOf(constraint: Constraint): Promise<string | undefined> {
     const key = hash("sha256", JSON.stringify(constraint));
     if (known.has(key)) return known.get(key);
@@ -44,7 +45,10 @@ export function bodyExaminer(models?: readonly string[], words?: Words): Examine
   };
 }
 
-/** Throws ApiError for a model that does not answer. A name in a message is a stranger's: short and escaped. */
+/**
+ * Throws ApiError for a model that does not answer. The message shortens and escapes the name, which comes
+ * from a stranger.
+ */
 function checkModel(name: unknown, models: readonly string[] | undefined, words?: Words): void {
   if (models === undefined || typeof name !== "string" || models.includes(name)) return;
   const shown = JSON.stringify(name.length > 64 ? `${name.slice(0, 64).toWellFormed()}…` : name);

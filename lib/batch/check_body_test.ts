@@ -21,7 +21,7 @@ Deno.test("checkBody: examines lines of messages and infill without a model", as
   );
   const tool = { name: "f", input_schema: schema };
   const strict = { ...tool, strict: true };
-  assertEquals(await wrong("/v1/messages", { ...messages, tools: [tool] }), undefined); // loosened
+  assertEquals(await wrong("/v1/messages", { ...messages, tools: [tool] }), undefined); // relaxed schema
   assertEquals(await wrong("/v1/messages", { ...messages, tools: [strict] }), "body.tools[0].input_schema");
   assertEquals(await wrong("/infill", gap), undefined);
   assertEquals(await wrong("/infill", { ...gap, json_schema: schema }), "body.json_schema");
@@ -38,6 +38,6 @@ Deno.test("checkBody: examines fields, schemas and tools of Responses lines with
   assertEquals(await wrong({ previous_response_id: "resp_1" }), "body.previous_response_id");
   assertEquals(await wrong({ text: { format } }), "body.text.format.schema");
   const tool = { type: "function", name: "f", parameters: schema };
-  assertEquals(await wrong({ tools: [tool] }), undefined); // loosened
+  assertEquals(await wrong({ tools: [tool] }), undefined); // relaxed schema
   assertEquals(await wrong({ tools: [{ ...tool, strict: true }] }), "body.tools[0].parameters");
 });

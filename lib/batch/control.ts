@@ -11,7 +11,7 @@ import { refuse, toCompyError } from "../errors.ts";
 import { checkOptions, type OptionTable } from "../options.ts";
 
 /**
- * How far a batch is, whoever runs it.
+ * The state of a batch that any process may run.
  *
  * ```ts
  * import { type BatchStatus } from "compy";
@@ -21,21 +21,22 @@ import { checkOptions, type OptionTable } from "../options.ts";
  * ```
  */
 export interface BatchStatus extends BatchProgress {
-  /** `stopped`: the same call resumes it. `failed`: for good. */
+  /** `stopped`: the same call resumes it. `failed`: it has failed for good. */
   readonly state: "running" | "stopped" | "done" | "failed";
-  /** Of a batch that runs, once they are known: tokens of prompts and of answers a second. */
+  /** Prompt tokens per second of a running batch, once known. */
   readonly promptTokensPerSecond?: number;
-  /** See promptTokensPerSecond. */
+  /** Output tokens per second of a running batch, once known. */
   readonly outputTokensPerSecond?: number;
-  /** Of a batch that runs, about. */
+  /** Estimated seconds left of a running batch. */
   readonly secondsLeft?: number;
-  /** Why it has failed. */
+  /** Why the batch has failed. */
   readonly reason?: string;
 }
 
 /**
- * How far the batch is whose answers go to `output`: of one that runs, here or in another process, what was written within the last
- * second; one that has stopped is counted from its journal. Throws CompyError `no_job` where there is none.
+ * Returns the status of the batch with this output. For a running batch, here or in another process, it is at
+ * most one second old. A stopped batch is counted from its journal. Throws CompyError `no_job` if there is no
+ * batch.
  *
  * ```ts
  * import { batchStatus, CompyError } from "compy";
@@ -75,8 +76,9 @@ const CANCEL_OPTIONS: OptionTable<Pick<BatchOptions, "input" | "output" | "error
 };
 
 /**
- * Ends a batch for good, wherever it runs, and waits for that: what was answered goes to its output, the rest to its errors as
- * `batch_cancelled`. No model is needed. Throws CompyError `no_job` where there is none, and `job_failed` where it has ended before.
+ * Ends a batch for good, whichever process runs it, and resolves when it has ended. The output receives the
+ * answers so far, and the error file gets `batch_cancelled` for the rest. Needs no model. Throws CompyError
+ * `no_job` if there is no batch, and `job_failed` if it has already ended.
  *
  * ```ts
  * import { cancelBatch, CompyError } from "compy";
@@ -106,7 +108,7 @@ export async function cancelBatch(
 }
 
 /**
- * What is to be checked besides.
+ * Options of a check.
  *
  * ```ts
  * import { type BatchCheckOptions } from "compy";
@@ -116,9 +118,9 @@ export async function cancelBatch(
  * ```
  */
 export interface BatchCheckOptions extends Pick<BatchOptions, "table" | "onRefused"> {
-  /** All lines must be for this one, such as `/v1/chat/completions`. */
+  /** The endpoint that all lines must name, such as `/v1/chat/completions`. */
   readonly endpoint?: string;
-  /** Names that lines may give the model that is to answer them; without it, any. */
+  /** Names that lines may give the answering model; without it, any name. */
   readonly models?: readonly string[];
 }
 
@@ -130,7 +132,7 @@ const CHECK_OPTIONS: OptionTable<BatchCheckOptions> = {
 };
 
 /**
- * What a file of requests holds.
+ * The result of a check.
  *
  * ```ts
  * import { type BatchCheck } from "compy";
@@ -140,17 +142,17 @@ const CHECK_OPTIONS: OptionTable<BatchCheckOptions> = {
  * ```
  */
 export interface BatchCheck {
-  /** Lines in all. */
+  /** Number of lines. */
   readonly lines: number;
-  /** Of them those that are refused. */
+  /** Number of refused lines. */
   readonly bad: number;
-  /** Of the file. */
+  /** Size of the file in bytes. */
   readonly bytes: number;
 }
 
 /**
- * Checks a file of requests, or of rows, without a model: nothing is written. What depends on the model, such as whether a prompt fits
- * its context, shows only when the line runs.
+ * Checks a file of requests or rows without a model, and writes nothing. Faults that depend on the model,
+ * such as a prompt beyond its context window, show only when the line runs.
  *
  * ```ts
  * import { checkBatch } from "compy";
@@ -184,7 +186,7 @@ export async function checkBatch(input: string, options: BatchCheckOptions = {})
   }
 }
 
-/** What a journal counts, and nothing that is of its own. */
+/** Returns only the public counts of a journal's counts. */
 function countsOf({ completed, failed, promptTokens, outputTokens }: BatchCounts): BatchCounts {
   return { completed, failed, promptTokens, outputTokens };
 }

@@ -1,6 +1,6 @@
 /**
- * Jobs over batch files, for the functions of batch.ts and for compy's own commands: what is asked about a job that another process
- * may run, and the parts that a command puts together itself.
+ * Jobs over batch files, for the functions of batch.ts and for compy's own commands. Some functions inspect a
+ * job that another process may run; others are parts from which a command builds a job.
  */
 import type { Engine } from "../../engine/mod.ts";
 import { checkInput, type Examine, type InputLimits, inputLimits } from "../../jobs/check.ts";
@@ -56,21 +56,24 @@ export { GENERATION_URLS } from "../../routes/generations.ts";
 export { lineEngine, type OpenedEngine, openedEngine } from "./lines.ts";
 export { type InputLimits, inputLimits, LINE_LIMITS };
 
-/** How far a job is. */
+/** The progress of a job. */
 export interface JobStatus {
   readonly state: "running" | "stopped" | "done" | "failed";
-  /** Lines in all. */
+  /** Number of lines. */
   readonly total: number;
   readonly counts: Counts;
-  /** Tokens a second, and seconds that are left; null where that is not known. */
+  /** Tokens per second, and seconds left; null if unknown. */
   readonly promptRate: number | null;
   readonly outputRate: number | null;
   readonly remaining: number | null;
-  /** Why it has failed; null where it has not. */
+  /** Why the job has failed; null if it has not. */
   readonly reason: string | null;
 }
 
-/** Of a running job what its process wrote last; of one that has stopped what its journal has. Throws BatchError where there is none. */
+/**
+ * Returns the status of the job with this output. A running job's status comes from the status file that its
+ * process writes, a stopped job's from its journal. Throws BatchError if there is no job.
+ */
 export async function jobStatus(output: string): Promise<JobStatus> {
   const { identity, ended, running } = await readJobState(diskStorage, output);
   const nothing = { promptRate: null, outputRate: null, remaining: null, reason: null };
@@ -85,7 +88,7 @@ export async function jobStatus(output: string): Promise<JobStatus> {
   return { ...nothing, state: running ? "running" : "stopped", total, counts };
 }
 
-/** What the answers of a job depend on; undefined where there is no job. */
+/** Returns the identity of a job; undefined if there is no job. */
 export async function jobIdentity(output: string): Promise<JobIdentity | undefined> {
   try {
     return (await readJobState(diskStorage, output)).identity;
@@ -95,10 +98,13 @@ export async function jobIdentity(output: string): Promise<JobIdentity | undefin
   }
 }
 
-/** How often a job that another process runs is looked at, in milliseconds. */
+/** Milliseconds between two looks at a job that another process runs. */
 const POLL_MS = 100;
 
-/** Ends a job for good, wherever it runs, and waits for that. Throws BatchError where there is none, or it has ended before. */
+/**
+ * Ends a job for good, whichever process runs it, and resolves to its counts when it has ended. Throws
+ * BatchError if there is no job, or it has already ended.
+ */
 export async function cancelJob(files: JobFiles, openInput: OpenInput = openJsonLines): Promise<Counts> {
   const { output } = files;
   let state = await readJobState(diskStorage, output);
@@ -125,20 +131,20 @@ function hasEnded(output: string, { ended }: JobState): BatchError {
   return new BatchError("job_failed", `Cannot cancel the job of "${output}": it ${how}`, false);
 }
 
-/** What a pass over an input finds. */
+/** The result of one pass over an input. */
 export interface CheckedInput {
   readonly lines: number;
   readonly bad: number;
-  /** Of the file. */
+  /** Size of the file in bytes. */
   readonly bytes: number;
 }
 
-/** Checks every line of an input; `onRefusal` is told of the bad ones, in order. */
+/** Checks every line of an input and calls `onRefusal` for each bad one, in order. */
 export async function checkJob(
   name: string,
   { openInput = openJsonLines, endpoint, onRefusal, examine, signal }: {
     readonly openInput?: OpenInput;
-    /** All lines must be for this one. */
+    /** The endpoint that all lines must name. */
     readonly endpoint?: string;
     readonly onRefusal: (refusal: LineRefusal) => void;
     readonly examine?: Examine;
@@ -155,22 +161,22 @@ export async function checkJob(
   }
 }
 
-/** What a job would take. */
+/** The estimated cost of a job. */
 export interface JobForecast extends CheckedInput {
-  /** Tokens of all prompts, of the longest, and that all answers may have together. */
+  /** Tokens of all prompts, tokens of the longest prompt, and maximum tokens of all answers together. */
   readonly prompt: number;
   readonly longest: number;
   readonly answer: number;
-  /** Some lines that ran; undefined where none can. */
+  /** Measurements of sample lines; undefined if none can run. */
   readonly measured: Measured | undefined;
-  /** How long all would take here. */
+  /** Estimated seconds for all lines on this machine. */
   readonly seconds: number;
 }
 
-/** Lines that run for the measurement, for each that runs at once. */
+/** Sample lines per sequence that runs at once. */
 const SAMPLES = 3;
 
-/** Counts the tokens of all lines, and answers some of them to see how long that takes; nothing is written. */
+/** Counts the tokens of all lines and answers a sample of them to estimate the time. Writes nothing. */
 export async function forecastJob(
   name: string,
   { engine, execute, parallel, ...options }: {

@@ -18,14 +18,14 @@ import { execute, type ExecuteRequest, refusalBody } from "../../routes/execute.
 import { GENERATION_URLS } from "../../routes/generations.ts";
 import { identityOf, loadedOf, type Model } from "../model.ts";
 
-/** What lines of a batch file may be. */
+/** Limits of a batch file's lines. */
 export const LINE_LIMITS = { ...inputLimits(GENERATION_URLS), refusalBody };
 
 /** An engine in this process that answers the lines of jobs. */
 export interface OpenedEngine {
   readonly engine: Engine;
   readonly identity: ModelIdentity;
-  /** What computes: an instruction set, or a GPU. */
+  /** The instruction set or GPU that computes. */
   readonly processor?: string;
 }
 
@@ -35,7 +35,10 @@ export async function openedEngine(model: Model): Promise<OpenedEngine> {
   return { engine, identity: await identityOf(model), processor: backend.info.isa };
 }
 
-/** Returns what answers the lines of one job with an opened engine, which it closes. Lines wait while it loads. */
+/**
+ * Returns an engine for the lines of one job. Closing it closes the opened engine. Lines wait while the
+ * engine loads.
+ */
 export function lineEngine(
   { engine, identity, processor }: OpenedEngine,
   answer: ExecuteWith = execute,
@@ -49,16 +52,17 @@ export function lineEngine(
 }
 
 /**
- * Answers lines of batches, each with the model that it names; the model stays loaded meanwhile. A line waits while its
- * model loads (see whenReady), but not for a model that can never be loaded: other lines of the file would wait behind
- * it. `shared`: options of all lines.
+ * Returns a function that answers batch lines, each with the model that it names. The model stays loaded
+ * meanwhile. A line waits while its model loads (see whenReady). It does not wait for a model that can never
+ * be loaded, because it would block the other lines of the file. `shared` holds
+ * options of all lines.
  */
 export function answerLines(models: Models, shared: Pick<ExecuteRequest, "account" | "warn"> = {}): Execute {
   const byEngine = new WeakMap<Engine, Execute>();
   const answererOf = (engine: Engine) => {
     const known = byEngine.get(engine);
     if (known) return known;
-    // The engine is held, and does not know the aliases of its model.
+    // The engine is already held and does not know its model's aliases.
     const held: ModelUser = { use: () => Promise.resolve({ engine, release: () => {} }) };
     const made = whenReady(
       engine,
@@ -86,7 +90,7 @@ export function answerLines(models: Models, shared: Pick<ExecuteRequest, "accoun
   };
 }
 
-/** What answers depend on to lines that name these models: those of them that are offered now and can be loaded at all. */
+/** Returns the identities of the named models that are offered now and can be loaded. */
 export function identities(
   models: Models,
   identify: (model: OfferedModel) => Promise<ModelIdentity>,
@@ -106,7 +110,7 @@ export function identities(
   };
 }
 
-/** An identity in few characters: of several there must be room in a journal's header. */
+/** Shortens an identity: a journal's header must have room for several. */
 function digest(identity: ModelIdentity): string {
   return createHash("sha256").update(JSON.stringify(Object.entries(identity).sort())).digest("hex");
 }

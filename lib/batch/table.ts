@@ -4,8 +4,8 @@ import { CompyError, refuse } from "../errors.ts";
 import { checkOptions, type OptionTable } from "../options.ts";
 
 /**
- * What each row of a table is asked, and how it is read and written. What is left out of the formats follows from the names of
- * the files.
+ * The question that a batch asks about each row of a table, and the file formats. A missing format follows
+ * from the file name.
  *
  * ```ts
  * import { type BatchTable, loadModel, runBatch } from "compy";
@@ -19,23 +19,26 @@ import { checkOptions, type OptionTable } from "../options.ts";
  * ```
  */
 export interface BatchTable {
-  /** `{column}` stands for a row's cell, `{{` and `}}` for braces. Default `{text}`, the line itself, of a text with a prompt a line. */
+  /**
+   * `{column}` stands for a row's cell, `{{` and `}}` for braces. Default for a text with one prompt per
+   * line: `{text}`, the line itself.
+   */
   readonly prompt?: string;
-  /** Said before it, the same for all rows. */
+  /** System prompt, the same for all rows. */
   readonly system?: string;
-  /** A JSON schema that the answers follow; of an object, each property gets a column. */
+  /** A JSON schema that the answers match. Each property of an object schema gets a column. */
   readonly schema?: Readonly<Record<string, unknown>>;
-  /** Tokens that an answer may have; default 1,024. */
+  /** Maximum tokens of an answer; default 1,024. */
   readonly maxTokens?: number;
-  /** Default 0: the same answer each time. */
+  /** Default 0: repeated runs give the same answer. */
   readonly temperature?: number;
-  /** Of the input. */
+  /** Format of the input. */
   readonly format?: "csv" | "parquet" | "text" | "jsonl";
-  /** Of the output. */
+  /** Format of the output. */
   readonly outputFormat?: "csv" | "parquet" | "jsonl";
-  /** Between the cells of CSV files: one character. */
+  /** Separator of the cells in CSV files: one character. */
   readonly separator?: string;
-  /** Put before the names of new columns. */
+  /** Prefix of the new columns' names. */
   readonly prefix?: string;
 }
 
@@ -52,8 +55,8 @@ const TABLE_OPTIONS: OptionTable<BatchTable> = {
 };
 
 /**
- * Returns how a job reads a table and judges its answers. Without an output, as for a check, no output format is needed.
- * Throws CompyError for a table that cannot be asked.
+ * Returns how a job reads a table and judges its answers. A check has no output, so it needs no output
+ * format. Throws CompyError for a table that cannot be asked.
  */
 export async function tableOf(
   input: string,

@@ -1,4 +1,4 @@
-/** Jobs whose lines are answered on other machines, through NATS, for compy's own commands. */
+/** Jobs whose lines are answered on other machines through NATS, for compy's own commands. */
 import type { Engine } from "../../engine/mod.ts";
 import { inspectModel } from "../../engine/load/inspect.ts";
 import { BatchError } from "../../jobs/errors.ts";
@@ -15,7 +15,10 @@ export interface WorkersOptions {
   readonly note: (text: string) => void;
 }
 
-/** Workers on NATS in the place of an engine in this process. Of the model only the header and some pages are read. */
+/**
+ * Opens workers on NATS, which replace the engine in this process. Reads only the header and some pages of
+ * the model.
+ */
 export async function openWorkers(
   target: NatsTarget,
   model: Omit<AnsweringModel, "contextLength"> & { readonly contextLength?: number },
@@ -47,7 +50,7 @@ export async function openWorkers(
   }
 }
 
-/** Aborted once the engine has failed for good. */
+/** Returns a signal that aborts when the engine has failed for good. */
 export function failureOf(engine: Engine): AbortSignal {
   const failed = new AbortController();
   const look = () => {
