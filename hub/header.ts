@@ -23,7 +23,7 @@ export interface Needs {
   readonly contextLength: number;
 }
 
-/** What a header shows: the model's needs, or why compy cannot run it. */
+/** The verdict from a header: the model's memory needs, or the reason that compy cannot run it. */
 export type Verdict = { readonly needs: Needs } | { readonly refusal: string };
 
 /** Returns the bytes that a model may take here; undefined where unknown. */

@@ -98,7 +98,7 @@ export interface OfferedChoice {
   readonly estimated: boolean;
   /** Undefined where unknown. */
   readonly fits: boolean | undefined;
-  /** Why compy cannot run it; empty where it can, or where its header was not read. */
+  /** The reason that compy cannot run the model; empty if it can or if the header was not read. */
   readonly refusal: string;
 }
 
