@@ -11,7 +11,7 @@ export function counted(n: number, what: string): string {
   return `${n} ${what}${n === 1 ? "" : "s"}`;
 }
 
-/** Returns an error's message in these words, with control characters from untrusted names replaced. */
+/** Returns an error's message with its settings worded by `words`, and without control characters from untrusted names. */
 export function reasonOf(error: unknown, words?: Words): string {
   return worded(error, words).replace(/[^\P{Cc}\n]/gu, "?");
 }

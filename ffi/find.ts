@@ -78,7 +78,7 @@ export interface Surroundings {
 }
 
 /**
- * The places to search, in order. A named place is the only one. Otherwise: beside the program, in the platform's package, in cargo's output
+ * The places to search, in order. If the user names a place, only this one. Otherwise: beside the program, in the platform's package, in cargo's output
  * folders.
  */
 export function candidates(library: LibraryName, around: Surroundings = surroundings()): Candidate[] {

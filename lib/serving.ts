@@ -60,7 +60,7 @@ export interface BatchHost
   readonly sequences: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
-  /** Receives what the operator should know about requests. Equal messages may come often. */
+  /** Receives messages about ignored parts of requests. Equal messages may repeat. */
   readonly warn?: (message: string) => void;
 }
 

@@ -31,7 +31,7 @@ export function systemReason(error: unknown): string | undefined {
   return said && said[0].toLowerCase() + said.slice(1);
 }
 
-/** Returns an error's message in these words; for system errors with the path that Deno names at the end. */
+/** Returns an error's message with its settings worded by `words`. The message of a system error has the path, which Deno puts at the end. */
 export function messageOf(error: Error, words?: Words): string {
   const reason = systemReason(error);
   const path = /['"]([^'"]+)['"](, run again.*)?$/.exec(error.message)?.[1];

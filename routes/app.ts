@@ -40,7 +40,7 @@ export interface AppOptions {
   readonly limits?: Partial<ConnectionLimits>;
   /** Receives every unexpected failure; clients see no details of it. */
   readonly onError?: (error: unknown) => void;
-  /** Receives what the operator should know about requests. Equal messages may come often. */
+  /** Receives messages about ignored parts of requests. Equal messages may repeat. */
   readonly warn?: (message: string) => void;
   /** Set its `draining` to refuse new work. */
   readonly lifecycle?: Lifecycle;

@@ -158,7 +158,7 @@ interface Pace {
   readonly row: number;
 }
 
-/** Decodes the trial on both, in turns, and then prompts. */
+/** Measures decoding on both backends in alternation, then prefill. */
 async function race(
   file: GgufFile,
   trial: Plan,

@@ -226,7 +226,7 @@ function regular(node: Gbnf): string {
     case "rule":
       return partName(node.name);
     case "token":
-      throw new Error("A token is no regular expression");
+      throw new Error("A token reference cannot stand inside a regular expression");
   }
 }
 

@@ -114,7 +114,7 @@ export class DraftModel implements Drafter {
     const most = Math.min(cached, sequence.length - 1); // the last token must be computed to get the next
     let same = Math.min(followed.sure, most);
     while (same < most && tokens[same] === sequence.tokens[same]) same++;
-    // A recurrent state cannot go back, even where nothing has come since.
+    // A recurrent state cannot be rewound, not even by zero tokens.
     followed.cached = followed.sure = this.#options.hasStates && same < cached ? 0 : same;
     return followed;
   }

@@ -69,7 +69,7 @@ Deno.test("tokenizer: encodes unknown characters as bytes", () => {
   assertEquals(tokenizer.decode(tokenizer.encode("é中")), "é中");
 });
 
-Deno.test("tokenizer: accepts pieces of characters that are not tokens themselves", () => {
+Deno.test("tokenizer: accepts tokens whose single characters are not tokens", () => {
   const tokenizer = createTokenizer(spmMetadata({ "▁": 0, xy: -1, xyz: -2 }));
   assertEquals(tokenizer.encode("xyzxyx"), [259, 261, 260, 0x78 + 3]);
 });

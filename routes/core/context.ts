@@ -75,7 +75,7 @@ export interface AppContext {
   readonly metrics: Metrics;
   /** Returns the error as clients see it, and reports unexpected errors to the operator. */
   readonly report: (error: unknown) => ApiError;
-  /** Tells the operator about requests that cannot be followed fully. */
+  /** Reports to the operator what the server ignores in requests. */
   readonly warn?: (message: string) => void;
 }
 

@@ -18,7 +18,7 @@ export class ContextOverflow extends ApiError {
   /** Tokens that the request needs at least. An answer needs one. */
   readonly tokens: number;
   readonly most: number;
-  /** How the server could take more; empty if the model cannot. */
+  /** Returns the setting that allows a larger context; empty if the model has no larger one. */
   readonly advice: string;
 
   constructor(figures: Figures) {

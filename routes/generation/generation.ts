@@ -28,7 +28,7 @@ export interface RunOptions {
   readonly account?: Account;
   /** Milliseconds until the model was there, loaded. */
   readonly loadMs?: number;
-  /** Tells the operator about a request that cannot be followed fully. Equal messages may come often. */
+  /** Reports to the operator what the server ignores in a request. Equal messages may repeat. */
   readonly warn?: (message: string) => void;
 }
 

@@ -11,10 +11,12 @@ const request = z.object({
   content: z.string().optional(),
   prompt: z.string().optional().openapi({ description: "In the place of content, in vLLM's shape" }),
   add_special_tokens: z.boolean().nullish().openapi({
-    description: "With prompt: add what the model begins texts with; default true",
+    description:
+      "For `prompt`: adds the tokens that the model expects at the beginning of a text, such as BOS; default true",
   }),
   add_special: z.boolean().nullish().openapi({
-    description: "With content: add what the model begins texts with; default false",
+    description:
+      "For `content`: adds the tokens that the model expects at the beginning of a text, such as BOS; default false",
   }),
   parse_special: z.boolean().nullish().openapi({ description: "Recognise control tokens; default true" }),
   with_pieces: z.boolean().nullish().openapi({

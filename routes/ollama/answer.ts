@@ -50,7 +50,7 @@ type Ending = z.output<z.ZodObject<typeof ending>>;
 /** The text stands in a message, or beside the other fields. */
 export type AnswerForm = "message" | "response";
 
-/** What all chunks of one answer share, and when its request began. */
+/** Fields that all chunks of one answer share, and the time of its request. */
 export interface AnswerShape {
   readonly model: string;
   readonly form: AnswerForm;
@@ -65,7 +65,7 @@ interface Delta extends Partial<Omit<Message, "role">> {
   readonly logprobs?: z.output<typeof logprobs>;
 }
 
-/** What an answer's piece adds to it; the last one has an ending. */
+/** Fields that one piece adds to an answer; the last piece has an ending. */
 interface Step {
   readonly delta: Delta;
   readonly ending?: Ending;
@@ -126,7 +126,7 @@ async function* stepsOf(
   // A call is one step: Ollama's clients want its arguments as an object.
   let call: { readonly name: string; text: string } | undefined;
   function* called(): Generator<Step> {
-    // Arguments that the answer's limit has cut are no call.
+    // A call whose arguments the token limit cut off is left out.
     const given = call && tryJson(call.text || "{}");
     if (given) {
       const { name } = call!;

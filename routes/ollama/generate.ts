@@ -66,7 +66,7 @@ export const generate = generation({
   },
 });
 
-/** Returns true if the prompt is no message of a conversation. */
+/** Returns true if the prompt is a raw text, not a message of a conversation. */
 function isPlain({ raw, suffix }: Body): boolean {
   return raw === true || Boolean(suffix);
 }

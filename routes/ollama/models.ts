@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import type { Models, ModelUser, OfferedModel } from "../../engine/mod.ts";
 import { modelField } from "../core/fields.ts";
 
-/* How Ollama names models, describes them and keeps them loaded. */
+/* Names, descriptions and keep-alive times of models in Ollama's shape. */
 
 const LATEST = ":latest";
 const MS: Readonly<Record<string, number>> = {

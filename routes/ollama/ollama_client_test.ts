@@ -212,7 +212,7 @@ Deno.test("Ollama: num_ctx bounds prompt and answer together", async () => {
     await assertRejects(
       () => client.generate({ ...base, options: { num_ctx: 3 } }),
       Error,
-      "The prompt has 3 tokens",
+      "maximum context length is 3 tokens",
     );
     await assertRejects(
       () => client.generate({ ...base, options: { num_ctx: 4096 } }),

@@ -142,7 +142,7 @@ Deno.test("Responses tools: a custom tool is a function with one text and answer
   }
 });
 
-Deno.test("Responses tools: a custom tool's input that is cut has what was written", async () => {
+Deno.test("Responses tools: a cut custom tool call has the input so far", async () => {
   const text = call("apply_patch", '{"input": "abc\\ud83d\\ude42"}');
   await withServer(reply(text), async (server) => {
     // The cut is in the escape of the emoji's second half.

@@ -108,7 +108,7 @@ async function fetchQuestions(): Promise<Question[]> {
   return questions;
 }
 
-/** Texts end sooner where what ends them is likelier: with random weights they would go on for as long as they may. */
+/** Raises the probability of end tokens: answers of random weights would otherwise run to `max_tokens`. */
 async function endsOfTexts({ post }: LiveServer): Promise<Record<string, number>> {
   const biases: Record<string, number> = {};
   for (const content of ['"', '",', '"}', '"]', "}", "]", "}}", '."', '"\n', ',"', '"}}', "}\n"]) {

@@ -1,6 +1,6 @@
 /**
  * What `deno task release` left in dist/, as somebody meets it who has no Rust: installed by npm, run by Deno out of a registry, unpacked
- * without a network. `deno task release:test`; a line a step with how long it took to the first text. Needs Node's npm, and the npm
+ * without a network. `deno task release:test`; it prints one line per step with the time to the first text. Needs Node's npm, and the npm
  * registry that it is set to.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";

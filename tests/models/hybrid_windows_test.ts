@@ -110,7 +110,7 @@ for (const kvType of KV_TYPES) {
   });
 }
 
-Deno.test("windows: decoding over shared blocks gives each sequence its answer alone, inside and beyond the window", async () => {
+Deno.test("windows: sequences that share blocks get the answers that they get alone, inside and beyond the window", async () => {
   using model = await open();
   const common = prompt(160, "common");
   const shared = shuffledBlocks(0, 5);

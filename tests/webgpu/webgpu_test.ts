@@ -250,7 +250,7 @@ gpuTest("answers: alternating large requests and large answers allocate no new b
   const { createBuffer } = GPUDevice.prototype;
   let made: (string | undefined)[] = [];
   GPUDevice.prototype.createBuffer = function (descriptor) {
-    // Other buffers are made where a step is cut for the first time.
+    // The first step that is split into several submits creates further buffers.
     if (["the requests for logits", "the candidates"].includes(descriptor.label!)) {
       made.push(descriptor.label);
     }

@@ -21,7 +21,7 @@ Deno.test("mellum: three of four layers have a window and no YaRN", () => {
   assertEquals(near, 1);
 });
 
-Deno.test("mellum: the file's attention factor is the whole magnitude", () => {
+Deno.test("mellum: multiplies rotary values by the file's attention factor only", () => {
   assertEquals(magnitudesOf(changed(FILE, { key: ["rope.scaling.yarn_attn_factor", 1.5] })), [1.5, 1]);
 });
 

@@ -39,7 +39,7 @@ Deno.test("olmo3: every fourth layer has no window and uses YaRN", () => {
   assertAlmostEquals(near.frequencies[slowest] / full.frequencies[slowest], 8, 1e-12);
 });
 
-Deno.test("olmo2: the file's attention factor is the whole magnitude of layers without a window", () => {
+Deno.test("olmo2: layers without a window multiply rotary values by the file's attention factor only", () => {
   const [full, near] = buildPlan(withKeys(FILES.olmo3, { "rope.scaling.attn_factor": 1.25 })).rope;
   assertEquals([full.magnitude, near.magnitude], [1.25, 1]);
 });

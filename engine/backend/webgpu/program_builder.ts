@@ -87,7 +87,7 @@ export class ProgramBuilder {
   rowsOf(id: BufferId): RowKind {
     const { rows } = this.plan.buffers[id];
     if (rows === "step" || rows === "logits") return rows;
-    throw new TypeError("The GPU has no buffers of rows by experts, or of pooled sequences");
+    throw new TypeError("The GPU backend supports no buffers with one row per expert or per pooled sequence");
   }
 
   /**

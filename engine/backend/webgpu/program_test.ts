@@ -82,7 +82,10 @@ Deno.test("program: refuses unsupported operands by name", () => {
     [changed(dense, "rope_append", { kNorm: undefined }), "only its queries, or only its keys, are normed"],
     [changed(dense, "candidates", { scale: 0.5 }), "its logits are scaled or capped"],
     [changed(dense, "candidates", { softcap: 30 }), "its logits are scaled or capped"],
-    [changed(hybrid, "short_conv", { bias: 1 }), "its short convolution has a bias, or not all columns"],
+    [
+      changed(hybrid, "short_conv", { bias: 1 }),
+      "its short convolution has a bias or does not cover all columns",
+    ],
   ];
   for (const [plan, what] of refusals) {
     assertThrows(() => lower(plan), Error, `Cannot run this model on the GPU: ${what}; use backend: "cpu"`);

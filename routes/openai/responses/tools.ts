@@ -289,7 +289,7 @@ function checkNamed(
   ctx: z.RefinementCtx,
 ): void {
   const namedOnes = namedTools(choice);
-  // Of several allowed tools, hosted ones are left out as they are from the tools.
+  // Hosted tools among the allowed ones are dropped, as they are from `tools`.
   const mayDrop = namedOnes.some((named) => !isHosted(named));
   namedOnes.forEach((named, i) => {
     const path = choice.type === "allowed_tools" ? ["tool_choice", "tools", i] : ["tool_choice"];

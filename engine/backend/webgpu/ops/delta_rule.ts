@@ -45,7 +45,7 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
     }
     if (conv.bias !== undefined || conv.first !== 0) {
       throw unsupportedOnGpu(
-        "Cannot run this model on the GPU: its short convolution has a bias, or not all columns",
+        "Cannot run this model on the GPU: its short convolution has a bias or does not cover all columns",
       );
     }
     const { columns } = to.plan.buffers[op.qkv];
