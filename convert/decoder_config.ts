@@ -16,7 +16,7 @@ import { type Entry, entry } from "./write/metadata.ts";
 
 const USUAL_SCALINGS: readonly Scaling[] = ["linear", "llama3"];
 
-/** How a family differs from most. */
+/** Features of a family that most families lack. */
 interface DecoderOptions {
   readonly keys?: ConfigKeys;
   /** Attention may have biases. */

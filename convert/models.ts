@@ -53,7 +53,7 @@ export interface ConvertedModel {
   readonly vocabulary: number;
   readonly entries: readonly Entry[];
   readonly tensors: readonly OutputTensor[];
-  /** How many tensors were left out, by the part that they belong to. */
+  /** Number of omitted tensors per model part. */
   readonly leftOut: Readonly<Record<string, number>>;
 }
 

@@ -58,8 +58,8 @@ export const ENGINE_SETTINGS = {
     min: 1,
     max: MAX_PARALLEL,
     help:
-      `maximum number of lines that run at once, 1 to ${MAX_PARALLEL} (default: as many as memory allows and as make ` +
-      `the job faster, up to ${MOST_SEQUENCES})`,
+      `maximum number of lines that run at once, 1 to ${MAX_PARALLEL} (default: the number that fits in memory and ` +
+      `speeds up the job, at most ${MOST_SEQUENCES})`,
   }),
   ctx: CTX,
   kvMb: KV_MB,

@@ -105,7 +105,7 @@ async function firstMessage(
   }
   const first = await givenText(file, word);
   if (first !== undefined || typed) return first;
-  throw new UsageError("There is no message: give TEXT or --file, or send one to standard input");
+  throw new UsageError("The message is missing: give it as TEXT, with --file or on standard input");
 }
 
 /**

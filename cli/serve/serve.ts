@@ -157,7 +157,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
 
 interface Served {
   readonly models: Models;
-  /** How the server answers batches. */
+  /** The options of the batch service. */
   readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
   /** The server stops if an engine fails for good. */
   readonly mayFail: boolean;

@@ -23,11 +23,11 @@ const ALIVE_MS = 1000;
  * up.
  */
 const WAITS_MS = [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000];
-/** How a child ends if a signal reaches it before it listens for signals. */
+/** Signals that end a child before it listens for signals. They count as a requested stop. */
 const ASKED: readonly string[] = ["SIGTERM", "SIGINT"];
 const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 
-/** How a child ended, and how long it had been ready; `readyMs` is undefined if it never was. */
+/** A child's exit status. `readyMs` is how long the child was ready; undefined if it never became ready. */
 interface End extends Deno.CommandStatus {
   readonly readyMs: number | undefined;
 }

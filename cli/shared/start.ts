@@ -8,7 +8,7 @@ import { DENO_VERSION, FROM_SOURCE, installedWords, NAME, OLDEST_DENO, shipped }
 /** The launcher of `deno task link` puts this word before the user's words. */
 export const LINKED = "--linked";
 
-/** How a command was started from a checkout. */
+/** How the user started a command from a checkout. */
 export interface Start {
   readonly linked: boolean;
   /** The folder of the caller. */

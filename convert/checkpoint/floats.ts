@@ -1,8 +1,5 @@
 import type { FloatType } from "../write/matrix_source.ts";
 
-/** Bytes per element. */
-export const FLOAT_BYTES: Readonly<Record<FloatType, number>> = { F32: 4, F16: 2, BF16: 2 };
-
 /** Returns little-endian floats as f32, exact for all three types. The bytes need no alignment. */
 export function toFloats(type: FloatType, bytes: Uint8Array): Float32Array<ArrayBuffer> {
   const own = bytes.slice(); // aligned

@@ -328,7 +328,7 @@ Deno.test("convert: reads Phi-3's original context from the rotary keys of newer
   });
 });
 
-Deno.test("convert: ties the embedding when config.json does not say and there is no output matrix", async () => {
+Deno.test("convert: ties the embedding when config.json lacks the key and the checkpoint lacks an output matrix", async () => {
   const { tie_word_embeddings: _, ...config } = SMOLLM3;
   await converted(SEPARATE, config, ({ gguf }) => assertEquals(gguf.tensors.has("output.weight"), false));
   const head = [VOCABULARY, HIDDEN];

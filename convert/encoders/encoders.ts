@@ -112,7 +112,7 @@ export function convertBert(config: Fields, list: TensorList): EncoderParts {
   return addBert(config, list, { prefix, unread: 0, head });
 }
 
-/** What differs between encoders with BERT's tensors. */
+/** Tensor names and rows in which encoders with BERT's tensors differ. */
 interface BertNames {
   readonly prefix: string;
   /** First rows of the table of positions, which no text reads. */

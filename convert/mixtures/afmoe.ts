@@ -57,7 +57,7 @@ export function convertAfmoe(config: Fields, list: TensorList, prefix: string): 
 
 /** Throws ConvertError for a model that GGUF's keys cannot describe. */
 function refuseOtherModels(config: Fields): void {
-  // Hugging Face's default is no scale.
+  // Hugging Face scales no embedding by default.
   if (!config.boolean("mup_enabled", false)) {
     config.refuse("mup_enabled", "false", "true, because the embedding is scaled");
   }

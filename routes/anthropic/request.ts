@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
-import { type AskedForm, jsonSchema } from "../generation/constraints.ts";
+import { type AskedForm, isGiven, jsonSchema } from "../generation/constraints.ts";
 import {
   boundedArray,
   LIMITS,
@@ -105,10 +105,6 @@ function checkPrompt(body: PromptBody, ctx: z.RefinementCtx): void {
       "let the conversation end with the user's message";
     refuse(ctx, bound.split("."), "conflicting_parameters", message);
   }
-}
-
-function isGiven<T>(value: T | null | undefined): value is T {
-  return value !== undefined && value !== null;
 }
 
 function formOf({ output_config, output_format }: PromptBody): AskedForm | undefined {

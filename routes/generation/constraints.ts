@@ -211,7 +211,8 @@ function structuredForm(structured: z.output<typeof structuredOutputs>): [string
   return ["structured_outputs.json_object", ANY_OBJECT];
 }
 
-function isGiven<T>(value: T | null | undefined): value is T {
+/** Whether a field is set: absent and null mean the same. */
+export function isGiven<T>(value: T | null | undefined): value is T {
   return value !== undefined && value !== null;
 }
 
