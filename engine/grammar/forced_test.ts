@@ -3,6 +3,7 @@ import { fromFileUrl, join } from "@std/path";
 import { openGguf } from "../gguf/reader.ts";
 import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
+import { firstTier, fullTier } from "../../testing/tier.ts";
 import { createGrammars } from "./grammars.ts";
 import { randomFrom } from "./testing.ts";
 import type { Constraint } from "./types.ts";
@@ -11,9 +12,11 @@ const vocabularies = Deno.env.get("COMPY_VOCAB_DIR") ??
   fromFileUrl(new URL("../../../shared/data/vocab", import.meta.url));
 const demo = fromFileUrl(new URL("../../models/demo.gguf", import.meta.url));
 
-const PATHS = [
-  demo,
-  ...["qwen2", "llama-bpe", "gpt-2", "llama-spm"].map((name) => join(vocabularies, `${name}.gguf`)),
+const vocabulary = (name: string) => join(vocabularies, `${name}.gguf`);
+/** The large vocabularies, of 128,000 tokens and more, cost two CPU seconds each. */
+const FILES = [
+  ...[demo, ...["gpt-2", "llama-spm"].map(vocabulary)].map((path) => ({ path, tier: firstTier })),
+  ...["qwen2", "llama-bpe"].map(vocabulary).map((path) => ({ path, tier: fullTier })),
 ];
 
 function exists(path: string): boolean {
@@ -138,10 +141,10 @@ function dumps(value: unknown): string {
   }}`;
 }
 
-for (const path of PATHS) {
+for (const { path, tier } of FILES) {
   const name = path.slice(path.lastIndexOf("/") + 1);
   const found = exists(path);
-  Deno.test({
+  tier.test({
     name: `forced tokens: match the tokens of ${name} for the whole text${
       found ? "" : " (skipped: no such file)"
     }`,

@@ -67,8 +67,14 @@ async function runAll(jobs: readonly Job[], full: boolean): Promise<Outcome[]> {
     }
   };
   await Promise.all(Array.from({ length: Number(Deno.env.get("DENO_JOBS")) || 2 }, lane));
-  // A neighbour raises a file's CPU time, so a file over the limit is measured again, alone.
-  for (const job of slow) take(await runJob(job, ROOT, full));
+  // Other programs on the machine raise a file's CPU time, so a file over the limit is measured again, alone.
+  for (const job of slow) {
+    let result = await runJob(job, ROOT, full);
+    for (let more = 2; more > 0 && result.code === 0 && isOverLimit(result, full); more--) {
+      result = await runJob(job, ROOT, full);
+    }
+    take(result);
+  }
   return outcomes;
 }
 
