@@ -3,8 +3,9 @@ import { check, digestOf, KEY_SCOPES, type KeyRing, type NamedKey } from "../../
 import { explained, messageOf } from "../../lib/system_errors.ts";
 
 const MAX_REQUESTS = 1_000_000;
+const WEIGHTS = { min: 0.01, max: 100 };
 const MAX_TOKENS = 1_000_000_000_000;
-const FIELDS = ["name", "key", "key_sha256", "scope", "requests_at_once", "tokens_per_minute"];
+const FIELDS = ["name", "key", "key_sha256", "scope", "weight", "requests_at_once", "tokens_per_minute"];
 
 const entry = z.strictObject({
   name: z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits and _.-"),
@@ -12,6 +13,7 @@ const entry = z.strictObject({
   key: z.unknown().optional(),
   key_sha256: z.unknown().optional(),
   scope: z.enum(KEY_SCOPES).optional(),
+  weight: z.number().min(WEIGHTS.min).max(WEIGHTS.max).optional(),
   requests_at_once: z.int().min(1).max(MAX_REQUESTS).optional(),
   tokens_per_minute: z.int().min(1).max(MAX_TOKENS).optional(),
 }, { error: unknownField(FIELDS) });
@@ -27,7 +29,7 @@ function unknownField(allowed: readonly string[]) {
 }
 
 /**
- * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "requests_at_once"?,
+ * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "requests_at_once"?,
  * "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
  * other users may read the file.
  */
@@ -62,13 +64,20 @@ function parsed(text: string): unknown {
   }
 }
 
-function keyOf({ name, key, key_sha256, scope, ...limits }: z.output<typeof entry>): NamedKey {
+function keyOf({ name, key, key_sha256, scope, weight, ...limits }: z.output<typeof entry>): NamedKey {
   if ((key === undefined) === (key_sha256 === undefined)) {
     throw new Error(`"${name}" must have either "key" or "key_sha256"`);
   }
   const { requests_at_once, tokens_per_minute } = limits;
   const digest = key === undefined ? digestWritten(name, key_sha256) : digestOf(key);
-  return { name, digest, scope, requestsAtOnce: requests_at_once, tokensPerMinute: tokens_per_minute };
+  return {
+    name,
+    digest,
+    scope,
+    weight,
+    requestsAtOnce: requests_at_once,
+    tokensPerMinute: tokens_per_minute,
+  };
 }
 
 function digestWritten(name: string, hex: unknown): Uint8Array {

@@ -4,7 +4,7 @@ import type { Usage } from "./events.ts";
 import type { SamplingParams } from "./sampling.ts";
 
 export interface GenerateRequest {
-  /** Token ids of the prompt, at least one. */
+  /** Token ids of the prompt, at least one. Requests for several answers to one prompt pass the same array. */
   readonly prompt: readonly number[];
   /**
    * Maximum tokens to generate; by default as many as fit the context. 0 only prefills the prompt. For a batch
@@ -28,8 +28,13 @@ export interface GenerateRequest {
   readonly promptLogprobs?: boolean;
   /** Interactive requests precede batch requests. Default "interactive". */
   readonly priority?: "interactive" | "batch";
-  /** KV prefixes are shared only between requests with equal salt. */
+  /**
+   * Names the tenant that sends the request. KV prefixes are shared only between requests with equal salt, and tenants
+   * share the engine by their weights.
+   */
   readonly cacheSalt?: string;
+  /** The tenant's share of the engine relative to others'. Default 1. */
+  readonly weight?: number;
   readonly signal?: AbortSignal;
 }
 
@@ -40,6 +45,7 @@ export interface EmbedRequest {
   /** As in GenerateRequest. */
   readonly priority?: "interactive" | "batch";
   readonly cacheSalt?: string;
+  readonly weight?: number;
   readonly signal?: AbortSignal;
 }
 

@@ -146,7 +146,7 @@ class Texts {
 
   #sequenceOf(index: number): Sequence {
     const { common, whole, nextId } = this.#context;
-    const { inputs, priority, cacheSalt = "" } = this.#request;
+    const { inputs, priority, cacheSalt = "", weight = 1 } = this.#request;
     const { length } = inputs[index];
     const fail = (error: Error) => {
       this.#live.delete(sequence);
@@ -168,6 +168,8 @@ class Texts {
       promptLength: length,
       maxLength: length,
       salt: cacheSalt,
+      weight,
+      request: this.#request,
       stream: { full: false, push: () => {}, fail },
       pooled,
     };

@@ -23,6 +23,20 @@ Deno.test("scheduler: a sequence without a token limit allocates only what it us
   assertEquals(scheduler.cache.used, 4);
 });
 
+Deno.test("scheduler, in a thousand random pools with tenants of different weights: every sequence ends", () => {
+  let [preemptions, rows, needed] = [0, 0, 0];
+  for (let seed = 1; seed <= 1000; seed++) {
+    const life = new RandomLife(seed, false, 2 + seed % 3);
+    while (life.step());
+    preemptions += life.scheduler.preemptions;
+    rows += life.rows;
+    needed += life.needed;
+  }
+  assert(preemptions > 5000, `only ${preemptions} preemptions`);
+  // Exchanges between tenants cost more than preemptions for memory alone.
+  assert(rows < 1.75 * needed, `${rows} rows computed for ${needed} tokens`);
+});
+
 for (const windowed of [false, true]) {
   const name = windowed ? "in a thousand random pools for layers with windows" : "in a thousand random pools";
   Deno.test(`scheduler, ${name}: every sequence ends, and the earliest is never preempted for memory`, () => {
@@ -55,7 +69,8 @@ class RandomLife {
   /** Rows that would be computed without any preemption. */
   needed = 0;
 
-  constructor(seed: number, windowed: boolean) {
+  /** With several tenants, the earliest sequence may be preempted: another tenant may get its place. */
+  constructor(seed: number, windowed: boolean, private readonly tenants = 1) {
     const roll = (below: number) => (seed = (seed * 48271) % 0x7fffffff) % below;
     for (let i = 0; i < 9; i++) roll(2); // The first numbers of neighbouring seeds are alike.
     this.#roll = roll;
@@ -80,7 +95,7 @@ class RandomLife {
     const earliest = this.#earliest();
     const before = scheduler.preemptions;
     const step = scheduler.schedule();
-    if (earliest) assert(earliest.kv.blockCount > 0, "the earliest was preempted");
+    if (earliest && this.tenants === 1) assert(earliest.kv.blockCount > 0, "the earliest was preempted");
     for (const { sequence, rows } of step) assert(sequence.kv.blockCount * 32 >= sequence.kv.cached + rows);
     const ready = [...this.#readers].filter(([, { full }]) => !full);
     if (ready.length > 0) assert(step.length > 0, "somebody is ready, and nobody runs");
@@ -94,7 +109,11 @@ class RandomLife {
     const length = 1 + this.#roll(contextLength - 1);
     const answer = 1 + this.#roll(contextLength - length);
     const batch = this.#roll(2) === 0;
-    const sequence = sequenceOf(this.#arrived++, promptOf(length, this.#roll(3)), { contextLength, batch });
+    const sequence = sequenceOf(this.#arrived++, promptOf(length, this.#roll(3)), {
+      contextLength,
+      batch,
+      tenant: this.tenants > 1 ? this.#roll(this.tenants) : 0,
+    });
     const reader = { full: false };
     Object.defineProperty(sequence.stream, "full", { get: () => reader.full });
     this.#readers.set(sequence, reader);
@@ -136,7 +155,7 @@ class RandomLife {
 function sequenceOf(
   id: number,
   prompt: number[],
-  { contextLength, batch = false }: { contextLength: number; batch?: boolean },
+  { contextLength, batch = false, tenant = 0 }: { contextLength: number; batch?: boolean; tenant?: number },
 ): Sequence {
   const stream = new EventStream({ start() {}, leave() {}, resume() {} });
   const context = {
@@ -147,5 +166,7 @@ function sequenceOf(
     draws: false,
     stores: false,
   };
-  return createSequence({ prompt, priority: batch ? "batch" : "interactive" }, { ...context, contextLength });
+  const priority = batch ? "batch" : "interactive";
+  const request = { prompt, priority, cacheSalt: String(tenant), weight: 1 + tenant } as const;
+  return createSequence(request, { ...context, contextLength });
 }

@@ -104,7 +104,7 @@ export class StepRunner {
     const { backend, scheduler, totals } = this.#context;
     const { draws } = backend.abilities;
     const wanted = draws ? this.#stepsAtOnce.choose(this.#step) : 1;
-    const steps = 1 + scheduler.makeRoom(this.#step, wanted - 1);
+    const steps = 1 + scheduler.room.forSteps(this.#step, wanted - 1);
     const input = this.#writer.write(this.#step, masks, steps - 1);
     totals.submitted(steps, input.tokens.length);
     const start = performance.now();

@@ -68,6 +68,8 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
     promptLength,
     maxLength,
     salt: request.cacheSalt ?? "",
+    weight: request.weight ?? 1,
+    request: request.prompt,
     sampler: {
       params,
       random,

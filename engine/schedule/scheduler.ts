@@ -1,12 +1,12 @@
 import { KV_BLOCK_TOKENS } from "../backend/backend.ts";
 import { KvCache } from "../cache/kv_cache.ts";
 import { RecurrentStates } from "../cache/recurrent_state.ts";
+import { Fairness } from "./fairness.ts";
 import { checkLimits, type EngineLimits } from "./limits.ts";
 import { Queue } from "./queues.ts";
-import { grown, type Sequence } from "./sequence.ts";
+import type { Sequence } from "./sequence.ts";
 import {
   awaitsDisk,
-  givesWay,
   isDecoding,
   isForced,
   isPrefilling,
@@ -14,6 +14,7 @@ import {
   partOf,
   type Scheduled,
 } from "./step_part.ts";
+import { StepRoom } from "./step_room.ts";
 import type { Restorer, StoredPrefixes } from "../cache/stored_prefixes.ts";
 import { EngineError } from "../api/errors.ts";
 
@@ -21,19 +22,23 @@ import { EngineError } from "../api/errors.ts";
 const FEW_ANSWERS = 8;
 /** Default of `wholeRows`: a multiple of every kernel's register tile. */
 const WHOLE_ROWS = 16;
+/** In order of urgency. */
+const PRIORITIES = ["interactive", "batch"] as const;
 
 /**
  * Chooses the sequences of each step. All scheduling policy is here.
  *
  * Batching is continuous: each step takes the next token of the running sequences and fills up with chunks of
  * prompts. Forced tokens need rows too; a step takes many of a sequence where that costs little. Interactive
- * sequences precede batch ones, earlier ones precede later ones, and decodes precede prefills. Waiting sequences are
- * admitted in the same order. A sequence that does not fit stops all sequences behind it.
+ * sequences precede batch ones, decodes precede prefills, the tenant that was served least precedes others, and earlier
+ * ones precede later ones. Waiting sequences are admitted in the same order (`Fairness`). A sequence that lacks memory
+ * stops all sequences behind it; if its tenant runs others, it stops only its tenant's.
  *
  * A running sequence takes KV blocks as it grows. If no block is left, the latest batch sequence is preempted, then
  * the latest interactive one. A preempted sequence waits in its order of arrival and computes its tokens again when
- * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory. Sequences
- * with a slow reader do not run and are preempted first, even by batch sequences.
+ * it is readmitted. A waiting interactive sequence preempts batch sequences too, for a place or for memory, and
+ * interactive ones of a tenant that runs more than its share. Sequences with a slow reader do not run and are preempted
+ * first, even by batch sequences.
  *
  * Pooled texts need memory but no place: as many run as the next step has rows for. With recurrent states, which are
  * one per place, they take places too. A text that must be computed whole but found too few rows comes first in the
@@ -45,11 +50,14 @@ const WHOLE_ROWS = 16;
  */
 export class Scheduler implements Restorer {
   readonly cache: KvCache;
+  /** Room for drafts, and for several steps at once. */
+  readonly room: StepRoom;
   readonly #states: RecurrentStates | undefined;
   readonly #limits: EngineLimits;
   readonly #stepRows: number;
   readonly #waiting = new Queue();
   readonly #running = new Queue();
+  readonly #fairness = { interactive: new Fairness(), batch: new Fairness() };
   #preemptions = 0;
   /** A text that must be computed whole and did not fit the last step. */
   #leftOut: Sequence | undefined;
@@ -68,6 +76,7 @@ export class Scheduler implements Restorer {
       ? undefined
       : new RecurrentStates(stateSlots, parallel, draftSlots);
     this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows }, stored);
+    this.room = new StepRoom(limits, this.cache, this.#states, () => this.running);
     stored?.attach(this.cache);
   }
 
@@ -101,7 +110,8 @@ export class Scheduler implements Restorer {
 
   /**
    * Queues a sequence. Throws EngineError queue_full. Up to `parallel` preempted sequences do not count towards the
-   * queue. Pooled texts never count: their caller limits them.
+   * queue. Pooled texts never count: their caller limits them. A tenant may have its part of a full queue in addition,
+   * so others cannot keep it out.
    */
   add(sequence: Sequence): void {
     const { parallel, queue } = this.#limits;
@@ -111,15 +121,25 @@ export class Scheduler implements Restorer {
       );
       const preempted = waiting.filter(({ admission }) => admission.at !== undefined).length;
       const queued = waiting.length - Math.min(preempted, parallel);
-      if (queued >= queue + Math.max(0, parallel - running.length - preempted)) {
+      const isFull = queued >= queue + Math.max(0, parallel - running.length - preempted);
+      if (
+        isFull && waiting.filter(({ salt }) => salt === sequence.salt).length >= this.#part(sequence, waiting)
+      ) {
         throw new EngineError("queue_full", `The queue is full (${queued} waiting): try again later`);
       }
     }
+    this.#fairness[priorityOf(sequence)].enter(sequence);
     this.#waiting.insert(sequence);
+  }
+
+  /** Returns the tenant's part of the queue, shared evenly among the tenants with waiting sequences. */
+  #part({ salt }: Sequence, waiting: readonly Sequence[]): number {
+    return Math.floor(this.#limits.queue / new Set([salt, ...waiting.map((other) => other.salt)]).size);
   }
 
   /** Removes the sequence, running or waiting, and frees its memory. */
   remove(sequence: Sequence): void {
+    this.#fairness[priorityOf(sequence)].leave(sequence);
     this.#waiting.take(sequence);
     if (!this.#running.take(sequence)) return;
     if (!sequence.disk.restoring) this.#offerEnd(sequence);
@@ -180,68 +200,12 @@ export class Scheduler implements Restorer {
     return step;
   }
 
-  /**
-   * Gives a step's sequences, which all decode, room for up to `further` similar steps. Returns for how many steps:
-   * no sequence is preempted for them.
-   */
-  makeRoom(step: readonly Scheduled[], further: number): number {
-    const lacking = (blocks: number, { sequence }: Scheduled) =>
-      blocks + this.cache.lacking(sequence, sequence.length + further);
-    while (further > 0 && step.reduce(lacking, 0) > this.cache.available) further >>= 1;
-    if (further > 0) {
-      for (const { sequence } of step) {
-        this.cache.extend(sequence, sequence.length + further);
-      }
-    }
-    return further;
-  }
-
-  /** Returns how many draft rows the step can carry. */
-  draftRows(step: readonly Scheduled[]): number {
-    let rows = this.#stepRows;
-    let logits = this.#limits.maxLogitRows;
-    for (const part of step) {
-      rows -= part.rows;
-      logits -= part.scores + (part.samples ? 1 : 0);
-    }
-    return Math.min(rows, logits);
-  }
-
-  /**
-   * Returns how many draft rows the sequence can have in a step. Its last token needs none, and no sequence is
-   * preempted for them.
-   */
-  draftRoom({ sequence, rows, samples }: Scheduled): number {
-    if (!samples) return 0;
-    const most = sequence.maxLength - sequence.length - 1;
-    return Math.min(most, this.#states?.draftRoom(sequence, rows) ?? most);
-  }
-
-  /** Returns the part with as much of the draft as there is memory for; the part itself if there is none. */
-  withDraft(part: Scheduled, draft: Int32Array): Scheduled {
-    const { sequence, rows } = part;
-    const { length, kv: { blockCount } } = sequence;
-    let most = Math.min(draft.length, this.draftRoom(part));
-    // Beyond its own blocks, the sequence takes only blocks that the others do not need next.
-    const spare = this.cache.available - this.running;
-    if (this.cache.lacking(sequence, length + most) > Math.max(0, spare)) {
-      most = Math.min(most, blockCount * KV_BLOCK_TOKENS - length);
-    }
-    if (most <= 0 || !this.cache.extend(sequence, length + most)) return part;
-    const state = this.#states?.draft(sequence, rows);
-    const drafts = draft.slice(0, most);
-    while (sequence.tokens.length < length + most) {
-      sequence.tokens = grown(sequence.tokens, sequence.maxLength);
-    }
-    sequence.tokens.set(drafts, length);
-    return { ...part, drafts, state };
-  }
-
   /** Updates a sequence after its part of a step was computed. `right` is the number of correct drafts. */
   advance({ sequence, rows, drafts }: Scheduled, right = 0): void {
     if (drafts.length > 0 && this.#states?.drafted(sequence, right === drafts.length) === false) return;
     this.cache.advance(sequence, rows + right);
     this.#states?.advance(sequence);
+    this.#fairness[priorityOf(sequence)].charge(sequence, rows + right);
   }
 
   /**
@@ -271,13 +235,13 @@ export class Scheduler implements Restorer {
   /** Yields the running sequences by urgency, with `first` before all others if it runs. */
   *#inOrder(first: Sequence | undefined): Iterable<Sequence> {
     if (first && this.#running.lists.some((running) => running.includes(first))) yield first;
-    for (const sequences of this.#running.lists) {
-      const ready = sequences.filter((sequence) =>
+    for (const priority of PRIORITIES) {
+      const ready = this.#running[priority].filter((sequence) =>
         sequence !== first && !isSlow(sequence) && !awaitsDisk(sequence)
       );
-      for (const urgency of [isDecoding, isForced, isPrefilling]) {
-        for (const sequence of ready) if (urgency(sequence)) yield sequence;
-      }
+      yield* ready.filter(isDecoding);
+      yield* ready.filter(isForced);
+      yield* this.#fairness[priority].byService(ready.filter(isPrefilling));
     }
   }
 
@@ -290,7 +254,7 @@ export class Scheduler implements Restorer {
         const sequence = running[i];
         if (sequence.stream.full) continue;
         while (!this.cache.extend(sequence, sequence.length)) {
-          const victim = this.#victim(sequence) ?? running.at(-1)!;
+          const victim = this.#victims(sequence)[0] ?? running.at(-1)!;
           this.#preempt(victim);
           if (victim === sequence) return; // No other sequence is later than this one.
           i = running.indexOf(sequence);
@@ -300,22 +264,31 @@ export class Scheduler implements Restorer {
   }
 
   #admit(): void {
-    const places = { text: true, answer: true };
-    for (const kind of ["interactive", "batch"] as const) {
-      const waiting = this.#waiting[kind];
-      for (let i = 0; i < waiting.length && (places.text || places.answer);) {
-        const sequence = waiting[i];
-        const needs = this.#takesPlace(sequence) ? "answer" : "text";
-        if (!places[needs] || sequence.stream.full || this.#isHeld(sequence)) {
-          i++;
-          continue;
-        }
+    for (const priority of PRIORITIES) if (!this.#admitAll(priority)) return;
+  }
+
+  /** Admits what fits. Returns false if memory is short, so less urgent sequences must wait. */
+  #admitAll(priority: typeof PRIORITIES[number]): boolean {
+    const [waiting, running] = [this.#waiting[priority], this.#running[priority]];
+    /** Tenants that found no place, by the kind of place, or no memory. */
+    const without = { text: new Set<string>(), answer: new Set<string>() };
+    let short = false;
+    const admitOne = () => {
+      for (const sequence of this.#fairness[priority].order(waiting, running)) {
+        const tenants = without[this.#takesPlace(sequence) ? "answer" : "text"];
+        if (tenants.has(sequence.salt) || sequence.stream.full || this.#isHeld(sequence)) continue;
         const found = this.#findPlace(sequence);
-        if (found === "no memory") return;
-        if (found === "no place") places[needs] = false;
-        else this.#start(sequence);
+        if (found === "found") return this.#start(sequence), true;
+        tenants.add(sequence.salt);
+        if (found === "no place") continue;
+        short = true;
+        if (!running.some(({ salt }) => salt === sequence.salt)) return false;
+        for (const kind of Object.values(without)) kind.add(sequence.salt);
       }
-    }
+      return false;
+    };
+    while (admitOne());
+    return !short;
   }
 
   #takesPlace({ pooled }: Sequence): boolean {
@@ -347,6 +320,7 @@ export class Scheduler implements Restorer {
 
   /** Returns whether the sequence can be admitted now, or what is missing. Preempts others only if that makes it fit. */
   #findPlace(sequence: Sequence): "found" | "no place" | "no memory" {
+    const victims = this.#victims(sequence);
     let [places, rows] = [this.#limits.parallel, 0];
     let taken = 0;
     let blocks = 0;
@@ -355,7 +329,7 @@ export class Scheduler implements Restorer {
       for (const other of running) {
         if (this.#takesPlace(other)) taken++;
         else rows += other.length - other.kv.cached;
-        if (!givesWay(other, sequence)) spare += this.cache.growth(other);
+        if (!victims.includes(other)) spare += this.cache.growth(other);
         else {
           if (this.#takesPlace(other)) places++;
           blocks += this.cache.held(other);
@@ -368,20 +342,21 @@ export class Scheduler implements Restorer {
     for (;;) {
       const placeless = takes && taken >= this.#limits.parallel;
       if (!placeless && this.cache.missing(sequence, spare) <= 0) return "found";
-      const victim = this.#victim(sequence, placeless);
-      if (!victim) return placeless ? "no place" : "no memory"; // sequences that stay share the released blocks
+      const next = victims.findIndex((other) => !placeless || this.#takesPlace(other));
+      if (next < 0) return placeless ? "no place" : "no memory"; // sequences that stay share the released blocks
+      const [victim] = victims.splice(next, 1);
       if (this.#takesPlace(victim)) taken--;
       this.#preempt(victim);
     }
   }
 
-  /** Returns the sequence to preempt first in favour of `sequence`. With `placed`, only one that takes a place. */
-  #victim(sequence: Sequence, placed = false): Sequence | undefined {
-    const { interactive, batch } = this.#running;
-    const suits = (other: Sequence) => !placed || this.#takesPlace(other);
-    const slow = (other: Sequence) => isSlow(other) && suits(other);
-    return batch.findLast(slow) ?? (sequence.batch ? undefined : batch.findLast(suits)) ??
-      interactive.findLast(slow);
+  /** Returns the running sequences that are preempted in favour of `sequence`, in this order. */
+  #victims(sequence: Sequence): Sequence[] {
+    const [interactive, batch] = PRIORITIES.map((priority) => this.#running[priority].toReversed());
+    const [slow, slowBatch] = [interactive.filter(isSlow), batch.filter(isSlow)];
+    if (sequence.batch) return [...slowBatch, ...slow];
+    const keepsUp = batch.filter((other) => !isSlow(other));
+    return [...slowBatch, ...keepsUp, ...slow, ...this.#fairness.interactive.yielding(sequence, interactive)];
   }
 
   #release(sequence: Sequence): void {
@@ -395,4 +370,8 @@ export class Scheduler implements Restorer {
     this.#running.take(sequence);
     this.#waiting.insert(sequence);
   }
+}
+
+function priorityOf({ batch }: Sequence): typeof PRIORITIES[number] {
+  return batch ? "batch" : "interactive";
 }

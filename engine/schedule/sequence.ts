@@ -142,7 +142,12 @@ export interface Sequence {
   readonly promptLength: number;
   /** Maximum number of tokens, prompt included. */
   readonly maxLength: number;
+  /** Names the tenant: sequences of different salts share no cached prompts, and tenants share the engine. */
   readonly salt: string;
+  /** The tenant's share of the engine, relative to others'. */
+  readonly weight: number;
+  /** The same object for all sequences of one request. */
+  readonly request: object;
   readonly ignoreEos: boolean;
   /** Number of alternatives to report; undefined without log-probabilities. */
   readonly logprobs: number | undefined;

@@ -63,8 +63,3 @@ export function isSlow({ stream }: Sequence): boolean {
 export function awaitsDisk({ disk: { restoring, storing } }: Sequence): boolean {
   return restoring !== undefined || storing !== undefined;
 }
-
-/** Whether a running sequence is preempted in favour of a waiting one. */
-export function givesWay(running: Sequence, waiting: Sequence): boolean {
-  return isSlow(running) || (running.batch && !waiting.batch);
-}

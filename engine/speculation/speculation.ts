@@ -115,10 +115,10 @@ export class Speculation {
     this.#asked = 0;
     if (this.#rested || !step.every(decodes)) return step;
     const start = performance.now();
-    const share = Math.ceil(SHARES * scheduler.draftRows(step) / step.length);
+    const share = Math.ceil(SHARES * scheduler.room.draftRows(step) / step.length);
     const longest = Math.min(MOST_TOKENS, Math.max(FEWEST_TOKENS, share));
     const wanted = step.flatMap((part) => {
-      const most = Math.min(longest, scheduler.draftRoom(part));
+      const most = Math.min(longest, scheduler.room.draftRoom(part));
       return most > 0 ? [{ sequence: part.sequence, most }] : [];
     });
     if (wanted.length === 0) return step;
@@ -248,7 +248,7 @@ export class Speculation {
     if (chances.every(({ length }) => length === 0)) return step;
     const rows = rowsOf(step);
     const likely = chances.reduce((sum, { length }) => sum + length, 0);
-    const most = Math.min(likely, scheduler.draftRows(step));
+    const most = Math.min(likely, scheduler.room.draftRows(step));
     const costs = this.costs.knowsPlain(step.length)
       ? this.costs.estimates(step.length, rows, rows + most)
       : undefined;
@@ -258,7 +258,7 @@ export class Speculation {
       if (lengths[i] === 0 || part.sequence.progress.done) return part;
       const { record, draft } = best[i]!;
       record.askedFrom = 0;
-      return scheduler.withDraft(part, draft.tokens.subarray(0, lengths[i]));
+      return scheduler.room.withDraft(part, draft.tokens.subarray(0, lengths[i]));
     });
   }
 

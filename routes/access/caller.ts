@@ -16,6 +16,8 @@ export interface Caller {
   readonly owner: string;
   /** Requests with different salts share no cached prompts. Stable across restarts. */
   readonly cacheSalt: string | undefined;
+  /** Share of the engine relative to other callers'. */
+  readonly weight: number;
   /** The only path that the key may use; undefined when it may use all. */
   readonly onlyPath: string | undefined;
   readonly allowance: Allowance;
@@ -98,6 +100,7 @@ export function anyone(): Caller {
     name: undefined,
     owner: "",
     cacheSalt: undefined,
+    weight: 1,
     onlyPath: undefined,
     allowance: new Allowance("Everyone", {}),
   };

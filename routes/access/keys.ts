@@ -11,6 +11,8 @@ export interface NamedKey extends KeyLimits {
   readonly name: string;
   /** SHA-256 of the key, 32 bytes. */
   readonly digest: Uint8Array;
+  /** Share of the engine relative to other keys'. Default 1. */
+  readonly weight?: number;
   /** Default "all". */
   readonly scope?: KeyScope;
 }
@@ -87,11 +89,11 @@ function entryOf(
   name: string,
   digest: Uint8Array,
   owner: string,
-  { scope, ...limits }: KeyLimits & Pick<NamedKey, "scope">,
+  { scope, weight = 1, ...limits }: KeyLimits & Pick<NamedKey, "scope" | "weight">,
   allowance = new Allowance(`The API key "${name}"`, limits),
 ): Entry {
   const onlyPath = scope === "metrics" ? "/metrics" : undefined;
-  return { digest, caller: { name, owner, cacheSalt: owner || undefined, onlyPath, allowance } };
+  return { digest, caller: { name, owner, cacheSalt: owner || undefined, weight, onlyPath, allowance } };
 }
 
 /** Stored with files and batches, so it must never change. */

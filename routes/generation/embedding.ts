@@ -16,14 +16,14 @@ const REFUSALS: ReadonlySet<string> = new Set([
 export async function embedAll(
   engine: Engine,
   inputs: readonly (readonly number[])[],
-  { priority = "interactive", cacheSalt, account }: RunOptions,
+  { priority = "interactive", cacheSalt, weight, account }: RunOptions,
   signal: AbortSignal,
 ): Promise<EmbedResult> {
   signal.throwIfAborted();
   noteStart(engine);
   const refused = account?.read(engine.model.id, inputs.reduce((sum, { length }) => sum + length, 0));
   try {
-    const result = await engine.embed({ inputs, priority, cacheSalt, signal });
+    const result = await engine.embed({ inputs, priority, cacheSalt, weight, signal });
     noteEnd(engine);
     return result;
   } catch (error) {

@@ -24,6 +24,8 @@ export interface RunOptions {
   readonly priority?: "interactive" | "batch";
   /** Requests with different salts share no cached prompts. */
   readonly cacheSalt?: string;
+  /** The sender's share of the engine relative to others'. Default 1. */
+  readonly weight?: number;
   /** Counts the request and its answers. */
   readonly account?: Account;
   /** Milliseconds until the model was there, loaded. */
@@ -72,6 +74,7 @@ export function engineRequest(
     ignoreEos: body.ignore_eos ?? false,
     priority: options.priority ?? "interactive",
     cacheSalt: options.cacheSalt,
+    weight: options.weight,
     account: options.account,
   };
 }

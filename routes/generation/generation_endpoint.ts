@@ -114,7 +114,7 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
     }, async ({ body, raw, caller, account }, { models, limits, report, warn }) => {
       const abort = abortWhenLeft(raw);
-      const options = { cacheSalt: caller.cacheSalt, account, warn };
+      const options = { cacheSalt: caller.cacheSalt, weight: caller.weight, account, warn };
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;

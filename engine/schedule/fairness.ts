@@ -1,0 +1,125 @@
+import { isSlow } from "./step_part.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** Cost of a prompt token and of an answer's token, as in "Fairness in Serving Large Language Models" (OSDI 2024). */
+const PROMPT_COST = 1;
+const ANSWER_COST = 2;
+/** A sequence that holds the place of a tenant without any may use up this much more than that tenant. */
+const SLICE = 256;
+
+interface Tenant {
+  /** Cost of the computed tokens, divided by the tenant's weight. */
+  served: number;
+  weight: number;
+  /** The waiting and running sequences, each with the number of tokens that were counted. */
+  readonly counted: Map<Sequence, number>;
+}
+
+/**
+ * Shares an engine among tenants by virtual token counters: the tenant that was served least comes first. Sequences
+ * with equal salt belong to one tenant. A tenant that comes back after a pause starts with the least active tenant, so
+ * nobody saves up service.
+ */
+export class Fairness {
+  readonly #tenants = new Map<string, Tenant>();
+
+  /** Counts a sequence that waits from now on. */
+  enter(sequence: Sequence): void {
+    const { salt, weight } = sequence;
+    let tenant = this.#tenants.get(salt);
+    if (!tenant || tenant.counted.size === 0) {
+      const active = [...this.#tenants.values()].filter(({ counted }) => counted.size > 0);
+      const least = active.length > 0 ? Math.min(...active.map(({ served }) => served)) : Infinity;
+      for (const [other, { served, counted }] of this.#tenants) {
+        if (counted.size === 0 && served <= least) this.#tenants.delete(other);
+      }
+      tenant = this.#tenants.get(salt) ??
+        { served: active.length > 0 ? least : 0, weight, counted: new Map() };
+      this.#tenants.set(salt, tenant);
+    }
+    tenant.weight = weight;
+    tenant.counted.set(sequence, 0);
+  }
+
+  /** Forgets a sequence that has ended. */
+  leave(sequence: Sequence): void {
+    this.#tenants.get(sequence.salt)?.counted.delete(sequence);
+  }
+
+  /** Charges the tenant for the sequence's last `rows` cached tokens. Tokens that are computed again cost nothing. */
+  charge(sequence: Sequence, rows: number): void {
+    const tenant = this.#tenants.get(sequence.salt);
+    const counted = tenant?.counted.get(sequence);
+    if (tenant === undefined || counted === undefined) return;
+    const { kv: { cached }, promptLength } = sequence;
+    const first = Math.max(counted, cached - rows);
+    if (first >= cached) return;
+    const answer = Math.max(0, cached - Math.max(first, promptLength));
+    tenant.served += (PROMPT_COST * (cached - first - answer) + ANSWER_COST * answer) / tenant.weight;
+    tenant.counted.set(sequence, cached);
+  }
+
+  /** Returns sequences by their tenants' service; those of one tenant stay in their order. */
+  byService(sequences: readonly Sequence[]): Sequence[] {
+    return sequences.toSorted((a, b) => this.#served(a) - this.#served(b));
+  }
+
+  /**
+   * Returns the order of admission: the tenant that was served least, its request with the fewest running sequences,
+   * and then the earliest sequence.
+   */
+  order(waiting: readonly Sequence[], running: readonly Sequence[]): Sequence[] {
+    const ofRequest = counts(running, ({ request }) => request);
+    const byRequest = (a: Sequence, b: Sequence) =>
+      (ofRequest.get(a.request) ?? 0) - (ofRequest.get(b.request) ?? 0);
+    return this.byService(waiting.toSorted(byRequest));
+  }
+
+  /**
+   * Returns those of the running sequences that give way so that `sequence` runs, in the given order. They belong to a tenant, or
+   * to a request of the same tenant, that runs at least two more for its weight. If the tenant of `sequence` runs
+   * none, those that have run long give way too.
+   */
+  yielding(sequence: Sequence, running: readonly Sequence[]): Sequence[] {
+    const answers = running.filter(({ pooled }) => pooled === undefined);
+    const ofTenant = counts(answers, ({ salt }) => salt);
+    const ofRequest = counts(answers, ({ request }) => request);
+    const own = ofTenant.get(sequence.salt) ?? 0;
+    const ownRequest = ofRequest.get(sequence.request) ?? 0;
+    return answers.filter((other) => {
+      if (isSlow(other)) return false;
+      const all = ofTenant.get(other.salt)!;
+      const ofOne = ofRequest.get(other.request)!;
+      const gives = other.salt === sequence.salt
+        ? other.request !== sequence.request && ofOne - 1 > ownRequest
+        : (all - 1) * sequence.weight >= (own + 1) * other.weight ||
+          own === 0 && this.#ranLong(other, sequence);
+      if (!gives) return false;
+      ofTenant.set(other.salt, all - 1);
+      ofRequest.set(other.request, ofOne - 1);
+      return true;
+    });
+  }
+
+  /**
+   * Whether the tenant of `running` was served so much more that computing the sequence's tokens again costs no more
+   * than what it used.
+   */
+  #ranLong(running: Sequence, waiting: Sequence): boolean {
+    const slice = Math.max(SLICE, running.length) / running.weight;
+    return this.#served(running) - this.#served(waiting) >= slice;
+  }
+
+  #served({ salt }: Sequence): number {
+    return this.#tenants.get(salt)?.served ?? 0;
+  }
+}
+
+function counts<K>(sequences: readonly Sequence[], keyOf: (sequence: Sequence) => K): Map<K, number> {
+  const all = new Map<K, number>();
+  for (const sequence of sequences) {
+    const key = keyOf(sequence);
+    all.set(key, (all.get(key) ?? 0) + 1);
+  }
+  return all;
+}
