@@ -19,6 +19,7 @@ import {
   type Env,
   type Lifecycle,
 } from "./core/context.ts";
+import { BodyBudget } from "./core/body_budget.ts";
 import { Metrics } from "./metrics/metrics.ts";
 import type { LogEntry } from "./metrics/request_record.ts";
 import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
@@ -56,10 +57,12 @@ export interface AppOptions {
 
 /** Builds the whole HTTP API over several models or one engine. Throws for an invalid key. */
 export function createApp(served: Models | Engine, options: AppOptions = {}): OpenAPIHono<Env> {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const context: AppContext = {
     models: modelsOf(served),
     batches: options.batches,
-    limits: { ...DEFAULT_LIMITS, ...options.limits },
+    limits,
+    bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: options.metrics ?? new Metrics(),
     warn: options.warn,

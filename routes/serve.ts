@@ -85,7 +85,7 @@ export function listenHttp(
     address: unix === undefined ? { hostname: host, port } : { unix },
     maxConnections: options.maxConnections ?? affordableConnections(),
     limits: { ...DEFAULT_LIMITS, ...made.limits },
-    handle: (request, sent) => app.fetch(request, { sent }),
+    handle: (request, { sent, address }) => app.fetch(request, { sent, address }),
     onError: (error) => made.onError?.(error),
   });
 

@@ -1,6 +1,7 @@
 import { concat } from "@std/bytes/concat.js";
 import type { ConnectionLimits } from "./context.ts";
 import { ApiError, incompleteBody } from "./errors.ts";
+import type { BodyHold } from "./body_budget.ts";
 import { parseJson } from "./json.ts";
 
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
@@ -9,7 +10,7 @@ type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
  * Returns the parsed JSON body of a request within the limits; throws ApiError. The media type must be JSON: a page of
  * another site can make a browser send plain text here, but not JSON.
  */
-export async function readJson(request: Request, limits: BodyLimits): Promise<unknown> {
+export async function readJson(request: Request, limits: BodyLimits, hold: BodyHold): Promise<unknown> {
   const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
   if (mediaType !== "application/json") {
     const got = mediaType === "" ? "none" : JSON.stringify(mediaType.slice(0, 60));
@@ -25,14 +26,23 @@ export async function readJson(request: Request, limits: BodyLimits): Promise<un
         "send the body uncompressed",
     );
   }
-  return parseJson(await readBody(request, limits));
+  try {
+    return parseJson(await readBody(request, limits, hold));
+  } finally {
+    hold.release();
+  }
 }
 
 /** Counts the received bytes whatever content-length says: chunked bodies have none. */
-async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Promise<Uint8Array> {
+async function readBody(
+  request: Request,
+  { bodyBytes, bodyMs }: BodyLimits,
+  hold: BodyHold,
+): Promise<Uint8Array> {
   const announced = Number(request.headers.get("content-length") ?? 0);
   if (announced > bodyBytes) throw tooLarge(bodyBytes, announced);
   if (!request.body) return new Uint8Array();
+  await hold.take(announced);
   const reader = request.body.getReader();
   const { promise: late, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(tooSlow(bodyMs)), bodyMs);
@@ -43,6 +53,7 @@ async function readBody(request: Request, { bodyBytes, bodyMs }: BodyLimits): Pr
     for (let part = await read(); !part.done; part = await read()) {
       length += part.value.length;
       if (length > bodyBytes) throw tooLarge(bodyBytes);
+      if (announced === 0) await hold.take(part.value.length);
       parts.push(part.value);
     }
   } catch (error) {

@@ -3,6 +3,7 @@ import type { Models } from "../../engine/mod.ts";
 import type { Caller } from "../access/caller.ts";
 import type { Metrics } from "../metrics/metrics.ts";
 import type { RequestRecord } from "../metrics/request_record.ts";
+import type { BodyBudget } from "./body_budget.ts";
 import type { ApiError, ErrorShape } from "./errors.ts";
 
 /** Hono's type parameters of this app. */
@@ -13,6 +14,8 @@ export interface Env {
      * as sent when it is generated.
      */
     sent?: Promise<boolean>;
+    /** The client's IP address; missing for a Unix socket. */
+    address?: string;
   };
   Variables: {
     caller: Caller;
@@ -32,6 +35,10 @@ export interface Lifecycle {
 export interface ConnectionLimits {
   /** Largest request body. */
   readonly bodyBytes: number;
+  /** Bodies that are arriving, together; one sender may use half. Small bodies do not count. */
+  readonly bodiesBytes: number;
+  /** Time for which a body waits for its part of `bodiesBytes`. */
+  readonly bodiesMs: number;
   /** Largest uploaded file. */
   readonly uploadBytes: number;
   /** Time for the head of a request to arrive, also the first one on a new connection. */
@@ -54,6 +61,8 @@ export interface ConnectionLimits {
 
 export const DEFAULT_LIMITS: ConnectionLimits = {
   bodyBytes: 8 * 2 ** 20,
+  bodiesBytes: 64 * 2 ** 20,
+  bodiesMs: 5000,
   uploadBytes: 4 * 2 ** 30,
   headMs: 10_000,
   idleMs: 60_000,
@@ -71,6 +80,8 @@ export interface AppContext {
   /** Stores files and batches; without it their endpoints are not served. */
   readonly batches?: BatchService;
   readonly limits: ConnectionLimits;
+  /** Memory of the bodies that are arriving. */
+  readonly bodies: BodyBudget;
   readonly lifecycle: Lifecycle;
   readonly metrics: Metrics;
   /** Returns the error as clients see it, and reports unexpected errors to the operator. */

@@ -115,7 +115,8 @@ export function endpoint<
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
         query: spec.query && check(spec.query, c.req.query()),
-        body: spec.body && check(spec.body, await readJson(c.req.raw, context.limits)),
+        body: spec.body &&
+          check(spec.body, await readJson(c.req.raw, context.limits, context.bodies.hold(senderOf(c)))),
         raw: c.req.raw,
         caller: c.get("caller"),
         account: c.get("record"),
@@ -126,6 +127,11 @@ export function endpoint<
       return answer instanceof Response ? c.newResponse(answer.body, answer) : c.json(answer as object);
     },
   };
+}
+
+/** Names the sender of a request: its key, or its address on a server without keys. */
+function senderOf(c: Context<Env>): string {
+  return c.get("caller").name ?? c.env?.address ?? "";
 }
 
 /** Adds an endpoint to the app and its document. */

@@ -19,7 +19,9 @@ export type Phase =
   | "closing";
 
 const SMALL_READ = 4 << 10;
-const LARGE_READ = 256 << 10;
+const LARGE_READ = 64 << 10;
+/** Receives input that nobody reads, of any connection. */
+const DISCARDED = new Uint8Array(LARGE_READ);
 const LARGE_WRITE = 64 << 10;
 
 /**
@@ -52,6 +54,12 @@ export class Connection extends Duplex {
     } catch {
       // The client has already left; the first read will report that.
     }
+  }
+
+  /** The client's IP address; undefined for a Unix socket. */
+  get address(): string | undefined {
+    const { remoteAddr } = this.socket;
+    return "hostname" in remoteAddr ? remoteAddr.hostname : undefined;
   }
 
   get phase(): Phase {
@@ -94,14 +102,18 @@ export class Connection extends Duplex {
     this.#reading = true;
     try {
       for (let more = true; more && !this.destroyed;) {
-        const bytes = new Uint8Array(this.#readSize);
+        // After the last answer, input only keeps the system from resetting the connection.
+        const bytes = this.#ending ? DISCARDED : new Uint8Array(this.#readSize);
         const count = await this.socket.read(bytes);
         if (this.destroyed) return;
+        if (bytes === DISCARDED && count !== null) continue;
         if (count === null) return this.#ended();
         this.#count(count);
         // A client that sends much gets large reads; idle connections hold little memory.
         this.#readSize = count === bytes.length ? LARGE_READ : SMALL_READ;
-        more = this.push(Buffer.from(bytes.buffer, 0, count));
+        // A body is kept in these parts, so a part must not keep a large buffer alive.
+        const part = count < bytes.length / 2 ? bytes.slice(0, count) : bytes.subarray(0, count);
+        more = this.push(Buffer.from(part.buffer, 0, count));
       }
     } finally {
       this.#reading = false;

@@ -16,10 +16,17 @@ export interface ListenerOptions {
   /** Maximum open connections. */
   readonly maxConnections: number;
   readonly limits: ConnectionLimits;
-  /** `sent` resolves when the connection has finished the answer: true if all of it was sent. */
-  readonly handle: (request: Request, sent: Promise<boolean>) => Response | Promise<Response>;
+  readonly handle: (request: Request, delivery: Delivery) => Response | Promise<Response>;
   /** Receives unexpected errors. */
   readonly onError: (error: unknown) => void;
+}
+
+/** What the listener knows of a request besides its content. */
+interface Delivery {
+  /** Resolves when the connection has finished the answer: true if all of it was sent. */
+  readonly sent: Promise<boolean>;
+  /** The client's IP address; undefined for a Unix socket. */
+  readonly address: string | undefined;
 }
 
 /** Share of `maxConnections` in use above which each connection closes after its answer. */
@@ -183,15 +190,15 @@ export class Listener {
         resolve(outgoing.writableFinished);
       });
     });
-    const response = await this.#handle(incoming, abort.signal, sent);
+    const response = await this.#handle(incoming, abort.signal, { sent, address: connection.address });
     const last = () =>
       !incoming.complete || this.#stopping || this.connections > CROWDED * this.options.maxConnections;
     await send(response, outgoing, last);
   }
 
-  async #handle(incoming: IncomingMessage, signal: AbortSignal, sent: Promise<boolean>): Promise<Response> {
+  async #handle(incoming: IncomingMessage, signal: AbortSignal, delivery: Delivery): Promise<Response> {
     try {
-      return await this.options.handle(toRequest(incoming, signal), sent);
+      return await this.options.handle(toRequest(incoming, signal), delivery);
     } catch (error) {
       if (!(error instanceof ApiError)) this.options.onError(error);
       const answer = errorResponse(toApiError(error));

@@ -2,8 +2,6 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate } from "node:timers";
 import { ApiError, clientLeft, incompleteBody } from "../core/errors.ts";
 
-/** Maximum bytes of a request body that wait for their reader. */
-const BODY_BUFFER = 256 << 10;
 /** Methods that a fetch Request cannot have; under another name they get the same 405. */
 const FORBIDDEN = /^(?:trace|track|connect)$/i;
 const HOST = /^[\w.:[\]-]+$/;
@@ -53,7 +51,7 @@ function pairs(raw: readonly string[]): [string, string][] {
 }
 
 /**
- * Returns the body as a stream. The client has to wait while nobody reads. Fails with `incomplete_body` if it is cut.
+ * Returns the body as a stream. Nothing is read ahead: many clients could fill the memory with bodies that wait. Fails with `incomplete_body` if it is cut.
  */
 function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
   let ended = false;
@@ -86,7 +84,7 @@ function bodyOf(incoming: IncomingMessage): ReadableStream<Uint8Array> {
       ended = true;
       incoming.resume();
     },
-  }, new ByteLengthQueuingStrategy({ highWaterMark: BODY_BUFFER }));
+  }, { highWaterMark: 0 });
 }
 
 /**
