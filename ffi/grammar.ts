@@ -22,6 +22,9 @@ const SYMBOLS = {
   compy_grammar_free: { parameters, result: "i32" },
 } as const;
 
+/** The message of a library that may start no compiler now (rust-grammar/src/compile.rs). */
+export const BUSY = "Too many slow constraints are still being compiled";
+
 /** An error with the library's message. */
 export class GrammarLibraryError extends Error {
   override name = "GrammarLibraryError";

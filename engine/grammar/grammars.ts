@@ -1,12 +1,15 @@
-import { GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
+import { BUSY, GrammarLibrary, GrammarLibraryError } from "../../ffi/grammar.ts";
 import { openAwaited } from "../../ffi/awaited.ts";
 import { LibraryNotFound } from "../../ffi/find.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 import { Divider } from "./forced.ts";
+import { compilers } from "./compilers.ts";
 import { checkSize, limitWords } from "./limits.ts";
 import { Loosening } from "./loosening.ts";
 import type { Sources } from "./source.ts";
 import {
+  type Asker,
+  CompilersBusy,
   type Constraint,
   ConstraintError,
   ConstraintsMissing,
@@ -18,6 +21,9 @@ import {
 
 /** Compiled grammars are cached up to this many bytes. */
 const CACHE_BYTES = 32 << 20;
+/** Refusals that are remembered, so that a repeated constraint costs nothing. */
+const REFUSALS = 256;
+const NOBODY: Asker = { tenant: "", batch: false };
 /** Number of the answer's last tokens that forced text may be split with. */
 const HISTORY = 16;
 
@@ -80,6 +86,8 @@ class LibraryGrammars implements Grammars {
   /** In order of last use. */
   readonly #cache = new Map<string, Kept>();
   #cachedBytes = 0;
+  /** By the constraint's digest, the oldest first. */
+  readonly #refusals = new Map<string, ConstraintError>();
   readonly #loosening: Loosening<CompiledGrammar>;
   #vocabulary: Promise<bigint> | undefined;
   /**
@@ -95,7 +103,7 @@ class LibraryGrammars implements Grammars {
     private readonly cacheBytes: number,
     onLoosened: (schema: LoosenedSchema) => void,
   ) {
-    this.#loosening = new Loosening((sources) => this.#compile(sources), onLoosened);
+    this.#loosening = new Loosening((sources, asker) => this.#compile(sources, asker), onLoosened);
     this.#maskWords = Math.ceil(tokenizer.vocabSize / 32);
     this.#isText = (token) =>
       !markers.has(token) && !tokenizer.endTokens.has(token) && tokenizer.bytes(token).length > 0;
@@ -106,16 +114,21 @@ class LibraryGrammars implements Grammars {
     return this.#loosening.loosened;
   }
 
-  async compile(constraint: Constraint): Promise<Grammar> {
+  async compile(constraint: Constraint, asker = NOBODY): Promise<Grammar> {
     checkSize(constraint);
     const key = await digest(JSON.stringify(constraint));
     const kept = this.#cache.get(key);
     if (kept) {
       this.#cache.delete(key);
       this.#cache.set(key, kept);
-      return kept.compiled;
+      return await kept.compiled.catch((error) => {
+        if (error instanceof CompilersBusy && asker.batch) return this.compile(constraint, asker);
+        throw error;
+      });
     }
-    const entry: Kept = { compiled: this.#loosening.compile(constraint), bytes: 0 };
+    const refusal = this.#refusals.get(key);
+    if (refusal) throw refusal;
+    const entry: Kept = { compiled: this.#loosening.compile(constraint, asker), bytes: 0 };
     this.#cache.set(key, entry);
     try {
       const grammar = await entry.compiled;
@@ -125,8 +138,14 @@ class LibraryGrammars implements Grammars {
       return grammar;
     } catch (error) {
       this.#cache.delete(key);
+      if (error instanceof ConstraintError) this.#remember(key, error);
       throw error;
     }
+  }
+
+  #remember(key: string, refusal: ConstraintError): void {
+    this.#refusals.set(key, refusal);
+    if (this.#refusals.size > REFUSALS) this.#refusals.delete(this.#refusals.keys().next().value!);
   }
 
   async masks(matchers: readonly Matcher[]): Promise<Uint32Array[]> {
@@ -158,7 +177,7 @@ class LibraryGrammars implements Grammars {
     this.#vocabulary = undefined;
   }
 
-  async #compile({ grammars }: Sources): Promise<CompiledGrammar> {
+  async #compile({ grammars }: Sources, asker: Asker): Promise<CompiledGrammar> {
     const source = JSON.stringify({ grammars });
     if (this.#closed) throw new Error("The grammars are closed");
     await openLibrary();
@@ -169,9 +188,8 @@ class LibraryGrammars implements Grammars {
       throw error;
     }));
     const input = join([new Uint8Array(limitWords().buffer), new TextEncoder().encode(source)]);
-    const words = await refusable(() =>
-      GrammarLibrary.open().callAsync("compy_grammar_compile", vocabulary, input)
-    );
+    const compile = () => GrammarLibrary.open().callAsync("compy_grammar_compile", vocabulary, input);
+    const words = await refusable(() => compilers.run(asker, compile, isBusy));
     const compileNow = () => handles(GrammarLibrary.open().call("compile_now", vocabulary, input))[0];
     const [handle, bytes] = handles(words);
     return new CompiledGrammar(
@@ -315,6 +333,11 @@ function own(matcher: Matcher): LibraryMatcher {
 const answerRoom = new Uint8Array(1 << 20);
 const tokenWord = new Uint32Array(1);
 const tokenBytes = new Uint8Array(tokenWord.buffer);
+
+/** Whether too many compilers of the library are overdue (`BUSY` in rust-grammar/src/compile.rs). */
+function isBusy(error: unknown): boolean {
+  return error instanceof GrammarLibraryError && error.message === BUSY;
+}
 
 /** Rethrows a refusal of the library as ConstraintError. */
 async function refusable<T>(call: () => Promise<T>): Promise<T> {

@@ -2,7 +2,7 @@
 
 import { COARSEST } from "./json_schema/schema.ts";
 import { grammarsOf, type LooseSchema, looseSchemas, type Sources } from "./source.ts";
-import { type Constraint, ConstraintError, type LoosenedSchema } from "./types.ts";
+import { type Asker, type Constraint, ConstraintError, type LoosenedSchema } from "./types.ts";
 
 /** Milliseconds in which the schemas of a constraint are tried one by one. */
 const LOOSEN_MS = 2000;
@@ -17,7 +17,7 @@ export class Loosening<G extends { free(): void }> {
   readonly #told = new Set<string>();
 
   constructor(
-    private readonly compileSources: (sources: Sources) => Promise<G>,
+    private readonly compileSources: (sources: Sources, asker: Asker) => Promise<G>,
     private readonly onLoosened: (schema: LoosenedSchema) => void,
   ) {}
 
@@ -25,7 +25,7 @@ export class Loosening<G extends { free(): void }> {
    * Compiles a constraint. If the library refuses it, schemas of tools that cause the refusal are loosened further, then
    * all schemas of tools.
    */
-  async compile(constraint: Constraint): Promise<G> {
+  async compile(constraint: Constraint, asker: Asker): Promise<G> {
     const schemas = looseSchemas(constraint);
     const levels = new Map(schemas.map((schema) => [schema, 0]));
     const levelOf = (schema: LooseSchema) => levels.get(schema) ?? 0;
@@ -33,13 +33,13 @@ export class Loosening<G extends { free(): void }> {
     for (let round = 0;; round++) {
       try {
         const sources = await grammarsOf(constraint, levelOf);
-        const compiled = await this.compileSources(sources);
+        const compiled = await this.compileSources(sources, asker);
         this.#note(sources.loosened);
         return compiled;
       } catch (error) {
         if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;
         if (schemas.length === 0 || schemas.every((schema) => levelOf(schema) === COARSEST)) throw error;
-        const changed = round === 0 && schemas.length > 1 && await this.#loosenRefused(levels, until);
+        const changed = round === 0 && schemas.length > 1 && await this.#loosenRefused(levels, asker, until);
         if (!changed) {
           for (const [schema, level] of levels) levels.set(schema, Math.min(level + 1, COARSEST));
         }
@@ -48,12 +48,12 @@ export class Loosening<G extends { free(): void }> {
   }
 
   /** Loosens the schemas that are refused alone, as far as that takes. Returns whether there are any. */
-  async #loosenRefused(levels: Map<LooseSchema, number>, until: number): Promise<boolean> {
+  async #loosenRefused(levels: Map<LooseSchema, number>, asker: Asker, until: number): Promise<boolean> {
     let changed = false;
     for (const [schema, level] of levels) {
       for (let next: number = level; next < COARSEST && performance.now() < until; next++) {
         try {
-          (await this.compileSources(await grammarsOf(schema, () => next))).free();
+          (await this.compileSources(await grammarsOf(schema, () => next), asker)).free();
           break;
         } catch (error) {
           if (!(error instanceof ConstraintError) || !mayLoosen(error)) throw error;

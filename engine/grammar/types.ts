@@ -43,6 +43,12 @@ export class ConstraintsMissing extends Error {
   override name = "ConstraintsMissing";
 }
 
+/** So many constraints are being compiled that this one found no turn in time. */
+export class CompilersBusy extends Error {
+  override name = "CompilersBusy";
+  override message = "Constraints of other requests are still being compiled: try again later";
+}
+
 /** What the grammar of a tool's arguments does not enforce. */
 export interface LoosenedSchema {
   readonly tool: string;
@@ -50,12 +56,23 @@ export interface LoosenedSchema {
   readonly keywords: readonly string[];
 }
 
+/** Who asks for a grammar. */
+export interface Asker {
+  /** Whose request it is; compile time is shared evenly among tenants. */
+  readonly tenant: string;
+  /** A batch line waits as long as it takes. */
+  readonly batch: boolean;
+}
+
 /** Compiles constraints for one model's vocabulary. */
 export interface Grammars {
   /** The number of loosened keywords, counted once per schema. */
   readonly loosened: number;
-  /** Compiles on another thread, or returns a cached grammar at once. Throws ConstraintError and ConstraintsMissing. */
-  compile(constraint: Constraint): Promise<Grammar>;
+  /**
+   * Compiles on another thread, or returns a cached grammar at once. A refusal is remembered too. Throws
+   * ConstraintError, ConstraintsMissing and, never for a batch, CompilersBusy.
+   */
+  compile(constraint: Constraint, asker?: Asker): Promise<Grammar>;
   /**
    * Returns one mask per matcher, with a bit for each token that may come next; an end token's bit is set if the
    * answer may end. All masks are computed together, on threads beside the step's. None of the matchers may be used

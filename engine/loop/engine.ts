@@ -5,6 +5,8 @@ import { Embeddings } from "./embeddings.ts";
 import { EngineLife, failureOf } from "./engine_life.ts";
 import { EventStream } from "./event_stream.ts";
 import {
+  type Asker,
+  CompilersBusy,
   type Constraint,
   ConstraintError,
   ConstraintsMissing,
@@ -167,7 +169,7 @@ export class LlmEngine implements Engine {
 
   async checkConstraint(constraint: Constraint): Promise<void> {
     if (this.#refusal) throw this.#refusal;
-    await this.#grammarOf(constraint);
+    await this.#grammarOf(constraint, { tenant: "", batch: false });
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
@@ -268,7 +270,7 @@ export class LlmEngine implements Engine {
   ): Promise<void> {
     this.#starting.add(sequence);
     try {
-      const grammar = await this.#grammarOf(constraint!);
+      const grammar = await this.#grammarOf(constraint!, { tenant: sequence.salt, batch: sequence.batch });
       if (sequence.progress.done) return;
       if (signal?.aborted) return finish(sequence, "cancelled");
       sequence.form = this.#formOf(grammar, thinking);
@@ -286,10 +288,11 @@ export class LlmEngine implements Engine {
     return new AnswerForm(grammar, thinking, (token) => this.tokenizer.bytes(token));
   }
 
-  async #grammarOf(constraint: Constraint): Promise<Grammar> {
+  async #grammarOf(constraint: Constraint, asker: Asker): Promise<Grammar> {
     try {
-      return await this.#grammars.compile(constraint);
+      return await this.#grammars.compile(constraint, asker);
     } catch (error) {
+      if (error instanceof CompilersBusy) throw new EngineError("queue_full", error.message);
       if (error instanceof ConstraintsMissing) throw new EngineError("not_supported", wordingOf(error));
       // An error from grammars that were closed meanwhile is reported as the engine's refusal.
       if (!(error instanceof ConstraintError)) throw this.#refusal ?? error;

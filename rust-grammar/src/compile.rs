@@ -2,7 +2,7 @@
 use crate::lexers::Lexers;
 use crate::matcher::Matcher;
 use crate::vocabulary::Vocabulary;
-use crate::{guarded, input::Input, memory};
+use crate::{guarded, input::Input, memory, work};
 use anyhow::{Result, anyhow, bail, ensure};
 use llguidance::TokenParser;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -17,6 +17,8 @@ const STACK: usize = 256 << 20;
 /// Compilers in this process that are still running after their time limit.
 static OVERDUE: AtomicUsize = AtomicUsize::new(0);
 const MAX_OVERDUE: usize = 4;
+/// The message when so many compilers are overdue that no other may start. ffi/grammar.ts has it too.
+pub const BUSY: &str = "Too many slow constraints are still being compiled";
 
 /// Tokens of the warm-up answer of a grammar.
 const WARM_UP_TOKENS: usize = 48;
@@ -65,6 +67,10 @@ fn trim() {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim() {}
+
+fn too_long(limits: Limits) -> anyhow::Error {
+    anyhow!("Compiling the constraint must take at most {} ms", limits.milliseconds)
+}
 
 /// The cost limits of a constraint, with llguidance's names and units.
 #[derive(Clone, Copy)]
@@ -120,13 +126,9 @@ impl Grammar {
     /// Compiles llguidance's list of grammars as JSON: `{"grammars": [{"name", "lark_grammar" or "json_schema"}]}`.
     ///
     /// # Errors
-    /// llguidance rejects the source (its own message), or compiling takes too long.
+    /// llguidance rejects the source (its own message), compiling takes too long, or the library is `BUSY`.
     pub fn compile(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
-        let deadline = Instant::now() + Duration::from_millis(limits.milliseconds.into());
-        while OVERDUE.load(Ordering::Relaxed) >= MAX_OVERDUE {
-            ensure!(Instant::now() < deadline, "Too many slow constraints are still being compiled; try again later");
-            std::thread::sleep(TICK);
-        }
+        ensure!(OVERDUE.load(Ordering::Relaxed) < MAX_OVERDUE, BUSY);
         let source = source.to_vec();
         let (send, receive) = mpsc::sync_channel(0);
         let worker = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(move || {
@@ -152,13 +154,15 @@ impl Grammar {
                 // The channel has no buffer: `send` succeeds only while the receiver waits.
                 OVERDUE.fetch_add(1, Ordering::Relaxed);
                 drop(receive);
-                bail!("Compiling the constraint must take at most {} ms", limits.milliseconds);
+                return Err(too_long(limits));
             }
         }
     }
 
     fn compile_here(vocabulary: Arc<Vocabulary>, source: &[u8], limits: Limits) -> Result<Self> {
         let before = memory::held();
+        let start = work::computed();
+        let limit = Duration::from_millis(limits.milliseconds.into());
         let grammar: TopLevelGrammar = serde_json::from_slice(source).map_err(|e| anyhow!("{e}"))?;
         let factory = &vocabulary.factory;
         let mut parser = factory.create_parser_from_init_ext(
@@ -170,7 +174,10 @@ impl Grammar {
         parser.start_without_prompt();
         let shared_states = limits.lexer_states as usize / 4;
         let mut grammar = Self { parser, vocabulary, lexers: Lexers::default(), shared_states, bytes: 0 };
-        grammar.warm_up()?;
+        grammar.warm_up(|| {
+            ensure!(work::computed().saturating_sub(start) < limit, too_long(limits));
+            Ok(())
+        })?;
         grammar.bytes = usize::try_from(memory::held() - before).unwrap_or(0);
         Ok(grammar)
     }
@@ -180,10 +187,14 @@ impl Grammar {
     ///
     /// The lexer's limits apply from the first mask on. Its fuel is renewed for each mask and the work up to the next
     /// one. So the warm-up starts with a mask and ends with one.
-    fn warm_up(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// The constraint allows no answer, or `in_time` fails before a token.
+    fn warm_up(&self, in_time: impl Fn() -> Result<()>) -> Result<()> {
         let mut mask = vec![0; self.vocabulary.mask_bytes()];
         let mut scout = Matcher::new(&self.vocabulary, self.parser.clone());
         for step in 0..WARM_UP_TOKENS {
+            in_time()?;
             mask.fill(0);
             scout.mask(&mut mask);
             let Some(token) = chosen(&mask, step) else {
@@ -197,6 +208,7 @@ impl Grammar {
                 break;
             }
         }
+        ensure!(scout.failure() != Some(work::SLOW_MASKS), "The constraint takes too much work: {}", work::SLOW_MASKS);
         let mut first = Matcher::new(&self.vocabulary, self.parser.clone());
         first.mask(&mut mask);
         first.forced();

@@ -19,8 +19,9 @@ pub struct Matcher {
     /// Whether a limit was exceeded or an error occurred. No token may follow then.
     failed: bool,
     work: Account,
-    /// Whether its tokens exceeded the work limit.
-    too_much: bool,
+    masks: Account,
+    /// The exceeded work limit, if any.
+    too_much: Option<&'static str>,
     shared: Option<Shared>,
 }
 
@@ -60,8 +61,9 @@ impl Matcher {
             vocabulary: Arc::clone(vocabulary),
             ended: false,
             failed: false,
-            work: Account::default(),
-            too_much: false,
+            work: Account::new(work::TOKENS),
+            masks: Account::new(work::MASKS),
+            too_much: None,
             shared: None,
         }
     }
@@ -72,8 +74,9 @@ impl Matcher {
             vocabulary: Arc::clone(&grammar.vocabulary),
             ended: false,
             failed: false,
-            work: Account::default(),
-            too_much: false,
+            work: Account::new(work::TOKENS),
+            masks: Account::new(work::MASKS),
+            too_much: None,
             shared: Some(Shared { lexer, grammar, asked: Vec::new() }),
         }
     }
@@ -87,8 +90,9 @@ impl Matcher {
             vocabulary: Arc::clone(&self.vocabulary),
             ended: self.ended,
             failed: self.failed,
-            work: Account::default(),
-            too_much: false,
+            work: Account::new(work::TOKENS),
+            masks: Account::new(work::MASKS),
+            too_much: None,
             shared: None,
         })
     }
@@ -103,7 +107,7 @@ impl Matcher {
 
     /// The limit that the last token exceeded, and what to do.
     pub fn failure(&self) -> Option<&'static str> {
-        self.too_much.then_some(work::TOO_MUCH)
+        self.too_much
     }
 
     /// Whether the answer is complete and only its end may follow.
@@ -146,6 +150,7 @@ impl Matcher {
 
     /// Takes a token. Returns false, without a change, if the token is not allowed here.
     pub fn consume(&mut self, token: TokenId) -> bool {
+        self.failed |= self.too_much.is_some();
         if self.failed || self.ended || token as usize >= self.vocabulary.size {
             return false;
         }
@@ -174,7 +179,7 @@ impl Matcher {
     }
 
     fn take(&mut self, token: TokenId, watch: Watch) -> Result<bool> {
-        if !self.walk(token, watch) && (self.too_much || !self.parser.validate_token(token)?) {
+        if !self.walk(token, watch) && (self.too_much.is_some() || !self.parser.validate_token(token)?) {
             return Ok(false);
         }
         self.parser.consume_token(token)?;
@@ -208,13 +213,17 @@ impl Matcher {
             recognizer.trie_finished();
             valid
         });
-        self.too_much |= over;
+        if over {
+            self.too_much = Some(work::SLOW_TOKENS);
+        }
         valid
     }
 
     fn charge(&mut self, watch: Watch) {
-        self.too_much |= !self.work.charge(watch);
-        self.failed |= self.too_much;
+        if !self.work.charge(watch) {
+            self.too_much = Some(work::SLOW_TOKENS);
+        }
+        self.failed |= self.too_much.is_some();
     }
 
     fn allows(&mut self, token: TokenId) -> bool {
@@ -235,7 +244,13 @@ impl Matcher {
             return;
         }
         let computed = self.attempt(|matcher| {
+            let watch = matcher.masks.watch();
             let set = matcher.parser.compute_mask()?;
+            // If this exceeds the work limit, the next token fails with a message.
+            if !matcher.masks.charge(watch) {
+                matcher.too_much = Some(work::SLOW_MASKS);
+            }
+            matcher.masks.forgive();
             Ok((set, matcher.parser.parser.lexer_stats().num_states))
         });
         let Some((set, states)) = computed else { return };

@@ -1,0 +1,106 @@
+/** Shares the CPU among the constraints that are being compiled, in this process. */
+
+import { type Asker, CompilersBusy } from "./types.ts";
+
+interface Waiting {
+  readonly asker: Asker;
+  readonly start: () => void;
+}
+
+/** Compilers at a time. Their limit is CPU time, so they may be more than there are cores. */
+const AT_ONCE = Math.max(4, navigator.hardwareConcurrency);
+/** Of these, one is left for other tenants, and two for requests that are not of a batch. */
+const OF_TENANT = AT_ONCE - 1;
+const OF_BATCHES = AT_ONCE - 2;
+/** Waiting requests of one tenant, and how long each waits. */
+const MOST_WAITING = 64;
+const WAIT_MS = 10_000;
+/** Pause before the library is asked again when too many of its compilers are overdue. */
+const PAUSE_MS = 50;
+
+/** Runs compilers so that no tenant waits for the expensive constraints of another. */
+export class Compilers {
+  readonly #running = new Set<Asker>();
+  readonly #waiting = new Set<Waiting>();
+  /** Milliseconds that the compilers of tenants with running or waiting ones took. */
+  readonly #used = new Map<string, number>();
+
+  constructor(private readonly waitMs = WAIT_MS) {}
+
+  /**
+   * Runs `compile` when it is the asker's turn, and again while the library is busy. `isBusy` recognizes the library's
+   * error. Throws CompilersBusy if a request that is not of a batch waits too long, or too many of its tenant wait.
+   */
+  async run<T>(asker: Asker, compile: () => Promise<T>, isBusy: (error: unknown) => boolean): Promise<T> {
+    const until = asker.batch ? Infinity : performance.now() + this.waitMs;
+    const turn = { ...asker };
+    await this.#turn(turn, until);
+    const start = performance.now();
+    try {
+      for (;;) {
+        try {
+          return await compile();
+        } catch (error) {
+          if (!isBusy(error)) throw error;
+          if (performance.now() > until) throw new CompilersBusy();
+        }
+        await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+      }
+    } finally {
+      this.#ended(turn, performance.now() - start);
+    }
+  }
+
+  /** Resolves when the asker may compile; it counts as running then. */
+  async #turn(asker: Asker, until: number): Promise<void> {
+    if (this.#mayStart(asker)) return void this.#running.add(asker);
+    const others = [...this.#waiting].filter((other) =>
+      other.asker.tenant === asker.tenant && !other.asker.batch
+    );
+    if (!asker.batch && others.length >= MOST_WAITING) throw new CompilersBusy();
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const waiting = { asker, start: resolve };
+    this.#waiting.add(waiting);
+    const timer = Number.isFinite(until)
+      ? setTimeout(() => reject(new CompilersBusy()), Math.max(0, until - performance.now()))
+      : undefined;
+    try {
+      await promise;
+    } finally {
+      clearTimeout(timer);
+      this.#waiting.delete(waiting);
+    }
+  }
+
+  #ended(asker: Asker, ms: number): void {
+    this.#running.delete(asker);
+    const { tenant } = asker;
+    this.#used.set(tenant, (this.#used.get(tenant) ?? 0) + ms);
+    for (let next = this.#next(); next !== undefined; next = this.#next()) {
+      this.#waiting.delete(next);
+      this.#running.add(next.asker);
+      next.start();
+    }
+    const active = new Set(
+      [...this.#running, ...[...this.#waiting].map((other) => other.asker)].map(({ tenant }) => tenant),
+    );
+    for (const other of this.#used.keys()) if (!active.has(other)) this.#used.delete(other);
+  }
+
+  /** Returns the next of the waiting ones that may start: not of a batch, of the tenant that used least, the earliest. */
+  #next(): Waiting | undefined {
+    const used = ({ asker }: Waiting) => this.#used.get(asker.tenant) ?? 0;
+    return [...this.#waiting].filter(({ asker }) => this.#mayStart(asker))
+      .toSorted((a, b) => Number(a.asker.batch) - Number(b.asker.batch) || used(a) - used(b))[0];
+  }
+
+  #mayStart({ tenant, batch }: Asker): boolean {
+    const running = [...this.#running];
+    const ofTenant = running.filter((other) => other.tenant === tenant).length;
+    const ofBatches = running.filter((other) => other.batch).length;
+    return running.length < AT_ONCE && ofTenant < OF_TENANT && !(batch && ofBatches >= OF_BATCHES);
+  }
+}
+
+/** The compilers of all models in this process. */
+export const compilers = new Compilers();
