@@ -12,6 +12,7 @@ const SERVER_OPTIONS: OptionTable<ServerOptions> = {
   data: "text",
   batchLines: "number",
   maxStorageBytes: "number",
+  maxResponseBytes: "number",
   onError: "function",
 };
 

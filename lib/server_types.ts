@@ -21,12 +21,17 @@ export interface ServerOptions {
   readonly openHealth?: boolean;
   /** Prefix of every path, such as `/llm`, for a proxy that does not remove it. */
   readonly pathPrefix?: string;
-  /** Folder for uploaded files and batches. Unfinished batches resume. Without it, the server has no such routes. Needs Deno. */
+  /** Folder for uploaded files, batches and stored answers. Unfinished batches resume. Without it, the server has no files and batches. Needs Deno. */
   readonly data?: string;
   /** Maximum number of lines of a batch in flight; default 1.5 times the number of requests that the first model runs together. */
   readonly batchLines?: number;
   /** Maximum bytes of all uploaded files together. Default unlimited. */
   readonly maxStorageBytes?: number;
+  /**
+   * Maximum bytes of all stored answers of `/v1/responses`: 512 MiB in the folder `data`, or 64 MiB in memory without one.
+   * The oldest ones are deleted. 0 stores none.
+   */
+  readonly maxResponseBytes?: number;
   /** Receives every unexpected failure. Clients do not see its reason. */
   readonly onError?: (error: unknown) => void;
 }

@@ -6,6 +6,7 @@ import {
   type OfferedModel,
   type UseOptions,
 } from "../engine/mod.ts";
+import { ResponseStore } from "../jobs/service/response_store.ts";
 import { BatchService, type ServiceOptions } from "../jobs/service/service.ts";
 import { type AppOptions, createApp, ringOf } from "../routes/app.ts";
 import type { KeyRing } from "../routes/access/keys.ts";
@@ -21,6 +22,7 @@ import type { Address, ListenOptions, Server, ServerOptions } from "./server_typ
 
 export { type Models, type OfferedModel, oneModel } from "../engine/mod.ts";
 export { DataFolder } from "../jobs/service/data_folder.ts";
+export { RESPONSE_BYTES, ResponseStore } from "../jobs/service/response_store.ts";
 export { BatchStore } from "../jobs/service/store.ts";
 export { digestOf, KEY_SCOPES, KeyRing, type NamedKey } from "../routes/access/keys.ts";
 export { PATH_PREFIX } from "../routes/access/paths.ts";
@@ -51,8 +53,11 @@ const LISTEN_OPTIONS: OptionTable<ListenOptions> = {
 };
 
 /** How a server runs its batches. */
-export interface BatchHost
-  extends Pick<ServiceOptions, "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes"> {
+export interface BatchHost extends
+  Pick<
+    ServiceOptions,
+    "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes" | "responseBytes"
+  > {
   readonly path: string;
   /** Lines of a batch in flight; by default as many as suit `sequences`. */
   readonly lines?: number;
@@ -84,7 +89,7 @@ export async function openBatches(
 
 /** Like createServer, for options and models that are already checked. */
 export async function openServer(models: readonly Model[], options: ServerOptions): Promise<Server> {
-  const { data, batchLines, maxStorageBytes: storageBytes, ...others } = options;
+  const { data, batchLines, maxStorageBytes: storageBytes, maxResponseBytes, ...others } = options;
   const apiKeys = keyRing(options.apiKeys);
   // Without a key a request gets nothing, so any host name is allowed.
   const allowedHosts = options.allowedHosts ?? (apiKeys.isEmpty ? [] : "any");
@@ -97,13 +102,15 @@ export async function openServer(models: readonly Model[], options: ServerOption
     lines: positive("batchLines", batchLines),
     sequences: loadedOf(models[0]).engine.slots().length,
     storageBytes,
+    responseBytes: maxResponseBytes,
     metrics,
     report,
     settings: identities(served, ({ id }) => identityOf(byId.get(id)!)),
     processor: () => loadedOf(models[0]).backend.info.isa,
     lanes: BATCH_LANES,
   });
-  return new ModelServer(served, { ...others, apiKeys, allowedHosts, batches, metrics });
+  const responses = batches?.responses ?? ResponseStore.inMemory({ maxBytes: maxResponseBytes, report });
+  return new ModelServer(served, { ...others, apiKeys, allowedHosts, batches, responses, metrics });
 }
 
 function keyRing(keys: readonly string[] | undefined): KeyRing {

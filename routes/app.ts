@@ -4,6 +4,7 @@ import { methodNotAllowed } from "hono/method-not-allowed";
 import { requestId as requestIds } from "hono/request-id";
 import { secureHeaders } from "hono/secure-headers";
 import { type Engine, type Models, modelsOf } from "../engine/mod.ts";
+import { ResponseStore } from "../jobs/service/response_store.ts";
 import type { BatchService } from "../jobs/service/service.ts";
 import { document } from "./document.ts";
 import { BATCH_ENDPOINTS, ENDPOINTS } from "./endpoints.ts";
@@ -53,6 +54,8 @@ export interface AppOptions {
   readonly log?: (entry: LogEntry) => void;
   /** Stores files and batches; without it their routes do not exist. */
   readonly batches?: BatchService;
+  /** Stores the answers of /v1/responses; by default with the batches or, without them, in memory. */
+  readonly responses?: ResponseStore;
 }
 
 /** Builds the whole HTTP API over several models or one engine. Throws for an invalid key. */
@@ -61,6 +64,8 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   const context: AppContext = {
     models: modelsOf(served),
     batches: options.batches,
+    responses: options.responses ?? options.batches?.responses ??
+      ResponseStore.inMemory({ report: options.onError }),
     limits,
     bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
     lifecycle: options.lifecycle ?? { draining: false },

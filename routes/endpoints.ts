@@ -7,6 +7,7 @@ import { health } from "./llama_server/health.ts";
 import { metrics } from "./metrics/metrics_endpoint.ts";
 import { models } from "./openai/models.ts";
 import { responseTokens } from "./openai/responses.ts";
+import { storedResponses } from "./openai/responses/stored.ts";
 import { props } from "./llama_server/props.ts";
 import { slots } from "./llama_server/slots.ts";
 import { tokenize } from "./llama_server/tokenize.ts";
@@ -27,6 +28,7 @@ import type { Endpoint } from "./core/endpoint.ts";
 export const ENDPOINTS: readonly Endpoint[] = [
   ...GENERATIONS.map(({ endpoint }) => endpoint),
   responseTokens,
+  ...storedResponses,
   countTokens,
   ...models,
   tokenize,

@@ -22,6 +22,7 @@ import {
   type OfferedModel,
   oneModel,
   openBatches,
+  ResponseStore,
   serveHttp,
   type ServeOptions,
 } from "../../lib/serving.ts";
@@ -100,7 +101,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 }
 
 async function serve(settings: ServeSettings, build: BackgroundBuild | undefined): Promise<number> {
-  const { data, maxStorageMb } = settings.values;
+  const { data, maxStorageMb, maxResponsesMb } = settings.values;
   const options = serveOptions(settings);
   const { onError } = options;
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
@@ -122,6 +123,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     folder,
     sequences: settings.values.parallel,
     storageBytes: MB * maxStorageMb,
+    responseBytes: MB * maxResponsesMb,
     metrics,
     report: onError,
     warn: options.warn,
@@ -133,6 +135,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
         ...options,
         maxConnections,
         batches,
+        responses: batches?.responses ?? ResponseStore.inMemory({ maxBytes: MB * maxResponsesMb }),
         metrics,
         log: logs("debug")
           ? (entry) => (log?.add(entry), note(JSON.stringify(entry), "debug"))

@@ -1,6 +1,6 @@
 import { fromFileUrl } from "@std/path";
 import { FROM_SOURCE, shipped } from "../../package.ts";
-import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX } from "../../lib/serving.ts";
+import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX, RESPONSE_BYTES } from "../../lib/serving.ts";
 import {
   COMPUTE,
   CTX,
@@ -83,7 +83,7 @@ export const SERVE_SETTINGS = {
     writes: true,
     default: DEFAULT_DATA,
     words: ["none"],
-    help: `the folder for files and batches (default: .compy in the ${
+    help: `the folder for files, batches and stored answers (default: .compy in the ${
       FROM_SOURCE ? "program's" : "current"
     } folder); "none" serves without them`,
   }),
@@ -120,6 +120,14 @@ export const SERVE_SETTINGS = {
     default: 16_384,
     help:
       "maximum size of all files in the folder together in MiB, 2^20 bytes (default: 16384); further uploads are refused",
+  }),
+  maxResponsesMb: count({
+    min: 0,
+    max: 2 ** 30,
+    default: RESPONSE_BYTES.disk / 2 ** 20,
+    help:
+      "maximum size of all stored answers of /v1/responses together in MiB, 2^20 bytes (default: 512); the oldest " +
+      "ones, and those of more than 30 days, are deleted; 0 stores none; without a data folder at most 64, in memory",
   }),
   maxConnections: count({
     min: 1,

@@ -12,6 +12,7 @@ import { ServiceError } from "../types.ts";
  *   uploads/          uploads in progress; emptied at the start
  *   files/FILE        the content of an uploaded file
  *   jobs/BATCH/       a batch's journal, output.jsonl and errors.jsonl
+ *   responses/        stored answers of /v1/responses (ResponseStore)
  */
 const FOLDERS = ["uploads", "files", "jobs"];
 

@@ -5,6 +5,7 @@ import type { InputLimits } from "../check.ts";
 import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "../run/dispatch.ts";
 import { diskStorage, type Storage } from "../journal/storage.ts";
+import { ResponseStore } from "./response_store.ts";
 import { BatchStore } from "./store.ts";
 import {
   type BatchRecord,
@@ -34,6 +35,8 @@ export interface ServiceOptions {
   readonly report: (error: unknown) => void;
   /** Maximum bytes of all files when another is uploaded; unlimited by default. Batch outputs are always kept. */
   readonly storageBytes?: number;
+  /** Maximum bytes of all stored responses; 0 stores none. */
+  readonly responseBytes?: number;
   readonly lineLimits: InputLimits;
   readonly pauseMs?: number;
   /** Storage that batches read and write the folder with; by default the file system. */
@@ -59,7 +62,7 @@ const PAUSE_MS = 10_000;
 const SWEEP_MS = 30_000;
 const WATCH_MS = 1000;
 
-/** The files and batches of a server. Accepted work survives the process; the next process resumes it. */
+/** The files, batches and responses of a server. Accepted work survives the process; the next process resumes it. */
 export class BatchService {
   readonly #store: BatchStore;
   readonly #queue: BatchQueue;
@@ -69,6 +72,7 @@ export class BatchService {
   private constructor(
     private readonly folder: DataFolder,
     store: BatchStore,
+    readonly responses: ResponseStore,
     private readonly now: () => number,
     private readonly options: ServiceOptions,
   ) {
@@ -96,7 +100,12 @@ export class BatchService {
       const jobs = store.unfinished().map(({ id }) => folder.job(id).folder);
       await folder.clean(new Set([...store.allFiles().map(({ path }) => path), ...jobs]));
       const now = options.now ?? (() => Math.floor(Date.now() / 1000));
-      return new BatchService(folder, store, now, options);
+      const responses = await ResponseStore.open(folder.at("responses"), {
+        maxBytes: options.responseBytes,
+        report: options.report,
+        now: () => 1000 * now(),
+      });
+      return new BatchService(folder, store, responses, now, options);
     } catch (error) {
       store?.close();
       folder.close();
@@ -271,6 +280,7 @@ export class BatchService {
 
   async #sweep(): Promise<void> {
     const now = this.now();
+    await this.responses.dropOld();
     this.#queue.wake(); // a model that a batch waits for may be available now
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;

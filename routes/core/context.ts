@@ -1,3 +1,4 @@
+import type { ResponseStore } from "../../jobs/service/response_store.ts";
 import type { BatchService } from "../../jobs/service/service.ts";
 import type { Models } from "../../engine/mod.ts";
 import type { Caller } from "../access/caller.ts";
@@ -79,6 +80,7 @@ export interface AppContext {
   readonly models: Models;
   /** Stores files and batches; without it their endpoints are not served. */
   readonly batches?: BatchService;
+  readonly responses: ResponseStore;
   readonly limits: ConnectionLimits;
   /** Memory of the bodies that are arriving. */
   readonly bodies: BodyBudget;

@@ -8,6 +8,7 @@ import {
   type SamplingParams,
   type Usage,
 } from "../../engine/mod.ts";
+import type { OwnedResponses } from "../../jobs/service/response_store.ts";
 import type { Account } from "../access/account.ts";
 import type { z } from "@hono/zod-openapi";
 import type { AskedForm } from "./constraints.ts";
@@ -28,6 +29,8 @@ export interface RunOptions {
   readonly weight?: number;
   /** Counts the request and its answers. */
   readonly account?: Account;
+  /** Stored responses of the sender; undefined where none are stored. */
+  readonly responses?: OwnedResponses;
   /** Milliseconds until the model was there, loaded. */
   readonly loadMs?: number;
   /** Reports to the operator what the server ignores in a request. Equal messages may repeat. */

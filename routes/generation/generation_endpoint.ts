@@ -112,9 +112,15 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       errors: spec.errors,
       answers: chunk ? "The answer, or with `stream` its events" : "The answer",
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
-    }, async ({ body, raw, caller, account }, { models, limits, report, warn }) => {
+    }, async ({ body, raw, caller, account, owner }, { models, responses, limits, report, warn }) => {
       const abort = abortWhenLeft(raw);
-      const options = { cacheSalt: caller.cacheSalt, weight: caller.weight, account, warn };
+      const options = {
+        cacheSalt: caller.cacheSalt,
+        weight: caller.weight,
+        account,
+        responses: responses.of(owner),
+        warn,
+      };
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;

@@ -34,9 +34,15 @@ import { generation } from "../generation/generation_endpoint.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { reasoningFields, reasoningOf } from "../generation/reasoning.ts";
-import { responseAnswer, responseEvent, type ResponseSettings } from "./responses/answer.ts";
+import {
+  type ResponseAnswer,
+  responseAnswer,
+  responseEvent,
+  type ResponseSettings,
+} from "./responses/answer.ts";
 import { type CalledTool, joinedName } from "./responses/called_tool.ts";
-import { inputField, toChat } from "./responses/items.ts";
+import { conversationOf, refuseStored, storedItems } from "./responses/history.ts";
+import { inputField, type Item, toChat } from "./responses/items.ts";
 import {
   checkResponseTools,
   clientTools,
@@ -48,7 +54,7 @@ import {
 } from "./responses/tools.ts";
 import { type ResponseEvent, ResponseWriter } from "./responses/writer.ts";
 
-/* OpenAI's Responses API, without stored earlier responses. */
+/* OpenAI's Responses API. */
 
 const { n: _n, max_tokens, stream_options: _options, return_progress: _progress, ...sampling } =
   generationFields;
@@ -78,7 +84,7 @@ const otherName = documented(
   { type: "null", description: "It is text.format here" },
 );
 
-const NOT_KEPT = { type: "null", description: "Not supported: nothing is kept" };
+const UNSUPPORTED = { type: "null", description: "Not supported" };
 
 const foreign = foreignForms(
   [...Object.keys(constraintFields), "text", "tools"],
@@ -106,30 +112,33 @@ const request = z.object({
     description: `${LOGPROBS}; others change nothing`,
   }),
   metadata,
-  store: z.boolean().nullish().openapi({ description: "Nothing is kept in any case" }),
+  store: z.boolean().nullish().openapi({ description: "Whether to store the answer; default true" }),
+  previous_response_id: text(1, 256).nullish().openapi({
+    description:
+      "A stored response that this one continues: its items come before `input`, without its instructions",
+  }),
   ...foreign.fields,
   response_format: otherName,
-  previous_response_id: special(NOT_KEPT),
-  conversation: special(NOT_KEPT),
-  prompt: special(NOT_KEPT),
+  conversation: special(UNSUPPORTED),
+  prompt: special(UNSUPPORTED),
   background: special({ enum: [false, null], description: "Not supported" }),
   truncation: special({ enum: ["disabled", null], description: "Nothing is left out of a prompt" }),
 }).superRefine((body, ctx) => {
   foreign.check(body, ctx);
   checkForms(body, ctx, textForm(body));
   checkResponseTools(body, ctx);
-  checkKept(body, ctx);
+  checkUnsupported(body, ctx);
 }).openapi("ResponseRequest");
 
 type Body = z.output<typeof request>;
 
-/** Refuses fields that need stored responses, and fields that would silently change the answer. */
-function checkKept(body: Record<string, unknown>, ctx: z.RefinementCtx): void {
+/** Refuses fields that would silently change the answer. */
+function checkUnsupported(body: Record<string, unknown>, ctx: z.RefinementCtx): void {
   const isGiven = (name: string) => body[name] !== undefined && body[name] !== null;
-  for (const name of ["previous_response_id", "conversation", "prompt"]) {
+  for (const name of ["conversation", "prompt"]) {
     if (!isGiven(name)) continue;
     const message =
-      `Unsupported parameter "${name}": nothing is kept here; send all that was said in "input"`;
+      `Unsupported parameter "${name}": use "previous_response_id", or send all earlier items in "input"`;
     refuse(ctx, [name], "unsupported_parameter", message);
   }
   if (isGiven("background") && body.background !== false) {
@@ -151,7 +160,10 @@ export const responses = generation({
   answer: responseAnswer,
   chunk: { name: "ResponseStreamEvent", schema: responseEvent, named: true },
   example: { model: "demo", input: "Who are you?", max_output_tokens: 40, temperature: 0 },
-  forms: formsOf,
+  forms(body) {
+    refuseStored(body, "lines of batches cannot use stored responses", 'send all earlier items in "input"');
+    return formsOf(body);
+  },
   prepare,
 });
 
@@ -168,18 +180,20 @@ export const responseTokens = endpoint({
     .openapi("ResponseInputTokens"),
   answers: "The count",
   refusals: MODEL_REFUSALS,
-}, ({ body, raw }, { models }) =>
-  withModel(models, body.model, raw, async (engine) => ({
-    object: "response.input_tokens" as const,
-    input_tokens: (await withPauses(() => planOf(engine, body))).prompt.length,
-  })));
+}, ({ body, raw, owner }, { models, responses }) =>
+  withModel(models, body.model, raw, async (engine) => {
+    const { earlier, input } = await conversationOf(body, { responses: responses.of(owner) });
+    const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
+    return { object: "response.input_tokens" as const, input_tokens: plan.prompt.length };
+  }));
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
   for (const type of hostedTypes(body)) {
     options.warn?.(`Tools of the type "${type}" are left out of requests: this server cannot run them`);
   }
-  const plan = await withPauses(() => planOf(engine, body));
+  const { earlier, input } = await conversationOf(body, options);
+  const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
   await checkForm(engine, plan.constraint, formsOf(body));
   const logprobs = body.include?.includes(LOGPROBS) ?? false;
   const asked = {
@@ -190,28 +204,56 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   };
   const summary = (body.reasoning?.summary ?? null) !== null;
   const tools = new Map(clientTools(body).map((tool) => [tool.tool.name, tool]));
-  const writer = new ResponseWriter(engine, { settings: settingsOf(body), logprobs, summary, tools });
-  const events = (signal: AbortSignal) => written(writer, generate(engine, [asked], signal));
+  const responses = body.store === false ? undefined : options.responses;
+  const settings = settingsOf(body, responses !== undefined);
+  const writer = new ResponseWriter(engine, { settings, logprobs, summary, tools });
+  /** Stores the response, and notes in it whether that worked. */
+  const store = async (response: ResponseAnswer) => {
+    const { output, ...head } = response;
+    const previous = response.previous_response_id;
+    const stored = { previous, head, input: storedItems(input, writer.ids), output };
+    response.store = await responses?.save(response.id, stored) ?? false;
+  };
+  const pieces = (signal: AbortSignal) => generate(engine, [asked], signal);
   return {
     stream: body.stream ?? false,
     async answer(signal) {
-      for await (const _ of events(signal));
-      return writer.response;
+      for await (const piece of pieces(signal)) for (const _ of writer.write(piece));
+      const { response } = writer;
+      await store(response);
+      return response;
     },
-    chunks: events,
-    failure: (error) => [...writer.fail(error)],
+    chunks: (signal) => streamed(writer, pieces(signal), store, signal),
+    failure(error) {
+      const { isRunning } = writer;
+      const events = [...writer.fail(error)];
+      if (isRunning) store(writer.response);
+      return events;
+    },
   };
 }
 
-async function* written(
+/** Yields the events of an answer. It is stored before the last event, so that the client can continue it at once. */
+async function* streamed(
   writer: ResponseWriter,
   pieces: AsyncIterable<Piece>,
+  store: (response: ResponseAnswer) => Promise<void>,
+  signal: AbortSignal,
 ): AsyncGenerator<ResponseEvent> {
-  for await (const piece of pieces) yield* writer.write(piece);
+  try {
+    for await (const piece of pieces) {
+      for (const event of writer.write(piece)) {
+        if (event.response && !writer.isRunning) await store(event.response as ResponseAnswer);
+        yield event;
+      }
+    }
+  } finally {
+    if (signal.aborted && writer.isRunning) await store(writer.cancelled());
+  }
 }
 
 /** Returns the prompt and the form of its answer. Throws ApiError, or the engine's error for its tools. */
-function planOf(engine: Engine, body: Body): ChatPlan {
+function planOf(engine: Engine, body: Body, items: readonly Item[]): ChatPlan {
   const variables = body.chat_template_kwargs ?? {};
   const thinking = {
     reasoning_effort: body.reasoning?.effort,
@@ -219,7 +261,7 @@ function planOf(engine: Engine, body: Body): ChatPlan {
   };
   try {
     return engine.chatForm.plan({
-      messages: toMessages(toChat(body.input, body.instructions, flatNames(body))),
+      messages: toMessages(toChat(items, body.instructions, flatNames(body))),
       ...responseTools(body),
       constraint: (textForm(body) ?? formOf(body))?.constraint,
       ...reasoningOf(thinking, variables),
@@ -250,7 +292,7 @@ function textForm({ text }: Pick<Body, "text">): AskedForm | undefined {
   return { param: "text.format.schema", constraint: jsonForm(format.schema, format.strict === true) };
 }
 
-function settingsOf(body: Body): ResponseSettings {
+function settingsOf(body: Body, store: boolean): ResponseSettings {
   return {
     instructions: body.instructions ?? null,
     max_output_tokens: body.max_output_tokens ?? null,
@@ -263,5 +305,7 @@ function settingsOf(body: Body): ResponseSettings {
     tools: toldTools(body),
     top_logprobs: body.top_logprobs ?? 0,
     top_p: body.top_p ?? DEFAULT_SAMPLING.topP,
+    previous_response_id: body.previous_response_id ?? null,
+    store,
   };
 }

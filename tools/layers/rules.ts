@@ -46,25 +46,25 @@ export const LAYERS: readonly Layer[] = [
   {
     files: /^routes\/(core|access|metrics|listener)\//,
     imports:
-      /^(routes\/(core|access|metrics|listener|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/(service\/service|types|json_depth)\.ts$)/,
+      /^(routes\/(core|access|metrics|listener|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/(service\/(service|response_store)|types|json_depth)\.ts$)/,
     why: "what all endpoints share knows none of them",
   },
   {
     files: /^routes\/generation\//,
     imports:
-      /^(routes\/(core|access|metrics|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/json_depth\.ts$)/,
+      /^(routes\/(core|access|metrics|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/(service\/response_store|json_depth)\.ts$)/,
     why: "what generating endpoints share knows none of them",
   },
   ...["openai", "anthropic", "llama_server", "ollama"].map((dialect) => ({
     files: new RegExp(`^routes/${dialect}/`),
     imports: new RegExp(
-      `^(routes/(core|access|metrics|generation|${dialect})/|routes/generations\\.ts$|engine/(answers/|mod\\.ts$)|jobs/types\\.ts$)`,
+      `^(routes/(core|access|metrics|generation|${dialect})/|routes/generations\\.ts$|engine/(answers/|mod\\.ts$)|jobs/(service/response_store|types)\\.ts$)`,
     ),
     why: "an API dialect knows what endpoints share, and no other dialect",
   })),
   {
     files: /^routes\//,
-    imports: /^(routes\/|engine\/mod\.ts$|jobs\/(service\/service|types|json_depth)\.ts$)/,
+    imports: /^(routes\/|engine\/mod\.ts$|jobs\/(service\/(service|response_store)|types|json_depth)\.ts$)/,
     why: "HTTP knows the engine's interface and the batch service, and nothing behind them",
   },
   {

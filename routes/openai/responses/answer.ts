@@ -105,6 +105,8 @@ const settings = {
   tools: z.array(z.looseObject({ type: z.string() })),
   top_logprobs: z.number().int(),
   top_p: z.number(),
+  previous_response_id: z.string().nullable(),
+  store: z.boolean().openapi({ description: "Whether the server has stored it" }),
 };
 
 export const responseAnswer = z.object({
@@ -112,14 +114,12 @@ export const responseAnswer = z.object({
   object: z.literal("response"),
   created_at: z.number().int(),
   completed_at: z.number().int().nullable(),
-  status: z.enum(["in_progress", "completed", "incomplete", "failed"]),
+  status: z.enum(["in_progress", "completed", "incomplete", "failed", "cancelled"]),
   background: z.literal(false),
   error: z.object({ code: z.string(), message: z.string() }).nullable(),
   incomplete_details: reasonIncomplete.nullable(),
   model: z.string(),
   output: z.array(outputItem),
-  previous_response_id: z.null(),
-  store: z.literal(false),
   truncation: z.literal("disabled"),
   usage: usage.nullable(),
   ...settings,

@@ -1,18 +1,21 @@
 import { type ChatPart, tryJson } from "../../../engine/mod.ts";
 import type { ItemStatus, OutputItem } from "./answer.ts";
 import { type CalledTool, SHELL } from "./called_tool.ts";
-import { idOf, type OpenItem, type Said } from "./open_item.ts";
+import type { ItemIds, OpenItem, Said } from "./open_item.ts";
 
 /** Returns the item of a call in its tool's format. */
-export function openCall(callId: string, tool: CalledTool): OpenItem {
-  if (tool.type === "custom") return new OpenCustomCall(callId, tool);
-  return tool.type === SHELL ? new OpenShellCall(callId) : new OpenFunctionCall(callId, tool);
+export function openCall(ids: ItemIds, callId: string, tool: CalledTool): OpenItem {
+  if (tool.type === "custom") return new OpenCustomCall(ids.next("ctc"), callId, tool);
+  return tool.type === SHELL
+    ? new OpenShellCall(ids.next("lsh"), callId)
+    : new OpenFunctionCall(ids.next("fc"), callId, tool);
 }
 
 /** Collects the arguments, which the model writes as JSON. */
 abstract class OpenCall implements OpenItem {
-  abstract readonly id: string;
   protected json = "";
+
+  constructor(readonly id: string, protected readonly callId: string) {}
 
   takes({ type }: ChatPart): boolean {
     return type === "arguments";
@@ -39,10 +42,8 @@ abstract class OpenCall implements OpenItem {
 }
 
 class OpenFunctionCall extends OpenCall {
-  readonly id = idOf("fc");
-
-  constructor(private readonly callId: string, private readonly tool: CalledTool) {
-    super();
+  constructor(id: string, callId: string, private readonly tool: CalledTool) {
+    super(id, callId);
   }
 
   protected read(delta: string): Said[] {
@@ -64,12 +65,11 @@ class OpenFunctionCall extends OpenCall {
 }
 
 class OpenCustomCall extends OpenCall {
-  readonly id = idOf("ctc");
   readonly #reader = new InputReader();
   #input = "";
 
-  constructor(private readonly callId: string, private readonly tool: CalledTool) {
-    super();
+  constructor(id: string, callId: string, private readonly tool: CalledTool) {
+    super(id, callId);
   }
 
   protected read(text: string): Said[] {
@@ -123,12 +123,6 @@ class InputReader {
 }
 
 class OpenShellCall extends OpenCall {
-  readonly id = idOf("lsh");
-
-  constructor(private readonly callId: string) {
-    super();
-  }
-
   protected read(): Said[] {
     return [];
   }

@@ -18,15 +18,19 @@ const content = z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)]
 
 type Content = z.output<typeof content>;
 
+/** Clients send items back with the ids that they have here. */
+const itemId = { id: z.string().nullish() };
+
 const message = z.object({
   type: z.literal("message").optional(),
+  ...itemId,
   role: z.enum(["user", "assistant", "system", "developer"]),
   content,
 });
 
 const id = text(1, 256);
 
-const called = { call_id: id, name: id, namespace: id.nullish() };
+const called = { ...itemId, call_id: id, name: id, namespace: id.nullish() };
 
 const functionCall = z.object({ type: z.literal("function_call"), ...called, arguments: z.string() });
 
@@ -57,16 +61,26 @@ function checkShellId(item: { id?: string | null; call_id?: string | null }, ctx
   );
 }
 
-const functionOutput = z.object({ type: z.literal("function_call_output"), call_id: id, output: content });
+const answered = { ...itemId, call_id: id, output: content };
 
-const customOutput = z.object({ type: z.literal("custom_tool_call_output"), call_id: id, output: content });
+const functionOutput = z.object({ type: z.literal("function_call_output"), ...answered });
+
+const customOutput = z.object({ type: z.literal("custom_tool_call_output"), ...answered });
 
 /** A search on OpenAI's servers. The assistant's next message tells its results, so it is left out. */
-const search = z.object({ type: z.literal("web_search_call") });
+const search = z.object({ type: z.literal("web_search_call"), ...itemId });
+
+/** Stands for an item of a stored response. */
+const reference = z.object({ type: z.literal("item_reference"), id });
 
 const thoughts = boundedArray(z.object({ text: z.string() }), 0, LIMITS.contentParts).nullish();
 
-const reasoning = z.object({ type: z.literal("reasoning"), summary: thoughts, content: thoughts });
+const reasoning = z.object({
+  type: z.literal("reasoning"),
+  ...itemId,
+  summary: thoughts,
+  content: thoughts,
+});
 
 const ITEMS = [
   message,
@@ -78,15 +92,13 @@ const ITEMS = [
   shellOutput,
   reasoning,
   search,
+  reference,
 ] as const;
 
 const item = z.discriminatedUnion("type", ITEMS, {
-  error: ({ input }) => {
-    const kept = (input as { type?: unknown } | undefined)?.type === "item_reference";
-    return 'must be "message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", one of these ' +
-      'calls with "_output", or "web_search_call"' +
-      (kept ? ": nothing is kept here that could be referred to, so send the item itself" : "");
-  },
+  error:
+    'must be "message", "reasoning", "function_call", "custom_tool_call", "local_shell_call", one of these ' +
+    'calls with "_output", "web_search_call", or "item_reference"',
 });
 
 export const inputField = z.union([z.string(), boundedArray(item, 1, LIMITS.messages)], {
@@ -95,7 +107,9 @@ export const inputField = z.union([z.string(), boundedArray(item, 1, LIMITS.mess
 
 type Input = z.output<typeof inputField>;
 
-type Item = z.output<typeof item>;
+export type AnyItem = z.output<typeof item>;
+/** An item that is there itself. */
+export type Item = Exclude<AnyItem, { type: "item_reference" }>;
 type CallItem = Extract<Item, { type: "function_call" | "custom_tool_call" | "local_shell_call" }>;
 type Named = Pick<CalledTool, "name" | "namespace">;
 
@@ -134,18 +148,20 @@ function outputId(
   return item.call_id ?? shellIds.get(item.id!) ?? item.id!;
 }
 
+/** Returns the input as items. */
+export function itemsOf(input: Input): AnyItem[] {
+  return typeof input === "string" ? [{ type: "message", role: "user", content: input }] : input;
+}
+
 /**
- * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive thoughts, texts and calls of the assistant become one message, as chat
- * templates expect.
+ * Returns the chat messages. `nameOf` returns the name under which the model reads a tool. Consecutive thoughts, texts
+ * and calls of the assistant become one message, as chat templates expect.
  */
 export function toChat(
-  input: Input,
+  items: readonly Item[],
   instructions: string | null | undefined,
   nameOf: (called: CalledTool) => string = ({ name, namespace }) => joinedName(name, namespace),
 ): ChatMessageBody[] {
-  const items = typeof input === "string"
-    ? [{ type: "message" as const, role: "user" as const, content: input }]
-    : input;
   const messages: ChatMessageBody[] = [];
   const shellIds = new Map<string, string>();
   if (instructions) messages.push({ role: "system", content: instructions });

@@ -19,6 +19,20 @@ export interface OpenItem {
   item(status: ItemStatus): OutputItem;
 }
 
-export function idOf(prefix: string): string {
-  return `${prefix}_${crypto.randomUUID().replaceAll("-", "")}`;
+/** Names the items of a response after it, so that an item's id tells where it is stored. */
+export class ItemIds {
+  #count = 0;
+
+  constructor(private readonly responseId: string) {}
+
+  next(prefix: string): string {
+    const count = (this.#count++).toString(16).padStart(4, "0");
+    return `${prefix}_${this.responseId.slice("resp_".length)}${count}`;
+  }
+}
+
+/** Returns the id of the response that has the item, or undefined if no item here has such an id. */
+export function responseOf(itemId: string): string | undefined {
+  const [, id] = /^[a-z]+_([0-9a-f]{32})[0-9a-f]{4,}$/.exec(itemId) ?? [];
+  return id === undefined ? undefined : `resp_${id}`;
 }

@@ -1,4 +1,5 @@
 import type { ChatPart, Engine, Usage } from "../../../engine/mod.ts";
+import { newResponseId } from "../../../jobs/service/response_store.ts";
 import type { ApiError } from "../../core/errors.ts";
 import { storedOf } from "../../generation/generation.ts";
 import { chatLogprobs } from "../../generation/logprobs.ts";
@@ -13,7 +14,7 @@ import type {
 } from "./answer.ts";
 import type { CalledTool } from "./called_tool.ts";
 import { openCall } from "./calls.ts";
-import { idOf, type OpenItem, type Said } from "./open_item.ts";
+import { ItemIds, type OpenItem, type Said } from "./open_item.ts";
 
 export interface ResponseEvent extends Said {
   readonly sequence_number: number;
@@ -34,7 +35,9 @@ export interface ResponseShape {
  * answers are equal. Items follow each other: an item ends when another kind of text begins.
  */
 export class ResponseWriter {
-  readonly #id = idOf("resp");
+  readonly id = newResponseId();
+  /** Names the items of the request too. */
+  readonly ids = new ItemIds(this.id);
   readonly #created = now();
   readonly #output: OutputItem[] = [];
   #open: OpenItem | undefined;
@@ -52,15 +55,13 @@ export class ResponseWriter {
   /** Returns the current answer with its finished items. */
   get response(): ResponseAnswer {
     return {
-      id: this.#id,
+      id: this.id,
       object: "response",
       created_at: this.#created,
       ...this.#end,
       background: false,
       model: this.engine.model.id,
       output: [...this.#output],
-      previous_response_id: null,
-      store: false,
       truncation: "disabled",
       ...this.shape.settings,
     };
@@ -76,13 +77,25 @@ export class ResponseWriter {
     if (piece.type === "finish") yield* this.#finish(piece);
   }
 
+  /** The answer has begun, so the client knows its id, and has not ended. */
+  get isRunning(): boolean {
+    return this.#sequence > 0 && this.#end.status === "in_progress";
+  }
+
+  /** Returns the answer of a client that has left. */
+  cancelled(): ResponseAnswer {
+    for (const _ of this.#close("incomplete"));
+    this.#end = { ...this.#end, status: "cancelled" };
+    return this.response;
+  }
+
   /** Yields the events that end a failed stream, even if the answer has not begun. */
   *fail(error: ApiError): Generator<ResponseEvent> {
-    const hasBegun = this.#sequence > 0;
+    const { isRunning } = this;
     const { message, param, code } = error;
     // OpenAI's client reads `error`; its types, and other clients, expect the fields beside it.
     yield this.#number({ type: "error", code, message, param, error: error.body().error });
-    if (!hasBegun) return;
+    if (!isRunning) return;
     yield* this.#close("incomplete");
     this.#end = { ...this.#end, status: "failed", error: { code: codeOf(error), message } };
     yield this.#number({ type: "response.failed", response: this.response });
@@ -101,7 +114,7 @@ export class ResponseWriter {
     yield* this.#close(isCut ? "incomplete" : "completed");
     // Clients expect a message, so add an empty one.
     if (!isCut && !this.#output.some(({ type }) => type !== "reasoning")) {
-      yield* this.#begin(new OpenMessage());
+      yield* this.#begin(this.#message());
       yield* this.#close("completed");
     }
     const status = isCut ? "incomplete" : "completed";
@@ -118,14 +131,27 @@ export class ResponseWriter {
   #itemFor(part: ChatPart): OpenItem {
     switch (part.type) {
       case "content":
-        return new OpenMessage();
+        return this.#message();
       case "reasoning":
-        return this.shape.summary ? new OpenSummary() : new OpenThought();
+        return this.#thought();
       case "call":
-        return openCall(part.id, this.shape.tools.get(part.name) ?? { type: "function", name: part.name });
+        return this.#call(part);
       case "arguments":
         throw new Error("Arguments of a call that has not begun");
     }
+  }
+
+  #message(): OpenItem {
+    return new OpenMessage(this.ids.next("msg"));
+  }
+
+  #thought(): OpenItem {
+    const id = this.ids.next("rs");
+    return this.shape.summary ? new OpenSummary(id) : new OpenThought(id);
+  }
+
+  #call({ id, name }: Extract<ChatPart, { type: "call" }>): OpenItem {
+    return openCall(this.ids, id, this.shape.tools.get(name) ?? { type: "function", name });
   }
 
   *#begin(item: OpenItem): Generator<ResponseEvent> {
@@ -164,9 +190,10 @@ export class ResponseWriter {
 }
 
 class OpenMessage implements OpenItem {
-  readonly id = idOf("msg");
   readonly #logprobs: ResponseLogprobs = [];
   #text = "";
+
+  constructor(readonly id: string) {}
 
   takes({ type }: ChatPart): boolean {
     return type === "content";
@@ -211,8 +238,9 @@ class OpenMessage implements OpenItem {
 }
 
 class OpenThought implements OpenItem {
-  readonly id = idOf("rs");
   #text = "";
+
+  constructor(readonly id: string) {}
 
   takes({ type }: ChatPart): boolean {
     return type === "reasoning";
@@ -250,8 +278,9 @@ class OpenThought implements OpenItem {
 
 /** Writes the full reasoning text as a summary, because clients show that. */
 class OpenSummary implements OpenItem {
-  readonly id = idOf("rs");
   #text = "";
+
+  constructor(readonly id: string) {}
 
   takes({ type }: ChatPart): boolean {
     return type === "reasoning";

@@ -32,7 +32,7 @@ const PROVIDERS: readonly Provider[] = [
     name: "@ai-sdk/openai, responses",
     model: (served) => openai(served).responses(served.model),
     plainly: {
-      openai: { reasoningEffort: "none", forceReasoning: true, parallelToolCalls: false, store: false },
+      openai: { reasoningEffort: "none", forceReasoning: true, parallelToolCalls: false },
     },
   },
   {
@@ -91,7 +91,7 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
       name: `${name}: thinking, whole and streamed`,
       async run(served) {
         const options: Provider["plainly"] = {
-          openai: { reasoningSummary: "auto", forceReasoning: true, store: false },
+          openai: { reasoningSummary: "auto", forceReasoning: true },
           anthropic: { thinking: { type: "enabled", budgetTokens: 1024 } },
         };
         const asked = { ...request(served), providerOptions: options, maxOutputTokens: 24 };

@@ -1,0 +1,280 @@
+import { concat } from "@std/bytes/concat.js";
+import { join } from "@std/path";
+import { reasonOf } from "./live_batch.ts";
+import { Pause } from "../run/pause.ts";
+
+const MB = 2 ** 20;
+/** Default bounds of a store. */
+export const RESPONSE_BYTES = { disk: 512 * MB, memory: 64 * MB } as const;
+const MAX_AGE_MS = 30 * 24 * 3600 * 1000;
+/** Files take whole blocks of the disk. */
+const BLOCK_BYTES = 4096;
+
+/** A response, and the items that it answers. */
+export interface StoredResponse {
+  /** The response that it continues. */
+  readonly previous: string | null;
+  /** The response without its output. */
+  readonly head: Readonly<Record<string, unknown>>;
+  readonly input: readonly StoredItem[];
+  readonly output: readonly StoredItem[];
+}
+
+export interface StoredItem {
+  readonly id?: string | null;
+  readonly type?: string;
+}
+
+/** The responses of one owner; other owners cannot find them. */
+export interface OwnedResponses {
+  /** Stores a response. Returns false, after a report to the operator, if it cannot be stored. */
+  save(id: string, response: StoredResponse): Promise<boolean>;
+  /** Returns a response and its size in bytes, or undefined if it is not stored. */
+  read(id: string): Promise<StoredResponse & { readonly bytes: number } | undefined>;
+  /** Removes a response. Returns false if it is not stored. */
+  remove(id: string): Promise<boolean>;
+}
+
+export interface ResponseStoreOptions {
+  /** Maximum bytes of all responses; 0 stores none. */
+  readonly maxBytes?: number;
+  /** Receives the reason why responses cannot be stored. */
+  readonly report?: (error: unknown) => void;
+  /** Unix milliseconds. */
+  readonly now?: () => number;
+}
+
+/** Returns the id of a new response. It begins with the time, so that ids sort by age. */
+export function newResponseId(now = Date.now()): string {
+  const random = crypto.randomUUID().replaceAll("-", "").slice(12);
+  return `resp_${now.toString(16).padStart(12, "0")}${random}`;
+}
+
+function timeOf(id: string): number {
+  return parseInt(id.slice(5, 17), 16);
+}
+
+/**
+ * Stores responses for 30 days, within a bound of bytes: the oldest ones make room. Each is a file of JSON lines, so that
+ * reading and writing long ones never keeps the event loop busy, as a database in this thread would.
+ */
+export class ResponseStore {
+  /** Bytes of each response by id, oldest first. */
+  readonly #sizes: Map<string, number>;
+  readonly #maxBytes: number;
+  readonly #now: () => number;
+  #stored = 0;
+  /** The last response could not be stored; the operator knows. */
+  #isFailing = false;
+
+  private constructor(
+    private readonly shelf: Shelf,
+    sizes: readonly (readonly [string, number])[],
+    private readonly options: ResponseStoreOptions & { readonly maxBytes: number },
+  ) {
+    this.#sizes = new Map(sizes);
+    for (const [, bytes] of sizes) this.#stored += shelf.taken(bytes);
+    this.#maxBytes = options.maxBytes;
+    this.#now = options.now ?? Date.now;
+  }
+
+  /** Opens the store in a folder, which is created if it is missing. */
+  static async open(path: string, options: ResponseStoreOptions = {}): Promise<ResponseStore> {
+    const { maxBytes = RESPONSE_BYTES.disk } = options;
+    const { shelf, sizes } = await openFolder(path);
+    const store = new ResponseStore(shelf, sizes, { ...options, maxBytes });
+    await store.dropOld();
+    return store;
+  }
+
+  /** Returns a store that ends with the process. */
+  static inMemory(options: ResponseStoreOptions = {}): ResponseStore {
+    const maxBytes = Math.min(options.maxBytes ?? Infinity, RESPONSE_BYTES.memory);
+    return new ResponseStore(new Memory(), [], { ...options, maxBytes });
+  }
+
+  /** Returns the owner's responses, or undefined if none are to be stored. */
+  of(owner: string): OwnedResponses | undefined {
+    if (this.#maxBytes === 0) return undefined;
+    return {
+      save: (id, response) => this.#save(owner, id, response),
+      read: (id) => this.#read(owner, id),
+      remove: async (id) => await this.#read(owner, id) !== undefined && await this.#drop(id),
+    };
+  }
+
+  /** Removes responses that are too old, and the oldest ones while there are too many bytes. */
+  async dropOld(): Promise<void> {
+    const since = this.#now() - MAX_AGE_MS;
+    for (const id of this.#sizes.keys()) {
+      if (this.#stored <= this.#maxBytes && timeOf(id) > since) return;
+      await this.#drop(id);
+    }
+  }
+
+  async #save(owner: string, id: string, response: StoredResponse): Promise<boolean> {
+    try {
+      const bytes = await encode(owner, response);
+      const taken = this.shelf.taken(bytes.length);
+      if (taken > this.#maxBytes) {
+        throw new Error(`it takes ${taken} bytes, and all together may take ${this.#maxBytes}`);
+      }
+      await this.shelf.write(fileName(id, bytes.length), bytes);
+      this.#sizes.set(id, bytes.length);
+      this.#stored += taken;
+      this.#isFailing = false;
+      await this.dropOld();
+      return true;
+    } catch (error) {
+      const { what, cause } = reasonOf(error);
+      const message = `Responses cannot be stored, so no request can continue them: ${what}`;
+      if (!this.#isFailing) this.options.report?.(new Error(message, { cause }));
+      this.#isFailing = true;
+      return false;
+    }
+  }
+
+  async #read(owner: string, id: string) {
+    const size = this.#sizes.get(id);
+    if (size === undefined || timeOf(id) <= this.#now() - MAX_AGE_MS) return undefined;
+    try {
+      const bytes = await this.shelf.read(fileName(id, size));
+      const response = await decode(owner, bytes);
+      return response && { ...response, bytes: size };
+    } catch (error) {
+      // Gone since, or cut short by a power failure.
+      if (this.#sizes.has(id)) {
+        this.options.report?.(new Error(`Response ${id} cannot be read`, { cause: error }));
+      }
+      return undefined;
+    }
+  }
+
+  async #drop(id: string): Promise<boolean> {
+    const size = this.#sizes.get(id);
+    if (size === undefined) return false;
+    this.#sizes.delete(id);
+    this.#stored -= this.shelf.taken(size);
+    await this.shelf.remove(fileName(id, size));
+    return true;
+  }
+}
+
+/** The first line of a file; the others are items. */
+interface Head extends Pick<StoredResponse, "previous" | "head"> {
+  readonly owner: string;
+  /** Number of input items; output items follow them. */
+  readonly inputs: number;
+}
+
+const LF = 0x0a;
+
+async function encode(owner: string, { previous, head, input, output }: StoredResponse): Promise<Uint8Array> {
+  const first: Head = { owner, previous, inputs: input.length, head };
+  const parts: Uint8Array[] = [];
+  const pause = new Pause();
+  for (const value of [first, ...input, ...output]) {
+    parts.push(new TextEncoder().encode(`${JSON.stringify(value)}\n`));
+    await pause.now();
+  }
+  return concat(parts);
+}
+
+/** Returns undefined for another owner's response. */
+async function decode(owner: string, bytes: Uint8Array): Promise<StoredResponse | undefined> {
+  const values: unknown[] = [];
+  const pause = new Pause();
+  for (let start = 0; start < bytes.length;) {
+    const end = bytes.indexOf(LF, start);
+    if (end < 0) throw new Error("its last line is incomplete");
+    values.push(JSON.parse(new TextDecoder().decode(bytes.subarray(start, end))));
+    if (start === 0 && (values[0] as Head).owner !== owner) return undefined;
+    start = end + 1;
+    await pause.now();
+  }
+  const [{ previous, head, inputs }, ...items] = values as [Head, ...StoredItem[]];
+  return { previous, head, input: items.slice(0, inputs), output: items.slice(inputs) };
+}
+
+/** Names and sizes of all files come with one listing of the folder, because the name has the size. */
+function fileName(id: string, bytes: number): string {
+  return `${id}.${bytes}`;
+}
+
+const FILE = /^(resp_[0-9a-f]{32})\.(\d{1,12})$/;
+
+/** Where the bytes are. */
+interface Shelf {
+  /** Returns the room that a content of this size takes. */
+  taken(bytes: number): number;
+  write(name: string, bytes: Uint8Array): Promise<void>;
+  read(name: string): Promise<Uint8Array>;
+  remove(name: string): Promise<void>;
+}
+
+class Memory implements Shelf {
+  readonly #contents = new Map<string, Uint8Array>();
+
+  taken(bytes: number): number {
+    return bytes;
+  }
+
+  write(name: string, bytes: Uint8Array): Promise<void> {
+    this.#contents.set(name, bytes);
+    return Promise.resolve();
+  }
+
+  read(name: string): Promise<Uint8Array> {
+    const bytes = this.#contents.get(name);
+    return bytes ? Promise.resolve(bytes) : Promise.reject(new Error("it is gone"));
+  }
+
+  remove(name: string): Promise<void> {
+    this.#contents.delete(name);
+    return Promise.resolve();
+  }
+}
+
+async function openFolder(path: string) {
+  await Deno.mkdir(path, { recursive: true, mode: 0o700 });
+  const shelf = new Folder(path);
+  const sizes: [string, number][] = [];
+  for await (const { name } of Deno.readDir(path)) {
+    const [, id, bytes] = FILE.exec(name) ?? [];
+    if (id !== undefined) sizes.push([id, Number(bytes)]);
+    else if (name.endsWith(PARTIAL)) await shelf.remove(name); // of a process that was killed
+  }
+  return { shelf, sizes: sizes.sort(([one], [other]) => one < other ? -1 : 1) };
+}
+
+const PARTIAL = ".partial";
+
+class Folder implements Shelf {
+  constructor(private readonly path: string) {}
+
+  taken(bytes: number): number {
+    return Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+  }
+
+  /** A killed process leaves no incomplete file under the name. */
+  async write(name: string, bytes: Uint8Array): Promise<void> {
+    const path = join(this.path, name);
+    try {
+      await Deno.writeFile(path + PARTIAL, bytes, { mode: 0o600 });
+      await Deno.rename(path + PARTIAL, path);
+    } catch (error) {
+      await this.remove(name + PARTIAL).catch(() => {});
+      throw error;
+    }
+  }
+
+  async read(name: string): Promise<Uint8Array> {
+    return await Deno.readFile(join(this.path, name));
+  }
+
+  async remove(name: string): Promise<void> {
+    await Deno.remove(join(this.path, name)).catch((error) => {
+      if (!(error instanceof Deno.errors.NotFound)) throw error;
+    });
+  }
+}
