@@ -70,10 +70,9 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
       name: `${name}: text, whole and streamed`,
       async run(served) {
         // The temperature is left out for models that are said to think.
-        const providerOptions = { openai: { store: false } };
         const asked = {
           ...request(served),
-          providerOptions,
+          providerOptions: undefined,
           system: "Be kind",
           maxOutputTokens: 32,
           temperature: 0,
