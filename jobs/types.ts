@@ -76,11 +76,27 @@ export interface BatchRecord extends BatchSpec {
   readonly cancelledAt: number | null;
   /** Why the remaining lines get no answer; null while the batch runs normally. */
   readonly ending: "cancel" | "expire" | null;
+  /** Lines that got no answer because of `ending`; missing until the batch has ended. */
+  readonly unanswered?: number;
   /** The models that the lines name; missing until the file is checked. */
   readonly models?: readonly string[];
   /** Identity of the model or models; a batch that has begun resumes only with the same identity. */
   readonly settings: ModelIdentity | null;
   readonly counts: BatchCounts;
+}
+
+/** What became of a batch line. */
+export interface LineAnswer {
+  /** null when the line has no valid custom_id. */
+  readonly custom_id: string | null;
+  /** null for a line without an answer. */
+  readonly response: {
+    readonly status_code: number;
+    readonly request_id: string;
+    readonly body: Readonly<Record<string, unknown>>;
+  } | null;
+  /** Why the line has no answer. */
+  readonly error: { readonly code: string; readonly message: string } | null;
 }
 
 /** A batch and its speed. */
@@ -95,6 +111,8 @@ export interface BatchView {
 export interface Page {
   /** Id of the entry just before the first one of this page. */
   readonly after?: string;
+  /** Id of the entry just after the last one of this page; not beside `after`. */
+  readonly before?: string;
   readonly limit: number;
 }
 
@@ -110,6 +128,7 @@ export type ServiceErrorCode =
   | "file_wrong_purpose"
   | "cursor_not_found"
   | "batch_has_ended"
+  | "batch_has_not_ended"
   | "storage_full"
   | "quota_exceeded"
   | "too_many_transfers"

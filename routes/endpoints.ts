@@ -1,6 +1,7 @@
 import { applyTemplate } from "./llama_server/apply_template.ts";
 import { batches } from "./openai/batches.ts";
 import { detokenize } from "./llama_server/detokenize.ts";
+import { messageBatches } from "./anthropic/message_batches.ts";
 import { countTokens } from "./anthropic/count_tokens.ts";
 import { files } from "./openai/files.ts";
 import { health } from "./llama_server/health.ts";
@@ -48,4 +49,4 @@ export const ENDPOINTS: readonly Endpoint[] = [
 ];
 
 /** Endpoints that are served only with storage for files and batches. */
-export const BATCH_ENDPOINTS: readonly Endpoint[] = [...files, ...batches];
+export const BATCH_ENDPOINTS: readonly Endpoint[] = [...files, ...batches, ...messageBatches];

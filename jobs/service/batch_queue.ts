@@ -6,6 +6,7 @@ import { identityDifference, type ModelIdentity } from "../model_identity.ts";
 import { modelOf } from "../run/look_ahead.ts";
 import type { BatchRequest, LineRefusal } from "../request.ts";
 import { journalPath, runBatch } from "../run/runner.ts";
+import { countUnanswered } from "./line_answers.ts";
 import {
   countsOf,
   keyOf,
@@ -297,17 +298,19 @@ export class BatchQueue {
 
   /** Registers the job's outputs as API files and records how the batch ended, in one transaction. */
   async #finish(batch: BatchRecord): Promise<void> {
-    const { folder, store, now } = this.options;
+    const { folder, storage, store, now } = this.options;
     const job = folder.job(batch.id);
     const output = await this.#outputFile(batch, job.output, "output");
     const error = await this.#outputFile(batch, job.errors, "error");
     const { ending } = store.batch(batch.owner, batch.id);
+    const unanswered = ending === null ? 0 : await countUnanswered(storage, folder.at(job.errors));
     const at = now();
     this.#change(
       batch,
       {
         outputFileId: output?.id ?? null,
         errorFileId: error?.id ?? null,
+        unanswered,
         ...(ending === "cancel"
           ? { status: "cancelled", cancelledAt: at }
           : ending === "expire"

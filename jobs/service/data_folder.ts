@@ -135,9 +135,7 @@ export class DataFolder {
 
   /** Returns the content of a file. Throws ServiceError too_many_transfers. */
   async openContent(path: string): Promise<ReadableStream<Uint8Array>> {
-    if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
-    this.#downloads++;
-    const end = () => void this.#downloads--;
+    const end = this.beginDownload();
     try {
       const file = await openFile(this.at(path), { read: true });
       return file.readable.pipeThrough(new TransformStream({ flush: end, cancel: end }));
@@ -145,6 +143,13 @@ export class DataFolder {
       end();
       throw error;
     }
+  }
+
+  /** Counts a download until the returned function is called. Throws ServiceError too_many_transfers. */
+  beginDownload(): () => void {
+    if (this.#downloads >= MAX_DOWNLOADS) throw tooMany("fetched", MAX_DOWNLOADS);
+    this.#downloads++;
+    return () => void this.#downloads--;
   }
 
   close(): void {

@@ -27,10 +27,12 @@ export function newId(prefix: string): string {
   return `${prefix}${crypto.randomUUID().replaceAll("-", "")}`;
 }
 
+/** Codes of lines without an answer, by the reason. */
+export const UNANSWERED = { cancel: "batch_cancelled", expire: "batch_expired" } as const;
+
 export function unanswered(ending: NonNullable<BatchRecord["ending"]>): UnansweredLine {
-  return ending === "cancel"
-    ? new UnansweredLine("batch_cancelled", "The batch was cancelled before this line was answered")
-    : new UnansweredLine("batch_expired", "The batch expired before this line was answered");
+  const what = ending === "cancel" ? "was cancelled" : "expired";
+  return new UnansweredLine(UNANSWERED[ending], `The batch ${what} before this line was answered`);
 }
 
 /** Returns an error's message without the advice of a BatchError, which is meant for a command that has stopped. */

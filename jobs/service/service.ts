@@ -6,7 +6,8 @@ import { DataFolder, type Upload } from "./data_folder.ts";
 import { sleep } from "../run/dispatch.ts";
 import { diskStorage, type Storage } from "../journal/storage.ts";
 import { ResponseStore } from "./response_store.ts";
-import { BatchStore } from "./store.ts";
+import { readAnswers } from "./line_answers.ts";
+import { type BatchPage, BatchStore } from "./store.ts";
 import {
   type BatchRecord,
   type BatchSpec,
@@ -15,6 +16,7 @@ import {
   type FilePurpose,
   type FileRecord,
   hasEnded,
+  type LineAnswer,
   type Listed,
   type Page,
   ServiceError,
@@ -183,7 +185,8 @@ export class BatchService {
     await this.#remove(file);
   }
 
-  createBatch(owner: string, spec: BatchSpec): BatchRecord {
+  /** `prefix`: what the id begins with. `total`: the number of lines, if known. */
+  createBatch(owner: string, spec: BatchSpec, { prefix = "batch_", total = 0 } = {}): BatchRecord {
     const input = this.#store.file(owner, spec.inputFileId);
     if (input.purpose !== "batch") {
       const message = `File ${input.id} must have purpose "batch" (got "${input.purpose}")`;
@@ -192,7 +195,7 @@ export class BatchService {
     const createdAt = this.now();
     const batch: BatchRecord = {
       ...spec,
-      id: newId("batch_"),
+      id: newId(prefix),
       owner,
       status: "validating",
       problems: [],
@@ -210,7 +213,7 @@ export class BatchService {
       ending: null,
       settings: null,
       counts: {
-        total: 0,
+        total,
         completed: 0,
         failed: 0,
         promptTokens: 0,
@@ -228,8 +231,31 @@ export class BatchService {
     return this.#store.batch(owner, id);
   }
 
-  batches(owner: string, page: Page): Listed<BatchRecord> {
+  batches(owner: string, page: BatchPage): Listed<BatchRecord> {
     return this.#store.batches(owner, page);
+  }
+
+  /** Returns the answers of an ended batch. Throws ServiceError, for example batch_has_not_ended. */
+  answers(owner: string, id: string): AsyncGenerator<LineAnswer> {
+    const batch = this.#endedBatch(owner, id);
+    const ids = [batch.outputFileId, batch.errorFileId].filter((file) => file !== null);
+    const paths = ids.map((file) => this.folder.at(this.#store.file(owner, file).path));
+    return readAnswers(this.options.storage ?? diskStorage, paths, this.folder.beginDownload());
+  }
+
+  /** Deletes an ended batch and its files. Throws ServiceError, for example batch_has_not_ended. */
+  async deleteBatch(owner: string, id: string): Promise<void> {
+    const paths = this.#store.removeBatch(this.#endedBatch(owner, id));
+    for (const path of [...paths, this.folder.job(id).folder]) await this.folder.remove(path);
+  }
+
+  #endedBatch(owner: string, id: string): BatchRecord {
+    const batch = this.#store.batch(owner, id);
+    if (hasEnded(batch)) return batch;
+    throw new ServiceError(
+      "batch_has_not_ended",
+      `Batch ${id} has not ended; wait for its end, or cancel it`,
+    );
   }
 
   /** Cancels a batch: its unanswered lines get no answer. Throws ServiceError batch_has_ended. */

@@ -33,6 +33,9 @@ const BATCH_COLUMNS =
 
 type Row = Record<string, unknown>;
 
+/** A page of batches, and what their ids begin with. */
+export type BatchPage = Page & { readonly prefix?: string };
+
 /**
  * The records of files and batches, in one SQLite database. The answers of a batch are in its journal instead. Every
  * change is durable when the call returns, except counts: they survive a process crash, and after a power failure the
@@ -153,11 +156,28 @@ export class BatchStore {
     return batchOf(row);
   }
 
-  /** Returns the owner's batches, newest first. */
-  batches(owner: string, { after, limit }: Page): Listed<BatchRecord> {
-    const place = after === undefined ? Number.MAX_SAFE_INTEGER : this.#place("batches", owner, after);
-    const sql = `SELECT ${BATCH_COLUMNS} FROM batches WHERE owner = ? AND seq < ? ORDER BY seq DESC LIMIT ?`;
-    return listed(this.#rows(sql, owner, place, limit + 1).map(batchOf), limit);
+  /** Returns the owner's batches whose ids begin with `prefix`, newest first. */
+  batches(owner: string, { after, before, limit, prefix = "" }: BatchPage): Listed<BatchRecord> {
+    const from = before ?? after;
+    const place = from === undefined ? Number.MAX_SAFE_INTEGER : this.#place("batches", owner, from);
+    const [compared, order] = before === undefined ? ["<", "DESC"] : [">", "ASC"];
+    const sql = `SELECT ${BATCH_COLUMNS} FROM batches WHERE owner = ? AND seq ${compared} ? AND
+      substr(id, 1, ?) = ? ORDER BY seq ${order} LIMIT ?`;
+    const rows = this.#rows(sql, owner, place, prefix.length, prefix, limit + 1);
+    const { data, hasMore } = listed(rows.map(batchOf), limit);
+    return { data: before === undefined ? data : data.reverse(), hasMore };
+  }
+
+  /** Removes the records of a batch and of its files. Returns the paths of these files. */
+  removeBatch({ id, owner, inputFileId, outputFileId, errorFileId }: BatchRecord): string[] {
+    const ids = [inputFileId, outputFileId, errorFileId].filter((file) => file !== null);
+    const marks = ids.map(() => "?").join(", ");
+    const files = this.#rows(`SELECT path FROM files WHERE owner = ? AND id IN (${marks})`, owner, ...ids);
+    this.#inTransaction(() => {
+      this.#run(`DELETE FROM files WHERE owner = ? AND id IN (${marks})`, owner, ...ids);
+      this.#run("DELETE FROM batches WHERE id = ?", id);
+    });
+    return files.map(({ path }) => path as string);
   }
 
   /** Returns the batches that have not ended, oldest first. */

@@ -10,7 +10,22 @@ type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
  * Returns the parsed JSON body of a request within the limits; throws ApiError. The media type must be JSON: a page of
  * another site can make a browser send plain text here, but not JSON.
  */
-export async function readJson(request: Request, limits: BodyLimits, hold: BodyHold): Promise<unknown> {
+export async function readJson(
+  request: Request,
+  { bodyBytes, bodyMs }: BodyLimits,
+  hold: BodyHold,
+): Promise<unknown> {
+  checkMediaType(request);
+  try {
+    const chunks = bodyChunks(request, bodyBytes, () => bodyMs, hold);
+    return parseJson(concat(await Array.fromAsync(chunks)));
+  } finally {
+    hold.release();
+  }
+}
+
+/** Throws ApiError for a body that is not uncompressed JSON. */
+export function checkMediaType(request: Request): void {
   const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
   if (mediaType !== "application/json") {
     const got = mediaType === "" ? "none" : JSON.stringify(mediaType.slice(0, 60));
@@ -26,45 +41,50 @@ export async function readJson(request: Request, limits: BodyLimits, hold: BodyH
         "send the body uncompressed",
     );
   }
-  try {
-    return parseJson(await readBody(request, limits, hold));
-  } finally {
-    hold.release();
-  }
 }
 
-/** Counts the received bytes whatever content-length says: chunked bodies have none. */
-async function readBody(
+/**
+ * Yields the body as it arrives. `allowedMs` returns the time in which all must arrive, given the bytes so far. Counts
+ * the received bytes whatever content-length says: chunked bodies have none. Takes them from `hold`, if the caller keeps
+ * the whole body. Throws ApiError.
+ */
+export async function* bodyChunks(
   request: Request,
-  { bodyBytes, bodyMs }: BodyLimits,
-  hold: BodyHold,
-): Promise<Uint8Array> {
+  bodyBytes: number,
+  allowedMs: (received: number) => number,
+  hold?: BodyHold,
+): AsyncGenerator<Uint8Array> {
   const announced = Number(request.headers.get("content-length") ?? 0);
   if (announced > bodyBytes) throw tooLarge(bodyBytes, announced);
-  if (!request.body) return new Uint8Array();
-  await hold.take(announced);
+  if (!request.body) return;
+  await hold?.take(announced);
   const reader = request.body.getReader();
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(tooSlow(bodyMs)), bodyMs);
-  const read = () => Promise.race([reader.read(), late]);
-  const parts: Uint8Array[] = [];
+  const began = performance.now();
   let length = 0;
   try {
-    for (let part = await read(); !part.done; part = await read()) {
+    for (;;) {
+      const part = await inTime(reader.read(), began, allowedMs(length));
+      if (part.done) return;
       length += part.value.length;
       if (length > bodyBytes) throw tooLarge(bodyBytes);
-      if (announced === 0) await hold.take(part.value.length);
-      parts.push(part.value);
+      if (announced === 0) await hold?.take(part.value.length);
+      yield part.value;
     }
   } catch (error) {
     if (error instanceof ApiError) throw error;
     throw incompleteBody();
   } finally {
-    clearTimeout(timer);
     // Discard the rest of the body.
     reader.cancel().catch(() => {});
   }
-  return concat(parts);
+}
+
+/** Throws ApiError when the work has not ended `allowedMs` after `began`. */
+async function inTime<T>(work: Promise<T>, began: number, allowedMs: number): Promise<T> {
+  const { promise: late, reject } = Promise.withResolvers<never>();
+  const leftMs = Math.max(0, began + allowedMs - performance.now());
+  const timer = setTimeout(() => reject(tooSlow(Math.round(allowedMs))), leftMs);
+  return await Promise.race([work, late]).finally(() => clearTimeout(timer));
 }
 
 function tooLarge(bodyBytes: number, found?: number): ApiError {

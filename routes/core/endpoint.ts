@@ -56,9 +56,11 @@ export interface EndpointSpec<P, Q, B, A> {
   readonly query?: Q;
   /** Schema of a JSON body. */
   readonly body?: B;
-  readonly example?: B extends Schema ? z.input<B> : never;
+  readonly example?: B extends Schema ? z.input<B> : unknown;
   /** Schema of a form, which the handler reads itself. */
   readonly form?: Schema;
+  /** Schema of a JSON body that the handler reads itself, as it arrives. */
+  readonly streamed?: Schema;
   /** Schema of a JSON answer. */
   readonly answer?: A;
   /** Answers of other media types, with their schemas. */
@@ -160,7 +162,20 @@ export function shapeErrors(
 }
 
 function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
-  const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
+  const {
+    method,
+    path,
+    operationId,
+    summary,
+    description,
+    tag,
+    params,
+    query,
+    body,
+    form,
+    streamed,
+    example,
+  } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
   const content = {
     ...(spec.answer ? json(spec.answer) : {}),
@@ -184,6 +199,7 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
       ...(query ? { query } : {}),
       ...(body ? { body: { required: true, content: json(body, example) } } : {}),
       ...(form ? { body: { required: true, content: { "multipart/form-data": { schema: form } } } } : {}),
+      ...(streamed ? { body: { required: true, content: json(streamed, example) } } : {}),
     },
     responses: {
       200: { description: spec.answers, content, ...(spec.leadsTo ? { links: linksTo(spec.leadsTo) } : {}) },
@@ -196,9 +212,10 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
 
 /** Returns the refusals common to all requests of this kind. */
 function commonRefusals(
-  { method, body, form, query, loads }: EndpointSpec<unknown, unknown, unknown, unknown>,
+  { method, body: read, form, streamed, query, loads }: EndpointSpec<unknown, unknown, unknown, unknown>,
 ) {
   const changes = method !== "get" || loads;
+  const body = read ?? streamed;
   return {
     400: body || form || query
       ? "A wrong or missing field, which `param` names"

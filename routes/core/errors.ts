@@ -203,6 +203,7 @@ function fromService(error: ServiceError): ApiError {
       return new ApiError(400, "invalid_value", message, { param: "after" });
     case "file_in_use":
     case "batch_has_ended":
+    case "batch_has_not_ended":
       return new ApiError(400, code, message, { param: "id" });
     case "too_many_transfers":
       return new ApiError(429, code, message, {
