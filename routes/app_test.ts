@@ -121,7 +121,7 @@ Deno.test("document: gives every operation an id and its statuses", async () => 
   const links = [...JSON.stringify(document).matchAll(/"operationId":"(\w+)","parameters"/g)].map(([, id]) =>
     id
   );
-  assertEquals(links.length, 6);
+  assertEquals(links.length, 8);
   for (const id of links) assert(all.some(({ operation }) => operation.operationId === id), id);
   const generations = all.filter(({ path }) => GENERATION_URLS.includes(path));
   assertEquals(generations.length, GENERATION_URLS.length);
