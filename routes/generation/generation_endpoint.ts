@@ -114,13 +114,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
     }, async ({ body, raw, caller, account, owner }, { models, responses, limits, report, warn }) => {
       const abort = abortWhenLeft(raw);
-      const options = {
-        cacheSalt: caller.cacheSalt,
-        weight: caller.weight,
-        account,
-        responses: responses.of(owner),
-        warn,
-      };
+      const { cacheSalt, weight } = caller;
+      const options = { cacheSalt, weight, account, responses: responses.of(owner), warn };
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;
