@@ -4,23 +4,15 @@ import type { LineAnswer } from "../types.ts";
 import { Pause } from "../run/pause.ts";
 import { UNANSWERED } from "./live_batch.ts";
 
-/** Yields the lines of output and error files, and calls `ended` when none is read any more. */
-export async function* readAnswers(
-  storage: Storage,
-  paths: readonly string[],
-  ended = () => {},
-): AsyncGenerator<LineAnswer> {
+/** Yields the lines of output and error files. */
+export async function* readAnswers(storage: Storage, paths: readonly string[]): AsyncGenerator<LineAnswer> {
   const pause = new Pause();
   const decoder = new TextDecoder();
-  try {
-    for (const path of paths) {
-      for await (const { bytes } of readResults(storage, path)) {
-        yield JSON.parse(decoder.decode(bytes));
-        await pause.now();
-      }
+  for (const path of paths) {
+    for await (const { bytes } of readResults(storage, path)) {
+      yield JSON.parse(decoder.decode(bytes));
+      await pause.now();
     }
-  } finally {
-    ended();
   }
 }
 

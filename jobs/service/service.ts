@@ -235,12 +235,16 @@ export class BatchService {
     return this.#store.batches(owner, page);
   }
 
-  /** Returns the answers of an ended batch. Throws ServiceError, for example batch_has_not_ended. */
-  answers(owner: string, id: string): AsyncGenerator<LineAnswer> {
+  /**
+   * Returns the answers of an ended batch, which count as a download until `end` is called. Throws ServiceError, for
+   * example batch_has_not_ended.
+   */
+  answers(owner: string, id: string): { answers: AsyncGenerator<LineAnswer>; end: () => void } {
     const batch = this.#endedBatch(owner, id);
     const ids = [batch.outputFileId, batch.errorFileId].filter((file) => file !== null);
     const paths = ids.map((file) => this.folder.at(this.#store.file(owner, file).path));
-    return readAnswers(this.options.storage ?? diskStorage, paths, this.folder.beginDownload());
+    const end = this.folder.beginDownload();
+    return { answers: readAnswers(this.options.storage ?? diskStorage, paths), end };
   }
 
   /** Deletes an ended batch and its files. Throws ServiceError, for example batch_has_not_ended. */
@@ -306,7 +310,6 @@ export class BatchService {
 
   async #sweep(): Promise<void> {
     const now = this.now();
-    await this.responses.dropOld();
     this.#queue.wake(); // a model that a batch waits for may be available now
     for (const batch of this.#store.unfinished()) {
       if (batch.ending !== null || batch.status === "finalizing" || batch.expiresAt > now) continue;
@@ -316,6 +319,7 @@ export class BatchService {
     for (const file of this.#store.expiredFiles(now)) {
       if (!this.#store.isInput(file.id)) await this.#remove(file);
     }
+    await this.responses.dropOld();
   }
 
   /**

@@ -180,10 +180,13 @@ const results = endpoint({
   refusals: { 400: "It has not ended", ...missing, 429: "Too many files are being downloaded" },
 }, ({ params, raw, owner }, context) => {
   const headers = { "content-type": "application/x-jsonl" };
-  const answers = storage(context).answers(owner, idOf(params));
-  if (raw.method !== "HEAD") return new Response(ReadableStream.from(batchResults(answers)), { headers });
-  answers.return(undefined);
-  return new Response(null, { headers });
+  const { answers, end } = storage(context).answers(owner, idOf(params));
+  if (raw.method === "HEAD") {
+    end();
+    return new Response(null, { headers });
+  }
+  const lines = ReadableStream.from(batchResults(answers));
+  return new Response(lines.pipeThrough(new TransformStream({ flush: end, cancel: end })), { headers });
 });
 
 const remove = endpoint({

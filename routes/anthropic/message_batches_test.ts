@@ -68,6 +68,15 @@ Deno.test("message batches: answer every request as /v1/messages does, and bad o
       assertEquals(batch.request_counts, { ...counts, succeeded: 2, errored: 3 });
       assert(batch.ended_at! >= batch.created_at && batch.results_url !== null);
 
+      // More than may be downloaded at once: each one that ends early makes room.
+      for (let i = 0; i < 20; i++) {
+        const url = `${client.baseURL}${batch.results_url}`;
+        const head = await fetch(url, { method: "HEAD" });
+        const left = await fetch(url);
+        await left.body!.cancel();
+        assertEquals([head.status, left.status], [200, 200]);
+      }
+
       const results = await resultsOf(client, made.id);
       assertEquals([...results.keys()], ["id-0", "id-1", "model", "field", "stream"]);
       const { id: _, ...whole } = await client.messages.create(usual);

@@ -162,20 +162,7 @@ export function shapeErrors(
 }
 
 function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
-  const {
-    method,
-    path,
-    operationId,
-    summary,
-    description,
-    tag,
-    params,
-    query,
-    body,
-    form,
-    streamed,
-    example,
-  } = spec;
+  const { method, path, operationId, summary, description, tag, params, query, body, form, example } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
   const content = {
     ...(spec.answer ? json(spec.answer) : {}),
@@ -199,7 +186,7 @@ function routeOf(spec: EndpointSpec<Fields, Fields, Schema, Schema>) {
       ...(query ? { query } : {}),
       ...(body ? { body: { required: true, content: json(body, example) } } : {}),
       ...(form ? { body: { required: true, content: { "multipart/form-data": { schema: form } } } } : {}),
-      ...(streamed ? { body: { required: true, content: json(streamed, example) } } : {}),
+      ...(spec.streamed ? { body: { required: true, content: json(spec.streamed, example) } } : {}),
     },
     responses: {
       200: { description: spec.answers, content, ...(spec.leadsTo ? { links: linksTo(spec.leadsTo) } : {}) },

@@ -209,10 +209,11 @@ async function prepare(engine: Engine, body: Body, options: RunOptions): Promise
   const writer = new ResponseWriter(engine, { settings, logprobs, summary, tools });
   /** Stores the response, and notes in it whether that worked. */
   const store = async (response: ResponseAnswer) => {
+    if (!responses) return;
     const { output, ...head } = response;
     const previous = response.previous_response_id;
     const stored = { previous, head, input: storedItems(input, writer.ids), output };
-    response.store = await responses?.save(response.id, stored) ?? false;
+    response.store = await responses.save(response.id, stored);
   };
   const pieces = (signal: AbortSignal) => generate(engine, [asked], signal);
   return {

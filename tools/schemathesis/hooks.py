@@ -111,6 +111,10 @@ EXPECTED = {
     ("invalid_value", "structured_outputs.json"): lambda body: not is_schema(body["structured_outputs"]["json"]),
     ("invalid_value", "continue_final_message"): lambda body: not last_is_continued(body),
     ("invalid_value", "add_generation_prompt"): lambda body: not last_is_continued(body),
+    ("previous_response_not_found", "previous_response_id"): lambda body: body.get("previous_response_id"),
+    ("duplicate_custom_id", "requests[].custom_id"): lambda body: has_twice(
+        [request["custom_id"] for request in body["requests"]]
+    ),
     # A server with one model keeps it.
     ("model_stays", "model"): lambda body: True,
     ("invalid_value", "prompt"): lambda body: prompts(body) * answers(body) > MAX_ANSWERS,
@@ -125,8 +129,8 @@ def filter_failure(context, failure, case, response):
     if type(failure).__name__ != "RejectedPositiveData" or response.status_code != 400:
         return True
     error = response.json()["error"]
-    if (error["code"], error["param"]) == ("invalid_value", "after"):
-        return "after" not in (case.query or {})  # no entry of the list has this id
+    if error["param"] in ("after", "after_id", "before_id"):
+        return error["param"] not in (case.query or {})  # no entry of the list has this id, or there are two cursors
     param = re.sub(r"\[\d+\]", "[]", error["param"] or "") or None
     is_right = EXPECTED.get((error["code"], param)) or EXPECTED.get((error["code"], "*"))
     return is_right is None or not isinstance(case.body, dict) or not is_right(case.body)
