@@ -9,6 +9,7 @@ import { journalPath, runBatch } from "../run/runner.ts";
 import { countUnanswered } from "./line_answers.ts";
 import {
   countsOf,
+  CountWriter,
   keyOf,
   type Live,
   newId,
@@ -242,6 +243,7 @@ export class BatchQueue {
     await storage.syncFolderOf(folder.at(job.folder));
     const output = folder.at(job.output);
     const errors = folder.at(job.errors);
+    const counts = new CountWriter((counts) => store.setCounts(batch.id, counts));
     const result = await runBatch({
       input: this.#input(batch),
       output,
@@ -265,6 +267,7 @@ export class BatchQueue {
         }),
       onEvent: (event) => {
         if (event.type === "finishing") {
+          counts.flush();
           const status = live.ending === "cancel" ? "cancelling" : "finalizing";
           this.#change(batch, { status, finalizingAt: now() });
         } else if (event.type === "other_processor") {
@@ -272,10 +275,10 @@ export class BatchQueue {
           report(new Error(`${message}, which rounds otherwise: texts may differ from those of one machine`));
         } else if (event.type !== "refused") {
           live.meter.update(event.progress);
-          store.setCounts(batch.id, countsOf(event.progress, live));
+          counts.set(countsOf(event.progress, live));
         }
       },
-    });
+    }).finally(() => counts.flush());
     if (result.state === "stopped") return;
     await this.#finish(batch);
     // The database now records how the job ended.

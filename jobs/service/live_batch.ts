@@ -3,7 +3,7 @@ import type { ProgressMeter } from "../progress.ts";
 import { UnansweredLine } from "../run/dispatch.ts";
 import type { BatchProgress } from "../run/runner.ts";
 import type { DataFolder } from "./data_folder.ts";
-import type { BatchProblem, BatchRecord } from "../types.ts";
+import type { BatchCounts, BatchProblem, BatchRecord } from "../types.ts";
 
 /** A batch that the queue is working on. */
 export interface Live {
@@ -56,6 +56,34 @@ export function countsOf(progress: BatchProgress, { cachedTokens, reasoningToken
     outputTokens,
     reasoningTokens: Math.min(reasoningTokens + progress.reasoningTokens, outputTokens),
   };
+}
+
+/** Writes the latest counts once per turn of the event loop: a turn of a cancelled batch may end a thousand lines. */
+export class CountWriter {
+  #counts: BatchCounts | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private readonly write: (counts: BatchCounts) => void) {}
+
+  set(counts: BatchCounts): void {
+    this.#counts = counts;
+    this.#timer ??= setTimeout(() => {
+      try {
+        this.flush();
+      } catch {
+        // The next call, at last by whoever runs the batch, tries again and throws.
+      }
+    });
+  }
+
+  /** Writes counts that are not written yet. Throws as `write` does. */
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#counts === undefined) return;
+    this.write(this.#counts);
+    this.#counts = undefined;
+  }
 }
 
 /** Replaces file paths in a message: clients must not see them. */
