@@ -1,5 +1,6 @@
 import { depthOf, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
+import { parseRequest } from "./written_numbers.ts";
 
 /** A batch line's request. */
 export interface BatchRequest {
@@ -68,7 +69,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
   }
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseRequest(text);
   } catch (error) {
     const why = text.startsWith(BYTE_ORDER_MARK)
       ? "a byte order mark (U+FEFF) stands before it, as in the midst of files that were joined; remove it"

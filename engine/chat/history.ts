@@ -34,6 +34,45 @@ function reasoningPlace(source: string): typeof REASONING_FIELDS[number] | "cont
   return "content";
 }
 
+/** A call as a client sends it. */
+interface GivenCall {
+  readonly id?: unknown;
+  readonly function?: { readonly name?: unknown; readonly arguments?: unknown };
+}
+
+/**
+ * Completes calls and results of earlier turns. A call without an id gets one, and a result without an id belongs to the
+ * first open call of its tool, or to the first open call. The ids are deterministic, so that prompts share prefixes.
+ * Missing arguments become {}, and an empty content beside calls becomes null.
+ */
+export function completed(messages: readonly ChatMessage[]): ChatMessage[] {
+  let count = 0;
+  let open: { readonly id: unknown; readonly name: unknown }[] = [];
+  const newId = () => `call_${String(++count).padStart(24, "0")}`;
+  return messages.map((message) => {
+    const { role, name, tool_call_id: given, tool_calls: calls } = message;
+    if (role === "tool") {
+      const id = given || (open.find((call) => call.name === name) ?? open.at(0))?.id || newId();
+      open = open.filter((call) => call.id !== id);
+      return { ...message, tool_call_id: id };
+    }
+    if (!Array.isArray(calls) || calls.length === 0) return message;
+    const complete = calls.map((call: GivenCall) => ({
+      ...call,
+      id: call.id || newId(),
+      function: { ...call.function, arguments: givenArguments(call) },
+    }));
+    open = complete.map(({ id, function: called }) => ({ id, name: called.name }));
+    return { ...message, content: message.content || null, tool_calls: complete };
+  });
+}
+
+function givenArguments({ function: { arguments: given } = {} }: GivenCall): unknown {
+  const isMissing = given === undefined || given === null ||
+    typeof given === "string" && /^\s*(?:null\s*)?$/.test(given);
+  return isMissing ? "{}" : given;
+}
+
 /**
  * Splits each message with several calls into one message per call, followed by its result, for templates
  * that show only one call.

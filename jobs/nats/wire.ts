@@ -1,6 +1,7 @@
 import { concat } from "@std/bytes/concat.js";
 import { z } from "zod";
 import { identityDifference, type ModelIdentity } from "../model_identity.ts";
+import { parseRequest } from "../written_numbers.ts";
 
 /*
  * The messages between coordinators and workers. A coordinator is one run of `batch run --nats`, a worker is one
@@ -179,7 +180,7 @@ export function decodeMessage<T>(schema: z.ZodType<T>, message: Uint8Array): { h
 export function parseJson<T>(schema: z.ZodType<T>, bytes: Uint8Array): T {
   let value: unknown;
   try {
-    value = JSON.parse(decoder.decode(bytes));
+    value = parseRequest(decoder.decode(bytes));
   } catch {
     throw new WireError("a message that is not JSON in UTF-8");
   }

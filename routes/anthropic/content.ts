@@ -1,6 +1,6 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, text } from "../core/fields.ts";
-import { jsonObject } from "../generation/constraints.ts";
+import { callArguments, callId } from "../generation/messages.ts";
 
 /** Content blocks in Anthropic's format, as far as a text model supports them. */
 
@@ -36,11 +36,9 @@ const searchResultBlock = z.object({
   citations: noCitations,
 }).openapi("MessagesSearchResultBlock");
 
-const id = text(1, 256);
-
 const toolResultBlock = z.object({
   type: z.literal("tool_result"),
-  tool_use_id: id,
+  tool_use_id: callId,
   content: z.union([
     z.string(),
     boundedArray(
@@ -64,9 +62,9 @@ const redactedThinkingBlock = z.object({ type: z.literal("redacted_thinking"), d
 
 const toolUseBlock = z.object({
   type: z.literal("tool_use"),
-  id,
-  name: id,
-  input: jsonObject,
+  id: callId,
+  name: text(1, 256),
+  input: callArguments,
 }).openapi("MessagesToolUseBlock");
 
 const userContent = z.union([

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { createHash } from "node:crypto";
-import type { ChatMessageBody } from "../generation/messages.ts";
+import { argumentsText, type ChatMessageBody } from "../generation/messages.ts";
 import { joined, type Message, type TextLike, textOf, type ToolResult } from "./content.ts";
 
 const BILLING = "x-anthropic-billing-header:";
@@ -75,7 +75,7 @@ function assistantTurn(content: Extract<Message, { role: "assistant" }>["content
   const calls = content.flatMap((block) => {
     if (block.type !== "tool_use") return [];
     const { id, name, input } = block;
-    return [{ id, function: { name, arguments: JSON.stringify(input) } }];
+    return [{ id, function: { name, arguments: argumentsText(input) } }];
   });
   return {
     role: "assistant",

@@ -1,4 +1,4 @@
-import type { ChatPart, Engine, Usage } from "../../engine/mod.ts";
+import { type ChatPart, type Engine, parseWrittenJson, type Usage } from "../../engine/mod.ts";
 import type { Piece } from "../../engine/answers/pieces.ts";
 import { storedOf } from "../generation/generation.ts";
 import type { ContentBlock, MessageAnswer, MessageEvent, MessageUsage, StopReason } from "./answer.ts";
@@ -66,7 +66,7 @@ export async function wholeMessage(events: AsyncIterable<MessageEvent>): Promise
 /** Returns the input of a tool call, or {} when the answer ended inside the call. */
 function inputOf(json: string): Record<string, unknown> {
   try {
-    return JSON.parse(json);
+    return parseWrittenJson(json) as Record<string, unknown>;
   } catch {
     return {};
   }

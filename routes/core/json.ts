@@ -1,4 +1,5 @@
 import { depthOf, MAX_JSON_DEPTH } from "../../jobs/json_depth.ts";
+import { parseRequest } from "../../jobs/written_numbers.ts";
 import { ApiError } from "./errors.ts";
 
 /** Limits of untrusted JSON: V8 parses deeper and wider values than the rest of the server can handle. */
@@ -23,7 +24,7 @@ export function parseJson(bytes: Uint8Array): unknown {
   try {
     return text.length <= MAX_HUGE_TEXT && HUGE.test(text)
       ? JSON.parse(text, keepHuge as (key: string, value: unknown) => unknown)
-      : JSON.parse(text);
+      : parseRequest(text);
   } catch (error) {
     const reason = error instanceof Error ? error.message.slice(0, 200) : "";
     throw new ApiError(400, "invalid_json", `The request body is not valid JSON: ${reason}`);

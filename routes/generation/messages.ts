@@ -1,6 +1,12 @@
 import { z } from "@hono/zod-openapi";
-import { type ChatMessage, isReservedVariable, RESERVED_TEMPLATE_VARIABLES } from "../../engine/mod.ts";
+import {
+  type ChatMessage,
+  completed,
+  isReservedVariable,
+  RESERVED_TEMPLATE_VARIABLES,
+} from "../../engine/mod.ts";
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
+import { jsonObject } from "./constraints.ts";
 
 const textPart = z.object({
   type: z.string().openapi({ enum: ["text"] }),
@@ -15,7 +21,7 @@ const textPart = z.object({
   }
 }).openapi({ required: ["type", "text"] });
 
-const content = z.union([z.string(), boundedArray(textPart, 1, LIMITS.contentParts)], {
+const content = z.union([z.string(), boundedArray(textPart, 0, LIMITS.contentParts)], {
   error: "must be a text or an array of text parts",
 });
 
@@ -23,11 +29,25 @@ const name = text(1, 256);
 
 const NO_CALLS = { tool_calls: { type: ["array", "null"], maxItems: 0 }, function_call: { type: "null" } };
 
-/** The arguments of a call are text from a model, so they need not be JSON. */
-const calledFunction = z.object({ name, arguments: z.string() });
+/**
+ * Arguments of an earlier call, as an object or as the text that a model wrote. A token limit may have cut that text, so
+ * it need not be JSON.
+ */
+export const callArguments = z.union([z.string(), jsonObject], { error: "must be an object or a text" })
+  .nullish();
+
+/** Returns the arguments as the JSON text that OpenAI's format has. */
+export function argumentsText(given: z.output<typeof callArguments>): string {
+  return typeof given === "string" ? given : JSON.stringify(given ?? {});
+}
+
+/** The id of a call. Calls and results without ids are paired by order. */
+export const callId = text(0, 256).nullish();
+
+const calledFunction = z.object({ name, arguments: callArguments });
 
 const toolCall = z.object({
-  id: name,
+  id: callId,
   type: z.literal("function").nullish(),
   function: calledFunction,
 }).openapi("MessageToolCall");
@@ -37,20 +57,23 @@ const chatMessage = z.object({
   content: content.nullish(),
   name: text(0, 256).nullish(),
   reasoning_content: z.string().nullish(),
+  reasoning: z.string().nullish().openapi({ description: "The same as reasoning_content" }),
   tool_calls: boundedArray(toolCall, 0, LIMITS.toolCalls).nullish(),
-  tool_call_id: text(0, 256).nullish(),
+  tool_call_id: callId,
   function_call: calledFunction.nullish().openapi({ description: "Older than tool_calls" }),
 }).superRefine((message, ctx) => {
   const { role } = message;
-  const needs = (field: "content" | "name" | "tool_call_id") => {
+  const needs = (field: "content" | "name") => {
     const value = message[field];
     if (value !== undefined && value !== null && (field === "content" || value !== "")) return;
     refuse(ctx, [field], "missing_required_parameter", `A message of role ${role} needs ${field}`);
   };
-  if (role === "tool") needs("tool_call_id");
   if (role === "function") needs("name");
   if (role !== "assistant") {
     needs("content");
+    if (role !== "tool" && Array.isArray(message.content) && message.content.length === 0) {
+      ctx.addIssue({ code: "too_small", origin: "array", minimum: 1, path: ["content"], input: [] });
+    }
     for (const field of ["tool_calls", "function_call"] as const) {
       const value = message[field] ?? [];
       if (Array.isArray(value) && value.length === 0) continue;
@@ -64,7 +87,7 @@ const chatMessage = z.object({
   }
   const ids = message.tool_calls?.map(({ id }) => id) ?? [];
   ids.forEach((id, i) => {
-    if (ids.indexOf(id) === i) return;
+    if (!id || ids.indexOf(id) === i) return;
     const path = ["tool_calls", i, "id"];
     ctx.addIssue({
       code: "custom",
@@ -80,16 +103,15 @@ const chatMessage = z.object({
       required: ["content"],
       properties: {
         role: { type: "string", enum: ["system", "developer", "user"] },
-        content: { type: ["string", "array"] },
+        content: { type: ["string", "array"], minItems: 1 },
         ...NO_CALLS,
       },
     },
     {
-      required: ["content", "tool_call_id"],
+      required: ["content"],
       properties: {
         role: { type: "string", enum: ["tool"] },
         content: { type: ["string", "array"] },
-        tool_call_id: { type: "string", minLength: 1 },
         ...NO_CALLS,
       },
     },
@@ -97,7 +119,7 @@ const chatMessage = z.object({
       required: ["content", "name"],
       properties: {
         role: { type: "string", enum: ["function"] },
-        content: { type: ["string", "array"] },
+        content: { type: ["string", "array"], minItems: 1 },
         name: { type: "string", minLength: 1 },
         ...NO_CALLS,
       },
@@ -200,27 +222,24 @@ function canContinue(messages: readonly ChatMessageBody[]): boolean {
 }
 
 /**
- * Returns the messages as chat templates expect them. Text parts are joined by line breaks, and calls in the older
- * format become tool calls. The template itself handles `developer`.
+ * Returns the messages as chat templates expect them. Text parts are joined by line breaks, calls in the older format
+ * become tool calls, and calls and results without ids are paired. The template itself handles `developer`.
  */
 export function toMessages(messages: readonly ChatMessageBody[]): ChatMessage[] {
-  let calls = 0;
-  return messages.map(({ role, content, function_call, tool_calls, ...others }) => {
+  return completed(messages.map(({ role, content, function_call, tool_calls, reasoning, ...others }) => {
     const text = Array.isArray(content) ? content.map((part) => part.text).join("\n") : content ?? null;
-    const given = Object.entries(others).filter(([, value]) => value !== undefined && value !== null);
-    const made = function_call
-      ? [{ id: olderId(++calls), type: "function", function: function_call }]
-      : tool_calls?.map((call) => ({ ...call, type: "function" })) ?? [];
+    const named = { ...others, reasoning_content: others.reasoning_content ?? reasoning };
+    const given = Object.entries(named).filter(([, value]) => value !== undefined && value !== null);
+    const made = (function_call ? [{ function: function_call }] : tool_calls ?? []).map((call) => ({
+      ...call,
+      type: "function",
+      function: { ...call.function, arguments: argumentsText(call.function.arguments) },
+    }));
     return {
       ...Object.fromEntries(given),
-      ...(role === "function" ? { role: "tool", tool_call_id: olderId(calls) } : { role }),
+      role: role === "function" ? "tool" : role,
       ...(made.length > 0 ? { tool_calls: made } : {}),
       content: text === null ? null : text.toWellFormed(),
     };
-  });
-}
-
-/** Returns an id for a call that has none. The ids are deterministic, so that prompts share prefixes. */
-export function olderId(call: number): string {
-  return `call_${String(call).padStart(24, "0")}`;
+  }));
 }

@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { type Engine, tryJson } from "../../engine/mod.ts";
+import { type Engine, parseWrittenJson } from "../../engine/mod.ts";
 import type { Piece } from "../../engine/answers/pieces.ts";
 import { chatLogprobs as logprobsSchema } from "../generation/answers.ts";
 import { chatLogprobs } from "../generation/logprobs.ts";
@@ -127,7 +127,7 @@ async function* stepsOf(
   let call: { readonly name: string; text: string } | undefined;
   function* called(): Generator<Step> {
     // A call whose arguments the token limit cut off is left out.
-    const given = call && tryJson(call.text || "{}");
+    const given = call && argumentsOf(call.text);
     if (given) {
       const { name } = call!;
       yield { delta: { tool_calls: [{ function: { name, arguments: given as Record<string, unknown> } }] } };
@@ -153,6 +153,15 @@ async function* stepsOf(
       const logprobs = shape.logprobs ? chatLogprobs(engine, tokens).content : undefined;
       yield { delta: { content: part.text, logprobs } };
     }
+  }
+}
+
+/** Returns undefined where the token limit has cut the arguments off. */
+function argumentsOf(text: string): unknown {
+  try {
+    return parseWrittenJson(text || "{}");
+  } catch {
+    return undefined;
   }
 }
 

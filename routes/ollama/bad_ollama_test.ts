@@ -100,7 +100,7 @@ const chat: Record<string, string[]> = {
     ],
     ...['[{"role":"assistant","thinking":1}]', '[{"role":"tool","content":"a","tool_name":1}]'],
     ...[call("1"), call("{}"), call('{"function":{}}'), call('{"function":{"name":""}}')],
-    ...[call('{"function":{"name":"f","arguments":"{}"}}'), call('{"function":{"name":"f","arguments":[]}}')],
+    ...[call('{"function":{"name":"f","arguments":1}}'), call('{"function":{"name":"f","arguments":[]}}')],
     call('{"function":{"name":"f","arguments":{"n":1e999}}}'),
     many(10_001, '{"role":"user","content":"Hi"}'),
   ],

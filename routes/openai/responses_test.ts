@@ -420,9 +420,9 @@ const REFUSED: [body: Record<string, unknown>, code: string, param: string][] = 
     "input[0].content[0].type",
   ],
   [
-    { input: [{ type: "function_call", name: "f", arguments: "" }] },
+    { input: [{ type: "function_call", call_id: "a", arguments: "" }] },
     "missing_required_parameter",
-    "input[0].call_id",
+    "input[0].name",
   ],
   [{ input: [{ role: "user", content: "raise" }] }, "chat_template_error", "input"],
   [{ conversation: "conv_1" }, "unsupported_parameter", "conversation"],

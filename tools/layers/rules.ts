@@ -46,7 +46,7 @@ export const LAYERS: readonly Layer[] = [
   {
     files: /^routes\/(core|access|metrics|listener)\//,
     imports:
-      /^(routes\/(core|access|metrics|listener|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/(service\/(service|response_store)|types|json_depth)\.ts$)/,
+      /^(routes\/(core|access|metrics|listener|generation)\/|engine\/(answers\/|mod\.ts$)|jobs\/(service\/(service|response_store)|types|json_depth|written_numbers)\.ts$)/,
     why: "what all endpoints share knows none of them",
   },
   {
@@ -64,7 +64,8 @@ export const LAYERS: readonly Layer[] = [
   })),
   {
     files: /^routes\//,
-    imports: /^(routes\/|engine\/mod\.ts$|jobs\/(service\/(service|response_store)|types|json_depth)\.ts$)/,
+    imports:
+      /^(routes\/|engine\/mod\.ts$|jobs\/(service\/(service|response_store)|types|json_depth|written_numbers)\.ts$)/,
     why: "HTTP knows the engine's interface and the batch service, and nothing behind them",
   },
   {
@@ -75,7 +76,8 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     files: /^jobs\/nats\//,
-    imports: /^jobs\/(nats\/|(answers|errors|model_identity)\.ts$|run\/(runner|dispatch|probe)\.ts$)/,
+    imports:
+      /^jobs\/(nats\/|(answers|errors|model_identity|written_numbers)\.ts$|run\/(runner|dispatch|probe)\.ts$)/,
     why: "workers and coordinators replace an engine: they know the runner's interface, not its parts",
   },
   {

@@ -4,6 +4,7 @@ import { textOf } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
 import { type LarkGrammar, oneOf } from "../lark.ts";
 import type { Mark } from "../marks.ts";
+import { parseExactJson } from "../template/jinja/exact_json.ts";
 import { type Parameter, parameterList, type Value, writtenParameters } from "../parameters.ts";
 import type { CallFormat } from "./format.ts";
 import { readEntry, readItems } from "./loose_value.ts";
@@ -70,7 +71,7 @@ function withResponses(messages: readonly ChatMessage[]): ChatMessage[] {
 /** Returns a tool's result, parsed where it is a JSON object. */
 function objectOr(text: string): unknown {
   try {
-    const value: unknown = JSON.parse(text);
+    const value = parseExactJson(text);
     return typeof value === "object" && value !== null && !Array.isArray(value) ? value : text;
   } catch {
     return text;

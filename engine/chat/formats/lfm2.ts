@@ -1,6 +1,7 @@
 import type { Answer } from "../answer.ts";
 import { callsAsText, type MadeCall } from "../history.ts";
 import type { Input, Reading } from "../input.ts";
+import { parseWrittenJson } from "../written_json.ts";
 import type { CallFormat } from "./format.ts";
 import { readJsonCall } from "./json_call.ts";
 import { readItems } from "./loose_value.ts";
@@ -53,7 +54,7 @@ const PYTHON_WORDS: ReadonlyMap<unknown, string> = new Map<unknown, string>([
 /** Returns a call's arguments, parsed from JSON; undefined where they are not an object. */
 function objectOf(given: unknown): object | undefined {
   try {
-    const parsed: unknown = typeof given === "string" ? JSON.parse(given) : given;
+    const parsed = typeof given === "string" ? parseWrittenJson(given) : given;
     return typeof parsed === "object" && parsed !== null && !Array.isArray(parsed) ? parsed : undefined;
   } catch {
     return undefined;

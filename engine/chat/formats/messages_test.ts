@@ -2,6 +2,7 @@ import { assertEquals, assertMatch, assertThrows } from "@std/assert";
 import { type ChatMessage, ChatTemplateError } from "../../tokenizer/types.ts";
 import { testModel, WEATHER } from "../testing.ts";
 import type { Tool } from "../types.ts";
+import { FORMAT_CASES } from "./testing.ts";
 
 const CALLED: ChatMessage[] = [
   { role: "user", content: "How is the weather?" },
@@ -21,6 +22,33 @@ function prompt(template: string, messages = CALLED, control: string[] = []): st
   const { form, tokenizer } = testModel({ template, control });
   return tokenizer.decode(form.plan({ messages, tools: [WEATHER] }).prompt, { special: true });
 }
+
+Deno.test("messages: every format shows arguments that a token limit has cut", () => {
+  const called = CALLED[1].tool_calls as { function: object }[];
+  const calls = [{ ...called[0], function: { name: "get_weather", arguments: '{"city": "Bonn, Ger' } }];
+  const messages = CALLED.with(1, { ...CALLED[1], tool_calls: calls });
+  for (const { title, model, published } of FORMAT_CASES) {
+    const { form, tokenizer } = model();
+    const shown = tokenizer.decode(form.plan({ messages, tools: [WEATHER] }).prompt, { special: true });
+    if (published) assertMatch(shown, /Bonn, Ger/, title);
+  }
+});
+
+Deno.test("lfm2, gemma: numbers in calls and results keep their text", () => {
+  const text = '{"n": 12345678901234567890, "x": 1.0}';
+  const calls = [{ id: "a", type: "function", function: { name: "get_weather", arguments: text } }];
+  const messages = [CALLED[0], { ...CALLED[1], tool_calls: calls }, { ...CALLED[2], content: text }];
+  const lfm2 = prompt(
+    "{# <|tool_list_start|> #}{% for m in messages %}{{ m.content }}|{% endfor %}",
+    messages,
+  );
+  assertMatch(lfm2, /get_weather\(n=12345678901234567890, x=1\.0\)/);
+  const gemma = prompt(
+    "{# <|tool_call> #}{% for m in messages %}{% for r in m.tool_responses or [] %}{{ r.response }}{% endfor %}{% endfor %}",
+    messages,
+  );
+  assertMatch(gemma, /\{'n': 12345678901234567890, 'x': 1\.0\}/);
+});
 
 Deno.test("mistral: call and result get the same id of nine letters and digits", () => {
   const shown = prompt(

@@ -12,6 +12,8 @@ export interface CallStyle {
   readonly objects: boolean;
   /** The value of an empty content. */
   readonly noContent: null | "";
+  /** Arguments that are not JSON are the text of one argument, because the template fails for a text. */
+  readonly wraps?: boolean;
 }
 
 /** In order of preference: published templates are written for the first. */
@@ -49,7 +51,7 @@ function withPlainText(message: ChatMessage, style: CallStyle): Record<string, u
     ? written
     : textOf(message.content) ?? (calls ? style.noContent : "");
   if (!calls || !style.objects) return { ...rest, content };
-  return { ...rest, content, tool_calls: calls.map(parseArguments) };
+  return { ...rest, content, tool_calls: calls.map((call) => parseArguments(call, style)) };
 }
 
 /** Joins text parts by line breaks, as llama.cpp and vLLM do. */
@@ -62,16 +64,22 @@ function textOf(content: ChatMessage["content"] | undefined): string | undefined
 }
 
 /** Parses a call's arguments, which the API carries as a JSON string. Numbers keep their text. */
-function parseArguments(call: unknown): unknown {
+function parseArguments(call: unknown, { wraps }: CallStyle): unknown {
   if (typeof call !== "object" || call === null) return call;
   const { function: called } = call as { function?: { arguments?: unknown } };
-  if (typeof called?.arguments !== "string") return call;
+  const text = called?.arguments;
+  if (typeof text !== "string") return call;
+  const parsed = exactObject(text) ?? (wraps ? { arguments: text } : text);
+  return { ...call, function: { ...called, arguments: parsed } };
+}
+
+/** Returns undefined for a text that is not a JSON object, such as arguments that a token limit has cut. */
+function exactObject(text: string): object | undefined {
   try {
-    const parsed = parseExactJson(called.arguments);
-    if (typeof parsed !== "object" || parsed === null) return call;
-    return { ...call, function: { ...called, arguments: parsed } };
+    const parsed = parseExactJson(text);
+    return typeof parsed === "object" && parsed !== null && !(parsed instanceof Float) ? parsed : undefined;
   } catch {
-    return call; // invalid JSON is shown unchanged
+    return undefined;
   }
 }
 

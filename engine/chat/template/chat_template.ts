@@ -208,7 +208,13 @@ class Variant {
    * gets an empty content, and so does one that prints a missing content as "None".
    */
   get callStyle(): CallStyle {
-    return this.#callStyle ??= CALL_STYLES.find((style) => this.#takesCalls(style)) ?? CALL_STYLES.at(-1)!;
+    return this.#callStyle ??= this.#findCallStyle();
+  }
+
+  #findCallStyle(): CallStyle {
+    const style = CALL_STYLES.find((style) => this.#takesCalls(style)) ?? CALL_STYLES.at(-1)!;
+    const takesTexts = this.#tryCalls({ ...style, objects: false }) !== undefined;
+    return { ...style, wraps: !takesTexts };
   }
 
   #takesCalls(style: CallStyle): boolean {

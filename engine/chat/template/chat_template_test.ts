@@ -171,6 +171,18 @@ Deno.test("chat template: shows call arguments unchanged when they are not JSON"
   assertEquals(render(source, messages), '"{oops""7"');
 });
 
+Deno.test("chat template: shows arguments that are not JSON as one argument when the template takes no text", () => {
+  const source =
+    "{% for m in messages %}{% for c in m.tool_calls %}{% for k, v in c.function.arguments | items %}" +
+    "{{ k }}={{ v }};{% endfor %}{% endfor %}{% endfor %}";
+  const calls = ['{"city": "Bonn', '{"city": "Bonn"}'].map((text) => ({
+    type: "function",
+    function: { name: "f", arguments: text },
+  }));
+  const shown = render(source, [{ role: "assistant", content: null, tool_calls: calls }]);
+  assertEquals(shown, 'arguments={"city": "Bonn;city=Bonn;');
+});
+
 Deno.test("chat template: uses the tool variant for conversations with tools", () => {
   const values = { "chat_template.tool_use": "with {{ tools | length }}" };
   const template = templateOf("without", values);

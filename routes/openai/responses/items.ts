@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, refuse, text } from "../../core/fields.ts";
 import { jsonObject } from "../../generation/constraints.ts";
-import type { ChatMessageBody } from "../../generation/messages.ts";
+import { argumentsText, callArguments, callId, type ChatMessageBody } from "../../generation/messages.ts";
 import { type CalledTool, joinedName, SHELL } from "./called_tool.ts";
 
 /* The input of a /v1/responses request, turned into chat messages. */
@@ -30,9 +30,9 @@ const message = z.object({
 
 const id = text(1, 256);
 
-const called = { ...itemId, call_id: id, name: id, namespace: id.nullish() };
+const called = { ...itemId, call_id: callId, name: id, namespace: id.nullish() };
 
-const functionCall = z.object({ type: z.literal("function_call"), ...called, arguments: z.string() });
+const functionCall = z.object({ type: z.literal("function_call"), ...called, arguments: callArguments });
 
 const customCall = z.object({ type: z.literal("custom_tool_call"), ...called, input: z.string() });
 
@@ -61,7 +61,7 @@ function checkShellId(item: { id?: string | null; call_id?: string | null }, ctx
   );
 }
 
-const answered = { ...itemId, call_id: id, output: content };
+const answered = { ...itemId, call_id: callId, output: content };
 
 const functionOutput = z.object({ type: z.literal("function_call_output"), ...answered });
 
@@ -117,7 +117,11 @@ type Named = Pick<CalledTool, "name" | "namespace">;
 function callOf(item: CallItem, nameOf: (called: CalledTool) => string) {
   switch (item.type) {
     case "function_call":
-      return callBody(item.call_id, nameOf({ ...named(item), type: "function" }), item.arguments);
+      return callBody(
+        item.call_id,
+        nameOf({ ...named(item), type: "function" }),
+        argumentsText(item.arguments),
+      );
     case "custom_tool_call": {
       const text = JSON.stringify({ input: item.input });
       return callBody(item.call_id, nameOf({ ...named(item), type: "custom" }), text);
@@ -135,7 +139,7 @@ function named({ name, namespace }: { name: string; namespace?: string | null })
   return { name, namespace: namespace ?? undefined };
 }
 
-function callBody(id: string, name: string, text: string) {
+function callBody(id: string | null | undefined, name: string, text: string) {
   return { id, type: "function" as const, function: { name, arguments: text } };
 }
 
@@ -143,7 +147,7 @@ function callBody(id: string, name: string, text: string) {
 function outputId(
   item: Extract<Item, { output: unknown }>,
   shellIds: ReadonlyMap<string, string>,
-): string {
+): string | null | undefined {
   if (item.type !== "local_shell_call_output") return item.call_id;
   return item.call_id ?? shellIds.get(item.id!) ?? item.id!;
 }
@@ -189,7 +193,7 @@ export function toChat(
       else messages.push({ role: item.role, content: text });
     } else if (item.type !== "web_search_call") {
       const call = callOf(item, nameOf);
-      if (item.type === "local_shell_call" && item.id) shellIds.set(item.id, call.id);
+      if (item.type === "local_shell_call" && item.id && call.id) shellIds.set(item.id, call.id);
       (turn(() => false).tool_calls ??= []).push(call);
     }
   }
