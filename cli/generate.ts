@@ -23,6 +23,7 @@ import {
   samplingOf,
   THINK_TOKENS,
 } from "./shared/engine_settings.ts";
+import { CHAT_TEMPLATE } from "./shared/chat_template.ts";
 import { loadForOne } from "./shared/model.ts";
 import { type Given, readWords } from "./shared/read_settings.ts";
 import { count, counts, flagOf, HELP_LINE, helpOf, onOff, path, text, texts } from "./shared/settings.ts";
@@ -89,6 +90,7 @@ const OPTIONS = {
       "print one line per token in place of the text: its log-probability and the K most probable tokens, " +
       `0 to ${MAX_LOGPROBS}`,
   }),
+  chatTemplate: CHAT_TEMPLATE,
   ctx: CTX,
   isa: ISA,
   ...COMPUTE,
@@ -104,7 +106,15 @@ const OPTIONS = {
 type GivenWords = Given<typeof OPTIONS>;
 
 const SOURCES = ["prompt", "chat", "tokens"] as const;
-const CHAT_ONLY = ["prefill", "tools", "toolChoice", "effort", "thinkTokens", "thinking"] as const;
+const CHAT_ONLY = [
+  "prefill",
+  "tools",
+  "toolChoice",
+  "effort",
+  "thinkTokens",
+  "thinking",
+  "chatTemplate",
+] as const;
 
 const HELP = `Generate text from one prompt.
 

@@ -12,7 +12,8 @@ Deno.test("request: numbers in arguments of calls keep their text, in a request 
 });
 
 Deno.test("request: all other numbers are plain numbers", () => {
-  const head = `{"temperature":1.0,"tool_calls":1.50,"input":{"x":1.0},"messages":[{"input":{"x":1.0}},null,1],`;
+  const head =
+    `{"temperature":1.0,"tool_calls":1.50,"input":{"x":1.0},"messages":[{"input":{"x":1.0}},null,1],`;
   const parsed = parseRequest(head + USE.slice(1).replace('"messages"', '"messages2"'));
   assertEquals(parsed, JSON.parse(head + USE.slice(1).replace('"messages"', '"messages2"')));
   for (const text of ['"tool_use": 1.0', "1.0", "null", '[{"body":{"messages":{}}}, "tool_calls", 1.0]']) {

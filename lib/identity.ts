@@ -1,5 +1,5 @@
-import { fingerprintModel } from "../engine/load/fingerprint.ts";
-import { DEFAULT_KV_TYPE, defaultBackend } from "../engine/load/load.ts";
+import { fingerprintModel, fingerprintTemplate } from "../engine/load/fingerprint.ts";
+import { DEFAULT_KV_TYPE, defaultBackend, type GivenTemplate } from "../engine/load/load.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
   type ActivationPrecision,
@@ -22,6 +22,8 @@ export interface AnsweringModel {
   readonly activations?: ActivationPrecision;
   /** Set only if it overrides the file. */
   readonly pooling?: PoolingKind;
+  /** Set only if it overrides the file. */
+  readonly chatTemplate?: GivenTemplate;
 }
 
 /**
@@ -29,13 +31,13 @@ export interface AnsweringModel {
  * equal identity. The processor is not part of it, although it affects rounding: a batch may end on another machine.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, contextLength, pooling, activations } = model;
+  const { path, contextLength, pooling, activations, chatTemplate: given } = model;
   const { backend = defaultBackend(), arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
   const { weights, chatTemplate } = await fingerprintModel(path);
   return {
     "model": modelName(path),
     "weights": weights,
-    "chat template": chatTemplate,
+    "chat template": given ? fingerprintTemplate(given.source) : chatTemplate,
     "backend": backend === "webgpu" ? `${backend}, ${arithmetic}` : backend,
     "KV cache": kvType,
     "context length": contextLength,

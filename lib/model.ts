@@ -29,7 +29,13 @@ import { checkOptions, type GenerateOptions, type OptionTable, positive } from "
 /** @internal For compy's own commands. */
 export { ComingKernels } from "../engine/load/coming_kernels.ts";
 /** @internal For compy's own commands. */
-export { DEFAULT_KV_TYPE, type LoadedEngine, loadTokenizer } from "../engine/load/load.ts";
+export {
+  checkTemplate,
+  DEFAULT_KV_TYPE,
+  type GivenTemplate,
+  type LoadedEngine,
+  loadTokenizer,
+} from "../engine/load/load.ts";
 export type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 /** @internal For compy's own commands. */
 export {
@@ -75,6 +81,7 @@ const LOAD_OPTIONS: OptionTable<LoadOptions> = {
   kvBytes: "number",
   queue: "number",
   id: "text",
+  chatTemplate: "text",
   promptCache: "object",
   reload: "switch",
   onProgress: "function",
@@ -125,7 +132,10 @@ export let modelOf: (loaded: LoadedEngine, settings?: AnswerSettings) => Model;
 export let identityOf: (model: Model) => Promise<ModelIdentity>;
 
 /** @internal Settings that affect answers and that the loaded engine does not report. */
-export type AnswerSettings = Pick<AnsweringModel, "arithmetic" | "kvType" | "activations" | "pooling">;
+export type AnswerSettings = Pick<
+  AnsweringModel,
+  "arithmetic" | "kvType" | "activations" | "pooling" | "chatTemplate"
+>;
 
 /**
  * A loaded model. Requests run together and share its steps; a request gets the same answer alone and among others. Dispose of the
@@ -152,8 +162,8 @@ export class Model implements AsyncDisposable {
 
   static {
     loadedOf = (model) => model.#loaded;
-    modelOf = (loaded, { arithmetic, kvType, activations, pooling } = {}) =>
-      new Model(loaded, { arithmetic, kvType, activations, pooling });
+    modelOf = (loaded, { arithmetic, kvType, activations, pooling, chatTemplate } = {}) =>
+      new Model(loaded, { arithmetic, kvType, activations, pooling, chatTemplate });
     identityOf = (model) => model.#identity ??= model.#identify();
   }
 
@@ -262,7 +272,7 @@ export interface TokenizeOptions {
  */
 export async function loadModel(file?: string | URL | Blob, options: LoadOptions = {}): Promise<Model> {
   checkOptions(options, LOAD_OPTIONS);
-  const { ctx, parallel, draft, onProgress, onWarning, reload, signal, ...others } = options;
+  const { ctx, parallel, draft, chatTemplate, onProgress, onWarning, reload, signal, ...others } = options;
   for (const [name, { words }] of ENGINE_OPTIONS) oneOf(name, options[name], words);
   signal?.throwIfAborted();
   const all = {
@@ -271,6 +281,7 @@ export async function loadModel(file?: string | URL | Blob, options: LoadOptions
       ? inMemory(file)
       : { model: modelPath(file, file === undefined ? "name a GGUF file" : "") }),
     draft: draft === undefined ? undefined : modelPath(draft),
+    chatTemplate: chatTemplate === undefined ? undefined : { source: chatTemplate },
     contextLength: positive("ctx", ctx),
     parallel: positive("parallel", parallel),
     // An explicit size must fit; the default shrinks to the free memory.

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects, assertThrows } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import type { Chat } from "./chat.ts";
 import { CompyError } from "./errors.ts";
-import { loadedOf, loadModel, type LoadOptions, type Model } from "./model.ts";
+import { identityOf, loadedOf, loadModel, type LoadOptions, type Model } from "./model.ts";
 
 const GREETING = "My name is compy. I am a very small language model.";
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
@@ -73,6 +73,43 @@ Deno.test("model: handles control tokens, stop texts, seeds and schemas like the
     const gbnf = await model.generate("x", { grammar: 'root ::= "a" "b"' }).answer();
     assertEquals(gbnf.text, "ab");
   });
+});
+
+Deno.test("model: a given chat template replaces the file's, and prompts with the same tokens share the cache", async () => {
+  const folder = await Deno.makeTempDir({ prefix: "template-" });
+  const rules = "{{ bos_token }}" +
+    "Answer every question of the user with a short and friendly sentence. ".repeat(9);
+  const ask = async (options: LoadOptions) => {
+    await using model = await loadModel(undefined, {
+      threads: 1,
+      promptCache: { folder, bytes: 1e8, eager: true },
+      ...options,
+    });
+    const { engine: { chatTemplate } } = loadedOf(model);
+    const prompt = chatTemplate.render([{ role: "user", content: "Hi" }]);
+    const { usage } = await model.chat("Hi", { maxTokens: 2, temperature: 0 }).answer();
+    return {
+      prompt,
+      usage,
+      template: (await identityOf(model))["chat template"],
+      source: chatTemplate.source,
+    };
+  };
+  try {
+    const own = await ask({});
+    const same = await ask({ chatTemplate: own.source });
+    assertEquals([same.template, same.prompt], [own.template, own.prompt]);
+    const other = await ask({ chatTemplate: `${rules}A {{ messages[0].content }}` });
+    assertEquals(other.prompt.endsWith("sentence. A Hi"), true);
+    assert(other.template !== own.template);
+    assertEquals(other.usage.cachedTokens, 0);
+    // Entries are found by their tokens, whichever template wrote them.
+    const third = await ask({ chatTemplate: `${rules}B {{ messages[0].content }}` });
+    assert(third.usage.cachedTokens > 32, `${third.usage.cachedTokens} cached tokens`);
+    assert(third.usage.cachedTokens < third.usage.promptTokens);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 Deno.test("model: two models answer at once, and closing one does not affect the other", async () => {

@@ -3,6 +3,7 @@ import {
   fileVersion,
   freeMemory,
   GgufError,
+  type GivenTemplate,
   type LoadedEngine,
   measureModel,
   MemoryError,
@@ -39,6 +40,8 @@ export interface PoolOptions {
   /** Idle time after which a model is unloaded; default never. */
   readonly idleMs?: number;
   readonly load: Omit<EngineLoadOptions, "model">;
+  /** Chat templates that replace those of the files, by the models' ids. */
+  readonly chatTemplates?: ReadonlyMap<string, GivenTemplate>;
   /** Whether a failed engine is loaded again. */
   readonly reloads: boolean;
   readonly note: (message: string) => void;
@@ -66,6 +69,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...load,
     model: source.path,
     id: source.id,
+    chatTemplate: options.chatTemplates?.get(source.id),
     ...(budget < Infinity ? { freeBytes: budget } : {}),
     ...(options.memoryBytes === undefined ? {} : { freeRoom: BUDGET }),
   });
@@ -191,12 +195,17 @@ function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[])
 }
 
 /** Returns the identities of the models that batch lines name. Reads the header of a model that is not loaded. */
-export function servedIdentities(models: Models, load: Omit<EngineLoadOptions, "model">) {
+export function servedIdentities(
+  models: Models,
+  load: Omit<EngineLoadOptions, "model">,
+  chatTemplates?: ReadonlyMap<string, GivenTemplate>,
+) {
   const known = new Map<string, Promise<ModelIdentity>>();
-  return identities(models, ({ path, engine }) => {
+  return identities(models, ({ id, path, engine }) => {
     const backend = engine?.model.backend ?? load.backend;
-    const version = `${path} ${fileVersion(path)} ${backend}`;
-    const found = known.get(version) ?? identityOf(path, { ...load, backend });
+    const version = `${id} ${path} ${fileVersion(path)} ${backend}`;
+    const found = known.get(version) ??
+      identityOf(path, { ...load, backend, chatTemplate: chatTemplates?.get(id) });
     known.set(version, found);
     found.catch(() => known.delete(version));
     return found;

@@ -50,11 +50,18 @@ export function workersBackend(backend: EngineOptions["backend"]): AnsweringMode
 /** Opens workers on NATS, which replace the engine in this process. */
 export async function openRunWorkers(
   target: NatsTarget,
-  { model, contextLength, kvType, activations, backend, arithmetic, pooling }: EngineOptions,
+  { model, contextLength, kvType, activations, backend, arithmetic, pooling, chatTemplate }: EngineOptions,
   options: WorkersOptions,
 ): Promise<LineEngine> {
   const path = modelPath(model);
   await buildFirst(backend); // a job names its backend, and workers compute natively
-  const computed = { backend: workersBackend(backend), arithmetic, kvType, activations, pooling };
+  const computed = {
+    backend: workersBackend(backend),
+    arithmetic,
+    kvType,
+    activations,
+    pooling,
+    chatTemplate,
+  };
   return await openWorkers(target, { path, contextLength, ...computed }, options);
 }

@@ -17,6 +17,7 @@ import {
   PROMPT_CACHE,
   VECTORS,
 } from "../shared/engine_settings.ts";
+import { CHAT_TEMPLATE } from "../shared/chat_template.ts";
 import { loadOptions, loadWithProgress, modelPath } from "../shared/model.ts";
 import { buildFirst } from "../shared/native_build.ts";
 import { count, type Values } from "../shared/settings.ts";
@@ -61,6 +62,7 @@ export const ENGINE_SETTINGS = {
       `maximum number of lines that run at once, 1 to ${MAX_PARALLEL} (default: the number that fits in memory and ` +
       `speeds up the job, at most ${MOST_SEQUENCES})`,
   }),
+  chatTemplate: CHAT_TEMPLATE,
   ctx: CTX,
   kvMb: KV_MB,
   ...COMPUTE,

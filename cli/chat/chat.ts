@@ -14,6 +14,7 @@ import {
   samplingOf,
   THINK_TOKENS,
 } from "../shared/engine_settings.ts";
+import { CHAT_TEMPLATE } from "../shared/chat_template.ts";
 import { loadForOne } from "../shared/model.ts";
 import { type Given, readWords } from "../shared/read_settings.ts";
 import { count, HELP_LINE, helpOf, onOff, text, texts } from "../shared/settings.ts";
@@ -35,6 +36,7 @@ const OPTIONS = {
   ...SAMPLING_FLAGS,
   effort: EFFORT,
   thinkTokens: THINK_TOKENS,
+  chatTemplate: CHAT_TEMPLATE,
   ctx: CTX,
   isa: ISA,
   ...COMPUTE,

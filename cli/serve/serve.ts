@@ -32,12 +32,13 @@ import {
   describeBackend,
   loadOptions,
   loadWithProgress,
+  modelId,
   modelPath,
   parallelOptions,
 } from "../shared/model.ts";
 import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
-import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
+import { aliasesOfOne, hasSeveral, openPool, templateOfOne, templatesOf } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
 import {
   CONFIG_FLAGS,
@@ -204,7 +205,8 @@ async function serveOne(settings: ServeSettings, coming: ComingKernels | undefin
   const tell = (loaded: LoadedEngine) => note(describe(loaded, load.kvType));
   const reloads = settings.values.onFailure === "reload" ? { note: warn } : undefined;
   const living = coming ? { ...reloads, moved: tell } : reloads;
-  const opened = await loadWithProgress({ ...load, model, coming }, living);
+  const chatTemplate = templateOfOne(settings, modelId(settings.values.model[0]));
+  const opened = await loadWithProgress({ ...load, model, coming, chatTemplate }, living);
   const loaded = loadedOf(opened);
   tell(loaded);
   const models = oneModel(loaded.engine, aliasesOfOne(settings, loaded.engine.model.id));
@@ -220,8 +222,10 @@ async function serveOne(settings: ServeSettings, coming: ComingKernels | undefin
 async function serveSeveral(settings: ServeSettings, coming: ComingKernels | undefined): Promise<Served> {
   const load = { ...engineOptions(settings), coming };
   const reloads = settings.values.onFailure === "reload";
+  const chatTemplates = templatesOf(settings);
   const models = await openPool(settings, {
     load,
+    chatTemplates,
     reloads,
     note,
     describe: (loaded) => note(describe(loaded, load.kvType)),
@@ -232,7 +236,7 @@ async function serveSeveral(settings: ServeSettings, coming: ComingKernels | und
       ? `There is no model in "${settings.values.models}" yet; GGUF files that come into it are offered`
       : `${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`,
   );
-  const batches = { settings: servedIdentities(models, load), lanes: BATCH_LANES };
+  const batches = { settings: servedIdentities(models, load, chatTemplates), lanes: BATCH_LANES };
   return { models, batches, mayFail: !reloads };
 }
 
@@ -254,7 +258,8 @@ function followFiles({ values: { apiKeys } }: ServeSettings, ring: KeyRing, log:
 
 /** Returns the engine's options. */
 function engineOptions(settings: ServeSettings) {
-  return { ...loadOptions(settings.values), ...parallelOptions(settings), warn: once(warn) };
+  const { chatTemplate: _, ...values } = settings.values;
+  return { ...loadOptions(values), ...parallelOptions(settings), warn: once(warn) };
 }
 
 /**

@@ -32,6 +32,14 @@ export const SERVE_SETTINGS = {
     help:
       "another name of a model, such as gpt-4o=qwen3; NAME alone if there is one model; may be given several times",
   }),
+  chatTemplate: {
+    ...paths("[MODEL=]FILE", {
+      help:
+        "a Jinja chat template, in place of the one in the model's file; MODEL=FILE with several models; may be given " +
+        "several times",
+    }),
+    path: { named: true },
+  },
   memoryMb: count({
     min: 1,
     max: 2 ** 24,

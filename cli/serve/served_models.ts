@@ -1,5 +1,7 @@
 import { CompyError } from "../../lib/errors.ts";
 import { type Alias, openPool as openModels, type PoolOptions } from "../../lib/pool.ts";
+import type { GivenTemplate } from "../../lib/model.ts";
+import { readChatTemplate } from "../shared/chat_template.ts";
 import { UsageError } from "../shared/flags.ts";
 import { modelPath } from "../shared/model.ts";
 import { inFlags } from "../shared/words.ts";
@@ -15,13 +17,39 @@ export function aliasesOfOne({ values: { alias } }: ServeSettings, id: string): 
   return readAliases(alias, [id]).map(({ name }) => name);
 }
 
+/** Returns the chat template that replaces the only model's. Throws if it cannot be used. */
+export function templateOfOne(
+  { values: { chatTemplate: given } }: ServeSettings,
+  id: string,
+): GivenTemplate | undefined {
+  if (given.length === 0) return undefined;
+  if (given.length > 1) throw new UsageError("--chat-template may be given once where there is one model");
+  return readChatTemplate(given[0].startsWith(`${id}=`) ? given[0].slice(id.length + 1) : given[0]);
+}
+
+/** Returns the chat templates that replace those of models, by id. Throws if one cannot be used. */
+export function templatesOf({ values: { chatTemplate } }: ServeSettings): Map<string, GivenTemplate> {
+  const templates = new Map<string, GivenTemplate>();
+  for (const given of chatTemplate) {
+    const [, model, file] = /^([^=]+)=(.+)$/s.exec(given) ?? [];
+    if (model === undefined) {
+      throw new UsageError(`--chat-template "${given}" must be MODEL=FILE where there are several models`);
+    }
+    if (templates.has(model)) {
+      throw new UsageError(`--chat-template "${given}" names a model that another --chat-template has`);
+    }
+    templates.set(model, readChatTemplate(file));
+  }
+  return templates;
+}
+
 /**
  * Opens several models that share a memory budget. Throws if a named file cannot be read, or two models have
  * the same name.
  */
 export async function openPool(
   settings: ServeSettings,
-  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe">,
+  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe" | "chatTemplates">,
 ) {
   const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
   if (host.load.backend === "auto") {
@@ -39,7 +67,15 @@ export async function openPool(
       ...host,
       files: model.map(modelPath),
       folder,
-      aliases: (ids) => readAliases(alias, ids, folder !== undefined),
+      aliases: (ids) => {
+        const other = [...host.chatTemplates?.keys() ?? []].find((id) => !ids.includes(id));
+        if (other !== undefined && folder === undefined) {
+          throw new UsageError(
+            `--chat-template "${other}=…" names no model that there is: ${ids.join(", ")}`,
+          );
+        }
+        return readAliases(alias, ids, folder !== undefined);
+      },
       memoryBytes: memoryMb === undefined ? undefined : memoryMb * 1e6,
       idleMs: idleUnload === undefined ? undefined : 1000 * idleUnload,
     });

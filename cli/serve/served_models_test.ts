@@ -2,7 +2,7 @@ import { assertEquals, assertMatch, assertNotEquals, assertRejects, assertThrows
 import { fromFileUrl } from "@std/path";
 import { SERVE_SETTINGS } from "./serve_settings.ts";
 import { servedIdentities } from "../../lib/pool.ts";
-import { aliasesOfOne, hasSeveral, openPool } from "./served_models.ts";
+import { aliasesOfOne, hasSeveral, openPool, templateOfOne, templatesOf } from "./served_models.ts";
 import { readSettings, settingsFlags } from "../shared/read_settings.ts";
 import { inFlags } from "../shared/words.ts";
 
@@ -148,5 +148,66 @@ Deno.test("served models: a batch's identity covers the models its lines name, b
     await pool.load("a");
     assertEquals(await identify(["a"]), a);
     await pool.close();
+  });
+});
+
+Deno.test("chat templates: replace those of the models that they name, also in a batch's identity", async () => {
+  await inFolder(["a.gguf", "b.gguf"], async (folder) => {
+    const file = `${folder}/own.jinja`;
+    await Deno.writeTextFile(file, "own: {{ messages[0].content }}");
+    const args = ["--models", folder, "--chat-template", `a=${file}`, "--chat-template", `later=${file}`];
+    const chatTemplates = templatesOf(settingsOf(...args));
+    const host = { load: LOAD, reloads: true, note: () => {}, describe: () => {}, chatTemplates };
+    const pool = await openPool(settingsOf(...args), host);
+    const rendered = async (id: string) => {
+      const { engine, release } = await pool.use(id);
+      release();
+      return engine.chatTemplate.render([{ role: "user", content: "Hi" }]);
+    };
+    assertEquals(await rendered("a"), "own: Hi");
+    assertEquals((await rendered("b")).includes("own"), false);
+    await pool.unload("a");
+    assertEquals(await rendered("a"), "own: Hi");
+    const identify = servedIdentities(pool, LOAD, chatTemplates);
+    const without = servedIdentities(pool, LOAD);
+    assertNotEquals((await identify(["a"]))["chat template"], (await without(["a"]))["chat template"]);
+    assertEquals(await identify(["b"]), await without(["b"]));
+    await pool.close();
+
+    const both = ["--model", `${folder}/a.gguf`, "--model", `${folder}/b.gguf`];
+    await assertRejects(
+      () => openPool(settingsOf(...both), host),
+      Error,
+      '--chat-template "later=…" names no model that there is: a, b',
+    );
+  });
+});
+
+Deno.test("chat templates: name one model or several, and errors name the file and the line", async () => {
+  await inFolder([], async (folder) => {
+    const good = `${folder}/a=good.jinja`;
+    const bad = `${folder}/bad.jinja`;
+    await Deno.writeTextFile(good, "\ufeffhi");
+    await Deno.writeTextFile(bad, "a\r\n{% if %}");
+    const one = (...given: string[]) => () =>
+      templateOfOne(settingsOf(...given.flatMap((text) => ["--chat-template", text])), "demo");
+    const several = (...given: string[]) => () =>
+      templatesOf(settingsOf(...given.flatMap((text) => ["--chat-template", text])));
+    assertEquals([one()(), one(good)(), one(`demo=${good}`)()], [
+      undefined,
+      { source: "hi", file: good },
+      { source: "hi", file: good },
+    ]);
+    assertEquals(several(`b=${good}`)().get("b"), { source: "hi", file: good });
+    assertThrows(one(good, bad), Error, "may be given once");
+    assertThrows(one(bad), Error, `Cannot parse the chat template ${JSON.stringify(bad)}: line 2: `);
+    assertThrows(several("good.jinja"), Error, "must be MODEL=FILE where there are several models");
+    assertThrows(several(`b=${good}`, `b=${good}`), Error, "names a model that another");
+    assertThrows(one(`${folder}/none`), Error, "there is no such file or folder");
+    assertThrows(one(folder), Error, "it is a folder");
+    await Deno.writeFile(bad, new Uint8Array([0xff]));
+    assertThrows(one(bad), Error, "it must be UTF-8");
+    await Deno.truncate(bad, 2 ** 22 + 1);
+    assertThrows(one(bad), Error, "it must have at most 4194304 bytes (got 4194305)");
   });
 });

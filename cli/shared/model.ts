@@ -11,6 +11,7 @@ import {
   type PROMPT_CACHE,
   VECTORS,
 } from "./engine_settings.ts";
+import { type CHAT_TEMPLATE, readChatTemplate } from "./chat_template.ts";
 import { modelsFolder, pulledModel } from "./models_folder.ts";
 import { promptCache } from "./prompt_cache.ts";
 import type { Values } from "./settings.ts";
@@ -63,7 +64,7 @@ type EngineValues = Partial<
     & typeof DRAFTS
     & typeof VECTORS
     & typeof PROMPT_CACHE
-    & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB }
+    & { isa: typeof ISA; ctx: typeof CTX; kvMb: typeof KV_MB; chatTemplate: typeof CHAT_TEMPLATE }
   >
 >;
 
@@ -71,10 +72,11 @@ const SAME_NAMES = ["isa", ...Object.keys({ ...COMPUTE, ...DRAFTS, ...VECTORS })
 
 /** Returns the engine's options for a command's settings. Warnings go to standard error. */
 export function loadOptions(values: EngineValues): Omit<EngineLoadOptions, "model"> {
-  const { ctx, kvMb, draft } = values;
+  const { ctx, kvMb, draft, chatTemplate } = values;
   return {
     ...Object.fromEntries(SAME_NAMES.map((name) => [name, values[name]])),
     draft: draft === undefined ? undefined : modelPath(draft),
+    chatTemplate: chatTemplate === undefined ? undefined : readChatTemplate(chatTemplate),
     contextLength: ctx,
     kvBytes: kvMb === undefined ? undefined : kvMb * 1e6,
     promptCache: promptCache(values),

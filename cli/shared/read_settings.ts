@@ -167,7 +167,11 @@ function checked(setting: Setting, value: unknown, where: string, written = valu
 
 function absolute({ path }: Setting, value: unknown, folder: string): unknown {
   if (path === undefined) return value;
-  const resolved = (text: string) => path.words?.includes(text) ? text : resolvePath(folder, text);
+  const resolved = (text: string) => {
+    if (path.words?.includes(text)) return text;
+    const at = path.named ? text.indexOf("=") + 1 : 0;
+    return text.slice(0, at) + resolvePath(folder, text.slice(at));
+  };
   return Array.isArray(value) ? value.map(resolved) : resolved(value as string);
 }
 

@@ -33,6 +33,8 @@ export interface Setting<T = unknown> {
 interface PathSpec {
   /** Values that are not paths, such as `none`. */
   readonly words?: readonly string[];
+  /** Whether a value may be NAME=PATH. */
+  readonly named?: boolean;
   /** Whether the command writes to the path. */
   readonly writes?: boolean;
 }

@@ -1,5 +1,5 @@
 import { assertEquals, assertMatch, assertThrows } from "@std/assert";
-import { join } from "@std/path";
+import { dirname, join } from "@std/path";
 import { UsageError } from "./flags.ts";
 import { SERVE_SETTINGS } from "../serve/serve_settings.ts";
 import { CONFIG_FLAGS, describeSettings, readSettings, settingsFlags } from "./read_settings.ts";
@@ -90,6 +90,21 @@ Deno.test("settings: resolve paths in a config file against its folder", () => {
   assertEquals(values.model, [join(folder, "a.gguf"), "/b.gguf"]);
   assertEquals(readWith('{ "data": "none" }').values.data, "none");
   assertEquals(read(["--data", "batches"]).values.data, "batches");
+});
+
+Deno.test("settings: in NAME=PATH of a config file only the path is resolved", () => {
+  const { path } = SERVE_SETTINGS.chatTemplate;
+  const table = { chatTemplate: { ...TABLE.model, path } };
+  const file = Deno.makeTempFileSync({ prefix: "named-" });
+  Deno.writeTextFileSync(file, '{ "chat_template": ["own.jinja", "a=b=c.jinja", "a=/d"] }');
+  const { values } = readSettings(
+    table,
+    settingsFlags(table, ["--config", file], CONFIG_FLAGS),
+    () => undefined,
+  );
+  const inFolder = (name: string) => join(dirname(file), name);
+  assertEquals(values.chatTemplate, [inFolder("own.jinja"), `a=${inFolder("b=c.jinja")}`, "a=/d"]);
+  Deno.removeSync(file);
 });
 
 Deno.test("settings: a lone - is a value, not a path", () => {

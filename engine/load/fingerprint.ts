@@ -1,7 +1,7 @@
 import type { Hash } from "node:crypto";
 import { type ByteSource, type OpenSource, withSources } from "../gguf/byte_source.ts";
 import { openGguf } from "../gguf/reader.ts";
-import type { GgufFile, TensorInfo } from "../gguf/types.ts";
+import type { GgufFile, MetadataValue, TensorInfo } from "../gguf/types.ts";
 
 /** Identifies a model's content by SHA-256 digests in hex. */
 export interface ModelFingerprint {
@@ -31,12 +31,24 @@ export async function fingerprintModel(path: string, open?: OpenSource): Promise
     // Skipped, so that a model has one fingerprint whether it is one file or split.
     if (key.startsWith("split.")) continue;
     const hash = key.startsWith(TEMPLATE_KEY) ? chatTemplate : weights;
-    hash.update(`${JSON.stringify(key)} `);
-    if (ArrayBuffer.isView(value)) hash.update(value);
-    else hash.update(JSON.stringify(value, (_, part) => typeof part === "bigint" ? `${part}n` : part));
+    addEntry(hash, key, value);
   }
   await withSources(gguf, (files) => sampleTensors(gguf, files, weights));
   return { weights: weights.digest("hex"), chatTemplate: chatTemplate.digest("hex") };
+}
+
+/** Returns the digest of the chat templates of a file that has only this one. */
+export function fingerprintTemplate(source: string): string {
+  const { createHash } = process.getBuiltinModule("node:crypto");
+  const hash = createHash("sha256");
+  addEntry(hash, TEMPLATE_KEY, source);
+  return hash.digest("hex");
+}
+
+function addEntry(hash: Hash, key: string, value: MetadataValue): void {
+  hash.update(`${JSON.stringify(key)} `);
+  if (ArrayBuffer.isView(value)) hash.update(value);
+  else hash.update(JSON.stringify(value, (_, part) => typeof part === "bigint" ? `${part}n` : part));
 }
 
 async function sampleTensors(

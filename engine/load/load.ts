@@ -52,6 +52,7 @@ export { GgufError } from "../gguf/errors.ts";
 export { defaultBackend } from "../backend/choose.ts";
 export { blobSource, type OpenSource } from "../gguf/byte_source.ts";
 export { checkConstraint } from "../grammar/check.ts";
+export { checkTemplate, type GivenTemplate } from "../chat/template/chat_template.ts";
 
 /** A loaded engine, and the resources that it takes. */
 export interface LoadedEngine {
@@ -199,7 +200,7 @@ async function loadMeasured(
 ): Promise<LoadedEngine> {
   const start = performance.now();
   const tokenizer = createTokenizer(file.metadata);
-  const chatTemplate = createChatTemplate(file.metadata, tokenizer);
+  const chatTemplate = createChatTemplate(file.metadata, tokenizer, options.chatTemplate);
   const progress = (done: number, total: number) => {
     options.signal?.throwIfAborted();
     options.progress?.(done, total);

@@ -62,6 +62,8 @@ export interface LoadOptions {
   readonly queue?: number;
   /** The model's id. Default its file name without `.gguf`. */
   readonly id?: string;
+  /** Jinja source of a chat template that replaces the file's. */
+  readonly chatTemplate?: string;
   /** Stores prompts in a folder, up to `bytes` bytes, so that a later process reuses them. CPU only. */
   readonly promptCache?: { readonly folder: string; readonly bytes: number; readonly eager?: boolean };
   /** Whether a failed model is loaded again, as a server does. Default false. */

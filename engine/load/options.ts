@@ -1,4 +1,5 @@
 import type { Words } from "../api/errors.ts";
+import type { GivenTemplate } from "../chat/template/chat_template.ts";
 import type { OpenSource } from "../gguf/byte_source.ts";
 import type { ComingKernels } from "./coming_kernels.ts";
 import type { LoadOptions as ModelOptions } from "./model_options.ts";
@@ -6,7 +7,7 @@ import type { MemoryRoom } from "./memory_error.ts";
 import type { SizeOptions } from "./size.ts";
 
 /** Options that the library hands on in another form. */
-type LibraryOptions = "ctx" | "promptCache" | "reload" | "onProgress" | "onWarning";
+type LibraryOptions = "ctx" | "chatTemplate" | "promptCache" | "reload" | "onProgress" | "onWarning";
 
 /** Options of loading a model. */
 export interface LoadOptions
@@ -23,6 +24,8 @@ export interface LoadOptions
   readonly words?: Words;
   /** Receives warnings about problems that stop neither the load nor a request. */
   readonly warn?: (message: string) => void;
+  /** Replaces the file's chat template. */
+  readonly chatTemplate?: GivenTemplate;
   /** Stores prompts on a disk. CPU only. */
   readonly promptCache?: PromptCacheOptions;
   /** Native kernels that the engine will move to; see loadReloadingEngine. */

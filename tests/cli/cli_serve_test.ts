@@ -66,6 +66,53 @@ fullTier.test("cli: serve completes running streams on Ctrl-C, then stops", asyn
   assertEquals(text.split(`"finish_reason":"length"`).length, 2, text);
 });
 
+fullTier.test("cli: --chat-template replaces the file's template in serve, generate, chat and batches", async () => {
+  await withFolder(async (folder) => {
+    const [file, other, bad] = ["own", "other", "bad"].map((name) => join(folder, `${name}.jinja`));
+    const source = "{{ messages[0].content }}";
+    await Deno.writeTextFile(file, source);
+    await Deno.writeTextFile(other, `${source} `);
+    await Deno.writeTextFile(bad, "{{ 1 }}\n{% if %}");
+    const { url, stop } = await serve("--chat-template", file);
+    const props = await (await fetch(`${url}/props`)).json();
+    assertEquals(props.chat_template, source);
+    const messages = [{ role: "user", content: "Who are you?" }];
+    const headers = { "content-type": "application/json" };
+    const shown = await fetch(`${url}/apply-template`, {
+      method: "POST",
+      headers,
+      body: JSON.stringify({ messages }),
+    });
+    assert((await shown.json()).prompt.endsWith("Who are you?"));
+    assertEquals((await stop("SIGTERM")).code, 0);
+
+    const plain = ["--temperature", "0", "-n", "4"];
+    const continued = await run(["generate", "--prompt", "Who are you?", ...plain]);
+    const replaced = await run(["generate", "Who are you?", "--chat-template", file, ...plain]);
+    assertEquals([replaced.code, replaced.stdout], [0, continued.stdout], replaced.stderr);
+    const chatted = await run(["chat", "Who are you?", "--chat-template", file, ...plain]);
+    assertEquals(chatted.stdout.trim(), continued.stdout.trim());
+    const { code, stderr } = await run(["chat", "Hi", "--chat-template", bad]);
+    assertEquals(code, 1);
+    assertStringIncludes(stderr, `Cannot parse the chat template "${bad}": line 2: `);
+
+    const [input, output] = ["in", "out"].map((name) => join(folder, `${name}.jsonl`));
+    const line = (id: string) => ({
+      custom_id: id,
+      method: "POST",
+      url: "/v1/chat/completions",
+      body: { model: "demo", messages, max_tokens: 2 },
+    });
+    await Deno.writeTextFile(input, ["a", "b"].map((id) => `${JSON.stringify(line(id))}\n`).join(""));
+    const job = ["batch", "run", input, "--out", output];
+    assertEquals((await run([...job, "--chat-template", file, "--limit", "1"])).code, 0);
+    const resumed = await run([...job, "--chat-template", other]);
+    assertEquals(resumed.code, 1);
+    assertMatch(resumed.stderr, /chat template [0-9a-f]{16}… \(now [0-9a-f]{16}…\)/);
+    assertEquals((await run([...job, "--chat-template", file])).code, 0);
+  });
+});
+
 fullTier.test("cli: serve refuses a public address without a key", async () => {
   const { code, stderr } = await run(["serve", "--host", "0.0.0.0", "--port", "0", "--data", "none"]);
   assertEquals(code, 1);

@@ -30,32 +30,57 @@ const KEY = "tokenizer.chat_template";
 /** UTF-16 units of messages that are prepared between two pauses. */
 const UNITS_PER_SLICE = 1 << 19;
 
-/** The template sources of a file. */
+/** A chat template that replaces the file's. */
+export interface GivenTemplate {
+  /** Its Jinja source. */
+  readonly source: string;
+  /** Its file, for messages. */
+  readonly file?: string;
+}
+
+/** The template sources of a file, or the given one. */
 interface Sources {
   main: string;
+  /** Names `main` in messages. */
+  name: string;
   /** The variant for conversations with tools, if any. */
   toolUse?: string;
   /** The file has no template, so a default is used. */
   fallback: boolean;
 }
 
-function readSources(metadata: Metadata): Sources {
+function readSources(metadata: Metadata, given: GivenTemplate | undefined): Sources {
+  if (given) return { main: given.source, name: nameOf(given), fallback: false };
   const variant = (name: string) =>
     metadata.has(`${KEY}.${name}`) ? metadata.getString(`${KEY}.${name}`) : undefined;
   const toolUse = variant("tool_use");
   const main = metadata.has(KEY) ? metadata.getString(KEY) : variant("default");
-  if (main !== undefined) return { main, toolUse, fallback: false };
+  if (main !== undefined) return { main, name: KEY, toolUse, fallback: false };
   const chatMl = metadata.getStrings("tokenizer.ggml.tokens")?.includes("<|im_start|>");
-  return { main: chatMl ? CHATML : PLAIN, toolUse, fallback: true };
+  return { main: chatMl ? CHATML : PLAIN, name: KEY, toolUse, fallback: true };
+}
+
+function nameOf({ file }: GivenTemplate): string {
+  return file === undefined ? "the given chat template" : `the chat template ${quote(file)}`;
+}
+
+/** Throws ChatTemplateError, with file and line, for a template that does not parse or is too long. */
+export function checkTemplate(given: GivenTemplate): void {
+  new Variant(nameOf(given), given.source);
 }
 
 /**
  * Returns the file's chat template: `tokenizer.chat_template`, and its variant `tool_use` for conversations
  * with tools. A file without a template gets ChatML if its vocabulary has `<|im_start|>`, else lines of
- * "role: content"; neither supports tools. Throws ChatTemplateError for a template that does not parse.
+ * "role: content"; neither supports tools. A given template replaces all of them. Throws ChatTemplateError for a
+ * template that does not parse.
  */
-export function createChatTemplate(metadata: Metadata, tokenizer: Tokenizer): ChatTemplate {
-  return new JinjaChatTemplate(readSources(metadata), metadata, tokenizer);
+export function createChatTemplate(
+  metadata: Metadata,
+  tokenizer: Tokenizer,
+  given?: GivenTemplate,
+): ChatTemplate {
+  return new JinjaChatTemplate(readSources(metadata, given), metadata, tokenizer);
 }
 
 class JinjaChatTemplate implements ChatTemplate {
@@ -75,7 +100,7 @@ class JinjaChatTemplate implements ChatTemplate {
     this.#knowsTools = !sources.fallback || sources.toolUse !== undefined;
     this.source = sources.main;
     this.toolSource = sources.toolUse;
-    this.#main = new Variant(KEY, sources.main);
+    this.#main = new Variant(sources.name, sources.main);
     this.#toolUse = sources.toolUse === undefined
       ? this.#main
       : new Variant(`${KEY}.tool_use`, sources.toolUse);
@@ -174,11 +199,11 @@ class Variant {
   #takesParts: boolean | undefined;
   #takesSystem: boolean | undefined;
 
-  constructor(key: string, source: string) {
+  constructor(name: string, source: string) {
     try {
       this.render = compileTemplate(source);
     } catch (error) {
-      throw templateError(`Cannot parse ${key}`, error);
+      throw templateError(`Cannot parse ${name}`, error);
     }
     this.#knowsDeveloper = source.includes("developer");
     this.#knowsXmlTools = /\bxml_tools\b/.test(source);

@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
 import type { Metadata, MetadataValue } from "../../gguf/types.ts";
-import { createChatTemplate } from "./chat_template.ts";
+import { checkTemplate, createChatTemplate, type GivenTemplate } from "./chat_template.ts";
 import { withPauses } from "./pauses.ts";
 import { bpeMetadata, tokenizerMetadata } from "../../tokenizer/testing.ts";
 import { TOKEN_TYPE } from "../../tokenizer/token_types.ts";
@@ -190,6 +190,37 @@ Deno.test("chat template: uses the tool variant for conversations with tools", (
   assertEquals(template.render([], { tools: [] }), "without");
   const metadata = metadataOf({ "chat_template.default": "the default" });
   assertEquals(createChatTemplate(metadata, createTokenizer(metadata)).render([]), "the default");
+});
+
+Deno.test("chat template: a given template replaces the file's and its tool variant", () => {
+  const metadata = metadataOf({ "chat_template": "{{ broken", "chat_template.tool_use": "{{ broken" });
+  const given = { source: "{{ messages | length }}{{ tools | length if tools }}\r\n" };
+  const template = createChatTemplate(metadata, createTokenizer(metadata), given);
+  assertEquals([template.source, template.toolSource], [given.source, undefined]);
+  assertEquals(template.render([user("hi")]), "1");
+  assertEquals(template.render([user("hi")], { tools: [{}, {}] }), "12");
+});
+
+Deno.test("chat template: errors of a given template name its file and line", () => {
+  const check = (given: GivenTemplate) => () => checkTemplate(given);
+  assertThrows(
+    check({ source: "a\r\nb\r\n{% if %}", file: "my.jinja" }),
+    ChatTemplateError,
+    'Cannot parse the chat template "my.jinja": line 3: ',
+  );
+  assertThrows(check({ source: "{{" }), ChatTemplateError, "Cannot parse the given chat template: line 1: ");
+  const long = { source: "x".repeat((1 << 20) + 1), file: "my.jinja" };
+  assertThrows(check(long), ChatTemplateError, "must have at most 1048576 characters (got 1048577)");
+  assertThrows(
+    () => render("\n{{ 1 | none_such }}", []),
+    ChatTemplateError,
+    'line 2: there is no filter named "none_such"',
+  );
+  assertThrows(
+    () => render("\n{{ 1 is none_such }}", []),
+    ChatTemplateError,
+    'line 2: there is no test named "none_such"',
+  );
 });
 
 Deno.test("chat template: passes tools to SmolLM3 as xml_tools", () => {

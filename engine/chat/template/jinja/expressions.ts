@@ -265,11 +265,12 @@ export class ExpressionParser {
   protected filter(value: Expression, begun = false): Expression {
     while (begun || this.skip("|")) {
       begun = false;
+      const { line } = this.token;
       const name = this.#dotted();
       const { operands, names } = this.is("(") ? this.#arguments() : NO_ARGUMENTS;
       const run = FILTERS.get(name);
       value = apply([value, ...operands], ([value, ...values], work) => {
-        if (!run) throw new Error(`there is no filter named ${JSON.stringify(name)}`);
+        if (!run) throw new Error(`line ${line}: there is no filter named ${JSON.stringify(name)}`);
         return run(value, argsOf(values, names, work), work);
       });
     }
@@ -279,6 +280,7 @@ export class ExpressionParser {
   #test(value: Expression): Expression {
     this.expect("is");
     const negated = this.skip("not");
+    const { line } = this.token;
     const name = this.#dotted();
     let { operands, names }: Arguments = NO_ARGUMENTS;
     const { type } = this.token;
@@ -289,7 +291,7 @@ export class ExpressionParser {
     ) operands = [this.#postfix(this.#primary())];
     const run = TESTS.get(name);
     return apply([value, ...operands], ([value, ...values], work) => {
-      if (!run) throw new Error(`there is no test named ${JSON.stringify(name)}`);
+      if (!run) throw new Error(`line ${line}: there is no test named ${JSON.stringify(name)}`);
       return run(value, argsOf(values, names, work), work) !== negated;
     });
   }
