@@ -125,7 +125,7 @@ Usage: deno task generate [TEXT] [--file FILE] [options]
 ${helpOf(OPTIONS)}${HELP_LINE}
 The prompt is what was sent to standard input (a pipe, a file), then each --file, then TEXT, with empty lines between them.
 Line ends become \\n, and those at the end are removed. In a shell loop that reads standard input, add </dev/null.
---prefill, --tools, --effort, --think-tokens and --thinking do not work with --prompt and --tokens.
+--prefill, --tools, --effort, --think-tokens, --thinking and --chat-template do not work with --prompt and --tokens.
 Exit code: 0 done, 1 failed, interrupted, or stopped before the answer was complete in its form, 2 wrong usage.
 
 Examples:
