@@ -204,6 +204,7 @@ class Pull {
           source: sourceText(this.#source),
           files,
           bytes,
+          sha256: pieces[0].remote.sha256,
           kept,
         });
         this.#begun = true;

@@ -19,6 +19,8 @@ export type PullEvent =
     readonly source: string;
     readonly files: readonly string[];
     readonly bytes: number;
+    /** Hash of the first piece, where the hub gives it. */
+    readonly sha256: string | undefined;
     /** Bytes of these that were already here. */
     readonly kept: number;
   }

@@ -35,6 +35,8 @@ export interface PoolOptions {
   readonly folder?: string;
   /** Returns aliases, given the ids of the current models. */
   readonly aliases: (ids: readonly string[]) => readonly Alias[];
+  /** Returns further names of the model with this id. */
+  readonly alsoNamed?: (id: string) => readonly string[];
   /** Maximum bytes of all loaded models together; default the memory that is free now. */
   readonly memoryBytes?: number;
   /** Idle time after which a model is unloaded; default never. */
@@ -80,7 +82,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     });
   }
   const pool: ModelPool = new ModelPool({
-    offers: () => withAliases(sources(), aliases),
+    offers: () => withAliases(sources(), aliases, options.alsoNamed),
     budget,
     free: load.backend === "webgpu" ? undefined : freeMemory,
     ...(idleMs === undefined ? {} : { idleMs }),
@@ -186,11 +188,15 @@ function checkNames(sources: readonly ModelSource[]): void {
 }
 
 /** A model's own name takes precedence over another model's alias. */
-function withAliases(sources: readonly ModelSource[], aliases: readonly Alias[]): ModelSource[] {
+function withAliases(
+  sources: readonly ModelSource[],
+  aliases: readonly Alias[],
+  alsoNamed: PoolOptions["alsoNamed"] = () => [],
+): ModelSource[] {
   const ids = new Set(sources.map(({ id }) => id));
   return sources.map((source) => {
-    const own = aliases.filter(({ name, model }) => model === source.id && !ids.has(name));
-    return { ...source, aliases: own.map(({ name }) => name) };
+    const own = aliases.filter(({ model }) => model === source.id).map(({ name }) => name);
+    return { ...source, aliases: [...own, ...alsoNamed(source.id)].filter((name) => !ids.has(name)) };
   });
 }
 

@@ -36,6 +36,8 @@ export {
   type ServeOptions,
 } from "../routes/serve.ts";
 export { check, show } from "../routes/core/check.ts";
+export type { ModelPulls, PullRow } from "../routes/core/context.ts";
+export { ApiError } from "../routes/core/errors.ts";
 export { Metrics } from "../routes/metrics/metrics.ts";
 export type { LogEntry } from "../routes/metrics/request_record.ts";
 

@@ -19,6 +19,7 @@ import {
   DEFAULT_LIMITS,
   type Env,
   type Lifecycle,
+  type ModelPulls,
 } from "./core/context.ts";
 import { BodyBudget } from "./core/body_budget.ts";
 import { Metrics } from "./metrics/metrics.ts";
@@ -56,6 +57,8 @@ export interface AppOptions {
   readonly batches?: BatchService;
   /** Stores the answers of /v1/responses; by default with the batches or, without them, in memory. */
   readonly responses?: ResponseStore;
+  /** Downloads models for requests; without it `/api/pull` refuses them. */
+  readonly pulls?: ModelPulls;
 }
 
 /** Builds the whole HTTP API over several models or one engine. Throws for an invalid key. */
@@ -66,6 +69,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     batches: options.batches,
     responses: options.responses ?? options.batches?.responses ??
       ResponseStore.inMemory({ report: options.onError }),
+    pulls: options.pulls,
     limits,
     bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
     lifecycle: options.lifecycle ?? { draining: false },

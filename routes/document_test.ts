@@ -12,7 +12,8 @@ interface Schema {
 }
 
 const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
-const generating = createApp(new FakeEngine({ infill }));
+const pulls = { async *pull() {} };
+const generating = createApp(new FakeEngine({ infill }), { pulls });
 const ranking = createApp(new FakeEngine({ pooled: { kind: "rank", size: 2 } }));
 
 Deno.test("document: states for every body field whether it may be null", async () => {

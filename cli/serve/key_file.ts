@@ -5,7 +5,16 @@ import { explained, messageOf } from "../../lib/system_errors.ts";
 const MAX_REQUESTS = 1_000_000;
 const WEIGHTS = { min: 0.01, max: 100 };
 const MAX_TOKENS = 1_000_000_000_000;
-const FIELDS = ["name", "key", "key_sha256", "scope", "weight", "requests_at_once", "tokens_per_minute"];
+const FIELDS = [
+  "name",
+  "key",
+  "key_sha256",
+  "scope",
+  "weight",
+  "pull",
+  "requests_at_once",
+  "tokens_per_minute",
+];
 
 const entry = z.strictObject({
   name: z.string().regex(/^[\w.-]{1,64}$/, "must be 1 to 64 letters, digits and _.-"),
@@ -14,6 +23,7 @@ const entry = z.strictObject({
   key_sha256: z.unknown().optional(),
   scope: z.enum(KEY_SCOPES).optional(),
   weight: z.number().min(WEIGHTS.min).max(WEIGHTS.max).optional(),
+  pull: z.boolean().optional(),
   requests_at_once: z.int().min(1).max(MAX_REQUESTS).optional(),
   tokens_per_minute: z.int().min(1).max(MAX_TOKENS).optional(),
 }, { error: unknownField(FIELDS) });
@@ -29,7 +39,7 @@ function unknownField(allowed: readonly string[]) {
 }
 
 /**
- * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "requests_at_once"?,
+ * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "pull"?, "requests_at_once"?,
  * "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
  * other users may read the file.
  */
@@ -64,7 +74,7 @@ function parsed(text: string): unknown {
   }
 }
 
-function keyOf({ name, key, key_sha256, scope, weight, ...limits }: z.output<typeof entry>): NamedKey {
+function keyOf({ name, key, key_sha256, scope, weight, pull, ...limits }: z.output<typeof entry>): NamedKey {
   if ((key === undefined) === (key_sha256 === undefined)) {
     throw new Error(`"${name}" must have either "key" or "key_sha256"`);
   }
@@ -75,6 +85,7 @@ function keyOf({ name, key, key_sha256, scope, weight, ...limits }: z.output<typ
     digest,
     scope,
     weight,
+    mayPull: pull,
     requestsAtOnce: requests_at_once,
     tokensPerMinute: tokens_per_minute,
   };

@@ -22,12 +22,17 @@ async function withKeyFile(
   }
 }
 
-const unlimited = { weight: undefined, requestsAtOnce: undefined, tokensPerMinute: undefined };
+const unlimited = {
+  weight: undefined,
+  mayPull: undefined,
+  requestsAtOnce: undefined,
+  tokensPerMinute: undefined,
+};
 const hex = (key: string) => digestOf(key).toHex();
 
 Deno.test("key file: accepts plain keys and digests, with limits", async () => {
   const keys = [
-    { name: "alice", key: "a1", weight: 2, requests_at_once: 4, tokens_per_minute: 20_000 },
+    { name: "alice", key: "a1", weight: 2, pull: true, requests_at_once: 4, tokens_per_minute: 20_000 },
     { name: "bob", key_sha256: hex("b1").toUpperCase() },
     { name: "prometheus", key: "p1", scope: "metrics" },
   ];
@@ -42,6 +47,7 @@ Deno.test("key file: accepts plain keys and digests, with limits", async () => {
           digest: hex("a1"),
           scope: undefined,
           weight: 2,
+          mayPull: true,
           requestsAtOnce: 4,
           tokensPerMinute: 20_000,
         },
@@ -89,7 +95,7 @@ Deno.test("key file: names the problem without showing a key", async () => {
     ],
     [
       { keys: [{ name: "a", key: "s3cret", limit: 3 }] },
-      'Invalid "keys[0]": must have no field "limit", only name, key, key_sha256, scope, weight, requests_at_once, tokens_per_minute ' +
+      'Invalid "keys[0]": must have no field "limit", only name, key, key_sha256, scope, weight, pull, requests_at_once, tokens_per_minute ' +
       "(got an object)",
     ],
     [

@@ -27,6 +27,7 @@ import {
   type ServeOptions,
 } from "../../lib/serving.ts";
 import { openDataFolder } from "./data_folder.ts";
+import { UsageError } from "../shared/flags.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
 import {
   describeBackend,
@@ -37,6 +38,7 @@ import {
   parallelOptions,
 } from "../shared/model.ts";
 import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
+import { checkPulls, Pulls } from "./pulls.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
 import { aliasesOfOne, hasSeveral, openPool, templateOfOne, templatesOf } from "./served_models.ts";
 import { SERVE_SETTINGS, type ServeSettings } from "./serve_settings.ts";
@@ -103,6 +105,9 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
 
 async function serve(settings: ServeSettings, build: BackgroundBuild | undefined): Promise<number> {
   const { data, maxStorageMb, maxResponsesMb } = settings.values;
+  if (settings.values.allowPull && settings.values.models === undefined) {
+    throw new UsageError("--allow-pull needs --models, the folder that models come into");
+  }
   const options = serveOptions(settings);
   const { onError } = options;
   const log = settings.values.log === undefined ? undefined : openRequestLog(settings.values.log, warn);
@@ -115,7 +120,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   const served = hasSeveral(settings)
     ? await serveSeveral(settings, coming)
     : await serveOne(settings, coming);
-  const { models } = served;
+  const { models, pulls } = served;
   const maxConnections = affordableConnections(options.maxConnections);
   const batches = folder && await openBatches(models, {
     ...served.batches,
@@ -137,6 +142,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
         maxConnections,
         batches,
         responses: batches?.responses ?? ResponseStore.inMemory({ maxBytes: MB * maxResponsesMb }),
+        pulls,
         metrics,
         log: logs("debug")
           ? (entry) => (log?.add(entry), note(JSON.stringify(entry), "debug"))
@@ -154,6 +160,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
   out(`listening on ${urlOf(server, settings.values)}${settings.values.pathPrefix ?? ""}\n`);
   await server.finished;
   followed.stop();
+  await pulls?.close();
   await log?.close();
   await models.close();
   return failed() ? 1 : 0;
@@ -165,6 +172,7 @@ interface Served {
   readonly batches: Pick<BatchHost, "settings" | "processor" | "lanes">;
   /** The server stops if an engine fails for good. */
   readonly mayFail: boolean;
+  readonly pulls?: Pulls;
 }
 
 /**
@@ -223,9 +231,11 @@ async function serveSeveral(settings: ServeSettings, coming: ComingKernels | und
   const load = { ...engineOptions(settings), coming };
   const reloads = settings.values.onFailure === "reload";
   const chatTemplates = templatesOf(settings);
+  const pulls = await openPulls(settings, () => models.rescan());
   const models = await openPool(settings, {
     load,
     chatTemplates,
+    alsoNamed: pulls && ((id) => pulls.namesOf(id)),
     reloads,
     note,
     describe: (loaded) => note(describe(loaded, load.kvType)),
@@ -237,7 +247,15 @@ async function serveSeveral(settings: ServeSettings, coming: ComingKernels | und
       : `${length} model${length === 1 ? "" : "s"}, each loaded when a request names it`,
   );
   const batches = { settings: servedIdentities(models, load, chatTemplates), lanes: BATCH_LANES };
-  return { models, batches, mayFail: !reloads };
+  return { models, batches, mayFail: !reloads, pulls };
+}
+
+/** Opens the downloads for requests; undefined if they are not allowed. Throws if the process may not download. */
+async function openPulls({ values }: ServeSettings, onPulled: () => void): Promise<Pulls | undefined> {
+  const { allowPull, models: folder, mirror: endpoint } = values;
+  if (!allowPull) return undefined;
+  await checkPulls(folder!, endpoint);
+  return await Pulls.open(folder!, { endpoint }, onPulled);
 }
 
 /** Reloads files that change while the server runs; SIGHUP reloads them at once. */

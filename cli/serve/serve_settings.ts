@@ -1,4 +1,5 @@
 import { fromFileUrl } from "@std/path";
+import { DEFAULT_ENDPOINT } from "../../hub/mod.ts";
 import { FROM_SOURCE, shipped } from "../../package.ts";
 import { DEFAULT_CONNECTIONS, MAX_CONNECTIONS, PATH_PREFIX, RESPONSE_BYTES } from "../../lib/serving.ts";
 import {
@@ -28,6 +29,12 @@ export const SERVE_SETTINGS = {
       "a folder of GGUF files; each is loaded when a request names it; a file in a folder in it is named " +
       "FOLDER/NAME",
   }),
+  allowPull: onOff({
+    help:
+      "POST /api/pull may download models from the hub into the folder of --models; the server then needs permission to " +
+      "reach other machines (docs/OPERATIONS.md)",
+  }),
+  mirror: text("URL", { help: `another hub than ${DEFAULT_ENDPOINT} for --allow-pull` }),
   alias: texts("NAME=MODEL", {
     help:
       "another name of a model, such as gpt-4o=qwen3; NAME alone if there is one model; may be given several times",

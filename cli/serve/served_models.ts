@@ -49,7 +49,7 @@ export function templatesOf({ values: { chatTemplate } }: ServeSettings): Map<st
  */
 export async function openPool(
   settings: ServeSettings,
-  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe" | "chatTemplates">,
+  host: Pick<PoolOptions, "load" | "reloads" | "note" | "describe" | "chatTemplates" | "alsoNamed">,
 ) {
   const { values: { model, models: folder, alias, memoryMb, idleUnload } } = settings;
   if (host.load.backend === "auto") {

@@ -41,6 +41,8 @@ export interface Settings {
   readonly apiKeys?: string;
   readonly allowedHosts?: string;
   readonly corsOrigins?: string;
+  /** Whether requests may make a server download models. */
+  readonly allowPull?: boolean;
 }
 
 /** A message whose settings are data. Each edge words them: as flags, as options, or for HTTP clients. */

@@ -135,6 +135,11 @@ export class ModelPool implements Models {
     return slot;
   }
 
+  /** Looks for new models at the next request, however soon that is. */
+  rescan(): void {
+    this.#scannedAt = -Infinity;
+  }
+
   /** Adds new models, and removes missing ones once they are unused. */
   #rescan(): void {
     const now = performance.now();
@@ -147,7 +152,9 @@ export class ModelPool implements Models {
       }
     }
     for (const [id, source] of offers) {
-      if (!this.#slots.has(id)) this.#slots.set(id, new Slot(source, this.#options.idleMs));
+      const slot = this.#slots.get(id);
+      if (slot) slot.source = { ...slot.source, aliases: source.aliases };
+      else this.#slots.set(id, new Slot(source, this.#options.idleMs));
     }
   }
 

@@ -56,7 +56,7 @@ export class Slot implements OfferedModel {
   #opened: { readonly model: Promise<OpenedModel>; readonly at: number } | undefined;
 
   /** `keepMs`: milliseconds without requests after which the model is unloaded, by the last request or the server. */
-  constructor(readonly source: ModelSource, public keepMs = Infinity) {}
+  constructor(public source: ModelSource, public keepMs = Infinity) {}
 
   /**
    * Returns the model's header. While the model waits for memory, the header is read again only after

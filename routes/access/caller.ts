@@ -20,6 +20,8 @@ export interface Caller {
   readonly weight: number;
   /** The only path that the key may use; undefined when it may use all. */
   readonly onlyPath: string | undefined;
+  /** Whether the key may download models, where the server allows that. */
+  readonly mayPull: boolean;
   readonly allowance: Allowance;
 }
 
@@ -102,6 +104,7 @@ export function anyone(): Caller {
     cacheSalt: undefined,
     weight: 1,
     onlyPath: undefined,
+    mayPull: true,
     allowance: new Allowance("Everyone", {}),
   };
 }

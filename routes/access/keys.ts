@@ -15,6 +15,8 @@ export interface NamedKey extends KeyLimits {
   readonly weight?: number;
   /** Default "all". */
   readonly scope?: KeyScope;
+  /** Whether the key may download models; default false. Keys without a name may. */
+  readonly mayPull?: boolean;
 }
 
 /** Keys that a Bearer header can carry. */
@@ -35,7 +37,7 @@ export class KeyRing {
     this.#plain = plain.map((key, i) => {
       const digest = digestOf(key);
       const owner = plain.length > 1 ? digest.toString("hex").slice(0, 16) : "";
-      return entryOf(plain.length > 1 ? `${UNNAMED}-${i + 1}` : UNNAMED, digest, owner, {});
+      return entryOf(plain.length > 1 ? `${UNNAMED}-${i + 1}` : UNNAMED, digest, owner, { mayPull: true });
     });
     this.#entries = this.#plain;
     this.named = named;
@@ -89,11 +91,16 @@ function entryOf(
   name: string,
   digest: Uint8Array,
   owner: string,
-  { scope, weight = 1, ...limits }: KeyLimits & Pick<NamedKey, "scope" | "weight">,
+  { scope, weight = 1, mayPull = false, ...limits }:
+    & KeyLimits
+    & Pick<NamedKey, "scope" | "weight" | "mayPull">,
   allowance = new Allowance(`The API key "${name}"`, limits),
 ): Entry {
   const onlyPath = scope === "metrics" ? "/metrics" : undefined;
-  return { digest, caller: { name, owner, cacheSalt: owner || undefined, weight, onlyPath, allowance } };
+  return {
+    digest,
+    caller: { name, owner, cacheSalt: owner || undefined, weight, onlyPath, mayPull, allowance },
+  };
 }
 
 /** Stored with files and batches, so it must never change. */

@@ -75,9 +75,29 @@ export const DEFAULT_LIMITS: ConnectionLimits = {
   keepAliveMs: 15_000,
 };
 
+/** A stage of a download, in Ollama's fields. */
+export interface PullRow {
+  readonly status: string;
+  readonly digest?: string;
+  /** Bytes of the model. */
+  readonly total?: number;
+  readonly completed?: number;
+}
+
+/** Downloads models for requests. */
+export interface ModelPulls {
+  /**
+   * Downloads the model of this name. Requests for the same model share a download, which stops when all of them have
+   * left. Throws ApiError, and the signal's reason.
+   */
+  pull(name: string, signal: AbortSignal): AsyncGenerator<PullRow>;
+}
+
 /** The context that every endpoint receives. */
 export interface AppContext {
   readonly models: Models;
+  /** Without it requests download no models. */
+  readonly pulls?: ModelPulls;
   /** Stores files and batches; without it their endpoints are not served. */
   readonly batches?: BatchService;
   readonly responses: ResponseStore;

@@ -1,21 +1,82 @@
 import { z } from "@hono/zod-openapi";
+import { abortWhenLeft } from "../core/client.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
+import { text } from "../core/fields.ts";
+import { eventStream } from "../core/sse.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
 
-/** Refuses: no request may make the server download, write or delete models. */
+const name = text(1, 256).optional();
+
+const request = z.object({
+  model: name.openapi({
+    description: "hf.co/OWNER/REPO, hf.co/OWNER/REPO:QUANTIZATION, or a name of the list",
+  }),
+  name: name.openapi({ description: "Older than model" }),
+  stream: z.boolean().nullish().openapi({ description: "Default true" }),
+}).openapi("OllamaPullRequest", { anyOf: [{ required: ["model"] }, { required: ["name"] }] });
+
+const row = z.object({
+  status: z.string(),
+  digest: z.string().optional(),
+  total: z.number().int().optional(),
+  completed: z.number().int().optional(),
+}).openapi("OllamaPull");
+
+const BEGIN = { status: "pulling manifest" };
+const END = { status: "success" };
+
+/** Downloads a model where the operator and the key allow it. */
 export const pull = endpoint({
   method: "post",
   path: "/api/pull",
   operationId: "ollamaPull",
   tag: "Ollama",
-  summary: "Refused: requests download no models",
-  answer: z.object({ status: z.string() }).openapi("OllamaPull"),
+  summary: "Download a model from the hub, where the server allows it",
+  body: request,
+  example: { model: "hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0" },
+  answer: row,
+  events: { name: "OllamaPull", schema: row, lines: true },
   errors: OLLAMA_ERRORS,
-  answers: "Never",
-}, () => {
-  const message =
-    "This server downloads no models for requests; whoever runs it gets one with the command pull and " +
-    "serves it. GET /api/tags lists the models that it has";
-  throw new ApiError(403, "pull_not_allowed", message);
+  answers: "The progress as JSON lines, unless `stream` is false; a failure is a line with an `error`",
+  refusals: {
+    403: "The server downloads no models for requests, or not for this key",
+    429: "Too many downloads wait",
+    502: "The hub does not answer as it should",
+    507: "The disk is full",
+  },
+}, async ({ body, raw, caller }, { pulls, limits, report }) => {
+  if (!pulls) {
+    throw new ApiError(403, "pull_not_allowed", [
+      "This server downloads no models for requests; ",
+      { allowPull: undefined },
+      " allows it. GET /api/tags lists the models that it has",
+    ]);
+  }
+  if (!caller.mayPull) {
+    const message =
+      `The API key "${caller.name}" may not download models; its "pull" in the key file allows it`;
+    throw new ApiError(403, "pull_not_allowed", message);
+  }
+  const model = body.model ?? body.name;
+  if (model === undefined) {
+    throw new ApiError(400, "missing_required_parameter", 'Missing "model"', { param: "model" });
+  }
+  const abort = abortWhenLeft(raw);
+  if (body.stream === false) {
+    for await (const _ of pulls.pull(model, abort.signal));
+    return END;
+  }
+  async function* rows() {
+    yield BEGIN;
+    yield* pulls!.pull(model!, abort.signal);
+    yield END;
+  }
+  return await eventStream(rows(), abort, limits, report, {
+    lines: true,
+    named: false,
+    done: false,
+    waiting: () => BEGIN,
+    failure: (error) => [OLLAMA_ERRORS.body(error)],
+  });
 });

@@ -1,5 +1,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
+import { TestHub } from "../../hub/testing_hub.ts";
+import { testModel } from "../../hub/testing_models.ts";
 import { root, run, task, withFolder } from "../../testing/commands.ts";
 import { fullTier } from "../../testing/tier.ts";
 
@@ -111,6 +113,39 @@ fullTier.test("cli: --chat-template replaces the file's template in serve, gener
     assertMatch(resumed.stderr, /chat template [0-9a-f]{16}… \(now [0-9a-f]{16}…\)/);
     assertEquals((await run([...job, "--chat-template", file])).code, 0);
   });
+});
+
+fullTier.test("cli: serve --allow-pull downloads into the folder of --models, where it may write", async () => {
+  const missing = await run(["serve", "--allow-pull"]);
+  assertEquals(missing.code, 2);
+  assertStringIncludes(missing.stderr, "--allow-pull needs --models");
+  await using hub = new TestHub({
+    repositories: { "me/Tiny-GGUF": { "Tiny-Q8_0.gguf": testModel(1, 300_000) } },
+  });
+  const args = ["--allow-pull", "--mirror", hub.endpoint, "--models"];
+  await withFolder(async (folder) => {
+    const refused = await run(["serve", ...args, folder]);
+    assertEquals(refused.code, 1);
+    assertStringIncludes(
+      refused.stderr,
+      `this task may not write to "${folder}". Allow it: deno run -P=serve --allow-net`,
+    );
+  });
+  const folder = join(root, ".compy", `pulls-${crypto.randomUUID()}`);
+  await Deno.mkdir(folder, { recursive: true });
+  try {
+    const { url, stop } = await serve(...args, folder);
+    const model = "hf.co/me/Tiny-GGUF:Q8_0";
+    const body = JSON.stringify({ model, stream: false });
+    const headers = { "content-type": "application/json" };
+    const pulled = await fetch(`${url}/api/pull`, { method: "POST", headers, body });
+    assertEquals(await pulled.json(), { status: "success" });
+    const { models } = await (await fetch(`${url}/api/tags`)).json();
+    assertEquals(models.map(({ name }: { name: string }) => name), ["Tiny-Q8_0:latest", model]);
+    assertEquals((await stop("SIGTERM")).code, 0);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 fullTier.test("cli: serve refuses a public address without a key", async () => {
