@@ -20,6 +20,12 @@ Deno.test("parseLine: returns the request of a valid line", () => {
   assertEquals(parse(JSON.stringify({ ...GOOD, body: { stream: false }, extra: 1 })).refusal, undefined);
 });
 
+Deno.test("parseLine: numbers in the arguments of earlier calls keep their text", () => {
+  const messages = '[{"role":"assistant","content":[{"type":"tool_use","name":"f","input":{"n":1.0}}]}]';
+  const line = `{"custom_id":"a","method":"POST","url":"/v1/completions","body":{"messages":${messages}}}`;
+  assertEquals(JSON.stringify(parse(line).request?.body), `{"messages":${messages}}`);
+});
+
 const BAD: [name: string, line: string | Uint8Array, code: string, customId: string | null, words: string][] =
   [
     ["cut JSON", '{"custom_id":"a"', "invalid_json", null, "not valid JSON"],

@@ -5,6 +5,7 @@ import {
   answerRequest,
   chunkBytes,
   decodeMessage,
+  encodeJson,
   encodeMessage,
   joinMessage,
   leaveMessage,
@@ -12,6 +13,7 @@ import {
   lineRequest,
   MAX_ANSWER_BYTES,
   modelDifference,
+  parseJson,
   runNotice,
   takeReply,
   takeRequest,
@@ -26,6 +28,13 @@ const MODEL: ModelIdentity = {
   "context length": 512,
 };
 const ATTEMPT = crypto.randomUUID();
+
+Deno.test("wire: numbers in the arguments of earlier calls reach the worker as written", () => {
+  const line =
+    '{"url":"/v1/messages","body":{"messages":[{"content":[{"type":"tool_use","input":{"n":1.0}}]}]}}';
+  const taken = parseJson(lineRequest, new TextEncoder().encode(line));
+  assertEquals(new TextDecoder().decode(encodeJson(taken)), line);
+});
 
 Deno.test("wire: decoding a message returns the encoded head and bytes", () => {
   const bytes = Uint8Array.from([10, 0, 255]);
