@@ -136,7 +136,8 @@ export async function checkPulls(folder: string, endpoint: string | undefined): 
   const write = (await Deno.permissions.query({ name: "write", path: folder })).state === "granted";
   if (net && write) return;
   const what = net ? `write to "${folder}"` : "reach the hub";
-  const flags = `--allow-net --allow-write=${quoted(folder)}`;
+  // The flag replaces the folders of the task, so it repeats the one of files and batches.
+  const flags = `--allow-net${write ? "" : ` --allow-write=.compy,${quoted(folder)}`}`;
   throw new Error(
     `Cannot download models for requests: this task may not ${what}. Allow it: ` +
       asCalled(`deno run -P=serve ${flags} main.ts serve --allow-pull --models ${quoted(folder)} …`),

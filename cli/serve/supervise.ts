@@ -146,14 +146,17 @@ function withoutPort(args: readonly string[]): string[] {
  * those of the task.
  */
 function grants(values: ServeSettings["values"]): string[] {
-  const written = pathsWritten(SERVE_SETTINGS, values).map((path) => resolve(path))
+  const { allowPull, models } = values;
+  const pulled = allowPull && models !== undefined ? [models] : [];
+  const written = [...pathsWritten(SERVE_SETTINGS, values), ...pulled].map((path) => resolve(path))
     .filter((path) => Deno.permissions.querySync({ name: "write", path }).state === "granted");
   const { host, unix } = values;
   const net = unix === undefined ? (host.includes(":") ? `[${host}]` : host) : `unix:${resolve(unix)}`;
+  const pulls = allowPull && Deno.permissions.querySync({ name: "net" }).state === "granted";
   const mayListen = Deno.permissions.querySync({ name: "net", host: net }).state === "granted";
   return [
     ...(written.length > 0 ? [`--allow-write=${written.join(",")}`] : []),
-    ...(mayListen ? [`--allow-net=${net}`] : []),
+    ...(pulls ? ["--allow-net"] : mayListen ? [`--allow-net=${net}`] : []),
   ];
 }
 

@@ -128,7 +128,7 @@ fullTier.test("cli: serve --allow-pull downloads into the folder of --models, wh
     assertEquals(refused.code, 1);
     assertStringIncludes(
       refused.stderr,
-      `this task may not write to "${folder}". Allow it: deno run -P=serve --allow-net`,
+      `this task may not write to "${folder}". Allow it: deno run -P=serve --allow-net --allow-write=.compy,${folder} `,
     );
   });
   const folder = join(root, ".compy", `pulls-${crypto.randomUUID()}`);
