@@ -39,8 +39,8 @@ function unknownField(allowed: readonly string[]) {
 }
 
 /**
- * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "pull"?, "requests_at_once"?,
- * "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
+ * Returns the keys of a file: `{"keys": [{"name", "key" or "key_sha256", "scope"?, "weight"?, "pull"?,
+ * "requests_at_once"?, "tokens_per_minute"?}]}`. Throws an Error that names the problem and never shows a key. Calls `warn` if
  * other users may read the file.
  */
 export function readKeyFile(file: string, warn: (message: string) => void): NamedKey[] {
