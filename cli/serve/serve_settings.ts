@@ -34,7 +34,10 @@ export const SERVE_SETTINGS = {
       "POST /api/pull may download models from the hub into the folder of --models; the server then needs permission to " +
       "reach other machines (docs/OPERATIONS.md)",
   }),
-  mirror: text("URL", { help: `another hub than ${DEFAULT_ENDPOINT} for --allow-pull` }),
+  mirror: text("URL", {
+    look: { pattern: /^https?:\/\/[\w.:[\]-]+(\/[^?#]*)?$/, rule: "an address such as https://hub.example" },
+    help: `another hub than ${DEFAULT_ENDPOINT} for --allow-pull`,
+  }),
   alias: texts("NAME=MODEL", {
     help:
       "another name of a model, such as gpt-4o=qwen3; NAME alone if there is one model; may be given several times",
