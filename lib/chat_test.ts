@@ -97,7 +97,7 @@ Deno.test("chat: builds the same prompt as the server for a conversation with ca
     JSON.parse(JSON.stringify(conversations[i]));
   assertEquals(plain(engine, 1), plain(engine, 0));
   const { signal: _, ...own } = engine.requests[1];
-  const { signal: __, ...server } = engine.requests[0];
+  const { signal: __, weight: ___, ...server } = engine.requests[0];
   assertEquals(own, server);
 });
 
