@@ -67,6 +67,7 @@ function asJson({ path, files, fileBytes, version, metadata, formats, plan }: Mo
     ...("refusal" in plan ? plan : {
       context: plan.contextLength,
       parallel: plan.parallel,
+      kv_tokens: plan.kvTokens,
       kv_type: plan.kvType,
       layers: plan.layers,
       memory: plan.memory,
@@ -109,14 +110,14 @@ function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
 }
 
 function planLines(plan: PlanReport): string[] {
-  const { contextLength, parallel, kvType, free, text, gpu } = plan;
+  const { contextLength, kvTokens, kvType, free, text, gpu } = plan;
   const { weights, kv, states, scratch } = plan.memory;
   return [
     `layers: ${plan.layers.map(({ kind, count }) => `${count} of ${kind}`).join("; ")}`,
     `memory: ${sizeInWords(weights + kv + states + scratch)}, of it ${sizeInWords(weights)} packed weights, ${
       sizeInWords(kv)
     } KV cache in ${KV_WORDS[kvType]} once full ` +
-    `(${parallel} sequences of ${contextLength} tokens), ` +
+    `(${kvTokens} tokens, at most ${contextLength} of one sequence), ` +
     (states > 0 ? `${sizeInWords(states)} recurrent states, ` : "") + `${sizeInWords(scratch)} activations`,
     `weights that a token is computed from: ${sizeInWords(plan.tokenWeights)}`,
     ...(free === undefined ? [] : [`free for it now: ${sizeInWords(free)}`]),

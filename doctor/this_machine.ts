@@ -75,7 +75,7 @@ function memory(): Memory | undefined {
 async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
   const { backend, contextLength, parallel, kvBytes, kvType } = wanted;
   const kvShare = parallel === undefined ? 1 : undefined;
-  const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType };
+  const options = { model, backend, contextLength, parallel, kvBytes, kvShare, kvType, spareBytes: 0 };
   const measured = await measureModel(options);
   const { weights, activations, states, kv } = measured.memory;
   const isEncoder = kv + states === 0; // keeps nothing between steps

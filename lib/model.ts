@@ -224,7 +224,8 @@ export class Model implements AsyncDisposable {
   }
 
   #identify(): Promise<ModelIdentity> {
-    const { engine: { model: { path, contextLength } }, backend } = this.#loaded;
+    const { engine: { model }, backend } = this.#loaded;
+    const { path, identityContext: contextLength = model.contextLength } = model;
     const name = backend.info.name as Exclude<BackendName, "auto">;
     return identifyModel({ path, contextLength, backend: name, ...this.#settings });
   }

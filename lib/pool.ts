@@ -5,10 +5,11 @@ import {
   GgufError,
   type GivenTemplate,
   type LoadedEngine,
+  type MeasuredModel,
   measureModel,
   MemoryError,
 } from "../engine/load/load.ts";
-import type { MemoryRoom } from "../engine/load/memory_error.ts";
+import { type MemoryRoom, totalOf } from "../engine/load/memory_error.ts";
 import { loadReloadingEngine, startOptions } from "../engine/load/load_reloading.ts";
 import { modelName, modelsInFolder, modelsLeftOut } from "../engine/models/folder.ts";
 import { ModelPool } from "../engine/models/pool.ts";
@@ -67,8 +68,9 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
   };
   const aliases = options.aliases(sources().map(({ id }) => id));
   const budget = options.memoryBytes ?? defaultBudget(load);
-  const loading = (source: ModelSource) => ({
+  const loading = (source: ModelSource, spareBytes = 0) => ({
     ...load,
+    spareBytes,
     model: source.path,
     id: source.id,
     chatTemplate: options.chatTemplates?.get(source.id),
@@ -76,11 +78,17 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...(options.memoryBytes === undefined ? {} : { freeRoom: BUDGET }),
   });
   // Check the files now, not at their first request.
+  let least = 0;
   for (const source of named) {
-    await measureModel(startOptions(loading(source))).catch((error) => {
+    const measured = await measureModel(startOptions(loading(source))).catch((error) => {
       if (!isForNative(error, load)) refuseModel(source, error);
     });
+    least += measured === undefined ? Infinity : totalOf(measured.memory);
   }
+  // Longer contexts share the memory that all models together leave. A folder may get more models at any time, and a model
+  // that moves to native kernels keeps the memory that it was measured with.
+  const mayGrow = folder === undefined && load.coming === undefined && budget < Infinity;
+  const spare = mayGrow ? Math.max(0, budget - least) / named.length : 0;
   const pool: ModelPool = new ModelPool({
     offers: () => withAliases(sources(), aliases, options.alsoNamed),
     budget,
@@ -88,7 +96,7 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...(idleMs === undefined ? {} : { idleMs }),
     note,
     words: load.words,
-    open: (source) => openOffered(loading(source), options, () => pool.room),
+    open: (source) => openOffered((spareBytes) => loading(source, spareBytes), spare, options, () => pool.room),
   });
   return pool;
 }
@@ -135,22 +143,21 @@ function defaultBudget({ backend }: Pick<EngineLoadOptions, "backend">): number 
   return backend === "webgpu" ? Infinity : freeMemory() ?? Infinity;
 }
 
+/** `spare`: bytes that the model may take for a longer context, unless other programs took them. */
 async function openOffered(
-  options: EngineLoadOptions,
+  loading: (spareBytes: number) => EngineLoadOptions,
+  spare: number,
   { reloads, note, describe }: PoolOptions,
   room: () => number,
 ): Promise<OpenedModel> {
-  const measured = await measureModel(startOptions(options)).catch((error) => {
-    if (isForNative(error, options)) {
-      throw new Error("it is too large for WebAssembly, and the native kernels are still being built", {
-        cause: error,
-      });
-    }
-    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // in words
-  });
-  const { weights, activations, states, kv } = measured.memory;
+  let options = loading(spare);
+  let measured = await measureOffered(options);
+  if (spare > 0 && totalOf(measured.memory) > room()) {
+    options = loading(0);
+    measured = await measureOffered(options);
+  }
   return {
-    bytes: weights + activations + states + kv,
+    bytes: totalOf(measured.memory),
     load: async (signal) => {
       const loaded = reloads || options.coming
         ? await loadReloadingEngine({ ...options, signal }, {
@@ -164,6 +171,17 @@ async function openOffered(
       return loaded.engine;
     },
   };
+}
+
+async function measureOffered(options: EngineLoadOptions): Promise<MeasuredModel> {
+  return await measureModel(startOptions(options)).catch((error) => {
+    if (isForNative(error, options)) {
+      throw new Error("it is too large for WebAssembly, and the native kernels are still being built", {
+        cause: error,
+      });
+    }
+    throw systemReason(error) === undefined ? forPool(error) : loadError(error); // in words
+  });
 }
 
 /** Marks errors that another attempt cannot fix. */
@@ -220,7 +238,7 @@ export function servedIdentities(
 
 /** Needs no memory, because the model is not loaded. */
 async function identityOf(path: string, load: Omit<EngineLoadOptions, "model">): Promise<ModelIdentity> {
-  const { contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity })
+  const { identityContext: contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity })
     .catch((error) => {
       throw forPool(error);
     });

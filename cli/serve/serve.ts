@@ -342,11 +342,10 @@ function traced(error: Error): string {
 
 /** Describes the loaded model in one line. */
 function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
-  const { id, architecture, contextLength } = loaded.engine.model;
+  const { id, architecture } = loaded.engine.model;
   const { weights, activations, states, kv } = loaded.memory;
-  const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
   return [
-    `${id}: ${architecture}, ${contextLength} tokens of context, loaded in ${
+    `${id}: ${architecture}, ${describeContext(loaded)}, loaded in ${
       (loaded.loadMs / 1000).toFixed(1)
     } s`,
     describeBackend(loaded.backend.info, loaded.choice),
@@ -356,6 +355,19 @@ function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): strin
       : "") +
     (states > 0 ? `recurrent states ${megabytes(states)}, ` : "") + `activations ${megabytes(activations)}`,
   ].join("; ");
+}
+
+/** Returns the context, and why it is not larger. */
+function describeContext({ engine: { model }, cut }: LoadedEngine): string {
+  const { contextLength, trainedContext } = model;
+  const context = `${contextLength} tokens of context`;
+  if (cut === undefined) return contextLength === trainedContext ? `${context} (the model's own)` : context;
+  return `${context} (the model's own ${cut.own} take ${megabytes(cut.ownBytes)} of KV cache, and it may have ` +
+    `${megabytes(cut.available)}; --ctx allows more)`;
+}
+
+function megabytes(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
 /** Stops the server when its engine has failed for good. The returned function says whether that happened. */

@@ -47,24 +47,29 @@ export class KvCache {
   readonly #companions: Int32Array[]; // [groups - 1][blocks]
   /** The inverse of `#companions`: the first group's block that a block is the companion of. */
   readonly #leaders: Int32Array; // [blocks]
-  /** Blocks without content worth keeping. */
+  /** Used blocks without content worth keeping. */
   readonly #free: number[] = [];
+  /** Blocks from this one on were never used, so they are not resident. */
+  #fresh = 0;
   /** Indexed blocks without a holder, least recently used first. */
   readonly #idle = new Set<number>();
 
-  /** `states` holds snapshots that belong to blocks, for models with recurrent layers. */
+  /**
+   * `states` holds snapshots that belong to blocks, for models with recurrent layers. Beyond `cached` used blocks, a
+   * cached one is evicted before a fresh one is taken.
+   */
   constructor(
     blocks: number,
     private readonly states?: RecurrentStates,
     private readonly demand: KvDemand = NO_WINDOWS,
     private readonly stored?: PrefixStore,
+    private readonly cached = blocks,
   ) {
     this.#total = blocks;
     this.#companions = demand.windows.map(() => new Int32Array(blocks).fill(NO_BLOCK));
     this.#leaders = new Int32Array(blocks).fill(NO_BLOCK);
     this.#holders = new Int32Array(blocks);
     this.#index = new PrefixIndex(blocks);
-    for (let block = blocks - 1; block >= 0; block--) this.#free.push(block);
   }
 
   get total(): number {
@@ -103,7 +108,7 @@ export class KvCache {
 
   /** Number of blocks without a holder. Taking one evicts the prefix content that it keeps. */
   get available(): number {
-    return this.#free.length + this.#idle.size;
+    return this.#free.length + this.#idle.size + this.#total - this.#fresh;
   }
 
   /** Returns how many blocks are lacking to admit the sequence and keep `spare` blocks free. It fits at 0 or less. */
@@ -411,9 +416,13 @@ export class KvCache {
 
   /** Takes a block and marks it as held. */
   #take(): number {
-    const block = this.#free.pop() ?? this.#giveUpOldest();
+    const block = this.#free.pop() ?? (this.#takesFresh() ? this.#fresh++ : this.#giveUpOldest());
     this.#holders[block] = 1;
     return block;
+  }
+
+  #takesFresh(): boolean {
+    return this.#fresh < (this.#idle.size > 0 ? this.cached : this.#total);
   }
 
   #giveUpOldest(): number {

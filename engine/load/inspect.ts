@@ -6,10 +6,11 @@ import { GgufError } from "../gguf/errors.ts";
 import { worded, type Words } from "../api/errors.ts";
 import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
-import { DEFAULT_KV_TYPE, tokenWeightBytes, weightBytes } from "./load.ts";
+import { DEFAULT_KV_TYPE, kvTokens, tokenWeightBytes, weightBytes } from "./load.ts";
+import { totalOf } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
 import { wantsDraftLayer } from "./load_draft.ts";
-import { engineSize } from "./size.ts";
+import { engineSize, identityContext } from "./size.ts";
 import { countDispatches } from "../backend/webgpu/dispatch_count.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
 import { type LayerKind, layerKinds } from "../plan/layers.ts";
@@ -45,7 +46,11 @@ export interface FormatReport {
 
 export interface PlanReport {
   readonly contextLength: number;
+  /** As in ModelInfo. */
+  readonly identityContext: number;
   readonly parallel: number;
+  /** Tokens that the KV cache holds, summed over all sequences. */
+  readonly kvTokens: number;
   readonly kvType: KvType;
   readonly layers: readonly LayerKind[];
   /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
@@ -115,19 +120,25 @@ async function describePlan(
       return withKvType(buildPlan(file, factors, undefined, { drafts, activations }), kvType);
     };
     const plan = planOf(wantsDraftLayer(file, {}));
+    const weights = await weightBytes(plan, {});
+    const free = freeMemory();
+    // As by default when a model is loaded, but without a refusal.
+    const wanted = { ...options, drafts: true };
+    const spareBytes = Math.max(0, (free ?? 0) - totalOf({ ...engineSize(plan, wanted).memory, weights }));
     const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
-      ...options,
-      drafts: true, // as by default when a model is loaded
+      ...wanted,
+      spareBytes,
     });
-    const memory = { weights: await weightBytes(plan, {}), kv, states, scratch: activations };
     return {
       contextLength,
+      identityContext: identityContext(plan, options.contextLength),
       parallel: limits.parallel,
+      kvTokens: kvTokens(plan, limits, contextLength),
       kvType,
       layers: layerKinds(plan),
-      memory,
+      memory: { weights, kv, states, scratch: activations },
       tokenWeights: await tokenWeightBytes(plan),
-      free: freeMemory(),
+      free,
       leftOut: leftOutParts(file, plan),
       text: printPlan(plan),
       gpu: gpuDispatches(planOf(false), options.words), // the GPU does not draft

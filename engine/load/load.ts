@@ -34,7 +34,7 @@ import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.
 import type { EngineLimits } from "../schedule/limits.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
 import { Speculation } from "../speculation/speculation.ts";
-import { DEFAULT_CONTEXT, type EngineSize, engineSize } from "./size.ts";
+import { type ContextCut, type EngineSize, engineSize, identityContext, usualContext } from "./size.ts";
 import type { MemoryBounds, MemoryRoom } from "./memory_error.ts";
 import { createChatTemplate } from "../chat/template/chat_template.ts";
 import { createRankTemplate } from "../chat/template/rank_template.ts";
@@ -63,6 +63,8 @@ export interface LoadedEngine {
   readonly loadMs: number;
   /** Resident bytes: the packed weights, the KV cache and recurrent states when full, a step's activations. */
   readonly memory: EngineSize["memory"] & { readonly weights: number };
+  /** Why the default context is shorter than the model's own, if it is. */
+  readonly cut?: ContextCut;
   /** Tokens that the KV cache holds, summed over all sequences. */
   readonly kvTokens: number;
 }
@@ -73,7 +75,9 @@ export const DEFAULT_KV_TYPE: KvType = "f16";
 export interface MeasuredModel {
   /** As in LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
+  /** As in ModelInfo. */
   readonly contextLength: number;
+  readonly identityContext: number;
   readonly backend: BackendName;
   /** Returns the bytes of packed weights that one token reads. Throws KernelError and WasmError. */
   tokenBytes(): Promise<number>;
@@ -109,19 +113,22 @@ export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   const drafts = speculates(options);
   const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, file, {
     ...options,
-    contextLength: Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT),
+    contextLength: usualContext(plan, options.contextLength),
   });
-  const size = engineSize(plan, { ...options, drafts }, boundsOf(options, weights, drafting));
+  // A GPU allocates all of the KV cache at once, and WebAssembly's memory holds little.
+  const spareBytes = options.backend === "cpu" ? options.spareBytes : 0;
+  const size = engineSize(plan, { ...options, drafts, spareBytes }, boundsOf(options, weights, drafting));
   return {
     memory: together({ ...size.memory, weights }, drafting),
     contextLength: size.contextLength,
+    identityContext: identityContext(plan, options.contextLength),
     backend: options.backend,
     tokenBytes: () => tokenWeightBytes(plan),
     load: async (signal) => {
       checkUnchanged(options, version, "now: the file has changed since its header was read");
       const measured = {
         file,
-        plan: withContext(plan, size.contextLength),
+        plan: withContext(plan, options.contextLength ?? plan.contextLength),
         pooling: pooling.kind,
         size,
         weights,
@@ -194,7 +201,7 @@ interface Measured {
 }
 
 async function loadMeasured(
-  { file, plan, pooling, size: { contextLength, limits, memory }, weights, drafting }: Measured,
+  { file, plan, pooling, size: { contextLength, cut, limits, memory }, weights, drafting }: Measured,
   options: LoadOptions,
   opened: OpenedStore | undefined,
 ): Promise<LoadedEngine> {
@@ -213,6 +220,7 @@ async function loadMeasured(
     architecture: plan.architecture,
     contextLength,
     trainedContext: plan.contextLength,
+    identityContext: identityContext(plan, options.contextLength),
     vocabSize: plan.vocabSize,
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,
@@ -249,7 +257,8 @@ async function loadMeasured(
     choice,
     loadMs: performance.now() - start,
     memory: together({ ...memory, weights }, drafting),
-    kvTokens: isEncoder(plan) ? 0 : tokensOf(limits, contextLength),
+    cut,
+    kvTokens: kvTokens(plan, limits, contextLength),
   };
 }
 
@@ -301,11 +310,16 @@ async function openPromptDisk(
   };
 }
 
-/** Returns how many tokens the KV cache holds. With window layers, this assumes sequences of full context length. */
-function tokensOf(
+/**
+ * Returns how many tokens the KV cache holds, 0 for an encoder. With window layers, this assumes sequences of full context
+ * length.
+ */
+export function kvTokens(
+  plan: Plan,
   { kvBlocks, kvWindows: windows = [], maxRows }: EngineLimits,
   contextLength: number,
 ): number {
+  if (isEncoder(plan)) return 0;
   const share = blocksFor(contextLength) / blocksOfSequence({ windows, maxRows }, contextLength);
   return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }

@@ -134,8 +134,7 @@ class EngineLoader {
 
   /** Fixes the backend of later loads. "auto" is not chosen again, because answers must stay the same. */
   #keep(backend: BackendName): void {
-    const { contextLength } = this.#current.engine.model;
-    this.#options = { ...this.#options, backend, contextLength, progress: undefined };
+    this.#options = { ...this.#options, backend, progress: undefined };
   }
 
   async #replace(backend: BackendName): Promise<void> {
@@ -144,8 +143,11 @@ class EngineLoader {
     // Free memory after the first engine is closed.
     const later = free === undefined ? undefined : free + this.#current.memory.weights;
     const options = { ...this.given, backend, progress: undefined, signal: undefined };
-    const measured = await measureModel({ ...options, freeBytes: this.given.freeBytes ?? later });
-    const alongside = free === undefined || totalOf(measured.memory) <= free;
+    const bounded = { ...options, freeBytes: this.given.freeBytes ?? later };
+    const measured = await measureModel(bounded);
+    // What a longer context adds to the KV cache is not resident yet.
+    const least = await measureModel({ ...bounded, spareBytes: 0 });
+    const alongside = free === undefined || totalOf(least.memory) <= free;
     let next: LoadedEngine | undefined;
     await this.#engine.moveTo(async (signal) => (next = await measured.load(signal)).engine, alongside);
     this.#current = next!;
@@ -170,6 +172,9 @@ class EngineLoader {
       },
       get memory() {
         return now().memory;
+      },
+      get cut() {
+        return now().cut;
       },
       get kvTokens() {
         return now().kvTokens;

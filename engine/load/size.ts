@@ -15,7 +15,7 @@ import { planScratch } from "../plan/scratch.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 
 export interface SizeOptions {
-  /** Maximum tokens of one sequence; by default the model's own context, at most 4,096. */
+  /** Maximum tokens of one sequence; by default the model's own context, as far as the KV cache holds it. */
   readonly contextLength?: number;
   /** Maximum number of running sequences. */
   readonly parallel?: number;
@@ -23,6 +23,11 @@ export interface SizeOptions {
   readonly kvBytes?: number;
   /** Without `kvBytes`: bounds the KV cache to this share of the free memory that remains after the rest. */
   readonly kvShare?: number;
+  /**
+   * Without `contextLength` and `kvBytes`: bytes by which the KV cache may grow for one longer sequence. By default the
+   * free memory that remains, or 0 if that is unknown.
+   */
+  readonly spareBytes?: number;
   /** Maximum number of requests that wait beyond those that run. */
   readonly queue?: number;
   /** Whether steps carry drafts. */
@@ -33,12 +38,25 @@ export interface SizeOptions {
 export interface EngineSize {
   /** Maximum tokens of one sequence. */
   readonly contextLength: number;
+  /** Why the default context is shorter than the model's own, if it is. */
+  readonly cut?: ContextCut;
   readonly limits: EngineLimits;
   /** Bytes of the KV cache and recurrent states when full, and of a step's activations. */
   readonly memory: { readonly activations: number; readonly states: number; readonly kv: number };
 }
 
-export const DEFAULT_CONTEXT = 4096;
+/** The figures that made the default context shorter than the model's own. */
+export interface ContextCut {
+  /** Tokens of the model's own context. */
+  readonly own: number;
+  /** Bytes of KV cache that one sequence of the model's own context takes. */
+  readonly ownBytes: number;
+  /** Bytes that the KV cache may have. */
+  readonly available: number;
+}
+
+/** By default the KV cache has room for sequences of this many tokens, and a longer one takes the room of several. */
+const USUAL_CONTEXT = 4096;
 const DEFAULT_PARALLEL = 4;
 const DEFAULT_QUEUE = 256;
 /** Rows of a step: enough that prefill is compute-bound, few enough that a decode waits less than a second. */
@@ -54,11 +72,13 @@ const DRAFT_BYTES = 256 * 2 ** 20;
 /** Snapshots of recurrent state for later requests: two per running sequence, limited to this many bytes in total. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
+/** With the default context: the share of free memory that cached prefixes may fill. */
+const CACHED_SHARE = 0.25;
 
 /** Returns the size of a model's engine with these options. Throws MemoryError if it exceeds the bounds. */
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
   if (isEncoder(plan)) return encoderSize(plan, options, bounds);
-  const contextLength = Math.min(plan.contextLength, options.contextLength ?? DEFAULT_CONTEXT);
+  const contextLength = usualContext(plan, options.contextLength);
   const parallel = options.parallel ?? DEFAULT_PARALLEL;
   const blockBytes = kvBlockBytes(plan);
   const crowd = { parallel, drafts: options.drafts };
@@ -67,22 +87,70 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
   const room = bounds === undefined
     ? Infinity
     : bounds.free - bounds.weights - fixed.activations - fixed.states;
-  const kvBlocks = countBlocks({ contextLength, parallel }, demand, blockBytes, options, room);
-  if (kvBlocks * blockBytes > room) {
-    throw describeShortage(plan, { contextLength, parallel, kvBlocks }, options, bounds!);
+  const least = countBlocks({ contextLength, parallel }, demand, blockBytes, options, room);
+  if (least * blockBytes > room) {
+    throw describeShortage(plan, { contextLength, parallel, kvBlocks: least }, options, bounds!);
   }
+  const { kvBlocks, kvCached, ...context } = options.contextLength === undefined
+    ? defaultContext(plan, demand, { least, room, contextLength }, options)
+    : { contextLength, kvBlocks: least };
   return {
-    contextLength,
+    ...context,
     limits: {
       stateSlots: countStateSlots(plan, crowd),
       draftSlots: countDraftSlots(plan, crowd),
       parallel,
       kvBlocks,
+      kvCached,
       kvWindows: demand.windows,
       ...rowsOf(crowd),
       queue: options.queue ?? DEFAULT_QUEUE,
     },
     memory: { ...fixed, kv: kvBlocks * blockBytes },
+  };
+}
+
+/** Returns the longest sequence that memory is always kept for. */
+export function usualContext(plan: Plan, contextLength = USUAL_CONTEXT): number {
+  return Math.min(plan.contextLength, contextLength);
+}
+
+/**
+ * Returns the context length in a batch's identity. A default that depends on free memory is left out, so that a job
+ * resumes with less: memory decides which prompts fit, and never changes an answer. LongRoPE's factors would change it.
+ */
+export function identityContext(plan: Plan, contextLength?: number): number {
+  const isLong = plan.rope.some(({ long }) => long !== undefined && plan.contextLength > long.beyond);
+  const isOwn = contextLength === undefined && (isEncoder(plan) || isLong);
+  return isOwn ? plan.contextLength : usualContext(plan, contextLength);
+}
+
+/**
+ * Returns the longest context up to the model's own of which the KV cache holds one sequence. The cache has at least the
+ * blocks that earlier checks count, so that nothing is refused for a longer context.
+ */
+function defaultContext(
+  plan: Plan,
+  demand: KvDemand,
+  { least, room, contextLength }: { least: number; room: number; contextLength: number },
+  { kvBytes, spareBytes }: SizeOptions,
+): Pick<EngineSize, "contextLength" | "cut"> & Pick<EngineLimits, "kvBlocks" | "kvCached"> {
+  const own = plan.contextLength;
+  const blockBytes = kvBlockBytes(plan);
+  const rest = room - least * blockBytes;
+  const spare = kvBytes === undefined ? Math.min(spareBytes ?? (room < Infinity ? rest : 0), rest) : 0;
+  const blocksIn = (bytes: number) => blockBytes === 0 ? Infinity : Math.floor(bytes / blockBytes);
+  const ownBlocks = blocksOfSequence(demand, own);
+  const kvBlocks = Math.max(least, Math.min(ownBlocks, least + blocksIn(spare)));
+  const longest = Math.min(own, Math.max(contextLength, longestSequence(demand, kvBlocks)));
+  const cached = Math.max(least, blocksIn(CACHED_SHARE * room));
+  return {
+    contextLength: longest,
+    ...(longest < own && {
+      cut: { own, ownBytes: ownBlocks * blockBytes, available: least * blockBytes + spare },
+    }),
+    kvBlocks,
+    ...(cached < kvBlocks && { kvCached: cached }),
   };
 }
 

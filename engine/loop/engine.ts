@@ -164,12 +164,16 @@ export class LlmEngine implements Engine {
   }
 
   #encode<T>(encode: (atMost: number) => T): T {
-    return encodeBounded(encode, this.#contextLength, this.model.pooled?.encoder);
+    return encodeBounded(encode, this.#contexts, this.model.pooled?.encoder);
   }
 
   async checkConstraint(constraint: Constraint): Promise<void> {
     if (this.#refusal) throw this.#refusal;
     await this.#grammarOf(constraint, { tenant: "", batch: false });
+  }
+
+  get #contexts() {
+    return { contextLength: this.#contextLength, trainedContext: this.model.trainedContext };
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {
@@ -250,7 +254,7 @@ export class LlmEngine implements Engine {
       stream,
       tokenizer: this.tokenizer,
       vocabSize: this.model.vocabSize,
-      contextLength: this.#contextLength,
+      ...this.#contexts,
       draws: this.#backend.abilities.draws !== undefined,
       stores: this.#stored !== undefined,
     });

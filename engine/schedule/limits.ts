@@ -4,6 +4,11 @@ export interface EngineLimits {
   readonly parallel: number;
   /** Number of KV blocks in the pool. */
   readonly kvBlocks: number;
+  /**
+   * Number of KV blocks that cached prefixes may fill. Beyond it a cached block is evicted before an unused one becomes
+   * resident. All by default.
+   */
+  readonly kvCached?: number;
   /** Window sizes in tokens of each KV cache group except the first; 0 means all tokens. Empty by default. */
   readonly kvWindows?: readonly number[];
   /** Maximum rows (tokens) in one step. */

@@ -17,8 +17,12 @@ import {
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
 const MAX_LOGPROBS = 20;
-/** A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length. */
+/**
+ * A prompt up to this many times the context window is tokenized to the end, so the error can state its exact length. But
+ * not more than so many tokens beyond the context, because tokenizing blocks everything else.
+ */
 const COUNTED_CONTEXTS = 4;
+const MOST_COUNTED_BEYOND = 12_288;
 const NO_MARKERS: ReadonlySet<number> = new Set();
 
 export interface SequenceContext {
@@ -28,6 +32,8 @@ export interface SequenceContext {
   readonly vocabSize: number;
   /** Maximum tokens of one sequence: the model's context length, or what the KV pool can hold. */
   readonly contextLength: number;
+  /** Maximum tokens of one sequence that the model was made for. */
+  readonly trainedContext?: number;
   /** Whether the backend computes several steps per call and samples their tokens. */
   readonly draws: boolean;
   /** Whether prompts are stored on a disk. */
@@ -41,7 +47,7 @@ export function createSequence(request: GenerateRequest, context: SequenceContex
   checkTokens(request, context.vocabSize);
   checkSampling(params, context.vocabSize);
   const promptLength = request.prompt.length;
-  const maxLength = lengthLimit(promptLength, request.maxTokens, context.contextLength);
+  const maxLength = lengthLimit(promptLength, request.maxTokens, context);
   checkPrompt("prompt", request.prompt, context.vocabSize);
   const counts = usesPenalties(params) ? new TokenCounts() : undefined;
   for (const token of counts ? request.prompt : []) counts!.addPrompt(token);
@@ -94,20 +100,30 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
   return { ...DEFAULT_SAMPLING, ...Object.fromEntries(set) };
 }
 
-function lengthLimit(promptLength: number, maxTokens: number | undefined, contextLength: number): number {
-  const room = contextLength - promptLength;
-  if (room < 0 || (room === 0 && maxTokens !== 0)) {
-    throw contextOverflow(promptLength, contextLength);
-  }
+/** Maximum tokens of one sequence, here and of the model's own. */
+type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
+
+function lengthLimit(promptLength: number, maxTokens: number | undefined, contexts: Contexts): number {
+  const room = contexts.contextLength - promptLength;
+  if (room < 0 || (room === 0 && maxTokens !== 0)) throw contextOverflow(promptLength, contexts);
   return promptLength + Math.min(room, maxTokens ?? room);
 }
 
 /** Returns the error for a prompt that does not fit. Pass "at least " as `about` if it was not counted to the end. */
-export function contextOverflow(promptLength: number, contextLength: number, about = ""): EngineError {
+function contextOverflow(
+  promptLength: number,
+  { contextLength, trainedContext = 0 }: Contexts,
+  about = "",
+): EngineError {
   return new EngineError(
     "context_length_exceeded",
-    `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
+    [
+      `The prompt has ${about}${promptLength} tokens, but the context holds ${contextLength}, ` +
       `with at least one for the answer: shorten the prompt`,
+      ...(trainedContext > contextLength
+        ? [`; the model can hold ${trainedContext} tokens with a higher value of `, { ctx: undefined }]
+        : []),
+    ],
     { n_prompt_tokens: promptLength, n_ctx: contextLength },
   );
 }
@@ -127,15 +143,16 @@ function textOverflow(atLeast: number, contextLength: number): EngineError {
  */
 export function encodeBounded<T>(
   encode: (atMost: number) => T,
-  contextLength: number,
+  contexts: Contexts,
   isEncoder = false,
 ): T {
+  const { contextLength } = contexts;
   try {
-    return encode(COUNTED_CONTEXTS * contextLength);
+    return encode(Math.min(COUNTED_CONTEXTS * contextLength, contextLength + MOST_COUNTED_BEYOND));
   } catch (error) {
     if (!(error instanceof TooManyTokens)) throw error;
     if (isEncoder) throw textOverflow(error.atLeast, contextLength);
-    throw contextOverflow(error.atLeast, contextLength, "at least ");
+    throw contextOverflow(error.atLeast, contexts, "at least ");
   }
 }
 

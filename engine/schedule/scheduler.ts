@@ -71,11 +71,11 @@ export class Scheduler implements Restorer {
     checkLimits(limits);
     this.#limits = limits;
     this.#stepRows = limits.stepRows ?? limits.maxRows;
-    const { stateSlots, parallel, draftSlots, kvWindows: windows = [] } = limits;
+    const { stateSlots, parallel, draftSlots, kvBlocks, kvCached, kvWindows: windows = [], maxRows } = limits;
     this.#states = stateSlots === undefined
       ? undefined
       : new RecurrentStates(stateSlots, parallel, draftSlots);
-    this.cache = new KvCache(limits.kvBlocks, this.#states, { windows, maxRows: limits.maxRows }, stored);
+    this.cache = new KvCache(kvBlocks, this.#states, { windows, maxRows }, stored, kvCached);
     this.room = new StepRoom(limits, this.cache, this.#states, () => this.running);
     stored?.attach(this.cache);
   }

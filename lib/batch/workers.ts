@@ -27,7 +27,7 @@ export async function openWorkers(
   const { path, contextLength, kvType } = model;
   const { plan } = await inspectModel({ model: path, contextLength, kvType });
   if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const settings = await identifyModel({ ...model, contextLength: plan.contextLength });
+  const settings = await identifyModel({ ...model, contextLength: plan.identityContext });
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();
   try {
