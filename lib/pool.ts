@@ -96,7 +96,8 @@ export async function openPool(options: PoolOptions): Promise<ModelPool> {
     ...(idleMs === undefined ? {} : { idleMs }),
     note,
     words: load.words,
-    open: (source) => openOffered((spareBytes) => loading(source, spareBytes), spare, options, () => pool.room),
+    open: (source) =>
+      openOffered((spareBytes) => loading(source, spareBytes), spare, options, () => pool.room),
   });
   return pool;
 }

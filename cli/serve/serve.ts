@@ -345,9 +345,7 @@ function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): strin
   const { id, architecture } = loaded.engine.model;
   const { weights, activations, states, kv } = loaded.memory;
   return [
-    `${id}: ${architecture}, ${describeContext(loaded)}, loaded in ${
-      (loaded.loadMs / 1000).toFixed(1)
-    } s`,
+    `${id}: ${architecture}, ${describeContext(loaded)}, loaded in ${(loaded.loadMs / 1000).toFixed(1)} s`,
     describeBackend(loaded.backend.info, loaded.choice),
     `weights ${megabytes(weights)}, ` +
     (loaded.kvTokens > 0
@@ -362,7 +360,9 @@ function describeContext({ engine: { model }, cut }: LoadedEngine): string {
   const { contextLength, trainedContext } = model;
   const context = `${contextLength} tokens of context`;
   if (cut === undefined) return contextLength === trainedContext ? `${context} (the model's own)` : context;
-  return `${context} (the model's own ${cut.own} take ${megabytes(cut.ownBytes)} of KV cache, and it may have ` +
+  return `${context} (the model's own ${cut.own} take ${
+    megabytes(cut.ownBytes)
+  } of KV cache, and it may have ` +
     `${megabytes(cut.available)}; --ctx allows more)`;
 }
 

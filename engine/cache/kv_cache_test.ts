@@ -363,3 +363,18 @@ Deno.test("longestSequence: one sequence of that length always fits, wherever it
     }
   }
 });
+
+Deno.test("KvCache: cached prefixes stay within their share, and running sequences get every block", () => {
+  const cache = new KvCache(10, undefined, undefined, undefined, 4);
+  const first = run(cache, sequenceOf(promptOf(96)));
+  cache.release(first);
+  const second = run(cache, sequenceOf(promptOf(96, 1)));
+  assertEquals(Math.max(...held(second)), 3, "the first one's blocks are evicted, and no fresh one is taken");
+  assertEquals(cache.missing(sequenceOf(promptOf(224, 2)), 0), 0);
+  const third = run(cache, sequenceOf(promptOf(224, 2)));
+  assertEquals([cache.used, cache.available], [10, 0]);
+  cache.release(second);
+  cache.release(third);
+  assertEquals(cache.available, 10);
+  assert(admit(cache, sequenceOf(promptOf(320, 3))));
+});

@@ -122,13 +122,11 @@ async function describePlan(
     const plan = planOf(wantsDraftLayer(file, {}));
     const weights = await weightBytes(plan, {});
     const free = freeMemory();
-    // As by default when a model is loaded, but without a refusal.
-    const wanted = { ...options, drafts: true };
-    const spareBytes = Math.max(0, (free ?? 0) - totalOf({ ...engineSize(plan, wanted).memory, weights }));
-    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, {
-      ...wanted,
-      spareBytes,
-    });
+    const wanted = { ...options, drafts: true }; // as by default when a model is loaded
+    const least = totalOf({ ...engineSize(plan, wanted).memory, weights });
+    // A model that does not fit is described, not refused.
+    const bounds = free === undefined || least > free ? undefined : { free, weights };
+    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, wanted, bounds);
     return {
       contextLength,
       identityContext: identityContext(plan, options.contextLength),

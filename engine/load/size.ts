@@ -72,8 +72,11 @@ const DRAFT_BYTES = 256 * 2 ** 20;
 /** Snapshots of recurrent state for later requests: two per running sequence, limited to this many bytes in total. */
 const SNAPSHOTS_PER_SEQUENCE = 2;
 const SNAPSHOT_BYTES = 512 * 2 ** 20;
-/** With the default context: the share of free memory that cached prefixes may fill. */
-const CACHED_SHARE = 0.25;
+/**
+ * With the default context: the share of free memory that cached prefixes and several long sequences may fill. One long
+ * sequence may have all of it.
+ */
+const SHARED = 0.25;
 
 /** Returns the size of a model's engine with these options. Throws MemoryError if it exceeds the bounds. */
 export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBounds): EngineSize {
@@ -92,7 +95,7 @@ export function engineSize(plan: Plan, options: SizeOptions, bounds?: MemoryBoun
     throw describeShortage(plan, { contextLength, parallel, kvBlocks: least }, options, bounds!);
   }
   const { kvBlocks, kvCached, ...context } = options.contextLength === undefined
-    ? defaultContext(plan, demand, { least, room, contextLength }, options)
+    ? defaultContext(plan, demand, { least, room, contextLength, parallel }, options)
     : { contextLength, kvBlocks: least };
   return {
     ...context,
@@ -126,31 +129,37 @@ export function identityContext(plan: Plan, contextLength?: number): number {
 }
 
 /**
- * Returns the longest context up to the model's own of which the KV cache holds one sequence. The cache has at least the
- * blocks that earlier checks count, so that nothing is refused for a longer context.
+ * Returns the longest context, up to the model's own, of which the KV cache holds one sequence. The cache has at least
+ * `least` blocks, and more only from memory that is free, so a longer context is no reason to refuse a model.
  */
 function defaultContext(
   plan: Plan,
   demand: KvDemand,
-  { least, room, contextLength }: { least: number; room: number; contextLength: number },
+  { least, room, contextLength, parallel }: Pick<Wanted, "contextLength" | "parallel"> & {
+    readonly least: number;
+    readonly room: number;
+  },
   { kvBytes, spareBytes }: SizeOptions,
 ): Pick<EngineSize, "contextLength" | "cut"> & Pick<EngineLimits, "kvBlocks" | "kvCached"> {
   const own = plan.contextLength;
   const blockBytes = kvBlockBytes(plan);
   const rest = room - least * blockBytes;
   const spare = kvBytes === undefined ? Math.min(spareBytes ?? (room < Infinity ? rest : 0), rest) : 0;
-  const blocksIn = (bytes: number) => blockBytes === 0 ? Infinity : Math.floor(bytes / blockBytes);
+  const blocksIn = (bytes: number) => Math.floor(bytes / blockBytes);
   const ownBlocks = blocksOfSequence(demand, own);
-  const kvBlocks = Math.max(least, Math.min(ownBlocks, least + blocksIn(spare)));
+  const takesNone = blockBytes === 0; // no layer keeps anything
+  const most = takesNone ? Infinity : least + blocksIn(spare);
+  const shared = takesNone ? least : Math.max(least, blocksIn(SHARED * room));
+  const wanted = Math.max(ownBlocks, Math.min(parallel * ownBlocks, shared));
+  const kvBlocks = Math.max(least, Math.min(most, wanted));
   const longest = Math.min(own, Math.max(contextLength, longestSequence(demand, kvBlocks)));
-  const cached = Math.max(least, blocksIn(CACHED_SHARE * room));
   return {
     contextLength: longest,
     ...(longest < own && {
       cut: { own, ownBytes: ownBlocks * blockBytes, available: least * blockBytes + spare },
     }),
     kvBlocks,
-    ...(cached < kvBlocks && { kvCached: cached }),
+    ...(shared < kvBlocks && { kvCached: shared }),
   };
 }
 

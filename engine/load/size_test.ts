@@ -5,7 +5,8 @@ import { MemoryError } from "./memory_error.ts";
 import { groupKvLayers } from "../plan/kv_groups.ts";
 import type { Plan } from "../plan/plan.ts";
 import { smallModel } from "../plan/testing.ts";
-import { engineSize, type SizeOptions } from "./size.ts";
+import { longestSequence } from "../cache/kv_blocks.ts";
+import { type EngineSize, engineSize, identityContext, type SizeOptions, usualContext } from "./size.ts";
 import type { MemoryBounds } from "./memory_error.ts";
 
 /** 528 bytes of KV per token: eight keys and values of 32 dimensions in 16 bits, with one scale each. */
@@ -170,4 +171,119 @@ Deno.test("engineSize: a model without KV layers gets blocks for its sequences, 
     const size = engineSize(none, { contextLength: 64, parallel: 2, ...more }, bounds);
     assertEquals([size.limits.kvBlocks, size.memory.kv], [4, 0]);
   }
+});
+
+const long = { ...dense, contextLength: 131_072 };
+const LONG_BLOCKS = 131_072 / 32;
+/** Room for so many blocks beside the weights and the activations of `long`. */
+function roomFor(blocks: number): MemoryBounds {
+  const { activations } = engineSize(long, {}).memory;
+  return { free: 200e6 + activations + blocks * BLOCK, weights: 200e6 };
+}
+
+Deno.test("default context: the model's own if one sequence of it fits into the free memory", () => {
+  const size = engineSize(long, {}, roomFor(LONG_BLOCKS));
+  assertEquals([size.contextLength, size.limits.kvBlocks, size.cut], [131_072, LONG_BLOCKS, undefined]);
+  assertEquals(engineSize(dense, {}, roomFor(LONG_BLOCKS)).contextLength, 8192);
+});
+
+Deno.test("default context: as long as memory allows, with the figures of the model's own", () => {
+  const size = engineSize(long, {}, roomFor(1000));
+  assertEquals([size.contextLength, size.limits.kvBlocks], [32_000, 1000]);
+  assertEquals(size.cut, { own: 131_072, ownBytes: LONG_BLOCKS * BLOCK, available: 1000 * BLOCK });
+});
+
+Deno.test("default context: what the usual KV cache holds if free memory is unknown or not to be used", () => {
+  const chosen = ({ contextLength, limits }: EngineSize) => [contextLength, limits.kvBlocks, limits.kvCached];
+  const usual = [4 * 4096, 4 * 128, undefined];
+  assertEquals(chosen(engineSize(long, {})), usual);
+  assertEquals(chosen(engineSize(long, { spareBytes: 0 }, roomFor(LONG_BLOCKS))), usual);
+  assertEquals(chosen(engineSize(long, {}, { free: Infinity, weights: 1 })), usual);
+  assertEquals(chosen(engineSize(long, { spareBytes: 10 * BLOCK }, roomFor(9000))), [
+    522 * 32,
+    522,
+    undefined,
+  ]);
+  assertEquals(chosen(engineSize(long, { parallel: 1 })), [4096, 128, undefined]);
+});
+
+Deno.test("default context: several long sequences may share a quarter of the free memory, one may have all", () => {
+  const limits = (blocks: number) => engineSize(long, {}, roomFor(blocks)).limits;
+  assertEquals(limits(40 * LONG_BLOCKS).kvBlocks, 4 * LONG_BLOCKS);
+  assertEquals(limits(8 * LONG_BLOCKS).kvBlocks, 2 * LONG_BLOCKS);
+  assertEquals(limits(8 * LONG_BLOCKS).kvCached, undefined);
+  assertEquals([limits(4000).kvBlocks, limits(4000).kvCached], [4000, 1000]);
+  assertEquals([limits(600).kvBlocks, limits(600).kvCached], [600, 512]);
+});
+
+Deno.test("default context: a given KV size is not exceeded, and all of it may be one sequence", () => {
+  const size = (kvBytes: number) => engineSize(long, { kvBytes }, roomFor(9000));
+  assertEquals([size(700 * BLOCK).contextLength, size(700 * BLOCK).limits.kvBlocks], [22_400, 700]);
+  assertEquals(size(8000 * BLOCK).contextLength, 131_072);
+});
+
+Deno.test("default context: refuses exactly what 4,096 tokens refuse, and takes only free memory", () => {
+  const outcome = (plan: Plan, options: SizeOptions, within: MemoryBounds) => {
+    try {
+      return engineSize(plan, options, within);
+    } catch (error) {
+      if (error instanceof MemoryError) return error.message;
+      throw error;
+    }
+  };
+  let [refused, longer] = [0, 0];
+  for (const model of [dense, hybrid, windowed]) {
+    for (const contextLength of [2048, 8192, 131_072, 16_777_216]) {
+      const plan = { ...model, contextLength };
+      for (const free of [201e6, 203e6, 206e6, 215e6, 260e6, 1000e6, 30e9]) {
+        for (
+          const more of [{}, { parallel: 1 }, { parallel: 64 }, { kvShare: 0.25, parallel: 64 }, {
+            kvBytes: 9e6,
+          }]
+        ) {
+          const within = { free, weights: 200e6 };
+          const [now, usual] = [
+            outcome(plan, more, within),
+            outcome(plan, { ...more, contextLength: 4096 }, within),
+          ];
+          if (typeof now === "string" || typeof usual === "string") {
+            assertEquals(now, usual);
+            refused++;
+            continue;
+          }
+          const { limits, memory, contextLength: chosen } = now;
+          const { kvBlocks, kvWindows: windows = [], maxRows, kvCached = kvBlocks } = limits;
+          assert(within.weights + memory.activations + memory.states + memory.kv <= free);
+          assert(kvBlocks >= usual.limits.kvBlocks && kvCached >= usual.limits.kvBlocks);
+          assert(chosen >= usual.contextLength && chosen <= contextLength);
+          assert(longestSequence({ windows, maxRows }, kvBlocks) >= chosen, "one sequence always fits");
+          assertEquals(now.cut === undefined, chosen === contextLength);
+          if (chosen > usual.contextLength) longer++;
+        }
+      }
+    }
+  }
+  assert(refused > 20 && longer > 100, `${refused} refused, ${longer} longer`);
+});
+
+Deno.test("default context: the model's own without KV layers", () => {
+  const none = { ...hybrid, contextLength: 1_048_576, kv: { ...hybrid.kv, layers: [], windows: [0] } };
+  const size = engineSize(none, {}, bounds);
+  assertEquals([size.contextLength, size.memory.kv, size.cut], [1_048_576, 0, undefined]);
+});
+
+Deno.test("identity: the default context counts as 4,096 tokens, except where it decides LongRoPE's factors", () => {
+  const angles = { frequencies: new Float64Array(1), magnitude: 1 };
+  const roped = (beyond: number) => ({
+    ...long,
+    rope: [{ ...angles, long: { beyond, frequencies: angles.frequencies } }],
+  });
+  assertEquals([identityContext(long), identityContext(long, 9000), identityContext(dense, 9000)], [
+    4096,
+    9000,
+    8192,
+  ]);
+  assertEquals([identityContext(roped(4096)), identityContext(roped(4096), 4096)], [131_072, 4096]);
+  assertEquals(identityContext(roped(131_072)), 4096);
+  assertEquals([usualContext({ ...long, contextLength: 512 }), usualContext(long)], [512, 4096]);
 });

@@ -81,7 +81,8 @@ class RandomLife {
     const stateSlots = roll(3) === 0 ? parallel + 1 + roll(5) : undefined;
     const maxRows = parallel + roll(100);
     this.#contextLength = Math.min(longestSequence({ windows: kvWindows, maxRows }, kvBlocks), contextLength);
-    const limits = { parallel, kvBlocks, kvWindows, maxRows, maxLogitRows: parallel, queue: 1000 };
+    const kvCached = 1 + roll(kvBlocks);
+    const limits = { parallel, kvBlocks, kvCached, kvWindows, maxRows, maxLogitRows: parallel, queue: 1000 };
     this.scheduler = new Scheduler({ ...limits, stateSlots });
     this.#requests = 4 + roll(12);
   }
