@@ -15,7 +15,7 @@ import {
 } from "../grammar/types.ts";
 import { longestSequence } from "../cache/kv_blocks.ts";
 import { addFirstForced, end, failOne, finish } from "../output/publish.ts";
-import { createSequence, encodeBounded } from "../schedule/request.ts";
+import { type Contexts, createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 import { inNumbers, type Sequence } from "../schedule/sequence.ts";
@@ -70,7 +70,7 @@ export class LlmEngine implements Engine {
   readonly #rankTemplate: RankTemplate;
   readonly #embeddings: Embeddings;
   readonly #speculation: Speculation | undefined;
-  readonly #contextLength: number;
+  readonly #contexts: Contexts;
   readonly #life = new EngineLife("ready");
   /** Sequences whose constraint is being compiled. */
   readonly #starting = new Set<Sequence>();
@@ -122,12 +122,13 @@ export class LlmEngine implements Engine {
       if (!this.#looping) this.#failIfLost();
     });
     const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
-    this.#contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
+    const contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
+    this.#contexts = { contextLength, trainedContext: model.trainedContext };
     this.#rankTemplate = rankTemplate;
     this.#embeddings = new Embeddings({
       model,
       tokenizer,
-      contextLength: this.#contextLength,
+      contextLength,
       maxRows,
       stepRows: limits.stepRows ?? maxRows,
       most: limits.parallel + limits.queue,
@@ -170,10 +171,6 @@ export class LlmEngine implements Engine {
   async checkConstraint(constraint: Constraint): Promise<void> {
     if (this.#refusal) throw this.#refusal;
     await this.#grammarOf(constraint, { tenant: "", batch: false });
-  }
-
-  get #contexts() {
-    return { contextLength: this.#contextLength, trainedContext: this.model.trainedContext };
   }
 
   submit(request: GenerateRequest): AsyncIterable<TokenEvent> {

@@ -100,8 +100,8 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
   return { ...DEFAULT_SAMPLING, ...Object.fromEntries(set) };
 }
 
-/** Maximum tokens of one sequence, here and of the model's own. */
-type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
+/** Maximum tokens of one sequence: here, and of the model's own. */
+export type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
 
 function lengthLimit(promptLength: number, maxTokens: number | undefined, contexts: Contexts): number {
   const room = contexts.contextLength - promptLength;

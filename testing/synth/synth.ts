@@ -21,6 +21,8 @@ export interface SynthOptions {
   readonly types: readonly TensorType[];
   readonly seed: number;
   readonly layers?: number;
+  /** The model's own context, in tokens. */
+  readonly context?: number;
   /** Tokens; not fewer than 258. */
   readonly vocabulary?: number;
   readonly chat?: Chat;
@@ -55,6 +57,7 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const shape = {
     ...family.tiny,
     layers: options.layers ?? family.tiny.layers,
+    context: options.context ?? family.tiny.context,
     vocabulary: options.vocabulary ?? family.tiny.vocabulary,
     drafts: options.drafts,
   };
