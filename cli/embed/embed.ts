@@ -33,7 +33,7 @@ const OPTIONS = {
   }),
   ctx: {
     ...CTX,
-    help: "maximum tokens of a text (default: the model's own context; for decoders at most 4096)",
+    help: "maximum tokens of a text (default: the model's own context, for decoders as far as memory is free)",
   },
   threads: COMPUTE.threads,
   kvMb: {

@@ -43,15 +43,16 @@ export const MODEL = path("FILE", { help: "the GGUF model (default: the one that
 export const CTX = count({
   min: 1,
   max: MAX_CONTEXT,
-  help: "maximum tokens of a prompt and its answer together (default: the model's own context, at most 4096)",
+  help:
+    "maximum tokens of a prompt and its answer together (default: the model's own context, as far as memory is free)",
 });
 
 export const KV_MB = count({
   min: 1,
   max: MAX_KV_MB,
   help:
-    "memory for the KV cache in MB, 10^6 bytes (default: enough for --parallel sequences of --ctx tokens, or what fits " +
-    "if --parallel is not given); sequences take it as they grow and wait when it is full",
+    "memory for the KV cache in MB, 10^6 bytes (default: enough for --parallel sequences of --ctx tokens, without --ctx " +
+    "of 4096, or what fits if --parallel is not given); sequences take it as they grow and wait when it is full",
 });
 
 /** Options of the prompt cache on disk. */

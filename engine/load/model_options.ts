@@ -34,7 +34,7 @@ import { SPECULATE, type Speculate } from "../speculation/choose.ts";
 export interface LoadOptions {
   /** Maximum number of requests that run together; others wait. Default 4. */
   readonly parallel?: number;
-  /** Context window: maximum tokens of prompt and answer. Default the model's own, at most 4096. */
+  /** Context window: maximum tokens of prompt and answer. Default the model's own, as far as memory is free. */
   readonly ctx?: number;
   /** The backend. `auto` chooses the GPU if it measures faster. Default the native CPU kernels, or WebAssembly without them. */
   readonly backend?: BackendName;
@@ -50,7 +50,7 @@ export interface LoadOptions {
   readonly kvType?: KvType;
   /** Precision of activations in products with quantized weights. `fine` is more exact and slower for prompts. Default `fast`. */
   readonly activations?: ActivationPrecision;
-  /** Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens. */
+  /** Bytes of the KV cache. Default enough for `parallel` requests of `ctx` tokens; without `ctx`, of 4096 or one longer. */
   readonly kvBytes?: number;
   /** Source of draft tokens. Drafts make answers faster and never change them. Default `auto`. */
   readonly speculate?: Speculate;
