@@ -33,7 +33,8 @@ const OPTIONS = {
   }),
   ctx: {
     ...CTX,
-    help: "maximum tokens of a text (default: the model's own context, for decoders as far as memory is free)",
+    help:
+      "maximum tokens of a text (default: the model's own context, for decoders as far as memory is free)",
   },
   threads: COMPUTE.threads,
   kvMb: {

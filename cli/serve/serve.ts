@@ -1,14 +1,7 @@
 import { worded } from "../../engine/api/errors.ts";
 import { checkAddress, listening, urlOf } from "./address.ts";
 import { KERNELS } from "../../lib/libraries.ts";
-import {
-  ComingKernels,
-  DEFAULT_KV_TYPE,
-  identityOf,
-  type KvType,
-  type LoadedEngine,
-  loadedOf,
-} from "../../lib/model.ts";
+import { ComingKernels, identityOf, type LoadedEngine, loadedOf } from "../../lib/model.ts";
 import { servedIdentities } from "../../lib/pool.ts";
 import {
   affordableConnections,
@@ -26,17 +19,11 @@ import {
   serveHttp,
   type ServeOptions,
 } from "../../lib/serving.ts";
+import { describe } from "./describe.ts";
 import { openDataFolder } from "./data_folder.ts";
 import { UsageError } from "../shared/flags.ts";
 import { followKeyFile, readKeyFile } from "./key_file.ts";
-import {
-  describeBackend,
-  loadOptions,
-  loadWithProgress,
-  modelId,
-  modelPath,
-  parallelOptions,
-} from "../shared/model.ts";
+import { loadOptions, loadWithProgress, modelId, modelPath, parallelOptions } from "../shared/model.ts";
 import { type BackgroundBuild, startBuild } from "../shared/native_build.ts";
 import { checkPulls, Pulls } from "./pulls.ts";
 import { openRequestLog, type RequestLog } from "./request_log.ts";
@@ -338,36 +325,6 @@ function traced(error: Error): string {
   const { stack, message, cause } = error;
   const own = `${stack}`.replace(message, () => worded(error, asFlags));
   return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
-}
-
-/** Describes the loaded model in one line. */
-function describe(loaded: LoadedEngine, kvType: KvType = DEFAULT_KV_TYPE): string {
-  const { id, architecture } = loaded.engine.model;
-  const { weights, activations, states, kv } = loaded.memory;
-  return [
-    `${id}: ${architecture}, ${describeContext(loaded)}, loaded in ${(loaded.loadMs / 1000).toFixed(1)} s`,
-    describeBackend(loaded.backend.info, loaded.choice),
-    `weights ${megabytes(weights)}, ` +
-    (loaded.kvTokens > 0
-      ? `KV cache in ${kvType} ${megabytes(kv)} once full (${loaded.kvTokens} tokens), `
-      : "") +
-    (states > 0 ? `recurrent states ${megabytes(states)}, ` : "") + `activations ${megabytes(activations)}`,
-  ].join("; ");
-}
-
-/** Returns the context, and why it is not larger. */
-function describeContext({ engine: { model }, cut }: LoadedEngine): string {
-  const { contextLength, trainedContext } = model;
-  const context = `${contextLength} tokens of context`;
-  if (cut === undefined) return contextLength === trainedContext ? `${context} (the model's own)` : context;
-  return `${context} (the model's own ${cut.own} take ${
-    megabytes(cut.ownBytes)
-  } of KV cache, and it may have ` +
-    `${megabytes(cut.available)}; --ctx allows more)`;
-}
-
-function megabytes(bytes: number): string {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
 /** Stops the server when its engine has failed for good. The returned function says whether that happened. */
