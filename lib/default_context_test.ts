@@ -1,5 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
+import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { loadEngine, type MeasuredModel, measureModel } from "../engine/load/load.ts";
+import { loadReloadingEngine } from "../engine/load/load_reloading.ts";
 import { totalOf } from "../engine/load/memory_error.ts";
 import type { LoadOptions } from "../engine/load/options.ts";
 import { EngineError, type Models } from "../engine/mod.ts";
@@ -115,4 +117,31 @@ Deno.test("default context: backends that allocate the whole KV cache keep its u
       assertEquals(memory.kv, (await measure(model, { backend, contextLength: 4096 })).memory.kv, backend);
     }
   });
+});
+
+Deno.test({
+  name: "default context: an engine that failed is loaded again with the same context and memory",
+  ignore: TEST_BACKEND === "wasm",
+  async fn() {
+    await withFiles(["a"], async (_, [model]) => {
+      const size = { threads: 1, parallel: 2, model };
+      const freeBytes = bytesOf(await measureModel({ ...size, spareBytes: 0 })) + 2e6;
+      const loaded = await loadReloadingEngine({ ...size, freeBytes }, { note: () => {} });
+      const { engine, memory } = loaded;
+      const { contextLength } = engine.model;
+      assert(contextLength > 8192 && contextLength < OWN, `${contextLength}`);
+      const { step } = CpuBackend.prototype;
+      CpuBackend.prototype.step = () => Promise.reject(new Error("injected"));
+      const ready = Promise.withResolvers<void>();
+      engine.onState((state) => state === "ready" && ready.resolve());
+      try {
+        await assertRejects(() => Array.fromAsync(engine.submit({ prompt: [65], maxTokens: 1 })));
+      } finally {
+        CpuBackend.prototype.step = step;
+      }
+      await ready.promise;
+      assertEquals([engine.model.contextLength, loaded.memory], [contextLength, memory]);
+      await engine.close();
+    });
+  },
 });
