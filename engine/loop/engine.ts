@@ -13,9 +13,8 @@ import {
   type Grammar,
   type Grammars,
 } from "../grammar/types.ts";
-import { longestSequence } from "../cache/kv_blocks.ts";
 import { addFirstForced, end, failOne, finish } from "../output/publish.ts";
-import { type Contexts, createSequence, encodeBounded } from "../schedule/request.ts";
+import { type Contexts, contextsOf, createSequence, encodeBounded } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import type { EngineLimits } from "../schedule/limits.ts";
 import { inNumbers, type Sequence } from "../schedule/sequence.ts";
@@ -121,16 +120,14 @@ export class LlmEngine implements Engine {
       this.#lost = error;
       if (!this.#looping) this.#failIfLost();
     });
-    const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
-    const contextLength = Math.min(model.contextLength, longestSequence({ windows, maxRows }, kvBlocks));
-    this.#contexts = { contextLength, trainedContext: model.trainedContext };
+    this.#contexts = contextsOf(model, limits);
     this.#rankTemplate = rankTemplate;
     this.#embeddings = new Embeddings({
       model,
       tokenizer,
-      contextLength,
-      maxRows,
-      stepRows: limits.stepRows ?? maxRows,
+      contextLength: this.#contexts.contextLength,
+      maxRows: limits.maxRows,
+      stepRows: limits.stepRows ?? limits.maxRows,
       most: limits.parallel + limits.queue,
       nextId: () => this.#requests++,
       add: (sequence) => this.#enqueue(sequence, undefined),

@@ -1,11 +1,14 @@
 import type { Draw, LogitsRequest } from "../backend/backend.ts";
+import { longestSequence } from "../cache/kv_blocks.ts";
 import type { EventStream } from "../loop/event_stream.ts";
 import { Dry } from "../sampling/dry.ts";
 import { Random } from "../sampling/random.ts";
 import { candidatesWanted, drawOf, TokenCounts, usesPenalties } from "../sampling/sampler.ts";
+import type { EngineLimits } from "./limits.ts";
 import { newParts, type Sequence } from "./sequence.ts";
 import { OutputText } from "../output/stop.ts";
 import { type Tokenizer, TooManyTokens } from "../tokenizer/types.ts";
+import type { ModelInfo } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
 import {
@@ -102,6 +105,13 @@ function withDefaults(given: Partial<SamplingParams>): SamplingParams {
 
 /** Maximum tokens of one sequence: here, and of the model's own. */
 export type Contexts = Pick<SequenceContext, "contextLength" | "trainedContext">;
+
+/** Returns how many tokens of one sequence the model and the KV pool can hold. */
+export function contextsOf({ contextLength, trainedContext }: ModelInfo, limits: EngineLimits): Contexts {
+  const { kvBlocks, kvWindows: windows = [], maxRows } = limits;
+  const longest = longestSequence({ windows, maxRows }, kvBlocks);
+  return { contextLength: Math.min(contextLength, longest), trainedContext };
+}
 
 function lengthLimit(promptLength: number, maxTokens: number | undefined, contexts: Contexts): number {
   const room = contexts.contextLength - promptLength;
