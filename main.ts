@@ -1,5 +1,6 @@
 import { fromFileUrl } from "@std/path";
 import { COMMANDS } from "./cli/commands.ts";
+import { escaped } from "./cli/shared/escape.ts";
 import { LINKED, obstacle } from "./cli/shared/start.ts";
 import { FROM_SOURCE, shipped } from "./package.ts";
 
@@ -24,7 +25,7 @@ const problem = obstacle(words, {
   isCommand: (word) => Object.hasOwn(COMMANDS, word),
 });
 if (problem !== undefined) {
-  Deno.stderr.writeSync(new TextEncoder().encode(`Error: ${problem}\n`));
+  Deno.stderr.writeSync(new TextEncoder().encode(`Error: ${escaped(problem)}\n`));
   Deno.exit(1);
 }
 enterCallersFolder();

@@ -20,8 +20,8 @@ Deno.test("bench: what does not fit into the free memory is refused with the sum
   assertMatch(message, /\n {2}KV cache +\d+\.\d MB {2}\(--pp, --tg, --npl and --context, in 16 bits\)\n/);
   assertMatch(
     message,
-    /\nWhat fits: fewer sequences \(--npl\) or tokens \(--pp, --tg, --context\): \d+\.\d MB are left for them$/,
+    /\n {2}What fits: fewer sequences \(--npl\) or tokens \(--pp, --tg, --context\): \d+\.\d MB are left for them$/,
   );
-  assertMatch((await of(1e6)).message, /\nNo setting fits: free some memory, /);
+  assertMatch((await of(1e6)).message, /\n {2}No setting fits: free some memory, /);
   assertMatch(phases.join(), /^loading,loading$/);
 });

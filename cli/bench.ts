@@ -11,7 +11,8 @@ import { describeBackend, loadOptions, modelPath } from "./shared/model.ts";
 import { readWords } from "./shared/read_settings.ts";
 import { count, counts, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { buildFirst } from "./shared/native_build.ts";
-import { err, out } from "./shared/terminal.ts";
+import { drawLine, out } from "./shared/terminal.ts";
+import { jsonLine } from "./shared/escape.ts";
 
 const DEFAULT_SEQUENCES = [1, 4, 16];
 /** Default length of constrained answers, in tokens. */
@@ -124,7 +125,7 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     together: values.together,
     profile: values.profile,
     model: modelPath(values.model),
-    onPhase: (phase: string) => terminal && err(`\r\x1b[K${phase} …`),
+    onPhase: (phase: string) => terminal && drawLine(`${phase} …`),
   };
   if (values.threadsOnPaper) {
     out(await paper(options.model, values.threadsOnPaper, given.json));
@@ -138,14 +139,13 @@ export async function benchCommand(args: readonly string[]): Promise<number> {
     : values.against
     ? await compare(options, values.against, given.json)
     : await report(options, given.json);
-  if (terminal) err("\r\x1b[K");
   out(text);
   return 0;
 }
 
 async function paper(model: string, threads: readonly number[], json: boolean): Promise<string> {
   const rows = await threadsOnPaper(model, threads);
-  if (json) return `${JSON.stringify({ rows })}\n`;
+  if (json) return jsonLine({ rows });
   const cells = rows.map(({ work, threads, linear, barriers, repeated, imbalance, worst }) => [
     work,
     String(threads),
@@ -163,12 +163,12 @@ async function paper(model: string, threads: readonly number[], json: boolean): 
 
 async function report(options: BenchOptions, json: boolean): Promise<string> {
   const measured = await benchModel(options);
-  return json ? `${JSON.stringify(asJson(measured))}\n` : describe(measured);
+  return json ? jsonLine(asJson(measured)) : describe(measured);
 }
 
 async function forms({ decode = DEFAULT_ANSWER, ...options }: BenchOptions, json: boolean): Promise<string> {
   const rows = await benchForms({ ...options, decode });
-  if (json) return `${JSON.stringify({ rows })}\n`;
+  if (json) return jsonLine({ rows });
   const cells = rows.map((row) => [
     row.form + (row.sampledOnly ? ", sampled tokens" : ""),
     String(row.sequences),
@@ -194,7 +194,7 @@ async function speculation(
     rounds: SPECULATION_ROUNDS,
     tokens: decode,
   });
-  if (json) return `${JSON.stringify({ rows })}\n`;
+  if (json) return jsonLine({ rows });
   const cells = rows.map(({ task, sequences, ratio: [median, lowest, highest], cpu, drafted, accepted }) => [
     task,
     String(sequences),
@@ -212,7 +212,7 @@ async function speculation(
 
 async function compare(options: BenchOptions, other: string, json: boolean): Promise<string> {
   const { models, rows } = await benchAgainst(options, modelPath(other));
-  if (json) return `${JSON.stringify({ models, rows })}\n`;
+  if (json) return jsonLine({ models, rows });
   const cells = rows.map((row) => [
     row.work,
     String(row.sequences),

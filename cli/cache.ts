@@ -4,6 +4,7 @@ import { readWords } from "./shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff } from "./shared/settings.ts";
 import { explained } from "../lib/system_errors.ts";
 import { out } from "./shared/terminal.ts";
+import { escaped, jsonLine } from "./shared/escape.ts";
 
 const OPTIONS = {
   json: onOff({
@@ -42,7 +43,7 @@ export async function cacheCommand([verb, ...args]: readonly string[]): Promise<
   } catch (error) {
     throw explained(`Cannot ${verb} the prompts in "${folder}"`, error);
   }
-  out(given.json ? `${JSON.stringify(asJson(report))}\n` : `${asText(folder, verb, report)}\n`);
+  out(given.json ? jsonLine(asJson(report)) : `${escaped(asText(folder, verb, report))}\n`);
   return 0;
 }
 

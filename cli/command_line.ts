@@ -68,10 +68,11 @@ export async function commandLine(words: readonly string[]): Promise<number> {
     if (error instanceof UsageError) {
       const name = words.find((word) => Object.hasOwn(COMMANDS, word));
       const help = name === undefined ? "deno run main.ts --help" : `deno task ${name} --help`;
-      err(`Error: ${error.message}\nSee: ${help}\n`);
+      err(`Error: ${error.message}\n`);
+      err(`See: ${help}\n`);
       return 2;
     }
-    err(describe(error));
+    report(error);
     return 1;
   }
 }
@@ -128,14 +129,12 @@ function taken(
   return [value, words.filter((_, i) => i < at || i > at + (inside ? 0 : 1))];
 }
 
-/**
- * Returns an error's message. Errors that only a bug throws keep their stack, so that users can report them.
- */
-function describe(error: unknown): string {
+/** Prints an error's message. Errors that only a bug throws keep their stack, so that users can report them. */
+function report(error: unknown): void {
   const bug = !(error instanceof Error) || error instanceof TypeError || error instanceof ReferenceError ||
     error instanceof RangeError;
-  if (!bug) return `Error: ${inFlags(error)}\n`;
-  return `Error: this is a bug in compy, please report it:\n${
-    error instanceof Error ? error.stack : String(error)
-  }\n`;
+  if (!bug) return err(`Error: ${inFlags(error)}\n`);
+  err(
+    `Error: this is a bug in compy, please report it:\n  ${error instanceof Error ? error.stack : error}\n`,
+  );
 }

@@ -11,6 +11,7 @@ import { readWords } from "./shared/read_settings.ts";
 import { choice, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { explained } from "../lib/system_errors.ts";
 import { onInterrupt, out, ProgressLine } from "./shared/terminal.ts";
+import { escaped, jsonLine } from "./shared/escape.ts";
 
 const OPTIONS = {
   out: path("FILE", { help: "the file to write; an existing file is never overwritten" }),
@@ -72,7 +73,7 @@ export async function convertCommand(args: readonly string[]): Promise<number> {
       signal: stop.signal,
     });
     lines.verify.done();
-    out(given.json ? `${JSON.stringify(asJson(report))}\n` : asText(report, quantize));
+    out(given.json ? jsonLine(asJson(report)) : asText(report, quantize));
     return 0;
   } catch (error) {
     throw explained(`Cannot convert "${folder}" into "${path}"`, error);
@@ -114,7 +115,7 @@ function asText(report: ConvertReport, quantize: QuantizeTo | undefined): string
     ...errorLines(tensors),
     ...(refusal === undefined ? [] : [`compy cannot run this model: ${refusal}`]),
     "",
-  ].join("\n");
+  ].map(escaped).join("\n");
 }
 
 /** Returns a line for each type that differs from the requested quantization. */

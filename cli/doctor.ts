@@ -8,6 +8,7 @@ import { HELP_LINE } from "./shared/settings.ts";
 import { asCalled } from "./shared/start.ts";
 import { out } from "./shared/terminal.ts";
 import { asFlags } from "./shared/words.ts";
+import { jsonLine } from "./shared/escape.ts";
 
 const HELP =
   `Report what this machine and installation can do, what is slow or wrong, and what to do about it.
@@ -46,7 +47,7 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
     if (!flags.json) out(asText(diagnosis));
   }
   const ok = checks.every(({ status }) => status !== "wrong");
-  out(flags.json ? `${JSON.stringify({ ok, checks })}\n` : summary(checks));
+  out(flags.json ? jsonLine({ ok, checks }) : summary(checks));
   return ok ? 0 : 1;
 }
 

@@ -1,4 +1,4 @@
-import { AnswerText, type ShownThinking } from "./shared/answer_text.ts";
+import { AnswerText } from "./shared/answer_text.ts";
 import {
   type ChatReader,
   type Constraint,
@@ -19,6 +19,7 @@ import {
   ISA,
   MAX_COUNT,
   MODEL,
+  RAW,
   SAMPLING_FLAGS,
   samplingOf,
   THINK_TOKENS,
@@ -27,6 +28,7 @@ import { CHAT_TEMPLATE } from "./shared/chat_template.ts";
 import { loadForOne } from "./shared/model.ts";
 import { type Given, readWords } from "./shared/read_settings.ts";
 import { count, counts, flagOf, HELP_LINE, helpOf, onOff, path, text, texts } from "./shared/settings.ts";
+import { jsonLine } from "./shared/escape.ts";
 import { err, onInterrupt, out } from "./shared/terminal.ts";
 import { type GivenTools, readTools } from "./shared/tool_file.ts";
 
@@ -82,6 +84,7 @@ const OPTIONS = {
   effort: EFFORT,
   thinkTokens: THINK_TOKENS,
   thinking: onOff({ help: "print thinking into a pipe or file too; a terminal always shows it, dimmed" }),
+  raw: RAW,
   logprobs: count({
     placeholder: "K",
     min: 0,
@@ -162,8 +165,6 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   const constraint = await readConstraint(given);
   const tools = values.tools === undefined ? undefined : await readTools(values.tools, values.toolChoice);
   const ask = askOf(given, tokens ?? await textOf(given), constraint, tools);
-  const terminal = Deno.stdout.isTerminal();
-  const thinking = { shown: terminal || values.thinking, dimmed: terminal };
   await using model = await loadForOne(values);
   const loaded = loadedOf(model);
   const { id, pooled } = loaded.engine.model;
@@ -177,7 +178,8 @@ export async function generateCommand(args: readonly string[]): Promise<number> 
   return await generate(loaded, { ...request, ...asked }, {
     json: given.json,
     reader,
-    thinking,
+    thinking: Deno.stdout.isTerminal() || values.thinking,
+    raw: values.raw,
     hasForm: constraint !== undefined || (tools?.mustCall ?? false),
   });
 }
@@ -275,30 +277,33 @@ function askOf(
 interface Showing {
   readonly json: boolean;
   readonly reader: ChatReader | undefined;
-  readonly thinking: ShownThinking;
+  /** Whether thinking is shown. */
+  readonly thinking: boolean;
+  /** Whether a terminal receives control characters as they are. */
+  readonly raw: boolean;
   /** Whether the answer is constrained: a truncated one is then invalid. */
   readonly hasForm: boolean;
 }
 
 async function generate(loaded: LoadedEngine, request: GenerateRequest, showing: Showing): Promise<number> {
   const { tokenizer } = loaded.engine;
-  const { json } = showing;
+  const { json, thinking, raw } = showing;
   const abort = new AbortController();
   onInterrupt(() => abort.abort());
   const steps: Step[] = [];
-  const answer = new AnswerText(showing.reader, showing.thinking);
   let finish: Finish | undefined;
   const asText = !json && request.logprobs === undefined;
+  const show = (text: string, dimmed: boolean) => asText && out(text, { dimmed, raw });
+  const answer = new AnswerText(showing.reader, { thinking, show });
   for await (const event of loaded.engine.submit({ ...request, signal: abort.signal })) {
     if (event.type === "token") {
       steps.push({ token: event.token, text: event.text, logprob: event.logprob, top: event.top ?? [] });
       if (!json && request.logprobs !== undefined) out(stepLine(steps.at(-1)!, tokenizer));
     }
-    const more = answer.read(event);
-    if (asText) out(more);
+    answer.read(event);
     if (event.type === "finish") finish = event;
   }
-  if (json) out(`${JSON.stringify(report(loaded, request, steps, answer, finish!))}\n`);
+  if (json) out(jsonLine(report(loaded, request, steps, answer, finish!)));
   else if (asText) out("\n");
   if (finish!.reason === "cancelled") err(`Interrupted after ${steps.length} tokens\n`);
   else if (finish!.reason === "stop" || !(showing.hasForm || answer.hasCutCall)) return 0;

@@ -7,6 +7,7 @@ import { count, HELP_LINE, helpOf, onOff, path } from "./shared/settings.ts";
 import { sizeInWords } from "./shared/sizes.ts";
 import { out } from "./shared/terminal.ts";
 import { asFlags } from "./shared/words.ts";
+import { escaped, jsonLine } from "./shared/escape.ts";
 
 const OPTIONS = {
   model: path("FILE", { help: "the GGUF file (default: the model that comes with compy)" }),
@@ -52,7 +53,7 @@ export async function inspectCommand(args: readonly string[]): Promise<number> {
     model: modelPath(model),
     words: asFlags,
   });
-  out(given.json ? `${JSON.stringify(asJson(report), replaceBigint)}\n` : asText(report));
+  out(given.json ? jsonLine(asJson(report), replaceBigint) : asText(report));
   return 0;
 }
 
@@ -94,12 +95,12 @@ function asText({ path, files, fileBytes, version, metadata, formats, plan }: Mo
   return [
     `${path}: GGUF version ${version}, ${sizeInWords(fileBytes)}${files > 1 ? ` in ${files} files` : ""}`,
     "",
-    ...[...metadata].map(([key, value]) => `${visible(key)} = ${show(value)}`),
+    ...[...metadata].map(([key, value]) => `${key} = ${show(value)}`),
     "",
     ...formats.map(formatLine),
     "",
     ...("refusal" in plan ? [`compy cannot run this model: ${plan.refusal}`, ""] : planLines(plan)),
-  ].join("\n");
+  ].map(escaped).join("\n");
 }
 
 function formatLine({ type, tensors, elements, bytes }: FormatReport): string {
@@ -126,7 +127,7 @@ function planLines(plan: PlanReport): string[] {
     ),
     gpuLine(gpu),
     "",
-    text,
+    ...text.split("\n"),
   ];
 }
 
@@ -141,16 +142,11 @@ function show(value: unknown): string {
     return `[${value.elements} elements]`;
   }
   const text = JSON.stringify(typeof value === "number" ? shortest(value) : plain(value), replaceBigint);
-  return visible(text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text);
+  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}… (${text.length} characters)` : text;
 }
 
 /** Rounds a 32-bit float to the few digits that it holds. */
 function shortest(value: number): number {
   const short = Number(value.toPrecision(7));
   return Math.fround(short) === value ? short : value;
-}
-
-/** Escapes the control characters of a stranger's text, which a terminal would obey. */
-function visible(text: string): string {
-  return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
 }

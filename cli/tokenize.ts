@@ -5,6 +5,7 @@ import { modelPath } from "./shared/model.ts";
 import { readWords } from "./shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff, path, text } from "./shared/settings.ts";
 import { out } from "./shared/terminal.ts";
+import { jsonLine } from "./shared/escape.ts";
 
 const OPTIONS = {
   text: text("TEXT", { help: "the text" }),
@@ -42,7 +43,7 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
   const tokenizer = await loadTokenizer(modelPath(model));
   const tokens = tokenizer.encode(text ?? await readText(file!, "Cannot tokenize"));
   if (given.json) {
-    out(`${JSON.stringify({ tokens })}\n`);
+    out(jsonLine({ tokens }));
   } else {
     const decoder = new TextDecoder();
     out(tokens.map((id) => `${id}\t${JSON.stringify(decoder.decode(tokenizer.bytes(id)))}\n`).join(""));

@@ -13,8 +13,10 @@ import { createServer, loadModel } from "compy";
 const GOODBYE_MS = 100;
 
 const tell = (what: unknown) => {
-  const text = what instanceof Error ? what.stack : String(what);
-  Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
+  const text = what instanceof Error ? what.stack ?? what.message : String(what);
+  // Strangers' text must not steer the terminal that shows the log.
+  const shown = text.replace(/[^\P{Cc}\n]|[\u2028-\u202e\u2066-\u2069]/gu, "\ufffd").replaceAll("\n", "\n  ");
+  Deno.stderr.writeSync(new TextEncoder().encode(`${shown}\n`));
 };
 const key = Deno.env.get("COMPY_API_KEY");
 const model = await loadModel(Deno.env.get("COMPY_MODEL"), { reload: true, onWarning: tell });

@@ -40,6 +40,7 @@ export class LibraryNotFound extends WordedError {
       places.length === 0 ? `Cannot load the ${library.what}: a browser cannot load native libraries` : [
         `Cannot load the ${library.what}. Looked at:\n`,
         ...places.map(({ path, reason }) => `  ${path}: ${reason}\n`),
+        "  ",
         ...todo,
       ],
     );

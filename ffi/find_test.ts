@@ -90,11 +90,11 @@ Deno.test("library search: the error lists the places, their problems and advice
       /^Cannot load the kernels\. Looked at:\n {2}\/nowhere\/libcompy\.so: not there\n/,
     );
     assertMatch(error.message, new RegExp(`its ABI version must be 999 \\(got ${ABI_VERSION}\\)`));
-    assertMatch(error.message, new RegExp(`\nAllow it: --allow-ffi=${folder}$`));
+    assertMatch(error.message, new RegExp(`\n  Allow it: --allow-ffi=${folder}$`));
     const other = assertThrows(() => open(["/nowhere/libcompy.so"]), LibraryNotFound);
     assertMatch(
       other.message,
-      /\nRun `deno task build`, or name the folder that has .* with COMPY_LIBRARY$/,
+      /\n {2}Run `deno task build`, or name the folder that has .* with COMPY_LIBRARY$/,
     );
   } finally {
     await Deno.remove(folder, { recursive: true });

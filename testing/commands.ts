@@ -59,3 +59,7 @@ export async function withFolder(test: (folder: string) => Promise<void>): Promi
     await Deno.remove(folder, { recursive: true });
   }
 }
+
+/** Whether `script` is installed, which runs a command on a pseudoterminal. */
+export const hasScript = await new Deno.Command("script", { args: ["--version"] }).output()
+  .then(({ success }) => success, () => false);

@@ -80,7 +80,8 @@ export async function batchCommand(
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     const help = Object.hasOwn(VERBS, name) ? `${name} --help` : "--help";
-    world.host.err(`Error: ${error.message}\nSee: deno task batch ${help}\n`);
+    world.host.err(`Error: ${error.message}\n`);
+    world.host.err(`See: deno task batch ${help}\n`);
     return 2;
   }
 }

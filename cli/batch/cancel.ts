@@ -5,6 +5,7 @@ import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
 import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   out: path("FILE", { help: "the --out of the job" }),
@@ -44,8 +45,8 @@ export async function cancelCommand(args: readonly string[], world: BatchWorld):
   const { completed, failed } = await cancelJob({ input, output, errors }, openInput);
   host.out(
     given.json
-      ? `${JSON.stringify({ event: "cancelled", completed, failed })}\n`
-      : `Cancelled: ${completed} answers in ${output}, ${failed} lines in ${errors}\n`,
+      ? jsonLine({ event: "cancelled", completed, failed })
+      : `Cancelled: ${completed} answers in ${escaped(output)}, ${failed} lines in ${escaped(errors)}\n`,
   );
   return 0;
 }

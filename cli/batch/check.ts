@@ -6,6 +6,7 @@ import { checkJob, GENERATION_URLS } from "../../lib/batch/jobs.ts";
 import { type BatchWorld } from "./world.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   model: path("FILE", {
@@ -64,15 +65,15 @@ export async function checkCommand(args: readonly string[], world: BatchWorld): 
     endpoint,
     examine: isForServer ? bodyExaminer() : examinerOf(values),
     onRefusal: (refusal) => {
-      if (given.json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);
+      if (given.json) host.out(jsonLine(refusedEvent(refusal)));
       else refusals.add(refusal);
     },
   });
   refusals.end();
   host.out(
     given.json
-      ? `${JSON.stringify({ event: "checked", lines, bad, bytes })}\n`
-      : `${name}: ${lines} lines, ${bad === 0 ? "all good" : `${bad} bad`}\n`,
+      ? jsonLine({ event: "checked", lines, bad, bytes })
+      : `${escaped(name)}: ${lines} lines, ${bad === 0 ? "all good" : `${bad} bad`}\n`,
   );
   return bad === 0 ? 0 : 1;
 }

@@ -10,6 +10,7 @@ import { listenForInterrupts } from "./job.ts";
 import { duration } from "./progress.ts";
 import { RefusalList, refusedEvent } from "./reporter.ts";
 import type { BatchWorld, EngineOptions } from "./world.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 export interface DryRun {
   readonly input: string;
@@ -40,13 +41,13 @@ export async function dryRun(
       parallel: options.parallel ?? linesInFlight().parallel,
       openInput,
       onRefusal: (refusal) => {
-        if (json) host.out(`${JSON.stringify(refusedEvent(refusal))}\n`);
+        if (json) host.out(jsonLine(refusedEvent(refusal)));
         else refusals.add(refusal);
       },
       signal: stop,
     });
     refusals.end();
-    host.out(json ? `${JSON.stringify(asJson(forecast))}\n` : asText(name, forecast));
+    host.out(json ? jsonLine(asJson(forecast)) : asText(name, forecast));
     return forecast.bad === 0 ? 0 : 1;
   } catch (error) {
     if (!stop.aborted) throw error;
@@ -62,7 +63,9 @@ function asText(
   name: string,
   { lines, bad, prompt, longest, answer, measured, seconds }: JobForecast,
 ): string {
-  const first = `${name}: ${lines} lines, ${bad === 0 ? "all can be asked" : `${bad} cannot be asked`}\n`;
+  const first = `${escaped(name)}: ${lines} lines, ${
+    bad === 0 ? "all can be asked" : `${bad} cannot be asked`
+  }\n`;
   if (measured === undefined) return first;
   const { promptRate, outputRate, outputPerLine, unfinished } = measured;
   const output = Math.round((lines - bad) * outputPerLine);

@@ -45,6 +45,7 @@ async function batch(
   const host: CommandHost = {
     out: (text) => words.out += text,
     err: (text) => words.err += text,
+    draw: () => {},
     columns: () => undefined,
     now: () => performance.now(),
     input: () => ReadableStream.from(stdin === "" ? [] : [new TextEncoder().encode(stdin)]),

@@ -7,13 +7,16 @@ import {
   ProgressMeter,
 } from "../../lib/batch/jobs.ts";
 import { duration, renderBar, renderLine } from "./progress.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 /** Output channels of a command. */
 export interface Screen {
   /** Writes to standard output. */
   out(text: string): void;
-  /** Writes to standard error. */
+  /** Writes a message to standard error, escaped. */
   err(text: string): void;
+  /** Draws a line on standard error's terminal, which the next text replaces. */
+  draw(line: string): void;
   /** Returns the width of standard error's terminal; undefined if it is not a terminal. */
   columns(): number | undefined;
   /** Returns the time in milliseconds. */
@@ -32,12 +35,6 @@ export interface Reporter {
   fail(message: string, resumable: boolean): void;
 }
 
-/** Replaces control characters of quoted input, because they must not reach a terminal. */
-export function plainText(text: string): string {
-  // deno-lint-ignore no-control-regex
-  return text.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
-}
-
 /** Reports the first bad lines one by one, then the number of the remaining ones. */
 export class RefusalList {
   private static readonly MOST = 20;
@@ -46,7 +43,7 @@ export class RefusalList {
   constructor(private readonly input: string, private readonly tell: (text: string) => void) {}
 
   add({ message }: LineRefusal): void {
-    if (++this.count <= RefusalList.MOST) this.tell(plainText(`${this.input}: ${message}`));
+    if (++this.count <= RefusalList.MOST) this.tell(escaped(`${this.input}: ${message}`));
   }
 
   /** Call when all lines are checked. */
@@ -63,7 +60,7 @@ export class TextReporter implements Reporter {
   private readonly startedAt: number;
   private readonly terminal: boolean;
   private readonly refusals: RefusalList;
-  private barShown = false;
+  private bar = "";
 
   constructor(private readonly screen: Screen, private readonly files: JobFiles) {
     this.terminal = screen.columns() !== undefined;
@@ -112,13 +109,13 @@ export class TextReporter implements Reporter {
     const view = this.meter.view();
     if (view === undefined) return;
     if (!this.terminal) return this.note(renderLine(view));
-    this.screen.err(`\r\x1b[K${renderBar(view, this.screen.columns() ?? 80)}`);
-    this.barShown = true;
+    this.bar = renderBar(view, this.screen.columns() ?? 80);
+    this.screen.draw(this.bar);
   }
 
   note(text: string): void {
-    this.screen.err(`${this.barShown ? "\r\x1b[K" : ""}${plainText(text)}\n`);
-    this.barShown = false;
+    this.screen.err(`${text}\n`);
+    this.bar = "";
   }
 
   end({ state, counts }: BatchResult): void {
@@ -145,8 +142,7 @@ export class TextReporter implements Reporter {
 
   /** Keeps the last bar on the screen. */
   private breakLine(): void {
-    if (this.barShown) this.screen.err("\n");
-    this.barShown = false;
+    if (this.bar !== "") this.note(this.bar);
   }
 }
 
@@ -209,7 +205,7 @@ export class JsonReporter implements Reporter {
   }
 
   private write(value: unknown): void {
-    this.screen.out(`${JSON.stringify(value)}\n`);
+    this.screen.out(jsonLine(value));
   }
 }
 

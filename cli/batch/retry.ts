@@ -8,6 +8,7 @@ import { jobShape, noteTo, SAME_TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
 import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   out: path("FILE", { help: "the --out of a job that is done" }),
@@ -80,8 +81,8 @@ export async function retryCommand(args: readonly string[], here: BatchWorld): P
     const errors = failed > 0 ? ` in ${job.errors}` : "";
     world.host.out(
       given.json
-        ? `${JSON.stringify({ event: "merged", completed, failed })}\n`
-        : `Merged: ${completed} answers in ${output}, ${failed} errors${errors}\n`,
+        ? jsonLine({ event: "merged", completed, failed })
+        : `${escaped(`Merged: ${completed} answers in ${output}, ${failed} errors${errors}`)}\n`,
     );
     return exitCodeOf(retry.counts, values.failOnErrors);
   } finally {
@@ -102,7 +103,7 @@ function tellNothingToRetry(
     : `the check refuses all lines in ${errors} (${failed}), and would again; correct them in an input of their own, and run that`;
   host.out(
     json
-      ? `${JSON.stringify({ event: "nothing_to_retry", completed, failed, message: why })}\n`
-      : `No line to retry: ${why}\n`,
+      ? jsonLine({ event: "nothing_to_retry", completed, failed, message: why })
+      : `No line to retry: ${escaped(why)}\n`,
   );
 }

@@ -16,6 +16,7 @@ function fakeHost(columns?: number): FakeHost {
     stderr: "",
     out: (text) => host.stdout += text,
     err: (text) => host.stderr += text,
+    draw: (line) => host.stderr += `\r${line}`,
     columns: () => columns,
     input: () => ReadableStream.from([]),
     now: () => performance.now(),
@@ -143,7 +144,7 @@ Deno.test("batch run: draws a progress bar on a terminal", async () => {
       await batchCommand(["run", path("in.jsonl"), "--out", path("o")], { openEngine, execute, host }),
       0,
     );
-    assertStringIncludes(host.stderr, "\r\x1b[K[########################] 20/20  2 failed  ");
+    assertStringIncludes(host.stderr, "\r[########################] 20/20  2 failed  ");
     assert(!host.stderr.includes("\x1b[2J"), "the input cannot steer the terminal");
     assertStringIncludes(host.stderr, `2 errors in ${path("o.errors.jsonl")}`);
   });

@@ -3,6 +3,7 @@ import { duration } from "./progress.ts";
 import type { BatchWorld } from "./world.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf, onOff } from "../shared/settings.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   json: onOff({
@@ -31,7 +32,7 @@ export async function statusCommand(args: readonly string[], { host }: BatchWorl
   if (given === undefined) return 0;
   const output = given.operand("OUT.jsonl");
   const told = await jobStatus(output);
-  host.out(given.json ? `${JSON.stringify(asJson(told))}\n` : `${output}: ${asText(told)}\n`);
+  host.out(given.json ? jsonLine(asJson(told)) : `${escaped(`${output}: ${asText(told)}`)}\n`);
   return 0;
 }
 

@@ -28,6 +28,7 @@ import { SAMPLING } from "../../lib/options.ts";
 import { EFFORT } from "../shared/engine_settings.ts";
 import { UsageError } from "../shared/flags.ts";
 import { choice, count, flagOf, helpOf, number, path, text, type Values } from "../shared/settings.ts";
+import { jsonLine } from "../shared/escape.ts";
 
 /** Options for the rows of a table. */
 export const TABLE_SETTINGS = {
@@ -155,8 +156,7 @@ export async function jobShape(
 
 /** Returns a function that prints a note next to the progress. */
 export function noteTo({ host }: BatchWorld, json: boolean): (message: string) => void {
-  return (message) =>
-    json ? host.out(`${JSON.stringify({ event: "note", message })}\n`) : host.err(`${message}\n`);
+  return (message) => json ? host.out(jsonLine({ event: "note", message })) : host.err(`${message}\n`);
 }
 
 function outputFormat({ outFormat }: TableValues, output: string): OutputFormat {

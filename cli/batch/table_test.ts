@@ -36,6 +36,7 @@ async function batch(
   const host: CommandHost = {
     out: (text) => words.out += text,
     err: (text) => words.err += text,
+    draw: () => {},
     columns: () => undefined,
     input: () => ReadableStream.from([]),
     now: () => performance.now(),

@@ -50,6 +50,7 @@ function batch(args: string[], execute: ExecuteOn = good): Run {
   const host: CommandHost = {
     out: (text) => words.out += text,
     err: (text) => words.err += text,
+    draw: () => {},
     columns: () => undefined,
     input: () => ReadableStream.from([]),
     now: () => performance.now(),

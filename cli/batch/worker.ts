@@ -9,6 +9,7 @@ import { parallelOptions } from "../shared/model.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { count, HELP_LINE, helpOf, onOff, text } from "../shared/settings.ts";
 import { inFlags } from "../shared/words.ts";
+import { jsonLine } from "../shared/escape.ts";
 
 const DEFAULT_PARALLEL = 16;
 
@@ -75,9 +76,8 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   const options = { ...engineOptions(values), parallel, kvShare };
 
   const note = (text: string) => {
-    if (given.json) return host.out(`${JSON.stringify({ event: "note", message: text })}\n`);
-    // Much of the text comes from the network, and its control characters must not reach the terminal.
-    host.err(`${text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu, "\ufffd")}\n`);
+    if (given.json) return host.out(jsonLine({ event: "note", message: text }));
+    host.err(`${text}\n`);
   };
   const { drainSignal, signal, release } = listenForInterrupts(
     host,
@@ -113,7 +113,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
     return 0;
   } catch (error) {
     const message = inFlags(error);
-    if (given.json) host.out(`${JSON.stringify({ event: "failed", message })}\n`);
+    if (given.json) host.out(jsonLine({ event: "failed", message }));
     else note(`Error: ${message}`);
     return 1;
   } finally {

@@ -21,7 +21,7 @@ import { CHAT_TEMPLATE } from "../shared/chat_template.ts";
 import { loadOptions, loadWithProgress, modelPath } from "../shared/model.ts";
 import { buildFirst } from "../shared/native_build.ts";
 import { count, type Values } from "../shared/settings.ts";
-import { err, note, onInterrupt, out } from "../shared/terminal.ts";
+import { drawLine, err, note, onInterrupt, out } from "../shared/terminal.ts";
 
 /**
  * Options of the engine that answers the lines. Without `parallel`, free memory and measured speed decide how
@@ -87,6 +87,7 @@ const host: CommandHost = {
   // A closed terminal or `| head` must not stop the job.
   out: (text) => unlessBroken(() => out(text)),
   err,
+  draw: drawLine,
   input: () => Deno.stdin.readable,
   columns: () => Deno.stderr.isTerminal() ? Deno.consoleSize().columns || 80 : undefined,
   now: () => performance.now(),

@@ -1,5 +1,6 @@
 import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
+import { escaped } from "../shared/escape.ts";
 import { UsageError } from "../shared/flags.ts";
 import { givenText } from "../shared/given_text.ts";
 import {
@@ -10,6 +11,7 @@ import {
   ISA,
   MAX_COUNT,
   MODEL,
+  RAW,
   SAMPLING_FLAGS,
   samplingOf,
   THINK_TOKENS,
@@ -18,7 +20,7 @@ import { CHAT_TEMPLATE } from "../shared/chat_template.ts";
 import { loadForOne } from "../shared/model.ts";
 import { type Given, readWords } from "../shared/read_settings.ts";
 import { count, HELP_LINE, helpOf, onOff, text, texts } from "../shared/settings.ts";
-import { dim, err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
+import { err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
 
 const OPTIONS = {
   file: texts("FILE", {
@@ -37,6 +39,7 @@ const OPTIONS = {
   effort: EFFORT,
   thinkTokens: THINK_TOKENS,
   chatTemplate: CHAT_TEMPLATE,
+  raw: RAW,
   ctx: CTX,
   isa: ISA,
   ...COMPUTE,
@@ -80,9 +83,14 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   await using model = await loadForOne(values);
   const { id, contextLength } = model.info;
   if (talks) {
-    out(dim(`${id}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`));
+    out(
+      `${escaped(id)}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`,
+      {
+        dimmed: true,
+      },
+    );
   }
-  const session = new ChatSession(model, options, new TerminalScreen(options.asides));
+  const session = new ChatSession(model, options, new TerminalScreen(options.asides, values.raw));
   if (talks) return await talk(session, first);
   const lines = new PipedLines(Deno.stdin.readable);
   const unlisten = onInterrupt(() => {
@@ -135,16 +143,16 @@ class TerminalScreen implements Screen {
   #reading: ProgressLine | undefined;
 
   /** A pipe receives only answers. */
-  constructor(private readonly showsAsides: boolean) {}
+  constructor(private readonly showsAsides: boolean, private readonly raw: boolean) {}
 
   text(text: string): void {
     this.#shown();
-    out(text);
+    out(text, { raw: this.raw });
   }
 
   aside(text: string): void {
     this.#shown();
-    if (this.showsAsides) out(dim(text));
+    if (this.showsAsides) out(text, { dimmed: true, raw: this.raw });
   }
 
   problem(text: string): void {

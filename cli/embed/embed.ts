@@ -1,5 +1,4 @@
 import { duration } from "../batch/progress.ts";
-import { plainText } from "../batch/reporter.ts";
 import { formatOf, PartialOutput, type VectorFormat } from "./output.ts";
 import { readTexts, type TextLine } from "./texts.ts";
 import { COMPUTE, CTX, KV_MB, MAX_CONTEXT } from "../shared/engine_settings.ts";
@@ -10,6 +9,7 @@ import { choice, count, HELP_LINE, helpOf, onOff, path } from "../shared/setting
 import type { Model } from "../../lib/model.ts";
 import { explained } from "../../lib/system_errors.ts";
 import { err, onInterrupt, out, ProgressLine } from "../shared/terminal.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   out: path("FILE", {
@@ -97,7 +97,7 @@ export async function embedCommand(args: readonly string[]): Promise<number> {
     const texts = await checkTexts(model, source, stop.signal);
     const job = new EmbedJob(model, { source, texts, width, signal: stop.signal });
     const report = await job.run(target, format);
-    out(given.json ? `${JSON.stringify(report)}\n` : describe(report));
+    out(given.json ? jsonLine(report) : describe(report));
     return 0;
   } catch (error) {
     throw explained(`Cannot embed "${source}" into "${target}"`, error);
@@ -131,7 +131,7 @@ async function checkTexts(model: Model, source: string, signal: AbortSignal): Pr
     texts++;
     const reason = "reason" in line ? line.reason : misfit(model, line);
     if (reason === undefined) continue;
-    if (bad++ < NAMED) err(`${plainText(`${source}: line ${line.number}: ${reason}`)}\n`);
+    if (bad++ < NAMED) err(`${source}: line ${line.number}: ${reason}\n`);
   }
   if (bad > 0) throw new Error(`${bad} of ${texts} lines cannot be embedded; nothing was computed`);
   if (texts === 0) throw new Error(`There are no texts in "${source}"`);
@@ -254,7 +254,7 @@ class EmbedJob {
 function describe({ path, vectors, dimensions, tokens, cached_tokens, seconds }: Report): string {
   const cached = cached_tokens > 0 ? `, ${cached_tokens} of them from the cache` : "";
   const rate = Math.round(tokens / seconds);
-  return `${plainText(path)}: ${vectors} vectors of ${dimensions}; ${tokens} tokens${cached}, in ${
+  return `${escaped(path)}: ${vectors} vectors of ${dimensions}; ${tokens} tokens${cached}, in ${
     duration(seconds)
   } (${rate} tokens/s)\n`;
 }

@@ -1,5 +1,6 @@
 import { type Choice, labelOf, type Offer, type OfferedChoice, PullError } from "../../hub/mod.ts";
 import { sizeInWords } from "../shared/sizes.ts";
+import { escaped } from "../shared/escape.ts";
 import { err } from "../shared/terminal.ts";
 
 /** Returns a table of a source's models. */
@@ -22,7 +23,7 @@ export function offerAsText({ source, choices, recommended, free }: Offer): stri
     "",
     `Memory: with one sequence, of at most 4096 tokens (~: about)${known}.`,
     "",
-  ].join("\n");
+  ].map(escaped).join("\n");
 }
 
 function filesOf({ pieces }: Choice): string {
@@ -73,7 +74,7 @@ export async function askWhich(
   signal: AbortSignal,
   { readLine, write }: Asker = { readLine: terminalLine, write: err },
 ): Promise<Choice> {
-  write(`${offerAsText(offer)}\n`);
+  for (const line of offerAsText(offer).split("\n")) write(`${line}\n`);
   const all = offer.choices.map(({ choice }) => choice);
   const advised = offer.recommended && labelOf(offer.recommended.choice, all);
   while (true) {

@@ -20,6 +20,7 @@ import { listVerb, namesVerb, rmVerb } from "./verbs.ts";
 import { explained } from "../../lib/system_errors.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 import { onInterrupt, out } from "../shared/terminal.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 const OPTIONS = {
   dryRun: onOff({
@@ -109,7 +110,7 @@ export async function pullCommand(args: readonly string[]): Promise<number> {
   try {
     if (values.dryRun) {
       const offered = await offer(options);
-      out(given.json ? `${JSON.stringify(offerAsJson(offered))}\n` : offerAsText(offered));
+      out(given.json ? jsonLine(offerAsJson(offered)) : offerAsText(offered));
       return 0;
     }
     report(await pull(options), folder, reporter, given.json);
@@ -130,11 +131,7 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
       bytes: size,
       sha256: parts.map((p) => p.sha256),
     }));
-    out(
-      `${
-        JSON.stringify({ event: "done", name, path, bytes, already, fetched, source: receipt.source, files })
-      }\n`,
-    );
+    out(jsonLine({ event: "done", name, path, bytes, already, fetched, source: receipt.source, files }));
     return;
   }
   const checked = parts.every(({ promised }) => promised)
@@ -142,8 +139,8 @@ function report(model: PulledModel, folder: string, reporter: PullReporter, json
     : `the hub promises no SHA-256; it is ${parts.map(({ sha256 }) => sha256).join(", ")}`;
   out(
     already
-      ? `${name} is there already: ${shownFolder(path)}\n`
-      : `${name}: ${(bytes / 1e6).toFixed(1)} MB in ${shownFolder(folder)}; ${checked}\n` +
+      ? `${name} is there already: ${escaped(shownFolder(path))}\n`
+      : `${name}: ${(bytes / 1e6).toFixed(1)} MB in ${escaped(shownFolder(folder))}; ${checked}\n` +
         asCalled(`Try it: deno task generate --model ${quoted(name)} --chat 'Hello'\n`),
   );
 }
@@ -154,7 +151,7 @@ function fail(error: unknown, folder: string, json: boolean): number {
   const told = usage ? new UsageError(error.message) : withAdvice(error, folder);
   if (json && told instanceof Error) {
     const code = error instanceof PullError ? error.code : "PULL_FAILED";
-    out(`${JSON.stringify({ event: "error", code, message: told.message })}\n`);
+    out(jsonLine({ event: "error", code, message: told.message }));
   }
   throw told;
 }

@@ -1,6 +1,7 @@
 import type { PullEvent } from "../../hub/mod.ts";
 import { sizeInWords } from "../shared/sizes.ts";
-import { err, out } from "../shared/terminal.ts";
+import { drawLine, err, out } from "../shared/terminal.ts";
+import { jsonLine } from "../shared/escape.ts";
 
 const REDRAW_MS = 100;
 const JSON_MS = 500;
@@ -17,7 +18,7 @@ export class PullReporter {
 
   constructor(json: boolean) {
     this.#json = json;
-    this.#bar = !json && Deno.stderr.isTerminal() ? new ProgressBar(err, columns) : undefined;
+    this.#bar = !json && Deno.stderr.isTerminal() ? new ProgressBar(drawLine, columns) : undefined;
   }
 
   event(event: PullEvent): void {
@@ -39,7 +40,6 @@ export class PullReporter {
   }
 
   #note(message: string): void {
-    this.#bar?.clear();
     err(`${message}\n`);
   }
 
@@ -58,7 +58,7 @@ export class PullReporter {
     const said = event.kind === "needs"
       ? { memory: event.needs.weights + event.needs.rest, memory_free: event.free, fits: event.fits }
       : rest;
-    out(`${JSON.stringify({ event: kind, ...said })}\n`);
+    out(jsonLine({ event: kind, ...said }));
   }
 }
 
@@ -68,9 +68,8 @@ export class ProgressBar {
   #share = 0;
   #samples: { at: number; done: number }[] = [];
   #next = 0;
-  #drawn = false;
 
-  constructor(private readonly write: (text: string) => void, private readonly columns: () => number) {}
+  constructor(private readonly draw: (line: string) => void, private readonly columns: () => number) {}
 
   update(stage: string, done: number, total: number, now = performance.now()): void {
     if (stage !== this.#stage) {
@@ -85,13 +84,11 @@ export class ProgressBar {
     while (this.#samples.length > 2 && this.#samples[0].at < now - WINDOW_MS) this.#samples.shift();
     const line = [this.#stage, this.#picture(), this.#percent(), this.#amount(total), ...this.#pace(total)]
       .join("  ");
-    this.write(`\r${line.slice(0, this.columns() - 1)}\x1b[K`);
-    this.#drawn = true;
+    this.draw(line.slice(0, this.columns() - 1));
   }
 
   clear(): void {
-    if (this.#drawn) this.write("\r\x1b[K");
-    this.#drawn = false;
+    this.draw("");
   }
 
   #picture(): string {

@@ -8,12 +8,12 @@ Deno.test("pull: the bar fills up, never goes back and fits the terminal", () =>
   for (const [i, amount] of amounts.entries()) bar.update("downloading", amount * 1e6, 1e9, 1000 * i);
   const shares = drawn.map((line) => Number(/(\d+) %/.exec(line)?.[1]));
   assertEquals(shares, [0, 10, 30, 30, 30, 70, 100]);
-  for (const line of drawn) assert(line.replace("\x1b[K", "").length <= 80, line);
+  for (const line of drawn) assert(line.length < 80, line);
   assertStringIncludes(drawn[2], "[===         ]   30 %  300.0 MB of 1.0 GB");
   bar.update("checking", 1e6, 1e9, 9000);
   assertStringIncludes(drawn.at(-1)!, "checking");
   bar.clear();
-  assertEquals(drawn.at(-1), "\r\x1b[K");
+  assertEquals(drawn.at(-1), "");
 });
 
 Deno.test("pull: the bar shows speed and remaining time and is drawn ten times a second", () => {

@@ -6,6 +6,7 @@ import { modelsFolder, shownFolder } from "../shared/models_folder.ts";
 import { sizeInWords } from "../shared/sizes.ts";
 import { asCalled, quoted } from "../shared/start.ts";
 import { out } from "../shared/terminal.ts";
+import { escaped, jsonLine } from "../shared/escape.ts";
 
 /** Options of `pull` and its verbs. */
 export const MODELS = path("DIR", {
@@ -21,13 +22,13 @@ export async function listVerb(args: readonly string[]): Promise<number> {
   const flags = settingsFlags({ models: MODELS }, args);
   const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);
   const stored = await listModels(folder);
-  out(flags.json ? `${JSON.stringify(storedAsJson(folder, stored))}\n` : storedAsText(folder, stored));
+  out(flags.json ? jsonLine(storedAsJson(folder, stored)) : storedAsText(folder, stored));
   return 0;
 }
 
 function storedAsText(folder: string, { models, unfinished }: Stored): string {
   const shown = shownFolder(folder);
-  if (models.length + unfinished.length === 0) return `There are no models in ${shown}\n`;
+  if (models.length + unfinished.length === 0) return `There are no models in ${escaped(shown)}\n`;
   const rows = [
     ...models.map(({ name, bytes, receipt }) => [name, sizeInWords(bytes), receipt?.source ?? "not pulled"]),
     ...unfinished.map(({ name, source, done, bytes }) => {
@@ -45,7 +46,7 @@ function storedAsText(folder: string, { models, unfinished }: Stored): string {
   const lines = rows.map(([name, size, source]) =>
     `${name.padEnd(widths[0])}  ${size.padStart(widths[1])}  ${source}`
   );
-  return `${[`${shown}:`, ...lines].join("\n")}\n`;
+  return `${[`${shown}:`, ...lines].map(escaped).join("\n")}\n`;
 }
 
 function storedAsJson(folder: string, { models, unfinished }: Stored) {
@@ -79,7 +80,7 @@ export async function namesVerb(args: readonly string[]): Promise<number> {
   const own = await modelList(readSettings({ list: NAME_LIST }, flags).values.list);
   const list: ModelList = { ...SHIPPED_LIST, ...own };
   if (flags.json) {
-    out(`${JSON.stringify(list)}\n`);
+    out(jsonLine(list));
     return 0;
   }
   const entries = Object.entries(list);
@@ -89,7 +90,7 @@ export async function namesVerb(args: readonly string[]): Promise<number> {
   ].map((lengths) => Math.max(...lengths));
   out(
     entries.map(([name, { source, about = "" }]) =>
-      `${name.padEnd(names)}  ${source.padEnd(sources)}  ${about}`.trimEnd()
+      escaped(`${name.padEnd(names)}  ${source.padEnd(sources)}  ${about}`.trimEnd())
     ).join("\n") + "\n",
   );
   return 0;
@@ -100,7 +101,7 @@ export async function rmVerb(args: readonly string[]): Promise<number> {
   const flags = settingsFlags({ models: MODELS }, args, { operands: ["NAME"] });
   const folder = modelsFolder(readSettings({ models: MODELS }, flags).values.models);
   const { name, bytes, unfinished } = await removeModel(folder, flags.operand("NAME"));
-  if (flags.json) out(`${JSON.stringify({ name, bytes, unfinished })}\n`);
-  else out(`${name}: removed ${unfinished ? "what had been downloaded of it" : sizeInWords(bytes)}\n`);
+  const removed = unfinished ? "what had been downloaded of it" : sizeInWords(bytes);
+  out(flags.json ? jsonLine({ name, bytes, unfinished }) : `${escaped(name)}: removed ${removed}\n`);
   return 0;
 }

@@ -1,6 +1,7 @@
 import { quoted } from "../shared/start.ts";
 import type { LogEntry } from "../../lib/serving.ts";
 import { explained, messageOf } from "../../lib/system_errors.ts";
+import { jsonLine } from "../shared/escape.ts";
 
 /** The destination of log lines. */
 interface Sink {
@@ -53,7 +54,7 @@ export class RequestLog {
   }
 
   add(entry: LogEntry): void {
-    const line = `${JSON.stringify(entry)}\n`;
+    const line = jsonLine(entry);
     if (this.#unwritten + line.length > this.#options.maxWaiting) {
       this.#dropped++;
       return;
@@ -112,7 +113,7 @@ export class RequestLog {
     this.#unwritten = this.#waiting.reduce((sum, line) => sum + line.length, 0);
     if (this.#waiting.length === 0 && this.#dropped === 0) return this.#isToReopen;
     if (this.#dropped > 0) {
-      this.#waiting.push(`${JSON.stringify({ time: new Date().toISOString(), dropped: this.#dropped })}\n`);
+      this.#waiting.push(jsonLine({ time: new Date().toISOString(), dropped: this.#dropped }));
     }
     this.#batch = utf8.encode(this.#waiting.join(""));
     this.#waiting = [];

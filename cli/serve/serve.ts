@@ -324,7 +324,7 @@ function reporter(): (error: unknown) => void {
 function traced(error: Error): string {
   const { stack, message, cause } = error;
   const own = `${stack}`.replace(message, () => worded(error, asFlags));
-  return cause instanceof Error ? `${own}\nCaused by ${traced(cause)}` : own;
+  return cause instanceof Error ? `${own}\n  Caused by ${traced(cause)}` : own;
 }
 
 /** Stops the server when its engine has failed for good. The returned function says whether that happened. */

@@ -1,11 +1,10 @@
 import { type ChatReader, type EnginePart, type TokenEvent, tryJson } from "../../lib/model.ts";
-import { DIM, PLAIN } from "./terminal.ts";
 
-export interface ShownThinking {
+/** Where an answer is shown. */
+export interface AnswerDisplay {
   /** Whether thinking is shown. */
-  readonly shown: boolean;
-  /** Whether thinking is dimmed, which needs a terminal. */
-  readonly dimmed: boolean;
+  readonly thinking: boolean;
+  readonly show: (text: string, isThinking: boolean) => unknown;
 }
 
 /** A complete tool call. */
@@ -15,7 +14,7 @@ export interface ShownCall {
   readonly arguments: string;
 }
 
-/** Turns token events into displayed text, and collects the thinking, the answer and the calls. */
+/** Shows an answer as its token events arrive, and collects the thinking, the answer and the calls. */
 export class AnswerText {
   text = "";
   reasoning = "";
@@ -25,25 +24,26 @@ export class AnswerText {
   #open: { readonly name: string; arguments: string } | undefined;
   /** The kind of text shown last. */
   #last: "text" | "call" | undefined;
-  #dim = false;
   /** Whether thinking has ended. */
   #ended = false;
 
-  constructor(private readonly reader: ChatReader | undefined, private readonly thinking: ShownThinking) {}
+  constructor(private readonly reader: ChatReader | undefined, private readonly display: AnswerDisplay) {}
 
-  /** Returns the text to show for this event. */
-  read(event: TokenEvent): string {
-    if (event.type !== "token" && event.type !== "text" && event.type !== "finish") return "";
+  read(event: TokenEvent): void {
+    if (event.type !== "token" && event.type !== "text" && event.type !== "finish") return;
     if (!this.reader) {
       this.text += event.text;
-      return event.text;
+      this.display.show(event.text, false);
+      return;
     }
     const parts = event.type === "token" && event.marker
       ? this.reader.marker(event.token)
       : this.reader.text(event.text);
     const last = event.type === "finish" ? this.reader.end() : [];
-    const shown = [...parts, ...last].map((part) => this.#part(part)).join("");
-    return event.type === "finish" ? shown + this.#call() + this.#end() : shown;
+    for (const part of [...parts, ...last]) this.#part(part);
+    if (event.type !== "finish") return;
+    this.#call();
+    this.#end();
   }
 
   /** Whether the answer ended within a call. */
@@ -51,54 +51,46 @@ export class AnswerText {
     return this.#open !== undefined;
   }
 
-  #part(part: EnginePart): string {
+  #part(part: EnginePart): void {
     if (part.type === "arguments") {
       this.#open!.arguments += part.text;
-      return "";
+      return;
     }
-    const called = this.#call();
-    if (part.type === "call") {
-      this.#open = { name: part.name, arguments: "" };
-      return called;
-    }
-    return called + this.#said(part);
+    this.#call();
+    if (part.type === "call") this.#open = { name: part.name, arguments: "" };
+    else this.#said(part);
   }
 
-  /** Returns the latest call as text, if it is complete. */
-  #call(): string {
+  /** Shows the latest call if it is complete. */
+  #call(): void {
     const call = this.#open;
-    if (!call || tryJson(call.arguments) === undefined) return "";
+    if (!call || tryJson(call.arguments) === undefined) return;
     this.#open = undefined;
     this.calls.push(call);
-    const line = `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`;
-    return this.#show("call", line);
+    this.#show("call", `{"name": ${JSON.stringify(call.name)}, "arguments": ${call.arguments}}`);
   }
 
   /** Puts each call on its own line. */
-  #show(kind: "text" | "call", text: string): string {
+  #show(kind: "text" | "call", text: string): void {
     const isNewLine = this.#last !== undefined && (kind === "call" || this.#last === "call");
     this.#last = kind;
-    return this.#end() + (isNewLine ? "\n" : "") + text;
+    this.#end();
+    this.display.show(isNewLine ? `\n${text}` : text, false);
   }
 
-  #said(part: Extract<EnginePart, { type: "content" | "reasoning" }>): string {
+  #said(part: Extract<EnginePart, { type: "content" | "reasoning" }>): void {
     if (part.type === "content") {
       this.text += part.text;
       return this.#show("text", part.text);
     }
     this.reasoning += part.text;
-    if (!this.thinking.shown) return "";
-    if (!this.thinking.dimmed || this.#dim) return part.text;
-    this.#dim = true;
-    return DIM + part.text;
+    if (this.display.thinking) this.display.show(part.text, true);
   }
 
   /** Separates thinking and answer with an empty line. */
-  #end(): string {
-    const thought = this.thinking.shown && this.reasoning !== "" && !this.#ended;
-    this.#ended ||= thought;
-    const bright = this.#dim ? PLAIN : "";
-    this.#dim = false;
-    return thought ? `${bright}\n\n` : bright;
+  #end(): void {
+    if (this.#ended || !this.display.thinking || this.reasoning === "") return;
+    this.#ended = true;
+    this.display.show("\n\n", false);
   }
 }

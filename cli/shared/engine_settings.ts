@@ -105,6 +105,11 @@ export const THINK_TOKENS = count({
   help: "maximum tokens of thinking; then the answer begins",
 });
 
+export const RAW = onOff({
+  help:
+    "let a terminal obey control characters in the answer, such as colors; they are shown escaped otherwise",
+});
+
 /** Returns the sampling settings of a request. */
 export function samplingOf(values: Values<typeof SAMPLING_FLAGS>): Values<typeof SAMPLING_FLAGS> {
   const names = Object.keys(SAMPLING_FLAGS) as SamplingNames[];

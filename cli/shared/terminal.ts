@@ -1,3 +1,4 @@
+import { escapedMessage, EscapedStream } from "./escape.ts";
 import { asCalled } from "./start.ts";
 
 const encoder = new TextEncoder();
@@ -5,10 +6,27 @@ const encoder = new TextEncoder();
 /** Collects standard output while it is captured. */
 let capture: string[] | undefined;
 
-/** Writes to standard output. Throws Deno.errors.BrokenPipe if the reader is gone. */
-export function out(text: string): void {
-  if (capture) capture.push(text);
-  else write(Deno.stdout, text);
+export interface Style {
+  /** Whether a terminal shows the text dimmed, unless NO_COLOR is set. */
+  readonly dimmed?: boolean;
+  /** Whether a terminal receives control characters as they are. */
+  readonly raw?: boolean;
+}
+
+const onTerminal = new EscapedStream();
+
+/**
+ * Writes to standard output. A terminal shows control characters escaped; a pipe or file receives the exact
+ * text. Throws Deno.errors.BrokenPipe if the reader is gone.
+ */
+export function out(text: string, { dimmed = false, raw = false }: Style = {}): void {
+  if (capture) {
+    capture.push(text);
+    return;
+  }
+  if (!Deno.stdout.isTerminal()) return write(Deno.stdout, text);
+  const shown = raw ? text : onTerminal.next(text);
+  write(Deno.stdout, dimmed && shown !== "" && !Deno.noColor ? `${DIM}${shown}${PLAIN}` : shown);
 }
 
 /** Returns the text that a command would write to standard output. */
@@ -49,12 +67,14 @@ export function note(message: string, level: LogLevel = "info"): void {
 }
 
 /**
- * Writes to standard error. Commands in the text take the form in which the user called this one. A missing
- * reader must not stop the process.
+ * Writes a message with a line end, or a part of one, to standard error. Control characters are escaped, and line
+ * ends within it unless the next line is indented, so that no text can forge another message. Commands in the
+ * text take the form in which the user called this one. A missing reader must not stop the process.
  */
 export function err(text: string): void {
+  const end = text.endsWith("\n") ? "\n" : "";
   try {
-    write(Deno.stderr, asCalled(text));
+    write(Deno.stderr, escapedMessage(asCalled(text.slice(0, text.length - end.length))) + end);
   } catch (error) {
     if (!(error instanceof Deno.errors.BrokenPipe)) throw error;
   }
@@ -81,13 +101,8 @@ function write(stream: { writeSync(bytes: Uint8Array): number }, text: string): 
   for (let done = 0; done < bytes.length;) done += stream.writeSync(bytes.subarray(done));
 }
 
-export const DIM = "\x1b[2m";
-export const PLAIN = "\x1b[0m";
-
-/** Dims the text if standard output is a terminal and NO_COLOR is not set. */
-export function dim(text: string): string {
-  return Deno.stdout.isTerminal() && !Deno.noColor ? `${DIM}${text}${PLAIN}` : text;
-}
+const DIM = "\x1b[2m";
+const PLAIN = "\x1b[0m";
 
 /** Waits below this time need no progress line. */
 const PATIENCE_MS = 300;

@@ -58,8 +58,8 @@ export function shortage(
     row("activations", needs.activations),
     ...(needs.states > 0 ? [row("recurrent states", needs.states)] : []),
     ...(needs.kvNote === undefined ? [] : [row("KV cache", needs.kv), "  (", ...needs.kvNote, ")"]),
-    ...(fits.length > 0 ? ["\nWhat fits: ", ...either(fits)] : [
-      "\nNo setting fits: ",
+    ...(fits.length > 0 ? ["\n  What fits: ", ...either(fits)] : [
+      "\n  No setting fits: ",
       ...(room ? room.advice : ["free some memory"]),
       ", or use a smaller model or one in fewer bits",
     ]),

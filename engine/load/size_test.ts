@@ -43,7 +43,7 @@ Deno.test("engineSize: refuses more than the free memory, with the sums", () => 
   assertMatch(lines[1], /^ {2}weights {9,}200\.0 MB$/);
   assertMatch(lines[2], /^ {2}activations +\d+\.\d MB$/);
   assertMatch(lines[3], /^ {2}KV cache +4,429\.2 MB {2}\(1024 sequences of 8192 tokens, in 16 bits\)$/);
-  assertMatch(lines[4], /^What fits: parallel: \d+, or ctx: \d+, or kvBytes: \d+000000$/);
+  assertMatch(lines[4], /^ {2}What fits: parallel: \d+, or ctx: \d+, or kvBytes: \d+000000$/);
   const terms = lines.slice(0, 4).map((line) => Number(/([\d,]+\.\d) MB/.exec(line)![1].replaceAll(",", "")));
   assert(Math.abs(terms[0] - terms[1] - terms[2] - terms[3]) < 0.2, message);
 });
@@ -117,7 +117,7 @@ Deno.test("engineSize: a given KV size is used to the block, or refused", () => 
   );
   assertMatch(
     refusal({ kvBytes: 900e6 }),
-    /KV cache +900\.\d MB {2}\(kvBytes, in 16 bits\)\nWhat fits: kvBytes: 79\d000000$/,
+    /KV cache +900\.\d MB {2}\(kvBytes, in 16 bits\)\n {2}What fits: kvBytes: 79\d000000$/,
   );
 });
 
@@ -145,7 +145,10 @@ Deno.test("engineSize: window layers take blocks for the window and a step's row
 
 Deno.test("engineSize: refuses weights that do not fit with any setting", () => {
   const message = refusal({}, { free: 1e9, weights: 2e9 });
-  assertMatch(message, /\nNo setting fits: free some memory, or use a smaller model or one in fewer bits$/);
+  assertMatch(
+    message,
+    /\n {2}No setting fits: free some memory, or use a smaller model or one in fewer bits$/,
+  );
 });
 
 Deno.test("engineSize: recurrent states count towards the memory", () => {

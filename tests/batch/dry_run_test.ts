@@ -11,6 +11,7 @@ async function batch(args: string[]): Promise<{ code: number; out: string; err: 
     ...realWorld.host,
     out: (text: string) => words.out += text,
     err: (text: string) => words.err += text,
+    draw: () => {},
     columns: () => undefined,
   };
   return { code: await batchCommand(args, { ...realWorld, host }), ...words };

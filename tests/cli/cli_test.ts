@@ -78,11 +78,11 @@ fullTier.test("cli: --library is the only folder that is searched for libraries,
   await withFolder(async (folder) => {
     const missing = await run(["generate", "--prompt", "a", "--library", folder]);
     assertEquals([missing.code, missing.stdout], [1, ""]);
-    assertMatch(missing.stderr, /^Error: Cannot load the kernels\. Looked at:\n {2}\S+: not there\nRun /);
+    assertMatch(missing.stderr, /^Error: Cannot load the kernels\. Looked at:\n {2}\S+: not there\n {2}Run /);
     await Deno.writeTextFile(join(folder, libraryFile("compy")), "");
     const refused = await run(["generate", "--prompt", "a", `--library=${folder}`]);
     assertEquals(refused.code, 1);
-    assertStringIncludes(refused.stderr, `FFI is not permitted there\nAllow it: --allow-ffi=${folder}\n`);
+    assertStringIncludes(refused.stderr, `FFI is not permitted there\n  Allow it: --allow-ffi=${folder}\n`);
   });
   const nothing = await run(["generate", "--library"]);
   assertEquals([nothing.code, nothing.stdout], [2, ""]);
@@ -258,7 +258,7 @@ fullTier.test("cli: insufficient memory is refused with the figures before loadi
     new RegExp(
       "^Error: The model needs 10,000,00\\d\\.\\d MB of memory with these settings, and [\\d,]+\\.\\d MB are free for it:\n" +
         " {2}weights +1\\.\\d MB\n {2}activations +\\d\\.\\d MB\n {2}KV cache +10,000,000\\.0 MB {2}\\(--kv-mb, in 16 bits\\)\n" +
-        "What fits: --kv-mb \\d+\n$",
+        "  What fits: --kv-mb \\d+\n$",
     ),
   );
   assert(seconds < 10, `it took ${seconds} s`);

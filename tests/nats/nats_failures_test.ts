@@ -139,6 +139,7 @@ fullTier.test({
       host: {
         out: (text) => void (said += text),
         err: (text) => void (said += text),
+        draw: () => {},
         columns: () => undefined,
         input: () => ReadableStream.from([]),
         now: () => performance.now(),

@@ -94,7 +94,7 @@ Deno.test("server: a failed engine is reloaded, streams end with an error, and a
   assertEquals(code, 0);
   const told = (n: number) =>
     `The engine has failed: injected by a test; loading it again (${n} of at most 3 times in 10 minutes)\n` +
-    "EngineError: The engine has failed: injected by a test\nCaused by Error: injected by a test\n" +
+    "EngineError: The engine has failed: injected by a test\n  Caused by Error: injected by a test\n" +
     "The engine is ready again\n";
   assertEquals(withoutStacks(complaints), told(1) + told(2));
 });
@@ -109,7 +109,7 @@ fullTier.test("server: stops with exit code 1 and a reason with --on-failure exi
   assertEquals(
     withoutStacks(complaints),
     "Error: The engine has failed: injected by a test; the server stops\n" +
-      "EngineError: The engine has failed: injected by a test\nCaused by Error: injected by a test\n",
+      "EngineError: The engine has failed: injected by a test\n  Caused by Error: injected by a test\n",
   );
 });
 
