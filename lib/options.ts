@@ -10,7 +10,14 @@ import { CompyError, refuse } from "./errors.ts";
 
 export type { SamplingParams } from "../engine/mod.ts";
 /** @internal For compy's own commands. */
-export { SAMPLING, SAMPLING_SETTINGS } from "../engine/mod.ts";
+export {
+  DEFAULT_SAMPLING,
+  isSamplingValue,
+  SAMPLING,
+  SAMPLING_SETTINGS,
+  samplingRule,
+  type SamplingSetting,
+} from "../engine/mod.ts";
 
 /**
  * A JSON schema (2020-12): an object, or true for any JSON.

@@ -1,4 +1,6 @@
-import { ChatSession, COMMAND_HELP, type Screen } from "./chat_session.ts";
+import { CONVERSATION_HELP } from "./chat_commands.ts";
+import { ChatSession, type Screen } from "./chat_session.ts";
+import { WordWrap } from "./word_wrap.ts";
 import { PipedLines, TerminalLines } from "./chat_input.ts";
 import { escaped } from "../shared/escape.ts";
 import { UsageError } from "../shared/flags.ts";
@@ -54,9 +56,9 @@ Usage: deno task chat [TEXT] [--file FILE] [options]
 
   TEXT               the first message; - is standard input
 ${helpOf(OPTIONS)}${HELP_LINE}
-In the conversation (the arrow keys find earlier messages; Ctrl-C stops an answer and keeps its beginning):
-${COMMAND_HELP}
-A terminal shows thinking and each answer's speed dimmed. If input or output is not a terminal, chat answers one message:
+In the conversation (the arrow keys find earlier messages):
+${CONVERSATION_HELP}
+A terminal shows thinking and each answer's speed dimmed, and wraps lines at words except in code blocks. If input or output is not a terminal, chat answers one message:
 what was sent to standard input, then each --file, then TEXT, with empty lines between them. Only the answer goes to standard
 output.
 Exit code: 0 done, 1 failed, or a message in a pipe was not answered, 2 wrong usage.
@@ -83,12 +85,9 @@ export async function chatCommand(args: readonly string[]): Promise<number> {
   await using model = await loadForOne(values);
   const { id, contextLength } = model.info;
   if (talks) {
-    out(
-      `${escaped(id)}, ${contextLength} tokens of context. /help lists what else there is; Ctrl-D leaves.\n`,
-      {
-        dimmed: true,
-      },
-    );
+    out(`${escaped(id)}, ${contextLength} tokens of context. /help lists the commands; Ctrl-D leaves.\n`, {
+      dimmed: true,
+    });
   }
   const session = new ChatSession(model, options, new TerminalScreen(options.asides, values.raw));
   if (talks) return await talk(session, first);
@@ -118,10 +117,7 @@ async function firstMessage(
   throw new UsageError("The message is missing: give it as TEXT, with --file or on standard input");
 }
 
-/**
- * Ctrl-C stops the current answer; while the chat waits for a message, it ends the program. SIGTERM does
- * both.
- */
+/** Ctrl-C stops the current answer, and a second one leaves. SIGTERM does both at once. */
 async function talk(session: ChatSession, first: string | undefined): Promise<number> {
   const lines = new TerminalLines();
   const stop = () => session.interrupt();
@@ -141,23 +137,38 @@ async function talk(session: ChatSession, first: string | undefined): Promise<nu
 /** Writes answers to standard output, problems and progress to standard error. */
 class TerminalScreen implements Screen {
   #reading: ProgressLine | undefined;
+  #wrap = new WordWrap(columns);
+  #isAside = false;
 
-  /** A pipe receives only answers. */
-  constructor(private readonly showsAsides: boolean, private readonly raw: boolean) {}
+  /** A pipe receives only answers, and these unchanged. */
+  constructor(private readonly isTerminal: boolean, private readonly raw: boolean) {}
 
   text(text: string): void {
-    this.#shown();
-    out(text, { raw: this.raw });
+    this.#show(text, false);
   }
 
   aside(text: string): void {
-    this.#shown();
-    if (this.showsAsides) out(text, { dimmed: true, raw: this.raw });
+    if (this.isTerminal) this.#show(text, true);
   }
 
   problem(text: string): void {
     this.#shown();
+    this.#flush();
+    this.#wrap = new WordWrap(columns);
     err(text);
+  }
+
+  #show(text: string, isAside: boolean): void {
+    this.#shown();
+    if (isAside !== this.#isAside) this.#flush();
+    this.#isAside = isAside;
+    const shown = this.isTerminal && !this.raw ? this.#wrap.add(text) : text;
+    out(shown, { dimmed: isAside, raw: this.raw });
+  }
+
+  /** Shows the word that waits for its end. */
+  #flush(): void {
+    out(this.#wrap.end(), { dimmed: this.#isAside, raw: this.raw });
   }
 
   reading(done: number, total: number): void {
@@ -169,4 +180,9 @@ class TerminalScreen implements Screen {
     this.#reading?.done();
     this.#reading = undefined;
   }
+}
+
+/** Returns the width of standard output's terminal; no limit if the terminal does not know it. */
+function columns(): number {
+  return Deno.consoleSize().columns || Infinity;
 }

@@ -1,6 +1,7 @@
 import process from "node:process";
 import { createInterface } from "node:readline";
 import { out } from "../shared/terminal.ts";
+import { completions } from "./chat_commands.ts";
 
 /** A user's input: lines that belong together, Ctrl-C, or the end (Ctrl-D, or the end of a pipe). */
 export type Input = { readonly type: "text"; readonly text: string } | { readonly type: "interrupt" | "end" };
@@ -34,6 +35,7 @@ export class TerminalLines implements InputLines {
       output: process.stdout,
       terminal: true,
       history: this.#history,
+      completer: completions,
       prompt,
     });
     reader.on("history", (history: string[]) => this.#history = history);

@@ -3,6 +3,10 @@ import { CompyError } from "../../lib/errors.ts";
 import type { Message } from "../../lib/messages.ts";
 import type { Model } from "../../lib/model.ts";
 import type { Input, InputLines } from "./chat_input.ts";
+import { CHAT_COMMANDS, CONVERSATION_HELP, FENCE } from "./chat_commands.ts";
+import { ChatSettings } from "./chat_settings.ts";
+import { loadChat, saveChat } from "./saved_chat.ts";
+import { escaped } from "../shared/escape.ts";
 import { UsageError } from "../shared/flags.ts";
 import { inFlags } from "../shared/words.ts";
 
@@ -26,41 +30,20 @@ export interface SessionOptions extends ChatOptions {
   readonly asides: boolean;
 }
 
-/** This mark begins and ends a message of several lines. */
-const FENCE = '"""';
-
-const COMMANDS: Readonly<Record<string, string>> = {
-  "/clear": "start a new conversation",
-  "/retry": "answer the last message again",
-  "/undo": "remove the last message and its answer",
-  "/system TEXT": "set the system message from here on; without TEXT, remove it",
-  "/set NAME VALUE":
-    "set temperature, seed, top-p, n (maximum tokens of an answer) or effort; without VALUE, reset it",
-  "/show": "show the settings and the used part of the context",
-  "/help": "print this list",
-  "/bye": "leave, as Ctrl-D and two Ctrl-C do",
-};
-
-export const COMMAND_HELP = Object.entries(COMMANDS)
-  .map(([command, what]) => `  ${command.padEnd(16)} ${what}\n`).join("");
-
-/** The options that `/set` changes, each with the function that parses its value. */
-const SETTINGS: Readonly<Record<string, readonly [keyof ChatOptions, (text: string) => number | string]>> = {
-  temperature: ["temperature", toNumber],
-  seed: ["seed", toNumber],
-  "top-p": ["topP", toNumber],
-  n: ["maxTokens", toNumber],
-  effort: ["effort", (text) => text],
-};
+/** One Ctrl-C can arrive twice within this time: from the terminal and from the task runner. */
+const SAME_INTERRUPT_MS = 300;
 
 /** A conversation with one model, message by message. */
 export class ChatSession {
   readonly #messages: Message[] = [];
+  readonly #settings: ChatSettings;
   #system: string | undefined;
-  /** Options that `/set` has changed. */
-  #changed: ChatOptions = {};
   #used = 0;
+  /** The file that holds this conversation; it may be replaced. */
+  #file: string | undefined;
   #answering: AsyncDisposable | undefined;
+  /** When Ctrl-C stopped the current or last answer, in milliseconds; undefined if it did not. */
+  #interruptedAt: number | undefined;
   #leaving = false;
 
   constructor(
@@ -68,12 +51,15 @@ export class ChatSession {
     private readonly options: SessionOptions,
     private readonly screen: Screen,
   ) {
-    this.#system = options.system;
+    const { system, asides: _, ...given } = options;
+    this.#system = system;
+    this.#settings = new ChatSettings(given);
   }
 
   /** Runs until the user leaves or leave() is called. Returns whether every message was answered. */
   async run(lines: InputLines): Promise<boolean> {
-    let [interrupted, good] = [false, true];
+    // Ctrl-C that stopped an answer is the first of two.
+    let [interrupted, good] = [this.#interruptedAt !== undefined, true];
     while (!this.#leaving) {
       const input = await readMessage(lines);
       if (input.type === "end" || (input.type === "interrupt" && interrupted)) return good;
@@ -81,7 +67,9 @@ export class ChatSession {
       if (input.type === "interrupt") this.screen.aside("Ctrl-C again, Ctrl-D or /bye leaves\n");
       if (input.type !== "text" || input.text.trim() === "") continue;
       if (input.text.trim() === "/bye") return good;
+      this.#interruptedAt = undefined;
       good = await this.#try(() => this.#take(input.text)) && good;
+      interrupted = this.#interruptedAt !== undefined;
     }
     return false;
   }
@@ -91,20 +79,27 @@ export class ChatSession {
     return await this.#try(() => this.#say(message)) && !this.#leaving;
   }
 
-  /** Stops the current answer; the text so far stays in the conversation. */
+  /**
+   * Stops the current answer; the text so far stays in the conversation. A second call, while the answer has not
+   * ended yet, leaves.
+   */
   interrupt(): void {
-    this.#answering?.[Symbol.asyncDispose]();
+    if (this.#answering === undefined) return;
+    const now = performance.now();
+    this.#interruptedAt ??= now;
+    if (now - this.#interruptedAt > SAME_INTERRUPT_MS) this.#leaving = true;
+    this.#answering[Symbol.asyncDispose]();
   }
 
   /** Stops the current answer and ends the conversation. */
   leave(): void {
     this.#leaving = true;
-    this.interrupt();
+    this.#answering?.[Symbol.asyncDispose]();
   }
 
   async #take(text: string): Promise<void> {
     if (text.startsWith("/") && !text.includes("\n")) await this.#command(text.trim());
-    else await this.#say(text);
+    else await this.#say(text.replace(/^ (?=\/)/, ""));
   }
 
   /** Runs `answer` and shows why it failed, if it did. Returns whether it succeeded. */
@@ -121,11 +116,19 @@ export class ChatSession {
 
   async #command(line: string): Promise<void> {
     const [, name, rest] = /^(\S+)\s*(.*)$/s.exec(line)!;
-    const takesText = name === "/system" || name === "/set";
-    if (rest !== "" && !takesText) throw new UsageError(`${name} takes nothing behind it (got "${rest}")`);
+    if (!Object.hasOwn(CHAT_COMMANDS, name)) {
+      throw new UsageError(
+        `There is no command ${name}; /help lists them. To send this as a message, put a space before it`,
+      );
+    }
+    const { takes } = CHAT_COMMANDS[name];
+    if (rest !== "" && takes === undefined) {
+      throw new UsageError(`${name} takes nothing behind it (got "${rest}")`);
+    }
     switch (name) {
       case "/clear":
         this.#messages.length = this.#used = 0;
+        this.#file = undefined;
         return this.screen.aside("A new conversation\n");
       case "/retry":
         return await this.#retry();
@@ -136,12 +139,17 @@ export class ChatSession {
         return this.screen.aside(rest === "" ? "No system message\n" : "The system message is set\n");
       case "/set":
         return this.#set(rest);
+      case "/unset":
+        return this.screen.aside(this.#settings.reset(rest));
       case "/show":
-        return this.screen.text(this.#settings());
+        return this.screen.text(this.#describe());
+      case "/save":
+        return await this.#save(rest);
+      case "/load":
+        return await this.#load(rest);
       case "/help":
-        return this.screen.text(`${COMMAND_HELP}Several lines: between ${FENCE} and ${FENCE}, or pasted\n`);
+        return this.screen.text(CONVERSATION_HELP);
     }
-    throw new UsageError(`There is no command ${name}; /help lists them`);
   }
 
   async #retry(): Promise<void> {
@@ -162,23 +170,45 @@ export class ChatSession {
   }
 
   #set(words: string): void {
-    const [name, text = ""] = words.split(/\s+(.*)/s);
-    if (!Object.hasOwn(SETTINGS, name)) {
-      throw new UsageError(`/set knows ${Object.keys(SETTINGS).join(", ")} (got "${name}")`);
-    }
-    const [option, read] = SETTINGS[name];
-    this.#changed = { ...this.#changed, [option]: text === "" ? this.options[option] : read(text) };
-    this.screen.aside(`${name} is ${this.#changed[option] ?? "the model's own"}\n`);
+    const [name, value = ""] = words.split(/\s+(.*)/s);
+    if (name === "") return this.screen.text(this.#settings.list());
+    if (value === "") return this.screen.text(this.#settings.describe(name));
+    this.screen.aside(this.#settings.set(name, value));
   }
 
-  #settings(): string {
+  #describe(): string {
     const { id, contextLength } = this.model.info;
-    const all = { ...this.options, ...this.#changed };
-    const values = Object.entries(SETTINGS).map(([name, [option]]) =>
-      `  ${name}: ${all[option] ?? "default"}\n`
-    );
-    return `${id}, ${this.#used} of ${contextLength} tokens used\n${values.join("")}` +
-      `  system: ${this.#system ?? "none"}\n`;
+    return `${escaped(id)}, ${this.#used} of ${contextLength} tokens used\n${this.#settings.list(true)}` +
+      `  system: ${escaped(this.#system ?? "none")}\n`;
+  }
+
+  async #save(path: string): Promise<void> {
+    if (path === "") throw new UsageError("/save needs a file: /save FILE");
+    const chat = { messages: this.#all(this.#messages), settings: this.#settings.saved() };
+    await saveChat(path, chat, path === this.#file);
+    this.#file = path;
+    this.screen.aside(`${this.#messages.length} messages are saved in "${path}"\n`);
+  }
+
+  /** Replaces the conversation by a saved one; changes nothing if the file is refused. */
+  async #load(path: string): Promise<void> {
+    if (path === "") throw new UsageError("/load needs a file: /load FILE");
+    const { messages: [first, ...rest], settings } = await loadChat(path);
+    const unknown = this.#settings.load(settings);
+    const hasSystem = first?.role === "system";
+    this.#system = hasSystem ? first.content : undefined;
+    this.#messages.splice(0, Infinity, ...(hasSystem || first === undefined ? [] : [first]), ...rest);
+    this.#used = 0;
+    this.#file = path;
+    this.screen.aside(`${this.#messages.length} messages are loaded from "${path}"\n`);
+    if (unknown.length > 0) this.screen.aside(`Settings that chat does not have: ${shortened(unknown)}\n`);
+  }
+
+  /** Returns the messages with the system message before them. */
+  #all(messages: readonly Message[]): Message[] {
+    return this.#system === undefined
+      ? [...messages]
+      : [{ role: "system", content: this.#system }, ...messages];
   }
 
   /**
@@ -186,10 +216,9 @@ export class ChatSession {
    * unchanged.
    */
   async #say(content: string, before: readonly Message[] = this.#messages): Promise<void> {
-    const { system: _, asides, ...options } = { ...this.options, ...this.#changed };
+    const { asides } = this.options;
     const asked: Message[] = [...before, { role: "user", content }];
-    const system: Message[] = this.#system === undefined ? [] : [{ role: "system", content: this.#system }];
-    const stream = this.model.chat([...system, ...asked], options);
+    const stream = this.model.chat(this.#all(asked), this.#settings.options);
     this.#answering = stream;
     let thinking = false;
     try {
@@ -242,8 +271,8 @@ function advice(error: Error): string {
     : "";
 }
 
-function toNumber(text: string): number {
-  const value = Number(text);
-  if (text.trim() === "" || Number.isNaN(value)) throw new UsageError(`must be a number (got "${text}")`);
-  return value;
+/** Returns at most five names for a message. */
+function shortened(names: readonly string[]): string {
+  const more = names.length > 5 ? `, and ${names.length - 5} more` : "";
+  return names.slice(0, 5).map((name) => escaped(name.slice(0, 60))).join(", ") + more;
 }

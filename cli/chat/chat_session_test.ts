@@ -58,7 +58,7 @@ Deno.test("chat session: regenerates an answer with the options set since", asyn
     "Who are you?",
     "/set n 2",
     "/retry",
-    "/set n",
+    "/set n default",
     "/retry",
     "/clear",
     "/retry",
@@ -76,20 +76,24 @@ Deno.test("chat session: reports an error and continues the conversation", async
     "/set seed red",
     "x ".repeat(200),
     "/set temperature -1",
-    "a",
+    "/unset color",
+    "/save",
+    "/load /no/such/file",
   ];
-  const { good, problems, shown } = await talk([...wrong, "/set temperature 0", "Who are you?"]);
+  const { good, problems, shown } = await talk([...wrong, "Who are you?"]);
   assert(!good);
   assertEquals(shown, WHO);
   for (
     const part of [
-      "There is no command /nonsense; /help lists them",
+      "There is no command /nonsense; /help lists them. To send this as a message, put a space before it",
       '/retry takes nothing behind it (got "now")',
-      '/set knows temperature, seed, top-p, n, effort (got "color")',
-      'effort (got "constructor")',
-      'must be a number (got "red")',
+      'There is no setting "color"; there are temperature, top-p, ',
+      'There is no setting "constructor"',
+      'seed must be a whole number up to 2^53 - 1 (got "red")',
       "/clear begins anew",
-      "temperature",
+      'temperature must be 0 or more (got "-1")',
+      "/save needs a file",
+      'Cannot read "/no/such/file": there is no such file or folder',
     ]
   ) assertStringIncludes(problems, part);
 });
@@ -141,4 +145,72 @@ Deno.test("chat session: leave() does not wait for a pipe that nobody writes to"
   lines.close();
   assertEquals([await read, await lines.read()], [{ type: "end" }, { type: "end" }]);
   write();
+});
+
+Deno.test("chat session: sends a message that begins with a slash when a space is before it", async () => {
+  const { shown, problems } = await talk([" /help", "/show"]);
+  assertEquals([problems, shown.includes("/clear")], ["", false]);
+  assertMatch(shown, /\n {2}system: none\n$/);
+});
+
+Deno.test("chat session: /set and /unset change, explain and list settings", async () => {
+  const { shown, asides, problems } = await talk([
+    "/set top_p 0.5",
+    "/set top-p",
+    "/set seed 7",
+    "/unset seed",
+    "/set",
+    "/show",
+  ]);
+  assertEquals([asides, problems], ["top-p: 0.5\nseed: 7\nseed: random (default)\n", ""]);
+  const [explained, all, short] = shown.split("  temperature: 0\n");
+  assertEquals(short, "  top-p: 0.5\n  system: none\n");
+  assertStringIncludes(explained, "top-p: 0.5\n  keeps the fewest");
+  assertStringIncludes(explained, "It must be from 0 to 1; without /set and options: 1\n");
+  assertStringIncludes(all, "\n  repetition-penalty: 1 (default)\n");
+  assertStringIncludes(all, "demo, 0 of 128 tokens used\n");
+});
+
+Deno.test("chat session: /load continues the conversation that /save stored, with its settings", async () => {
+  const folder = await Deno.makeTempDir();
+  const file = `${folder}/talk.json`;
+  try {
+    const first = await talk([
+      "/system Be short.",
+      "/set n 3",
+      "Who are you?",
+      `/save ${file}`,
+      `/save ${file}`,
+    ]);
+    assertEquals(first.problems, "");
+    assertStringIncludes(first.asides, `2 messages are saved in "${file}"\n`);
+    const saved = JSON.parse(await Deno.readTextFile(file));
+    assertEquals(saved.version, 1);
+    assertEquals(saved.messages.map(({ role }: { role: string }) => role), ["system", "user", "assistant"]);
+    assertEquals(saved.settings, { temperature: 0, max_tokens: 3 });
+    assertEquals((await Deno.stat(file)).mode! & 0o777, 0o600);
+    const second = await talk([`/load ${file}`, "/retry", "/show"]);
+    assertEquals(second.problems, "");
+    assertStringIncludes(second.asides, `2 messages are loaded from "${file}"\n`);
+    assert(second.shown.startsWith(first.shown), second.shown);
+    assertStringIncludes(second.shown, "  n: 3\n  system: Be short.\n");
+    assertStringIncludes((await talk(["Who are you?", `/save ${file}`])).problems, "Cannot save to");
+    await Deno.writeTextFile(file, JSON.stringify({ messages: [], settings: { "\x1bc\nError: x": 1 } }));
+    const { asides } = await talk([`/load ${file}`]);
+    assertStringIncludes(asides, "Settings that chat does not have: \\u001bc\\nError: x\n");
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("chat session: a second Ctrl-C while an answer stops, or after it, leaves", async () => {
+  await using model = await loadModel(undefined, { threads: 1 });
+  const screen = new Shown();
+  screen.text = (text) => {
+    if (screen.texts.push(text) === 3) session.interrupt();
+  };
+  const session = new ChatSession(model, { temperature: 0, asides: true }, screen);
+  const given: Input[] = [{ type: "text", text: "Tell me a story." }, { type: "interrupt" }];
+  await session.run({ read: () => Promise.resolve(given.shift() ?? { type: "text", text: "/show" }) });
+  assertEquals([given.length, screen.texts.join("").includes("system:")], [0, false]);
 });

@@ -157,7 +157,13 @@ function parseConfig(file: string): object {
   throw new UsageError(`The config file "${file}" must be a JSON object (got ${show(content)})`);
 }
 
-function checked(setting: Setting, value: unknown, where: string, written = value): unknown {
+/** Returns the accepted value. Throws UsageError that `where` must follow the setting's rule. */
+export function checked(
+  setting: Pick<Setting, "accept" | "rule" | "listRule"> & Partial<Setting>,
+  value: unknown,
+  where: string,
+  written = value,
+): unknown {
   const accepted = setting.accept(value);
   if (accepted !== undefined) return accepted;
   const got = setting.secret ? "" : ` (got ${show(written)})`;
@@ -210,7 +216,7 @@ function variableOf(name: string): string {
 }
 
 /** Returns a value for a message, shortened if it is long. */
-function show(value: unknown): string {
+export function show(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value);
   if (Array.isArray(value)) return `an array of ${value.length}`;
   return typeof value === "object" && value !== null ? "an object" : String(value);

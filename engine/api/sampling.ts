@@ -236,3 +236,21 @@ export const SAMPLING_SETTINGS = Object.entries(SAMPLING) as readonly [
 export const DEFAULT_SAMPLING = Object.fromEntries(
   SAMPLING_SETTINGS.map(([name, setting]) => [name, setting.default]),
 ) as unknown as Readonly<SamplingParams>;
+
+/** Returns whether the engine accepts the value of a setting that is a number. */
+export function isSamplingValue(
+  value: unknown,
+  { kind, min = -Infinity, max = Infinity, above = -Infinity }: SamplingSetting,
+): boolean {
+  const isNumber = kind === "whole" ? Number.isSafeInteger(value) : Number.isFinite(value);
+  const number = Number(value);
+  return isNumber && number >= min && number <= max && number > above;
+}
+
+/** Returns the allowed values of a setting that is a number, for messages: `must be …`. */
+export function samplingRule({ kind, min, max, above }: SamplingSetting): string {
+  if (above !== undefined) return `more than ${above}`;
+  if (max !== undefined) return `from ${min} to ${max}`;
+  if (kind === "whole") return `a whole number${min === undefined ? " up to 2^53 - 1" : `, ${min} or more`}`;
+  return min === undefined ? "a finite number" : `${min} or more`;
+}

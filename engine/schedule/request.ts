@@ -13,9 +13,10 @@ import { EngineError } from "../api/errors.ts";
 import type { GenerateRequest } from "../api/request.ts";
 import {
   DEFAULT_SAMPLING,
+  isSamplingValue,
   SAMPLING_SETTINGS,
   type SamplingParams,
-  type SamplingSetting,
+  samplingRule,
 } from "../api/sampling.ts";
 
 /** Maximum number of alternatives that a request may ask for per token (the OpenAI API's limit). */
@@ -193,7 +194,7 @@ export function checkPrompt(field: string, prompt: readonly number[], vocabSize:
 function checkSampling(sampling: SamplingParams, vocabSize: number): void {
   for (const [name, setting] of SAMPLING_SETTINGS) {
     if (setting.kind !== "number" && setting.kind !== "whole" || sampling[name] === setting.default) continue;
-    check(name, isAllowed(sampling[name], setting), ruleOf(setting), sampling[name]);
+    check(name, isSamplingValue(sampling[name], setting), `must be ${samplingRule(setting)}`, sampling[name]);
   }
   const isGiven = (text: string) => text !== "";
   check("dryBreakers", sampling.dryBreakers.every(isGiven), "must be texts that are not empty", '""');
@@ -201,24 +202,6 @@ function checkSampling(sampling: SamplingParams, vocabSize: number): void {
     checkToken("logitBias", token, vocabSize);
     check("logitBias", Number.isFinite(bias), "values must be finite numbers", bias);
   }
-}
-
-function isAllowed(
-  value: unknown,
-  { kind, min = -Infinity, max = Infinity, above = -Infinity }: SamplingSetting,
-): boolean {
-  const isNumber = kind === "whole" ? Number.isSafeInteger(value) : Number.isFinite(value);
-  const number = Number(value);
-  return isNumber && number >= min && number <= max && number > above;
-}
-
-function ruleOf({ kind, min, max, above }: SamplingSetting): string {
-  if (above !== undefined) return `must be more than ${above}`;
-  if (max !== undefined) return `must be from ${min} to ${max}`;
-  if (kind === "whole") {
-    return `must be a whole number${min === undefined ? " up to 2^53 - 1" : `, ${min} or more`}`;
-  }
-  return min === undefined ? "must be a finite number" : `must be ${min} or more`;
 }
 
 function checkOptions({ maxTokens, logprobs, stop = [] }: GenerateRequest): void {

@@ -1,0 +1,96 @@
+/** Conversations in files: JSON of messages and settings, which the server's page has too. */
+import type { Message } from "../../lib/messages.ts";
+import { systemReason } from "../../lib/system_errors.ts";
+import { UsageError } from "../shared/flags.ts";
+import { show } from "../shared/read_settings.ts";
+
+/** A conversation as a file holds it. Settings have the names of the HTTP API. */
+export interface SavedChat {
+  readonly messages: readonly Message[];
+  readonly settings: Readonly<Record<string, unknown>>;
+}
+
+const VERSION = 1;
+/** Limits for files, which may come from strangers. */
+const MAX_BYTES = 16 * 2 ** 20;
+const MAX_MESSAGES = 10_000;
+const ROLES: readonly unknown[] = ["system", "user", "assistant"];
+
+/**
+ * Writes a conversation, readable only for its owner. Deno asks the user for the permission. Throws if the file
+ * exists, unless `mayReplace`.
+ */
+export async function saveChat(path: string, chat: SavedChat, mayReplace: boolean): Promise<void> {
+  const { state } = await Deno.permissions.request({ name: "write", path });
+  if (state !== "granted") throw new UsageError(`Cannot save to "${path}": writing to it was not allowed`);
+  const text = `${JSON.stringify({ version: VERSION, ...chat }, undefined, 2)}\n`;
+  try {
+    await Deno.writeTextFile(path, text, { createNew: !mayReplace, mode: 0o600 });
+  } catch (error) {
+    throw refused(`Cannot save to "${path}"`, error);
+  }
+}
+
+/** Reads a conversation. Throws UsageError if the file is too long or is not one. */
+export async function loadChat(path: string): Promise<SavedChat> {
+  const text = await readBounded(path);
+  let content: unknown;
+  try {
+    content = JSON.parse(text);
+  } catch (error) {
+    throw new UsageError(
+      `"${path}" is not a saved conversation: it is not JSON: ${(error as Error).message}`,
+    );
+  }
+  try {
+    return parseChat(content);
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error;
+    throw new UsageError(`"${path}" is not a saved conversation: ${error.message}`);
+  }
+}
+
+/** Returns an error of the system as one that the conversation survives. */
+function refused(what: string, error: unknown): unknown {
+  const reason = systemReason(error);
+  return reason === undefined ? error : new UsageError(`${what}: ${reason}`);
+}
+
+async function readBounded(path: string): Promise<string> {
+  let bytes: Uint8Array;
+  try {
+    const { size, isFile, isDirectory } = await Deno.stat(path);
+    if (!isFile && !isDirectory) throw new UsageError(`"${path}" is not an ordinary file`);
+    if (size > MAX_BYTES) throw new UsageError(`"${path}" has ${size} bytes; at most ${MAX_BYTES} are read`);
+    bytes = await Deno.readFile(path);
+  } catch (error) {
+    throw refused(`Cannot read "${path}"`, error);
+  }
+  return new TextDecoder().decode(bytes);
+}
+
+/** Checks the content of a file. Throws UsageError that says what is wrong. */
+export function parseChat(content: unknown): SavedChat {
+  if (!isRecord(content)) throw new UsageError("it must be a JSON object");
+  const { version = VERSION, messages, settings = {} } = content;
+  if (version !== VERSION) throw new UsageError(`"version" must be ${VERSION} (got ${show(version)})`);
+  if (!Array.isArray(messages) || messages.length > MAX_MESSAGES) {
+    throw new UsageError(`"messages" must be a list of at most ${MAX_MESSAGES} messages`);
+  }
+  if (!isRecord(settings)) throw new UsageError('"settings" must be a JSON object');
+  return { messages: messages.map(parseMessage), settings };
+}
+
+function parseMessage(message: unknown, i: number): Message {
+  const { role, content } = isRecord(message) ? message : {};
+  if (!ROLES.includes(role)) {
+    throw new UsageError(`"messages"[${i}]."role" must be one of ${ROLES.join(", ")}`);
+  }
+  if (typeof content !== "string") throw new UsageError(`"messages"[${i}]."content" must be a text`);
+  return { role, content: content.toWellFormed() } as Message;
+}
+
+/** Returns whether the value is a JSON object. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
