@@ -5,23 +5,18 @@ import type { StreamDecoder } from "../tokenizer/types.ts";
  *
  * The match that completes first wins; of several that complete at the same character, the longest. This rule does
  * not depend on the pieces, so streamed and unstreamed text are equal.
- *
- * A Knuth-Morris-Pratt automaton follows each stop string: constant work per character.
  */
 export class StopMatcher {
-  readonly #stops: readonly string[];
-  readonly #fallbacks: readonly Int32Array[];
-  /** Number of characters of each stop string that the text so far ends with. */
-  readonly #matched: Int32Array; // [stops]
+  readonly #automaton: Automaton;
+  /** The longest beginning of a stop string that the text so far ends with. */
+  #node = ROOT;
   #held = "";
   #found: string | undefined;
   #dropped = 0;
 
   /** `stops`: well-formed UTF-16 texts, none empty. */
   constructor(stops: readonly string[]) {
-    this.#stops = stops;
-    this.#fallbacks = stops.map(fallbacks);
-    this.#matched = new Int32Array(stops.length);
+    this.#automaton = automatonOf(stops);
   }
 
   /** The stop string that was found; text after it is ignored. */
@@ -37,18 +32,18 @@ export class StopMatcher {
   /** Takes whole characters. Returns the text that is now certain, up to a stop string. */
   push(piece: string): string {
     if (this.#found !== undefined) return "";
-    if (this.#stops.length === 0) return piece;
     const text = this.#held + piece;
     for (let i = this.#held.length; i < text.length; i++) {
-      const found = this.#advance(text.charCodeAt(i));
-      if (found === undefined) continue;
-      const end = i + 1 - found.length;
-      this.#found = found;
+      this.#node = this.#automaton.next(this.#node, text.charCodeAt(i));
+      const length = this.#automaton.completed(this.#node);
+      if (length === 0) continue;
+      const begin = i + 1 - length;
+      this.#found = text.slice(begin, i + 1);
       this.#held = "";
-      this.#dropped = text.length - end;
-      return text.slice(0, end);
+      this.#dropped = text.length - begin;
+      return text.slice(0, begin);
     }
-    const certain = text.length - Math.max(...this.#matched);
+    const certain = text.length - this.#automaton.depth(this.#node);
     this.#held = text.slice(certain);
     return text.slice(0, certain);
   }
@@ -59,32 +54,75 @@ export class StopMatcher {
     this.#held = "";
     return held;
   }
-
-  /** Returns the longest stop string that this character completes. */
-  #advance(unit: number): string | undefined {
-    let longest: string | undefined;
-    for (let s = 0; s < this.#stops.length; s++) {
-      const stop = this.#stops[s];
-      let matched = this.#matched[s];
-      while (matched > 0 && stop.charCodeAt(matched) !== unit) matched = this.#fallbacks[s][matched - 1];
-      if (stop.charCodeAt(matched) === unit) matched++;
-      if (matched === stop.length && matched > (longest?.length ?? 0)) longest = stop;
-      this.#matched[s] = matched;
-    }
-    return longest;
-  }
 }
 
-/** Returns, for each prefix, the length of its longest proper suffix that is also a prefix. */
-function fallbacks(stop: string): Int32Array {
-  const table = new Int32Array(stop.length);
-  let length = 0;
-  for (let i = 1; i < stop.length; i++) {
-    while (length > 0 && stop.charCodeAt(i) !== stop.charCodeAt(length)) length = table[length - 1];
-    if (stop.charCodeAt(i) === stop.charCodeAt(length)) length++;
-    table[i] = length;
+/** The automatons of requests. All answers to a request share one. */
+const automatons = new WeakMap<readonly string[], Automaton>();
+
+function automatonOf(stops: readonly string[]): Automaton {
+  const known = automatons.get(stops);
+  if (known) return known;
+  const made = new Automaton(stops);
+  automatons.set(stops, made);
+  return made;
+}
+
+const ROOT = 0;
+const UNITS = 2 ** 16;
+
+/** The automaton of Aho and Corasick. A character costs constant work on average, however many texts there are. */
+class Automaton {
+  /** Node x UNITS + unit -> the node of the text that is one unit longer. */
+  readonly #edges = new Map<number, number>();
+  /** Length of each node's text. */
+  readonly #depths = [0];
+  /** The node of the longest proper suffix of each node's text. */
+  readonly #suffixes = [ROOT];
+  /** Length of the longest given text that each node's text ends with; 0 for none. */
+  readonly #completed = [0];
+
+  constructor(texts: readonly string[]) {
+    /** Each text and the node that its first `depth` units lead to. */
+    let open = texts.map((text) => ({ text, node: ROOT }));
+    for (let depth = 0; open.length > 0; depth++) {
+      for (const one of open) {
+        one.node = this.#child(one.node, one.text.charCodeAt(depth));
+        if (one.text.length === depth + 1) this.#completed[one.node] = depth + 1;
+      }
+      open = open.filter(({ text }) => text.length > depth + 1);
+    }
   }
-  return table;
+
+  /** Returns the node of the longest text that `node` and the unit end with. */
+  next(node: number, unit: number): number {
+    for (let from = node;; from = this.#suffixes[from]) {
+      const to = this.#edges.get(from * UNITS + unit);
+      if (to !== undefined) return to;
+      if (from === ROOT) return ROOT;
+    }
+  }
+
+  depth(node: number): number {
+    return this.#depths[node];
+  }
+
+  completed(node: number): number {
+    return this.#completed[node];
+  }
+
+  /** Shorter texts must have their nodes. */
+  #child(node: number, unit: number): number {
+    const key = node * UNITS + unit;
+    const known = this.#edges.get(key);
+    if (known !== undefined) return known;
+    const suffix = node === ROOT ? ROOT : this.next(this.#suffixes[node], unit);
+    const made = this.#depths.length;
+    this.#edges.set(key, made);
+    this.#depths.push(this.#depths[node] + 1);
+    this.#suffixes.push(suffix);
+    this.#completed.push(this.#completed[suffix]);
+    return made;
+  }
 }
 
 /** Decodes a sequence's tokens into text: whole characters, up to a stop string. */

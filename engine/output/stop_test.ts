@@ -95,6 +95,19 @@ Deno.test("StopMatcher: returns no text after a stop string", () => {
   assertEquals(matcher.found, ".");
 });
 
+Deno.test("StopMatcher: a long list gives the same result, and its length costs nothing per character", () => {
+  const stops = Array.from({ length: 1024 }, (_, i) => `${"ab".repeat(i % 5)}-${i}`);
+  for (const text of ["abab-ab-1023, ababab-3", "aabababab-4", "ab-6ab-60", "-0", "ababab"]) {
+    assertEquals(streamed([...text], stops), expected(text, stops), text);
+  }
+  const matcher = new StopMatcher(stops);
+  const text = "ab".repeat(500_000);
+  const start = performance.now();
+  for (let i = 0; i < text.length; i += 4) matcher.push(text.slice(i, i + 4));
+  // Following every stop string by itself takes over ten seconds.
+  assert(performance.now() - start < 3000);
+});
+
 Deno.test("StopMatcher: a long stop string takes time linear in the text", () => {
   const matcher = new StopMatcher(["a".repeat(10_000) + "b"]);
   let length = 0;
