@@ -9,6 +9,7 @@ const SERVER_OPTIONS: OptionTable<ServerOptions> = {
   corsOrigins: "texts",
   openHealth: "switch",
   pathPrefix: "text",
+  strictParameters: "switch",
   data: "text",
   batchLines: "number",
   maxStorageBytes: "number",

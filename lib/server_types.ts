@@ -21,6 +21,8 @@ export interface ServerOptions {
   readonly openHealth?: boolean;
   /** Prefix of every path, such as `/llm`, for a proxy that does not remove it. */
   readonly pathPrefix?: string;
+  /** Whether parameters that an endpoint does not support are refused; by default a header warns of them. */
+  readonly strictParameters?: boolean;
   /** Folder for uploaded files, batches and stored answers. Unfinished batches resume. Without it, the server has no files and batches. Needs Deno. */
   readonly data?: string;
   /** Maximum number of lines of a batch in flight; default 1.5 times the number of requests that the first model runs together. */

@@ -11,6 +11,7 @@ import { BatchService, type ServiceOptions } from "../jobs/service/service.ts";
 import { type AppOptions, createApp, ringOf } from "../routes/app.ts";
 import type { KeyRing } from "../routes/access/keys.ts";
 import { type HttpServer, listenHttp } from "../routes/serve.ts";
+import type { ParameterOptions } from "../routes/core/parameters.ts";
 import { Metrics } from "../routes/metrics/metrics.ts";
 import { settledWithin } from "../routes/core/settled.ts";
 import { because, CompyError, needDeno } from "./errors.ts";
@@ -59,7 +60,8 @@ export interface BatchHost extends
   Pick<
     ServiceOptions,
     "folder" | "settings" | "processor" | "ready" | "lanes" | "storageBytes" | "responseBytes"
-  > {
+  >,
+  ParameterOptions {
   readonly path: string;
   /** Lines of a batch in flight; by default as many as suit `sequences`. */
   readonly lines?: number;
@@ -67,21 +69,20 @@ export interface BatchHost extends
   readonly sequences: number;
   readonly metrics: Metrics;
   readonly report: (error: unknown) => void;
-  /** Receives messages about ignored parts of requests. Equal messages may repeat. */
-  readonly warn?: (message: string) => void;
 }
 
 /** Opens the folder's batch service, which resumes unfinished batches. */
 export async function openBatches(
   models: Models,
-  { metrics, warn, sequences, lines = linesInFlight(sequences).parallel, ...host }: BatchHost,
+  { metrics, strictParameters, warn, sequences, lines = linesInFlight(sequences).parallel, ...host }:
+    BatchHost,
 ): Promise<BatchService> {
   try {
     return await BatchService.open({
       ...host,
       parallel: lines,
       lineLimits: LINE_LIMITS,
-      execute: answerLines(models, { account: metrics.ofBatches, warn }),
+      execute: answerLines(models, { account: metrics.ofBatches, strictParameters, warn }),
     });
   } catch (error) {
     const what = `Cannot keep files and batches in "${host.path}"`;
@@ -106,6 +107,7 @@ export async function openServer(models: readonly Model[], options: ServerOption
     storageBytes,
     responseBytes: maxResponseBytes,
     metrics,
+    strictParameters: options.strictParameters,
     report,
     settings: identities(served, ({ id }) => identityOf(byId.get(id)!)),
     processor: () => loadedOf(models[0]).backend.info.isa,

@@ -25,11 +25,12 @@ import { BodyBudget } from "./core/body_budget.ts";
 import { Metrics } from "./metrics/metrics.ts";
 import type { LogEntry } from "./metrics/request_record.ts";
 import { type Endpoint, mount, shapeErrors } from "./core/endpoint.ts";
+import type { ParameterOptions } from "./core/parameters.ts";
 import { ApiError, isUnforeseen, requestId, toApiError } from "./core/errors.ts";
 import { OLLAMA_ERRORS } from "./ollama/errors.ts";
 import { errorResponse } from "./core/error_response.ts";
 
-export interface AppOptions {
+export interface AppOptions extends ParameterOptions {
   /** With any keys, every route needs one of them. */
   readonly apiKeys?: readonly string[] | KeyRing;
   /** Host names, without port, that requests may name besides this machine's own, or "any". Default none. */
@@ -43,8 +44,6 @@ export interface AppOptions {
   readonly limits?: Partial<ConnectionLimits>;
   /** Receives every unexpected failure; clients see no details of it. */
   readonly onError?: (error: unknown) => void;
-  /** Receives messages about ignored parts of requests. Equal messages may repeat. */
-  readonly warn?: (message: string) => void;
   /** Set its `draining` to refuse new work. */
   readonly lifecycle?: Lifecycle;
   /** Returns the number of open connections; without it 0 is reported. */
@@ -74,6 +73,7 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
     bodies: new BodyBudget(limits.bodiesBytes, limits.bodiesMs),
     lifecycle: options.lifecycle ?? { draining: false },
     metrics: options.metrics ?? new Metrics(),
+    strictParameters: options.strictParameters,
     warn: options.warn,
     report(error) {
       const answer = toApiError(error);
@@ -98,11 +98,12 @@ export function createApp(served: Models | Engine, options: AppOptions = {}): Op
   document(app, context.models, { withKeys: !ring.isEmpty, openHealth: options.openHealth, pathPrefix });
   const checkMethod = methodNotAllowed({ app, onMethodNotAllowed: refuseMethod });
   app.notFound(async (c) => {
+    c.res = c.body(null, 404);
+    await checkMethod(c, () => Promise.resolve());
+    if (c.res.status !== 404) return c.res;
     const advice = insteadOf(c.req.path) ?? `GET ${pathPrefix ?? ""}/doc lists the known ones`;
     const message = `Unknown path ${askedPath(c)}; ${advice}`;
-    c.res = errorResponse(new ApiError(404, "unknown_url", message), c);
-    await checkMethod(c, () => Promise.resolve());
-    return c.res;
+    return c.res = errorResponse(new ApiError(404, "unknown_url", message), c);
   });
   app.onError((error, c) => errorResponse(context.report(error), c));
   return app;
@@ -166,8 +167,10 @@ function askedPath(c: Context<Env>): string {
   return JSON.stringify(new URL(c.req.url).pathname.slice(0, 100));
 }
 
+/** Answers OPTIONS with the path's methods, and refuses other methods that the path does not have. */
 function refuseMethod(c: Context<Env>, methods: readonly string[]): Response {
-  const allow = methods.join(", ");
+  const allow = [...methods, "OPTIONS"].join(", ");
+  if (c.req.method === "OPTIONS") return c.body(null, 204, { allow });
   const message = `Method ${c.req.method} is not allowed at ${askedPath(c)}; use ${methods.join(" or ")}`;
   return errorResponse(new ApiError(405, "method_not_allowed", message, { headers: { allow } }), c);
 }

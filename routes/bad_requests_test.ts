@@ -39,7 +39,8 @@ const generation: Record<string, string[]> = {
     "[1]",
     "[[]]",
     '["a",null]',
-    many(5, '"a"'),
+    many(1025, '"a"'),
+    many(17, `"${"s".repeat(1000)}"`),
     `"${"s".repeat(1025)}"`,
   ],
   return_progress: notBooleans,
@@ -312,15 +313,15 @@ Deno.test("requests: malformed bodies are a 4xx, and the server keeps serving", 
   });
 });
 
-Deno.test("requests: wrong media type or encoding is 415, wrong method 405, wrong path 404", async () => {
+Deno.test("requests: JSON may come under some other types; wrong type is 415, wrong method 405, wrong path 404", async () => {
   await withServer({}, async (server) => {
     const body = json(good[CHAT]);
     for (
       const type of [
-        "text/plain",
-        "application/x-www-form-urlencoded",
         "multipart/form-data",
-        "",
+        "text/html",
+        "application/jsonl",
+        "image/png",
         "json",
         "*/*",
       ]
@@ -329,22 +330,57 @@ Deno.test("requests: wrong media type or encoding is 415, wrong method 405, wron
       assertEquals(response.status, 415, type);
       await refused(response, type);
     }
+    for (
+      const type of [
+        "",
+        "application/json; charset=UTF-8",
+        "application/vnd.api+json",
+        "text/json",
+        "text/plain;charset=utf-8",
+        "application/x-www-form-urlencoded",
+      ]
+    ) {
+      const response = await send(server, CHAT, body, { "content-type": type });
+      assertEquals([type, response.status], [type, 200]);
+      await response.body?.cancel();
+      const wrong = await send(server, CHAT, "model=demo", { "content-type": type });
+      assertEquals([type, wrong.status], [type, type.includes("urlencoded") ? 415 : 400]);
+      await refused(wrong, type);
+    }
     for (const encoding of ["gzip", "br", "deflate", "x"]) {
       assertEquals((await send(server, CHAT, body, { "content-encoding": encoding })).status, 415);
     }
     for (const path of Object.keys(required)) {
-      for (const method of ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"]) {
+      for (const method of ["GET", "PUT", "DELETE", "PATCH"]) {
         const response = await fetch(server.base + path, { method });
-        assertEquals([response.status, response.headers.get("allow")], [405, "POST"], `${method} ${path}`);
+        assertEquals(
+          [response.status, response.headers.get("allow")],
+          [405, "POST, OPTIONS"],
+          `${method} ${path}`,
+        );
         await refused(response, `${method} ${path}`);
       }
+    }
+    for (
+      const [path, allow] of [...Object.keys(required).map((path) => [path, "POST"]), [
+        "/v1/models",
+        "GET, HEAD",
+      ]]
+    ) {
+      const response = await fetch(server.base + path, { method: "OPTIONS" });
+      const { status, headers } = response;
+      assertEquals([status, headers.get("allow"), headers.get("content-type")], [
+        204,
+        `${allow}, OPTIONS`,
+        null,
+      ], path);
     }
     for (const path of ["/health", "/ready", "/metrics", "/v1/models", "/v1/models/demo"]) {
       for (const method of ["POST", "PUT", "DELETE"]) {
         const response = await fetch(server.base + path, { method });
         assertEquals(
           [response.status, response.headers.get("allow")],
-          [405, "GET, HEAD"],
+          [405, "GET, HEAD, OPTIONS"],
           `${method} ${path}`,
         );
         await refused(response, `${method} ${path}`);
@@ -448,7 +484,7 @@ Deno.test("requests: TRACE, which fetch does not know, is a 405 like other wrong
         true,
       );
       assert(answer.startsWith(`HTTP/1.1 ${status}`), answer);
-      if (path === CHAT) assert(/^allow: POST\r$/m.test(answer), answer);
+      if (path === CHAT) assert(/^allow: POST, OPTIONS\r$/m.test(answer), answer);
     }
   });
 });

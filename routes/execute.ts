@@ -1,10 +1,10 @@
 import { type Engine, type ModelUser, oneModel } from "../engine/mod.ts";
 import { GENERATION_URLS, GENERATIONS } from "./generations.ts";
 import { ApiError, type ErrorShape, isUnforeseen, OPENAI_ERRORS, toApiError } from "./core/errors.ts";
-import type { RunOptions } from "./generation/generation.ts";
+import type { BeginOptions } from "./generation/generation_endpoint.ts";
 import { checkDepth } from "./core/json.ts";
 
-export interface ExecuteRequest extends RunOptions {
+export interface ExecuteRequest extends BeginOptions {
   /** Path of the endpoint, one of GENERATION_URLS. */
   readonly url: string;
   readonly body: unknown;

@@ -88,7 +88,7 @@ Deno.test("page: is not in the API's document, and refuses other methods", async
   const { paths } = await (await open.request("/doc")).json();
   assertEquals(Object.keys(paths).filter((path) => path === "/" || path.startsWith("/page")), []);
   const answer = await open.request("/", { method: "DELETE" });
-  assertEquals([answer.status, answer.headers.get("allow")], [405, "GET, HEAD"]);
+  assertEquals([answer.status, answer.headers.get("allow")], [405, "GET, HEAD, OPTIONS"]);
   await answer.body?.cancel();
 });
 

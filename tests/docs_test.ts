@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { describeSampling, LIMITS } from "../routes/core/fields.ts";
+import { IGNORED, REFUSED_NAMES } from "../routes/core/parameters.ts";
 import { SAMPLING_SETTINGS } from "../engine/mod.ts";
 import { dirname, fromFileUrl, join, relative } from "@std/path";
 
@@ -65,8 +66,29 @@ Deno.test("docs: API.md lists every sampling setting", async () => {
   else assertEquals(text, made);
 });
 
+Deno.test("docs: API.md lists the parameters that are refused and ignored", async () => {
+  const path = join(ROOT, "docs/API.md");
+  const text = await Deno.readTextFile(path);
+  const names = (list: readonly string[]) => list.map((name) => `\`${name}\``).join(", ");
+  const rows = [
+    "| what the server does | with |",
+    "| --- | --- |",
+    `| answers 400 where the endpoint has no such field | ${
+      names(REFUSED_NAMES)
+    } | a 400 that names the parameter, where the endpoint has no such field and the value asks for something |`,
+    ...Object.entries(IGNORED).map(([subject, list]) => `| ignores (${subject}) | ${names(list)} |`),
+    "| warns, or answers 400 with `--strict-parameters` | any other |",
+  ];
+  const made = text.replace(
+    /^(<!-- parameters: .*\n)[^]*^(?=<!-- \/parameters)/m,
+    (_, begin) => `${begin}${rows.join("\n")}\n`,
+  );
+  if (Deno.env.get("UPDATE_SNAPSHOTS")) await Deno.writeTextFile(path, made);
+  else assertEquals(text, made);
+});
+
 function samplingRow([, setting]: typeof SAMPLING_SETTINGS[number]): string {
-  const { kind, default: unset, api: { name, min = 0, max = 0 } } = setting;
+  const { kind, default: unset, llamaServer, api: { name, min = 0, max = 0 } } = setting;
   const range = `${inPowers(min)} to ${inPowers(max)}`;
   const allowed = {
     number: range,
@@ -81,7 +103,8 @@ function samplingRow([, setting]: typeof SAMPLING_SETTINGS[number]): string {
     : kind === "biases"
     ? "none"
     : "random";
-  return `| \`${name}\` | ${allowed} | ${shown} | ${describeSampling(setting)} |`;
+  const names = [name, llamaServer].filter((name) => name !== undefined).map((name) => `\`${name}\``);
+  return `| ${names.join(" or ")} | ${allowed} | ${shown} | ${describeSampling(setting)} |`;
 }
 
 /** `2^31 - 1` for 2147483647. */

@@ -4,9 +4,11 @@ import { ALIAS, examinerOf } from "./names.ts";
 import { RefusalList, refusedEvent } from "./reporter.ts";
 import { checkJob, GENERATION_URLS } from "../../lib/batch/jobs.ts";
 import { type BatchWorld } from "./world.ts";
+import { STRICT_PARAMETERS } from "../shared/engine_settings.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
 import { escaped, jsonLine } from "../shared/escape.ts";
+import { once } from "../shared/terminal.ts";
 
 const OPTIONS = {
   model: path("FILE", {
@@ -21,6 +23,7 @@ const OPTIONS = {
     }),
     rule: GENERATION_URLS.join(" or "),
   },
+  strictParameters: STRICT_PARAMETERS,
   json: onOff({
     help:
       'print one JSON object per line: {"event":"refused","line","custom_id","code","message","param"} for each bad ' +
@@ -55,15 +58,16 @@ export async function checkCommand(args: readonly string[], world: BatchWorld): 
   const given = readWords(table, args, HELP, { operands: ["IN"], print: host.out });
   if (given === undefined) return 0;
   const { values } = given;
-  const { endpoint, model, alias } = values;
+  const { endpoint, model, alias, strictParameters } = values;
+  const note = noteTo(world, given.json);
   const name = given.operand("IN");
-  const { openInput } = await jobShape(values, name, undefined, noteTo(world, given.json));
+  const { openInput } = await jobShape(values, name, undefined, note);
   const isForServer = endpoint !== undefined && model === undefined && alias.length === 0;
   const refusals = new RefusalList(name, (text) => host.out(`${text}\n`));
   const { lines, bad, bytes } = await checkJob(name, {
     openInput,
     endpoint,
-    examine: isForServer ? bodyExaminer() : examinerOf(values),
+    examine: isForServer ? bodyExaminer({ strictParameters, warn: once(note) }) : examinerOf(values, note),
     onRefusal: (refusal) => {
       if (given.json) host.out(jsonLine(refusedEvent(refusal)));
       else refusals.add(refusal);

@@ -7,6 +7,7 @@ import {
   type JobOptions,
   LINE_LIMITS,
   lineEngine,
+  refuseUnsupported,
   runJob,
 } from "../../lib/batch/jobs.ts";
 import type { NatsTarget } from "../../lib/batch/workers.ts";
@@ -22,6 +23,8 @@ export interface CommandJob extends Omit<JobOptions, "connect" | "limits"> {
   readonly engine: EngineOptions;
   /** The NATS server of the workers that answer the lines. Without it, an engine in this process answers them. */
   readonly nats?: NatsTarget;
+  /** Refuse lines with parameters that an endpoint does not support. */
+  readonly strictParameters?: boolean;
   /** Which lines are valid; by default those that a server's batch accepts. */
   readonly limits?: InputLimits;
   readonly json: boolean;
@@ -37,7 +40,7 @@ export function exitCodeOf({ completed, failed }: JobCounts, failOnErrors: boole
 /** Runs a job and reports its progress. Returns its result, or undefined if it stopped or failed. */
 export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise<BatchResult | undefined> {
   const { host } = world;
-  const { engine, nats, json, limits = LINE_LIMITS, ...options } = job;
+  const { engine, nats, json, strictParameters = false, limits = LINE_LIMITS, ...options } = job;
   const reporter = json ? new JsonReporter(host, job) : new TextReporter(host, job);
   const note = (text: string) => reporter.note(text);
   const { drainSignal, signal, release } = listenForInterrupts(
@@ -55,10 +58,12 @@ export async function runCommandJob(job: CommandJob, world: BatchWorld): Promise
       signal,
       onEvent: (event) => reporter.event(event),
       onCancel: () => note("Cancelled: lines without an answer will get none"),
-      connect: async () =>
-        nats === undefined
+      connect: async () => {
+        const lines = nats === undefined
           ? lineEngine(await world.openEngine({ ...engine, reload: true }), world.execute)
-          : await openRunWorkers(nats, engine, { drainSignal, note }),
+          : await openRunWorkers(nats, engine, { drainSignal, note });
+        return strictParameters ? refuseUnsupported(lines) : lines;
+      },
     });
     reporter.end(result);
     return result.state === "stopped" ? undefined : result;

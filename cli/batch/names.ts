@@ -3,6 +3,7 @@ import type { Examine } from "../../lib/batch/jobs.ts";
 import { UsageError } from "../shared/flags.ts";
 import { modelId } from "../shared/model.ts";
 import { texts } from "../shared/settings.ts";
+import { once } from "../shared/terminal.ts";
 import { asFlags } from "../shared/words.ts";
 
 export const ALIAS = texts("NAME", {
@@ -12,6 +13,10 @@ export const ALIAS = texts("NAME", {
 interface Names {
   readonly model: string | undefined;
   readonly alias: readonly string[];
+}
+
+interface Examined extends Names {
+  readonly strictParameters: boolean;
 }
 
 const MAX_NAME = 256;
@@ -26,6 +31,8 @@ export function aliasesOf({ alias: aliases }: Pick<Names, "alias">): readonly st
 /**
  * Returns a function that checks the lines of a job for this model. `check` and `run` use the same function.
  */
-export function examinerOf(names: Names): Examine {
-  return bodyExaminer([modelId(names.model), ...aliasesOf(names)], asFlags);
+export function examinerOf(names: Examined, note: (text: string) => void): Examine {
+  const { strictParameters } = names;
+  const models = [modelId(names.model), ...aliasesOf(names)];
+  return bodyExaminer({ models, words: asFlags, strictParameters, warn: once(note) });
 }

@@ -174,6 +174,35 @@ Deno.test("batch run --alias: answers lines that name another service's model; c
   });
 });
 
+Deno.test("batch: notes each unsupported parameter once; --strict-parameters refuses its lines", async () => {
+  const text = [
+    chat("q0", "a", { colour: 1 }),
+    chat("q1", "b", { colour: 2, user: "u" }),
+    chat("q2", "c", { lora: [1] }),
+  ];
+  await inFolder({ "in.jsonl": text.join("\n") }, async (path) => {
+    const note = 'The parameter "colour" is not supported and is ignored\n';
+    for (const endpoint of [[], ["--endpoint", "/v1/chat/completions"]]) {
+      const check = ["check", path("in.jsonl"), ...endpoint];
+      const lenient = await batch(check);
+      assertEquals([lenient.code, lenient.err], [1, note]);
+      assertStringIncludes(lenient.out, "3 lines, 1 bad");
+      assertStringIncludes((await batch([...check, "--strict-parameters"])).out, "3 lines, 3 bad");
+    }
+    const run = ["run", path("in.jsonl"), "--out", path("out.jsonl")];
+    const refused = await batch([...run, "--strict-parameters", "--strict"]);
+    assertEquals([refused.code, refused.asked.length], [1, 0]);
+    const none = await batch([...run, "--strict-parameters"]);
+    assertEquals([none.code, none.asked.length], [1, 0]);
+    assertStringIncludes(
+      await Deno.readTextFile(path("out.errors.jsonl")),
+      'Unsupported parameter \\"colour\\"',
+    );
+    const ran = await batch(["run", path("in.jsonl"), "--out", path("all.jsonl")]);
+    assertEquals([ran.code, ran.err.split(note).length], [0, 2]);
+  });
+});
+
 Deno.test("batch run --alias: a stopped job resumes with it, and a retry may add it", async () => {
   const text = Array.from({ length: 6 }, (_, i) => chat(`q${i}`, "a", { model: i < 4 ? "gpt-4" : "gpt-5" }));
   await inFolder({ "in.jsonl": text.join("\n") }, async (path) => {

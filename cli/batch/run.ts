@@ -7,6 +7,7 @@ import { dryRun } from "./dry_run.ts";
 import { ALIAS, aliasesOf, examinerOf } from "./names.ts";
 import { JOB, namedFiles } from "./pipe.ts";
 import { BOUND_NOTE, jobShape, noteTo, TABLE_HELP, TABLE_SETTINGS } from "./table.ts";
+import { STRICT_PARAMETERS } from "../shared/engine_settings.ts";
 import { UsageError } from "../shared/flags.ts";
 import { readWords } from "../shared/read_settings.ts";
 import { choice, count, flagOf, HELP_LINE, helpOf, onOff, path } from "../shared/settings.ts";
@@ -46,6 +47,7 @@ const OPTIONS = {
   }),
   failOnErrors: onOff({ help: "exit code 1 if any line has failed" }),
   strict: onOff({ help: "refuse the whole job before anything runs if any line is bad" }),
+  strictParameters: STRICT_PARAMETERS,
   ...NATS_SETTINGS,
   json: onOff({ help: "print the progress as JSON lines on standard output" }),
 };
@@ -136,7 +138,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
     openInput,
     judge,
     aliases,
-    examine: examinerOf(values),
+    examine: examinerOf(values, note),
     limit,
     input,
     output,
@@ -145,6 +147,7 @@ export async function runCommand(args: readonly string[], world: BatchWorld): Pr
     nats,
     order,
     strict: values.strict,
+    strictParameters: values.strictParameters,
     json: given.json,
   };
   const result = await runCommandJob(job, world);

@@ -38,7 +38,7 @@ import {
 } from "../shared/read_settings.ts";
 import { HELP_LINE, helpOf } from "../shared/settings.ts";
 import { stopWithParent, supervise } from "./supervise.ts";
-import { err, logs, note, onInterrupt, out } from "../shared/terminal.ts";
+import { err, logs, note, once, onInterrupt, out } from "../shared/terminal.ts";
 import { asFlags, inFlags } from "../shared/words.ts";
 
 const MB = 2 ** 20;
@@ -119,6 +119,7 @@ async function serve(settings: ServeSettings, build: BackgroundBuild | undefined
     responseBytes: MB * maxResponsesMb,
     metrics,
     report: onError,
+    strictParameters: options.strictParameters,
     warn: options.warn,
   });
   const server = listening(
@@ -272,7 +273,7 @@ function engineOptions(settings: ServeSettings) {
  */
 function serveOptions({ values }: ServeSettings) {
   const { host, port, unix, apiKey, apiKeys: keyFile, allowHost, maxUploadMb, maxConnections } = values;
-  const { cors, openHealth, pathPrefix } = values;
+  const { cors, openHealth, pathPrefix, strictParameters } = values;
   const named = keyFile === undefined ? [] : readKeyFile(keyFile, warn);
   const apiKeys = new KeyRing(apiKey === undefined ? [] : [apiKey], named);
   if (unix === undefined) checkReach(host, apiKeys);
@@ -284,6 +285,7 @@ function serveOptions({ values }: ServeSettings) {
     corsOrigins: cors,
     openHealth,
     pathPrefix,
+    strictParameters,
     allowedHosts: allowHost.length > 0 ? allowHost : undefined,
     limits: { uploadBytes: MB * maxUploadMb },
     maxConnections,
@@ -295,16 +297,6 @@ function serveOptions({ values }: ServeSettings) {
 /** Prints a warning for the operator. */
 function warn(message: string): void {
   note(message, "warning");
-}
-
-/** Models are measured and loaded many times; each message is printed once. */
-function once(tell: (message: string) => void): (message: string) => void {
-  const told = new Set<string>();
-  return (message) => {
-    if (told.has(message)) return;
-    told.add(message);
-    tell(message);
-  };
 }
 
 /**

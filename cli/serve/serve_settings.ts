@@ -9,6 +9,7 @@ import {
   KV_MB,
   MAX_PARALLEL,
   PROMPT_CACHE,
+  STRICT_PARAMETERS,
   VECTORS,
 } from "../shared/engine_settings.ts";
 import type { Settings } from "../shared/read_settings.ts";
@@ -106,6 +107,7 @@ export const SERVE_SETTINGS = {
     } folder); "none" serves without them`,
   }),
   openHealth: onOff({ help: "/health needs no key" }),
+  strictParameters: STRICT_PARAMETERS,
   cors: texts("ORIGIN", {
     look: {
       pattern: /^[a-z][a-z0-9+.-]*:\/\/[a-z0-9.:[\]-]+$/,

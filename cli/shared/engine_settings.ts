@@ -93,6 +93,11 @@ export const SAMPLING_FLAGS = Object.fromEntries(SAMPLING_SETTINGS.flatMap(([nam
   ]];
 })) as unknown as Readonly<Record<SamplingNames, Setting<number | undefined>>>;
 
+/** Setting of commands that check bodies of requests. */
+export const STRICT_PARAMETERS = onOff({
+  help: "refuse parameters that an endpoint does not support, instead of a warning (docs/API.md)",
+});
+
 const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"] as const;
 
 export const EFFORT = choice("WORD", EFFORTS, {

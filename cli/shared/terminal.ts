@@ -66,6 +66,19 @@ export function note(message: string, level: LogLevel = "info"): void {
   if (logs(level)) err(`${message}\n`);
 }
 
+/** Number of different messages that are remembered. Requests of strangers decide some of them. */
+const MOST_MESSAGES = 1000;
+
+/** Returns a function that passes each message on once, and only so many different ones. */
+export function once(tell: (message: string) => void): (message: string) => void {
+  const told = new Set<string>();
+  return (message) => {
+    if (told.has(message) || told.size > MOST_MESSAGES) return;
+    told.add(message);
+    tell(told.size > MOST_MESSAGES ? "There were too many different warnings; no others are shown" : message);
+  };
+}
+
 /**
  * Writes a message with a line end, or a part of one, to standard error. Control characters are escaped, and line
  * ends within it unless the next line is indented, so that no text can forge another message. Commands in the

@@ -213,7 +213,7 @@ export async function runBatch(
       ...table,
       limits: LINE_LIMITS,
       // The name of a model that is not yet loaded is unknown.
-      examine: bodyExaminer(isOwn ? undefined : [model.info.id, ...aliases]),
+      examine: bodyExaminer({ models: isOwn ? undefined : [model.info.id, ...aliases] }),
       lines: parallel,
       sequences: isOwn ? undefined : loadedOf(model).engine.slots().length,
       connect: async () => {

@@ -4,16 +4,23 @@ import { type Constraint, ConstraintError, render, type Words } from "../../engi
 import type { Examine } from "../../jobs/check.ts";
 import { GENERATIONS } from "../../routes/generations.ts";
 import { ApiError } from "../../routes/core/errors.ts";
+import type { ParameterOptions } from "../../routes/core/parameters.ts";
 
 /** Number of constraints whose check is remembered. Most files repeat the same few. */
 const REMEMBERED = 10_000;
 
+interface ExamineOptions extends ParameterOptions {
+  /** Names of the model, its own id first. Without them, lines may name any model. */
+  readonly models?: readonly string[];
+  /** Names the settings in messages. */
+  readonly words?: Words;
+}
+
 /**
  * Returns a function that checks the bodies of lines without a model: their fields, their constraints, and
- * the model that they name. `models` begins with the model's own id. A run and a check find the same faults.
- * `words` names the settings in messages.
+ * the model that they name. A run and a check find the same faults.
  */
-export function bodyExaminer(models?: readonly string[], words?: Words): Examine {
+export function bodyExaminer({ models, words, ...parameters }: ExamineOptions = {}): Examine {
   const known = new Map<string, string | undefined>();
 
   /** Returns why the constraint is refused; undefined if it is valid. */
@@ -32,7 +39,7 @@ export function bodyExaminer(models?: readonly string[], words?: Words): Examine
   return async ({ url, body }) => {
     const generation = GENERATIONS.find((generation) => generation.url === url)!;
     try {
-      for (const { param, constraint } of generation.check(body)) {
+      for (const { param, constraint } of generation.check(body, parameters)) {
         const reason = await refusalOf(constraint);
         if (reason === undefined) continue;
         throw new ApiError(400, "invalid_constraint", `"${param}" cannot be used: ${reason}`, { param });

@@ -179,7 +179,7 @@ export async function checkBatch(input: string, options: BatchCheckOptions = {})
       openInput: shape?.openInput,
       endpoint,
       onRefusal,
-      examine: bodyExaminer(models),
+      examine: bodyExaminer({ models }),
     });
   } catch (error) {
     throw toCompyError(error);

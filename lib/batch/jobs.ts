@@ -53,7 +53,7 @@ export { readLines } from "../../jobs/lines.ts";
 export { diskStorage } from "../../jobs/journal/storage.ts";
 export { execute } from "../../routes/execute.ts";
 export { GENERATION_URLS } from "../../routes/generations.ts";
-export { lineEngine, type OpenedEngine, openedEngine } from "./lines.ts";
+export { lineEngine, type OpenedEngine, openedEngine, refuseUnsupported } from "./lines.ts";
 export { type InputLimits, inputLimits, LINE_LIMITS };
 
 /** The progress of a job. */

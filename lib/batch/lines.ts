@@ -51,13 +51,28 @@ export function lineEngine(
   };
 }
 
+/** Returns an engine that refuses lines with parameters that their endpoint does not support. */
+export function refuseUnsupported(engine: LineEngine): LineEngine {
+  const noModel: ModelUser = { use: () => Promise.reject(new Error("Only the body is checked")) };
+  return {
+    ...engine,
+    execute: async (request) => {
+      const checked = await execute(noModel, { ...request, strictParameters: true });
+      return checked.status === 400 ? checked : await engine.execute(request);
+    },
+  };
+}
+
 /**
  * Returns a function that answers batch lines, each with the model that it names. The model stays loaded
  * meanwhile. A line waits while its model loads (see whenReady). It does not wait for a model that can never
  * be loaded, because it would block the other lines of the file. `shared` holds
  * options of all lines.
  */
-export function answerLines(models: Models, shared: Pick<ExecuteRequest, "account" | "warn"> = {}): Execute {
+export function answerLines(
+  models: Models,
+  shared: Pick<ExecuteRequest, "account" | "strictParameters" | "warn"> = {},
+): Execute {
   const byEngine = new WeakMap<Engine, Execute>();
   const answererOf = (engine: Engine) => {
     const known = byEngine.get(engine);

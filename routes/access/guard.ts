@@ -6,6 +6,7 @@ import type { KeyRing } from "./keys.ts";
 import { anyone, type Caller } from "./caller.ts";
 import type { Env } from "../core/context.ts";
 import { ApiError } from "../core/errors.ts";
+import { WARNING_HEADER } from "../core/parameters.ts";
 
 /**
  * Throws ApiError for a Host header that names another machine: a web page whose name was rebound to this address must
@@ -64,7 +65,7 @@ export function allowOrigins(origins: readonly string[]): MiddlewareHandler<Env>
   const allow = cors({
     origin: [...origins],
     allowMethods: ["GET", "POST", "DELETE"],
-    exposeHeaders: ["x-request-id", "retry-after"],
+    exposeHeaders: ["x-request-id", "retry-after", WARNING_HEADER],
     maxAge: 600,
   });
   return async (c, next) => {

@@ -39,7 +39,10 @@ Deno.test("site check: a page of another site cannot upload, start or cancel a b
         ["POST", "/v1/batches", "{}", json],
         ["POST", `/v1/batches/${id}/cancel`],
         ["POST", "/v1/chat/completions", chat, json],
+        // Browsers send these without a preflight, and the server reads JSON in them.
         ["POST", "/v1/chat/completions", chat, { "content-type": "text/plain" }],
+        ["POST", "/v1/chat/completions", chat, { "content-type": "application/x-www-form-urlencoded" }],
+        ["POST", "/v1/chat/completions", new Blob([chat])],
         ["POST", "/tokenize", '{"content":"a"}', json],
         ["PUT", "/nowhere"],
       ];

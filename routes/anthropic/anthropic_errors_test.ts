@@ -32,7 +32,7 @@ Deno.test("Messages: every refusal has Anthropic's format", async () => {
       [() => client.get("/v1/messages"), 405, "invalid_request_error", "method_not_allowed"],
       [
         () =>
-          client.post("/v1/messages/count_tokens", { body: {}, headers: { "content-type": "text/plain" } }),
+          client.post("/v1/messages/count_tokens", { body: {}, headers: { "content-type": "text/html" } }),
         415,
         "invalid_request_error",
         "unsupported_media_type",

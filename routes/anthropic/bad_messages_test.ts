@@ -129,7 +129,7 @@ const older: Record<string, string[]> = {
   seed: ["1.5", '"1"', "-2", "1e300"],
   n_predict: [...notInt(-1, 2 ** 31 - 1), "-2"],
   repeat_penalty: ["0", "-1", "10.1", '"1"'],
-  stop: ["1", '"a"', '[""]', "[1]", many(65, '"a"'), `["${"s".repeat(1025)}"]`],
+  stop: ["1", "{}", '[""]', "[1]", many(1025, '"a"'), `["${"s".repeat(1025)}"]`],
   return_progress: notBooleans,
   grammar: notTexts,
   json_schema: ["1", "[]", '"{}"'],
@@ -163,7 +163,7 @@ const fields: Record<string, Record<string, string[]>> = {
     ...badSampling,
     ...prompt,
     max_tokens: [...notInt(0, 2 ** 31 - 1), "-1", "null"],
-    stop_sequences: ["1", '"a"', "{}", '[""]', "[1]", "[null]", many(65, '"a"'), `["${"s".repeat(1025)}"]`],
+    stop_sequences: ["1", '"a"', "{}", '[""]', "[1]", "[null]", many(1025, '"a"'), `["${"s".repeat(1025)}"]`],
   },
   [COUNT]: prompt,
   "/completion": {

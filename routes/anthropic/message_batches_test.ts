@@ -240,7 +240,8 @@ Deno.test("message batches: wrong bodies are refused in Anthropic's shape, and l
         assertEquals([answer.type, answer.error.code, answer.error.param], ["error", code, param]);
         assertEquals(response.headers.get("request-id"), answer.request_id);
       }
-      const media = await fetch(`${base}/v1/messages/batches`, { method: "POST", body: text });
+      const type = { "content-type": "text/html" };
+      const media = await fetch(`${base}/v1/messages/batches`, { method: "POST", headers: type, body: text });
       assertEquals([media.status, (await media.json()).type], [415, "error"]);
       const { data } = await (await fetch(`${base}/v1/messages/batches`)).json();
       const files = await Array.fromAsync(Deno.readDir(`${path}/files`));

@@ -4,7 +4,7 @@ import { ANTHROPIC_ERRORS } from "./errors.ts";
 import { messageEvents, wholeMessage } from "./events.ts";
 import { formsOf, type MessagesBody, messagesRequest, planOf, thoughtsOf } from "./request.ts";
 import { engineRequest, generate, type Prepared, type RunOptions } from "../generation/generation.ts";
-import { warnOfHosted } from "../generation/tools.ts";
+import { hostedWarnings } from "../generation/tools.ts";
 import { hostedTypes } from "./tools.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 
@@ -24,12 +24,12 @@ export const messages = generation({
     temperature: 0,
   },
   forms: formsOf,
+  warnings: (body) => hostedWarnings(hostedTypes(body)),
   prepare,
 });
 
 /** Throws ApiError, or the engine's error if the chat template refuses. */
 async function prepare(engine: Engine, body: MessagesBody, options: RunOptions): Promise<Prepared> {
-  warnOfHosted(hostedTypes(body), options);
   const plan = await planOf(engine, body);
   const request = {
     ...engineRequest(engine, { ...body, stop: body.stop_sequences }, options),

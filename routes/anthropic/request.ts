@@ -8,10 +8,9 @@ import {
   refuse,
   samplingFields,
   special,
-  text,
+  stopTexts,
   unsupported,
 } from "../core/fields.ts";
-import { foreignForms } from "../generation/foreign_forms.ts";
 import { checkForm } from "../generation/generation.ts";
 import { toMessages } from "../generation/messages.ts";
 import { message, texts } from "./content.ts";
@@ -44,12 +43,7 @@ const thinking = z.discriminatedUnion("type", [
 
 const format = z.object({ type: z.literal("json_schema"), schema: jsonSchema });
 
-const foreign = foreignForms(
-  ["output_config", "output_format", "tools"],
-  'use "output_config": {"format": …}, or "tools"',
-);
-
-/** Fields that decide the prompt. Unknown fields are accepted and ignored. */
+/** Fields that decide the prompt. */
 const promptFields = {
   model: modelField,
   messages: boundedArray(message, 1, LIMITS.messages),
@@ -65,7 +59,6 @@ const promptFields = {
   output_format: format.nullish().openapi({ description: "Older than output_config.format" }),
   mcp_servers: special({ type: ["array", "null"], maxItems: 0, description: "Not supported" }),
   thread: special({ type: "null", description: "Not supported: nothing is kept" }),
-  ...foreign.fields,
 };
 
 export const messagesRequest = z.object({
@@ -74,7 +67,7 @@ export const messagesRequest = z.object({
   max_tokens: z.number().int().min(0).max(LIMITS.maxTokens).openapi({
     description: "0 only reads the prompt",
   }),
-  stop_sequences: boundedArray(text(1, LIMITS.stopCharacters), 0, LIMITS.stopSequences).nullish(),
+  stop_sequences: stopTexts.nullish(),
 }).superRefine(checkPrompt).openapi("MessagesRequest");
 
 export const countRequest = z.object(promptFields).superRefine(checkPrompt).openapi("CountTokensRequest");
@@ -83,7 +76,6 @@ export type MessagesBody = z.output<typeof messagesRequest>;
 type PromptBody = z.output<z.ZodObject<typeof promptFields>>;
 
 function checkPrompt(body: PromptBody, ctx: z.RefinementCtx): void {
-  foreign.check(body, ctx);
   checkTools(body, ctx);
   if (Array.isArray(body.mcp_servers) ? body.mcp_servers.length > 0 : isGiven(body.mcp_servers)) {
     unsupported(ctx, "mcp_servers", "tools that it would have to call itself");

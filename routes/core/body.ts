@@ -6,9 +6,15 @@ import { parseJson } from "./json.ts";
 
 type BodyLimits = Pick<ConnectionLimits, "bodyBytes" | "bodyMs">;
 
+const JSON_TYPE = /^(?:(?:application|text)\/(?:[\w.-]+\+)?json|text\/plain)?$/;
+/** curl's type for `--data`. */
+const FORM_TYPE = "application/x-www-form-urlencoded";
+const OPEN_BRACE = 0x7b;
+
 /**
- * Returns the parsed JSON body of a request within the limits; throws ApiError. The media type must be JSON: a page of
- * another site can make a browser send plain text here, but not JSON.
+ * Returns the parsed JSON body of a request within the limits; throws ApiError. Programs may send JSON as plain text, as
+ * curl's form data or without a type. Browsers let pages of other sites send these types, so `checkSite` must have refused
+ * such pages before.
  */
 export async function readJson(
   request: Request,
@@ -18,7 +24,11 @@ export async function readJson(
   checkMediaType(request);
   try {
     const chunks = bodyChunks(request, bodyBytes, () => bodyMs, hold);
-    return parseJson(concat(await Array.fromAsync(chunks)));
+    const bytes: Uint8Array = concat(await Array.fromAsync(chunks));
+    if (mediaTypeOf(request) === FORM_TYPE && bytes.find((byte) => byte > 0x20) !== OPEN_BRACE) {
+      throw notJson(request);
+    }
+    return parseJson(bytes);
   } finally {
     hold.release();
   }
@@ -26,12 +36,8 @@ export async function readJson(
 
 /** Throws ApiError for a body that is not uncompressed JSON. */
 export function checkMediaType(request: Request): void {
-  const mediaType = request.headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
-  if (mediaType !== "application/json") {
-    const got = mediaType === "" ? "none" : JSON.stringify(mediaType.slice(0, 60));
-    const message = `Unsupported content-type: must be application/json (got ${got})`;
-    throw new ApiError(415, "unsupported_media_type", message);
-  }
+  const mediaType = mediaTypeOf(request);
+  if (mediaType !== FORM_TYPE && !JSON_TYPE.test(mediaType)) throw notJson(request);
   const encoding = request.headers.get("content-encoding") ?? "identity";
   if (encoding !== "identity") {
     throw new ApiError(
@@ -41,6 +47,16 @@ export function checkMediaType(request: Request): void {
         "send the body uncompressed",
     );
   }
+}
+
+function mediaTypeOf({ headers }: Request): string {
+  return headers.get("content-type")?.split(";")[0].trim().toLowerCase() ?? "";
+}
+
+function notJson(request: Request): ApiError {
+  const got = JSON.stringify(mediaTypeOf(request).slice(0, 60));
+  const message = `Unsupported content-type: must be application/json (got ${got})`;
+  return new ApiError(415, "unsupported_media_type", message);
 }
 
 /**

@@ -22,8 +22,8 @@ const CASES: [path: string, body: string, message: string][] = [
   ],
   [
     "/v1/chat/completions",
-    `{${chat},"stop":["a","b","c","d","e"]}`,
-    'Invalid "stop": must have at most 4 entries (got an array of 5)',
+    `{${chat},"stop":[${'"a",'.repeat(1024)}"a"]}`,
+    'Invalid "stop": must have at most 1024 entries (got an array of 1025)',
   ],
   [
     "/v1/chat/completions",

@@ -6,6 +6,7 @@ import type { Metrics } from "../metrics/metrics.ts";
 import type { RequestRecord } from "../metrics/request_record.ts";
 import type { BodyBudget } from "./body_budget.ts";
 import type { ApiError, ErrorShape } from "./errors.ts";
+import type { ParameterOptions } from "./parameters.ts";
 
 /** Hono's type parameters of this app. */
 export interface Env {
@@ -94,7 +95,7 @@ export interface ModelPulls {
 }
 
 /** The context that every endpoint receives. */
-export interface AppContext {
+export interface AppContext extends ParameterOptions {
   readonly models: Models;
   /** Without it requests download no models. */
   readonly pulls?: ModelPulls;
@@ -108,8 +109,6 @@ export interface AppContext {
   readonly metrics: Metrics;
   /** Returns the error as clients see it, and reports unexpected errors to the operator. */
   readonly report: (error: unknown) => ApiError;
-  /** Reports to the operator what the server ignores in requests. */
-  readonly warn?: (message: string) => void;
 }
 
 /** Returns the batch service. Throws without one: its endpoints must not be served then. */

@@ -8,6 +8,7 @@ import { check } from "./check.ts";
 import type { AppContext, Env } from "./context.ts";
 import { type ErrorShape, OPENAI_ERRORS, shuttingDown } from "./errors.ts";
 import { documented } from "./fields.ts";
+import { checkBody, WARNING_HEADER, warningHeader } from "./parameters.ts";
 import { EVENTS, LINES } from "./sse.ts";
 
 type Schema = z.ZodType;
@@ -57,6 +58,8 @@ export interface EndpointSpec<P, Q, B, A> {
   /** Schema of a JSON body. */
   readonly body?: B;
   readonly example?: B extends Schema ? z.input<B> : unknown;
+  /** Returns sentences about parts of a body that the server ignores, for the client and the operator. */
+  readonly warnings?: (body: Output<B>) => readonly string[];
   /** Schema of a form, which the handler reads itself. */
   readonly form?: Schema;
   /** Schema of a JSON body that the handler reads itself, as it arrives. */
@@ -117,8 +120,7 @@ export function endpoint<
       const incoming = {
         params: spec.params && check(spec.params, c.req.param()),
         query: spec.query && check(spec.query, c.req.query()),
-        body: spec.body &&
-          check(spec.body, await readJson(c.req.raw, context.limits, context.bodies.hold(senderOf(c)))),
+        body: spec.body && await bodyOf(c, context, spec.body, spec.warnings),
         raw: c.req.raw,
         caller: c.get("caller"),
         account: c.get("record"),
@@ -134,6 +136,23 @@ export function endpoint<
 /** Names the sender of a request: its key, or its address on a server without keys. */
 function senderOf(c: Context<Env>): string {
   return c.get("caller").name ?? c.env?.address ?? "";
+}
+
+/** Reads and checks a request's body. Warnings go to the answer's header and to the operator. */
+async function bodyOf<B extends Schema>(
+  c: Context<Env>,
+  { limits, bodies, strictParameters, warn }: AppContext,
+  schema: B,
+  ignored: ((body: Output<B>) => readonly string[]) | undefined,
+): Promise<z.output<B>> {
+  const told: string[] = [];
+  const tell = (sentence: string) => {
+    told.push(sentence);
+    c.header(WARNING_HEADER, warningHeader(told));
+    warn?.(sentence);
+  };
+  const value = await readJson(c.req.raw, limits, bodies.hold(senderOf(c)));
+  return checkBody(schema, value, { strictParameters, warn: tell }, ignored as never);
 }
 
 /** Adds an endpoint to the app and its document. */
@@ -214,7 +233,7 @@ function commonRefusals(
       ? {
         408: "The body did not come in time",
         413: "The body is too large",
-        415: `The body is not ${body ? "application/json" : "multipart/form-data"}, or it is compressed`,
+        415: `The body is not ${body ? "JSON" : "multipart/form-data"}, or it is compressed`,
       }
       : {}),
     500: "The server failed; its log says why",

@@ -5,10 +5,10 @@ import { SAMPLING, SAMPLING_SETTINGS, type SamplingParams, type SamplingSetting 
 export const LIMITS = {
   choices: 128,
   topLogprobs: 20,
-  stopTexts: 4,
-  stopSequences: 64,
+  stopTexts: 1024,
   infillFiles: 1000,
   stopCharacters: 1024,
+  allStopCharacters: 16_384,
   breakers: 64,
   breakerCharacters: 40,
   logitBiases: 1024,
@@ -101,6 +101,18 @@ function characters(value: string, units: number): number {
 
 const stopText = text(1, LIMITS.stopCharacters);
 
+/** Stop texts. The limits bound the cost per answer and per character, where llama-server takes any number of them. */
+export const stopTexts = boundedArray(stopText, 0, LIMITS.stopTexts).superRefine((texts, ctx) => {
+  const all = texts.reduce((sum, { length }) => sum + length, 0);
+  if (all <= LIMITS.allStopCharacters) return;
+  const message = `must have at most ${LIMITS.allStopCharacters} characters together`;
+  ctx.addIssue({ code: "custom", message, input: all });
+});
+export const stopField = z.union([stopText, stopTexts], {
+  error:
+    `must be a text or up to ${LIMITS.stopTexts} texts, each of 1 to ${LIMITS.stopCharacters} characters`,
+}).nullish();
+
 const MAX_TOKEN_ID = 2 ** 31 - 1;
 
 /** In the document, TokenId is bounded by the vocabulary's size, and PromptText by the tokens that "" becomes. */
@@ -177,6 +189,11 @@ export function describeSampling({ doc, off, min = -Infinity, api }: SamplingSet
   return `${doc[0].toUpperCase()}${doc.slice(1)}${offs}`;
 }
 
+/** Returns the fields of a sampling setting: that of OpenAI's API, and llama-server's if it has another name. */
+function namesOf({ api, llamaServer }: SamplingSetting): string[] {
+  return llamaServer === undefined ? [api.name] : [api.name, llamaServer];
+}
+
 /** Returns the schema of one sampling setting. */
 function samplingField(setting: SamplingSetting) {
   const { kind, api: { min = -Infinity, max = Infinity } } = setting;
@@ -192,11 +209,13 @@ function samplingField(setting: SamplingSetting) {
   return schema.nullish().openapi({ description });
 }
 
-/** Fields that every generation supports. Unknown fields are accepted and ignored. */
+/** Fields that every generation supports. */
 export const samplingFields = {
   model: modelField,
   ...Object.fromEntries(
-    SAMPLING_SETTINGS.map(([, setting]) => [setting.api.name, samplingField(setting)]),
+    SAMPLING_SETTINGS.flatMap(([, setting]) =>
+      namesOf(setting).map((name) => [name, samplingField(setting)])
+    ),
   ) as unknown as SamplingFields,
   mirostat,
   stream: z.boolean().nullish(),
@@ -210,10 +229,7 @@ export const generationFields = {
   ...samplingFields,
   n: int(1, LIMITS.choices).nullish().openapi({ description: "Answers to each prompt" }),
   max_tokens: int(0, LIMITS.maxTokens).nullish().openapi({ description: "0 only reads the prompt" }),
-  stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopTexts)], {
-    error:
-      `must be a text or up to ${LIMITS.stopTexts} texts, each of 1 to ${LIMITS.stopCharacters} characters`,
-  }).nullish(),
+  stop: stopField,
   stream_options: z.object({ include_usage: z.boolean().nullish() }).nullish(),
   return_progress: z.boolean().nullish().openapi({
     description: "Stream progress while a long prompt is read",

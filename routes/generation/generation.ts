@@ -33,8 +33,6 @@ export interface RunOptions {
   readonly responses?: OwnedResponses;
   /** Milliseconds until the model was there, loaded. */
   readonly loadMs?: number;
-  /** Reports to the operator what the server ignores in a request. Equal messages may repeat. */
-  readonly warn?: (message: string) => void;
 }
 
 /** A validated request. It can be run once: as a whole answer or, if it can be streamed, as chunks. */

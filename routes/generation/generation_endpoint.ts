@@ -1,6 +1,5 @@
 import type { z } from "@hono/zod-openapi";
 import type { Engine, HeldEngine, Models, ModelUser } from "../../engine/mod.ts";
-import { check } from "../core/check.ts";
 import { abortWhenLeft } from "../core/client.ts";
 import type { AskedForm } from "./constraints.ts";
 import { type Ability, checkAbility } from "./embedding.ts";
@@ -9,7 +8,11 @@ import { overflowOf } from "../core/context_overflow.ts";
 import { type ErrorShape, OPENAI_ERRORS } from "../core/errors.ts";
 import type { Prepared, Running, RunOptions } from "./generation.ts";
 import { modelName } from "../core/models.ts";
+import { checkBody, type ParameterOptions } from "../core/parameters.ts";
 import { eventStream } from "../core/sse.ts";
+
+/** Options of a request without HTTP. */
+export interface BeginOptions extends RunOptions, ParameterOptions {}
 
 /** An endpoint whose answer a model computes, whole or streamed. Batches and workers also run it, without HTTP. */
 export interface Generation {
@@ -17,12 +20,12 @@ export interface Generation {
   readonly endpoint: Endpoint;
   readonly errors: ErrorShape;
   /** Checks a body as far as possible without a model. Returns the forms that it asks for. Throws ApiError. */
-  check(body: unknown): AskedForm[];
+  check(body: unknown, options?: ParameterOptions): AskedForm[];
   /**
    * Checks an untrusted body and takes the engine of the model that it names. Throws ApiError, ModelError, or the
    * engine's error for a refused prompt. `signal` ends the wait for a loading model.
    */
-  begin(models: ModelUser, body: unknown, options: RunOptions, signal: AbortSignal): Promise<Running>;
+  begin(models: ModelUser, body: unknown, options: BeginOptions, signal: AbortSignal): Promise<Running>;
 }
 
 interface GenerationSpec<Request extends z.ZodType> {
@@ -43,6 +46,8 @@ interface GenerationSpec<Request extends z.ZodType> {
   readonly example: z.input<Request>;
   /** Returns all forms that the request demands of parts of the answer. */
   readonly forms: (body: z.output<Request>) => AskedForm[];
+  /** Returns sentences about parts of the body that the server ignores. */
+  readonly warnings?: (body: z.output<Request>) => readonly string[];
   /** Prepares the request on its engine, which stays loaded meanwhile. */
   readonly prepare: (engine: Engine, body: z.output<Request>, options: RunOptions) => Promise<Prepared>;
   /** Returns the models as the request names and keeps them; by default as the server does. */
@@ -69,8 +74,9 @@ const TEXT_REFUSALS = {
 
 /** Builds the endpoint. A client that disconnects cancels its work. */
 export function generation<Request extends z.ZodType>(spec: GenerationSpec<Request>): Generation {
-  const { path, request, answer, chunk } = spec;
+  const { path, request, answer, chunk, warnings } = spec;
   const errors = spec.errors ?? OPENAI_ERRORS;
+  const take = (body: unknown, options?: ParameterOptions) => checkBody(request, body, options, warnings);
   async function begin(
     models: ModelUser,
     body: z.output<Request>,
@@ -95,9 +101,8 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
   return {
     url: path,
     errors,
-    check: (body) => spec.forms(check(request, body)),
-    begin: async (models, body, options, signal) =>
-      await begin(models, check(request, body), options, signal),
+    check: (body, options) => spec.forms(take(body, options)),
+    begin: async (models, body, options, signal) => await begin(models, take(body, options), options, signal),
     endpoint: endpoint({
       method: "post",
       path,
@@ -106,16 +111,17 @@ export function generation<Request extends z.ZodType>(spec: GenerationSpec<Reque
       summary: spec.summary,
       description: chunk ? describeStream(chunk) : spec.description,
       body: request,
+      warnings: warnings as never,
       example: spec.example as never,
       content: { "application/json": answer },
       events: chunk,
       errors: spec.errors,
       answers: chunk ? "The answer, or with `stream` its events" : "The answer",
       refusals: chunk ? TEXT_REFUSALS : REFUSALS,
-    }, async ({ body, raw, caller, account, owner }, { models, responses, limits, report, warn }) => {
+    }, async ({ body, raw, caller, account, owner }, { models, responses, limits, report }) => {
       const abort = abortWhenLeft(raw);
       const { cacheSalt, weight } = caller;
-      const options = { cacheSalt, weight, account, responses: responses.of(owner), warn };
+      const options = { cacheSalt, weight, account, responses: responses.of(owner) };
       const asked = body as z.output<Request>;
       const other = await spec.instead?.(models, asked, abort.signal);
       if (other) return other;

@@ -1,8 +1,10 @@
 import { assertEquals } from "@std/assert";
 import { OpenAPIHono, z } from "@hono/zod-openapi";
 import { type Engine, oneModel } from "../../engine/mod.ts";
+import { ResponseStore } from "../../jobs/service/response_store.ts";
 import { FakeEngine } from "../testing.ts";
 import { anyone } from "../access/caller.ts";
+import { BodyBudget } from "../core/body_budget.ts";
 import { type AppContext, DEFAULT_LIMITS, type Env } from "../core/context.ts";
 import { Metrics } from "../metrics/metrics.ts";
 import { mount, shapeErrors } from "../core/endpoint.ts";
@@ -45,6 +47,8 @@ function appOf(): OpenAPIHono<Env> {
   const context = {
     models: oneModel(new FakeEngine()),
     limits: DEFAULT_LIMITS,
+    bodies: new BodyBudget(DEFAULT_LIMITS.bodiesBytes, DEFAULT_LIMITS.bodiesMs),
+    responses: ResponseStore.inMemory({}),
     lifecycle: { draining: false },
     metrics: new Metrics(),
     report: toApiError,
@@ -76,7 +80,7 @@ Deno.test("generation endpoint: uses its own error format before the handler, in
   assertEquals(await withoutKey.json(), { type: "error", error: { code: "invalid_api_key" } });
   const refused: [body: string, headers: Record<string, string>, status: number, code: string][] = [
     ["{}", {}, 400, "missing_required_parameter"],
-    ["{}", { "content-type": "text/plain" }, 415, "unsupported_media_type"],
+    ["{}", { "content-type": "text/html" }, 415, "unsupported_media_type"],
     ["{}", { "content-length": "999999999999" }, 413, "request_too_large"],
     ['{"fails":true}', {}, 404, "model_not_found"],
   ];

@@ -2,7 +2,6 @@ import { z } from "@hono/zod-openapi";
 import { type Tool, TOOL_NAME, TOOL_NAME_RULE, type ToolChoice } from "../../engine/mod.ts";
 import { pathText } from "../core/check.ts";
 import { argumentsSchemaOrNull, type AskedForm } from "./constraints.ts";
-import type { RunOptions } from "./generation.ts";
 import { boundedArray, documented, LIMITS, refuse, unsupported } from "../core/fields.ts";
 
 export const functionName = z.string().regex(TOOL_NAME, { error: TOOL_NAME_RULE });
@@ -33,11 +32,11 @@ export function toolsOfType(type: string): string {
   return `tools of the type ${JSON.stringify(type.slice(0, 60))}`;
 }
 
-/** Warns of tools that are left out of prompts, because only the API's own provider can run them. */
-export function warnOfHosted(types: readonly string[], { warn }: RunOptions): void {
-  for (const type of types) {
-    warn?.(`The server cannot run ${toolsOfType(type)} and leaves them out of prompts`);
-  }
+/** Returns warnings of tools that are left out of prompts, because only the API's own provider can run them. */
+export function hostedWarnings(types: readonly string[]): string[] {
+  return [...new Set(types)].map((type) =>
+    `The server cannot run ${toolsOfType(type)} and leaves them out of prompts`
+  );
 }
 
 const namedFunction = z.object({ name: functionName });

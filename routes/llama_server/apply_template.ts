@@ -1,11 +1,8 @@
 import { z } from "@hono/zod-openapi";
-import { withPauses } from "../../engine/mod.ts";
+import type { Engine } from "../../engine/mod.ts";
 import { endpoint } from "../core/endpoint.ts";
-import { modelField } from "../core/fields.ts";
-import { promptFields, toMessages } from "../generation/messages.ts";
+import { chatPlan, chatRequest } from "../generation/chat_request.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
-
-const request = z.object({ model: modelField, ...promptFields }).openapi("ApplyTemplateRequest");
 
 const answer = z.object({ prompt: z.string() }).openapi("ApplyTemplateAnswer");
 
@@ -16,14 +13,20 @@ export const applyTemplate = endpoint({
   operationId: "applyTemplate",
   tag: "Tokenizer",
   summary: "Show the prompt of a conversation",
-  body: request,
+  description: "Takes what /v1/chat/completions takes. /completion computes the same prompt from the text.",
+  body: chatRequest,
   example: { messages: [{ role: "user", content: "Hi" }] },
   answer,
   answers: "The prompt",
   refusals: MODEL_REFUSALS,
 }, ({ body, raw }, { models }) =>
   withModel(models, body.model, raw, async (engine) => {
-    const options = { addGenerationPrompt: true, variables: body.chat_template_kwargs ?? {} };
-    const messages = toMessages(body.messages);
-    return { prompt: await withPauses(() => engine.chatTemplate.render(messages, options)) };
+    return { prompt: textOf(engine, (await chatPlan(engine, body)).prompt) };
   }));
+
+/** Returns a prompt's text, without a first token that the tokenizer adds to each text by itself. */
+function textOf(engine: Engine, prompt: readonly number[]): string {
+  const { bosToken } = engine.tokenizer;
+  const isAdded = prompt[0] === bosToken && engine.encodePrompt("")[0] === bosToken;
+  return engine.tokenizer.decode(isAdded ? prompt.slice(1) : prompt, { special: true });
+}

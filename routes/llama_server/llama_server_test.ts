@@ -29,6 +29,17 @@ async function streamed({ post }: TestServer, path: string, body: Record<string,
   return text.trimEnd().split("\n\n").map((event) => JSON.parse(event.replace(/^data: /, "")));
 }
 
+Deno.test("llama-server: max_tokens is another name of n_predict, which supersedes it", async () => {
+  await withServer({}, async (server) => {
+    for (
+      const limit of [{ max_tokens: 3 }, { n_predict: 3, max_tokens: 9 }, { n_predict: -1, max_tokens: 9 }]
+    ) {
+      await answered(server, "/completion", { prompt: "Once", ...limit });
+    }
+    assertEquals(server.engine.requests.map(({ maxTokens }) => maxTokens), [3, 3, undefined]);
+  });
+});
+
 Deno.test("llama-server: completions have its format, are the same whole and streamed, and have no [DONE]", async () => {
   await withServer({}, async (server) => {
     const body = { prompt: "Once", n_predict: 30, seed: 7, repeat_penalty: 1.5, temperature: 0.5 };

@@ -39,16 +39,14 @@ const badOptions: Record<string, string[]> = {
   num_predict: notInt(-2, 2 ** 31 - 1),
   num_ctx: ["0", ...notInt(1, 2 ** 31 - 1)],
   repeat_last_n: notInt(-1, 2 ** 31 - 1),
-  stop: ["1", "{}", '""', "[1]", '[""]', many(65, '"a"'), `"${"s".repeat(1025)}"`],
-  num_gpus: ["1"],
-  penalize_newline: ["true"],
+  stop: ["1", "{}", '""', "[1]", '[""]', many(1025, '"a"'), `"${"s".repeat(1025)}"`],
+  tfs_z: ["0.5"],
 };
 const options = [
   ...["1", '"a"', "[]", "true"],
   ...Object.entries(badOptions).flatMap(([name, values]) => values.map((value) => json({ [name]: value }))),
   '{"repeat_penalty":1.2,"repeat_last_n":64}',
   '{"presence_penalty":0.5,"repeat_last_n":64}',
-  `{${Array.from({ length: 1000 }, (_, i) => `"o${i}":1`).join(",")}}`,
 ];
 
 const ofAll = {

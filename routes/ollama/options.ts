@@ -1,21 +1,16 @@
 import { z } from "@hono/zod-openapi";
 import { type Engine, EngineError } from "../../engine/mod.ts";
 import { ApiError } from "../core/errors.ts";
-import { boundedArray, generationFields, LIMITS, refuse, samplingFields, text } from "../core/fields.ts";
+import { generationFields, LIMITS, refuse, samplingFields, stopField } from "../core/fields.ts";
 
-const { model: _, stream: _stream, repetition_penalty, ...sampling } = samplingFields;
-
-const stopText = text(1, LIMITS.stopCharacters);
+const { model: _, stream: _stream, ...sampling } = samplingFields;
 
 const fields = {
   ...sampling,
-  repeat_penalty: repetition_penalty,
   seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
     description: "-1 (the default): another one each time",
   }),
-  stop: z.union([stopText, boundedArray(stopText, 0, LIMITS.stopSequences)], {
-    error: "must be a text or an array of texts",
-  }).nullish(),
+  stop: stopField,
   num_predict: z.number().int().min(-2).max(LIMITS.maxTokens).nullish().openapi({
     description:
       "Most tokens of the answer; 0 only reads the prompt, below 0 (the default) is no bound but the context",
@@ -29,36 +24,16 @@ const fields = {
   }),
 };
 
-/** Options that change no answer here: they concern hardware, or what the server never does. */
-const IGNORED = new Set([
-  "num_gpu",
-  "main_gpu",
-  "num_thread",
-  "num_batch",
-  "numa",
-  "low_vram",
-  "use_mmap",
-  "use_mlock",
-  "f16_kv",
-  "draft_num_predict",
-  "num_keep", // tokens that stay when a full context is shifted
-  "mirostat_eta", // mirostat itself is refused
-  "mirostat_tau",
-]);
+const PENALTIES: readonly string[] = [
+  "repeat_penalty",
+  "repetition_penalty",
+  "presence_penalty",
+  "frequency_penalty",
+];
 
-const PENALTIES = ["repeat_penalty", "presence_penalty", "frequency_penalty"] as const;
-
-export const options = z.looseObject(fields).superRefine((given, ctx) => {
-  const unknown = Object.keys(given).find((name) => {
-    return given[name] !== null && !Object.hasOwn(fields, name) && !IGNORED.has(name);
-  });
-  if (unknown !== undefined) {
-    const shown = `options.${unknown.slice(0, 60)}`;
-    const message = `Unsupported parameter "${shown}": this server knows no such option; leave it out`;
-    refuse(ctx, [unknown.slice(0, 60)], "unsupported_parameter", message);
-  }
-  const isPenalized = PENALTIES.some((name) =>
-    given[name] && !(name === "repeat_penalty" && given[name] === 1)
+export const options = z.object(fields).superRefine((given, ctx) => {
+  const isPenalized = Object.entries(given).some(([name, value]) =>
+    PENALTIES.includes(name) && value && !(name.startsWith("rep") && value === 1)
   );
   if (isPenalized && given.repeat_last_n && given.repeat_last_n > 0) {
     const message =
@@ -72,8 +47,9 @@ export type Options = z.output<typeof options>;
 
 /** Returns the options under the names that all generations share. */
 export function generationOptions(given: Options): z.output<z.ZodObject<typeof generationFields>> {
-  const { seed, repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty, ...others } = given ?? {};
-  const penalties = { repetition_penalty: repeat_penalty, presence_penalty, frequency_penalty };
+  const { seed, repetition_penalty, repeat_last_n, presence_penalty, frequency_penalty, ...others } = given ??
+    {};
+  const penalties = { repetition_penalty, presence_penalty, frequency_penalty };
   return { ...others, seed: seed === -1 ? undefined : seed, ...(repeat_last_n === 0 ? {} : penalties) };
 }
 

@@ -174,7 +174,7 @@ const BATCHES: Case[] = [
     code: "invalid_json",
   },
   { what: "a list", path: "/v1/batches", body: "[]", headers: json, code: "invalid_type" },
-  { what: "text", path: "/v1/batches", body: "hi", status: 415, code: "unsupported_media_type" },
+  { what: "text", path: "/v1/batches", body: "hi", status: 400, code: "invalid_json" },
 ];
 
 const gets = (path: string, status: number, code: string): Case => ({

@@ -10,7 +10,6 @@ import {
   usage,
 } from "../generation/answers.ts";
 import { checkForms, constraintFields, formOf } from "../generation/constraints.ts";
-import { foreignForms } from "../generation/foreign_forms.ts";
 import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
 import {
   answersTo,
@@ -32,11 +31,6 @@ import { each, textsOrIds } from "../generation/texts_or_ids.ts";
 /** OpenAI's default for this endpoint. */
 const DEFAULT_MAX_TOKENS = 16;
 
-const foreign = foreignForms(
-  Object.keys(constraintFields),
-  'use "response_format", and /v1/chat/completions for calls',
-);
-
 const request = z.object({
   ...generationFields,
   prompt: textsOrIds(LIMITS.choices),
@@ -47,10 +41,8 @@ const request = z.object({
   echo: z.boolean().nullish(),
   best_of: z.number().int().min(1).max(LIMITS.choices).nullish().openapi({ description: "Only 1 or n" }),
   ...constraintFields,
-  ...foreign.fields,
   suffix: special({ enum: ["", null], description: "Not supported" }),
 }).superRefine((body, ctx) => {
-  foreign.check(body, ctx);
   checkForms(body, ctx);
   if (body.suffix !== undefined && body.suffix !== null && body.suffix !== "") {
     unsupported(ctx, "suffix", "text that is to follow the answer");

@@ -22,7 +22,6 @@ import {
   special,
   text,
 } from "../core/fields.ts";
-import { foreignForms } from "../generation/foreign_forms.ts";
 import {
   checkForm,
   engineRequest,
@@ -32,6 +31,7 @@ import {
 } from "../generation/generation.ts";
 import { generation } from "../generation/generation_endpoint.ts";
 import { promptFields, toMessages } from "../generation/messages.ts";
+import { hostedWarnings } from "../generation/tools.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { reasoningFields, reasoningOf } from "../generation/reasoning.ts";
 import {
@@ -86,11 +86,6 @@ const otherName = documented(
 
 const UNSUPPORTED = { type: "null", description: "Not supported" };
 
-const foreign = foreignForms(
-  [...Object.keys(constraintFields), "text", "tools"],
-  'use "text": {"format": …}, or "tools"',
-);
-
 const request = z.object({
   ...sampling,
   ...forms,
@@ -117,14 +112,12 @@ const request = z.object({
     description:
       "A stored response that this one continues: its items come before `input`, without its instructions",
   }),
-  ...foreign.fields,
   response_format: otherName,
   conversation: special(UNSUPPORTED),
   prompt: special(UNSUPPORTED),
   background: special({ enum: [false, null], description: "Not supported" }),
   truncation: special({ enum: ["disabled", null], description: "Nothing is left out of a prompt" }),
 }).superRefine((body, ctx) => {
-  foreign.check(body, ctx);
   checkForms(body, ctx, textForm(body));
   checkResponseTools(body, ctx);
   checkUnsupported(body, ctx);
@@ -164,6 +157,7 @@ export const responses = generation({
     refuseStored(body, "lines of batches cannot use stored responses", 'send all earlier items in "input"');
     return formsOf(body);
   },
+  warnings: (body) => hostedWarnings(hostedTypes(body)),
   prepare,
 });
 
@@ -189,9 +183,6 @@ export const responseTokens = endpoint({
 
 /** Throws ApiError. */
 async function prepare(engine: Engine, body: Body, options: RunOptions): Promise<Prepared> {
-  for (const type of hostedTypes(body)) {
-    options.warn?.(`Tools of the type "${type}" are left out of requests: this server cannot run them`);
-  }
   const { earlier, input } = await conversationOf(body, options);
   const plan = await withPauses(() => planOf(engine, body, [...earlier, ...input]));
   await checkForm(engine, plan.constraint, formsOf(body));

@@ -191,7 +191,7 @@ Deno.test("Responses tools: hosted tools are left out, and the operator is told"
     assertEquals(
       [...new Set(told)],
       ["web_search", "mcp"].map((type) =>
-        `Tools of the type "${type}" are left out of requests: this server cannot run them`
+        `The server cannot run tools of the type "${type}" and leaves them out of prompts`
       ),
     );
     await ask(server, { tools: hosted });

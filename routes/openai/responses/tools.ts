@@ -200,7 +200,7 @@ function isHosted<Given extends { type: string }>(
 
 /** Returns the types of the tools that are left out, because OpenAI's servers run them. */
 export function hostedTypes({ tools }: Fields): string[] {
-  return [...new Set(tools?.filter(isHosted).map(({ type }) => type))];
+  return tools?.filter(isHosted).map(({ type }) => type) ?? [];
 }
 
 interface ResponseTools {

@@ -1,0 +1,85 @@
+import { z } from "@hono/zod-openapi";
+import { type ChatPlan, type Engine, withPauses } from "../../engine/mod.ts";
+import { generationFields, LIMITS, refuse, special, unsupported } from "../core/fields.ts";
+import { type AskedForm, checkForms, constraintFields, formOf } from "./constraints.ts";
+import { checkForm } from "./generation.ts";
+import { checkPrefill, continuesLast, prefillFields, promptFields, toMessages } from "./messages.ts";
+import { checkReasoning, reasoningFields, reasoningOf } from "./reasoning.ts";
+import { checkTools, toolFields, toolForms, toolsOf } from "./tools.ts";
+
+/** A conversation in OpenAI's format, with all that decides its prompt and its answer. */
+export const chatRequest = z.object({
+  ...generationFields,
+  ...promptFields,
+  ...prefillFields,
+  ...constraintFields,
+  ...toolFields,
+  ...reasoningFields,
+  max_completion_tokens: generationFields.max_tokens.openapi({ description: "Supersedes max_tokens" }),
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish().openapi({
+    description: "Needs logprobs: true",
+  }),
+  modalities: special({ type: ["array", "null"], items: { type: "string", enum: ["text"] } }),
+}).superRefine((body, ctx) => {
+  checkForms(body, ctx);
+  checkTools(body, ctx);
+  checkReasoning(body, ctx);
+  checkPrefill(body, ctx);
+  checkContinued(body, ctx);
+  if (body.top_logprobs && !body.logprobs) {
+    refuse(ctx, ["top_logprobs"], "invalid_value", 'Invalid "top_logprobs": needs "logprobs": true');
+  }
+  const modalities = body.modalities ?? ["text"];
+  if (!Array.isArray(modalities) || modalities.some((modality) => modality !== "text")) {
+    unsupported(ctx, "modalities", "any output but text");
+  }
+}).openapi("ChatCompletionRequest", {
+  anyOf: [
+    { properties: { top_logprobs: { enum: [0, null] } } },
+    { properties: { logprobs: { type: "boolean", enum: [true] } }, required: ["logprobs"] },
+  ],
+});
+
+export type ChatBody = z.output<typeof chatRequest>;
+
+/**
+ * Refuses a form or a forced call when the answer continues a message: the request wrote its beginning, which need not
+ * follow the form.
+ */
+function checkContinued(body: ChatBody, ctx: z.RefinementCtx): void {
+  if (!continuesLast(body)) return;
+  const form = formOf(body);
+  const choice = toolsOf(body)?.choice ?? "auto";
+  const forced = choice === "required" || typeof choice === "object";
+  const param = form?.param ?? (forced ? body.tool_choice ? "tool_choice" : "function_call" : undefined);
+  if (param === undefined) return;
+  const message = `"${param}" cannot be kept where the answer continues the last message; ` +
+    'let the conversation end with the user\'s message, or send "add_generation_prompt": true';
+  refuse(ctx, param.split("."), "conflicting_parameters", message);
+}
+
+/** Returns all forms that the request demands of parts of the answer. */
+export function chatForms(body: ChatBody): AskedForm[] {
+  return [formOf(body) ?? [], toolForms(toolsOf(body))].flat();
+}
+
+/**
+ * Returns the prompt and the form of its answer. Throws ApiError, or the engine's error if the chat template refuses.
+ */
+export async function chatPlan(engine: Engine, body: ChatBody): Promise<ChatPlan> {
+  const tools = toolsOf(body);
+  const variables = body.chat_template_kwargs ?? {};
+  const plan = await withPauses(() =>
+    engine.chatForm.plan({
+      messages: toMessages(body.messages),
+      ...(tools ? { tools: tools.tools, toolChoice: tools.choice, parallelToolCalls: tools.parallel } : {}),
+      constraint: formOf(body)?.constraint,
+      ...reasoningOf(body, variables),
+      variables,
+      continueFinal: continuesLast(body),
+    })
+  );
+  await checkForm(engine, plan.constraint, chatForms(body));
+  return plan;
+}
