@@ -65,8 +65,10 @@ export interface SamplingSetting<Value = unknown> {
   readonly api: { readonly name: string; readonly min?: number; readonly max?: number };
   /** The field of llama-server's API, if it has another name. */
   readonly llamaServer?: string;
-  /** Its name on the page; only of settings that the page's dialog offers. */
-  readonly label?: string;
+  /** Its name on the page. */
+  readonly label: string;
+  /** The page shows it among the first settings, not in the folded list. */
+  readonly common?: true;
   /** Its range as an option of `generate` and `chat`; only of settings that they have. */
   readonly option?: { readonly placeholder: string; readonly min: number; readonly max: number };
 }
@@ -86,6 +88,7 @@ export const SAMPLING = {
     doc: "divides the logits before a token is drawn; 0 always takes the most probable token",
     api: { name: "temperature", min: 0, max: 2 },
     label: "Temperature",
+    common: true,
     option: { placeholder: "T", min: 0, max: 10 },
   },
   topP: {
@@ -97,6 +100,7 @@ export const SAMPLING = {
     doc: "keeps the fewest of the most probable tokens that reach this share of the probability",
     api: { name: "top_p", min: 0, max: 1 },
     label: "Top-p",
+    common: true,
   },
   topK: {
     kind: "whole",
@@ -106,6 +110,7 @@ export const SAMPLING = {
     doc: "keeps this many of the most probable tokens",
     api: { name: "top_k", min: -1, max: MAX_WHOLE },
     label: "Top-k",
+    common: true,
   },
   minP: {
     kind: "number",
@@ -116,6 +121,7 @@ export const SAMPLING = {
     doc: "keeps tokens with at least this share of the most probable token's probability",
     api: { name: "min_p", min: 0, max: 1 },
     label: "Min-p",
+    common: true,
   },
   typicalP: {
     kind: "number",
@@ -125,6 +131,7 @@ export const SAMPLING = {
     max: 1,
     doc: "keeps the tokens whose surprise is nearest to the entropy, up to this share of the probability",
     api: { name: "typical_p", min: 0, max: 1 },
+    label: "Typical-p",
   },
   topNSigma: {
     kind: "number",
@@ -133,6 +140,7 @@ export const SAMPLING = {
     min: 0,
     doc: "keeps logits at most this many standard deviations below the best",
     api: { name: "top_n_sigma", min: -1, max: 1000 },
+    label: "Top-n-sigma",
   },
   xtcProbability: {
     kind: "number",
@@ -142,6 +150,7 @@ export const SAMPLING = {
     max: 1,
     doc: "probability of removing all tokens of at least `xtc_threshold` except the least probable one",
     api: { name: "xtc_probability", min: 0, max: 1 },
+    label: "XTC probability",
   },
   xtcThreshold: {
     kind: "number",
@@ -150,6 +159,7 @@ export const SAMPLING = {
     max: 1,
     doc: "probability above which `xtc_probability` removes tokens; more than 0.5 is off",
     api: { name: "xtc_threshold", min: 0, max: 1 },
+    label: "XTC threshold",
   },
   dryMultiplier: {
     kind: "number",
@@ -159,6 +169,7 @@ export const SAMPLING = {
     doc: "scale of the penalty on a token that would extend a repetition of prompt or answer: " +
       "`dry_multiplier` x `dry_base` ^ (length - `dry_allowed_length`)",
     api: { name: "dry_multiplier", min: 0, max: 100 },
+    label: "DRY multiplier",
   },
   dryBase: {
     kind: "number",
@@ -166,6 +177,7 @@ export const SAMPLING = {
     min: 1,
     doc: "factor by which the DRY penalty grows per repeated token",
     api: { name: "dry_base", min: 1, max: 100 },
+    label: "DRY base",
   },
   dryAllowedLength: {
     kind: "whole",
@@ -173,6 +185,7 @@ export const SAMPLING = {
     min: 0,
     doc: "repetitions of up to this many tokens have no DRY penalty",
     api: { name: "dry_allowed_length", min: 0, max: MAX_WHOLE },
+    label: "DRY allowed length",
   },
   dryLastN: {
     kind: "whole",
@@ -180,12 +193,14 @@ export const SAMPLING = {
     min: -1,
     doc: "number of last tokens that are searched for repetitions; -1 is all",
     api: { name: "dry_penalty_last_n", min: -1, max: MAX_WHOLE },
+    label: "DRY last tokens",
   },
   dryBreakers: {
     kind: "texts",
     default: ["\n", ":", '"', "*"],
     doc: "texts that a repetition does not cross",
     api: { name: "dry_sequence_breakers" },
+    label: "DRY breakers",
   },
   repetitionPenalty: {
     kind: "number",
@@ -194,6 +209,7 @@ export const SAMPLING = {
     above: 0,
     doc: "divides the logits of tokens that the prompt or answer contains; multiplies negative logits",
     api: { name: "repetition_penalty", min: 0.01, max: 10 },
+    label: "Repetition penalty",
     llamaServer: "repeat_penalty",
   },
   presencePenalty: {
@@ -202,6 +218,7 @@ export const SAMPLING = {
     off: 0,
     doc: "subtracted from the logits of tokens that the answer contains",
     api: { name: "presence_penalty", min: -2, max: 2 },
+    label: "Presence penalty",
   },
   frequencyPenalty: {
     kind: "number",
@@ -209,12 +226,14 @@ export const SAMPLING = {
     off: 0,
     doc: "subtracted from a token's logit once per occurrence in the answer",
     api: { name: "frequency_penalty", min: -2, max: 2 },
+    label: "Frequency penalty",
   },
   logitBias: {
     kind: "biases",
     default: new Map<number, number>(),
     doc: "added to the logits of these tokens, given by id",
     api: { name: "logit_bias", min: -100, max: 100 },
+    label: "Logit bias",
   },
   seed: {
     kind: "whole",
@@ -223,6 +242,7 @@ export const SAMPLING = {
     // The further answers to a prompt, up to 128, take the following seeds.
     api: { name: "seed", min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER - 128 },
     label: "Seed",
+    common: true,
     option: { placeholder: "N", min: 0, max: Number.MAX_SAFE_INTEGER },
   },
 } as const satisfies { readonly [Name in keyof SamplingParams]: SamplingSetting<SamplingParams[Name]> };

@@ -73,7 +73,21 @@ export function openSettings(settings, onChange) {
     onChange(current);
   };
   const body = h("div", { class: "fields" });
-  const show = () => fill(body, FIELDS.map((field) => fieldView(field, current[field.name] ?? "", change)));
+  const viewOf = (/** @type {Field} */ field) => fieldView(field, current[field.name] ?? "", change);
+  const show = () => {
+    const folded = FIELDS.filter((field) => field.folded);
+    const open = folded.some(({ name }) => (current[name] ?? "") !== "");
+    fill(
+      body,
+      FIELDS.filter((field) => !field.folded).map(viewOf),
+      h(
+        "details",
+        { class: "setting", open },
+        h("summary", {}, "More sampling settings"),
+        h("div", { class: "fields" }, folded.map(viewOf)),
+      ),
+    );
+  };
   const reset = () => {
     current = {};
     onChange(current);

@@ -6,7 +6,8 @@ import { SAMPLING_FIELDS } from "./sampling.js";
  * @typedef {Record<string, string>} Settings
  * @typedef {{ name: string, label: string, hint: string, kind: "number" | "text" | "lines" | "json" | "choice",
  *   min?: number, max?: number, whole?: boolean, choices?: readonly (readonly [string, string])[],
- *   placeholder?: string }} Field
+ *   list?: boolean, folded?: boolean, placeholder?: string }} Field
+ *   `list`: its JSON is a list; `folded`: the dialog folds it away until it has a value
  */
 
 /** @type {readonly Field[]} */
@@ -57,6 +58,7 @@ export const FIELDS = [
     name: "tools",
     label: "Tools",
     kind: "json",
+    list: true,
     hint: "A list of functions, each with name, description and parameters. You answer the calls by hand.",
     placeholder: '[{ "name": "weather", "parameters": { … } }]',
   },
@@ -82,16 +84,19 @@ export function problemOf(field, typed) {
   if (field.kind === "json") {
     const value = parsed(text);
     if (value === undefined) return "must be JSON";
-    if (field.name === "tools") return toolProblem(value);
+    if (field.list) return Array.isArray(value) ? toolProblem(field, value) : "must be a list, in [ ]";
     if (typeof value !== "object" || value === null || Array.isArray(value)) return "must be a JSON object";
   }
   return undefined;
 }
 
-/** @param {unknown} value */
-function toolProblem(value) {
-  if (!Array.isArray(value)) return "must be a list, in [ ]";
-  const nameless = value.findIndex((tool) => typeof functionOf(tool)?.name !== "string");
+/**
+ * @param {Field} field
+ * @param {unknown[]} entries
+ */
+function toolProblem({ name }, entries) {
+  if (name !== "tools") return undefined;
+  const nameless = entries.findIndex((tool) => typeof functionOf(tool)?.name !== "string");
   return nameless < 0 ? undefined : `entry ${nameless + 1} has no name`;
 }
 
@@ -126,6 +131,7 @@ function valueOf(field, typed) {
       if (field.name === "tools") {
         return value.map((/** @type {unknown} */ tool) => ({ type: "function", function: functionOf(tool) }));
       }
+      if (field.name !== "response_format") return value;
       return { type: "json_schema", json_schema: { name: "answer", schema: value } };
     }
     default:

@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { SAMPLING_SETTINGS } from "../../engine/mod.ts";
 import { FIELDS, problemOf, requestFields } from "./settings.js";
 
 const problem = (name: string, typed: string) =>
@@ -18,11 +19,15 @@ Deno.test("settings: typed text becomes request fields", () => {
       tools: JSON.stringify([weather, { type: "function", function: weather }]),
       system: "not a field",
       max_tokens: "",
+      dry_sequence_breakers: '["\\n"]',
+      logit_bias: '{"5":-100}',
     }),
     {
       temperature: 0.5,
       top_k: 40,
       seed: 7,
+      dry_sequence_breakers: ["\n"],
+      logit_bias: { 5: -100 },
       stop: ["END", "STOP"],
       reasoning_effort: "low",
       response_format: { type: "json_schema", json_schema: { name: "answer", schema } },
@@ -40,6 +45,14 @@ Deno.test("settings: reports invalid text and does not send it", () => {
   assertEquals(problem("response_format", "[]"), "must be a JSON object");
   assertEquals(problem("tools", "{}"), "must be a list, in [ ]");
   assertEquals(problem("tools", '[{"name":"a"},{}]'), "entry 2 has no name");
+  assertEquals(problem("dry_sequence_breakers", "{}"), "must be a list, in [ ]");
+  assertEquals(problem("logit_bias", "[]"), "must be a JSON object");
   for (const { name } of FIELDS) assertEquals(problem(name, " "), undefined);
   assertEquals(requestFields({ temperature: "3", response_format: "{" }), {});
+});
+
+Deno.test("settings: have every sampling setting of the table, with its own label", () => {
+  for (const [, { api, label }] of SAMPLING_SETTINGS) {
+    assertEquals(FIELDS.filter(({ name }) => name === api.name).map(({ label }) => label), [label]);
+  }
 });

@@ -10,6 +10,8 @@ import { answers, ask, settled } from "./page_chat.ts";
 
 async function set(page: Page, values: Record<string, string>): Promise<void> {
   await page.getByRole("button", { name: "Settings of this conversation" }).click();
+  const more = page.locator("details.setting");
+  if (await more.getAttribute("open") === null) await more.locator("summary").click();
   for (const [label, value] of Object.entries(values)) {
     const field = page.getByLabel(label, { exact: true });
     if (await field.evaluate((element) => element.tagName) === "SELECT") await field.selectOption(value);
@@ -141,6 +143,9 @@ browserTest("page: sends settings with the request, and shows errors at their in
         "Min-p": "0.05",
         "Most tokens": "5",
         Seed: "7",
+        "DRY multiplier": "0.8",
+        "DRY breakers": '["\\n"]',
+        "Logit bias": '{"5":-1}',
         "Stop texts": "END",
         "Response format": '{"type":"object"}',
       });
@@ -151,6 +156,11 @@ browserTest("page: sends settings with the request, and shows errors at their in
         [sampling?.temperature, sampling?.topP, sampling?.topK, sampling?.minP, sampling?.seed],
         [0.5, 0.9, 40, 0.05, 7],
       );
+      assertEquals([sampling?.dryMultiplier, sampling?.dryBreakers, sampling?.logitBias], [
+        0.8,
+        ["\n"],
+        new Map([[5, -1]]),
+      ]);
       assertEquals([maxTokens, stop, constraint?.kind], [5, ["END"], "json_schema"]);
       assertMatch(engine.tokenizer.decode(prompt), /system\nBe brief\./);
 
