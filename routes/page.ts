@@ -4,6 +4,7 @@ import { etag } from "hono/etag";
 import { secureHeaders } from "hono/secure-headers";
 import { shipped } from "../package.ts";
 import { SAMPLING_FIELDS } from "./page_fields.ts";
+import { LIBRARY_FILES } from "./page_libraries.ts";
 
 /** The files of this folder are served unchanged, except sampling.js: plain HTML, CSS and JavaScript without a build step. */
 const FOLDER = shipped("routes/page/");
@@ -24,13 +25,15 @@ const headers = secureHeaders({
     defaultSrc: ["'none'"],
     scriptSrc: ["'self'"],
     styleSrc: ["'self'"],
+    workerSrc: ["'self'"],
     connectSrc: ["'self'"],
     imgSrc: ["'self'", "data:"],
     baseUri: ["'none'"],
     formAction: ["'none'"],
     frameAncestors: ["'none'"],
     requireTrustedTypesFor: ["'script'"],
-    trustedTypes: ["'none'"],
+    // The page's policy of this name gives one address: that of its worker.
+    trustedTypes: ["compy"],
   },
   xFrameOptions: "DENY",
   // The proxy that has the certificate decides whether names are served over TLS only.
@@ -38,24 +41,25 @@ const headers = secureHeaders({
 });
 
 /**
- * Serves the page at `/` and its files under `/page/`. They contain nothing secret and need no key; the API requests of
- * the page do. They are not in the API's document. Throws if the folder is missing.
+ * Serves the page at `/`, and its files and libraries under `/page/`. They contain nothing secret and need no key; the API
+ * requests of the page do. They are not in the API's document. Throws if the folder is missing.
  */
 export function mountPage<E extends HonoEnv, S extends Schema, P extends string>(app: Hono<E, S, P>): void {
+  const readers: Record<string, () => Promise<string | Uint8Array<ArrayBuffer>>> = { ...LIBRARY_FILES };
   for (const name of readdirSync(FOLDER)) {
+    readers[name] = async () => new Uint8Array(await files.readFile(new URL(name, FOLDER)));
+  }
+  readers["sampling.js"] = () => Promise.resolve(SAMPLING_MODULE);
+  for (const [name, read] of Object.entries(readers)) {
     const type = TYPES[name.slice(name.lastIndexOf(".") + 1)];
     if (type === undefined) continue;
     const path = name === "index.html" ? "/" : `/page/${name}`;
-    let content: Promise<Uint8Array<ArrayBuffer>> | undefined = name === "sampling.js"
-      ? Promise.resolve(new TextEncoder().encode(SAMPLING_MODULE))
-      : undefined;
+    let content: Promise<string | Uint8Array<ArrayBuffer>> | undefined;
     app.get(path, headers, etag(), async (c) => {
-      content ??= files.readFile(new URL(name, FOLDER)).then((bytes) => new Uint8Array(bytes)).catch(
-        (error) => {
-          content = undefined; // a temporary failure, such as too many open files
-          throw error;
-        },
-      );
+      content ??= read().catch((error) => {
+        content = undefined; // a temporary failure, such as too many open files
+        throw error;
+      });
       // Browsers revalidate each time and get a 304: a newer server has a newer page.
       return c.body(await content, 200, { "content-type": type, "cache-control": "no-cache" });
     });

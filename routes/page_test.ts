@@ -1,6 +1,7 @@
 import { promises as files } from "node:fs";
 import { assert, assertEquals } from "@std/assert";
 import { createApp } from "./app.ts";
+import { LIBRARY_FILES } from "./page_libraries.ts";
 import { FakeEngine } from "./testing.ts";
 
 const FOLDER = new URL("./page/", import.meta.url);
@@ -27,6 +28,16 @@ Deno.test("page: serves all its files without a key, with the right media types"
     assert(type.startsWith(expected), `${path}: ${type}`);
     assertEquals(answer.headers.get("x-content-type-options"), "nosniff");
     assert((await answer.text()).length > 50, path);
+  }
+});
+
+Deno.test("page: serves the libraries' files, which name no other site", async () => {
+  for (const name of Object.keys(LIBRARY_FILES)) {
+    const answer = await app.request(`/page/${name}`);
+    const text = await answer.text();
+    assertEquals(answer.status, 200, name);
+    if (name.endsWith(".css")) assert(!/@import|\burl\(\s*['"]?(?!data:)\w/.test(text), name);
+    else assert(/\bexport\b/.test(text) && !/\beval\(|new Function\b|XMLHttp/.test(text), name);
   }
 });
 
@@ -65,7 +76,8 @@ Deno.test("page: its policy allows its own files only", async () => {
     "form-action": "'none'",
     "frame-ancestors": "'none'",
     "require-trusted-types-for": "'script'",
-    "trusted-types": "'none'",
+    "trusted-types": "compy",
+    "worker-src": "'self'",
   });
   assertEquals(headers.get("x-frame-options"), "DENY");
   assertEquals(headers.get("referrer-policy"), "no-referrer");

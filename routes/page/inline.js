@@ -1,13 +1,14 @@
 // @ts-check
 
 /*
- * Parses the text, marks and links within a Markdown paragraph, in linear time: an unclosed mark is searched for only
- * once.
+ * Parses the text, marks, links and formulas within a Markdown paragraph, in linear time: an unclosed mark is searched
+ * for only once.
  */
 
 /**
  * @typedef {{ type: "text", text: string }
  *   | { type: "code", text: string }
+ *   | { type: "math", tex: string, display: boolean }
  *   | { type: "break" }
  *   | { type: "strong" | "em" | "del", children: Inline[] }
  *   | { type: "link", href: string, children: Inline[] }} Inline
@@ -42,6 +43,9 @@ const PUNCTUATION = ".,:;!?'\")]";
 /** @type {["**" | "__" | "~~" | "*" | "_", "strong" | "em" | "del"][]} */
 const MARKS = [["**", "strong"], ["__", "strong"], ["~~", "del"], ["*", "em"], ["_", "em"]];
 
+/** Opening and closing marks of formulas, and whether they are shown on their own line. */
+const FORMULAS = /** @type {const} */ ([["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false]]);
+
 class InlineReader {
   /** @type {Inline[]} */
   #out = [];
@@ -49,6 +53,8 @@ class InlineReader {
   #plain = "";
   /** Marks that have no closing mark in the rest of the text. */
   #open = new Set();
+  /** Position of the next closing mark of a formula, by mark. @type {Map<string, number>} */
+  #closing = new Map();
 
   /**
    * @param {string} text
@@ -63,7 +69,9 @@ class InlineReader {
     while (this.#at < this.text.length) {
       const character = this.text[this.#at];
       const found = character === "\\"
-        ? this.#escape()
+        ? this.#formula() || this.#escape()
+        : character === "$"
+        ? this.#formula() || this.#dollars()
         : character === "\n"
         ? this.#push({ type: "break" }, 1)
         : character === "`"
@@ -101,6 +109,28 @@ class InlineReader {
     this.#plain += next;
     this.#at += 2;
     return true;
+  }
+
+  #formula() {
+    const formula = FORMULAS.find(([mark]) => this.text.startsWith(mark, this.#at));
+    if (!formula) return false;
+    const [{ length }, closing, display] = formula;
+    const from = this.#at + length;
+    let end = this.#closing.get(closing) ?? -1;
+    if (end < from) {
+      end = this.text.indexOf(closing, from);
+      this.#closing.set(closing, end < 0 ? Infinity : end);
+    }
+    const tex = end < 0 || end === Infinity ? "" : this.text.slice(from, end).trim();
+    return tex !== "" && this.#push({ type: "math", tex, display }, end + length - this.#at);
+  }
+
+  /** A formula between single dollars, unless they are amounts of money. */
+  #dollars() {
+    const end = dollarsEnd(this.text, this.#at);
+    if (end < 0) return false;
+    const tex = this.text.slice(this.#at + 1, end);
+    return this.#push({ type: "math", tex, display: false }, end + 1 - this.#at);
   }
 
   /** Text between two runs with the same number of backticks is code. */
@@ -171,8 +201,8 @@ class InlineReader {
   }
 
   /**
-   * Returns the position where a mark closes: not after a blank, and not within a code span. Returns -1 if
-   * nowhere.
+   * Returns the position where a mark closes: not after a blank, and not within code or a formula. Returns -1
+   * if nowhere.
    * @param {string} run
    * @param {number} from
    */
@@ -185,6 +215,8 @@ class InlineReader {
         const end = text.indexOf("`", at + 1);
         if (end > 0) at = end;
         else code = false;
+      } else if (text[at] === "$") {
+        at = Math.max(at, dollarsEnd(text, at));
       } else if (text.startsWith(run, at) && at > from && /\S/.test(text[at - 1])) {
         const double = run.length === 1 && text[at + 1] === run;
         if (double) at++;
@@ -196,6 +228,20 @@ class InlineReader {
     }
     return -1;
   }
+}
+
+/**
+ * Returns the position of the dollar that closes a formula, or -1. The formula touches both dollars, and neither dollar
+ * touches another word: "$5 and $6" and "US$5" are money, "$PATH:$HOME" is a command.
+ * @param {string} text
+ * @param {number} at position of the first dollar
+ */
+function dollarsEnd(text, at) {
+  if (/[\w$]/.test(text[at - 1] ?? "") || !/[^\s$]/.test(text[at + 1] ?? " ")) return -1;
+  let end = at + 1;
+  while (end < text.length && text[end] !== "$") end += text[end] === "\\" ? 2 : 1;
+  const closes = text[end] === "$" && /\S/.test(text[end - 1]) && !/[\w$]/.test(text[end + 1] ?? "");
+  return closes ? end : -1;
 }
 
 /**

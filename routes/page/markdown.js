@@ -11,6 +11,7 @@ import { parseInline } from "./inline.js";
  * @typedef {{ type: "paragraph", children: Inline[] }
  *   | { type: "heading", level: number, children: Inline[] }
  *   | { type: "code", language: string, text: string }
+ *   | { type: "math", tex: string }
  *   | { type: "quote", blocks: Block[] }
  *   | { type: "list", start: number | null, items: Block[][] }
  *   | { type: "table", head: Inline[][], align: (string | null)[], rows: Inline[][][] }
@@ -27,6 +28,7 @@ const HEADING = /^ {0,3}(#{1,6})(?:\s([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:\*\s*){3,}|(?:-\s*){3,}|(?:_\s*){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:( +)([^]*)|)$/;
+const FORMULA = /^ *(\$\$(?!\$)|\\\[)/;
 const TABLE_RULE = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$/;
 
 /**
@@ -41,6 +43,8 @@ export function parseMarkdown(text) {
 
 class BlockReader {
   #line = 0;
+  /** Up to this line, formulas have no end. */
+  #unclosed = 0;
 
   /**
    * @param {string[]} lines
@@ -89,7 +93,37 @@ class BlockReader {
       if (QUOTE.test(line)) return this.#quote();
       if (ITEM.test(line)) return this.#list();
     }
-    return this.#isTable() ? this.#table() : this.#paragraph();
+    return this.#formula() ?? (this.#isTable() ? this.#table() : this.#paragraph());
+  }
+
+  /**
+   * Returns a formula with lines of its own, up to the closing mark. While the last formula of a text is still being
+   * written, it is code.
+   * @returns {Block | undefined}
+   */
+  #formula() {
+    const [whole, mark] = FORMULA.exec(this.lines[this.#line]) ?? [];
+    if (whole === undefined || this.#line < this.#unclosed) return undefined;
+    const closing = mark === "$$" ? "$$" : "\\]";
+    /** @type {string[]} */
+    const tex = [];
+    let at = this.#line;
+    for (; at < this.lines.length && this.lines[at].trim() !== ""; at++) {
+      const line = at === this.#line ? this.lines[at].slice(whole.length) : this.lines[at];
+      const end = line.indexOf(closing);
+      tex.push(end < 0 ? line : line.slice(0, end));
+      if (end < 0) continue;
+      const text = tex.join("\n").trim();
+      if (text === "" || !/^ *[.,;:]? *$/.test(line.slice(end + closing.length))) break;
+      this.#line = at + 1;
+      return { type: "math", tex: text };
+    }
+    if (at < this.lines.length) {
+      this.#unclosed = at;
+      return undefined;
+    }
+    this.#line = at;
+    return { type: "code", language: "latex", text: tex.join("\n").trim() };
   }
 
   /**
@@ -212,7 +246,7 @@ class BlockReader {
  * @param {string} line
  */
 function startsBlock(line) {
-  return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || ITEM.test(line);
+  return [FENCE, HEADING, RULE, QUOTE, ITEM, FORMULA].some((start) => start.test(line));
 }
 
 /**

@@ -97,7 +97,7 @@ Deno.test("markdown: HTML stays text", () => {
 });
 
 Deno.test("markdown: a growing text changes only its last blocks", () => {
-  const whole = "# A\n\npara\n\n- x\n- y\n\n```\ncode\n```\n\nend **of** it";
+  const whole = "# A\n\npara\n\n- x\n- y\n\n```\ncode\n```\n\n$$\nx\n$$\n\nend **of** it";
   let before: string[] = [];
   for (let end = 1; end <= whole.length; end++) {
     const sources = parseMarkdown(whole.slice(0, end)).map(({ source }) => source);
@@ -105,7 +105,56 @@ Deno.test("markdown: a growing text changes only its last blocks", () => {
     for (let i = 0; i < before.length - 2; i++) assertEquals(sources[i], before[i]);
     before = sources;
   }
-  assertEquals(before, ["# A", "para", "- x\n- y", "```\ncode\n```", "end **of** it"]);
+  assertEquals(before, ["# A", "para", "- x\n- y", "```\ncode\n```", "$$\nx\n$$", "end **of** it"]);
+});
+
+Deno.test("markdown: parses formulas, and leaves money, commands and code alone", () => {
+  const math = (tex: string, display = false) => ({ type: "math" as const, tex, display });
+  assertEquals(parseInline("Let $a_1*b$ and \\(x\\), **so $c**d$** \\[ y \\] or $$z$$."), [
+    text("Let "),
+    math("a_1*b"),
+    text(" and "),
+    math("x"),
+    text(", "),
+    { type: "strong", children: [text("so "), math("c**d")] },
+    text(" "),
+    math("y", true),
+    text(" or "),
+    math("z", true),
+    text("."),
+  ]);
+  for (
+    const plain of [
+      "$5 and $6",
+      "US$5 or US$6",
+      "$20-$30",
+      "$PATH:$HOME",
+      "a $ b $ c",
+      "$$",
+      "$$$$",
+      "$x",
+      "$a\\$",
+    ]
+  ) {
+    assert(!JSON.stringify(parseInline(plain)).includes("math"), plain);
+  }
+  assertEquals(parseInline("`$x$` \\$x$"), [{ type: "code", text: "$x$" }, text(" $x$")]);
+  assertEquals(parseInline("\\\\[2pt] \\(a"), [text("\\[2pt] (a")]);
+});
+
+Deno.test("markdown: a formula with lines of its own is a block, whatever its lines begin with", () => {
+  const paragraph = (words: string) => ({ type: "paragraph" as const, children: [text(words)] });
+  assertEquals(blocks("So:\n$$\na\n+ b\n- c\n> 0\n$$\nthen\n\\[ x \\].\n- y:\n  $$z$$"), [
+    paragraph("So:"),
+    { type: "math", tex: "a\n+ b\n- c\n> 0" },
+    paragraph("then"),
+    { type: "math", tex: "x" },
+    { type: "list", start: null, items: [[paragraph("y:"), { type: "math", tex: "z" }]] },
+  ]);
+  // It is still being written.
+  assertEquals(blocks("$$\na\n- b"), [{ type: "code", language: "latex", text: "a\n- b" }]);
+  assertEquals(blocks("$$ a\n\nb").map(({ type }) => type), ["paragraph", "paragraph"]);
+  assertEquals(blocks("```\n$$x$$\n```"), [{ type: "code", language: "", text: "$$x$$" }]);
 });
 
 Deno.test("markdown: hostile texts take linear time", () => {
@@ -132,6 +181,14 @@ Deno.test("markdown: hostile texts take linear time", () => {
     "#",
     "***a",
     "[[]",
+    "$",
+    "$a ",
+    "$$",
+    "$$ a",
+    "\\[",
+    "\\[\n\\] a",
+    "\\(",
+    "*$a",
   ];
   /** Longer paragraphs are not parsed. */
   const most = 49_000;

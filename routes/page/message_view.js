@@ -1,10 +1,11 @@
 // @ts-check
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
+import { CodeView } from "./code_view.js";
 import { canContinue } from "./conversation.js";
 import { copyButton, fill, h, icon, iconButton } from "./dom.js";
 import { count, duration, rate } from "./format.js";
-import { GrowingText, renderCode } from "./render.js";
+import { GrowingText } from "./render.js";
 
 /**
  * @typedef {import("./conversation.js").Message} Message
@@ -95,7 +96,7 @@ export function toolView({ name, content }) {
   return h(
     "article",
     { class: "message tool", "aria-label": `Result of ${name}` },
-    h("details", {}, h("summary", {}, "Result of ", h("code", {}, name)), renderCode("", content)),
+    h("details", {}, h("summary", {}, "Result of ", h("code", {}, name)), new CodeView("", content).element),
   );
 }
 
@@ -215,7 +216,12 @@ function figures({ usage, tokensPerSecond, firstTokenMs, finish }) {
  */
 function callView(call, open, actions) {
   const heading = h("h2", {}, icon("forward"), "Calls ", h("code", {}, call.name || "…"));
-  const section = h("section", { class: "call" }, heading, renderCode("json", pretty(call.arguments)));
+  const section = h(
+    "section",
+    { class: "call" },
+    heading,
+    new CodeView("json", pretty(call.arguments)).element,
+  );
   if (!open) return section;
   const area = h("textarea", { rows: 3, placeholder: "What the function gives back, as text or JSON" });
   const give = (/** @type {Event} */ event) => {

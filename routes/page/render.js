@@ -1,7 +1,9 @@
 // @ts-check
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
-import { copyButton, h } from "./dom.js";
+import { CodeView } from "./code_view.js";
+import { h } from "./dom.js";
+import { formulaView } from "./formula_view.js";
 import { parseMarkdown } from "./markdown.js";
 
 /**
@@ -10,11 +12,12 @@ import { parseMarkdown } from "./markdown.js";
  */
 
 /**
- * Shows a growing text as blocks. Unchanged blocks keep their elements, so that selections and scroll positions stay.
+ * Shows a growing text as blocks. Unchanged blocks keep their elements, so that selections and scroll positions stay;
+ * growing code also keeps its own.
  */
 export class GrowingText {
-  /** The source of each child of the element. */
-  #sources = /** @type {string[]} */ ([]);
+  /** The source of each child of the element, and its view if it is code. */
+  #shown = /** @type {{ source: string, code?: CodeView }[]} */ ([]);
 
   constructor() {
     this.element = h("div", { class: "text" });
@@ -25,14 +28,20 @@ export class GrowingText {
     const blocks = parseMarkdown(text);
     const { children } = this.element;
     blocks.forEach(({ source, block }, i) => {
-      if (this.#sources[i] === source) return;
-      const made = renderBlock(block);
+      const shown = this.#shown[i];
+      if (shown?.source === source) return;
+      if (block.type === "code" && shown?.code?.language === block.language) {
+        shown.source = source;
+        return shown.code.show(block.text);
+      }
+      const code = block.type === "code" ? new CodeView(block.language, block.text) : undefined;
+      const made = code?.element ?? renderBlock(block);
       if (children[i]) children[i].replaceWith(made);
       else this.element.append(made);
-      this.#sources[i] = source;
+      this.#shown[i] = { source, code };
     });
     while (children.length > blocks.length) children[children.length - 1].remove();
-    this.#sources.length = blocks.length;
+    this.#shown.length = blocks.length;
   }
 }
 
@@ -48,7 +57,9 @@ function renderBlock(block) {
       // The page itself uses the first heading level.
       return h(headingTag(block.level), { class: `level-${block.level}` }, block.children.map(renderInline));
     case "code":
-      return renderCode(block.language, block.text);
+      return new CodeView(block.language, block.text).element;
+    case "math":
+      return h("div", {}, formulaView(block.tex, true));
     case "quote":
       return h("blockquote", {}, block.blocks.map(renderBlock));
     case "list": {
@@ -78,22 +89,6 @@ function itemChildren(blocks) {
   return [...first.children.map(renderInline), ...others.map(renderBlock)];
 }
 
-/**
- * @param {string} language
- * @param {string} text
- */
-export function renderCode(language, text) {
-  const code = h("code", {}, text);
-  const label = language === "" ? "Code" : `Code in ${language}`;
-  return h(
-    "figure",
-    { class: "code" },
-    h("figcaption", {}, h("span", {}, language || "code"), copyButton("Copy the code", () => text)),
-    // The keyboard can scroll only focusable elements.
-    h("pre", { tabindex: 0, role: "region", "aria-label": label }, code),
-  );
-}
-
 /** @param {Extract<Block, { type: "table" }>} block */
 function renderTable({ head, align, rows }) {
   const at = (/** @type {number} */ i) => ({ class: align[i] && `to-${align[i]}` });
@@ -120,6 +115,8 @@ function renderInline(node) {
       return document.createTextNode(node.text);
     case "code":
       return h("code", {}, node.text);
+    case "math":
+      return formulaView(node.tex, node.display);
     case "break":
       return h("br");
     case "link":
