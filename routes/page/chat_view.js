@@ -2,11 +2,13 @@
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
 import { answerCall, exported, openCalls, replaceFrom, say } from "./conversation.js";
-import { announce, fill, h, icon, iconButton, saveBlob } from "./dom.js";
+import { announce, arrange, fill, h, icon, iconButton, saveBlob } from "./dom.js";
 import { count, fileName } from "./format.js";
 import { AnswerView, toolView, userView } from "./message_view.js";
 import { modelLabel } from "./models.js";
 import { toast } from "./toast.js";
+
+/** @typedef {import("./conversation.js").Answer} Answer */
 
 /** If the reader is this near to the end, in CSS pixels, the view follows the growing answer. */
 const NEAR_END = 80;
@@ -37,6 +39,8 @@ export class ChatView {
   #context = h("span", { class: "context" });
   /** @type {AnswerView | undefined} */
   #growing;
+  /** The views of the answers that are shown. @type {Map<Answer, AnswerView>} */
+  #answers = new Map();
   #drawn = 0;
   /** How many characters of the answer have been announced. */
   #spoken = 0;
@@ -141,23 +145,27 @@ export class ChatView {
     this.#toEnd();
   }
 
-  /** Draws all messages again. */
+  /** Draws all messages; answers that were shown before keep their elements. */
   #show() {
     const { current, run } = this.chats;
     const stay = this.#nearEnd();
     this.#title.textContent = current.title;
     this.element.classList.toggle("filled", current.messages.length > 0);
+    /** @type {Map<Answer, AnswerView>} */
+    const answers = new Map();
     const views = current.messages.map((message, index) => {
       if (message.role === "user") return userView(message, this.#actions);
       if (message.role === "tool") return toolView(message);
-      const view = new AnswerView(message, this.#actions);
+      const view = this.#answers.get(message) ?? new AnswerView(message, this.#actions);
+      answers.set(message, view);
       const last = index === current.messages.length - 1;
       view.show(last ? run : undefined, openCalls(current), { last, form: this.#hasForm() });
       if (last) this.#growing = view;
       return view.element;
     });
     if (current.messages.length === 0) this.#growing = undefined;
-    fill(this.#log, views.length > 0 ? views : this.#welcome());
+    this.#answers = answers;
+    arrange(this.#log, views.length > 0 ? views : [this.#welcome()]);
     this.#showModels();
     this.#showState();
     if (stay) this.#toEnd();

@@ -75,6 +75,19 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Replaces the children of an element, but leaves those alone that stay.
+ * @param {Element} element
+ * @param {readonly Element[]} children
+ */
+export function arrange(element, children) {
+  const stay = new Set(children);
+  for (const child of [...element.children]) if (!stay.has(child)) child.remove();
+  children.forEach((child, i) => {
+    if (element.children[i] !== child) element.insertBefore(child, element.children[i] ?? null);
+  });
+}
+
+/**
  * Returns the page's element with this id. Throws if it is missing or has another type.
  * @template {HTMLElement} T
  * @param {string} id
