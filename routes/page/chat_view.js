@@ -7,6 +7,7 @@ import { count, fileName } from "./format.js";
 import { AnswerView, toolView, userView } from "./message_view.js";
 import { modelLabel } from "./models.js";
 import { toast } from "./toast.js";
+import { beginVersion, versionsAt } from "./versions.js";
 
 /** @typedef {import("./conversation.js").Answer} Answer */
 
@@ -154,12 +155,12 @@ export class ChatView {
     /** @type {Map<Answer, AnswerView>} */
     const answers = new Map();
     const views = current.messages.map((message, index) => {
-      if (message.role === "user") return userView(message, this.#actions);
+      if (message.role === "user") return userView(message, this.#versions(index), this.#actions);
       if (message.role === "tool") return toolView(message);
       const view = this.#answers.get(message) ?? new AnswerView(message, this.#actions);
       answers.set(message, view);
       const last = index === current.messages.length - 1;
-      view.show(last ? run : undefined, openCalls(current), { last, form: this.#hasForm() });
+      view.show(last ? run : undefined, openCalls(current), this.#place(index));
       if (last) this.#growing = view;
       return view.element;
     });
@@ -172,8 +173,20 @@ export class ChatView {
     this.#speak();
   }
 
-  #hasForm() {
-    return (this.chats.current.settings.response_format ?? "").trim() !== "";
+  /** @param {number} index of a message */
+  #place(index) {
+    const { messages, settings } = this.chats.current;
+    return {
+      last: index === messages.length - 1,
+      form: (settings.response_format ?? "").trim() !== "",
+      versions: this.#versions(index),
+    };
+  }
+
+  /** @param {number} index of a message */
+  #versions(index) {
+    const { current, run } = this.chats;
+    return { ...versionsAt(current, index), fixed: run !== undefined };
   }
 
   #welcome() {
@@ -192,7 +205,7 @@ export class ChatView {
       this.#drawn = 0;
       const stay = this.#nearEnd();
       const { current, run } = this.chats;
-      this.#growing?.show(run, openCalls(current), { last: true, form: this.#hasForm() });
+      this.#growing?.show(run, openCalls(current), this.#place(current.messages.length - 1));
       if (stay) this.#toEnd();
       this.#speak();
     });
@@ -288,8 +301,20 @@ export class ChatView {
     regenerate: async (message) => {
       const { current } = this.chats;
       await this.chats.stop();
-      current.messages.length = current.messages.indexOf(message);
+      beginVersion(current, current.messages.indexOf(message));
       this.#answer(current);
+    },
+    showVersion: (message, number) => {
+      const index = this.chats.current.messages.indexOf(message);
+      const top = () => this.#log.children[index].getBoundingClientRect().top;
+      const before = top();
+      const label = document.activeElement?.getAttribute("aria-label");
+      this.chats.showVersion(index, number);
+      this.#log.scrollTop += top() - before;
+      const versions = this.#log.children[index].querySelector(".versions");
+      const buttons = [...versions?.querySelectorAll("button") ?? []].filter(({ disabled }) => !disabled);
+      (buttons.find((button) => button.getAttribute("aria-label") === label) ?? buttons[0])?.focus();
+      announce(versions?.getAttribute("aria-label") ?? "");
     },
     resume: () => this.#answer(),
     giveResult: (call, result) => {

@@ -1,8 +1,9 @@
 // @ts-check
 /// <reference lib="dom" />
 import { adviceFor, Failure } from "./api.js";
-import { AnswerReader, newAnswer, newConversation, requestBody } from "./conversation.js";
+import { AnswerReader, nameByFirstWords, newAnswer, newConversation, requestBody } from "./conversation.js";
 import { recall, remember } from "./store.js";
+import { showVersion } from "./versions.js";
 
 /**
  * @typedef {import("./conversation.js").Conversation} Conversation
@@ -93,6 +94,19 @@ export class Chats extends EventTarget {
     // A system prompt belongs to its own conversation only.
     remember("settings", JSON.stringify({ ...settings, system: "" }));
     this.#keep(this.current);
+  }
+
+  /**
+   * Shows another version of the open conversation.
+   * @param {number} index of the first message that differs
+   * @param {number} number of the version, from 0
+   */
+  showVersion(index, number) {
+    showVersion(this.current, index, number);
+    nameByFirstWords(this.current);
+    this.#save(this.current);
+    this.#tell("list");
+    this.#tell("conversation");
   }
 
   /** @param {string} title */

@@ -1,5 +1,6 @@
 // @ts-check
 import { requestFields } from "./settings.js";
+import { beginVersion, saysSomething } from "./versions.js";
 
 /* Conversations and the operations on them. This module uses neither the page nor the network. */
 
@@ -14,7 +15,8 @@ import { requestFields } from "./settings.js";
  *   thinkingMs: number | null, trouble: Trouble | null }} Answer
  * @typedef {UserMessage | ToolMessage | Answer} Message
  * @typedef {{ id: string, title: string, named: boolean, created: number, updated: number, model: string,
- *   settings: import("./settings.js").Settings, messages: Message[] }} Conversation
+ *   settings: import("./settings.js").Settings, messages: Message[],
+ *   forks?: import("./versions.js").Forks }} Conversation
  */
 
 /**
@@ -71,18 +73,18 @@ export function say(conversation, content) {
 }
 
 /**
- * Replaces the text of a user message and removes all later messages.
+ * Writes a user message again, as a new version of the conversation from there on.
  * @param {Conversation} conversation
  * @param {number} index of the message
  * @param {string} content
  */
 export function replaceFrom(conversation, index, content) {
-  conversation.messages.length = index;
+  beginVersion(conversation, index);
   say(conversation, content);
 }
 
 /** @param {Conversation} conversation */
-function nameByFirstWords(conversation) {
+export function nameByFirstWords(conversation) {
   if (conversation.named) return;
   const first = conversation.messages.find(({ role }) => role === "user");
   const words = first?.content.trim().replace(/\s+/g, " ") ?? "";
@@ -142,14 +144,6 @@ export function requestBody({ model, settings, messages }) {
     return_progress: true,
     ...requestFields(settings),
   };
-}
-
-/**
- * Returns false for an answer that failed before its first word: it is not part of the conversation.
- * @param {Message} message
- */
-function saysSomething(message) {
-  return message.role !== "assistant" || message.content !== "" || message.calls.length > 0;
 }
 
 /** @param {Message} message */

@@ -11,6 +11,7 @@ import {
   requestBody,
   say,
 } from "./conversation.js";
+import { showVersion } from "./versions.js";
 
 function begun(...said: string[]) {
   const conversation = newConversation("demo", {}, 0);
@@ -31,13 +32,15 @@ Deno.test("conversation: is named by its first words unless the user named it", 
   assertEquals(named.title, "Mine");
 });
 
-Deno.test("replaceFrom: an edited message replaces all later messages", () => {
+Deno.test("replaceFrom: an edited message begins a new version of the conversation", () => {
   const conversation = begun("One");
   conversation.messages.push({ ...newAnswer("demo"), content: "A" });
   say(conversation, "Two");
   replaceFrom(conversation, 0, "Three");
   assertEquals(requestBody(conversation).messages, [{ role: "user", content: "Three" }]);
   assertEquals(conversation.title, "Three");
+  showVersion(conversation, 0, 0);
+  assertEquals(conversation.messages.map(({ content }) => content), ["One", "A", "Two"]);
 });
 
 Deno.test("requestBody: has system prompt, thinking and calls, but no answer that failed before its first word", () => {

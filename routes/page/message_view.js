@@ -20,26 +20,32 @@ import { GrowingText } from "./render.js";
  * @property {(message: Message) => void} regenerate an answer
  * @property {() => void} resume the last answer
  * @property {(call: Call, result: string) => void} giveResult
+ * @property {(message: Message, number: number) => void} showVersion
+ */
+
+/**
+ * Which version of a message is shown, how many there are, and whether another one can be shown now.
+ * @typedef {{ shown: number, count: number, fixed: boolean }} Versions
  */
 
 /**
  * Shows a user message, which can be edited and sent again.
  * @param {import("./conversation.js").UserMessage} message
+ * @param {Versions} versions
  * @param {MessageActions} actions
  */
-export function userView(message, actions) {
+export function userView(message, versions, actions) {
   const text = h("div", { class: "said" }, message.content);
-  const article = h("article", { class: "message user", "aria-label": "You" }, text, tools());
+  const editButton = iconButton("edit", "Edit and send again", edit);
+  const tools = h(
+    "div",
+    { class: "tools" },
+    copyButton("Copy the message", () => message.content),
+    editButton,
+    versionsView(message, versions, actions),
+  );
+  const article = h("article", { class: "message user", "aria-label": "You" }, text, tools);
   return article;
-
-  function tools() {
-    return h(
-      "div",
-      { class: "tools" },
-      copyButton("Copy the message", () => message.content),
-      iconButton("edit", "Edit and send again", edit),
-    );
-  }
 
   function edit() {
     const area = h("textarea", { "aria-label": "Your message", rows: 3 });
@@ -48,8 +54,8 @@ export function userView(message, actions) {
       if (area.value.trim() !== "") actions.edit(message, area.value);
     };
     const leave = () => {
-      fill(article, text, tools());
-      lastButton(article)?.focus();
+      fill(article, text, tools);
+      editButton.focus();
     };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
@@ -72,7 +78,7 @@ export function userView(message, actions) {
           },
         },
         area,
-        h("p", { class: "hint" }, "What comes after this message is replaced."),
+        h("p", { class: "hint" }, "The earlier version, and what came after it, are kept."),
         h(
           "div",
           { class: "row" },
@@ -86,9 +92,29 @@ export function userView(message, actions) {
   }
 }
 
-/** @param {HTMLElement} element */
-function lastButton(element) {
-  return [...element.querySelectorAll("button")].at(-1);
+/**
+ * Shows which version of a message is shown, with buttons for the others; nothing if there is only one.
+ * @param {Message} message
+ * @param {Versions} versions
+ * @param {MessageActions} actions
+ */
+function versionsView(message, { shown, count, fixed }, actions) {
+  if (count < 2) return undefined;
+  const button = (
+    /** @type {"back" | "next"} */ drawing,
+    /** @type {string} */ label,
+    /** @type {number} */ number,
+  ) =>
+    iconButton(drawing, label, () => actions.showVersion(message, number), {
+      disabled: fixed || number < 0 || number >= count,
+    });
+  return h(
+    "span",
+    { class: "versions", role: "group", "aria-label": `Version ${shown + 1} of ${count}` },
+    button("back", "Earlier version", shown - 1),
+    h("span", {}, `${shown + 1} / ${count}`),
+    button("next", "Later version", shown + 1),
+  );
 }
 
 /** @param {import("./conversation.js").ToolMessage} message */
@@ -99,6 +125,11 @@ export function toolView({ name, content }) {
     h("details", {}, h("summary", {}, "Result of ", h("code", {}, name)), new CodeView("", content).element),
   );
 }
+
+/**
+ * Where an answer is: whether it is the last message, and whether answers have a form.
+ * @typedef {{ last: boolean, form: boolean, versions: Versions }} Place
+ */
 
 /** Shows an answer, and updates it while it is written. */
 export class AnswerView {
@@ -135,7 +166,7 @@ export class AnswerView {
   /**
    * @param {import("./chats.js").Run | undefined} run where it is being written
    * @param {readonly Call[]} open calls that wait for a result
-   * @param {{ last: boolean, form: boolean }} place whether it is the last message; whether answers have a form
+   * @param {Place} place
    */
   show(run, open, place) {
     const { answer } = this;
@@ -164,8 +195,8 @@ export class AnswerView {
     fill(this.#calls, this.answer.calls.map((call) => callView(call, open.includes(call), this.actions)));
   }
 
-  /** @param {{ last: boolean, form: boolean }} place */
-  #footer({ last, form }) {
+  /** @param {Place} place */
+  #footer({ last, form, versions }) {
     const { answer, actions } = this;
     const resumable = last && !form && canContinue(answer);
     return [
@@ -176,6 +207,7 @@ export class AnswerView {
         copyButton("Copy the answer", () => answer.content),
         iconButton("again", answer.trouble ? "Try again" : "Answer again", () => actions.regenerate(answer)),
         resumable && iconButton("forward", "Continue the answer", () => actions.resume()),
+        versionsView(answer, versions, actions),
         h("span", { class: "figures" }, figures(answer)),
       ),
     ];

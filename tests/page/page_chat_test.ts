@@ -51,14 +51,14 @@ browserTest("page: streams the demo model's answer with its figures, and can sto
 });
 
 browserTest(
-  "page: a stream is shown while it comes, and an edited message replaces what follows",
+  "page: a stream is shown while it comes, and edited messages and second answers become versions",
   async () => {
     const reply = (prompt: string) => {
       const said = prompt.slice(prompt.lastIndexOf("user\n") + 5, -"assistant\n".length);
       return `You said: ${said}. ${"And so on. ".repeat(said === "one" ? 300 : 2)}`;
     };
     await withServer({ tokenMs: 2, reply, contextLength: 4096 }, async ({ base, engine }) => {
-      await withPage(base, async ({ page }) => {
+      await withPage(base, async ({ page, barriers }) => {
         await ask(page, "one");
         await page.locator(".answer", { hasText: "You said: one." }).waitFor();
         assert(await page.getByRole("button", { name: "Stop", exact: true }).isVisible());
@@ -80,6 +80,29 @@ browserTest(
         await settled(page);
         assertEquals((await answers(page)).length, 1);
         assertEquals(engine.requests.length, 4);
+
+        const [asked, answered] = [page.locator(".user"), page.locator(".answer")];
+        const later = answered.getByRole("group", { name: "Version 2 of 2" });
+        assertEquals(await later.getByRole("button", { name: "Later version" }).isDisabled(), true);
+        await later.getByRole("button", { name: "Earlier version" }).focus();
+        await page.keyboard.press("Enter");
+        await answered.getByRole("group", { name: "Version 1 of 2" }).waitFor();
+        const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label"));
+        assertEquals(await focused(), "Later version");
+        assertEquals(await barriers(), []);
+
+        await asked.first().getByRole("button", { name: "Earlier version" }).click();
+        await page.locator(".user", { hasText: "two" }).waitFor();
+        assertEquals((await answers(page)).map((text) => text.slice(0, 14)), [
+          "You said: one.",
+          "You said: two.",
+        ]);
+        await page.reload();
+        await page.locator(".user", { hasText: "two" }).waitFor();
+        await asked.first().getByRole("button", { name: "Later version" }).click();
+        await page.locator(".user", { hasText: "three" }).waitFor();
+        await answered.getByRole("group", { name: "Version 1 of 2" }).waitFor();
+        assertEquals(await asked.count(), 1);
       });
     });
   },
