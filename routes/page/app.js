@@ -7,6 +7,8 @@ import { ChatView } from "./chat_view.js";
 import { Chats } from "./chats.js";
 import { openSettings, promptForKey } from "./dialogs.js";
 import { byId, fill, h, icon, iconButton } from "./dom.js";
+import { openExchange } from "./exchange_view.js";
+import { search } from "./search.js";
 import { ServerView } from "./server_view.js";
 import { Session } from "./session.js";
 import { ConversationStore, recall, remember } from "./store.js";
@@ -91,32 +93,63 @@ function route() {
   showConversations();
 }
 
+/** Pause in milliseconds after which a changed query is searched for. */
+const QUERY_MS = 150;
+
+const query = h("input", {
+  type: "search",
+  class: "query",
+  "aria-label": "Search conversations",
+  placeholder: "Search",
+});
+const found = h("p", { class: "hint", role: "status" });
+const links = h("ul", { class: "plain" });
+fill(
+  byId("conversations", HTMLElement),
+  h("button", { type: "button", class: "begin", onclick: beginChat }, icon("plus"), " New conversation"),
+  query,
+  found,
+  links,
+);
+let queried = /** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined);
+query.addEventListener("input", () => {
+  clearTimeout(queried);
+  queried = setTimeout(showConversations, QUERY_MS);
+});
+query.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && query.value !== "") event.stopPropagation();
+});
+
 function showConversations() {
   const shown = shownView() === "chat";
-  const begin = h(
-    "button",
-    { type: "button", class: "begin", onclick: beginChat },
-    icon("plus"),
-    " New conversation",
-  );
-  const items = chats.list.map((conversation) => {
+  const hits = search(chats.list, query.value);
+  const items = hits.map(({ conversation, excerpt }) => {
     const current = shown && conversation === chats.current ? "true" : undefined;
     const writing = chats.runs.has(conversation.id) &&
       h("span", { class: "pulse", role: "img", "aria-label": "is being answered" });
+    const said = excerpt &&
+      h("span", { class: "excerpt" }, excerpt.before, h("mark", {}, excerpt.match), excerpt.after);
     return h(
       "li",
       {},
-      h("a", { href: `#chat/${conversation.id}`, "aria-current": current }, conversation.title, writing),
+      h(
+        "a",
+        { href: `#chat/${conversation.id}`, "aria-current": current },
+        conversation.title,
+        writing,
+        said,
+      ),
     );
   });
-  const list = byId("conversations", HTMLElement);
+  query.hidden = chats.list.length === 0;
+  const said = query.value.trim() === "" ? "" : `${hits.length} of ${chats.list.length} conversations`;
+  if (found.textContent !== said) found.textContent = said;
   const focused = document.activeElement;
-  const at = list.contains(focused)
-    ? [...list.querySelectorAll("a, button")].indexOf(/** @type {Element} */ (focused))
+  const at = links.contains(focused)
+    ? [...links.querySelectorAll("a")].findIndex((link) => link === focused)
     : -1;
-  fill(list, begin, h("ul", { class: "plain" }, items));
-  const again = [...list.querySelectorAll("a, button")][at];
-  if (again instanceof HTMLElement) again.focus();
+  fill(links, items);
+  links.querySelectorAll("a")[at]?.focus();
 }
 
 function beginChat() {
@@ -143,6 +176,12 @@ function showTheme() {
     byId("foot", HTMLElement),
     h("button", { type: "button", class: "quiet", onclick: changeTheme }, icon("theme"), ` Colours: ${name}`),
     h("button", { type: "button", class: "quiet", onclick: changeKey }, icon("key"), " Key"),
+    h(
+      "button",
+      { type: "button", class: "quiet", onclick: () => openExchange(chats) },
+      icon("download"),
+      " Export and import",
+    ),
   );
 }
 

@@ -1,9 +1,10 @@
 // @ts-check
 /// <reference lib="dom" />
 /// <reference lib="dom.iterable" />
-import { answerCall, exported, openCalls, replaceFrom, say } from "./conversation.js";
-import { announce, arrange, fill, h, icon, iconButton, saveBlob } from "./dom.js";
-import { count, fileName } from "./format.js";
+import { answerCall, openCalls, replaceFrom, say } from "./conversation.js";
+import { announce, arrange, fill, h, icon, iconButton } from "./dom.js";
+import { openExchange } from "./exchange_view.js";
+import { count } from "./format.js";
 import { AnswerView, toolView, userView } from "./message_view.js";
 import { modelLabel } from "./models.js";
 import { toast } from "./toast.js";
@@ -82,7 +83,9 @@ export class ChatView {
       h("h1", {}, this.#title),
       this.#models,
       iconButton("sliders", "Settings of this conversation", openSettings),
-      iconButton("download", "Export the conversation", () => this.#export(), { class: "quiet when-filled" }),
+      iconButton("download", "Export the conversation", () => openExchange(this.chats), {
+        class: "quiet when-filled",
+      }),
       iconButton("trash", "Delete the conversation", () => this.#remove(), { class: "quiet when-filled" }),
     );
   }
@@ -351,11 +354,6 @@ export class ChatView {
     });
     this.#title.replaceWith(input);
     input.select();
-  }
-
-  #export() {
-    const { current } = this.chats;
-    saveBlob(fileName(current.title, "json"), new Blob([exported(current)], { type: "application/json" }));
   }
 
   #remove() {

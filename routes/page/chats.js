@@ -118,6 +118,28 @@ export class Chats extends EventTarget {
     this.#tell("conversation");
   }
 
+  /**
+   * Adds imported conversations. One that is here already keeps its state: an unchanged one is left out, and another one
+   * gets an id of its own. Returns the number of added ones. Throws if the browser cannot store them.
+   * @param {Conversation[]} imported
+   */
+  async add(imported) {
+    /** @type {Conversation[]} */
+    const added = [];
+    const here = new Map(this.list.map((conversation) => [conversation.id, conversation]));
+    for (const conversation of imported) {
+      const known = here.get(conversation.id);
+      if (known?.updated === conversation.updated) continue;
+      const { id } = known ? newConversation("", {}, 0) : conversation;
+      added.push({ ...conversation, id });
+      here.set(id, conversation);
+    }
+    await this.store.put(...added);
+    this.list = [...this.list, ...added].sort((a, b) => b.updated - a.updated);
+    this.#tell("list");
+    return added.length;
+  }
+
   /** Removes the open conversation. Returns a function that restores it. */
   remove() {
     const removed = this.current;

@@ -33,10 +33,11 @@ export class ConversationStore {
     return found.sort((a, b) => b.updated - a.updated);
   }
 
-  /** @param {Conversation} conversation */
-  async put(conversation) {
+  /** Stores all or none. @param {...Conversation} conversations */
+  async put(...conversations) {
     const database = await this.#database;
-    if (database) await done(database.transaction(TABLE, "readwrite").objectStore(TABLE).put(conversation));
+    const table = database?.transaction(TABLE, "readwrite").objectStore(TABLE);
+    if (table) await Promise.all(conversations.map((conversation) => done(table.put(conversation))));
   }
 
   /** @param {string} id */

@@ -1,5 +1,6 @@
 /// <reference lib="dom" />
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import { Buffer } from "node:buffer";
 import type { Page } from "playwright-core";
 import { withServer } from "../../routes/testing_server.ts";
 import { browserTest, withPage } from "./browser.ts";
@@ -18,6 +19,15 @@ async function set(page: Page, values: Record<string, string>): Promise<void> {
     else await field.fill(value);
   }
   await page.keyboard.press("Escape");
+}
+
+/** The name and text of the file that a button saves. */
+async function downloaded(page: Page, button: string): Promise<[name: string, text: string]> {
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: button, exact: true }).click(),
+  ]);
+  return [download.suggestedFilename(), await Deno.readTextFile(await download.path())];
 }
 
 browserTest("page: streams the demo model's answer with its figures, and can stop it", async () => {
@@ -248,12 +258,10 @@ browserTest("page: keeps, renames, exports, deletes and restores conversations",
       await page.keyboard.press("Enter");
       await list.getByRole("link", { name: "Renamed" }).waitFor();
 
-      const [download] = await Promise.all([
-        page.waitForEvent("download"),
-        page.getByRole("button", { name: "Export the conversation" }).click(),
-      ]);
-      assertEquals(download.suggestedFilename(), "Renamed.json");
-      const body = JSON.parse(await Deno.readTextFile(await download.path()));
+      await page.getByRole("button", { name: "Export the conversation" }).click();
+      const [name, text] = await downloaded(page, "Request");
+      assertEquals(name, "Renamed-request.json");
+      const body = JSON.parse(text);
       assertEquals(body.messages, [
         { role: "user", content: "First question" },
         { role: "assistant", content: "Fine." },
@@ -274,6 +282,68 @@ browserTest("page: keeps, renames, exports, deletes and restores conversations",
     });
   });
 });
+
+browserTest(
+  "page: finds conversations by words, and exports and imports them with their versions",
+  async () => {
+    await withServer(
+      { reply: () => "This is the answer." },
+      async ({ base }) => {
+        await withPage(base, async ({ page, another, barriers }) => {
+          const list = page.getByRole("navigation", { name: "Conversations" });
+          for (const question of ["First question", "Second question"]) {
+            await page.getByRole("button", { name: "New conversation" }).first().click();
+            await ask(page, question);
+            await settled(page);
+          }
+          await page.getByRole("button", { name: "Answer again" }).click();
+          await settled(page);
+          await page.getByRole("searchbox", { name: "Search conversations" }).fill("ANSWER second");
+          await list.getByText("1 of 2 conversations").waitFor();
+          assertEquals(await list.getByRole("link").allInnerTexts(), [
+            "Second question\nThis is the answer.",
+          ]);
+          assertEquals(await barriers(), []);
+          await page.getByRole("searchbox").fill("");
+          await list.getByRole("link", { name: "First question" }).waitFor();
+
+          await page.getByRole("button", { name: "Export the conversation" }).click();
+          assertEquals(await barriers(), []);
+          const [markdown, text] = await downloaded(page, "Markdown");
+          assertEquals([markdown, text.slice(0, 26)], [
+            "Second-question.md",
+            "# Second question\n\n## You\n",
+          ]);
+          await page.getByRole("button", { name: "Export and import" }).click();
+          const [name, file] = await downloaded(page, "Export all");
+          assertEquals(name, "compy-conversations.json");
+
+          const stranger = await another();
+          const imported = async (text: string) => {
+            const buffer = Buffer.from(text);
+            await stranger.getByLabel("File to import").setInputFiles({
+              name: "a.json",
+              mimeType: "text/json",
+              buffer,
+            });
+          };
+          await stranger.getByRole("button", { name: "Export and import" }).click();
+          await imported(file.replace('"user"', '"root"'));
+          await stranger.getByRole("alert").getByText("role is not user, tool or assistant").waitFor();
+          assertEquals(await stranger.locator(".conversations a").count(), 0);
+          await imported(file);
+          await stranger.getByText("2 imported.").first().waitFor();
+          await stranger.getByRole("button", { name: "Export and import" }).click();
+          await imported(file);
+          await stranger.getByText("0 imported, 2 here already.").first().waitFor();
+          await stranger.reload();
+          await stranger.getByRole("link", { name: "Second question" }).click();
+          await stranger.getByRole("group", { name: "Version 2 of 2" }).waitFor();
+        });
+      },
+    );
+  },
+);
 
 browserTest(
   "page: selects models, loads them with the first question, and unloads them by hand",
