@@ -1,5 +1,5 @@
 /**
- * Files of npm packages that the page loads when an answer has a formula or code. Temml writes MathML, which needs no
+ * Files of npm packages that the page loads when an answer has a formula or code. Temml writes MathML for the system's
  * fonts (a third of KaTeX's size); Speed Highlight gives tokens, not HTML, and is a fifteenth of highlight.js.
  */
 
@@ -10,7 +10,7 @@ type Text = Promise<{ readonly default: string }>;
 const temml = async () =>
   `${(await import("temml/dist/temml.min.js", { with: { type: "text" } })).default}\nexport default temml;\n`;
 
-/** The styles without their font, which holds only script letters. */
+/** The styles without their font, which a module cannot import. It has script letters and primes. */
 const temmlStyles = async () =>
   (await import("temml/dist/Temml-Local.css", { with: { type: "text" } })).default
     .replace(/@font-face\s*\{[^}]*\}/, "");
@@ -53,8 +53,9 @@ export const LIBRARY_FILES: Readonly<Record<string, () => Promise<string>>> = {
   "temml.js": temml,
   "temml.css": temmlStyles,
   ...Object.fromEntries(
-    Object.entries(HIGHLIGHT).map((
-      [name, load],
-    ) => [`highlight/${name}.js`, async () => (await load()).default]),
+    Object.entries(HIGHLIGHT).map(([name, load]) => [
+      `highlight/${name}.js`,
+      async () => (await load()).default,
+    ]),
   ),
 };

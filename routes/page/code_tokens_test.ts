@@ -4,7 +4,9 @@ import { LIBRARY_FILES } from "../page_libraries.ts";
 import { grammarOf, GRAMMARS, tokensOf } from "./code_tokens.js";
 
 const load = async (name: string) =>
-  (await import(`data:text/javascript,${encodeURIComponent(await LIBRARY_FILES[`highlight/${name}.js`]())}`))
+  (await import(
+    `data:text/javascript,${encodeURIComponent(await LIBRARY_FILES[`highlight/${name}.js`]())}`
+  ))
     .default;
 
 const tokens = (language: string, text: string) => tokensOf(tokenizer, load, grammarOf(language)!, text);

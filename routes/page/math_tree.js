@@ -72,15 +72,9 @@ export function mathTree(temml, tex, display) {
     return [[type, names === "" ? kept : { ...kept, class: names }, styles, inner]];
   };
 
-  return ["math", display ? { display: "block" } : {}, {}, outermost(converted(root, 0))];
-}
-
-/**
- * Several lines of a formula can be several `math` elements; they go into one.
- * @param {(string | MathTree)[]} trees
- */
-function outermost(trees) {
-  return trees.flatMap((tree) => typeof tree !== "string" && tree[0] === "math" ? tree[3] : [tree]);
+  const [tree] = converted(root, 0);
+  if (tree?.[0] !== "math") throw new Error("The formula is empty");
+  return /** @type {MathTree} */ (tree);
 }
 
 /**

@@ -16,7 +16,9 @@ Deno.test("math tree: has the elements and texts of a formula", () => {
     {},
     [["mfrac", {}, {}, [["mi", {}, {}, ["a"]], ["mn", {}, {}, ["2"]]]]],
   ]);
-  assertEquals(tree("x", true)[1], { display: "block" });
+  assertEquals(tree("x", true).slice(1, 3), [{ display: "block", class: "tml-display" }, {
+    display: "block math",
+  }]);
   const matrix =
     "\\begin{aligned} a &= \\begin{pmatrix}1&2\\\\3&4\\end{pmatrix} \\\\ b &= \\text{if $c$} \\end{aligned}";
   assertEquals(elements(tree(matrix)).filter(([tag]) => tag === "mtr").length, 4);
