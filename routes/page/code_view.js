@@ -11,6 +11,8 @@ const PAUSE_MS = 150;
 export class CodeView {
   #text = "";
   #code = h("code");
+  /** The tokens that are drawn, one node each; the last node is the text after them. @type {string[]} */
+  #drawn = [];
   #waits = false;
   #grammar;
 
@@ -40,8 +42,10 @@ export class CodeView {
     const tokens = job && typesetter.known(job);
     if (tokens) return this.#draw(tokens, text);
     const last = this.#code.lastChild;
-    if (added === undefined) fill(this.#code, text);
-    else if (last instanceof Text) last.appendData(added);
+    if (added === undefined) {
+      fill(this.#code, text);
+      this.#drawn = [];
+    } else if (last instanceof Text) last.appendData(added);
     else this.#code.append(added);
     if (job) this.#highlightSoon();
   }
@@ -65,16 +69,25 @@ export class CodeView {
   }
 
   /**
-   * @param {string[]} tokens of the beginning of the text
-   * @param {string} highlighted
+   * Draws tokens, and the text after them as it is. Tokens that are drawn already keep their nodes.
+   * @param {string[]} tokens
+   * @param {string} highlighted the text of the tokens
    */
   #draw(tokens, highlighted) {
-    /** @type {(Node | string)[]} */
-    const parts = [];
-    for (let i = 0; i < tokens.length; i += 2) {
-      const [type, text] = [tokens[i], tokens[i + 1]];
-      parts.push(type === "" ? text : h("span", { class: `token ${type}` }, text));
+    let same = 0;
+    while (
+      same < tokens.length && this.#drawn[same] === tokens[same] && this.#drawn[same + 1] === tokens[same + 1]
+    ) {
+      same += 2;
     }
-    this.#code.replaceChildren(...parts, this.#text.slice(highlighted.length));
+    while (this.#code.childNodes.length > same / 2) this.#code.lastChild?.remove();
+    const parts = document.createDocumentFragment();
+    for (let i = same; i < tokens.length; i += 2) {
+      const [type, text] = [tokens[i], tokens[i + 1]];
+      parts.append(type === "" ? text : h("span", { class: `token ${type}` }, text));
+    }
+    parts.append(this.#text.slice(highlighted.length));
+    this.#code.append(parts);
+    this.#drawn = tokens;
   }
 }

@@ -57,7 +57,7 @@ export class Typesetter {
     if (this.#kept.has(key)) return Promise.resolve(this.#kept.get(key));
     let pending = this.#pending.get(key);
     if (!pending) {
-      pending = this.#last.then(() => this.#run(job)).then((result) => {
+      pending = this.#last.then(() => this.#run(job)).catch(() => undefined).then((result) => {
         this.#pending.delete(key);
         this.#keep(key, result);
         return result;

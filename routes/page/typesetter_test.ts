@@ -68,6 +68,16 @@ Deno.test("typesetter: an invalid text and a worker that fails have no result", 
   assertEquals(workers[0].ended, true);
 });
 
+Deno.test("typesetter: has no results in a browser that starts no worker", async () => {
+  const typesetter = new Typesetter(() => {
+    throw new Error("no workers");
+  });
+  assertEquals(await Promise.all(["a", "b"].map((text) => typesetter.typeset(math(text)))), [
+    undefined,
+    undefined,
+  ]);
+});
+
 Deno.test("typesetter: forgets the oldest results when it keeps many", async () => {
   const { typesetter } = typesetterOf((_, tell) => tell({ result: "done" }));
   for (const letter of "abc") await typesetter.typeset(math(letter.repeat(900_000)));
