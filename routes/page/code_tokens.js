@@ -72,3 +72,30 @@ export async function tokensOf(tokenizer, load, grammar, text) {
   while (!step.done) step = reader.next(GRAMMARS.includes(step.value) ? await load(step.value) : []);
   return tokens;
 }
+
+/** Browsers lay out a block of text anew when it grows, so code consists of blocks of this many lines. */
+const CHUNK_LINES = 40;
+
+/**
+ * Returns tokens in chunks of whole lines.
+ * @param {readonly string[]} tokens
+ * @returns {string[][]}
+ */
+export function inChunks(tokens) {
+  /** @type {string[]} */
+  let chunk = [];
+  const chunks = [chunk];
+  let lines = 0;
+  for (let i = 0; i < tokens.length; i += 2) {
+    let start = 0;
+    const text = tokens[i + 1];
+    for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) {
+      if (++lines < CHUNK_LINES) continue;
+      chunk.push(tokens[i], text.slice(start, at + 1));
+      chunks.push(chunk = []);
+      [start, lines] = [at + 1, 0];
+    }
+    if (start < text.length) chunk.push(tokens[i], text.slice(start));
+  }
+  return chunks.filter(({ length }) => length > 0);
+}

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { tokenizer } from "@speed-highlight/core/tokenize";
 import { LIBRARY_FILES } from "../page_libraries.ts";
-import { grammarOf, GRAMMARS, tokensOf } from "./code_tokens.js";
+import { grammarOf, GRAMMARS, inChunks, tokensOf } from "./code_tokens.js";
 
 const load = async (name: string) =>
   (await import(
@@ -42,4 +42,15 @@ Deno.test("code tokens: code within Markdown may have any language", async () =>
 Deno.test("code tokens: the server has each grammar, and no other", () => {
   const files = Object.keys(LIBRARY_FILES).filter((name) => name.startsWith("highlight/"));
   assertEquals(files.sort(), ["tokenize", ...GRAMMARS].map((name) => `highlight/${name}.js`).sort());
+});
+
+Deno.test("code tokens: chunks have whole lines and all tokens", () => {
+  assertEquals(inChunks([]), []);
+  assertEquals(inChunks(["", "a\n", "kwd", "b"]), [["", "a\n", "kwd", "b"]]);
+  const lines = "x\n".repeat(39);
+  assertEquals(inChunks(["kwd", "y", "", `${lines}z\n`, "str", `${lines}\n\nend`]), [
+    ["kwd", "y", "", `${lines}z\n`],
+    ["str", `${lines}\n`],
+    ["str", "\nend"],
+  ]);
 });

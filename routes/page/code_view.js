@@ -1,7 +1,7 @@
 // @ts-check
 /// <reference lib="dom" />
-import { grammarOf, MAX_CODE } from "./code_tokens.js";
-import { copyButton, fill, h } from "./dom.js";
+import { grammarOf, inChunks, MAX_CODE } from "./code_tokens.js";
+import { copyButton, h } from "./dom.js";
 import { typesetter } from "./typesetter.js";
 
 /** Pause in milliseconds between two highlightings of code that grows. */
@@ -11,8 +11,11 @@ const PAUSE_MS = 150;
 export class CodeView {
   #text = "";
   #code = h("code");
-  /** The tokens that are drawn, one node each; the last node is the text after them. @type {string[]} */
+  /** The chunks that are drawn, each with its element. @type {string[][]} */
   #drawn = [];
+  /** The tokens of the text's beginning. @type {string[]} */
+  #tokens = [];
+  #highlighted = "";
   #waits = false;
   #grammar;
 
@@ -36,17 +39,11 @@ export class CodeView {
 
   /** @param {string} text */
   show(text) {
-    const added = text.startsWith(this.#text) ? text.slice(this.#text.length) : undefined;
     this.#text = text;
     const job = this.#job();
     const tokens = job && typesetter.known(job);
     if (tokens) return this.#draw(tokens, text);
-    const last = this.#code.lastChild;
-    if (added === undefined) {
-      fill(this.#code, text);
-      this.#drawn = [];
-    } else if (last instanceof Text) last.appendData(added);
-    else this.#code.append(added);
+    this.#draw(text.startsWith(this.#highlighted) ? this.#tokens : [], this.#highlighted);
     if (job) this.#highlightSoon();
   }
 
@@ -69,25 +66,26 @@ export class CodeView {
   }
 
   /**
-   * Draws tokens, and the text after them as it is. Tokens that are drawn already keep their nodes.
+   * Draws tokens, and the text after them as it is. Chunks that stay keep their nodes.
    * @param {string[]} tokens
    * @param {string} highlighted the text of the tokens
    */
   #draw(tokens, highlighted) {
-    let same = 0;
-    while (
-      same < tokens.length && this.#drawn[same] === tokens[same] && this.#drawn[same + 1] === tokens[same + 1]
-    ) {
-      same += 2;
-    }
-    while (this.#code.childNodes.length > same / 2) this.#code.lastChild?.remove();
-    const parts = document.createDocumentFragment();
-    for (let i = same; i < tokens.length; i += 2) {
-      const [type, text] = [tokens[i], tokens[i + 1]];
-      parts.append(type === "" ? text : h("span", { class: `token ${type}` }, text));
-    }
-    parts.append(this.#text.slice(highlighted.length));
-    this.#code.append(parts);
-    this.#drawn = tokens;
+    [this.#tokens, this.#highlighted] = tokens.length > 0 ? [tokens, highlighted] : [[], ""];
+    const chunks = inChunks([...this.#tokens, "", this.#text.slice(this.#highlighted.length)]);
+    const { children } = this.#code;
+    chunks.forEach((chunk, i) => {
+      const drawn = this.#drawn[i];
+      if (drawn?.length === chunk.length && chunk.every((part, at) => part === drawn[at])) return;
+      const made = h("span", { class: "lines" });
+      for (let at = 0; at < chunk.length; at += 2) {
+        const [type, text] = [chunk[at], chunk[at + 1]];
+        made.append(type === "" ? text : h("span", { class: `token ${type}` }, text));
+      }
+      if (children[i]) children[i].replaceWith(made);
+      else this.#code.append(made);
+    });
+    while (children.length > chunks.length) children[children.length - 1].remove();
+    this.#drawn = chunks;
   }
 }
