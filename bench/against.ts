@@ -3,7 +3,7 @@ import { median } from "./samples.ts";
 
 const ROUNDS = 3;
 
-/** One row of two models; rates are medians over the rounds, the ratio's range is that of single rounds. */
+/** One workload on two models. Rates are medians over the rounds. The ratio's range covers single rounds. */
 export interface AgainstRow {
   readonly work: string;
   readonly sequences: number;
@@ -36,7 +36,7 @@ export async function benchAgainst(
   return { models: rounds[0].map((report) => report.model), rows };
 }
 
-/** Throws where one embeds texts and the other answers prompts. */
+/** Throws if one model embeds texts and another answers prompts. */
 export function checkAlike(...reports: readonly Pick<BenchReport, "model" | "rows">[]): void {
   const embeds = reports.map(({ rows }) => rows.some(({ work }) => work === "texts"));
   if (embeds[0] === embeds[1]) return;

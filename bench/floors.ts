@@ -11,25 +11,25 @@ import {
 import { choiceOf, kindOf, type PlanOp, productsOf } from "../engine/plan/ops/registry.ts";
 import { kvBytesPerLayer, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 
-/** A step of sequences that all add as many rows to as much context. */
+/** A step in which all sequences have the same number of rows and of cached tokens. */
 export interface EvenStep {
   readonly sequences: number;
-  /** Rows that each adds. */
+  /** Rows of each sequence. */
   readonly rows: number;
-  /** Tokens that each has in the cache before. */
+  /** Tokens of each sequence that are in the cache before the step. */
   readonly cached: number;
   /** Rows that want logits, over all sequences. */
   readonly logitRows: number;
 }
 
-/** Tokens that a row sees, averaged over the rows of a sequence. */
+/** Returns the tokens that a row attends to, averaged over the rows of a sequence. */
 function meanContext({ rows, cached }: EvenStep, window: number): number {
-  const growing = Math.max(0, Math.min(rows, window - cached)); // the others see a whole window
+  const growing = Math.max(0, Math.min(rows, window - cached)); // the other rows attend to a whole window
   const whole = rows > growing ? (rows - growing) * window : 0;
   return (growing * cached + growing * (growing + 1) / 2 + whole) / rows;
 }
 
-/** Operations that an op takes for each row, because of the row's context. */
+/** Returns an op's operations per row that depend on the row's context. */
 function contextOperations(op: PlanOp, step: EvenStep): number {
   const work = kindOf(op).context?.(op);
   return work ? work.operations * meanContext(step, work.window ?? Infinity) : 0;
@@ -40,17 +40,20 @@ function workOf(step: EvenStep): StepWork {
   return { rows: sequences * rows, logitRows, kvTokens: sequences * (cached + rows), sequences };
 }
 
-/** Whether integers of 16 bits, which keys and values are, multiply faster than floats: half as fast as those of 8, with VNNI. */
+/**
+ * Whether 16-bit integers, the type of keys and values, multiply faster than floats. With VNNI they are half as fast as
+ * 8-bit integers.
+ */
 function hasFastPairs({ int8Gops, f32Gflops }: MachineLimits): boolean {
   return int8Gops / 2 > f32Gflops;
 }
 
-/** Operations of attention a second. */
+/** Returns the machine's rate for attention, in 10^9 operations a second. */
 function attentionGops(limits: MachineLimits): number {
   return hasFastPairs(limits) ? limits.int8Gops / 2 : limits.f32Gflops;
 }
 
-/** Seconds that a step takes at least: bytes, and operations of matrices and of attention. */
+/** Returns a lower bound for a step's seconds, from its bytes and the operations of matrices and attention. */
 export function evenStepFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
   const attention = plan.ops.reduce((sum, op) => sum + contextOperations(op, step), 0);
   const { int8, float } = cost.row;
@@ -60,7 +63,10 @@ export function evenStepFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits
   return stepFloor({ ...cost, row }, workOf(step), limits);
 }
 
-/** Seconds that all attention of a step takes at least: the cache's bytes or its operations, whichever is more. */
+/**
+ * Returns a lower bound for the seconds of all attention in a step: reading the cache or computing, whichever is
+ * longer.
+ */
 export function attentionFloor(plan: Plan, cost: PlanCost, step: EvenStep, limits: MachineLimits): number {
   const { rows, kvTokens } = workOf(step);
   const operations = rows * plan.ops.reduce((sum, op) => sum + contextOperations(op, step), 0);
@@ -68,7 +74,7 @@ export function attentionFloor(plan: Plan, cost: PlanCost, step: EvenStep, limit
     1e9;
 }
 
-/** Seconds that one op of a step takes at least; 0 for ops whose bytes and operations are not counted. */
+/** Returns a lower bound for one op's seconds; 0 for ops whose bytes and operations are not counted. */
 export function opFloor(
   plan: Plan,
   op: PlanOp,

@@ -29,7 +29,7 @@ Deno.test("floors: a row of a prompt attends to the rows before it and to itself
   assertAlmostEquals(evenStepFloor(plan, cost, PREFILL, noFaster), operations / 2e9 + matrices, 1e-6);
 });
 
-Deno.test("floors: the ops of a step that reads add up to the step", () => {
+Deno.test("floors: the bounds of single ops add up to the bound of a step that is limited by reading", () => {
   const limits = { readGbps: 1, int8Gops: 1e9, f32Gflops: 1e9 };
   const ops = plan.ops.reduce((sum, op) => sum + opFloor(plan, op, bytesOf, DECODE, limits), 0);
   assertAlmostEquals(ops, evenStepFloor(plan, cost, DECODE, limits));

@@ -4,21 +4,21 @@ import type { Constraint, Engine } from "../engine/mod.ts";
 import { median } from "./samples.ts";
 
 export interface FormsOptions extends LoadOptions {
-  /** How many sequences are decoded side by side, one after the other. */
+  /** Numbers of sequences to decode concurrently; each number is measured in turn. */
   readonly sequences: readonly number[];
-  /** Most tokens of each answer. */
+  /** Maximum tokens of each answer. */
   readonly decode: number;
-  /** Told what is being measured. */
+  /** Called with a description of each phase of the measurement. */
   readonly onPhase?: (phase: string) => void;
 }
 
-/** Answers with a form beside free ones of the same length. */
+/** The speed of constrained answers, compared with unconstrained answers of the same length. */
 export interface FormsRow {
   readonly form: string;
   readonly sequences: number;
-  /** Share of the answers' tokens that came without being sampled. */
+  /** Share of the answers' tokens that were forced, so not sampled. */
   readonly forced: number;
-  /** Tokens a second, of all sequences together; with `sampledOnly` those that were sampled. Medians. */
+  /** Median tokens per second over all sequences; with `sampledOnly`, `formed` counts only sampled tokens. */
   readonly free: number;
   readonly formed: number;
   readonly sampledOnly: boolean;
@@ -37,7 +37,7 @@ interface Form {
 const PROMPT_TOKENS = 32;
 const ROUNDS = 7;
 
-/** Records whose members are of every kind; more than any answer here has. */
+/** Records with members of every kind. No answer reaches the end of the array. */
 const RECORDS = {
   type: "array",
   minItems: 500,
@@ -55,7 +55,7 @@ const RECORDS = {
   },
 };
 
-/** Nothing is given but the first bracket, so that only what masks cost is left. */
+/** Only the first bracket is forced, so the ratio shows the cost of masks alone. */
 const VALUES = {
   type: "array",
   minItems: 500,
@@ -68,7 +68,7 @@ const VALUES = {
   },
 };
 
-/** Names are given; values are a few tokens each. */
+/** Property names are forced; values have a few tokens each. */
 const HALF_GIVEN = {
   type: "array",
   minItems: 500,
@@ -90,8 +90,8 @@ const FORMS: readonly Form[] = [
 ];
 
 /**
- * Measures through the engine what forms cost and what forced tokens save: free answers and answers in a form take turns. Throws
- * as loading a model does.
+ * Measures the cost of constraints and the time that forced tokens save, through the engine. Constrained and
+ * unconstrained answers alternate. Throws as loading a model does.
  */
 export async function benchForms(options: FormsOptions): Promise<FormsRow[]> {
   const { sequences, decode, onPhase = () => {} } = options;
@@ -127,7 +127,7 @@ async function compare(
   onRound: (round: string) => void,
 ): Promise<FormsRow> {
   const rounds: { free: number; formed: number; forced: number }[] = [];
-  await answer(engine, sequences, Math.min(8, decode), 0, constraint); // compiles it, and warms up
+  await answer(engine, sequences, Math.min(8, decode), 0, constraint); // compiles the constraint and warms up
   for (let i = 0; i < ROUNDS; i++) {
     onRound(`round ${i + 1} of ${ROUNDS}`);
     const measure = async (kind?: Constraint) => await answer(engine, sequences, decode, 2 * i, kind);
@@ -156,7 +156,10 @@ async function compare(
   };
 }
 
-/** Tokens of so many answers side by side, and the seconds from the last one's first token to the first one's end. */
+/**
+ * Returns the tokens of concurrent answers while all of them decode: from the last answer's first token to the first
+ * answer's end.
+ */
 async function answer(
   engine: Engine,
   sequences: number,

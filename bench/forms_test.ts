@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { benchForms } from "./forms.ts";
 
-Deno.test("answers in a form are measured beside free ones: how many tokens were forced, and what that saves", async () => {
+Deno.test("bench: compares constrained with unconstrained answers, and reports forced tokens and the speedup", async () => {
   const phases: string[] = [];
   const rows = await benchForms({
     model: "models/demo.gguf",

@@ -26,8 +26,8 @@ export async function profileGpu(
 }
 
 /**
- * Sums the dispatches of one kind over all layers, beside the time of copying their weights. One more row is
- * the CPU's recording of all dispatches. Largest gap first.
+ * Sums the dispatches of one kind over all layers, and compares them with the time of copying their weights. One more
+ * row is the CPU's recording of all dispatches. Largest gap first.
  */
 export function gpuProfileRows({ recordMs, dispatches }: StepProfile, limits: MachineLimits): ProfileRow[] {
   const recording = { count: dispatches.length, ms: recordMs, floorMs: 0 };

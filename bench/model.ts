@@ -43,33 +43,33 @@ import { blocksOf, Steps } from "./steps.ts";
 
 export interface BenchOptions extends Pick<PrepareOptions, "words"> {
   readonly model: string;
-  /** By default one a physical core. */
+  /** By default one per physical core. */
   readonly threads?: number;
   /** By default the best instruction set that the CPU has. */
   readonly isa?: string;
   /** Where to compute, by default on the CPU; and how the GPU computes matrix products. */
   readonly backend?: BackendName;
   readonly arithmetic?: Arithmetic;
-  /** What keys and values are kept as; by default f16. */
+  /** Type of the KV cache; by default f16. */
   readonly kvType?: KvType;
-  /** What activations are rounded to; by default 8 bits. */
+  /** Precision of activations; by default 8 bits. */
   readonly activations?: ActivationPrecision;
-  /** Told what went wrong without stopping anything. */
+  /** Called for a problem that does not stop the benchmark. */
   readonly warn?: (message: string) => void;
   /** Tokens of each prompt, and tokens decoded after it. By default 512 and 64, or what the model's context holds. */
   readonly prefill?: number;
   readonly decode?: number;
-  /** How many sequences are decoded side by side, one after the other. */
+  /** Numbers of sequences to decode concurrently; each number is measured in turn. */
   readonly sequences: readonly number[];
-  /** Context lengths at which one sequence is prefilled and decoded besides. */
+  /** Context lengths at which the prefill and decode of one sequence are measured too. */
   readonly contexts?: readonly number[];
-  /** Whether prompts of many sequences are prefilled together besides, beside one as long as all of them. */
+  /** Whether to compare the prefill of many prompts together with one prompt of the same total length. */
   readonly together?: boolean;
-  /** Whether each op's time is compared with its floor. */
+  /** Whether to compare each op's time with its lower bound. */
   readonly profile?: boolean;
-  /** Bytes that may be taken; by default what is free here, where that can be known. Not of a GPU's memory. */
+  /** Memory to use at most, in bytes; by default the free memory, if known. Does not apply to a GPU's memory. */
   readonly freeBytes?: number;
-  /** Told what is being measured. */
+  /** Called with a description of each phase of the measurement. */
   readonly onPhase?: (phase: string) => void;
 }
 
@@ -78,13 +78,13 @@ export interface BenchRow {
   readonly sequences: number;
   /** Tokens in each sequence at the end of a prefill, or on average over a decode. */
   readonly context: number;
-  /** Median, of all sequences together. */
+  /** Median over the samples, for all sequences together. */
   readonly tokensPerSecond: number;
-  /** The least time that the machine's limits allow (engine/plan/cost.ts) over the time that it took. */
+  /** Lower bound of the time by the machine's limits (engine/plan/cost.ts), divided by the measured time. */
   readonly shareOfLimit: number;
   /**
-   * Of rows at several contexts: the time over what the first of them took and the additional attention costs on
-   * paper. Undefined for other rows.
+   * For rows at several contexts: the measured time, divided by the first row's time plus the computed cost of the
+   * additional attention. Undefined for other rows.
    */
   readonly overPaper?: number;
 }
@@ -92,19 +92,19 @@ export interface BenchRow {
 export interface BenchReport {
   readonly model: string;
   readonly architecture: string;
-  /** "cpu" or "webgpu", and why where it was chosen. */
+  /** "cpu" or "webgpu"; `choice` says why, if it was chosen automatically. */
   readonly backend: string;
   readonly choice: string;
   readonly isa: string;
   readonly threads: number;
   readonly kv: { readonly type: KvType; readonly bytesPerToken: number };
-  /** Packed bytes: of all, and of those that a step of one token reads, which has few of many experts. */
+  /** Packed bytes of all weights, and of the weights that a step of one token reads: only the chosen experts. */
   readonly weights: { readonly bytes: number; readonly token: number };
   readonly limits: MachineLimits;
   readonly rows: readonly BenchRow[];
-  /** By work, largest gap first; empty where none was wanted. */
+  /** By kind of op, largest gap first; empty unless requested. */
   readonly profile: readonly ProfileRow[];
-  /** The process's resident memory, in units of 10^6 bytes, once all is measured. */
+  /** The process's resident memory after all measurements, in units of 10^6 bytes. */
   readonly rssMb: number;
   readonly loadMs: number;
 }
@@ -114,13 +114,13 @@ const DEFAULT_DECODE = 64;
 const PREFILL_SAMPLES = 5;
 const DECODE_SAMPLES = 5;
 const LONG_SAMPLES = 3;
-/** Sequences and tokens of each whose prompts are prefilled together. */
+/** Prompts that are prefilled together: their number, and the tokens of each. */
 const TOGETHER = { sequences: 16, tokens: 128 };
 
 /**
- * Measures how fast a model is computed, without HTTP, scheduling or sampling, and what share of the machine's limits
- * that reaches. The limits are measured before and after, the better counts: it is what the machine could do.
- * Throws as loading a model does, and where the context does not hold prompt and answer.
+ * Measures how fast a model is computed, without HTTP, scheduling or sampling, and the share of the machine's limits
+ * that it reaches. The limits are measured before and after. The better ones count, because the machine has reached
+ * them. Throws as loading a model does, and if prompt and answer do not fit into the context.
  */
 export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const { onPhase = () => {}, contexts = [] } = options;
@@ -236,7 +236,7 @@ function encoderShape({ contextLength }: Plan, options: BenchOptions): Shape {
   return { prefill, decode: 0, blocks: blocksOf(prefill) };
 }
 
-/** Rows of so many texts; the settings take turns. */
+/** Measures the embedding of whole texts. The numbers of texts alternate. */
 async function measureTexts(
   steps: Steps,
   { prefill }: Shape,
@@ -256,8 +256,8 @@ async function measureTexts(
 }
 
 /**
- * Fills the context of all sequences, which warms up and makes their KV cache resident: the system clears memory as it is
- * first touched, once in a process's life. Then measures.
+ * Measures prefill. First fills the context of all sequences to warm up: the system clears each page of the KV cache
+ * when it is first touched.
  */
 async function measurePrefill(
   steps: Steps,
@@ -277,7 +277,7 @@ async function measurePrefill(
   return sample;
 }
 
-/** The settings take turns, so that a slow moment of the machine hits all. */
+/** Measures decode. The numbers of sequences alternate, so that a slow moment of the machine affects all of them. */
 async function measureDecode(
   steps: Steps,
   { prefill, decode }: Shape,
@@ -294,8 +294,7 @@ async function measureDecode(
   return samples;
 }
 
-/** Many prompts together, and one as long as all of them, in turn. */
-/** Throws MemoryError where the weights and what is measured do not fit into what is free, as serving does. */
+/** Throws MemoryError, as serving does, if the weights and the measured sequences do not fit into free memory. */
 async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): Promise<void> {
   const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
   if (free === undefined) return;
@@ -335,7 +334,9 @@ async function measureTogether(
   return [many, one];
 }
 
-/** Goes through one long prompt and stops at each context to decode there; what decoding wrote is written again. */
+/**
+ * Prefills one long prompt and pauses at each context to decode there. The prompt then overwrites the decoded tokens.
+ */
 async function measureContexts(
   steps: Steps,
   contexts: readonly number[],
@@ -361,7 +362,10 @@ async function measureContexts(
   return samples.flatMap((at) => [at.prefill, at.decode]);
 }
 
-/** What ops take in a prefill and where sequences decode, so many at a time, and beside it what they must at least, once the limits are known. */
+/**
+ * Profiles the ops of a prefill and of concurrent decodes. The result is a function that adds each op's lower bound
+ * once the limits are known.
+ */
 async function profiled(
   backend: AnyBackend,
   plan: Plan,

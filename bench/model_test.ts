@@ -4,7 +4,7 @@ import { benchModel } from "./model.ts";
 
 const MODEL = new URL("../models/demo.gguf", import.meta.url).pathname;
 
-Deno.test("bench: what does not fit into the free memory is refused with the sums, before anything is loaded", async () => {
+Deno.test("bench: refuses a measurement that does not fit into free memory, with the sums, before loading the model", async () => {
   const phases: string[] = [];
   const of = (freeBytes: number) =>
     assertRejects(

@@ -19,7 +19,7 @@ export interface ProfileRow {
   readonly floorMs: number;
 }
 
-/** One sample's milliseconds, op by op, and all that passed. */
+/** One sample's milliseconds for each op, and in total. */
 export interface Profile {
   readonly sample: Sample;
   readonly ms: readonly number[];
@@ -29,14 +29,14 @@ export interface Profile {
 /** Label of the step's remaining time: encoding, the call and its return, and waking threads. */
 const OUTSIDE = "not in any op";
 
-/** Runs once and reads the backend's clock of each op. */
+/** Runs one sample and reads the backend's clock of each op. */
 export async function profile(
   backend: KernelBackend,
   plan: Plan,
   sample: Sample,
   run: () => Promise<unknown>,
 ): Promise<Profile> {
-  await backend.profile(plan); // sets its clocks to zero
+  await backend.profile(plan); // sets the backend's clocks to zero
   const start = performance.now();
   await run();
   const wallMs = performance.now() - start;

@@ -4,7 +4,7 @@ import { smallTransformer } from "../engine/plan/testing.ts";
 import { profileRows } from "./profile.ts";
 import { decodeSample } from "./samples.ts";
 
-Deno.test("profile: ops of all layers are one row of a step, and what passed in no op is one too", () => {
+Deno.test("profile: has one row per kind of op over all layers, and one for time outside ops", () => {
   const plan = buildPlan(smallTransformer({ architecture: "llama", type: "Q8_0", output: true }));
   const ms = plan.ops.map(() => 8);
   const sample = decodeSample(3, 100, 4);

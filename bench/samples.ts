@@ -13,7 +13,7 @@ export interface Sample {
   readonly steps: readonly EvenStep[];
 }
 
-/** The prompt of one sequence. */
+/** Returns the prefill of one sequence's prompt. */
 export function prefillSample(context: number): Sample {
   const steps: EvenStep[] = [];
   for (let cached = 0; cached < context; cached += MAX_ROWS) {
@@ -23,7 +23,7 @@ export function prefillSample(context: number): Sample {
   return { work: "prefill", sequences: 1, context, tokens: context, seconds: [], steps };
 }
 
-/** Prompts of several sequences, as many in a step as fit. */
+/** Returns the prefill of several prompts, as many per step as fit. */
 export function togetherSample(sequences: number, context: number): Sample {
   const fit = Math.max(1, Math.floor(MAX_ROWS / context));
   const steps: EvenStep[] = [];
@@ -34,13 +34,13 @@ export function togetherSample(sequences: number, context: number): Sample {
   return { work: "prefill", sequences, context, tokens: sequences * context, seconds: [], steps };
 }
 
-/** Whole texts that an encoder makes rows of, as many in a step as fit. */
+/** Returns the encoding of whole texts, as many per step as fit. */
 export function textsSample(texts: number, tokens: number): Sample {
   const steps = togetherSample(texts, tokens).steps.map((step) => ({ ...step, logitRows: 0 }));
   return { work: "texts", sequences: texts, context: tokens, tokens: texts * tokens, seconds: [], steps };
 }
 
-/** `tokens` tokens of each sequence after `context` of them, one each a step. */
+/** Returns the decoding of `tokens` tokens per sequence after `context` tokens, one per step. */
 export function decodeSample(sequences: number, context: number, tokens: number): Sample {
   const steps = Array.from(
     { length: tokens },
@@ -56,7 +56,10 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-/** Seconds over what the first sample took and the additional attention costs on paper, both for a token. */
+/**
+ * Returns a sample's seconds per token, divided by those of the first sample plus the computed cost of the additional
+ * attention.
+ */
 export function overPaper(sample: Sample, first: Sample, attention: (step: EvenStep) => number): number {
   const ofToken = ({ steps, tokens }: Sample) =>
     steps.reduce((sum, step) => sum + attention(step), 0) / tokens;

@@ -1,11 +1,11 @@
-/** What the benchmarks' commands share: programs that they run, and how they print. */
+/** Helpers of the benchmark commands: running programs and printing. */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { fromFileUrl } from "@std/path";
 
 /** The repository. */
 export const ROOT = fromFileUrl(new URL("..", import.meta.url));
 
-/** Called wrongly: exit code 2. */
+/** A wrong call of a command; its exit code is 2. */
 export class UsageError extends Error {}
 
 export function print(text: string): void {
@@ -16,7 +16,7 @@ export function say(text: string): void {
   Deno.stderr.writeSync(new TextEncoder().encode(`${text}\n`));
 }
 
-/** Processes that wanted to run, averaged over a minute. */
+/** Returns the number of processes that want to run, averaged over a minute. */
 export function loadAverage(): number {
   return Deno.loadavg()[0];
 }
@@ -27,7 +27,7 @@ export interface Ran {
   readonly stderr: string;
 }
 
-/** Runs a program to its end. Throws, with what it complained of, where it fails, unless any exit code will do. */
+/** Runs a program to its end. If it fails, throws with its error output, unless every exit code is accepted. */
 export async function runBoth(
   program: string,
   args: readonly string[],
@@ -61,13 +61,13 @@ export async function run(program: string, args: readonly string[], cwd = ROOT):
   return (await runBoth(program, args, cwd)).stdout;
 }
 
-// Windows knows no SIGTERM that a program could hear.
+// On Windows a program cannot listen for SIGTERM.
 const SIGNALS = ([["SIGINT", 130], ["SIGTERM", 143]] as const).slice(0, Deno.build.os === "windows" ? 1 : 2);
 const children = new Set<Deno.ChildProcess>();
 
 /**
- * Ends the program too where a signal ends this one, which then gets to no `finally`: else it would compute on, for nobody, beside
- * whatever is measured next. Dispose of it when the program has ended.
+ * Ends the child program if a signal ends this one, which then runs no `finally`. Otherwise the child would keep
+ * computing and disturb the next measurement. Dispose of the result when the program has ended.
  */
 export function endingWithThis(child: Deno.ChildProcess): Disposable {
   if (children.size === 0) {
@@ -93,7 +93,7 @@ function endAll(code: number): never {
 /** The program that measures kernels; built by the tasks that need it. */
 export const KERNEL_BENCH = `${ROOT}rust-kernels/target/release/bench`;
 
-/** The options of a command, all but --json with a value. */
+/** The options of a command. All except --json have a value. */
 export class Options {
   readonly json: boolean;
   readonly #values: Record<string, readonly string[] | undefined>;
@@ -112,7 +112,7 @@ export class Options {
     this.#values = parsed as Record<string, string[] | undefined>;
   }
 
-  /** The last where there are several. */
+  /** Returns the option's value, the last one if it was given several times. */
   text(name: string): string | undefined {
     return this.texts(name).at(-1) || undefined;
   }
@@ -122,7 +122,7 @@ export class Options {
     return this.#values[name] ?? [];
   }
 
-  /** One of some words. */
+  /** Returns the option's value, which must be one of `allowed`. */
   choice<T extends string>(name: string, allowed: readonly T[], fallback: T): T {
     const text = this.text(name) ?? fallback;
     const found = allowed.find((word) => word === text);
@@ -130,7 +130,7 @@ export class Options {
     throw new UsageError(`--${name} must be one of ${allowed.join(", ")}, found "${text}"`);
   }
 
-  /** Whole numbers from 1 to `most`, separated by commas. */
+  /** Returns the option's whole numbers from 1 to `most`, which are separated by commas. */
   counts(name: string, most: number, fallback: string): number[] {
     return (this.text(name) ?? fallback).split(",").map((text) => {
       const value = Number(text);

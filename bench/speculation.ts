@@ -5,7 +5,7 @@ import type { LoadOptions } from "../engine/load/options.ts";
 import type { Engine, GenerateRequest } from "../engine/mod.ts";
 import { median } from "./samples.ts";
 
-/** About 150 tokens, written for this. */
+/** A text of about 150 tokens, written for this benchmark. */
 const TEXT =
   "The harbour of Lindesnes was built in 1872 by the engineer Karl Andersen, who had studied in Hamburg. Its two piers are " +
   "340 and 215 metres long. In the winter of 1903 a storm broke the outer pier, and it took four years to mend it. Today some " +
@@ -21,13 +21,13 @@ const WRONG = TEXT.replace("engineer", "enginer").replace("winter", "wintr").rep
   "lighthouse",
   "lighthose",
 );
-/** Of the answers of a round, each timed by itself: a few milliseconds of a small model. */
+/** Each round's answers are timed in this many pieces; with a small model, each takes a few milliseconds. */
 const PIECES = 12;
 const STORIES = ["a fox and a lamp", "the sea", "a robot that dreams", "a day in the mountains"];
 
 export interface Task {
   readonly name: string;
-  /** The least ratio that is asked for with one sequence, and with 16. */
+  /** Required speedup with one sequence, and with 16. */
   readonly least: readonly [number, number];
   request(engine: Engine, i: number): Partial<GenerateRequest>;
 }
@@ -46,7 +46,7 @@ const copies = (name: string, text: string, constraint?: GenerateRequest["constr
   }),
 });
 
-/** For a model that has learned to follow instructions. */
+/** Tasks for a model that follows instructions. */
 export const COPIES: readonly Task[] = [
   copies("repeat", `Repeat the following text exactly, word for word:\n\n${TEXT}`),
   copies("correct", `Correct the spelling of this text and write the whole text again:\n\n${WRONG}`),
@@ -56,7 +56,7 @@ export const COPIES: readonly Task[] = [
     schema: SCHEMA,
   }),
 ];
-/** For a model of random weights: greedy, it repeats itself. */
+/** Tasks for a model of random weights, which repeats itself in greedy decoding. */
 export const REPEATS: readonly Task[] = [{
   name: "greedy, random weights",
   least: [2, 1.2],
@@ -66,7 +66,7 @@ export const REPEATS: readonly Task[] = [{
     ignoreEos: true,
   }),
 }];
-/** For any model: there is nothing to copy, and drafts must not cost. */
+/** Tasks for any model without text to copy: drafts must not slow them down. */
 export const NEW_TEXT: readonly Task[] = [
   {
     name: "stories",
@@ -95,19 +95,21 @@ function randomPrompt({ model }: Engine, i: number): number[] {
 export interface Timed {
   readonly task: string;
   readonly sequences: number;
-  /** Tokens a second with drafts over those without, of all rounds: the median, the lowest and the highest. */
+  /** Tokens per second with drafts, divided by those without: median, lowest and highest of all rounds. */
   readonly ratio: readonly [median: number, lowest: number, highest: number];
-  /** Between these the median of any number of such rounds is, nineteen times of twenty. */
+  /** The 95 % confidence interval of the median ratio. */
   readonly likely: readonly [from: number, to: number];
   /**
-   * The same from the times of pieces of the answers, each as long as in the better quarter of its rounds: every round says the same,
-   * and what else ran on the machine lengthens a few pieces of a round.
+   * The same ratio from the pieces' times at the lower quartile over the rounds. Every round has the same pieces, and
+   * other programs delay only a few pieces of a round.
    */
   readonly undisturbed: number;
-  /** Tokens for the process's CPU time with drafts over those without, of all rounds together: what others do on the machine is not in it. */
+  /**
+   * Tokens per CPU time with drafts, divided by those without, over all rounds. Other programs do not affect CPU time.
+   */
   readonly cpu: number;
   readonly rounds: number;
-  /** Of all drafted tokens, in all rounds, and how many there were for each token. */
+  /** Accepted share of all drafted tokens; `drafted` is the drafted tokens per generated token. */
   readonly accepted: number;
   readonly drafted: number;
   readonly reached: boolean;
@@ -116,16 +118,16 @@ export interface Timed {
 /** Tasks that suit every model. */
 export const ANY_MODEL: readonly Task[] = [COPIES[0], ...NEW_TEXT];
 
-/** How the model is loaded, and where drafts come from; how long answers are, how many come at a time, and how often. */
+/** How to load the model, the source of drafts, and the length, concurrency and number of the answers. */
 export interface SpeedOptions extends Omit<LoadOptions, "model" | "parallel" | "contextLength"> {
-  /** At least; and more while fewer seconds than these have gone by. */
+  /** Minimum number of rounds. More follow until `seconds` have passed. */
   readonly rounds: number;
   readonly seconds?: number;
   readonly tokens: number;
   readonly sequences: readonly number[];
 }
 
-/** Times tasks on a model, with drafts and without in turn. Throws where an answer differs. */
+/** Times tasks on a model, alternating with and without drafts. Throws if an answer differs. */
 export async function measureTasks(
   model: string,
   tasks: readonly Task[],
@@ -189,14 +191,17 @@ async function timed(
   };
 }
 
-/** By the binomial distribution of how many rounds lie below the true median, which none of them need resemble. */
+/**
+ * Returns the 95 % confidence interval of the median, by the binomial distribution of the rounds below it. The rounds
+ * may have any distribution.
+ */
 function likelyMedian(sorted: readonly number[]): [number, number] {
   const apart = 0.98 * Math.sqrt(sorted.length);
   const from = Math.max(0, Math.floor((sorted.length - 1) / 2 - apart));
   return [sorted[from], sorted[sorted.length - 1 - from]];
 }
 
-/** Milliseconds of answers whose pieces all take as long as in the better quarter of the rounds. */
+/** Returns the sum of the pieces' milliseconds, each at the lower quartile over the rounds. */
 function undisturbed(rounds: readonly (readonly number[])[]): number {
   return rounds[0].reduce((sum, _, piece) => {
     const times = rounds.map((pieces) => pieces[piece]).sort((a, b) => a - b);
@@ -206,9 +211,9 @@ function undisturbed(rounds: readonly (readonly number[])[]): number {
 
 interface Answered {
   readonly rate: number;
-  /** Milliseconds of as many tokens each, of all answers together. */
+  /** Milliseconds of each piece. All pieces have the same number of tokens, counted over all answers. */
   readonly pieces: readonly number[];
-  /** Microseconds of the process's CPU time, from the first token on too. */
+  /** Microseconds of the process's CPU time from the first token on. */
   readonly cpu: number;
   readonly texts: string;
 }

@@ -8,14 +8,12 @@ import {
 import { MAX_ROWS } from "../engine/load/size.ts";
 import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 
-/** KV blocks that hold some tokens. */
+/** Returns the number of KV blocks for this many tokens. */
 export function blocksOf(tokens: number): number {
   return Math.ceil(tokens / KV_BLOCK_TOKENS);
 }
 
-/**
- * Steps as the engine would have them, of sequences of at most `blocks` KV blocks that lie apart in each group of layers.
- */
+/** Runs steps like those of the engine. Each sequence has its own `blocks` KV blocks in each group of layers. */
 export class Steps {
   readonly #tables: Int32Array[] = [];
 
@@ -25,7 +23,7 @@ export class Steps {
     private readonly blocks: number,
   ) {}
 
-  /** Seconds that tokens `from` to `to` of one sequence's prompt take; the last row wants logits. */
+  /** Returns the seconds to prefill tokens `from` to `to` of one sequence's prompt, with logits for the last row. */
   async prefill(sequence: number, from: number, to: number): Promise<number> {
     const start = performance.now();
     for (let cached = from; cached < to; cached += MAX_ROWS) {
@@ -35,7 +33,9 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
-  /** So many tokens of one sequence's prompt after `cached`; the prompt's last row wants logits. */
+  /**
+   * Returns the step for `length` tokens of one sequence's prompt after `cached`. With `last`, the last row has logits.
+   */
   prefillStep(sequence: number, cached: number, length: number, last: boolean): StepInput {
     return {
       tokens: this.#tokens(length, sequence + cached),
@@ -44,7 +44,9 @@ export class Steps {
     };
   }
 
-  /** Seconds that the prompts of several sequences take, as many in a step as fit; each one's last row wants logits. */
+  /**
+   * Returns the seconds to prefill `count` prompts, as many per step as fit, with logits for each prompt's last row.
+   */
   async prefillTogether(count: number, length: number): Promise<number> {
     const start = performance.now();
     const fit = Math.max(1, Math.floor(MAX_ROWS / length));
@@ -62,7 +64,7 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
-  /** Seconds that the rows of whole texts take, as many texts in a step as fit. */
+  /** Returns the seconds to encode `count` whole texts, as many per step as fit. */
   async texts(count: number, length: number): Promise<number> {
     const start = performance.now();
     const fit = Math.max(1, Math.floor(MAX_ROWS / length));
@@ -81,7 +83,7 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
-  /** Seconds that `tokens` tokens of each of sequences 0 to count - 1 take after `context` of them, one each a step. */
+  /** Returns the seconds to decode `tokens` tokens after `context` tokens in each of `count` sequences. */
   async decode(count: number, context: number, tokens: number): Promise<number> {
     const start = performance.now();
     for (let cached = context; cached < context + tokens; cached++) {
@@ -90,7 +92,9 @@ export class Steps {
     return (performance.now() - start) / 1000;
   }
 
-  /** So many tokens of each of sequences 0 to count - 1 after `cached` of them; each row wants logits. */
+  /**
+   * Returns the step for `rows` tokens after `cached` tokens in each of `count` sequences, with logits for every row.
+   */
   decodeStep(count: number, cached: number, rows = 1): StepInput {
     const logits = Array.from({ length: count * rows }, (_, row) => greedyRequest(row));
     const sequences = Array.from({ length: count }, (_, i) => this.#part(i, i * rows, rows, cached));
@@ -108,7 +112,7 @@ export class Steps {
     return this.#tables[sequence] ??= Int32Array.from({ length: this.blocks }, (_, i) => from + i);
   }
 
-  /** Any tokens will do, so long as they are not all the same. */
+  /** Returns arbitrary tokens that are not all equal. */
   #tokens(count: number, seed: number): Int32Array {
     return Int32Array.from({ length: count }, (_, i) => (i * 37 + seed * 11) % this.plan.vocabSize);
   }

@@ -1,4 +1,4 @@
-/** Lines of cells: the first to the left, the others to the right. */
+/** Returns the rows as aligned lines: the first column to the left, the others to the right. */
 export function asTable(rows: readonly (readonly string[])[]): string {
   const widths = rows[0].map((_, i) => Math.max(...rows.map((row) => row[i].length)));
   return rows.map((row) =>

@@ -1,8 +1,8 @@
 /**
- * How a step spreads over threads that are not here, counted: for each op the runs of items as the kernels hand them out
- * (rust-kernels/src/executor/work.rs, kernels/tiles.rs, ops/), each taken by the thread that is free first. What is counted
- * beside it are what every thread does for itself, and barriers at a stated cost. What cannot be counted: bandwidth that cores
- * share, caches, clocks that sink, sockets, and other programs.
+ * Computes how a step would scale to more threads than this machine has. Each op's work is cut into runs of items as
+ * the kernels do it (rust-kernels/src/executor/work.rs, kernels/tiles.rs, ops/), and the thread that is free first
+ * takes the next run. Work that every thread repeats and barriers are included. Shared memory bandwidth, caches,
+ * falling clock rates, sockets and other programs are not.
  */
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
@@ -15,14 +15,17 @@ import type { EvenStep } from "./floors.ts";
 import { opLabel } from "./floors.ts";
 import { decodeSample, prefillSample } from "./samples.ts";
 
-/** What one core does in a nanosecond: bytes read, operations, numbers of ops that only move them, and logits of a row. Of a Zen 4 with AVX-512. */
+/**
+ * Work of one core per nanosecond: bytes read, 8-bit and float operations, numbers moved by ops without products, and
+ * logits searched. Measured on a Zen 4 with AVX-512.
+ */
 export const CORE = { bytes: 14, int8: 450, float: 150, numbers: 4, logits: 1.2 };
-/** Nanoseconds of a barrier, and for each thread that it waits for. */
+/** Nanoseconds of a barrier: a base, plus an amount for each thread. */
 export const BARRIER = { base: 400, thread: 25 };
-/** Nanoseconds that each thread takes for a block of 32 columns of a row before it multiplies (`prepare`). */
+/** Nanoseconds of each thread to prepare a block of 32 columns of a row for products (`prepare`). */
 export const PREPARE = 0.5;
 
-/** The kernels' own numbers, with AVX-512 and VNNI; a test holds them against the sources. */
+/** Constants of the kernels with AVX-512 and VNNI. A test compares them with the sources. */
 export const KERNELS = {
   runsPerThread: 3,
   itemsPerThread: 6,
@@ -50,19 +53,19 @@ export interface PaperRow {
   /** Shares of the step's time: barriers, and work that every thread repeats. */
   readonly barriers: number;
   readonly repeated: number;
-  /** Work of the busiest thread over the mean, all ops that multiply together. */
+  /** Work of the busiest thread divided by the mean, over all ops with products. */
   readonly imbalance: number;
-  /** The ops that lose most: their share of the step's time beyond an even split. */
+  /** The ops with the largest loss: their time beyond an even split, as a share of the step. */
   readonly worst: readonly { readonly op: string; readonly lost: number }[];
 }
 
-/** Counts a model of a file of which only the header is read. */
+/** Computes the rows of a model file. Reads only its header. */
 export async function threadsOnPaper(path: string, threads: readonly number[]): Promise<PaperRow[]> {
   const file = await openGguf(path);
   return paperRows(buildPlan(file, await readRopeFactors(file)), threads);
 }
 
-/** Decode of one sequence and of sixteen, and a prefill of 512. */
+/** Computes the rows of three steps: decode of one and of sixteen sequences, and a prefill of 512 tokens. */
 export function paperRows(plan: Plan, threads: readonly number[]): PaperRow[] {
   const works: readonly [string, EvenStep][] = [
     ["decode, 1 sequence at 128", decodeSample(1, 128, 1).steps[0]],
@@ -72,7 +75,7 @@ export function paperRows(plan: Plan, threads: readonly number[]): PaperRow[] {
   return works.flatMap(([work, step]) => threads.map((count) => ({ work, ...spread(plan, step, count) })));
 }
 
-/** Nanoseconds of an op: its runs of items in order, and what each thread does beside them. */
+/** Nanoseconds of an op: each of its runs of items in order, and the work that each thread repeats. */
 interface OpWork {
   readonly runs: readonly number[];
   readonly each: number;
@@ -108,7 +111,7 @@ function spread(plan: Plan, step: EvenStep, threads: number): Omit<PaperRow, "wo
   };
 }
 
-/** As program/own_rows.rs: an op of one row that each thread runs for itself, so that no barrier stands behind it. */
+/** As program/own_rows.rs: whether each thread computes this one-row op for itself, so that no barrier follows it. */
 function isRepeated({ ops, buffers }: Plan, i: number, step: EvenStep): boolean {
   const [op, next] = [ops[i], ops.at(i + 1)];
   if (op.op !== "rms_norm" && op.op !== "quantize") return false;
@@ -124,14 +127,14 @@ function cutsOf(m: number, runs: number, threads: number): number {
   return Math.max(1, Math.min(wanted, Math.floor(m / KERNELS.cutRows)));
 }
 
-/** The time after which the last thread is done, where each run goes to the thread that is free first. */
+/** Returns the time until the last thread is done, if the thread that is free first takes the next run. */
 export function busiest(runs: readonly number[], threads: number): number {
   const free = new Float64Array(threads);
   for (const run of runs) free[free.indexOf(Math.min(...free))] += run;
   return Math.max(...free);
 }
 
-/** As `Items::tapering`: lengths of the runs that `total` items are handed out in. */
+/** As `Items::tapering`: returns the lengths of the runs into which `total` items are cut. */
 export function tapering(total: number, [unit, most]: readonly [number, number], threads: number): number[] {
   const runs: number[] = [];
   for (let left = total; left > 0; left -= runs.at(-1)!) {
@@ -141,7 +144,7 @@ export function tapering(total: number, [unit, most]: readonly [number, number],
   return runs;
 }
 
-/** As `Work::items`, of items that take `each`. */
+/** As `Work::items`: returns the times of runs of items that take `each` nanoseconds. */
 function items(total: number, threads: number, each: number): number[] {
   const grain = Math.max(1, Math.floor(total / (threads * KERNELS.itemsPerThread)));
   return Array.from(
@@ -172,7 +175,7 @@ function workOf(plan: Plan, op: PlanOp, step: EvenStep, threads: number): OpWork
   }
 }
 
-/** Nanoseconds that one row of a matrix takes: reading it, or its products with all rows of x. */
+/** Returns the nanoseconds of one matrix row: reading it or multiplying it with all rows of x, whichever is longer. */
 function rowTime({ info: { type }, columns }: PlanTensor, m: number, planes = 1): number {
   const operations = 2 * columns * m * planes / (FORMATS[type].float ? CORE.float : CORE.int8);
   return Math.max(byteLengthOf(type, columns) / CORE.bytes, operations);
@@ -194,7 +197,10 @@ function prepare(tensors: readonly PlanTensor[], m: number): number {
   return blocks ? m * blocks.columns / KERNELS.block * PREPARE : 0;
 }
 
-/** As ops/matmul.rs: tiles of panels of all parts, for parts of the rows where they are few, in runs that taper. */
+/**
+ * As ops/matmul.rs: tiles of panels of all matrices, in runs that get shorter. If there are few tiles, the rows are cut
+ * into parts too.
+ */
 function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, threads: number): OpWork {
   if (m === 0) return { runs: [], each: 0 };
   const { lanes, mostPanels } = KERNELS;
@@ -218,7 +224,7 @@ function matmul(parts: readonly (readonly [PlanTensor, number])[], m: number, th
   return { runs, each: prepare(parts.map(([tensor]) => tensor), m) };
 }
 
-/** As ops/glu.rs: columns of what is put out, in whole blocks and tiles, in runs that taper. */
+/** As ops/glu.rs: output columns in whole blocks and tiles, in runs that get shorter. */
 function unit(tensors: readonly PlanTensor[], width: number, m: number, threads: number): OpWork {
   if (m === 0) return { runs: [], each: 0 };
   const { lanes, block, gluColumns } = KERNELS;
@@ -231,8 +237,8 @@ function unit(tensors: readonly PlanTensor[], width: number, m: number, threads:
 }
 
 /**
- * As ops/attention: a tile of rows and a KV head an item, or some of its query heads; those that see most first. Sequences have nothing in
- * common.
+ * As ops/attention: an item is a tile of rows with one KV head, or with some of its query heads. Items with the longest
+ * context come first. Sequences share no prefix.
  */
 function attention(
   plan: Plan,
@@ -260,7 +266,7 @@ function attention(
   return { runs: threads === 1 ? runs : runs.sort((a, b) => b - a), each: 0 };
 }
 
-/** Numbers that an op reads and writes for a row. */
+/** Returns how many numbers an op reads and writes per row. */
 function numbersOf(plan: Plan, op: PlanOp): number {
   return sum(buffersOf(op).map(({ buffer }) => plan.buffers[buffer].columns)) *
     (kindOf(op).context ? KERNELS.block : 1);

@@ -10,7 +10,7 @@ import { SYNTH_MODELS } from "../testing/synth/registry.ts";
 import { describeTokens } from "../testing/synth/tokens.ts";
 
 const SMALL = SYNTH_MODELS.qwen3.real!["qwen3-0.6b"] as DecoderShape;
-/** Qwen3-8B's. */
+/** The shape of Qwen3-8B. */
 const LARGE: DecoderShape = {
   ...SMALL,
   embedding: 4096,
@@ -21,7 +21,7 @@ const LARGE: DecoderShape = {
   headDim: 128,
 };
 
-/** A file's header, without its weights. */
+/** Returns the header of a model file, without weights. */
 function header(shape: DecoderShape, type: TensorType): GgufFile {
   const entries = new Map<string, MetadataValue>();
   const tensors = new Map<string, TensorInfo>();
@@ -40,7 +40,7 @@ function header(shape: DecoderShape, type: TensorType): GgufFile {
   return { metadata: new MetadataMap(entries), tensors, paths: ["header.gguf"] } as unknown as GgufFile;
 }
 
-Deno.test("runs taper as the kernels hand them out, and go to the thread that is free first", () => {
+Deno.test("threads on paper: runs get shorter as in the kernels, and go to the thread that is free first", () => {
   assertEquals(tapering(12, [1, Infinity], 2), [2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
   assertEquals(tapering(3072, [96, 288], 2).slice(0, 3), [288, 288, 288]);
   assertEquals(tapering(100, [32, 288], 16), [32, 32, 32, 4]);
@@ -48,7 +48,7 @@ Deno.test("runs taper as the kernels hand them out, and go to the thread that is
   assertEquals(busiest([1, 1, 1, 1, 4], 2), 6);
 });
 
-Deno.test("the numbers on paper are the kernels' own", async () => {
+Deno.test("threads on paper: constants equal those in the kernels' sources", async () => {
   const source = async (path: string) =>
     await Deno.readTextFile(new URL(`../rust-kernels/src/${path}`, import.meta.url));
   const expected: [string, string, number][] = [
@@ -73,14 +73,14 @@ Deno.test("the numbers on paper are the kernels' own", async () => {
   }
 });
 
-/** Of linear, in hundredths, at least: decode of one sequence, of sixteen, prefill; by threads. It is not to get worse. */
+/** Minimum parallel efficiency in percent, by threads: decode of one sequence, of sixteen, and prefill. */
 const REACHED: Readonly<Record<string, Readonly<Record<number, readonly [number, number, number]>>>> = {
   "0.6B": { 8: [94, 97, 96], 16: [86, 94, 92], 32: [72, 81, 92], 64: [47, 56, 85] },
   "8B": { 8: [99, 99, 98], 16: [98, 98, 96], 32: [95, 95, 96], 64: [88, 88, 91] },
 };
 
 for (const [name, shape] of Object.entries({ "0.6B": SMALL, "8B": LARGE })) {
-  Deno.test(`threads on paper: ${name} spreads no worse than it did`, () => {
+  Deno.test(`threads on paper: ${name}'s parallel efficiency does not fall below the recorded values`, () => {
     for (const [threads, reached] of Object.entries(REACHED[name])) {
       const found = paperRows(buildPlan(header(shape, "Q8_0")), [Number(threads)]);
       found.forEach(({ work, linear }, i) => {

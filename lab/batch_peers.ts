@@ -1,6 +1,6 @@
 /**
- * A batch file through compy and through a peer on this machine (`deno task bench:batch`), and how near compy's batch
- * comes to what its kernels reach alone. One process each, by turns.
+ * Compares compy with a peer on a batch file (`deno task bench:batch`), and compy's batch with the speed of its kernels
+ * alone. Each runs in its own process, in turn.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
@@ -44,7 +44,7 @@ interface Options {
   readonly json: boolean;
 }
 
-/** What a round took; seconds without loading. */
+/** One round's seconds, without loading the model, and its tokens. */
 interface Round {
   readonly seconds: number;
   readonly promptTokens: number;
@@ -75,7 +75,7 @@ function readOptions(args: string[]): Options {
   };
   if (!parsed.model) throw new UsageError("--model is wanted: the GGUF file that both run");
   return {
-    // A task starts in the repository's folder; the path is the caller's.
+    // A task starts in the repository's folder, but the path is relative to the caller's folder.
     model: resolve(Deno.env.get("INIT_CWD") ?? ".", String(parsed.model)),
     lines: count("lines", counts.lines),
     shared: count("shared", counts.shared),
@@ -98,12 +98,12 @@ const TOPICS = [
   "a small engine",
 ];
 
-/** The batch file that both answer. */
+/** The batch file that both programs answer. */
 interface Input {
   readonly path: string;
-  /** Tokens that all prompts begin with. */
+  /** Number of tokens that all prompts have in common. */
   readonly common: number;
-  /** Tokens of a line, prompt and answer. */
+  /** Tokens of a line's prompt and answer together. */
   readonly context: number;
 }
 
@@ -133,14 +133,14 @@ async function writeInput({ lines, shared, answer, model }: Options, folder: str
   );
   const path = join(folder, "in.jsonl");
   const id = basename(model).replace(/\.gguf$/, "");
-  // Random weights seldom end an answer; `ignore_eos` makes all of one length.
+  // With `ignore_eos`, all answers have the same length, even from a model that would end some earlier.
   const texts = prompts.map((prompt, n) => {
     const body = { model: id, prompt, max_tokens: answer, temperature: 0, ignore_eos: true };
     return JSON.stringify({ custom_id: `q${n}`, method: "POST", url: "/v1/completions", body });
   });
   await Deno.writeTextFile(path, texts.join("\n"));
   const longest = prompts.reduce((a, b) => b.length >= a.length ? b : a);
-  // A prompt of as many characters may have some tokens more.
+  // Another prompt of the same length may have some more tokens.
   return { path, common: await count(beginning), context: await count(longest) + answer + 16 };
 }
 
@@ -186,7 +186,7 @@ async function runPeer(options: Options, input: Input, peerFolder: string): Prom
   return { seconds: report.seconds, promptTokens: report.prompt_tokens, outputTokens: report.output_tokens };
 }
 
-/** Seconds that the tokens of `round` take at the rates of the kernels alone. */
+/** Returns the seconds for the tokens of `round` at the speed of the kernels alone. */
 async function runBench(
   options: Options,
   { common }: Input,

@@ -1,9 +1,9 @@
-/** Instructions and cache misses of kernels (`deno task bench:cache`). */
+/** Counts instructions and cache misses of kernels (`deno task bench:cache`). */
 import { parseCounts, parsePerf, perCall } from "./counters.ts";
 import { command, KERNEL_BENCH, Options, print, run, say } from "../bench/shell.ts";
 import { asTable } from "../bench/table.ts";
 
-/** Calls of the two runs whose difference is counted: start-up and packing fall out. */
+/** Numbers of calls in two runs. Their difference excludes start-up and packing. */
 const CALLS = [1, 5] as const;
 
 const HELP =
@@ -116,7 +116,7 @@ async function cachegrind(args: readonly string[]) {
   }
 }
 
-/** Undefined where perf is missing or the counters cannot be read. */
+/** Returns undefined if perf is missing or cannot read the counters. */
 async function instructionsPerCycle(args: readonly string[]): Promise<number | undefined> {
   try {
     const flags = ["stat", "-x,", "-e", "instructions:u,cycles:u", KERNEL_BENCH, ...args];

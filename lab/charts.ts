@@ -30,10 +30,10 @@ const WIDTH = 720;
 const LEFT = 70;
 const RIGHT = 20;
 const INK = 'fill="#777"';
-/** Mid tones, which stand out from white and from black. */
+/** Colours that are visible on white and on black. */
 const [FIRST, SECOND] = ["#3b82c4", "#d9822b"];
 
-/** One SVG, the reports' charts under each other. */
+/** Returns one SVG with the reports' charts below each other. */
 export function draw(reports: readonly (KernelReport | ModelReport)[]): string {
   let [y, body] = [0, ""];
   for (const report of reports) {
@@ -50,7 +50,10 @@ interface Chart {
   readonly body: string;
 }
 
-/** Bars of the first shape and number of threads: reading with one token, computing with the most. */
+/**
+ * Returns a chart with two bars per format: one token, which is bound by reading, and the most tokens, bound by
+ * computing. Uses the first shape and thread count.
+ */
 function formatChart({ rows, isa }: KernelReport): Chart {
   const [{ threads, shape }] = rows;
   const shown = rows.filter((row) =>
@@ -78,7 +81,9 @@ function formatChart({ rows, isa }: KernelReport): Chart {
   return { height: top + formats.length * 34 + 10, body };
 }
 
-/** Decode's tokens per second over the number of sequences; the limit dashed. */
+/**
+ * Returns a chart of decode tokens per second over the number of sequences, with the machine's limit as a dashed line.
+ */
 function sequenceChart({ rows, model, isa, threads }: ModelReport): Chart {
   const points = rows.filter((row) => row.work === "decode" && row.over_paper === undefined)
     .map((row) => ({

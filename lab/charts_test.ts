@@ -3,7 +3,7 @@ import { draw } from "./charts.ts";
 
 const row = { threads: 1, shape: "3072x1024", format: "Q8_0", weights_in: "memory" };
 
-Deno.test("picture: a kernels' report is a pair of bars for each format", () => {
+Deno.test("picture: shows a kernel report as two bars per format", () => {
   const svg = draw([{
     kind: "kernels",
     isa: "avx2",
@@ -16,7 +16,7 @@ Deno.test("picture: a kernels' report is a pair of bars for each format", () => 
   assertEquals([...svg.matchAll(/>(\d+) %</g)].map(([, share]) => share), ["95", "62"]);
 });
 
-Deno.test("picture: a model's report is rates over sequences, names made harmless", () => {
+Deno.test("picture: shows a model report as rates over sequences, and escapes names", () => {
   const svg = draw([{
     model: "<b>&",
     isa: "avx2",
@@ -28,7 +28,7 @@ Deno.test("picture: a model's report is rates over sequences, names made harmles
     ],
   }]);
   assertStringIncludes(svg, "&lt;b>&amp;: decode");
-  // From left to right: 1 and 16 sequences; the limit of 16 is the top.
+  // The left point is 1 sequence, the right point 16. The limit at 16 sequences is the top of the chart.
   assertStringIncludes(svg, 'points="90.0,272.4 680.0,202.0"');
   assertStringIncludes(svg, ">500</text>");
 });

@@ -1,13 +1,13 @@
-/** What cachegrind and perf write. */
+/** Parses the output of cachegrind and perf. */
 
 export interface Counts {
   readonly instructions: number;
-  /** Reads and writes that missed the first-level data cache, and the last level. */
+  /** Reads and writes that missed the first-level data cache; `llMisses` for the last level. */
   readonly d1Misses: number;
   readonly llMisses: number;
 }
 
-/** The whole process's counts, of a cachegrind output file. Throws where the file has none. */
+/** Returns the whole process's counts from a cachegrind output file. Throws if the file has none. */
 export function parseCounts(text: string): Counts {
   const events = /^events: (.+)$/m.exec(text)?.[1].trim().split(/\s+/);
   const summary = /^summary: (.+)$/m.exec(text)?.[1].trim().split(/\s+/);
@@ -26,13 +26,13 @@ export function parseCounts(text: string): Counts {
   };
 }
 
-/** Counts of one call, from two runs with different numbers of calls. */
+/** Returns the counts of one call, from two runs with different numbers of calls. */
 export function perCall(calls: readonly [number, number], [few, many]: readonly Counts[]): Counts {
   const one = (name: keyof Counts) => (many[name] - few[name]) / (calls[1] - calls[0]);
   return { instructions: one("instructions"), d1Misses: one("d1Misses"), llMisses: one("llMisses") };
 }
 
-/** Instructions in a cycle, of `perf stat -x,`; undefined where perf could not count them. */
+/** Returns instructions per cycle from the output of `perf stat -x,`; undefined if perf could not count them. */
 export function parsePerf(text: string): number | undefined {
   const count = (name: string) =>
     Number(text.split("\n").map((line) => line.split(",")).find((cells) => cells[2]?.startsWith(name))?.[0]);

@@ -8,19 +8,19 @@ fl=somewhere
 summary: 9000 1 1 500 40 7 300 2 3
 `;
 
-Deno.test("cachegrind's counts are found by the names of its events", () => {
+Deno.test("cachegrind: finds counts by the names of the events", () => {
   assertEquals(parseCounts(OUTPUT), { instructions: 9000, d1Misses: 42, llMisses: 10 });
   assertThrows(() => parseCounts("events: Ir\nsummary: 5\n"), Error, "no D1mr");
   assertThrows(() => parseCounts(""), Error, "no summary");
 });
 
-Deno.test("what a process does once falls out of the counts of a call", () => {
+Deno.test("counts per call: exclude work that a process does once", () => {
   const few = { instructions: 1000 + 50, d1Misses: 100 + 5, llMisses: 7 };
   const many = { instructions: 1000 + 250, d1Misses: 100 + 25, llMisses: 7 };
   assertEquals(perCall([1, 5], [few, many]), { instructions: 50, d1Misses: 5, llMisses: 0 });
 });
 
-Deno.test("instructions a cycle are unknown where perf counts nothing", () => {
+Deno.test("perf: instructions per cycle are undefined when perf counts nothing", () => {
   assertEquals(parsePerf("300,,instructions:u,1,100.00,,\n200,,cycles:u,1,100.00,,\n"), 1.5);
   assertEquals(
     parsePerf("<not supported>,,instructions:u,0,100.00,,\n<not supported>,,cycles:u,0,100,,\n"),

@@ -1,4 +1,7 @@
-/** What rows of drafts cost, and what a model's own layer that drafts does and is worth (`deno task bench:drafts --model FILE.gguf`). */
+/**
+ * Measures the cost of draft rows, and the cost and benefit of a model's own drafting layer (`deno task bench:drafts
+ * --model FILE.gguf`).
+ */
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import type { StepInput } from "../engine/backend/backend.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
@@ -37,7 +40,7 @@ const PROMPTS = [
   "What is a dinosaur?",
   "Please tell me a short story.",
 ];
-/** Rows of each sequence. */
+/** Numbers of rows per sequence to measure. */
 const ROWS = [1, 2, 3, 4, 5, 6, 8] as const;
 const MODES = ["off", "mtp", "lookup", "auto"] as const;
 
@@ -82,7 +85,7 @@ async function costs(model: string, context: number, steps: number): Promise<voi
   print(asTable([["step", "ms", "from, to", "of the first"], ...rows]));
 }
 
-/** Steps of a crowd with rows of drafts behind each of its rows. */
+/** Measures steps of many sequences with different numbers of draft rows per sequence. */
 async function crowd(model: string, sequences: number, context: number, steps: number): Promise<void> {
   const file = await openGguf(model);
   const plan = buildPlan(file, await readRopeFactors(file));
@@ -103,7 +106,7 @@ async function crowd(model: string, sequences: number, context: number, steps: n
   print(asTable([head, ...lines]));
 }
 
-/** Sequences of so many tokens, with room for a step of so many rows of each. */
+/** Returns steps for sequences with `context` tokens, and room for `rows` rows of each in a step. */
 async function openSteps(
   file: GgufFile,
   plan: Plan,
@@ -123,7 +126,7 @@ async function openSteps(
   return { backend, steps };
 }
 
-/** Milliseconds of each kind of step, which take turns; the first ones only warm up. */
+/** Returns the milliseconds of each kind of step. The kinds alternate, and the first steps only warm up. */
 async function inTurns(kinds: readonly (() => Promise<unknown>)[], steps: number): Promise<number[][]> {
   const times = kinds.map((): number[] => []);
   for (let step = -2; step < steps; step++) {
@@ -136,7 +139,7 @@ async function inTurns(kinds: readonly (() => Promise<unknown>)[], steps: number
   return times;
 }
 
-/** The median, the least and the most of some times, and the median beside that of others. */
+/** Returns the median and the range of `times`, and their median divided by that of `others`. */
 function spread(times: readonly number[], others: readonly number[]): string[] {
   const [ms, least, most] = [median(times), Math.min(...times), Math.max(...times)];
   return [
@@ -154,7 +157,7 @@ async function answers(model: string, maxTokens: number): Promise<void> {
   const rows = [["temperature", "drafts", "tokens/s", "tokens", "steps", "right", "wrong"]];
   for (const temperature of [0, 0.8]) {
     for (const [i, engine] of engines.entries()) {
-      await answer(engine, PROMPTS[0], temperature, maxTokens, "warm"); // what pays is learned
+      await answer(engine, PROMPTS[0], temperature, maxTokens, "warm"); // the cost model learns
       const [before, start] = [engine.stats(), performance.now()];
       for (const prompt of PROMPTS) await answer(engine, prompt, temperature, maxTokens, "timed");
       const seconds = (performance.now() - start) / 1000;

@@ -11,7 +11,10 @@ import type { TensorType } from "../engine/gguf/types.ts";
 import { median } from "../bench/samples.ts";
 
 const ROUNDS = 5;
-/** Length of a round. By the GPU's clock it can be short; this thread learns of the end only every 10 ms. */
+/**
+ * Length of a round in milliseconds. It can be short with the GPU's timestamps. Without them, this thread notices the
+ * end only every 10 ms.
+ */
 const STAMPED_MS = 50;
 const WAITED_MS = 200;
 
@@ -55,7 +58,7 @@ export class GpuProducts {
     return new GpuProducts(await openGpu());
   }
 
-  /** Returns the speed of copies in 10^9 bytes a second, bytes read and written both counted. */
+  /** Returns the speed of copies in 10^9 bytes a second, counting both bytes read and bytes written. */
   copy(): Promise<number> {
     return copyBandwidth(this.gpu, new GpuMemory(this.gpu.device));
   }
@@ -125,7 +128,7 @@ export class GpuProducts {
     };
   }
 
-  /** Returns a function that runs so many products and returns their milliseconds. */
+  /** Returns a function that runs a number of products and returns their milliseconds. */
   async #runner(
     kernel: Kernel,
     { size, shared, copies }: Matrices,

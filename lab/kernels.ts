@@ -1,4 +1,4 @@
-/** Kernels alone, beside this machine's limits (`deno task bench:kernels`). */
+/** Measures kernels alone and compares them with the machine's limits (`deno task bench:kernels`). */
 import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "../bench/shell.ts";
 import { asTable, percent } from "../bench/table.ts";
 
@@ -7,7 +7,7 @@ const FORMATS = [
   ...["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"],
   ...["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "TQ1_0", "TQ2_0", "NVFP4"],
 ].join(",");
-/** Gates and the way back of Qwen3-0.6B, and gates of Qwen3-1.7B. */
+/** Gate and down matrices of Qwen3-0.6B, and the gate of Qwen3-1.7B. */
 const SHAPES = "3072x1024,1024x3072,6144x2048";
 const ROWS = "1,2,4,8,16,32,128,512";
 
@@ -75,7 +75,7 @@ await command("bench:kernels", HELP, async () => {
   print(options.json ? `${JSON.stringify(report)}\n` : describe(report));
 });
 
-/** One table for each number of threads, shape and place: formats down, tokens across. */
+/** Returns one table per thread count, shape and weight location: a row per format, a column per token count. */
 function describe(report: Report): string {
   const groups = Map.groupBy(
     report.rows,

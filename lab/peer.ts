@@ -1,21 +1,21 @@
-/** What benchmarks against a peer share: the peer, installed. */
+/** Installs the peer that benchmarks compare with. */
 import { join } from "@std/path";
 import { loadAverage, ROOT, run, say } from "../bench/shell.ts";
 
 export const PEER = "node-llama-cpp";
 export const PEER_VERSION = "3.22.1";
 
-/** Processes that want to run, averaged over a minute, above which a machine is not quiet. */
+/** Above this load average (processes that want to run), a machine counts as busy. */
 const BUSY = 0.5;
 
 export type PeerBackend = "cpu" | "webgpu";
 
-/** What the peer reaches this platform's GPU through. */
+/** Returns the graphics API that the peer uses for this platform's GPU. */
 export function peerGpu(): "metal" | "vulkan" {
   return Deno.build.os === "darwin" ? "metal" : "vulkan";
 }
 
-/** What the peer's packages call this platform. */
+/** Returns this platform's name in the peer's packages. */
 function platformPackage(backend: PeerBackend): string {
   const { os, arch } = Deno.build;
   const system = { linux: "linux", darwin: "mac", windows: "win" }[os as string];
@@ -26,7 +26,7 @@ function platformPackage(backend: PeerBackend): string {
   return `@node-llama-cpp/${system}-${cpu}${metal}${vulkan}`;
 }
 
-/** The folder that the peer is installed in, its build for the CPU or for the GPU; installs it where it is not. */
+/** Returns the folder of the peer's build for the CPU or the GPU. Installs it if it is missing. */
 export async function installPeer(backend: PeerBackend = "cpu"): Promise<string> {
   const folder = join(ROOT, ".cache", `${PEER}-${PEER_VERSION}${backend === "webgpu" ? "-gpu" : ""}`);
   // npm writes this file last.
@@ -34,7 +34,7 @@ export async function installPeer(backend: PeerBackend = "cpu"): Promise<string>
   say(`Installing ${PEER} ${PEER_VERSION} into ${folder} …`);
   await Deno.mkdir(folder, { recursive: true });
   const packages = [PEER, platformPackage(backend)].map((name) => `${name}@${PEER_VERSION}`);
-  // Its other platforms are optional dependencies; its install script would look for a compiler.
+  // The packages for other platforms are optional dependencies. The install script would look for a compiler.
   const flags = ["--prefix", ".", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"];
   await run("npm", ["install", ...flags, ...packages], folder);
   return folder;
@@ -50,7 +50,7 @@ export async function exists(path: string): Promise<boolean> {
   }
 }
 
-/** Says so where others compute. Returns the processes that want to run, averaged over a minute. */
+/** Warns if other programs use the CPU. Returns the load average: processes that want to run, over a minute. */
 export function warnIfBusy(): number {
   const load = loadAverage();
   if (load > BUSY) {

@@ -1,6 +1,6 @@
 /**
- * compy beside its peers on this machine (`deno task bench:peers`): one process each, by turns, so that a slow moment of
- * the machine hits both.
+ * Compares compy with a peer on this machine (`deno task bench:peers`). Each runs in its own process, in turn, so that
+ * a slow moment of the machine affects both.
  */
 import { basename, resolve } from "@std/path";
 import { median } from "../bench/samples.ts";
@@ -61,7 +61,7 @@ interface Comparison {
   readonly compy: number;
   readonly peer: number;
   readonly ratio: number;
-  /** Compy's, of what the machine could do. */
+  /** compy's share of the machine's limit; only in compy's rows. */
   readonly share_of_limit?: number;
   readonly rounds: Record<"compy" | "peer" | "ratio", readonly number[]>;
 }
@@ -82,7 +82,7 @@ function readOptions(): Settings {
   ]);
   const path = options.text("model");
   if (!path) throw new UsageError("--model is wanted: the GGUF file that both run");
-  // A task starts in the repository's folder; paths are the caller's.
+  // A task starts in the repository's folder, but paths are relative to the caller's folder.
   const folder = resolve(Deno.env.get("INIT_CWD") ?? ".");
   const backend = options.choice("backend", ["cpu", "webgpu"], "cpu");
   const more = (options.text("peer-args") ?? "").split(" ").filter((word) => word !== "");
@@ -192,7 +192,7 @@ await command("bench:peers", HELP, async () => {
       say(`round ${round} of ${settings.rounds}: ${settings.peer.name} …`);
       peer.push(await runPeer(settings));
     };
-    // Who comes first changes from round to round.
+    // The order alternates from round to round.
     for (const turn of round % 2 === 1 ? [ours, theirs] : [theirs, ours]) await turn();
     loads.push(loadAverage());
   }
@@ -217,7 +217,7 @@ await command("bench:peers", HELP, async () => {
   print(settings.json ? `${JSON.stringify(json)}\n` : describe(rows, settings, loads, isa));
 });
 
-/** Linux only; a program reads it, for Deno lets nobody without all permissions. */
+/** Linux only. A child program reads the file, because Deno allows it only with all permissions. */
 async function cpuName(): Promise<string | undefined> {
   try {
     return (await run("cat", ["/proc/cpuinfo"])).match(/^model name\s*: (.*)$/m)?.[1];

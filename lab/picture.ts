@@ -1,4 +1,4 @@
-/** A picture of benchmarks' reports (`deno task bench:picture`). */
+/** Draws a picture of benchmark reports (`deno task bench:picture`). */
 import { resolve } from "@std/path";
 import { draw, type KernelReport, type ModelReport } from "./charts.ts";
 import { command, print, UsageError } from "../bench/shell.ts";
@@ -17,7 +17,7 @@ await command("bench:picture", HELP, async () => {
   if (Deno.args.length === 0) throw new UsageError("A report is missing");
   const reports: (KernelReport | ModelReport)[] = [];
   for (const arg of Deno.args) {
-    // A task starts in the repository's folder; the path is the caller's.
+    // A task starts in the repository's folder, but the path is relative to the caller's folder.
     const path = resolve(Deno.env.get("INIT_CWD") ?? ".", arg);
     const report = JSON.parse(await Deno.readTextFile(path));
     if (!Array.isArray(report?.rows) || !report.limits) {

@@ -1,4 +1,6 @@
-/** What of a step is not the model's (`deno task bench:share`): HTTP, JSON, JavaScript and masks. */
+/**
+ * Measures the share of a step's time outside the kernels: HTTP, JSON, JavaScript and masks (`deno task bench:share`).
+ */
 import { resolve } from "@std/path";
 import { median } from "../bench/samples.ts";
 import { command, endingWithThis, Options, print, ROOT, UsageError } from "../bench/shell.ts";
@@ -27,20 +29,23 @@ const FORM = {
   required: ["name", "n"],
 };
 const PROMPT_TOKENS = 32;
-/** Tokens that each answer has before a round begins and after it has ended: all of them are decoded side by side in between. */
+/** Tokens of each answer before a round begins and after it ends, so that all answers decode during the round. */
 const MARGIN = 10;
-/** Steps are counted by events, which tokens without text have none of. */
+/**
+ * Steps are counted by stream events. Tokens without text have no event, so at least this share of tokens must have
+ * text.
+ */
 const LEAST_WITH_TEXT = 0.9;
 
-/** Milliseconds of CPU time by the names of threads. */
+/** Milliseconds of CPU time by thread name. */
 type Clocks = ReadonlyMap<string, number>;
 
-/** Milliseconds a step. */
+/** Milliseconds per step. */
 interface Round {
   readonly step_ms: number;
   readonly kernels_ms: number;
   readonly javascript_ms: number;
-  /** V8's own threads: most of it garbage. */
+  /** V8's own threads, mostly garbage collection. */
   readonly v8_ms: number;
   readonly masks_ms: number;
   readonly share: number;
@@ -118,7 +123,10 @@ async function withServer(args: readonly string[], body: (server: Server) => Pro
   }
 }
 
-/** Streams answers; measures while all of them are decoded. `health` gets how long /health took meanwhile, in milliseconds. */
+/**
+ * Streams answers, and measures while all of them decode. Adds the response times of /health in milliseconds to
+ * `health`.
+ */
 async function round(
   { url, pid }: Server,
   { streams, tokens, form }: { streams: number; tokens: number; form: "free" | "schema" },
@@ -170,8 +178,8 @@ async function round(
 }
 
 /**
- * Asks /health in a process of its own: whoever reads the streams is late too. Returns how to end it, which gives when each was
- * asked (Unix time) and how long its answer took, in milliseconds.
+ * Requests /health from a separate process, because this process is busy with the streams. Returns a function that ends
+ * it and returns each request's start (Unix time) and response time, in milliseconds.
  */
 function askHealth(url: string): () => Promise<[at: number, ms: number][]> {
   const child = new Deno.Command("deno", {
@@ -190,7 +198,7 @@ function askHealth(url: string): () => Promise<[at: number, ms: number][]> {
   };
 }
 
-/** How many events each part of the answer has. */
+/** Yields the number of events in each received chunk of the response. */
 async function* streamed(url: string, body: object): AsyncGenerator<number> {
   const response = await fetch(`${url}/v1/completions`, {
     method: "POST",
@@ -203,7 +211,10 @@ async function* streamed(url: string, body: object): AsyncGenerator<number> {
   }
 }
 
-/** What each thread of a process has computed. Read by a shell: Deno hides other processes' /proc. */
+/**
+ * Returns the CPU time of each thread of a process. A shell reads it, because Deno does not allow access to /proc of
+ * other processes.
+ */
 async function clocksOf(pid: number): Promise<Clocks> {
   const script =
     'cd "/proc/$0/task" && for t in *; do read -r n < $t/comm && read -r c _ < $t/schedstat && echo "$c $n"; done';

@@ -1,6 +1,6 @@
 /**
- * The process of lab/share.ts that asks for an address 50 times a second, and prints of each answer when it was asked for (Unix
- * time) and how long it took, in milliseconds.
+ * Child process of lab/share.ts. Requests a URL 50 times a second, and prints each request's start (Unix time) and
+ * response time, in milliseconds.
  */
 import { print } from "../bench/shell.ts";
 

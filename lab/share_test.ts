@@ -36,7 +36,7 @@ Deno.test({
         server = await sh("cat /proc/$0/task/*/children", child.pid);
       }
       assert(/^\d+$/.test(server), `No server was started: ${server}`);
-      // Once it answers it writes no more to a pipe that nobody reads: nothing else would end it.
+      // Once the server answers, it writes nothing to the closed pipe any more, so only the signal can end it.
       for (const end = Date.now() + 20_000; Date.now() < end;) {
         await new Promise((resolve) => setTimeout(resolve, 50));
         const loaded = await sh("grep -l ^compy- /proc/$0/task/*/comm", server);
@@ -48,7 +48,7 @@ Deno.test({
       let runs = "yes";
       for (const end = Date.now() + 20_000; runs !== "" && Date.now() < end;) {
         await new Promise((resolve) => setTimeout(resolve, 50));
-        // What has ended and waits for its parent runs no more.
+        // A zombie counts as ended.
         runs = await sh("grep '^State:.[^Z]' /proc/$0/status", server);
       }
       assertEquals(runs, "", signal);

@@ -1,4 +1,4 @@
-/** Each technique on and off, in one run (`deno task bench:techniques`). */
+/** Measures each technique on and off, in one run (`deno task bench:techniques`). */
 import { command, KERNEL_BENCH, loadAverage, Options, print, run, say } from "../bench/shell.ts";
 import { asTable } from "../bench/table.ts";
 

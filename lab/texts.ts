@@ -1,4 +1,6 @@
-/** Embeddings of texts beside ONNX Runtime's (`deno task bench:texts`), on an encoder of the same shape. */
+/**
+ * Compares the speed of text embeddings with ONNX Runtime, on an encoder of the same shape (`deno task bench:texts`).
+ */
 import { resolve } from "@std/path";
 import process from "node:process";
 import { readHparams } from "../engine/gguf/hparams/hparams.ts";
@@ -142,7 +144,7 @@ await command("bench:texts", HELP, async () => {
   ]));
 });
 
-/** The median, and of rounds' ratios to another's the median, the least and the largest. */
+/** Returns the median of the own times, and the median and range of the rounds' ratios to the other runner. */
 function times(own: readonly Spent[], other: readonly Spent[], key: keyof Spent): string[] {
   const ratios = own.map((spent, i) => spent[key] / other[i][key]);
   const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((ratio) => ratio.toFixed(2));

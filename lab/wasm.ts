@@ -1,7 +1,8 @@
 /**
- * The kernels as WebAssembly beside the native ones, in turns in one run: `deno task bench:wasm FILE.gguf [ROWS STEPS]`. Ratios are of
- * a round's steps: their median, lowest and highest. Those of one thread are by CPU time, which other programs on the machine hardly
- * change, and those of two by the clock, beside what a second thread brings the native kernels.
+ * Compares the WebAssembly kernels with the native ones, alternating in one run: `deno task bench:wasm FILE.gguf [ROWS
+ * STEPS]`. Prints the median and range of the ratios between steps. Ratios for one thread use CPU time, which other
+ * programs hardly change. Ratios for two threads use wall time, and are compared with the native kernels' gain from a
+ * second thread.
  */
 import process from "node:process";
 import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
@@ -13,14 +14,14 @@ import { openGguf } from "../engine/gguf/reader.ts";
 import { type Plan, wholeTables } from "../engine/plan/plan.ts";
 import { median } from "../bench/samples.ts";
 
-/** Rounds that do not count: V8 has not optimized all code yet. */
+/** Warm-up rounds, in which V8 has not optimized all code yet. */
 const WARMING = 2;
 const ROUNDS = 7;
 
 interface Runner {
   readonly name: string;
   readonly backend: KernelBackend;
-  /** Milliseconds of each step: CPU time and by the clock. */
+  /** Milliseconds of each step: CPU time and wall time. */
   readonly prefill: [cpu: number, clock: number][];
   readonly decode: [cpu: number, clock: number][];
 }
@@ -98,7 +99,7 @@ function rate(tokens: number, times: Runner["prefill"], by: 0 | 1): string {
   return (1000 * tokens / median(times.map((time) => time[by]))).toFixed(1);
 }
 
-/** How many times as long the first took as the second in a round. */
+/** Returns the ratios of the first runner's times to the second's. */
 function ratio(first: Runner["prefill"], second: Runner["prefill"], by: 0 | 1): string {
   const ratios = first.map((time, round) => time[by] / second[round][by]);
   const [middle, low, high] = [median(ratios), Math.min(...ratios), Math.max(...ratios)];

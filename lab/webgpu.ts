@@ -1,6 +1,6 @@
 /**
- * Measures the GPU's matrix-vector products against the adapter's copies (`deno task bench:webgpu`), and
- * sweeps for each format's best tuning.
+ * Compares the GPU's matrix-vector products with the speed of copies (`deno task bench:webgpu`), and searches each
+ * format's best tuning.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { dirname, fromFileUrl } from "@std/path";

@@ -43,7 +43,7 @@ function batch(args: string[]): Deno.ChildProcess {
   }).spawn();
 }
 
-/** The JSON lines that a command says, and when. */
+/** Yields the JSON lines that a command prints, with their times. */
 async function* events(
   child: Deno.ChildProcess,
 ): AsyncGenerator<{ event: string; message?: string; at: number }> {
@@ -55,7 +55,7 @@ async function* events(
   }
 }
 
-/** Resolves when the worker waits for runs; what it says after that is read and dropped. */
+/** Resolves when the worker waits for runs. Its later output is read and dropped. */
 async function startWorker(): Promise<Deno.ChildProcess> {
   const child = batch(["worker", "--threads", "1"]);
   const said = events(child);
@@ -78,7 +78,7 @@ async function writeInput(path: string, model: string): Promise<void> {
   await Deno.writeTextFile(path, lines.join("\n"));
 }
 
-/** Seconds from the first line to the last. */
+/** Returns the seconds from the first line to the last. */
 async function measure(workers: number): Promise<number> {
   await Deno.remove(FOLDER, { recursive: true }).catch(() => {});
   await Deno.mkdir(FOLDER, { recursive: true });

@@ -1,10 +1,10 @@
-/** Makes of examples/browser/ a folder that any static server serves: dist/browser/, or the one that is named. */
+/** Builds examples/browser/ into a folder for any static file server: dist/browser/, or the folder in the argument. */
 import { fromFileUrl, join } from "@std/path";
 import { shipped, wasmModule } from "../package.ts";
 
 const PAGE = fromFileUrl(shipped("examples/browser/"));
 
-/** Bundles the page's script and puts what it fetches beside it. Throws where `deno bundle` fails. */
+/** Bundles the page's script and copies the files that it fetches. Throws if `deno bundle` fails. */
 export async function buildBrowserExample(folder: string): Promise<void> {
   await Deno.mkdir(folder, { recursive: true });
   const bundled = await new Deno.Command("deno", {

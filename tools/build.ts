@@ -1,7 +1,8 @@
 /**
- * Builds the libraries (`deno task build`) that are missing or older than their sources. Tasks that want every instruction set run
- * this first: when there is nothing to do, it looks at some file times and says nothing. `--serving` builds for this machine only,
- * `--events` writes JSON lines for the process that started it, and operands name the crates.
+ * Builds the native libraries that are missing or older than their sources (`deno task build`). Tasks that need every
+ * instruction set run this first. If nothing is to be built, it only compares file times and prints nothing.
+ * `--serving` builds for this machine only, `--events` writes JSON lines for the process that started it, and operands
+ * name the crates.
  */
 import { BuildReport } from "../ffi/build_report.ts";
 import { isBuilt } from "../ffi/built.ts";
@@ -21,8 +22,8 @@ const WITHOUT =
   "Without native libraries compy computes in WebAssembly, at half the speed, and cannot hold answers to a schema or grammar.";
 
 /**
- * One library after the other: cargo uses all cores for each. Without cargo nothing is built, which is no failure: there are
- * kernels in WebAssembly. Returns the exit code.
+ * Builds one library after the other, because cargo uses all cores for each. Without cargo it builds nothing and
+ * succeeds, because the kernels exist in WebAssembly too. Returns the exit code.
  */
 async function buildAll(args: readonly string[]): Promise<number> {
   const profile = args.includes("--serving") ? "serving" : "release";

@@ -1,6 +1,6 @@
 /**
- * Builds the kernels as WebAssembly into engine/backend/wasm/compy.wasm, which is committed (`deno task build:wasm`). The module
- * says in a section of its own which sources it was built from; a test compares.
+ * Builds the kernels as WebAssembly into engine/backend/wasm/compy.wasm, which is committed (`deno task build:wasm`). A
+ * custom section of the module holds a hash of its sources. A test compares it with the sources.
  */
 import { fromFileUrl } from "@std/path";
 import { hashSources, SOURCES_SECTION, wasmFile, withSection } from "./wasm_sources.ts";
@@ -8,7 +8,7 @@ import { hashSources, SOURCES_SECTION, wasmFile, withSection } from "./wasm_sour
 const CRATE = new URL("../rust-kernels/", import.meta.url);
 const BUILT = new URL("target/wasm32-unknown-unknown/wasm/compy.wasm", CRATE);
 
-/** What the kernels use beyond WebAssembly's first version; docs/WASM.md says which runtimes have it. */
+/** Features beyond WebAssembly's first version that the kernels use; docs/WASM.md lists the runtimes that have them. */
 const FEATURES = [
   "simd128",
   "relaxed-simd",
@@ -18,7 +18,7 @@ const FEATURES = [
   "nontrapping-fptoint",
   "sign-ext",
 ];
-/** Threads share a memory, which the host makes; each has a stack and variables of its own. */
+/** Threads share one memory, which the host creates. Each thread has its own stack and variables. */
 const LINK = [
   "--shared-memory",
   "--import-memory",
@@ -30,12 +30,15 @@ const LINK = [
   "--export=__tls_size",
 ];
 
-/** Threads want a standard library with atomics, which is built from its source: stable Rust does that only when told to. */
+/**
+ * Runs cargo. Threads need a standard library with atomics, built from its source. RUSTC_BOOTSTRAP makes stable Rust do
+ * that.
+ */
 async function cargo(): Promise<boolean> {
   const flags = [
     `-Ctarget-feature=${FEATURES.map((name) => `+${name}`).join(",")}`,
     ...LINK.map((flag) => `-Clink-arg=${flag}`),
-    // The module says nothing of the machine that built it.
+    // Keeps paths of the building machine out of the module.
     `--remap-path-prefix=${fromFileUrl(CRATE)}=`,
     `--remap-path-prefix=${Deno.env.get("HOME")}=`,
   ];

@@ -5,7 +5,7 @@
  */
 import { create } from "webgpu";
 
-// Held by name: once the collector takes this object, Dawn crashes.
+// Stays referenced, because Dawn crashes once this object is garbage-collected.
 const gpu = create(["backend=null"]);
 const adapter = await gpu.requestAdapter();
 const device = await adapter!.requestDevice({ requiredFeatures: ["shader-f16"] });

@@ -5,10 +5,13 @@ import type { DenoJson } from "./release/commands.ts";
 import { linkedLauncher } from "./release/launchers.ts";
 
 const ROOT = dirname(dirname(fromFileUrl(import.meta.url)));
-/** A launcher has this line; other files of its name are left alone. */
+/** Marks a launcher of this task. Other files of the same name are never overwritten. */
 const OURS = "# Written by `deno task link`.";
 
-/** Writes the launcher into a folder, which is made. Returns its path. Throws where another file has its name. */
+/**
+ * Writes the launcher into a folder, which is created if missing. Returns its path. Throws if another file has its
+ * name.
+ */
 export async function link(folder: string, root: string, deno: string): Promise<string> {
   const path = join(folder, NAME);
   if (!await isFree(path)) throw new Error(`${path} is another program: remove it first`);

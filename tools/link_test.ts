@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
 import { link } from "./link.ts";
 
-/** What sh or a launcher says, in a folder. */
+/** Returns the output of sh or a launcher that starts in a folder. */
 async function start(path: string, args: string[], cwd: string): Promise<string> {
   const { stdout, stderr } = await new Deno.Command(path, {
     args,
@@ -14,7 +14,7 @@ async function start(path: string, args: string[], cwd: string): Promise<string>
   return new TextDecoder().decode(stdout) + new TextDecoder().decode(stderr);
 }
 
-Deno.test("link: the launcher starts the checkout's commands from any folder, whatever the folders are called", async () => {
+Deno.test("link: the launcher starts the checkout's commands from any folder, with any folder names", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const [root, bin, caller] = ['it\'s "mine", ü', "my bin", "a çaller"].map((name) => join(folder, name));
@@ -45,7 +45,7 @@ Deno.test("link: the launcher starts the checkout's commands from any folder, wh
   }
 });
 
-Deno.test("link: another program of the same name is left alone", async () => {
+Deno.test("link: does not overwrite another program of the same name", async () => {
   const folder = await Deno.makeTempDir();
   try {
     await Deno.writeTextFile(join(folder, "compy"), "#!/bin/sh\n");

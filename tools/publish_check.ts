@@ -1,12 +1,12 @@
 /**
- * Whether the library could be published on JSR (`deno task publish:check`): its exports, slow types and imports. A name there has a
- * scope, so a copy gets one; nothing leaves this machine.
+ * Checks whether the library could be published on JSR (`deno task publish:check`): its exports, slow types and
+ * imports. JSR needs a scoped name, so a copy gets one. Nothing leaves this machine.
  */
 import { fromFileUrl, relative } from "@std/path";
 import { JSR_NAME } from "../package.ts";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
-/** What comes with the library beside its modules. */
+/** Files of the library other than modules. */
 const BESIDE = ["models", "README.md", "LICENSE"];
 const LEFT_OUT = ["**/*_test.ts", "**/testing*.ts", "**/bad_files.ts", "**/snapshots"];
 
@@ -15,7 +15,7 @@ async function run(program: string, args: readonly string[], cwd: string): Promi
   if (code !== 0) Deno.exit(code);
 }
 
-/** The files and folders of the root that the library's modules are in. */
+/** Returns the files and folders in the root that contain the library's modules. */
 async function rooms(): Promise<string[]> {
   const info = new Deno.Command(Deno.execPath(), { args: ["info", "--json", "mod.ts"], cwd: ROOT });
   const { modules } = JSON.parse(new TextDecoder().decode((await info.output()).stdout));

@@ -1,13 +1,13 @@
 /**
- * Records the terminal that the README shows (`deno task recording`): runs each command as a user would, and draws what it wrote and
- * when as docs/session.svg, an animation without scripts.
+ * Records the terminal session in the README (`deno task recording`): runs each command as a user would, and draws its
+ * timed output as docs/session.svg, an animation without scripts.
  */
 import { fromFileUrl } from "@std/path";
 
 const ROOT = fromFileUrl(new URL("..", import.meta.url));
 const PICTURE = `${ROOT}docs/session.svg`;
 
-/** What is typed. */
+/** The command lines that are typed. */
 const COMMANDS = [
   'deno task generate --chat "Who are you?"',
   'deno task generate --chat "Tell me a story about a small dinosaur." --temperature 0',
@@ -33,7 +33,7 @@ const FILES: Readonly<Record<string, string>> = {
   ).join("\n"),
 };
 
-/** A piece of text, and the seconds after the beginning when it came. */
+/** A piece of text, and its time in seconds since the start. */
 interface Piece {
   readonly at: number;
   readonly text: string;
@@ -42,7 +42,7 @@ interface Piece {
 
 const COLUMNS = 96;
 const [CELL_WIDTH, LINE_HEIGHT, MARGIN] = [8.4, 19, 18];
-/** Between two keys, and after a command, seconds. */
+/** Seconds between two keys, and after a command. */
 const [KEY, PAUSE] = [0.03, 0.9];
 
 if (import.meta.main) await Deno.writeTextFile(PICTURE, draw(await record()));
@@ -71,7 +71,7 @@ async function record(): Promise<Piece[]> {
   }
 }
 
-/** What a command line writes, as it comes. The tasks are built before, and their folder is not where their files are. */
+/** Yields a command line's output as it arrives. The command runs as a task of this checkout, but in `folder`. */
 async function* output(line: string, folder: string): AsyncGenerator<string, void> {
   const command = line.replaceAll("deno task ", `deno task -q --config ${ROOT}deno.json `);
   const child = new Deno.Command("bash", {
@@ -86,13 +86,13 @@ async function* output(line: string, folder: string): AsyncGenerator<string, voi
   if (code !== 0) throw new Error(`${line} ended with exit code ${code}`);
 }
 
-/** Text that stands in one row and came at one time. */
+/** Text in one row that arrived at the same time. */
 interface Run extends Piece {
   readonly row: number;
   readonly column: number;
 }
 
-/** Wraps lines between words where they are too long. */
+/** Wraps long lines between words. */
 function layOut(pieces: readonly Piece[]): Run[] {
   const runs: Run[] = [];
   let [row, column] = [0, 0];

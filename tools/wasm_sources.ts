@@ -1,15 +1,15 @@
-/** Of which sources the committed WebAssembly module was built. */
+/** Tells whether the committed WebAssembly module was built from the current sources. */
 
 export const wasmFile = new URL("../engine/backend/wasm/compy.wasm", import.meta.url);
 
-/** The module's section that has the sources' hash, in hex. */
+/** Name of the module's custom section with the sources' hash, in hex. */
 export const SOURCES_SECTION = "compy.sources";
 
 const CRATE = new URL("../rust-kernels/", import.meta.url);
-/** Sources of other targets: programs, and instruction sets of CPUs. */
+/** Sources that only other targets use: programs, and CPU instruction sets. */
 const OTHERS = /^src\/(bin\/|simd\/(avx2|avx512|x86|neon|scalar)\.rs$)/;
 
-/** SHA-256, in hex, of what the module is built from. */
+/** Returns the SHA-256 of the module's sources, in hex. */
 export async function hashSources(): Promise<string> {
   const names = ["Cargo.toml", "Cargo.lock", ...await rustFiles("src/")].sort();
   const parts: Uint8Array<ArrayBuffer>[] = [];
@@ -30,7 +30,7 @@ async function rustFiles(folder: string): Promise<string[]> {
   return names;
 }
 
-/** A module with a section of its own at its end. */
+/** Returns the module with a custom section appended. */
 export function withSection(module: Uint8Array, name: string, text: string): Uint8Array<ArrayBuffer> {
   const encoder = new TextEncoder();
   const [title, content] = [encoder.encode(name), encoder.encode(text)];

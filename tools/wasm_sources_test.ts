@@ -6,11 +6,11 @@ async function section(module: Uint8Array<ArrayBuffer>, name: string): Promise<s
   return sections.map((bytes) => new TextDecoder().decode(bytes));
 }
 
-Deno.test("compy.wasm was built from the kernels' sources as they are (else: deno task build:wasm)", async () => {
+Deno.test("compy.wasm: matches the kernels' current sources (else run deno task build:wasm)", async () => {
   assertEquals(await section(await Deno.readFile(wasmFile), SOURCES_SECTION), [await hashSources()]);
 });
 
-Deno.test("a section that is added to a module is found in it", async () => {
+Deno.test("custom section: is found in the module after it is added", async () => {
   const empty = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
   assertEquals(await section(withSection(empty, "a.name", "some text"), "a.name"), ["some text"]);
 });

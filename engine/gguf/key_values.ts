@@ -68,7 +68,7 @@ export interface KeyValues {
   readonly alignment: number;
 }
 
-/** Elements that the file's arrays may still add. */
+/** Number of array elements that the rest of the file may still have. */
 interface Room {
   elements: number;
 }

@@ -55,7 +55,7 @@ export function createGrammars(
 
 export interface GrammarOptions {
   readonly cacheBytes?: number;
-  /** Is told once of each schema that was loosened. */
+  /** Called once for each schema that was loosened. */
   readonly onLoosened?: (schema: LoosenedSchema) => void;
 }
 

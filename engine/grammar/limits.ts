@@ -27,7 +27,7 @@ export const LIMITS = {
   stepLexerFuel: 200_000,
   /** Lexer states of one answer; 1 to 2 kB each. */
   lexerStates: 10_000,
-  /** Ways to parse the answer up to one place. */
+  /** Ways to parse the answer up to one position. */
   itemsInRow: 2000,
   /** Parser items for one mask; about 20,000 per millisecond. */
   stepItems: 50_000,

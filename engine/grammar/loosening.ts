@@ -6,14 +6,17 @@ import { type Asker, type Constraint, ConstraintError, type LoosenedSchema } fro
 
 /** Milliseconds in which the schemas of a constraint are tried one by one. */
 const LOOSEN_MS = 2000;
-/** Loosened schemas that are remembered and told of once. Later ones are only counted, each time. */
+/**
+ * Maximum number of loosened schemas that are remembered, so that each is reported once. Later ones are only counted,
+ * each time.
+ */
 const MOST_TOLD = 1000;
 
 /** Compiles constraints, and counts what is loosened. */
 export class Loosening<G extends { free(): void }> {
   /** The number of loosened keywords, counted once per schema. */
   loosened = 0;
-  /** Loosened schemas that were told of. */
+  /** Loosened schemas that were reported. */
   readonly #told = new Set<string>();
 
   constructor(
@@ -47,7 +50,7 @@ export class Loosening<G extends { free(): void }> {
     }
   }
 
-  /** Loosens the schemas that are refused alone, as far as that takes. Returns whether there are any. */
+  /** Loosens each schema that the library refuses on its own, until it compiles. Returns whether any changed. */
   async #loosenRefused(levels: Map<LooseSchema, number>, asker: Asker, until: number): Promise<boolean> {
     let changed = false;
     for (const [schema, level] of levels) {
@@ -65,7 +68,7 @@ export class Loosening<G extends { free(): void }> {
     return changed;
   }
 
-  /** Tells of loosened schemas that were not told of before. */
+  /** Reports loosened schemas that were not reported before. */
   #note(loosened: readonly LoosenedSchema[]): void {
     for (const schema of loosened) {
       const key = JSON.stringify(schema);
@@ -79,12 +82,12 @@ export class Loosening<G extends { free(): void }> {
   }
 }
 
-/** Whether a refusal is of what cannot be expressed, not of a schema that no answer can follow. */
+/** Whether the library refused something that it cannot express, not a schema that no answer can match. */
 function mayLoosen({ message }: ConstraintError): boolean {
   return !/unsatisfiable|no answer/i.test(message);
 }
 
-/** Keywords of one schema that a message names. */
+/** Maximum number of keywords that a message names per schema. */
 const SHOWN = 8;
 
 /** Returns a line for the log. Names come from strangers, so they are short and escaped. */

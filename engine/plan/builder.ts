@@ -221,7 +221,7 @@ export class PlanBuilder {
     return this.#tensor({ info, kind: "vector", columns: length, rows: 1 });
   }
 
-  /** Adds the bias on a matrix's products, for experts one vector each; undefined where the file has none. */
+  /** Adds the bias of a matrix, or one bias vector per expert; undefined where the file has none. */
   bias(name: string, ...shape: number[]): TensorId | undefined {
     return this.file.tensors.has(`${name}.bias`) ? this.vector(`${name}.bias`, ...shape) : undefined;
   }
@@ -313,7 +313,7 @@ export class PlanBuilder {
 /** Suffix in the name of a tensor's part. */
 const PART = /\[\d+:\d+\]$/;
 
-/** Returns the name in the file of a plan's tensor, which may be part of one. */
+/** Returns the file's name for a plan's tensor: the whole tensor's name if the plan's tensor is a part of it. */
 export function wholeName(name: string): string {
   return name.replace(PART, "");
 }

@@ -2,8 +2,8 @@ import { buffersOf } from "./ops/registry.ts";
 import type { BufferId, Plan } from "./plan.ts";
 
 /**
- * Checks that every op's buffers have the forms of its operands, and that an earlier op wrote each buffer
- * before it is read. Catches mistakes in new ops and architectures. Throws TypeError.
+ * Checks that every op's buffers have the forms of its operands, and that an earlier op wrote each buffer before it is
+ * read. Throws TypeError for a mistake in a new op or architecture.
  */
 export function checkBuffers(plan: Plan): void {
   const written = new Set<BufferId>();

@@ -1,6 +1,7 @@
 /**
- * What keys and values are kept as: 16 bits each, or 8-bit blocks of 32 with one f16 scale each. With 16 bits the GPU has f16, and
- * the CPU integers with a scale for each head of a token, which are nearer than f16 and multiply twice as fast.
+ * The type of the KV cache's keys and values: 16 bits each, or 8-bit blocks of 32 with one f16 scale each. The 16 bits
+ * are f16 on the GPU. On the CPU they are integers with one scale per head and token: more accurate than f16, and twice
+ * as fast to multiply.
  *
  * ```ts
  * import { type KvType, loadModel } from "compy";
@@ -11,14 +12,14 @@
  * ```
  */
 export type KvType = "f16" | "q8_0";
-/** All of them. */
+/** All values, for checks and messages. */
 export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
-/** What they are called where memory is told of. */
+/** Names of the types in messages about memory. */
 export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0: "q8_0" };
 
 /**
- * What activations are rounded to where blocks of weights are multiplied by them, on the CPU: 8 bits, or two planes of 8 bits, which
- * keep some 15.
+ * The precision of activations that the CPU multiplies with quantized weights: 8 bits, or two planes of 8 bits, which
+ * keep about 15 bits.
  *
  * ```ts
  * import { type ActivationPrecision, loadModel } from "compy";
@@ -29,17 +30,17 @@ export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0
  * ```
  */
 export type ActivationPrecision = "fast" | "fine";
-/** All of them; the first is the default. */
+/** All values; the first is the default. */
 export const ACTIVATION_PRECISIONS: readonly ActivationPrecision[] = ["fast", "fine"];
 
 /** Tokens that one KV block holds: the unit of allocation and of prefix sharing. */
 export const KV_BLOCK_TOKENS = 32;
 
-/** Where the tokens are that layers of a group see. */
+/** The KV blocks of a sequence in one group of layers. */
 export interface WindowTable {
-  /** Leading blocks of the sequence that are not in the table: no row sees into them. */
+  /** Number of leading blocks that the table leaves out, because no row attends to them. */
   readonly first: number;
-  /** KV block ids from there on; covers at least cached + length tokens. */
+  /** The ids of the KV blocks after them, enough for cached + length tokens. */
   readonly blocks: Int32Array;
 }
 
@@ -48,10 +49,10 @@ export interface CompileOptions {
   readonly kvBlocks: number;
   /** Slots of recurrent state to hold; none where the model has no such layers. */
   readonly stateSlots?: number;
-  /** Most rows in one step. */
+  /** Maximum rows in one step. */
   readonly maxRows: number;
-  /** Most rows that want logits in one step. */
+  /** Maximum rows with logits in one step. */
   readonly maxLogitRows: number;
-  /** Most sequences in one step; by default maxRows. However many, any of them may begin with the same blocks. */
+  /** Maximum sequences in one step; by default maxRows. Any number of them may share leading blocks. */
   readonly parallel?: number;
 }

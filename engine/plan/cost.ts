@@ -71,8 +71,8 @@ export function planCost(plan: Plan, packedBytes: (tensor: PlanTensor) => number
 }
 
 /**
- * Returns the least seconds that a step can take: the larger of bytes over bandwidth and matrix operations
- * over peak rate. Attention's arithmetic and the traffic of norms and activations are not counted.
+ * Returns a lower bound for a step's seconds: the larger of bytes over bandwidth and matrix operations over peak rate.
+ * Attention's arithmetic and the traffic of norms and activations are not counted.
  */
 export function stepFloor(cost: PlanCost, work: StepWork, limits: MachineLimits): number {
   const bytes = cost.weightBytes + expertBytes(cost, work.rows) +

@@ -8,7 +8,7 @@ export interface OpKind<Name extends string = string, L extends Operands = Opera
   readonly code: number;
   /** Operands in the order of their words. */
   readonly operands: L;
-  /** Returns the op's line in a printed plan. It names everything that the op computes. */
+  /** Returns the op's line in a printed plan. The line names everything that the op computes. */
   text(op: Values<L>, names: Names): string;
   /** Returns the kind of layer whose tokens the op mixes; absent where it mixes none. */
   mixer?(op: Values<L>): string;

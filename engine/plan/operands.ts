@@ -115,8 +115,8 @@ export function floats(access: Access): Operand<BufferId> {
 const FORMS: readonly BufferForm[] = ["float", "quant", "fine"];
 
 /**
- * A value in the forms that its readers need: f32 rows and 8-bit rows in one plane or in two; with `count` 3
- * in both.
+ * A value in the forms that its readers need: f32 rows, and 8-bit rows in one plane or in two. With `count` 3, the
+ * 8-bit rows may exist in both.
  */
 export function forms(access: Access, count: 2 | 3): Operand<Forms> {
   const words = ({ float, quant, fine }: Forms) =>

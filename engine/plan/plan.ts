@@ -120,8 +120,8 @@ export function deltaState({ keyHeads, valueHeads, headDim }: Omit<DeltaShape, "
 }
 
 /**
- * Returns the state of a Mamba2 layer: convolution inputs, and a matrix [headDim, stateSize] per head. One
- * extra column begins with a factor on the whole matrix.
+ * Returns the state of a Mamba2 layer: convolution inputs, and a matrix [headDim, stateSize] per head. The first value
+ * of one extra column is a factor on the whole matrix.
  */
 export function mambaState({ heads, headDim, groups, stateSize }: Omit<MambaShape, "layer">): StateLayer {
   return {

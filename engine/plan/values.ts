@@ -38,7 +38,7 @@ export interface PlanTensor {
   readonly info: TensorInfo;
   readonly kind: "matrix" | "vector";
   readonly columns: number;
-  /** Rows of all experts together, where there are several. */
+  /** Number of rows; with several experts, the rows of all experts together. */
   readonly rows: number;
   /** Number of matrices, one per expert; absent for a single matrix. */
   readonly experts?: number;
@@ -171,6 +171,6 @@ export interface RopeAngles {
   readonly frequencies: Float64Array;
   /** Factor on cosine and sine. */
   readonly magnitude: number;
-  /** Replaces `frequencies` where sequences may have more than `beyond` tokens. */
+  /** Replaces `frequencies` if sequences may have more than `beyond` tokens. */
   readonly long?: { readonly beyond: number; readonly frequencies: Float64Array };
 }

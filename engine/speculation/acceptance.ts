@@ -1,6 +1,6 @@
 import { type Draft, GRADES } from "./drafter.ts";
 
-/** Observations that weigh as much as all earlier ones together. */
+/** Each new observation reduces the weight of earlier ones by 1 / MEMORY, so about this many count. */
 const MEMORY = 48;
 /** Weight of the average over all sequences, in observations of a sequence. */
 const PRIOR = 4;

@@ -38,7 +38,7 @@ interface Followed {
   /** Computed tokens; the first `cached` are valid. */
   tokens: Int32Array; // [capacity]
   cached: number;
-  /** Of these, how many surely belong to the sequence. */
+  /** How many of the first tokens surely belong to the sequence. */
   sure: number;
 }
 

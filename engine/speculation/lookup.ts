@@ -1,13 +1,13 @@
 import type { Sequence } from "../schedule/sequence.ts";
 import { type Draft, type Drafter, type DraftWanted, GRADES, NO_DRAFT } from "./drafter.ts";
 
-/** Tokens in a match, at least. */
+/** Minimum tokens of a match. */
 const LEAST = 2;
 /**
  * A match this long means that the text copies a source. Where the copy differs, it may return to the source.
  */
 const SURE = 3;
-/** How soon it returns, in tokens of the text, and how many tokens of the source it may skip. */
+/** The maximum number of different tokens before the copy returns, and of tokens of the source that it may skip. */
 const PATIENCE = 4;
 const NEAR = 3;
 /** Longer matches are no better, so the search stops at this length. */

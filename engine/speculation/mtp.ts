@@ -91,7 +91,7 @@ export class MtpDrafter implements Drafter {
       const { rows } = await this.backend.step(inputOf(drafts));
       for (const [i, { tokens, grades }] of drafts.entries()) {
         const { ids, logits, logSumExp } = rows[i];
-        // Damaged weights give no usable logits, so any token will do.
+        // Damaged weights give no usable logits. Any token will do then, because it is verified.
         const chance = Math.exp(logits[0] - logSumExp);
         tokens.push(ids.length > 0 ? ids[0] : 0);
         grades.push(chance > 0 ? Math.min(GRADES - 1, Math.floor(GRADES * chance)) : 0);
@@ -104,7 +104,7 @@ export class MtpDrafter implements Drafter {
   }
 }
 
-/** Returns a step with a row per draft, for its last token or the sequence's. */
+/** Returns a step with one row per draft: the draft's last token, or for an empty draft the sequence's last token. */
 function inputOf(drafts: readonly Drafting[]): StepInput {
   const sequences = drafts.map(({ sequence, tokens }, start): StepSequence => {
     const cached = sequence.length - 1 + tokens.length;

@@ -72,7 +72,7 @@ export class Speculation {
   readonly #drafting: StepCosts[];
   readonly #common: { byGrade: Acceptance; byPlace: Acceptance }[];
   readonly #records = new WeakMap<Sequence, Record[]>();
-  /** Of several proposals, the one with the highest expected gain is used. */
+  /** Proposed drafts of each sequence. The one with the highest expected gain is used. */
   readonly #proposals = new Map<Sequence, Proposal[]>();
   /** Drafters that are told about computed steps. */
   readonly #following: readonly Drafter[];
@@ -152,7 +152,7 @@ export class Speculation {
       const start = performance.now();
       const drafts = await this.drafters[i].draft(asked);
       const rows = Math.max(...asked.map(({ most }) => most));
-      // A drafter that had to catch up first says nothing about the time of drafting.
+      // If a drafter had to catch up first, this call's time says nothing about drafting.
       if (drafts.every(({ tokens }) => tokens.length > 0)) {
         this.#drafting[i].observe(asked.length, rows, performance.now() - start);
       }
@@ -326,7 +326,7 @@ function byTrust(grade: number): number {
 const NO_CHANCES = new Float64Array(0);
 const PLACES = Uint8Array.from({ length: GRADES }, (_, place) => place);
 
-/** Whether its rows decode an answer and sample a token. */
+/** Whether the sequence's rows in the step decode an answer and sample a token. */
 function decodes({ sequence, samples, pools }: Scheduled): boolean {
   return sequence.progress.prefilled && samples && !pools;
 }

@@ -156,7 +156,7 @@ Deno.test("speculation: drafts continue after forced text, unless its tokens are
   await engine.close();
 });
 
-Deno.test("speculation: a draft token counts only with its own grammar mask", async () => {
+Deno.test("speculation: a draft token is accepted only if the grammar mask at its own position allows it", async () => {
   for (const known of [0, 2, 5]) {
     const { requests, truth, drafter } = await formedAnswers();
     const speculation = new Speculation([drafter], new FreeRows());

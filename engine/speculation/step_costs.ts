@@ -8,8 +8,8 @@ const ASSUMED = 0.03;
 const FIRST_BELIEVED = 32;
 const BELIEVED = 192;
 /**
- * Steps after which a step without drafts must be measured again. All other times are judged against it. If
- * it is too long, drafts always seem to pay off, and it would never be measured.
+ * A step without drafts is measured again after this many steps. All other times are compared with its time. If that
+ * time were too long, drafts would always seem to pay off, and it would never be corrected.
  */
 const PLAIN_BELIEVED = 32;
 /** Times kept per row count. The second smallest counts: others were delayed or unusually fast. */

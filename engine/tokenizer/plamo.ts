@@ -10,9 +10,9 @@ const LEAST_SCORE = -2e7;
 const BYTES_COST = 1e7;
 
 /**
- * PLaMo 2's and 3's Unigram: the most likely split of the text into tokens. It is found from the end of the
- * text; among equals, the longer first token wins. Unknown characters are encoded as bytes. Source:
- * llama.cpp, src/llama-vocab.cpp (PLAMO2).
+ * PLaMo 2's and 3's Unigram: the most likely split of the text into tokens. The search runs from the end of the text to
+ * its start. Among equally likely splits, the one with the longer first token wins. Unknown characters are encoded as
+ * bytes. Source: llama.cpp, src/llama-vocab.cpp (PLAMO2).
  */
 export class PlamoEncoder {
   readonly #trie: TokenTrie;

@@ -36,7 +36,7 @@ class GgufTokenizer implements Tokenizer {
   /** Tokens recognised in any text, and tokens recognised only on request. */
   readonly #userDefined: TokenFinder;
   readonly #special: TokenFinder;
-  /** The most UTF-16 units that one token can represent. Byte-level tokens have one character per byte. */
+  /** Maximum number of UTF-16 units that one token can represent. Byte-level tokens have one character per byte. */
   readonly #longest: number;
 
   constructor(parts: Parts, private readonly strips: Strips) {

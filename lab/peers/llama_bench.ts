@@ -1,14 +1,11 @@
-/**
- * Programs named llama-bench and llama-batched-bench, of llama.cpp or of one of its forks, as peers: what they are asked, and
- * what they print.
- */
+/** Runs llama-bench or llama-batched-bench, of llama.cpp or a fork, as a peer, and parses its output. */
 import { basename } from "@std/path";
 import { type Ran, ROOT, runBoth, UsageError } from "../../bench/shell.ts";
 import type { PeerReport, PeerRow, Work } from "./report.ts";
 
 const REPETITIONS = 2;
 
-/** What one of their tables has of a setting. */
+/** One setting's row in llama-batched-bench's table; rates are tokens per second. */
 interface BatchedRow {
   readonly sequences: number;
   readonly prefill: number;
@@ -16,8 +13,8 @@ interface BatchedRow {
 }
 
 /**
- * Runs such a program; what it is, its name says. llama-bench decodes one sequence only. `more` is added to its
- * arguments as it is: -rtr 1, say. Throws where its output has not what was asked for.
+ * Runs the program, whose file name tells which of the two it is. llama-bench decodes one sequence only. `more` is
+ * appended to its arguments, for example -rtr 1. Throws if the output lacks a requested figure.
  */
 export async function runLlamaBench(
   program: string,
@@ -50,7 +47,7 @@ function batchedArguments({ model, prefill, decode, sequences, threads }: Work):
   ];
 }
 
-/** Decoding begins after the prompt, where the program can do that. */
+/** Returns arguments that make the program decode after the prompt, in the way that this version supports. */
 function benchArguments({ model, prefill, decode, threads }: Work, help: string): string[] {
   const all = ["-m", model, "-t", `${threads}`, "-r", `${REPETITIONS}`, "-o", "json"];
   const [pp, tg] = [`${prefill}`, `${decode}`];
@@ -59,7 +56,7 @@ function benchArguments({ model, prefill, decode, threads }: Work, help: string)
   throw new Error("This llama-bench knows neither -d nor -gp: it cannot decode after a prompt");
 }
 
-/** The rows of llama-batched-bench's Markdown table, by the names of its columns. */
+/** Returns the rows of llama-batched-bench's Markdown table; columns are found by name. */
 export function parseBatched(text: string): BatchedRow[] {
   const lines = text.split("\n").filter((line) => line.startsWith("|")).map((line) =>
     line.split("|").slice(1, -1).map((cell) => cell.trim())
@@ -74,7 +71,7 @@ export function parseBatched(text: string): BatchedRow[] {
   }));
 }
 
-/** A setting's last row counts: the first, of one sequence, warms up too where it comes again. */
+/** The last row of each setting counts. The first row, of one sequence, warms up if the setting comes again. */
 function fromBatched(rows: readonly BatchedRow[], { sequences }: Work): PeerRow[] {
   const of = (n: number) => {
     const row = rows.findLast((row) => row.sequences === n);
@@ -91,7 +88,7 @@ function fromBatched(rows: readonly BatchedRow[], { sequences }: Work): PeerRow[
 interface BenchTest {
   readonly n_prompt: number;
   readonly n_gen: number;
-  /** Not in older programs. */
+  /** Missing in older versions. */
   readonly n_depth?: number;
   readonly avg_ts: number;
 }
@@ -112,8 +109,8 @@ export function fromBench(tests: readonly BenchTest[], { prefill, decode }: Work
 }
 
 /**
- * What such a program tells of the CPU's instruction sets that it uses: their list, or where newer ones tell none, the
- * memories that hold the weights, of which one may be "AMX" (with `-lv 4`); undefined where it tells nothing.
+ * Returns the CPU instruction sets that the program reports; undefined if it reports none. Newer versions print no list
+ * but, with `-lv 4`, the buffers of the weights, of which one may be "AMX".
  */
 export function instructionSets({ stdout, stderr }: Pick<Ran, "stdout" | "stderr">): string | undefined {
   const text = `${stderr}\n${stdout}`;

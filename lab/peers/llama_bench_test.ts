@@ -7,7 +7,7 @@ import type { Work } from "./report.ts";
 
 const WORK: Work = { model: "m.gguf", prefill: 64, decode: 4, sequences: [1, 2], threads: 2 };
 
-/** As llama.cpp's llama-batched-bench and ik_llama.cpp's print it. */
+/** Output of llama-batched-bench, as llama.cpp and ik_llama.cpp print it. */
 const BATCHED = `
 llama_batched_bench: n_kv_max = 1024, n_batch = 2048, n_ubatch = 512, flash_attn = 1, is_pp_shared = 0, n_threads = 2
 
@@ -20,7 +20,7 @@ llama_batched_bench: n_kv_max = 1024, n_batch = 2048, n_ubatch = 512, flash_attn
 `;
 const LOADED = "load_backend: loaded CPU backend from /opt/lib/libggml-cpu-zen4.so\n";
 
-/** A llama-bench's help and its JSON, shortened to what matters of it. */
+/** Help and JSON output of llama-bench, shortened to the parts that are parsed. */
 const LLAMA_CPP = {
   help: "  -pg <pp,tg>           (default: )\n  -d, --n-depth <n>     (default: 0)\n",
   json: [
@@ -38,7 +38,7 @@ const FORK = {
   ],
 };
 
-/** A program that answers --help with the one text and all else with the other, and writes down its arguments. */
+/** Writes a program that prints `help` for --help and otherwise `output`, and records its arguments. */
 async function fake(folder: string, name: string, help: string, output: string): Promise<string> {
   const path = join(folder, name);
   await Deno.writeTextFile(join(folder, "output"), output);
@@ -63,7 +63,7 @@ async function inFolder(body: (folder: string) => Promise<void>): Promise<void> 
   }
 }
 
-Deno.test("llama-batched-bench: prefill and decode of every setting, after a row that warms up", () =>
+Deno.test("llama-batched-bench: reads prefill and decode of every setting, without the warm-up row", () =>
   inFolder(async (folder) => {
     const program = await fake(folder, "llama-batched-bench", "", BATCHED);
     const report = await runLlamaBench(program, ["-rtr", "-fa", "on"], WORK);
@@ -77,7 +77,7 @@ Deno.test("llama-batched-bench: prefill and decode of every setting, after a row
     assertEquals(asked.trim(), "-m m.gguf -c 136 -t 2 -npp 64 -ntg 4 -npl 1,1,2 -rtr -fa on");
   }));
 
-Deno.test("llama-batched-bench's table is read from standard error too", () =>
+Deno.test("llama-batched-bench: reads the table from standard error too", () =>
   inFolder(async (folder) => {
     const program = await fake(folder, "llama-batched-bench", "", BATCHED);
     const script = await Deno.readTextFile(program);
@@ -86,7 +86,7 @@ Deno.test("llama-batched-bench's table is read from standard error too", () =>
     assertEquals(rows.map((row) => row.tokens_per_second), [400, 33.58, 24.68]);
   }));
 
-Deno.test("llama-bench decodes after the prompt, in llama.cpp's way and in a fork's", () =>
+Deno.test("llama-bench: decodes after the prompt, with llama.cpp's or a fork's arguments", () =>
   inFolder(async (folder) => {
     const one = { ...WORK, sequences: [1] };
     for (
@@ -107,12 +107,12 @@ Deno.test("llama-bench decodes after the prompt, in llama.cpp's way and in a for
     await assertRejects(() => runLlamaBench(program, [], one), Error, "neither -d nor -gp");
   }));
 
-Deno.test("output that has not what was asked for is refused", () => {
+Deno.test("llama-bench: refuses output without the requested figures", () => {
   assertThrows(() => parseBatched("error: unable to load model"), Error, "unable to load model");
   assertThrows(() => fromBench([], { ...WORK, sequences: [1] }), Error, "no test of a prompt of 64");
 });
 
-Deno.test("a peer's instruction sets are those that it says it uses", () => {
+Deno.test("peers: instruction sets are those that the peer reports", () => {
   const info = "system_info: n_threads = 2 | AVX = 1 | AVX2 = 1 | AVX512 = 0 | AVX512_VNNI = 0 | FMA = 1 |\n";
   assertEquals(instructionSets({ stdout: "", stderr: info }), "AVX AVX2 FMA");
   assertEquals(instructionSets({ stdout: "", stderr: LOADED }), "zen4");
@@ -123,7 +123,7 @@ Deno.test("a peer's instruction sets are those that it says it uses", () => {
   assertEquals(instructionSets({ stdout: "", stderr: "" }), undefined);
 });
 
-Deno.test("--peer names a peer, and what it cannot do is said", () => {
+Deno.test("bench:peers: --peer selects a peer, and unsupported options are refused with a reason", () => {
   assertEquals(peerOf("llama-bench=bin/llama-bench", "cpu", ["-rtr", "1"], "/x").name, "llama-bench -rtr 1");
   assert(peerOf("openvino", "cpu", [], "/").name.startsWith("OpenVINO GenAI"));
   assertThrows(() => peerOf("vllm", "cpu", [], "/"), UsageError, 'llama-bench=PATH (got "vllm")');
@@ -131,7 +131,7 @@ Deno.test("--peer names a peer, and what it cannot do is said", () => {
   assertThrows(() => peerOf("openvino", "cpu", ["-fa"], "/"), UsageError, "--peer-args");
 });
 
-Deno.test("bench:peers takes turns with a program of the user's and keeps every round", () =>
+Deno.test("bench:peers: alternates with a user's program and reports every round", () =>
   inFolder(async (folder) => {
     const root = fromFileUrl(new URL("../..", import.meta.url));
     const program = await fake(folder, "llama-batched-bench", "", BATCHED);
@@ -166,7 +166,7 @@ Deno.test("bench:peers takes turns with a program of the user's and keeps every 
   }));
 
 Deno.test({
-  name: "a peer ends when bench:peers is ended",
+  name: "bench:peers: ends the peer when it is ended itself",
   ignore: Deno.build.os === "windows",
   fn: () =>
     inFolder(async (folder) => {
@@ -191,12 +191,12 @@ Deno.test({
       const pid = await until(() => Deno.readTextFile(started).then(Number, () => undefined));
       child.kill("SIGTERM");
       assertEquals((await child.status).code, 143);
-      // A signal that nobody can receive is refused; a moment may pass until the kernel has ended it.
+      // Sending a signal fails once the process is gone. The system may need a moment to end it.
       await until(() => Promise.resolve(isGone(pid) || undefined));
     }),
 });
 
-/** What `look` finds, sooner or later. */
+/** Repeats `look` until it finds something, and returns that. */
 async function until<T>(look: () => Promise<T | undefined>): Promise<T> {
   for (let i = 0; i < 600; i++) {
     const found = await look();

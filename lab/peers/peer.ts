@@ -6,14 +6,14 @@ import { runLlamaBench } from "./llama_bench.ts";
 import type { PeerReport, Work } from "./report.ts";
 
 export interface Peer {
-  /** With its version, where that is known. */
+  /** The peer's name, with its version if known. */
   readonly name: string;
   /** Installs what is missing. */
   prepare(): Promise<void>;
   measure(work: Work): Promise<PeerReport>;
 }
 
-/** PyPI's packages, of one day. */
+/** Versions of PyPI packages that were released together. */
 const OPENVINO_VERSION = "2026.4.1.0";
 const OPENVINO_PACKAGES = [
   `openvino-genai==${OPENVINO_VERSION}`,
@@ -25,7 +25,7 @@ const OPENVINO_PACKAGES = [
 
 export const PEER_CHOICES = "llama.cpp, openvino or llama-bench=PATH";
 
-/** What --peer names; `more` arguments only a program of the user's takes. Throws UsageError. */
+/** Returns the peer that --peer names. Only a user's own program accepts `more` arguments. Throws UsageError. */
 export function peerOf(name: string, backend: PeerBackend, more: readonly string[], folder: string): Peer {
   const program = name.match(/^llama-bench=(.+)$/)?.[1];
   if (!program && more.length > 0) throw new UsageError("--peer-args is for --peer llama-bench=PATH only");
@@ -38,7 +38,7 @@ export function peerOf(name: string, backend: PeerBackend, more: readonly string
   throw new UsageError(`--peer must be ${PEER_CHOICES} (got "${name}")`);
 }
 
-/** As npm's node-llama-cpp ships it, prebuilt. */
+/** Returns llama.cpp as the npm package node-llama-cpp ships it, prebuilt. */
 function llamaCpp(backend: PeerBackend): Peer {
   const gpu = backend === "webgpu" ? peerGpu() : false;
   return {
@@ -53,7 +53,7 @@ function llamaCpp(backend: PeerBackend): Peer {
   };
 }
 
-/** OpenVINO GenAI as PyPI ships it, in a virtual environment of its own. */
+/** Returns OpenVINO GenAI as PyPI ships it, in its own virtual environment. */
 function openvino(): Peer {
   const folder = join(ROOT, ".cache", `openvino-genai-${OPENVINO_VERSION}`);
   const python = join(folder, "bin", "python");
@@ -73,7 +73,7 @@ function openvino(): Peer {
   };
 }
 
-/** A program of the user's. */
+/** Returns a user's own program as a peer. */
 function llamaBench(program: string, more: readonly string[]): Peer {
   return {
     name: [basename(program), ...more].join(" "),
@@ -88,7 +88,7 @@ function here(name: string): string {
   return fromFileUrl(new URL(name, import.meta.url));
 }
 
-/** A runner prints its report last; libraries may print before it. */
+/** Returns the report in a runner's last line of output. Libraries may print lines before it. */
 function lastLine(output: string): PeerReport {
   return JSON.parse(output.trim().split("\n").at(-1)!);
 }

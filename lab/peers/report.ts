@@ -1,4 +1,4 @@
-/** What compy and its peers are asked to do, and what they report of it. */
+/** The workload that compy and its peers run, and the report of the results. */
 
 export interface Work {
   /** Path of the GGUF file. */
@@ -6,7 +6,7 @@ export interface Work {
   /** Tokens of each prompt, and tokens decoded after it. */
   readonly prefill: number;
   readonly decode: number;
-  /** How many sequences are decoded side by side, one setting after the other. */
+  /** Numbers of sequences to decode concurrently; each number is measured in turn. */
   readonly sequences: readonly number[];
   readonly threads: number;
 }
@@ -14,7 +14,7 @@ export interface Work {
 export interface PeerRow {
   readonly work: string;
   readonly sequences: number;
-  /** Of all sequences together. */
+  /** Tokens per second of all sequences together. */
   readonly tokens_per_second: number;
   /** Only compy's. */
   readonly share_of_limit?: number;
@@ -22,11 +22,11 @@ export interface PeerRow {
 
 export interface PeerReport {
   readonly rows: readonly PeerRow[];
-  /** What computes: a GPU's name, or the CPU's instruction sets that are used; undefined where it is not told. */
+  /** The GPU's name or the CPU instruction sets in use; undefined if the peer does not report them. */
   readonly isa?: string;
   /** Only compy's. */
   readonly limits?: { readonly read_gbps: number; readonly int8_gops: number; readonly f32_gflops: number };
-  /** Units of 10^6 bytes; undefined where it is not told, as the next. */
+  /** Resident memory in units of 10^6 bytes. This and the next field are undefined if the peer does not report them. */
   readonly rss_mb?: number;
   readonly load_ms?: number;
 }

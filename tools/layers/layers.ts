@@ -1,4 +1,7 @@
-/** Checks the layout's rules (`deno task layers`): imports, cycles, sizes, words of other layers, unused files. */
+/**
+ * Checks the rules of the source layout (`deno task layers`): imports, cycles, sizes, words of other layers, unused
+ * files.
+ */
 import { fromFileUrl, join, relative } from "@std/path";
 import { cyclesOf, importsOf, namedBy, type Sources, withoutComments } from "./imports.ts";
 import {
@@ -52,7 +55,7 @@ function checkPaths(file: string, source: string): string[] {
   return [`${file} uses its own path: find files that come with compy by shipped() of ${PACKAGE}`];
 }
 
-/** Options of the command line and paths of HTTP are worded by cli/ and routes/. */
+/** The engine must not name command-line options or HTTP paths: cli/ and routes/ word messages. */
 function checkWords(file: string, source: string): string[] {
   if (!/^(engine|convert)\//.test(file)) return [];
   const code = withoutComments(source);

@@ -8,7 +8,7 @@ export interface Layer {
   readonly why: string;
 }
 
-/** Directories of the engine by interface: what its core may know of a neighbour. */
+/** The engine's core may import these interfaces of other folders only. */
 const INTERFACES = String
   .raw`api\/|(tokenizer|grammar|chat)\/types\.ts$|models\/types\.ts$|cache\/disk\/types\.ts$|backend\/backend\.ts$`;
 

@@ -1,6 +1,6 @@
 /**
- * Writes tests/models/draft_parity_expected.json (`deno task parity:drafts`): what layers that draft should draft, by exact/. README.md
- * beside this file says what must be installed.
+ * Writes tests/models/draft_parity_expected.json (`deno task parity:drafts`): the exact results of drafting layers,
+ * computed by exact/. README.md in this folder lists the required programs.
  */
 import { join } from "@std/path";
 import { DRAFT_MODELS, DRAFT_PROMPTS, DRAFT_STEPS, DRAFT_TABLE_URL } from "../../tests/models/draft_cases.ts";

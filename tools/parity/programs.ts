@@ -1,12 +1,12 @@
 import { fromFileUrl } from "@std/path";
 
-/** The package that carries llama.cpp, prebuilt. */
+/** npm packages with a prebuilt llama.cpp. */
 export const PEER = ["node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1"];
 
-/** The exact pass, for python3. */
+/** Path of the exact forward pass, a python3 program. */
 export const EXACT = fromFileUrl(new URL("exact", import.meta.url));
 
-/** A folder where llama.cpp's package is installed: $COMPY_PEER, or else `folder`, where it is put first. */
+/** Returns a folder with llama.cpp's package: $COMPY_PEER, or else `folder`, into which it is installed. */
 export async function peerFolder(folder: string): Promise<string> {
   const installed = Deno.env.get("COMPY_PEER");
   if (installed) return installed;
@@ -15,9 +15,9 @@ export async function peerFolder(folder: string): Promise<string> {
   return folder;
 }
 
-/** The standard output of a program that is given `input`. Throws where it fails. */
+/** Runs a program with `input` on standard input, and returns its standard output. Throws if it fails. */
 export async function run(program: string, args: string[], cwd: string, input = ""): Promise<string> {
-  // One thread a program: sums are then added up in one order.
+  // One thread per program, so that sums are always added in the same order.
   const env = { OMP_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" };
   const child = new Deno.Command(program, { args, cwd, env, stdin: "piped", stdout: "piped" }).spawn();
   const fed = new Blob([input]).stream().pipeTo(child.stdin);

@@ -1,7 +1,7 @@
 /**
- * Writes tests/models/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and how far llama.cpp is from
- * them, for every model of tests/models/parity_cases.ts or for those of some architectures. README.md beside this file says what
- * must be installed.
+ * Writes tests/models/parity/ (`deno task parity [ARCHITECTURE …]`): exact answers from exact/, and llama.cpp's
+ * distance from them. Covers all models of tests/models/parity_cases.ts, or those of the given architectures. README.md
+ * in this folder lists the required programs.
  */
 import { fromFileUrl, join } from "@std/path";
 import {
@@ -22,14 +22,14 @@ import { SYNTH_MODELS } from "../../testing/synth/registry.ts";
 import { EXACT, peerFolder, run } from "./programs.ts";
 import type { Architecture } from "../../testing/synth/synth.ts";
 
-/** A line of exact/. */
+/** A line of exact/'s output. */
 interface ExactLine {
   readonly model: string;
   readonly prompt: readonly number[];
   readonly steps: readonly { token: number; top: [id: number, logprob: number][]; rounded?: number[] }[];
 }
 
-/** A line of llama_cpp.mjs. */
+/** A line of llama_cpp.mjs's output. */
 interface PeerLine {
   readonly model: string;
   readonly prompt: number;
@@ -66,7 +66,7 @@ async function writeModels(files: readonly ParityFile[], folder: string): Promis
   return hashes;
 }
 
-/** The lines of exact/. */
+/** Returns the output lines of exact/. */
 async function exactAnswers(files: readonly ParityFile[], folder: string): Promise<string> {
   const lines: string[] = [];
   for (const { name, options, prompts, steps, rounded } of files) {
@@ -79,7 +79,7 @@ async function exactAnswers(files: readonly ParityFile[], folder: string): Promi
   return lines.join("");
 }
 
-/** The lines of llama_cpp.mjs, which needs the package in the folder it runs in. */
+/** Returns the output of llama_cpp.mjs, which must run in the folder with the package. */
 async function peerAnswers(folder: string, exact: string): Promise<string> {
   return await run("node", [here("llama_cpp.mjs"), folder], await peerFolder(folder), exact);
 }

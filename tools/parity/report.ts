@@ -1,13 +1,14 @@
 /**
- * Prints how far every format is from the exact answer, beside llama.cpp, as a Markdown table. The first argument is the
- * instruction set, the second the architecture, the third the KV cache's type: by default the best, all dense ones, f16.
+ * Prints a Markdown table of each format's distance from the exact answer, compared with llama.cpp. The arguments are
+ * the instruction set (default the best), the architecture (default all dense ones) and the KV cache type (default
+ * f16).
  */
 import type { KvType } from "../../engine/mod.ts";
 import { DECODERS, FORMATS, PARITY_FILES, type ParityFile } from "../../tests/models/parity_cases.ts";
 import { compare, judge, type Judged, maxOfTopFive, wrongChoices } from "../../tests/models/parity_judge.ts";
 
 const CLEAR_MARGIN = 0.3;
-/** Judged apart: hybrids, and mixtures of experts. */
+/** Hybrids and mixtures of experts, which are reported separately. */
 const APART: readonly string[] = ["qwen35", "qwen3moe"];
 
 const rows = [

@@ -1,11 +1,12 @@
 /**
- * Writes a seeded model in the shape of a published one, with random weights: what kernels and llama.cpp take for it is what
- * they take for the real one, its answers are nonsense.
+ * Writes a seeded model in the shape of a published one, with random weights. It takes the same time and memory as the
+ * real model, in compy and in llama.cpp, but its answers are meaningless.
  *
  *   deno task synth SHAPE FORMAT OUT.gguf [--layers N] [--seed N]
  *
- * FORMAT is a type (Q4_K, Q8_0, F16 …), or two: MXFP4+Q8_0 writes experts in the first and all other matrices in the second.
- * A matrix whose columns are no whole blocks of it is written in Q8_0, or else in F16. Without SHAPE it lists them.
+ * FORMAT is a type (Q4_K, Q8_0, F16 …), or two: MXFP4+Q8_0 writes experts in the first and all other matrices in the
+ * second. A matrix whose columns are not whole blocks of that type is written in Q8_0 or, if they are not whole blocks
+ * of Q8_0 either, in F16. Without SHAPE it lists the shapes.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { isAbsolute, join } from "@std/path";
@@ -33,7 +34,7 @@ for (const [name, family] of Object.entries(SYNTH_MODELS) as [Architecture, Synt
   }
 }
 
-/** What goes into the file, in order. */
+/** Collects the file's keys and tensors, in order. */
 class Contents implements Sink {
   readonly entries: Entry[] = [];
   readonly tensors: OutputTensor[] = [];
@@ -56,7 +57,7 @@ class Contents implements Sink {
   }
 }
 
-/** The type of each matrix, of a FORMAT. */
+/** Returns the types of experts and of other matrices for a FORMAT. */
 function typesOf(format: string) {
   const [first, rest = first] = format.split("+") as TensorType[];
   for (const type of [first, rest]) {
@@ -89,7 +90,7 @@ async function main(): Promise<void> {
     typeOf: typesOf(format),
   });
   contents.set("general.architecture", "STRING", architecture);
-  // llama.cpp reads the vocabulary of a model with "phi3" in its name in a way of its own.
+  // llama.cpp treats the vocabulary differently if a model's name contains "phi3".
   contents.set("general.name", "STRING", "synthetic");
   family.write(file, { ...dimensions, layers });
   describeTokens(file, dimensions.vocabulary);

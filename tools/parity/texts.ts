@@ -1,6 +1,7 @@
 /**
- * Writes tests/models/text_parity_expected.json (`deno task parity:texts [NAME…]`): what the exact pass and llama.cpp make of the texts of
- * tests/models/text_parity_cases.ts, for all models or those whose names begin so. README.md beside this file says what must be installed.
+ * Writes tests/models/text_parity_expected.json (`deno task parity:texts [NAME…]`): embeddings of the texts of
+ * tests/models/text_parity_cases.ts by the exact pass and by llama.cpp. Covers all models, or those whose names begin
+ * with NAME. README.md in this folder lists the required programs.
  */
 import { encodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
@@ -65,8 +66,9 @@ async function answersOf(model: TextModel, folder: string, installed: string) {
 }
 
 /**
- * NeoBERT's heads as llama.cpp reads them: all queries, all keys, all values. Its converter leaves them as the checkpoint has them, a head's three
- * together, so that of a converted file it computes another model.
+ * NeoBERT's heads as llama.cpp reads them: all queries, all keys, all values. Its converter keeps the checkpoint's
+ * order, with each head's query, key and value together, so llama.cpp would compute a different model from a converted
+ * file.
  */
 function partsInTurn(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const { metadata, tensors } = parseGguf(bytes);

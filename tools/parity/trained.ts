@@ -1,6 +1,6 @@
 /**
- * How far a trained model is from the exact answer, beside llama.cpp (`deno task parity:trained`): activations of trained weights have
- * outliers, those of seeded ones have not.
+ * Measures a trained model's distance from the exact answer, compared with llama.cpp (`deno task parity:trained`). With
+ * trained weights, activations have outliers; with seeded weights they have none.
  */
 import { basename, dirname } from "@std/path";
 import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
@@ -24,7 +24,7 @@ const PROMPTS = [
 const STEPS = 24;
 const TOP = 20;
 const CONTEXT = 512;
-/** Which inputs of products are rounded in passes that are exact else, as patterns of the matrices that read them. */
+/** Inputs of products to round in otherwise exact passes, as patterns of the matrices that read them. */
 const ROUNDED: Readonly<Record<string, string>> = {
   "all inputs rounded": "^blk",
   ...Object.fromEntries(
@@ -33,7 +33,7 @@ const ROUNDED: Readonly<Record<string, string>> = {
   ),
 };
 
-/** A line of exact/. */
+/** A line of exact/'s output. */
 interface ExactLine {
   readonly prompt: readonly number[];
   readonly steps: readonly {
@@ -43,13 +43,13 @@ interface ExactLine {
   }[];
 }
 
-/** Mean distance from the exact log-probabilities of a prompt's steps. */
+/** Returns the mean distance from the exact log-probabilities over a prompt's steps. */
 function distance({ steps }: ExactLine, found: (step: number) => readonly number[]): number {
   const all = steps.flatMap(({ top }, i) => top.map(([, exact], k) => Math.abs(exact - found(i)[k])));
   return all.reduce((a, b) => a + b, 0) / all.length;
 }
 
-/** Of each prompt; the prompt and the exact tokens after it in one step. */
+/** Returns compy's log-probabilities for each prompt. One step computes the prompt and the exact tokens after it. */
 async function ours(
   path: string,
   lines: readonly ExactLine[],

@@ -1,9 +1,9 @@
-/** compy's own code and all that it imports, as JavaScript that needs no installing. */
+/** Bundles compy's code and its imports as JavaScript that needs no installation. */
 import { dirname, join, relative } from "@std/path";
 import { installedWords } from "../../package.ts";
 import { run } from "./run.ts";
 
-/** Puts newer syntax (`await using`) into words that Node 20 and browsers read. */
+/** Translates newer syntax (`await using`) for Node 20 and browsers. */
 const ESBUILD = "esbuild@0.28.2";
 const TARGET = "es2022";
 
@@ -19,7 +19,7 @@ export async function bundle(root: string, entries: readonly string[], folder: s
   }
 }
 
-/** The scripts in a folder and the folders in it. */
+/** Returns the scripts in a folder and its subfolders. */
 async function scripts(folder: string): Promise<string[]> {
   const entries = await Array.fromAsync(Deno.readDir(folder));
   const found = entries.map(async ({ name, isDirectory }) => {

@@ -1,14 +1,17 @@
-/** How the commands are started once compy is installed: as their tasks in deno.json start them, with the same permissions. */
+/** Derives how an installed compy starts its commands from their tasks in deno.json, with the same permissions. */
 
-/** What Deno is given for a command. */
+/** Arguments of Deno for one command. */
 export interface Start {
-  /** The set of permissions in deno.json. */
+  /** Name of the permission set in deno.json. */
   readonly set: string;
-  /** Deno's further flags, such as --v8-flags. */
+  /** Other flags of Deno, for example --v8-flags. */
   readonly flags: readonly string[];
-  /** `NAME=VALUE`, which a user's own environment goes before. */
+  /** Variables as `NAME=VALUE`. The user's environment takes precedence. */
   readonly env: readonly string[];
-  /** What `--allow-write` is where the set names folders: they are the caller's, and not the package's. */
+  /**
+   * Value of `--allow-write` if the set names folders, so that they are relative to the caller's folder, not the
+   * package's.
+   */
   readonly write?: string;
 }
 
@@ -20,7 +23,7 @@ export interface DenoJson {
   readonly permissions: Readonly<Record<string, Readonly<Record<string, boolean | readonly string[]>>>>;
 }
 
-/** Words without a command, such as --help, are started like this one. */
+/** Arguments without a command, for example --help, are started like this command. */
 export const WITHOUT_COMMAND = "generate";
 
 /** The shell of Deno 2.7 and older has no command `:`. Deno 2.4 and older do not know `-P` either. */
@@ -28,7 +31,7 @@ export const OLD_DENO = ": 2>/dev/null || (cat tools/old_deno.txt >&2 && exit 1)
 
 const TASK = /^(?<env>(?:\w+=\S+ )*)deno run -q (?<flags>(?:--\S+ )*)-P=(?<set>\w+) main\.ts (?<name>\w+)$/;
 
-/** The commands of main.ts among the tasks. */
+/** Returns the commands of main.ts among the tasks. */
 export function commandsOf({ tasks, permissions }: DenoJson): Record<string, Start> {
   const starts = Object.values(tasks).flatMap((task) => {
     const { name, set, flags, env } = TASK.exec(task.replace(OLD_DENO, ""))?.groups ?? {};
@@ -50,7 +53,7 @@ function words(text: string): string[] {
 
 type PermissionSet = DenoJson["permissions"][string];
 
-/** A set of permissions where compy is installed: without those that only a build in a checkout needs. */
+/** Returns a permission set for an installed compy, without permissions that only a build in a checkout needs. */
 function installedSet(set: PermissionSet): PermissionSet {
   return Object.fromEntries(
     Object.entries(set).flatMap(([name, allowed]): [string, boolean | readonly string[]][] => {
@@ -62,8 +65,8 @@ function installedSet(set: PermissionSet): PermissionSet {
 }
 
 /**
- * The deno.json of a package: the sets of permissions that the commands are started with. Libraries are in `ffi`, paths from that
- * file.
+ * Returns the deno.json of a package, with the permission sets of the commands. `ffi` has the libraries' paths,
+ * relative to that file.
  */
 export function installedConfig(json: DenoJson, ffi: readonly string[]): string {
   const sets = new Set(Object.values(commandsOf(json)).map(({ set }) => set));

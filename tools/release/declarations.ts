@@ -1,11 +1,11 @@
-/** The types of the library, for who imports the bundle. */
+/** Writes the library's type declarations for users of the bundle. */
 import { dirname, join, relative } from "@std/path";
 import ts from "typescript";
 
 const OPTIONS: ts.CompilerOptions = {
   declaration: true,
   emitDeclarationOnly: true,
-  // `deno check` has looked at the types; this only writes them down.
+  // `deno check` has checked the types already.
   noCheck: true,
   skipLibCheck: true,
   stripInternal: true,
@@ -18,8 +18,8 @@ const OPTIONS: ts.CompilerOptions = {
 };
 
 /**
- * Writes the declarations of an entry point (`mod.ts`) and of all that they name into a folder, laid out as in the repository. Returns
- * the packages that they import.
+ * Writes the declarations of an entry point (`mod.ts`) and its dependencies into a folder, laid out as in the
+ * repository. Returns the packages that they import.
  */
 export async function writeDeclarations(root: string, entry: string, folder: string): Promise<Set<string>> {
   const emitted = new Map<string, string>();
@@ -40,10 +40,10 @@ export async function writeDeclarations(root: string, entry: string, folder: str
 
 const IMPORT = /(\bfrom\s*|\bimport\s*\(\s*|^import\s*)"([^"]+)"/gm;
 
-/** What TypeScript strips of declarations it leaves of exports from elsewhere. */
+/** Matches internal re-exports. `stripInternal` removes internal declarations, but not these. */
 const INTERNAL = /^\/\*\* @internal \*\/\s*export [^;]*;$/gm;
 
-/** Takes away the imports of what only internal declarations named. */
+/** Removes imports that only internal declarations used. */
 function withoutUnused(text: string): string {
   const code = text.replace(/\/\*[^]*?\*\//g, "");
   return text.replace(/^import (?:type )?\{([^}]*)\} from ("[^"]+");$/gm, (_, list: string, from: string) => {
@@ -55,12 +55,12 @@ function withoutUnused(text: string): string {
   });
 }
 
-/** A declaration stands for a module of JavaScript. */
+/** Replaces an imported .ts path by the path of its JavaScript module. */
 function asJs(whole: string, before: string, target: string): string {
   return target.startsWith(".") ? `${before}"${target.replace(/\.ts$/, ".js")}"` : whole;
 }
 
-/** The declarations that one needs, itself included. */
+/** Returns the declaration files that `entry` needs, including itself. Adds imported packages to `packages`. */
 function reachable(emitted: ReadonlyMap<string, string>, entry: string, packages: Set<string>): Set<string> {
   const found = new Set<string>();
   const open = [entry];

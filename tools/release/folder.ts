@@ -1,4 +1,4 @@
-/** The release folder: everything that compy needs, Deno included, in one tar. */
+/** Builds the release folder: everything that compy needs, including Deno, in one tar. */
 import { basename, dirname, join } from "@std/path";
 import { libraryFile, thisPlatform } from "../../ffi/find.ts";
 import { DENO_VERSION, NAME, VERSION } from "../../package.ts";
@@ -8,7 +8,7 @@ import { LIBRARIES } from "./libraries.ts";
 import { copyShipped } from "./npm.ts";
 import { run } from "./run.ts";
 
-/** Of deploy/, what a release is installed with. */
+/** Files of deploy/ that belong to a release. */
 const DEPLOYED = [
   "compy.service",
   "Caddyfile",
@@ -42,7 +42,7 @@ export async function writeReleaseFolder(
   for (const name of ["deno", NAME]) await Deno.chmod(join(folder, name), 0o755);
 }
 
-/** The binary of npm's package for this platform, fetched once. */
+/** Returns the path of Deno's binary for this platform, from npm's package. It is fetched once. */
 async function denoBinary(root: string): Promise<string> {
   const { os, cpu } = thisPlatform();
   const name = `@deno/${os}-${cpu}${os === "linux" ? "-glibc" : ""}`;
@@ -70,7 +70,7 @@ async function denoBinary(root: string): Promise<string> {
 /** Packs a folder beside it, so that it unpacks to one folder. Returns the tar's path. */
 export async function tar(folder: string, dist: string): Promise<string> {
   const path = join(dist, `${basename(folder)}.tar.gz`);
-  // The same folder gives the same bytes, where tar can say so.
+  // With GNU tar, the same folder gives the same bytes.
   const stable = Deno.build.os === "linux"
     ? ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]
     : [];

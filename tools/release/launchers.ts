@@ -1,21 +1,26 @@
-/** What starts Deno on the bundle: a shell script in a release folder, a script for Node in the npm package. */
+/**
+ * Launchers that start Deno with the bundle: a shell script in the release folder, a Node script in the npm package.
+ */
 import { NAME, OLDEST_DENO } from "../../package.ts";
 import { commandsOf, type DenoJson, type Start, WITHOUT_COMMAND } from "./commands.ts";
 
 const HERE = new URL("./", import.meta.url);
 
-/** Where the release folder's launcher finds Deno and the program. */
+/** Shell code that finds Deno and the program beside the release folder's launcher. */
 const BESIDE = `here=$(dirname -- "$(readlink -f -- "$0")")
 deno=$here/deno
 main=$here/js/main.js
 mark=`;
 
-/** The release folder's `compy`. */
+/** Returns the `compy` script of the release folder. */
 export async function shellLauncher(json: DenoJson): Promise<string> {
   return await launcher(commandsOf(json), BESIDE);
 }
 
-/** The `compy` of a checkout, for a folder on the PATH. `deno` started it; where that file is gone, the PATH's takes its place. */
+/**
+ * Returns the `compy` script of a checkout, for a folder on the PATH. It starts `deno`, or the PATH's Deno if that file
+ * is gone.
+ */
 export async function linkedLauncher(json: DenoJson, root: string, deno: string): Promise<string> {
   const template = await Deno.readTextFile(new URL("linked.sh", HERE));
   const [major, minor] = OLDEST_DENO.split(".").map(Number);
@@ -25,7 +30,7 @@ export async function linkedLauncher(json: DenoJson, root: string, deno: string)
     "@OLDEST@": `${1000 * major + minor}`,
     "@NEEDED@": OLDEST_DENO,
   }).reduce((text, [name, value]) => replaceOnce(text, name, value), template);
-  // The folders that a set names are the checkout's, and not the caller's.
+  // Folders in a permission set are relative to the checkout, not to the caller's folder.
   const starts = Object.entries(commandsOf(json)).map((
     [name, start],
   ) => [name, { ...start, write: undefined }]);
@@ -51,7 +56,7 @@ function shellStart({ set, flags, env, write = "" }: Start): string {
   }`;
 }
 
-/** The npm package's `bin`. */
+/** Returns the npm package's `bin` script. */
 export async function nodeLauncher(json: DenoJson): Promise<string> {
   const template = await Deno.readTextFile(new URL("bin.js", HERE));
   const starts = commandsOf(json);

@@ -1,16 +1,16 @@
-/** The native libraries as they are released: small, and for old systems too. */
+/** Builds the native libraries for releases: small, and compatible with old systems. */
 import { basename, join } from "@std/path";
 import { GRAMMARS, KERNELS, libraryFile, type LibraryName } from "../../ffi/names.ts";
 import { run } from "./run.ts";
 
 export const LIBRARIES: readonly LibraryName[] = [KERNELS, GRAMMARS];
 
-/** Debian 11's and Ubuntu 20.04's. */
+/** The glibc of Ubuntu 20.04 and Debian 11. */
 export const OLDEST_GLIBC = "2.31";
-/** The linker that knows every glibc's symbols, and what puts it in cargo's hands; both from PyPI. */
+/** A linker that can link against any glibc version, and its wrapper for cargo; both from PyPI. */
 const ZIG = ["ziglang==0.17.1", "cargo-zigbuild==0.24.0"];
 
-/** Releases have no debug information, and are built alike whatever this machine's cargo is set to. */
+/** Release builds have no debug information, and ignore this machine's cargo settings. */
 const PROFILE = {
   CARGO_PROFILE_RELEASE_STRIP: "symbols",
   CARGO_PROFILE_RELEASE_DEBUG: "false",
@@ -44,7 +44,7 @@ export async function buildLibraries(root: string, folder: string): Promise<void
   }
 }
 
-/** A Python environment with zig, made once. Returns the folder of its programs. */
+/** Creates a Python environment with zig once. Returns the folder of its programs. */
 async function zigFolder(root: string): Promise<string> {
   const folder = join(root, ".cache/zig");
   const bin = join(folder, "bin");
@@ -58,7 +58,7 @@ async function zigFolder(root: string): Promise<string> {
   return bin;
 }
 
-/** Throws where a Linux library asks for a newer glibc than the oldest one. Returns the newest it asks for. */
+/** Returns the newest glibc version that a Linux library needs. Throws if it is newer than OLDEST_GLIBC. */
 export async function neededGlibc(path: string): Promise<string> {
   const versions = (await run("objdump", ["-T", path])).matchAll(/\bGLIBC_(\d+(?:\.\d+)+)/g);
   const newest = [...versions].map(([, version]) => version).reduce((a, b) => isNewer(b, a) ? b : a, "2.0");
@@ -68,7 +68,7 @@ export async function neededGlibc(path: string): Promise<string> {
   return newest;
 }
 
-/** Compares `2.31` with `2.4`, number by number. */
+/** Compares two versions number by number, so that 2.31 is newer than 2.4. */
 export function isNewer(a: string, b: string): boolean {
   const [left, right] = [a, b].map((version) => version.split(".").map(Number));
   for (let i = 0; i < Math.max(left.length, right.length); i++) {

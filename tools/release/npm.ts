@@ -1,4 +1,4 @@
-/** The npm packages: the main one for everybody, and one with the libraries for each platform. */
+/** Builds the npm packages: the main package, and one package with the native libraries per platform. */
 import { fromFileUrl, join } from "@std/path";
 import { libraryFile, thisPlatform } from "../../ffi/find.ts";
 import { DENO_VERSION, NAME, platformPackage, VERSION } from "../../package.ts";
@@ -9,10 +9,12 @@ import { nodeLauncher } from "./launchers.ts";
 import { LIBRARIES } from "./libraries.ts";
 import { run } from "./run.ts";
 
-/** The platforms that releases have libraries for, in Node's words. */
+/** Platforms with native libraries, as Node names them. */
 const PLATFORMS = [["linux", "x64"], ["linux", "arm64"], ["darwin", "arm64"], ["darwin", "x64"]];
 
-/** What loads native libraries in Node. Deno needs no such package, so deno.json does not name it. */
+/**
+ * Version of the package koffi, which loads native libraries in Node. Deno does not need it, so it is not in deno.json.
+ */
 const KOFFI = "3.3.4";
 
 const ABOUT = {
@@ -23,7 +25,7 @@ const ABOUT = {
   type: "module",
 };
 
-/** What both the packages and the release folder have, by its path from the repository's root. */
+/** Files in both the packages and the release folder, as paths from the repository's root. */
 const SHIPPED = [
   "LICENSE",
   "README.md",
@@ -32,15 +34,15 @@ const SHIPPED = [
   "engine/backend/wasm/compy.wasm",
 ];
 
-/** The library's entry, which says so where Node is too old. */
+/** The library's entry point, which reports a Node version that is too old. */
 const ENTRY = ["index.js", "node_version.js"];
 
-/** Copies what is shipped beside the JavaScript. */
+/** Copies the shipped files other than JavaScript. */
 export async function copyShipped(root: string, folder: string): Promise<void> {
   for (const path of [...SHIPPED, ...await pageFiles(root)]) await copy(root, folder, path);
 }
 
-/** The page without its tests. */
+/** Returns the files of the web page, without tests. */
 async function pageFiles(root: string): Promise<string[]> {
   const entries = await Array.fromAsync(Deno.readDir(join(root, "routes/page")));
   return entries.filter(({ isFile, name }) => isFile && !name.endsWith(".ts"))
@@ -53,7 +55,10 @@ async function copy(root: string, folder: string, path: string): Promise<void> {
   await Deno.copyFile(join(root, path), to);
 }
 
-/** Writes the main package into a folder that has the bundle and its declarations, which name `packages`, in `js/`. */
+/**
+ * Writes the main package into a folder that has the bundle and its declarations in `js/`. The declarations import
+ * `packages`.
+ */
 export async function writeMainPackage(
   root: string,
   json: DenoJson,
@@ -61,7 +66,7 @@ export async function writeMainPackage(
   folder: string,
 ): Promise<void> {
   await copyShipped(root, folder);
-  // Where nobody hoists, the libraries' package is a link to elsewhere, which the launcher follows.
+  // Package managers that do not hoist install the library package as a link, which the launcher follows.
   const libraries = PLATFORMS.map(([os, cpu]) => `../${platformPackage(os, cpu)}`);
   await Deno.writeTextFile(join(folder, "deno.json"), installedConfig(json, libraries));
   await Deno.writeTextFile(join(folder, "bin.js"), await nodeLauncher(json), { mode: 0o755 });
@@ -82,7 +87,7 @@ export async function writeMainPackage(
   });
 }
 
-/** The packages in the versions that deno.json maps them to; the main package itself is none. */
+/** Returns the packages with their versions from deno.json, without the main package itself. */
 function versions({ imports }: DenoJson, packages: Iterable<string>): Record<string, string> {
   return Object.fromEntries(
     [...packages].filter((name) => name !== NAME).map((name) => {
@@ -95,7 +100,7 @@ function versions({ imports }: DenoJson, packages: Iterable<string>): Record<str
   );
 }
 
-/** Writes the package of this machine's platform, with the libraries of a folder. */
+/** Writes the package of this machine's platform, with the libraries in the folder `libraries`. */
 export async function writePlatformPackage(root: string, libraries: string, folder: string): Promise<void> {
   const { os, cpu } = thisPlatform();
   await copy(root, folder, "LICENSE");
@@ -117,8 +122,8 @@ export async function writePlatformPackage(root: string, libraries: string, fold
 }
 
 /**
- * Writes both packages into folders of `dist`, with the libraries of a folder, and packs them there. Returns the tarballs' paths, and
- * the folder of the JavaScript.
+ * Writes both packages into folders of `dist`, with the libraries of a folder, and packs them. Returns the tarballs'
+ * paths and the folder with the JavaScript.
  */
 export async function packNpm(
   root: string,

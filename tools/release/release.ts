@@ -1,6 +1,6 @@
 /**
- * Builds what is published (`deno task release`) into dist/: the npm packages, the release folder for this platform as a tar, and
- * their checksums. docs/RELEASING.md says what is in them.
+ * Builds a release into dist/ (`deno task release`): the npm packages, the release folder for this platform as a tar,
+ * and their checksums. docs/RELEASING.md describes their contents.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { basename, fromFileUrl, join, resolve } from "@std/path";
@@ -56,7 +56,7 @@ async function checkGlibc(folder: string): Promise<void> {
   }
 }
 
-/** SHA256SUMS, as `sha256sum --check` reads it. */
+/** Writes SHA256SUMS in the format of `sha256sum --check`. */
 async function writeSums(paths: readonly string[]): Promise<void> {
   const lines = [];
   for (const path of paths) {

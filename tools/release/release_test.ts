@@ -10,7 +10,7 @@ import { pack, writeMainPackage } from "./npm.ts";
 import { DENO_VERSION, installedWords, NAME, VERSION } from "../../package.ts";
 
 const json: DenoJson = JSON.parse(await Deno.readTextFile(new URL("../../deno.json", import.meta.url)));
-/** A small one, so that tests of launchers do not change with the commands. */
+/** A small deno.json, so that launcher tests do not change with the commands. */
 const SMALL: DenoJson = {
   version: "1.0.0",
   imports: {},
@@ -26,7 +26,7 @@ const SMALL: DenoJson = {
   },
 };
 
-/** A release folder whose Deno says what it was started with. */
+/** Runs a test in a release folder whose Deno prints its arguments. */
 async function withLaunchers(test: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir();
   const spy = '#!/bin/sh\nprintf "%s|" "$@"; printf "GPU=%s" "${GPU-}"\nexit 7\n';
@@ -55,7 +55,7 @@ async function start(command: string, args: string[], env: Record<string, string
   return new TextDecoder().decode(stdout);
 }
 
-Deno.test("release: every command of the command line has its task's permissions when it is installed", async () => {
+Deno.test("release: an installed command has the permissions of its task", async () => {
   const help = await new Deno.Command(Deno.execPath(), {
     args: ["run", "-q", "-P=compute", fromFileUrl(new URL("../../main.ts", import.meta.url)), "--help"],
     stdout: "piped",
@@ -74,7 +74,7 @@ Deno.test("release: every command of the command line has its task's permissions
     if ("ffi" in json.permissions[set]) assertEquals(permissions[set].ffi, ["."]);
   }
   assert(!("test" in permissions) && !("build" in permissions));
-  // What builds in a checkout stays there.
+  // Permissions for builds exist only in a checkout.
   assertEquals([permissions.batch.run, permissions.bench.run, permissions.bench.write], [
     undefined,
     undefined,
@@ -82,7 +82,7 @@ Deno.test("release: every command of the command line has its task's permissions
   ]);
 });
 
-Deno.test("tasks: every command tells an old Deno which one it needs", async () => {
+Deno.test("tasks: every command tells the user of an old Deno which version it needs", async () => {
   const commands = Object.keys(commandsOf(json));
   assertEquals(commands.filter((name) => !json.tasks[name].startsWith(OLD_DENO)), []);
   const told = await Deno.readTextFile(new URL("../old_deno.txt", import.meta.url));
@@ -94,7 +94,7 @@ Deno.test("tasks: every command tells an old Deno which one it needs", async () 
   );
 });
 
-Deno.test("release: the release folder's launcher gives a command its permissions, and the caller's own in their place", async () => {
+Deno.test("release: the release folder's launcher passes a command's permissions; the caller's own replace them", async () => {
   await withLaunchers(async (folder) => {
     const deno = (flags: string) => `run|-q|--no-prompt|--config|${folder}/deno.json|${flags}`;
     const main = `${folder}/js/main.js`;
@@ -118,7 +118,7 @@ Deno.test("release: the release folder's launcher gives a command its permission
   });
 });
 
-Deno.test("release: npm's launcher starts the platform's Deno, which may load the platform's libraries alone", async () => {
+Deno.test("release: npm's launcher starts the platform's Deno, which may load only the platform's libraries", async () => {
   await withLaunchers(async (folder) => {
     const library = `${folder}/node_modules/@compy/linux-${Deno.build.arch === "aarch64" ? "arm64" : "x64"}`;
     const deno = (flags: string) => `run|-q|--no-prompt|--config|${folder}/deno.json|${flags}`;
@@ -137,7 +137,7 @@ Deno.test("release: npm's launcher starts the platform's Deno, which may load th
       ]),
       deno(`-P=serve|--allow-write=/a|--allow-ffi=/b|${main}|serve|--allow-ffi=c|GPU=some`),
     );
-    // What is no command is told by the program, also where every object has something of that name.
+    // The program reports unknown commands, even if every object has a property of that name.
     assertMatch(await start("node", [`${folder}/bin.js`, "constructor"]), /\|-P=compute\|.*\|constructor\|/);
     assertEquals(
       await start("node", [`${folder}/bin.js`, "serve"], { GPU: "mine" }),
@@ -146,7 +146,7 @@ Deno.test("release: npm's launcher starts the platform's Deno, which may load th
   });
 });
 
-Deno.test("release: npm's launcher hands signals on, and ends as the command does", async () => {
+Deno.test("release: npm's launcher forwards signals and exits like the command", async () => {
   await withLaunchers(async (folder) => {
     const deno = `${folder}/node_modules/@deno/linux-${
       Deno.build.arch === "aarch64" ? "arm64" : "x64"
@@ -168,7 +168,7 @@ Deno.test("release: npm's launcher hands signals on, and ends as the command doe
   });
 });
 
-Deno.test("release: the npm package has the program, its declarations, the kernels as WebAssembly, the page and the model, and nothing else", async () => {
+Deno.test("release: the npm package has only the program, declarations, WebAssembly kernels, page and model", async () => {
   const folder = await Deno.makeTempDir();
   try {
     await Deno.mkdir(join(folder, "js"));
@@ -208,7 +208,7 @@ Deno.test("release: the npm package has the program, its declarations, the kerne
   }
 });
 
-fullTier.test("release: the library's declarations are whole, and name no backend and no package but Hono", async () => {
+fullTier.test("release: the library's declarations are complete, and mention no backend and no package except Hono", async () => {
   const folder = await Deno.makeTempDir();
   try {
     const packages = await writeDeclarations(
@@ -228,7 +228,7 @@ fullTier.test("release: the library's declarations are whole, and name no backen
   }
 });
 
-Deno.test("release: help and messages tell how an installed compy is started", () => {
+Deno.test("release: help and messages use the installed command name", () => {
   const cases = [
     ["Usage: deno task serve [options]", "Usage: compy serve [options]"],
     ["deno task -q generate", "compy generate"],
@@ -242,7 +242,7 @@ Deno.test("release: help and messages tell how an installed compy is started", (
   for (const [before, after] of cases) assertEquals(installedWords(before), after);
 });
 
-Deno.test("release: versions of glibc are compared number by number", () => {
+Deno.test("release: compares glibc versions number by number", () => {
   assert(isNewer("2.34", "2.31") && isNewer("2.31", "2.4") && isNewer("2.2.5", "2.2"));
   assert(!isNewer("2.31", "2.31") && !isNewer("2.4", "2.31") && !isNewer("2.2", "2.2.5"));
 });

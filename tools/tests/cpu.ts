@@ -1,31 +1,31 @@
 /**
- * Measures the CPU seconds of every test. The test runner preloads this module into each test file's process. The
- * figures go, a JSON line each, to the file that COMPY_TEST_TIMES names.
+ * Measures the CPU seconds of every test. The test runner preloads this module into each test file's process. Appends
+ * one JSON line per test to the file in COMPY_TEST_TIMES.
  */
 import process from "node:process";
 
-/** Tests that end sooner are too short to look for their child processes' time. */
+/** Shorter tests, in milliseconds, do not pay for reading the time of child processes. */
 const LONG_MS = 200;
-/** Linux counts a process's CPU time in this many ticks a second. */
+/** Ticks per second in Linux's CPU times. */
 const TICKS = 100;
 
 const file = Deno.env.get("COMPY_TEST_TIMES");
 const register = Deno.test;
 let childrenBefore = 0;
 
-/** CPU milliseconds of this process, with the threads that run kernels. */
+/** Returns the CPU milliseconds of this process, including kernel threads. */
 function own(): number {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
 }
 
-/** CPU milliseconds of child processes that have ended; zero where the system does not say. */
+/** Returns the CPU milliseconds of ended child processes; 0 if the system does not report them. */
 function ofChildren(): number {
   try {
-    // Deno reads nothing in /proc without all permissions.
+    // Deno can read /proc only with all permissions, so `cat` reads it.
     const { stdout } = new Deno.Command("cat", { args: [`/proc/${Deno.pid}/stat`], stderr: "null" })
       .outputSync();
-    // The command's name stands in brackets and may contain blanks.
+    // The command's name is in brackets and may contain blanks.
     const fields = new TextDecoder().decode(stdout).split(") ").at(-1)!.split(" ");
     return (Number(fields[13]) + Number(fields[14])) * 1000 / TICKS || 0;
   } catch {

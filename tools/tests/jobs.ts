@@ -1,4 +1,6 @@
-/** What the test runner runs: test files of Deno and the crates' tests, each measured as one process with its children. */
+/**
+ * Jobs of the test runner: Deno test files and the crates' tests. Each is measured as one process with its children.
+ */
 import { fromFileUrl } from "@std/path";
 
 export interface Job {
@@ -10,7 +12,7 @@ export interface Job {
 
 export interface TestTime {
   readonly name: string;
-  /** CPU seconds, with those of commands that the test started. */
+  /** CPU seconds, including commands that the test started. */
   readonly cpu: number;
 }
 
@@ -20,18 +22,18 @@ export interface Result {
   readonly passed: number;
   readonly failed: number;
   readonly ignored: number;
-  /** CPU seconds of the process and of all that it started and waited for. */
+  /** CPU seconds of the process and of the children that it waited for. */
   readonly cpu: number;
   readonly output: string;
   readonly tests: readonly TestTime[];
 }
 
-/** What stands in a test file that has cases of the second tier; its helpers register with fullTier. */
+/** Matches a test file with second-tier cases: they use one of these helpers. */
 const SECOND_TIER = /\b(?:fullTier|isFullTier|everyNth|gpuTest|browserTest)\b|from "\.\/checks\.ts"/;
-/** What stands in one that has cases of both. */
+/** Matches a test file that has first-tier cases too. */
 const FIRST_TIER = /\b(?:Deno\.test\(|firstTier\b|from "\.\/checks\.ts")/;
 const SKIPPED = new Set(["node_modules", "target", "dist"]);
-/** Each compiles and runs for minutes, so they start first and other files run beside them. */
+/** Crates compile and run for minutes, so they start first, and test files run in parallel. */
 const CRATES = ["rust-kernels", "rust-grammar"];
 
 async function* testFiles(root: string, folder = ""): AsyncGenerator<string> {
@@ -42,10 +44,10 @@ async function* testFiles(root: string, folder = ""): AsyncGenerator<string> {
   }
 }
 
-/** Files in `tests/` come first: those beside the sources are short, so that no core waits long at the end. */
+/** Files in `tests/` come first. The other files are short, so no core is idle for long at the end. */
 const order = (name: string) => (name.startsWith("tests/") ? "0" : "1") + name;
 
-/** The test files of a tier whose path contains one of `parts`. */
+/** Returns the test files of a tier whose path contains one of `parts`. */
 export async function denoTests(root: string, full: boolean, parts: readonly string[]): Promise<Job[]> {
   const names: string[] = [];
   for await (const name of testFiles(root)) {
@@ -65,7 +67,7 @@ export async function denoTests(root: string, full: boolean, parts: readonly str
   }));
 }
 
-/** The crates' tests. The first tier runs a quarter of the kernels' cases, the second one all of them. */
+/** Returns the crates' tests. The first tier runs a quarter of the kernel cases, the second tier all of them. */
 export function cargoTests(full: boolean): Job[] {
   const crates = full ? CRATES.slice(0, 1) : CRATES;
   const tests = full ? ["--test", "kernels"] : [];
@@ -85,10 +87,13 @@ export function cargoTests(full: boolean): Job[] {
   }));
 }
 
-/** Bash's `time` also counts the processes that tests started. */
+/** Bash's `time` also counts child processes of the tests. */
 const TIMED = 'TIMEFORMAT="%U %S"; { time "$@" 2>&3; } 3>&2 2>"$COMPY_TEST_CLOCK"';
 
-/** Deno says "ok | 12 passed | 0 failed", cargo for each binary "test result: ok. 12 passed; 0 failed; …". */
+/**
+ * Returns a sum from the output. Deno prints "ok | 12 passed | 0 failed", cargo prints "test result: ok. 12 passed; 0
+ * failed; …" for each binary.
+ */
 function count(output: string, what: string): number {
   const lines = output.split("\n").filter((line) => /^(?:ok|FAILED) \||^test result:/.test(line));
   return lines.reduce((sum, line) => sum + Number(line.match(new RegExp(`(\\d+) ${what}`))?.[1] ?? 0), 0);
@@ -99,7 +104,7 @@ async function readTimes(path: string): Promise<TestTime[]> {
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
-/** Runs a job to its end and measures it. Its output comes with the result. */
+/** Runs a job to its end, and returns its measurements and its output. */
 export async function runJob(job: Job, root: string, full: boolean): Promise<Result> {
   const folder = await Deno.makeTempDir({ prefix: "compy-test-" });
   const [clock, times] = [`${folder}/clock`, `${folder}/times`];

@@ -28,7 +28,7 @@ const seconds = (value: number) => `${value.toFixed(1).padStart(6)} s`;
 
 const isOverLimit = ({ job, cpu }: Result, full: boolean) => !full && job.kind === "deno" && cpu > LIMIT_S;
 
-/** Why a job that ended counts as failed; undefined where it passed. */
+/** Returns why an ended job counts as failed; undefined if it passed. */
 function failureOf(result: Result, full: boolean): string | undefined {
   const { code, failed, cpu } = result;
   if (failed > 0 || code !== 0) return `exit code ${code}`;

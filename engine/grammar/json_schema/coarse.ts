@@ -10,7 +10,7 @@ const MAPS = ["properties", "$defs", "definitions"];
 export function coarse(schema: unknown): unknown {
   if (!isSchema(schema)) return schema;
   const result: Record<string, unknown> = {};
-  // What other parts say about properties is dropped, so the object must stay open.
+  // These keywords may describe further properties and are dropped, so the object must accept any property.
   if ("allOf" in schema || "patternProperties" in schema) result.additionalProperties = true;
   for (const [keyword, value] of Object.entries(schema)) {
     if (KEPT.includes(keyword)) result[keyword] = value;

@@ -2,7 +2,7 @@
 
 import { isSchema, type Schema } from "./findings.ts";
 
-/** Keywords that describe an object's properties, here or elsewhere. */
+/** Keywords that describe an object's properties, directly or through another schema. */
 const PROPERTIES = [
   "properties",
   "patternProperties",
@@ -36,7 +36,7 @@ export function sharesReferences(schema: unknown, alone = true): boolean {
   });
 }
 
-/** Whether two schemas may have to hold for one value. */
+/** Whether a value may have to match two schemas at once. */
 export function composes(schema: unknown): boolean {
   if (Array.isArray(schema)) return schema.some(composes);
   if (!isSchema(schema)) return false;

@@ -22,11 +22,11 @@ interface Facts {
 const MOST_REFERENCES = 8;
 
 export interface ExclusiveOptions {
-  /** The schema in which references lead. */
+  /** The whole schema, in which references are resolved. */
   readonly root: unknown;
   /** Whether objects that list their properties have no others. */
   readonly closed: boolean;
-  /** Comparisons that all schemas together may still take. Without any left, schemas count as overlapping. */
+  /** Comparisons left for all schemas together. At 0, schemas count as overlapping. */
   readonly budget: Budget;
 }
 

@@ -6,18 +6,18 @@ import { ConstraintError } from "../types.ts";
 export type Schema = Readonly<Record<string, unknown>>;
 export type Path = readonly string[];
 
-/** What the reading of one schema has found. */
+/** Collects the loosened keywords of one schema while it is read, and its remaining budgets. */
 export class Findings {
   /** Pointers of keywords that the grammar does not enforce, or enforces in part. */
   readonly loosened: string[] = [];
-  /** What patterns of the schema may still cost. */
+  /** Remaining budget for translating the schema's patterns. */
   readonly patterns: Budget = patternBudget();
-  /** Comparisons of schemas that it may still take: about 1,000 in a millisecond. */
+  /** Remaining budget of schema comparisons; about 1,000 take a millisecond. */
   readonly comparisons: Budget = { left: 20_000 };
 
   /**
-   * `mayLoosen`: whether the grammar may accept more than the schema. `onlyPatterns`: whether what comes beside a
-   * pattern is dropped, because the library has refused both together.
+   * `mayLoosen`: whether the grammar may accept more than the schema. `onlyPatterns`: whether keywords beside a pattern
+   * are dropped, because the library has refused both together.
    */
   constructor(readonly mayLoosen: boolean, readonly onlyPatterns = false) {}
 

@@ -31,7 +31,7 @@ async function checkRows(
   }
 }
 
-/** A text that is not JSON itself is given as a function. */
+/** Returns a value as JSON text. A function returns its text as it is, which may be invalid JSON. */
 function written(value: unknown): string {
   if (typeof value === "function") return String(value());
   return JSON.stringify(value).replaceAll(/,(?=["\d[{tfn-])/g, ", ").replaceAll(/":(?=\S)/g, '": ');
@@ -40,7 +40,7 @@ function written(value: unknown): string {
 const raw = (text: string) => () => text;
 const string = (pattern: string) => ({ type: "string", pattern });
 
-Deno.test("keywords: patterns look around exactly", () =>
+Deno.test("keywords: look-ahead and look-behind in patterns match exactly", () =>
   checkRows([
     [string("^(?!-)[a-z-]+(?<!-)$"), ["a", "a-b"], ["-a", "a-", ""]],
     [string("^(?=.*[a-z])(?=.*\\d).{3,5}$"), ["a1b", "12c45"], ["abc", "123", "a1", "a1cdef"]],
@@ -51,7 +51,7 @@ Deno.test("keywords: patterns look around exactly", () =>
     [string("^(?!\\.)(?!.*\\.\\.)[a-z.]+@[a-z]+$"), ["a.b@c"], [".a@c", "a..b@c"]],
   ]));
 
-Deno.test("keywords: patterns have word edges, ignored case and named groups", () =>
+Deno.test("keywords: patterns support word boundaries, ignored case and named groups", () =>
   checkRows([
     [string("\\bcat\\b"), ["cat", "a cat!"], ["cats", "concat"]],
     [string("^a\\Bb$"), ["ab"], ["a b"]],
@@ -228,7 +228,7 @@ const LOOSENED:
     ],
   ];
 
-Deno.test("loosened schemas: what is not expressed is told once and counted, and refused in a strict tool", async () => {
+Deno.test("loosened schemas: a keyword that is not expressed is reported once and counted, and refused in a strict tool", async () => {
   const told: LoosenedSchema[] = [];
   const grammars = createGrammars(byteTokenizer, [], { onLoosened: (schema) => told.push(schema) });
   let count = 0;

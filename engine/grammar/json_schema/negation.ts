@@ -21,7 +21,7 @@ export function negationOf(schema: Schema, path: Path, findings: Findings): Sche
   const types = [schema.type ?? TYPES].flat() as string[];
   const is = (...names: string[]) => keywords.every((key) => names.includes(key));
   try {
-    // Values of another type than the one beside them are not excluded.
+    // A value that `type` already excludes needs no exclusion.
     const excluded = values?.filter((value) => type === undefined || isOf(value, [type].flat() as string[]));
     if (excluded && (is("const", "type") || is("enum", "type"))) return valuesBut(excluded, types);
     if (is("type")) {
@@ -84,13 +84,13 @@ function between(numbers: readonly number[], type: string): Schema[] {
   });
 }
 
-/** Returns a schema of these types, of which one has to follow `parts`. */
+/** Returns a schema for any of `types`, where values of `type` must match one of `parts`. */
 function anyOf(types: readonly string[], type: string, parts: readonly Schema[]): Schema {
   const others = types.filter((other) => other !== type);
   return { anyOf: [...others.map((other) => ({ type: other })), ...types.includes(type) ? parts : []] };
 }
 
-/** Returns the other types; undefined where only integers are excluded from the numbers. */
+/** Returns all types but these; undefined if "integer" is excluded without "number". */
 function typesBut(types: readonly string[]): string[] | undefined {
   if (types.includes("integer") && !types.includes("number")) return undefined;
   return TYPES.filter((type) => !types.includes(type));

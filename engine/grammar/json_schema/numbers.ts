@@ -3,7 +3,10 @@
 import { type Findings, type Path, type Schema, show } from "./findings.ts";
 import { keepInward } from "./number_bounds.ts";
 
-/** Integers up to this are exact in every reader. Numbers without bounds are kept within: at most 16 digits. */
+/**
+ * Integers up to this are exact in every reader. Numbers without bounds get it as their bound, so they have at most 16
+ * digits.
+ */
 const LARGEST = Number.MAX_SAFE_INTEGER;
 /** The library counts in 64 bits. */
 const LEAST_64 = -(2 ** 63) + 1024;
@@ -45,7 +48,7 @@ export function readNumbers(
   keepInward(result);
   const isBounded = "minimum" in result || "maximum" in result;
   if (isInteger || isBounded || guard.fraction || most !== undefined) {
-    // A bound of many digits keeps its own side open up to 64 bits.
+    // If one bound is beyond LARGEST, the other bound on that side of 0 is the limit of 64 bits.
     const other = (bound: unknown, sign: 1 | -1) =>
       typeof bound === "number" && sign * bound > LARGEST ? sign * MOST_REAL : sign * LARGEST;
     result.minimum ??= most === undefined ? other(result.maximum, -1) : -most;
@@ -67,7 +70,7 @@ function boundOf(value: unknown, side: 1 | -1, isInteger: boolean): number | und
   return side * value > side * most ? most : value;
 }
 
-/** Whether numbers in steps of FINEST can come close to a bound. */
+/** Whether a bound is so large that numbers in steps of FINEST come close to it. */
 function isCoarse(bound: unknown): boolean {
   return Number.isInteger((bound as number) * 1e6);
 }

@@ -46,7 +46,7 @@ export function readProperties(
   if (
     mayClose && isOwn && isListed && schema.propertyNames === undefined && !("additionalProperties" in result)
   ) {
-    // What is required but not listed may have any value.
+    // A required property that is not listed may have any value.
     const unlisted = unlistedOf(result).map((name) => [name, true]);
     result.properties = { ...Object.fromEntries(unlisted), ...result.properties as object };
     result.additionalProperties = false;
@@ -158,7 +158,7 @@ function checkCounts(result: Record<string, unknown>, path: Path, findings: Find
       delete result.minProperties;
       continue;
     }
-    // The library tells apart objects with none, one or more of the optional properties.
+    // The library can only distinguish none, one and several of the optional properties.
     const closed = additionalProperties === false && isEmpty(patternProperties ?? {});
     const [least, most] = [minProperties ?? 0, maxProperties ?? required.size + 1].map((count) =>
       (count as number) - required.size

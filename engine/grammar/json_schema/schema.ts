@@ -194,7 +194,7 @@ class Reader {
     return { ...ANY_VALUE };
   }
 
-  /** Gives lists and objects that may hold any value such values with bounds. */
+  /** Bounds the numbers in lists and objects whose members may be any value. */
   #guardInside(result: Record<string, unknown>): void {
     const any = this.#any();
     if (any === true) return;
@@ -228,7 +228,7 @@ class Reader {
     delete result.oneOf;
   }
 
-  /** Adds what `not`, `pattern` and `format` say. */
+  /** Adds the schemas that express `not`, `pattern` and `format`. */
   #readParts(schema: Schema, result: Record<string, unknown>, path: Path): void {
     const patterns = patternsOf(schema, path, this.findings);
     if (patterns.length === 1) result.pattern = patterns[0];
@@ -361,7 +361,7 @@ class Reader {
               `must be at most ${MOST}: no answer is that long (got ${show(value)})`,
             );
           }
-          // No answer exceeds it.
+          // No answer exceeds this maximum, so it is dropped.
           delete result[keyword];
         }
       }

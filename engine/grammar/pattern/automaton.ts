@@ -1,4 +1,4 @@
-/** Turns a pattern with look-around into a regular expression without, through its automaton. */
+/** Turns a pattern with look-around into a regular expression without look-around, through its automaton. */
 
 import { type CharacterSet, complement, contains, setOf } from "../character_set.ts";
 import { Inexact, type Pattern } from "./parse.ts";
@@ -8,7 +8,7 @@ import { Search, type State } from "./program.ts";
 const MAX_STATES = 200;
 const MAX_CHARACTERS = 20_000;
 
-/** Work that translations may still take: moves of threads, at least 300 in a millisecond. */
+/** Work left for translations, in moves of threads; a millisecond takes at least 300. */
 export interface Budget {
   left: number;
 }
@@ -101,7 +101,7 @@ function smallest({ classes, moves, accepts }: Automaton): Automaton {
   };
 }
 
-/** Removes one state after another, and joins the expressions on the ways through it. */
+/** Removes one state after another, and joins the expressions of the paths through it. */
 function expressionFrom({ classes, moves, accepts }: Automaton, budget: Budget): string | undefined {
   const start = moves.length, end = start + 1;
   const ways = new Map<number, Map<number, string>>();
@@ -140,7 +140,7 @@ function expressionFrom({ classes, moves, accepts }: Automaton, budget: Budget):
   return ways.get(start)?.get(end);
 }
 
-/** The number of ways through a state, weighed by the length of their expressions. */
+/** The number of paths through a state, weighted by the length of their expressions. */
 function cost(ways: ReadonlyMap<number, ReadonlyMap<number, string>>, state: number): number {
   let into = 0, incoming = 0;
   for (const [from, row] of ways) {

@@ -1,4 +1,4 @@
-/** Parses patterns of ECMAScript into a tree, for the patterns that a search without context cannot express. */
+/** Parses patterns of ECMAScript into a tree. Only patterns with look-around need it. */
 
 import { type CharacterSet, complement, setOf, union } from "../character_set.ts";
 
@@ -22,7 +22,7 @@ const WHITE = setOf(
 );
 const LINE_ENDS: CharacterSet = [[10, 10], [13, 13], [0x2028, 0x2029]];
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, r: 13, f: 12, v: 11, 0: 0 };
-/** Ranges with more characters are not expanded to their other cases. */
+/** For ranges with more characters, the other letter case is not added. */
 const MOST_CASES = 2000;
 
 /** Parses a pattern that is valid in ECMAScript. Throws Inexact for back-references and Unicode properties. */

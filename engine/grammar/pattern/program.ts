@@ -20,7 +20,7 @@ export interface Program {
   readonly steps: readonly Step[];
 }
 
-/** A place in a program, and what the rest of the text must (not) begin with. */
+/** A position in a program, and the look-aheads that the rest of the text must fulfil. */
 interface Thread {
   readonly at: number;
   readonly promises: readonly Promised[];
@@ -36,7 +36,7 @@ interface Promised {
 export interface State {
   readonly key: string;
   readonly threads: readonly Thread[];
-  /** A character of the kind before this place; undefined at the start. */
+  /** A character that look-behinds treat like the one before this position; undefined at the start. */
   readonly before: number | undefined;
   /** The number of threads. */
   readonly size: number;
@@ -244,7 +244,7 @@ function step(
   return [...next.values()];
 }
 
-/** Returns what is left of a promise after a character: true if it is kept, false if it is broken. */
+/** Returns the rest of a look-ahead after a character: true if it is fulfilled, false if it cannot be. */
 function afterCharacter(
   { program, negative, threads }: Promised,
   before: number | undefined,

@@ -4,15 +4,14 @@ import { type Budget, expressionOf, spend } from "./automaton.ts";
 import { isPattern, rustPattern } from "./ecma_pattern.ts";
 import { literalPattern, parsePattern } from "./parse.ts";
 
-/** Whether a pattern looks around. Escaped backslashes are skipped first. */
+/** Matches patterns with look-around or word boundaries. Escaped backslashes are skipped first. */
 const LOOKS = /^(?:\\[^bB]|[^\\])*?(?:\\[bB]|\(\?(?:<?[=!]))/s;
-/** A class or one character, looked behind at the pattern's end. */
+/** Matches a look-behind for one character or class at the pattern's end. */
 const LOOK_BEHIND_AT_END = /\(\?<([=!])(\[(?:\\.|[^\]\\])+\]|\\[dDsSwW]|[\w-])\)\$$/;
 
 /**
- * Returns expressions in Rust's syntax that match exactly the texts in which all of them and the pattern match.
- * Patterns of Python may begin with (?i). Throws SyntaxError for an invalid pattern, and for one without an exact
- * translation.
+ * Returns expressions in Rust's syntax. The pattern matches exactly the texts that all of them match. Patterns of
+ * Python may begin with (?i). Throws SyntaxError for an invalid pattern, and for one without an exact translation.
  */
 export function rustPatterns(source: string, budget: Budget): string[] {
   const ignoreCase = source.startsWith("(?i)");
@@ -37,7 +36,7 @@ function lookingPatterns(pattern: string, ignoreCase: boolean, budget: Budget): 
 }
 
 interface Parts {
-  /** A pattern that must match too, or must not. */
+  /** A pattern that must match too, or must not match if `negative`. */
   readonly looked: string;
   readonly negative: boolean;
   readonly rest: string;
