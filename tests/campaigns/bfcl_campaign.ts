@@ -1,8 +1,8 @@
 /**
- * Asks a model the questions of the Berkeley function-calling leaderboard (PyPI's bfcl-eval, fetched into .cache/) with
- * `tool_choice: "required"`, and looks at the form of the calls alone: each names a given tool, its arguments follow the tool's
- * schema, and streamed fragments put together are the whole. Any model does; one with random weights is the hardest
- * (`deno task tools:bfcl`).
+ * Asks a model the questions of the Berkeley function-calling leaderboard with `tool_choice: "required"`, and checks
+ * only the form of the calls (`deno task tools:bfcl`). Each call must name a given tool, its arguments must match the
+ * tool's schema, and streamed fragments must add up to the whole. Any model will do; random weights are the hardest
+ * test. The questions come from PyPI's bfcl-eval, which is fetched into .cache/.
  */
 import { fromFileUrl } from "@std/path";
 import OpenAI from "openai";
@@ -12,7 +12,7 @@ import { askBothWays, judgeCalls, type Said, type Tool } from "../../testing/too
 
 const PACKAGE = "bfcl-eval==2026.3.23";
 const CACHE = fromFileUrl(new URL("../../.cache/bfcl", import.meta.url));
-/** Those that come with their functions. */
+/** The question files that include their functions. */
 const FILES = [
   "simple_python",
   "simple_java",
@@ -33,10 +33,10 @@ interface Question {
   readonly tools: Tool[];
 }
 
-/** Random weights would think for as long as they may. The client hands on fields that it does not know. */
+/** Limits thinking, which random weights would never end. The client passes on unknown fields. */
 const THINKING = { thinking_budget_tokens: 16 };
 
-/** What the questions' types are in JSON schema; those of other languages are texts or anything. */
+/** JSON schema's names for the questions' types. Types of other languages become texts or any value. */
 const TYPES: Record<string, string | undefined> = {
   dict: "object",
   HashMap: "object",
@@ -56,7 +56,9 @@ const TYPES: Record<string, string | undefined> = {
   object: "object",
 };
 
-/** A schema's own keywords; `properties` are names that may well be spelt like keywords. */
+/**
+ * Returns a question's schema with JSON schema's types. Names in `properties` may equal keywords and stay unchanged.
+ */
 function schemaOf(given: Record<string, unknown>): Record<string, unknown> {
   const { type, properties, items, required, enum: values, description } = given;
   const known = TYPES[String(type)];
@@ -121,11 +123,11 @@ async function endsOfTexts({ post }: LiveServer): Promise<Record<string, number>
 interface Tally {
   asked: number;
   calls: number;
-  /** Answers that max_tokens cut. */
+  /** Number of answers cut at max_tokens. */
   cut: number;
-  /** Questions that are longer than the context. */
+  /** Number of questions longer than the context. */
   tooLong: number;
-  /** Schemas that are refused, by why. */
+  /** Refused schemas, counted by reason. */
   refused: Map<string, number>;
   failures: string[];
 }
@@ -182,7 +184,7 @@ async function main(): Promise<number> {
   const count = Math.min(wanted || all.length, all.length);
   const questions = Array.from({ length: count }, (_, i) => all[Math.floor(i * all.length / count)]);
   const tally: Tally = { asked: 0, calls: 0, cut: 0, tooLong: 0, refused: new Map(), failures: [] };
-  // The demo model's own context is shorter.
+  // Not for the demo model, whose context is shorter.
   const args = ["--parallel", `${parallel}`, ...(file ? ["--ctx", "8192", "--model", file] : [])];
   const began = performance.now();
   await withLiveServer(args, async (server) => {

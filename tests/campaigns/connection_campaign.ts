@@ -1,6 +1,6 @@
 /**
- * The long campaign of the listener (`deno task serve:torture`): the suite runs a small one. Stops at the first fault, with
- * the seed that shows it again. Linux only: it counts the server's file descriptors.
+ * The long campaign of the listener (`deno task serve:torture`); the test suite runs a short one. Stops at the first
+ * fault, and prints the seed that reproduces it. Linux only: it counts the server's file descriptors.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { storm } from "../server/connection_storm.ts";

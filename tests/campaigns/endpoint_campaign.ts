@@ -17,7 +17,7 @@ async function main(): Promise<void> {
   const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   if (flags.help) return void say(HELP);
   const { disconnects = 1000, streams = 500, sigterms = 100, seed = 1 } = flags;
-  // The queue has room for 256: with as many running, 500 streams are open at once.
+  // The queue holds 256 requests. With 256 running, 500 streams can be open at once.
   const args = ["--parallel", "256"];
   let expected: string[] = [];
   await withLiveServer(args, async (server) => {

@@ -1,4 +1,4 @@
-/** Crowds that want answers in a form, for long (`deno task constraints:crowd`). */
+/** Sends many concurrent requests with constraints, for a long time (`deno task constraints:crowd`). */
 import { campaignLine } from "../../testing/campaign.ts";
 import { askCrowds } from "../server/form_crowd.ts";
 

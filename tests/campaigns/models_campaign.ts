@@ -1,7 +1,9 @@
 import { campaignLine } from "../../testing/campaign.ts";
 import { campaign, megabytes } from "../server/models_scenario.ts";
 
-/** Resident bytes by which the server may grow while it loads and unloads: what its allocators keep. */
+/**
+ * Maximum growth of resident memory in bytes while the server loads and unloads models. Allocators keep some memory.
+ */
 const MOST_GROWN = 64e6;
 
 function say(line: string): void {

@@ -49,7 +49,7 @@ async function compare(requests: number, seed: number): Promise<void> {
   }
 }
 
-/** Chats without a limit: all at once, if memory is taken as they grow. */
+/** Runs chats without a token limit. All run at once, because memory is allocated as they grow. */
 async function chat(model: string, count: number): Promise<void> {
   const { engine, limits } = await loadForChats(model, count);
   say(

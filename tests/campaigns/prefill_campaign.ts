@@ -1,6 +1,6 @@
 /**
- * Documents read ahead by a job that is killed again and again; afterwards a server's first token for a question about any of
- * them, against the time that it takes without (`deno task cache:prefill`).
+ * Stores documents in the prompt cache by a job that is killed repeatedly. Then compares a server's time to first token
+ * for questions about them with the time without the cache (`deno task cache:prefill`).
  */
 import { assert, assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
@@ -10,7 +10,7 @@ import { answer, open, text } from "../models/prompt_cache_models.ts";
 import { Random } from "../../testing/random.ts";
 
 const ROOT = fromFileUrl(new URL("../..", import.meta.url));
-/** Documents that are asked about without the cache, which takes long. */
+/** Number of documents to measure without the cache, which takes long. */
 const ASKED_WITHOUT = 3;
 
 export interface PrefillCampaign {
@@ -60,7 +60,7 @@ export async function prefillAndAsk({ model, documents, tokens, kills, bytes }: 
   }
 }
 
-/** Runs the job until it is done, killed so many times while it computes. */
+/** Runs the job until it is done, and kills it `kills` times while it computes. */
 async function runKilled(
   folder: string,
   { model, tokens, kills, bytes }: Omit<PrefillCampaign, "documents">,
@@ -89,7 +89,7 @@ async function runKilled(
     const began = performance.now();
     for await (const part of child.stdout.pipeThrough(new TextDecoderStream())) {
       if (kill === kills) continue;
-      // Some kills come while the first documents of a run are read, others when one is done.
+      // Some kills come while a run computes its first documents, others when a document is done.
       const delay = part.includes('"progress"') ? 0 : (performance.now() - began) * random.below(2);
       if (kill % 2 === 0 || delay === 0) timer ??= setTimeout(() => child.kill("SIGKILL"), delay) as never;
     }

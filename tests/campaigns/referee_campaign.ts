@@ -1,6 +1,6 @@
 /**
- * Compares what published chat templates render with Python's jinja2 (`deno task templates:python`). Templates come from npm and PyPI.
- * Needs npm, tar, git and Python with pip.
+ * Compares the output of published chat templates with that of Python's jinja2 (`deno task templates:python`).
+ * Templates come from npm and PyPI. Needs npm, tar, git and Python with pip.
  */
 import { parseExactJson } from "../../engine/chat/template/jinja/exact_json.ts";
 import { compileTemplate } from "../../engine/chat/template/jinja/template.ts";
@@ -10,7 +10,7 @@ import { fetchPublished, pythonTexts } from "../models/published_templates.ts";
 import { fetchTemplates } from "../models/real_templates.ts";
 import { REFEREE_CASES } from "../models/referee_conversations.ts";
 
-/** Templates that may differ, and why. */
+/** Templates whose output may differ, with the reason. */
 const EXCEPTIONS: ReadonlyMap<string, string> = new Map([
   [
     "meetkai-functionary-medium-v3.1",

@@ -1,7 +1,7 @@
 /**
- * What `deno task release` left in dist/, as somebody meets it who has no Rust: installed by npm, run by Deno out of a registry, unpacked
- * without a network. `deno task release:test`; it prints one line per step with the time to the first text. Needs Node's npm, and the npm
- * registry that it is set to.
+ * Tests the release in dist/ like a user without Rust (`deno task release:test`): installed by npm, run by Deno from a
+ * registry, and unpacked without a network. Prints one line per step with the time to the first text. Needs npm and its
+ * configured registry.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { delay } from "@std/async/delay.js";
@@ -12,7 +12,7 @@ import { campaignLine } from "../../testing/campaign.ts";
 
 const root = fromFileUrl(new URL("../..", import.meta.url));
 const DIST = join(root, "dist");
-/** From the command's start to the first text of an answer. */
+/** Maximum milliseconds from the command's start to the first text of an answer. */
 const MOST_MS = 10_000;
 const VERDACCIO = "verdaccio@6.8.0";
 const TYPESCRIPT = "typescript@5.9.3";
@@ -32,10 +32,10 @@ const MAIN_TAR = join(DIST, `${NAME}-${VERSION}.tgz`);
 const PLATFORM_TAR = join(DIST, `${platform.slice(1).replace("/", "-")}-${VERSION}.tgz`);
 const FOLDER = `${NAME}-${VERSION}-${os}-${cpu}`;
 
-/** How this machine gets out: npm has its own settings for it, what runs in Node beside npm only knows these. */
+/** Variables for this machine's network access. npm has its own settings, but other Node programs read only these. */
 const NETWORK = ["NODE_EXTRA_CA_CERTS", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 
-/** Nothing of this machine's user: no cargo, no caches, no settings but the network's. */
+/** An environment without cargo, caches or settings of this machine's user, except network settings. */
 const env: Record<string, string> = {
   ...Object.fromEntries(NETWORK.flatMap((name) => (Deno.env.has(name) ? [[name, Deno.env.get(name)!]] : []))),
   PATH: "/usr/local/bin:/usr/bin:/bin",
@@ -94,7 +94,7 @@ function start(command: string, args: string[], options: Options = {}): Deno.Chi
   }).spawn();
 }
 
-/** Serves, asks for what a server has, and stops it with a signal: the exit code is 0. */
+/** Starts a server, requests its endpoints, and stops it with a signal. Asserts exit code 0. */
 async function serves(command: string, args: string[], options: Options = {}): Promise<void> {
   const child = start(command, [...args, "serve", "--port", "0"], options);
   const said = new Response(child.stderr).text();
@@ -144,7 +144,7 @@ function say(line: string): void {
   Deno.stdout.writeSync(new TextEncoder().encode(line + "\n"));
 }
 
-/** npm's packages into a project of their own. */
+/** Installs the npm packages into a new project. */
 async function npm(): Promise<void> {
   const project = join(work, "project");
   await Deno.mkdir(project);
@@ -198,13 +198,16 @@ export const fetch: unknown = createServer;
 await model[Symbol.asyncDispose]();
 `;
 
-/** Deno's own way, out of a registry of this machine that has the tarballs and asks the other for the rest. */
+/**
+ * Runs the package with Deno, from a local registry that has the tarballs and fetches other packages from the real
+ * registry.
+ */
 async function fromRegistry(project: string): Promise<void> {
   const deno = join(project, "node_modules", denoPlatform, "deno");
   const others = await otherPlatforms(project);
   const folder = join(work, "registry");
   await Deno.mkdir(folder);
-  // One of its parts asks for a tag of node-fetch that not every registry has.
+  // A dependency needs a tag of node-fetch that not every registry has.
   const overrides = { "node-fetch": "2.7.0" };
   await Deno.writeTextFile(join(folder, "package.json"), JSON.stringify({ private: true, overrides }));
   await output("npm", ["install", "--no-audit", VERDACCIO], { cwd: folder });
@@ -215,7 +218,7 @@ async function fromRegistry(project: string): Promise<void> {
     [
       `storage: ${folder}/storage`,
       "max_body_size: 200mb",
-      // Deno's binary is 40 MB. What is slow once is no reason to ask nothing of it for five minutes.
+      // Deno's binary is 40 MB. By default a few slow downloads would disable the uplink for five minutes.
       `uplinks: { other: { url: "${env.npm_config_registry}", timeout: 2m, max_fails: 100, fail_timeout: 1s } }`,
       "packages:",
       ...[`@${NAME}/*`, NAME, ...others.map(([name]) => name)].map((name) =>
@@ -227,7 +230,7 @@ async function fromRegistry(project: string): Promise<void> {
   );
   const verdaccio = join(folder, "node_modules/.bin/verdaccio");
   const server = start(verdaccio, ["--config", join(folder, "config.yaml"), "--listen", `127.0.0.1:${port}`]);
-  // It ends where nobody reads what it says.
+  // The registry ends if nobody reads its output.
   const said = [server.stdout, server.stderr].map((stream) => stream.pipeTo(new WritableStream()));
   try {
     for (let tries = 0; !(await fetch(registry).then((r) => r.ok, () => false)); tries++) {
@@ -242,7 +245,7 @@ async function fromRegistry(project: string): Promise<void> {
     const options = {
       env: { npm_config_registry: registry, NPM_CONFIG_REGISTRY: registry, DENO_DIR: cache },
     };
-    // What is published right now is too new for Deno otherwise.
+    // By default Deno refuses packages that were just published.
     const allowed = [
       "run",
       "-q",
@@ -268,14 +271,14 @@ async function fromRegistry(project: string): Promise<void> {
     try {
       server.kill("SIGTERM");
     } catch {
-      // It has ended by itself, which the steps have told.
+      // The registry has ended already, and the steps have reported it.
     }
     await server.status;
     await Promise.allSettled(said);
   }
 }
 
-/** What other machines' platforms need, compy's packages and Deno's: name and version. */
+/** Returns name and version of compy's and Deno's packages for other platforms. */
 async function otherPlatforms(project: string): Promise<[name: string, version: string][]> {
   const packages = [join(DIST, "npm/package.json"), join(project, "node_modules/deno/package.json")];
   const optional = await Promise.all(
@@ -286,7 +289,10 @@ async function otherPlatforms(project: string): Promise<[name: string, version: 
   return optional.flatMap(Object.entries).filter(([name]) => name !== platform && name !== denoPlatform);
 }
 
-/** Deno wants every optional dependency to exist, which a registry that is a selection, or a release of one machine, need not have. */
+/**
+ * Returns stand-in packages for other platforms. Deno requires every optional dependency to exist, but a partial
+ * registry or a release of one platform may lack some.
+ */
 async function standIns(platforms: readonly [name: string, version: string][]): Promise<string[]> {
   return await Promise.all(platforms.map(async ([name, version]) => {
     const folder = join(work, "other", name);
@@ -300,7 +306,7 @@ async function standIns(platforms: readonly [name: string, version: string][]): 
   }));
 }
 
-/** Everything in one folder, and no network at all where this system lets us take it away. */
+/** Tests the release folder, without a network if this system can disable it. */
 async function releaseFolder(): Promise<void> {
   await step("unpacking the release folder", async () => {
     await output("tar", ["-xzf", join(DIST, `${FOLDER}.tar.gz`)]);
@@ -331,7 +337,7 @@ async function releaseFolder(): Promise<void> {
   });
 }
 
-/** As JSR would take the library. Names there have a scope, which is whoever publishes it. */
+/** Tests the library as JSR would publish it, under a scoped name. */
 async function jsr(): Promise<void> {
   const copy = join(work, "jsr");
   await output("git", ["clone", "--quiet", "--no-hardlinks", root, copy]);

@@ -49,7 +49,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** Whether every task comes as much sooner as it should. */
+/** Returns whether every task reaches its required speedup. */
 async function speed(
   path: string,
   tasks: readonly Task[],

@@ -1,6 +1,6 @@
 /**
- * Kills the process that serves, again and again, while batches run (`deno task serve:kills`): afterwards every line is
- * answered once, by what a server answers that nobody kills, and each restart took its time.
+ * Repeatedly kills the serving process while batches run (`deno task serve:kills`). Every line must have one answer,
+ * equal to that of an undisturbed server. Reports the time of each restart.
  */
 import { delay } from "@std/async/delay.js";
 import { campaignLine } from "../../testing/campaign.ts";
@@ -23,7 +23,7 @@ const bodyOf = (i: number) => ({
 });
 
 async function call(url: string, path: string, init?: RequestInit): Promise<Response> {
-  // Whoever is refused while the server is away tries again.
+  // Requests are repeated while the server is down.
   for (let tries = 0;; tries++) {
     try {
       const response = await fetch(url + path, init);
@@ -55,7 +55,7 @@ async function batchOf(url: string, id: string) {
   return await (await call(url, `/v1/batches/${id}`)).json();
 }
 
-/** How many lines are missing, double, failed, or answered as another or not as alone. */
+/** Returns how many lines are missing, duplicated, failed or wrong. */
 async function check(url: string, id: string, wanted: readonly string[]) {
   let batch = await batchOf(url, id);
   while (batch.status !== "completed" && batch.status !== "failed") {

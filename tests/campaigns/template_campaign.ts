@@ -1,8 +1,8 @@
 /**
- * Formats of calls and markers of thinking with the templates of real models (`deno task templates`): each is recognised, scripted
- * answers are read the same in every cut, the grammar takes them, and calls of earlier turns, as the template writes them, are
- * read as these calls. Templates come with llama.cpp's source in npm's node-llama-cpp, and one from PyPI. Needs npm, tar, git and
- * Python with pip.
+ * Tests call formats and thinking markers with the templates of real models (`deno task templates`). Each format must
+ * be recognised, scripted answers must be parsed the same in every chunking, and the grammar must accept them. Calls of
+ * earlier turns, as the template writes them, must be parsed as the same calls. Templates come with llama.cpp's source
+ * in npm's node-llama-cpp, and one from PyPI. Needs npm, tar, git and Python with pip.
  */
 import { assertEquals } from "@std/assert";
 import { checkAnswers, checkHistory, checkTaken } from "../../engine/chat/formats/testing_answers.ts";
@@ -21,7 +21,7 @@ const { scripts: count, seed, only, peer } = campaignLine({
   },
 });
 
-/** With what requests say of thinking nowhere, and where models are to think. */
+/** Requests without a thinking setting, and with one that turns thinking on. */
 const REQUESTS = [{}, { effort: "high" }] as const;
 
 async function check(template: RealTemplate, source: string): Promise<void> {

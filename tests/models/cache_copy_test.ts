@@ -12,7 +12,7 @@ const GROUPS = 3;
 const PROMPT = Array.from({ length: 160 }, (_, i) => (i * 37 + 11) % VOCABULARY);
 const NEXT = { tokens: [7, 8, 9], cached: PROMPT.length, wanted: [{ candidates: 20 }] };
 
-/** Blocks of all layer groups for the same tokens, and a slot. */
+/** Returns the cache parts for copying: a block per layer group for the same tokens, and a state slot. */
 function partsOf(table: Int32Array, slot: number): CacheParts {
   const groups = [...Array(GROUPS).keys()];
   const blocks = [...table].flatMap((b) => groups.map((group) => ({ group, block: b * GROUPS + group })));

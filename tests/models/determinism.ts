@@ -27,7 +27,7 @@ export interface Way {
   readonly chunk: number;
   /** Number of concurrent sequences. */
   readonly others?: number;
-  /** Its range of KV blocks, one of eight, and whether the blocks are in order. */
+  /** Which of eight ranges of KV blocks the sequence uses; `shuffled` says whether the blocks are out of order. */
   readonly range?: number;
   readonly ordered?: boolean;
 }
@@ -62,7 +62,10 @@ export async function bits(model: KernelModel, way: Way): Promise<Uint32Array[]>
   return out;
 }
 
-/** Neighbour `i` at step `step`. It restarts when its blocks are full, and wants logits in half of its steps. */
+/**
+ * Returns the rows of neighbour `i` in a step. The neighbour restarts when its blocks are full, and requests logits in
+ * half of its steps.
+ */
 function neighbour(i: number, step: number, firstBlock: number): Run {
   const length = 1 + (i * 3 + step) % 8;
   const cached = step * 8 % (BLOCKS * 32 - 8);

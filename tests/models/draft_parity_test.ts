@@ -71,7 +71,7 @@ async function distances(name: string, cpu: CpuModelOptions = {}): Promise<Dista
   };
 }
 
-Deno.test("drafts: the table matches the models of the test", async () => {
+Deno.test("drafts: the digests in the table of exact answers match the test's models", async () => {
   for (const { name, options } of DRAFT_MODELS) {
     assertEquals(await digest(synthesize(options)), TABLE[name].sha256, `${name}: deno task parity:drafts`);
   }

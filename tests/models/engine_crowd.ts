@@ -71,7 +71,8 @@ export async function answersOf(model: string, { common = 70, ...way }: Way): Pr
     const alone: Answer[] = [];
     for (const [i, one] of wanted.entries()) alone.push(await ask(engine, one, `alone ${i}`));
     const random = new Random(threads);
-    // All together, in another order, some steps apart. The second round finds the prompts in the cache.
+    // All requests together, in another order, with some steps between their starts. The second round finds the prompts
+    // in the cache.
     for (let round = 0; round < 2; round++) {
       const order = wanted.map((_, i) => ({ i, key: random.word() })).sort((a, b) => a.key - b.key);
       const together: Promise<Answer>[] = [];

@@ -14,7 +14,7 @@ const COPY =
   `{ git ls-files -z; find rust-*/target/release -maxdepth 1 '(' -name '*.so' -o -name '*.dylib' ')' -print0; } |
   tar -c --null -T - | tar -x -C "$0"`;
 
-/** Arguments for Deno. They download nothing after `serve` has started. */
+/** Deno arguments of the other commands, which download nothing after `serve` has started. */
 const COMMANDS = [
   "task generate --prompt Hello -n 2",
   "task chat --help",

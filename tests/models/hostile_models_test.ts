@@ -118,7 +118,7 @@ class Runs implements Disposable {
   }
 }
 
-/** Returns the time in milliseconds; with `runs` a loaded file also computes. */
+/** Loads a file, and computes a few tokens if `runs` is given. Returns the time in milliseconds. */
 async function refusedOrLoaded(what: string, file: GgufFile, runs?: Runs): Promise<number> {
   const start = performance.now();
   try {

@@ -76,7 +76,7 @@ const CPU_FILES: readonly ParityFile[] = CPU_FORMATS.flatMap((format) =>
 );
 export const PARITY_FILES: readonly ParityFile[] = [...WHOLE_FILES, ...CPU_FILES, ...OTHER_FILES];
 
-/** Each seed orders the types differently, so that other types meet in one op. */
+/** Returns all types in an order that depends on the seed, so that different types meet in one op. */
 function mixed(seed: number): TensorType[] {
   const step = 2 * seed + 1; // coprime to 16
   return TYPES.map((_, i) => TYPES[i * step % TYPES.length]);

@@ -8,7 +8,7 @@ import { type Architecture, synthesize } from "../../testing/synth/synth.ts";
 
 const ARCHITECTURES: readonly Architecture[] = ["qwen3", "qwen35", "lfm2", "granitehybrid", "gpt-oss"];
 
-/** Some of them share long beginnings. */
+/** Prompts for the cache tests. Some share long prefixes. */
 export const PROMPTS: readonly number[][] = Array.from({ length: 24 }, (_, i) => [
   ...text(70 + i % 3 * 90, i % 4),
   ...text(11 + i * 7 % 40, 100 + i),

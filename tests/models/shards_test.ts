@@ -88,7 +88,7 @@ Deno.test("shards: a folder lists the model once by name, even without the first
   });
 });
 
-/** A corruption of the files, the file to open, and the expected message. */
+/** Cases: a corruption of the files, the file to open, and the expected message. */
 const BROKEN: [what: string, spoil: (paths: string[], shards: Uint8Array[]) => void, says: string[]][] = [
   ["missing", ([, second]) => Deno.removeSync(second), ["GGUF_SPLIT", "demo-00002-of-00003.gguf", "missing"]],
   ["cut short", ([, , third], [, , bytes]) => Deno.writeFileSync(third, bytes.subarray(0, -40)), [

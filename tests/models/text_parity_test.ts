@@ -55,7 +55,7 @@ async function answersOf(model: TextModel): Promise<(Float32Array | number)[]> {
 
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0);
 
-fullTier.test("text parity: the table matches the models of the test", async () => {
+fullTier.test("text parity: the digests in the table of exact answers match the test's models", async () => {
   for (const { name, options } of TEXT_MODELS) {
     assertEquals(
       await digest(synthesize(options)),
@@ -67,10 +67,10 @@ fullTier.test("text parity: the table matches the models of the test", async () 
 
 const isEncoder = ({ options }: TextModel) => SYNTH_MODELS[options.architecture].encoder ?? false;
 const ROUNDED = TEXT_MODELS.filter(({ options }) => options.types[0] !== "F32");
-/** On one text it is chance which of both is nearer. */
+/** On a single text, chance decides whether compy or llama.cpp is nearer. */
 const ROUNDED_ENCODERS = ROUNDED.filter(isEncoder);
 const ROUNDED_DECODERS = ROUNDED.filter((model) => !isEncoder(model));
-/** Geometric mean, over all their texts, of our distance to exact over llama.cpp's. */
+/** Limit for the geometric mean, over all texts, of compy's distance from the exact answer divided by llama.cpp's. */
 const AS_NEAR = 1;
 /** Distances of llama.cpp's scores from exact ones. */
 const NEAR_ROUNDED_SCORE = 5e-3;

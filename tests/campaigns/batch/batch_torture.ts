@@ -1,6 +1,6 @@
 /**
  * The long campaigns of the batch runner (`deno task batch:torture --kills 1000 --seeds 100000 --lines 1000000`): the
- * suite runs a few of each. Stops at the first fault, with the seed that shows it again.
+ * test suite runs a few of each. Stops at the first fault, and prints the seed that reproduces it.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
 import { brokenRuns } from "../../batch/crash_job.ts";
@@ -62,7 +62,7 @@ async function kill(count: number, seed: number, kind: JobKind): Promise<void> {
     const job = await KillJob.make(RANDOM_LINES, kind);
     const most = Math.min(KILLS_OF_A_JOB, count - kills);
     for (;;) {
-      // A third of them while it starts, checks and recovers.
+      // A third of the kills come while the job starts, checks and recovers.
       const from = random() < 1 / 3 ? "start" : "first line";
       const killAfter = job.kills < most ? (from === "start" ? 250 : 60) * random() : undefined;
       if (await job.run({ delay: 12, killAfter, from })) break;
@@ -74,7 +74,7 @@ async function kill(count: number, seed: number, kind: JobKind): Promise<void> {
   say(`${kills} kills, ${atPoints} of them at points: 0 lines lost, doubled or torn; counts never went back`);
 }
 
-/** Each point in turn, over and over; the second kill of a job is at a point of its own recovery. */
+/** Kills at each point in turn, repeatedly. A job's second kill is at a point of its recovery. */
 async function killAtPoints(count: number, kind: JobKind): Promise<number> {
   const points = await pointsOf(POINT_LINES, kind);
   say(`${points.length} points of a job of ${kind === "table" ? "a table" : "lines"}`);
@@ -92,7 +92,7 @@ async function killAtPoints(count: number, kind: JobKind): Promise<number> {
   return kills;
 }
 
-/** Half of them at each point in turn, then at random moments, of jobs in either order. */
+/** Half of the kills are at each point in turn, the others at random moments, for jobs in either order. */
 async function killRetries(count: number, seed: number): Promise<void> {
   const orders = ["completed", "input"] as const;
   const points = await Promise.all(orders.map((order) => retryPoints(RETRY_LINES, order)));

@@ -1,6 +1,6 @@
 /**
- * A Parquet file whose rows the demo model answers, killed over and over (`deno task batch:tables --rows 10000 --kills 100`).
- * The output must be that of an undisturbed run, byte for byte. Stops at the first fault.
+ * Answers the rows of a Parquet file with the demo model, and kills the run repeatedly (`deno task batch:tables --rows
+ * 10000 --kills 100`). The output must equal that of an undisturbed run byte for byte. Stops at the first fault.
  */
 import { assert, assertEquals } from "@std/assert";
 import { parseArgs } from "@std/cli/parse_args.js";
@@ -38,8 +38,8 @@ interface Told {
 }
 
 /**
- * When a run is killed: so many milliseconds after it began, at the latest as it begins to answer; once its journal has grown by so
- * many bytes; or so many milliseconds after all is answered.
+ * When to kill a run: `after` milliseconds from its start, but not after its first answer; once its journal has grown
+ * by `growth` bytes; or `after` milliseconds from its last answer.
  */
 type Kill =
   | { readonly from: "start" | "finishing"; readonly after: number }
@@ -54,9 +54,9 @@ interface Ended {
 const POLL_MS = 10;
 
 class TableJob {
-  /** Rows that a run has told to be answered. */
+  /** Rows that a run has reported as answered. */
   private done = 0;
-  /** Bytes that its journal has had. */
+  /** The largest size of its journal in bytes. */
   longestJournal = 0;
 
   constructor(private readonly folder: string) {}
@@ -127,7 +127,7 @@ class TableJob {
     }
   }
 
-  /** Answers that were told once are there for good. */
+  /** Throws if a reported answer is lost again. */
   private check({ done }: Told): void {
     if (done === undefined) return;
     assert(done >= this.done, `${this.done} rows were told, then ${done}`);
@@ -143,7 +143,7 @@ function killGroup(pid: number): void {
   try {
     Deno.kill(-pid, "SIGKILL");
   } catch {
-    // It has ended by itself.
+    // The process has ended already.
   }
 }
 
@@ -173,7 +173,7 @@ async function inFolder<T>(rows: number, work: (job: TableJob, folder: string) =
   }
 }
 
-/** Each row once, in order, with an answer and no error. */
+/** Asserts that each row occurs once, in order, with an answer and no error. */
 async function checkRows(path: string, rows: number): Promise<void> {
   const file = await diskStorage.open(path, "read");
   try {
@@ -190,7 +190,7 @@ async function checkRows(path: string, rows: number): Promise<void> {
   }
 }
 
-/** Kills of the last phase come when all rows are answered. */
+/** Share of kills that come after all rows are answered. */
 const FINISHING_SHARE = 0.1;
 const ANSWERING_SHARE = 2 / 3;
 const LONGEST_START_MS = 2500;
@@ -217,7 +217,7 @@ async function main(args: string[]): Promise<number> {
   const phases: Record<string, number> = {};
   const found = await inFolder(rows, async (job, folder) => {
     const early = Math.round(kills * (1 - FINISHING_SHARE));
-    // Together they answer some three quarters of the rows.
+    // Together the killed runs answer about three quarters of the rows.
     const growth = 1.5 * journalBytes / (early * ANSWERING_SHARE);
     for (let done = 0; done < kills; done++) {
       const kill: Kill = done >= early

@@ -1,4 +1,4 @@
-/** What every decoder must do, as tests. Those with tests of their own for it are not among them. */
+/** Tests that every decoder must pass. Decoders with separate tests are excluded. */
 import { assert, assertEquals } from "@std/assert";
 import { bits, LIMITS, mixedModel, PROMPT } from "../determinism.ts";
 import { answersOf } from "../engine_crowd.ts";
@@ -11,10 +11,13 @@ import { judgeFormat } from "./judge.ts";
 import { type Decoder, decodersOfTier, type Kind, kindsOfTier } from "./kinds.ts";
 
 const [isa] = instructionSets();
-/** Tokens of the prompt that is cut. The short one fills several KV blocks and a window, too. */
+/** Tokens of the prompt that is cut into chunks. Even the short one fills several KV blocks and a window. */
 const CUT_PROMPT = isFullTier ? PROMPT : 80;
 
-/** Of the five most likely tokens in F32: from the exact pass that rounds keys and values as the cache does, and from the one that does not. */
+/**
+ * Maximum distances in F32 over the five most likely tokens: from the exact pass with keys and values rounded like the
+ * cache, and from the unrounded one.
+ */
 const ROUNDED_LIMIT = 0.003;
 const EXACT_LIMIT = 0.02;
 
@@ -53,7 +56,7 @@ async function checkCrowd(architecture: Architecture): Promise<void> {
   }
 }
 
-/** Requests until memory was short often enough: where most layers have a window, it takes more of them. */
+/** Number of requests until memory is short often enough. Models whose layers mostly have windows need more. */
 const REQUESTS: { readonly [architecture: string]: number } = {
   gemma2: 90,
   gemma3n: 90,
@@ -85,7 +88,7 @@ function register(decoders: readonly Decoder[], kinds: readonly Kind[], what: st
   }
 }
 
-/** Registers these tests of the decoders of some kinds, as many as this tier takes. */
+/** Registers these tests for decoders of the given kinds, as far as this tier includes them. */
 export async function testFloats(...kinds: readonly Kind[]): Promise<void> {
   register(await decodersOfTier(), kinds, "exact in F32", checkFloats);
 }

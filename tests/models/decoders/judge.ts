@@ -3,7 +3,10 @@ import { judge, type Judged } from "../parity_judge.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
 import { isFullTier } from "../../../testing/tier.ts";
 
-/** The distances of an architecture's model files in a format. The first tier takes one seed and leaves out the longest prompt. */
+/**
+ * Returns the distances of an architecture's model files in a format. The first tier takes one seed and leaves out the
+ * longest prompt.
+ */
 export async function judgeFormat(architecture: Architecture, format: string): Promise<Judged[]> {
   const files = PARITY_FILES.filter((f) => f.options.architecture === architecture && f.format === format);
   const judged: Judged[] = [];

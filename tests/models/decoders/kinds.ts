@@ -1,4 +1,4 @@
-/** Which decoders a test takes. One architecture stands for all that compile to the same kinds of ops and of cache. */
+/** Selects decoders for tests. One architecture represents all that compile to the same kinds of ops and cache. */
 import { buildPlan, readRopeFactors } from "../../../engine/architectures/registry.ts";
 import { parseGguf } from "../../../engine/gguf/reader.ts";
 import type { Plan } from "../../../engine/plan/plan.ts";
@@ -6,7 +6,7 @@ import { DECODERS } from "../parity_cases.ts";
 import { type Architecture, synthesize } from "../../../testing/synth/synth.ts";
 import { isFullTier } from "../../../testing/tier.ts";
 
-/** `windowed` models have layers that see a window of the sequence, `hybrid` ones layers with a recurrent state. */
+/** `windowed` models have layers that attend to a window, `hybrid` models have layers with a recurrent state. */
 export type Kind =
   | "dense"
   | "windowed dense"
@@ -39,7 +39,7 @@ async function describe(architecture: Architecture): Promise<Decoder> {
   return { architecture, kind, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };
 }
 
-/** Of each signature the architecture with the smallest model file. */
+/** Returns the architecture with the smallest model file for each signature. */
 function representatives(decoders: readonly Decoder[]): Decoder[] {
   const found = new Map<string, Decoder>();
   for (const decoder of decoders) {
@@ -50,13 +50,13 @@ function representatives(decoders: readonly Decoder[]): Decoder[] {
   return [...found.values()];
 }
 
-/** The decoders that this tier tests: all of them in the second tier, else one of each signature. */
+/** Returns the decoders that this tier tests: all in the second tier, one per signature in the first. */
 export async function decodersOfTier(): Promise<Decoder[]> {
   const all = await Promise.all(DECODERS.map(describe));
   return isFullTier ? all : representatives(all);
 }
 
-/** The same, but of each kind only the smallest in the first tier. */
+/** Like decodersOfTier, but the first tier has only the smallest decoder of each kind. */
 export async function kindsOfTier(): Promise<Decoder[]> {
   const decoders = (await decodersOfTier()).sort((a, b) => a.size - b.size);
   return isFullTier
