@@ -6,8 +6,8 @@ const MAX_BYTES = 4 * 1024 * 1024;
 const KEY = "tokenizer.chat_template";
 
 /**
- * The chat templates' keys: from chat_template.jinja, else chat_template.json, else tokenizer_config.json, where they may
- * be one text or several with names.
+ * Returns the keys of the chat templates, from chat_template.jinja, else chat_template.json, else
+ * tokenizer_config.json. The latter may hold one text or several named ones.
  */
 export async function chatTemplateEntries(folder: string, config: Fields): Promise<Entry[]> {
   const own = await readText(join(folder, "chat_template.jinja"), MAX_BYTES);

@@ -2,7 +2,7 @@ import { quote } from "../../engine/gguf/errors.ts";
 import { DEEPSEEK_LETTERS } from "../../engine/tokenizer/split/pre_tokenizers.ts";
 import { Fields, inWords, isObject } from "../checkpoint/json.ts";
 
-/** How words are cut before they are merged, as tokenizer.json says it in a regular expression. */
+/** Parts of the regular expressions with which tokenizer.json files split text before merging. */
 const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 const REST = "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 const LETTERS = "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+";
@@ -13,14 +13,17 @@ const MARKED_SIGNS = "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*";
 const UPPER = "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}";
 const LOWER = "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}";
 
-/** The o200k family: words as far as their case allows, with what may follow them, and so many digits. */
+/**
+ * Returns the expression of the o200k family: words split where their case changes, followed by `after`, and digits as
+ * in `digits`.
+ */
 function cased(after: string, digits: string): string {
   const lead = "[^\\r\\n\\p{L}\\p{N}]?";
   const words = `${lead}[${UPPER}]*[${LOWER}]+${after}|${lead}[${UPPER}]+[${LOWER}]*${after}`;
   return `${words}|${digits}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*${REST}`;
 }
 
-/** DeepSeek's way, one cut after the other: digits, Chinese and Japanese, and the rest. */
+/** DeepSeek V3's splits in sequence: digits, Chinese and Japanese, and the rest. */
 const DEEPSEEK3 = [
   "\\p{N}{1,3}",
   "[一-龥぀-ゟ゠-ヿ]+",
@@ -28,16 +31,19 @@ const DEEPSEEK3 = [
   `| ?[\\p{P}\\p{S}]+[\\r\\n]*${REST}`,
 ];
 
-/** How files write a class of characters: each as itself. */
+/** Returns an expression with \u escapes replaced by the characters, as files write it. */
 function asItself({ source }: RegExp): string {
   const escape = /\\u(?:\{([0-9a-f]+)\}|([0-9a-f]{4}))/g;
   return source.replace(escape, (_, long, short) => String.fromCodePoint(parseInt(long ?? short, 16)));
 }
 
-/** A step that takes digits one by one, as the expression that does. */
+/** The expression for a step that splits single digits. */
 const EACH_DIGIT = "\\p{N}";
 const IDEOGRAPHS = "[一-龥ࠀ-一가-퟿]+";
-/** That of DeepSeek's first models, which list letters. Readers take digits together, of which no vocabulary made so has tokens. */
+/**
+ * The splits of DeepSeek's first models, which list letters. GGUF readers keep digits together, but these vocabularies
+ * have no tokens of several digits.
+ */
 const DEEPSEEK_LLM = [
   "[\\r\\n]",
   `\\s?${asItself(DEEPSEEK_LETTERS)}+`,
@@ -48,16 +54,19 @@ const DEEPSEEK_LLM = [
 ];
 const DEEPSEEK_CODER = ["[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", IDEOGRAPHS, EACH_DIGIT];
 
-/** Ling's, which says Qwen2's in other words. */
+/** Ling's expression, which splits like Qwen2's. */
 const LING = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*" +
   "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
 
-/** GGUF's names, by expression, of several in lines; where a word that is a token is taken whole, and where not. */
+/**
+ * GGUF's pre-tokenizer names by expression; several expressions are joined by line breaks. `whole` applies if a word
+ * that equals a token becomes that token, `merged` if words are always merged.
+ */
 const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly merged?: string }> = new Map([
   [`${CONTRACTIONS}${LETTERS}|\\p{N}${SIGNS}${REST}`, { merged: "qwen2" }],
   [`${CONTRACTIONS}${MARKED_LETTERS}|\\p{N}${MARKED_SIGNS}${REST}`, { merged: "qwen35" }],
   [`${CONTRACTIONS}${LETTERS}|\\p{N}{1,3}${SIGNS}${REST}`, { whole: "llama-bpe", merged: "smaug-bpe" }],
-  // A word that is a token is one by its merges too.
+  // In these vocabularies, a word that equals a token is also built by merges, so both names are the same.
   [cased(`${CONTRACTIONS}?`, "\\p{N}{1,3}"), { whole: "gpt-4o", merged: "gpt-4o" }],
   [cased("", "\\p{N}"), { whole: "tekken" }],
   [
@@ -71,8 +80,8 @@ const BY_EXPRESSION: ReadonlyMap<string, { readonly whole?: string; readonly mer
 ]);
 
 /**
- * GGUF's name of the way that a byte-level BPE's tokenizer.json cuts text, in a file of that architecture. Throws ConvertError for
- * a way that has no name here: a wrong one would make other tokens without a complaint.
+ * Returns GGUF's name for the pre-tokenizer of a byte-level BPE, for a file of that architecture. Throws ConvertError
+ * for an unknown pre-tokenizer, because a wrong name would silently give other tokens.
  */
 export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, architecture: string): string {
   const key = "pre_tokenizer";
@@ -91,7 +100,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
     const isolates = (split: Fields) =>
       split.get("behavior") === "Isolated" && !split.boolean("invert", false);
     if (name !== undefined && splits.every(isolates)) {
-      // Readers put a BOS, which GLM has none of, before what Llama 3's name says.
+      // With Llama 3's name readers would add a BOS, which GLM does not have.
       return name === "llama-bpe" && architecture.startsWith("glm4") ? "glm4" : name;
     }
     tokenizer.refuse(
@@ -113,7 +122,7 @@ export function preTokenizerName(tokenizer: Fields, wholeWords: boolean, archite
   );
 }
 
-/** An expression's line breaks stand in some files as themselves. */
+/** Returns the expression with line breaks as escapes. Some files contain the characters themselves. */
 function written(expression: unknown): string {
   return String(expression).replaceAll("\r", "\\r").replaceAll("\n", "\\n");
 }

@@ -2,7 +2,7 @@ import { isEndText } from "../../engine/tokenizer/special/special_tokens.ts";
 import { type Fields, inWords, isObject } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
-/** The keys of tokenizer_config.json that special tokens stand under, by GGUF's names of them. */
+/** Keys of special tokens in tokenizer_config.json, by GGUF's names. */
 type SpecialTokens = Readonly<{ bos: string; eos: string; [name: string]: string }>;
 
 export const DECODER_TOKENS: SpecialTokens = {
@@ -12,7 +12,7 @@ export const DECODER_TOKENS: SpecialTokens = {
   padding: "pad_token",
 } as const;
 
-/** Of encoders with byte-level BPE, in whose files what stands around a text is called otherwise. */
+/** Keys for encoders with byte-level BPE, whose files use other names for the tokens around a text. */
 export const ENCODER_TOKENS: SpecialTokens = {
   ...DECODER_TOKENS,
   bos: "cls_token",
@@ -21,7 +21,7 @@ export const ENCODER_TOKENS: SpecialTokens = {
   mask: "mask_token",
 } as const;
 
-/** The special tokens by those keys of tokenizer_config.json, and which of them stand around a text. */
+/** Returns the entries of the special tokens, and whether BOS and EOS are added around a text. */
 export function specialEntries(
   tokenizer: Fields,
   config: Fields,
@@ -42,13 +42,15 @@ export function specialEntries(
     const added = config.has(key)
       ? config.boolean(key, false)
       : addedByTemplate(tokenizer, side, config.get(special[side]));
-    // Where the files do not say, readers know what the kind of tokenizer wants.
+    // If the files do not say, readers use the default of the tokenizer kind.
     if (added !== undefined) entries.push(entry(`tokenizer.ggml.${key}`, "BOOL", added));
   }
   return entries;
 }
 
-/** Whether the post-processor puts the special token first (BOS) or last (EOS); undefined where it has no template. */
+/**
+ * Returns whether the post-processor puts the special token first (BOS) or last (EOS); undefined if it has no template.
+ */
 function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", value: unknown): boolean | undefined {
   const text = isObject(value) ? value.content : value;
   const post = tokenizer.get("post_processor");
@@ -60,12 +62,12 @@ function addedByTemplate(tokenizer: Fields, side: "bos" | "eos", value: unknown)
   return isObject(piece) && isObject(piece.SpecialToken) && piece.SpecialToken.id === text;
 }
 
-/** GGUF's names of tokens that end a generation beside EOS. */
+/** GGUF's names for tokens other than EOS that end a generation. */
 const ENDS = ["eot", "eom"];
 
 /**
- * The tokens that end a generation by generation_config.json and by nothing else: neither are they EOS nor would readers know them by
- * their texts.
+ * Returns the entries of end tokens that only generation_config.json names: not EOS, and not recognised by readers by
+ * their text.
  */
 export function endEntries(generation: Fields, tokenizer: readonly Entry[]): Entry[] {
   const valueOf = (name: string) => tokenizer.find(({ key }) => key === `tokenizer.ggml.${name}`)?.value;

@@ -10,7 +10,9 @@ import { wordPieceEntries } from "./word_piece.ts";
 
 const MAX_TOKEN_LENGTH = 2048;
 
-/** Tokens of Gemma 4 that tokenizer.json has as control tokens, and that are shown: its answers' parts are told by them. */
+/**
+ * Gemma 4's tokens that separate the parts of an answer. They are control tokens in tokenizer.json, but must be shown.
+ */
 const GEMMA4_SHOWN: readonly string[] = [
   "<|channel>",
   "<channel|>",
@@ -28,9 +30,9 @@ interface Vocabulary {
 }
 
 /**
- * The tokenizer's keys, from tokenizer.json and tokenizer_config.json, for a model of `rows` tokens: where the
- * tokenizer has fewer, unused ones fill up; `architecture` is the file's. Throws ConvertError for a tokenizer that GGUF readers
- * would not follow.
+ * Returns the tokenizer's entries, from tokenizer.json and tokenizer_config.json. Unused tokens fill the vocabulary up
+ * to the model's `rows`. `architecture` is the GGUF file's. Throws ConvertError for a tokenizer that GGUF readers would
+ * not reproduce.
  */
 export function tokenizerEntries(
   tokenizer: Fields,
@@ -67,7 +69,7 @@ export function tokenizerEntries(
   ];
 }
 
-/** Gemma 4's merges over characters, in which blanks are marks. */
+/** Returns the entries for Gemma 4's merges over characters, in which blanks are marks. */
 function characterEntries(tokenizer: Fields, vocabulary: Vocabulary, merges: readonly Merge[]): Entry[] {
   if (hasBlankPrefix(tokenizer)) {
     tokenizer.refuse("normalizer", "a blank before the text", "none, which readers do not put there");
@@ -95,7 +97,7 @@ function byteLevelEntries(
   const normalizer = tokenizer.fields("normalizer");
   const steps = normalizer?.get("normalizers");
   const isEmpty = Array.isArray(steps) && steps.length === 0;
-  // Readers of GGUF files do not normalise; NFC changes nothing of almost all text.
+  // GGUF readers do not normalise. NFC leaves almost all text unchanged.
   if (normalizer && !isEmpty) normalizer.mustBe("type", "NFC", "GGUF has no place for another normalizer");
   for (const [left, right] of merges) {
     if (left.includes(" ") || right.includes(" ")) {
@@ -110,7 +112,10 @@ function byteLevelEntries(
   ];
 }
 
-/** SentencePiece's BPE merges by score: a token's is the place of the first merge that makes it. */
+/**
+ * Returns the entries for SentencePiece's BPE, which merges by score. A token's score is the position of the first
+ * merge that builds it, negated.
+ */
 function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges: readonly Merge[]): Entry[] {
   const scores = new Float32Array(vocabulary.tokens.length);
   let place = 0;
@@ -129,7 +134,7 @@ function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges:
   }
   markBytes(vocabulary);
   for (const [id, text] of vocabulary.tokens.entries()) {
-    // No merge makes it: it must never win against one that does.
+    // No merge builds this token, so it gets a score below all tokens that merges build.
     if (!made.has(text)) scores[id] = -place;
   }
   return [
@@ -140,14 +145,14 @@ function sentencePieceEntries(tokenizer: Fields, vocabulary: Vocabulary, merges:
   ];
 }
 
-/** Tokens for single bytes are a type of their own. */
+/** Sets the BYTE type of tokens for single bytes. */
 function markBytes({ tokens, types }: Vocabulary): void {
   for (const [id, text] of tokens.entries()) {
     if (types[id] === TOKEN_TYPE.NORMAL && /^<0x[0-9A-F]{2}>$/.test(text)) types[id] = TOKEN_TYPE.BYTE;
   }
 }
 
-/** Whether a blank is put before the text, as a step of the normalizer or of the pre-tokenizer. */
+/** Returns whether a step of the normalizer or pre-tokenizer adds a blank before the text. */
 function hasBlankPrefix(tokenizer: Fields): boolean {
   const steps: unknown[] = [];
   for (const [key, list] of [["normalizer", "normalizers"], ["pre_tokenizer", "pretokenizers"]]) {
@@ -170,7 +175,9 @@ function hasBlankPrefix(tokenizer: Fields): boolean {
 
 type Step = Readonly<Record<string, unknown>>;
 
-/** Whether a step puts a blank before the text; undefined for a step that does something else. `replaced` blanks are ▁. */
+/**
+ * Returns whether a step adds a blank before the text; undefined for an unknown step. `replaced`: blanks are ▁ already.
+ */
 function knownBlankStep(step: Step, replaced: boolean): boolean | undefined {
   if (step.type === "Prepend" && step.prepend === "▁") return true;
   if (step.type === "Metaspace" && step.replacement === "▁" && step.split !== true) {
@@ -178,7 +185,7 @@ function knownBlankStep(step: Step, replaced: boolean): boolean | undefined {
       ? step.add_prefix_space !== false
       : step.prepend_scheme !== "never";
   }
-  // Gemma's cut at blanks, of which the normalizer has left none.
+  // Gemma splits at blanks, but its normalizer has replaced all of them.
   const cuts = step.type === "Split" && patternOf(step) === " ";
   return isReplacement(step) || (cuts && replaced) ? false : undefined;
 }
@@ -247,7 +254,7 @@ function readAdded(tokenizer: Fields): AddedToken[] {
   });
 }
 
-/** Pairs, written as arrays of two or as texts with a blank between the parts. */
+/** Returns the merges. Files hold each as an array of two texts, or as one text with a blank between the parts. */
 function readMerges(model: Fields, ids: ReadonlyMap<string, number>): Merge[] {
   const merges = model.get("merges");
   if (!Array.isArray(merges)) model.refuse("merges", inWords(merges), "an array");

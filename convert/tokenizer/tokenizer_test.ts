@@ -18,7 +18,7 @@ function entriesOf(tokenizer: object, config: object = CONFIG, rows = 320): Map<
   return new Map(entries.map(({ key, value }) => [key.replace("tokenizer.ggml.", ""), value]));
 }
 
-/** The tokenizer as the engine makes it from the keys of a file of that architecture. */
+/** Returns the engine's tokenizer for the converted keys of a file of that architecture. */
 function engineTokenizer(tokenizer: object, config: object, rows: number, architecture?: string): Tokenizer {
   const builder = new GgufBuilder();
   const [fields, settings] = [Fields.of("tokenizer.json", tokenizer), Fields.of("config", config)];
@@ -29,7 +29,7 @@ function engineTokenizer(tokenizer: object, config: object, rows: number, archit
   return createTokenizer(parseGguf(builder.build().bytes).metadata);
 }
 
-Deno.test("tokenizer: tokens, types and special ids come as the files have them; unused ones fill up", () => {
+Deno.test("tokenizer: keeps tokens, types and special ids, and fills up with unused tokens", () => {
   const entries = entriesOf(BPE);
   const tokens = entries.get("tokens") as string[];
   const types = entries.get("token_type") as number[];
@@ -112,17 +112,17 @@ const CUTS: [what: string, preTokenizer: object, ignoreMerges: boolean, name: st
   ],
 ];
 for (const [what, preTokenizer, ignoreMerges, name] of CUTS) {
-  Deno.test(`tokenizer: ${what} way to cut words is ${name}`, () => {
+  Deno.test(`tokenizer: names ${what} pre-tokenizer ${name}`, () => {
     const model = { ...MODEL, ignore_merges: ignoreMerges };
     assertEquals(entriesOf({ ...BPE, pre_tokenizer: preTokenizer, model }).get("pre"), name);
   });
 }
 
-Deno.test("tokenizer: GLM's whole words have a name of their own, before which no BOS comes", () => {
+Deno.test("tokenizer: GLM's pre-tokenizer with whole words gets its own name, without a BOS", () => {
   const tokenizer = {
     ...BPE,
     pre_tokenizer: split(WORDS.llama),
-    // No merge makes "xyz".
+    // No merge builds "xyz".
     model: { ...MODEL, ignore_merges: true, vocab: { ...MODEL.vocab as object, xyz: 300 } },
     normalizer: { type: "Sequence", normalizers: [] },
   };
@@ -133,7 +133,7 @@ Deno.test("tokenizer: GLM's whole words have a name of their own, before which n
   }
 });
 
-Deno.test("tokenizer: what ends an answer by generation_config.json alone gets a key", () => {
+Deno.test("tokenizer: an end token that only generation_config.json names gets a key", () => {
   const entries = tokenizerEntries(Fields.of("t", BPE), Fields.of("c", CONFIG), 320);
   const ends = (eos_token_id: unknown) =>
     endEntries(Fields.of("generation_config.json", { eos_token_id }), entries)
@@ -148,7 +148,7 @@ Deno.test("tokenizer: what ends an answer by generation_config.json alone gets a
   }
 });
 
-/** SentencePiece's BPE as Hugging Face's files have it: merges in the order of their tokens' scores. */
+/** SentencePiece's BPE in Hugging Face's format: merges in the order of their tokens' scores. */
 const SPM = {
   added_tokens: ["<unk>", "<s>", "</s>"].map((content, id) => ({ id, content, special: true })),
   normalizer: {
@@ -178,7 +178,7 @@ const SPM = {
   },
 };
 
-Deno.test("tokenizer: SentencePiece's merges give scores by which the engine makes the same tokens", () => {
+Deno.test("tokenizer: SentencePiece's merges become scores that give the same tokens", () => {
   const config = { bos_token: "<s>", eos_token: { content: "</s>" }, unk_token: "<unk>" };
   const entries = entriesOf(SPM, config, 12);
   assertEquals(entries.get("model"), "llama");
@@ -193,7 +193,7 @@ Deno.test("tokenizer: SentencePiece's merges give scores by which the engine mak
   assertEquals(tokenizer.encode("c", { addSpecial: true })[0], 1);
 });
 
-Deno.test("tokenizer: BOS comes first where tokenizer_config.json or the template says so", () => {
+Deno.test("tokenizer: adds BOS when tokenizer_config.json or the template says so", () => {
   const bos = { bos_token: "<s>" };
   assertEquals(entriesOf(SPM, { ...bos, add_bos_token: false }, 12).get("add_bos_token"), false);
   assertEquals(entriesOf(SPM, bos, 12).get("add_bos_token"), true);
@@ -203,7 +203,7 @@ Deno.test("tokenizer: BOS comes first where tokenizer_config.json or the templat
   assertEquals(entriesOf({ ...SPM, post_processor: null }, bos, 12).has("add_bos_token"), false);
 });
 
-Deno.test("tokenizer: a blank before the text is put there as the files say", () => {
+Deno.test("tokenizer: adds a blank before the text when the files say so", () => {
   const metaspace = (scheme: string) => ({
     type: "Metaspace",
     replacement: "▁",
@@ -216,11 +216,11 @@ Deno.test("tokenizer: a blank before the text is put there as the files say", ()
   }
 });
 
-/** Gemma's: blanks are replaced, so that a cut at blanks finds none. */
+/** Gemma's normalizer replaces blanks, so its split at blanks finds none. */
 const REPLACED = { type: "Replace", pattern: { String: " " }, content: "▁" };
 const CUT = { type: "Split", pattern: { String: " " }, behavior: "MergedWithPrevious", invert: false };
 
-Deno.test("tokenizer: Gemma's cut at blanks changes nothing, and no blank is put before the text", () => {
+Deno.test("tokenizer: Gemma's split at blanks changes nothing, and adds no blank before the text", () => {
   const tokenizer = { ...SPM, normalizer: REPLACED, pre_tokenizer: CUT };
   assertEquals(entriesOf(tokenizer, {}, 12).get("add_space_prefix"), false);
 });
@@ -302,7 +302,7 @@ const WRONG: Record<string, [tokenizer: object, config: object, words: string]> 
   ],
 };
 for (const [what, [tokenizer, config, words]] of Object.entries(WRONG)) {
-  Deno.test(`tokenizer: ${what} is refused`, () => {
+  Deno.test(`tokenizer: refuses ${what}`, () => {
     const rows = (tokenizer as Partial<typeof SPM>).model?.byte_fallback ? 12 : 320;
     const { message } = assertThrows(() => entriesOf(tokenizer, config, rows), ConvertError);
     assertStringIncludes(message, words);

@@ -6,17 +6,19 @@ import type { PlainVocabulary } from "./word_piece.ts";
 
 const SPECIAL = { ...DECODER_TOKENS, seperator: "sep_token", mask: "mask_token" };
 
-/** What a reader does to a text before it looks for tokens. */
+/** How a reader changes a text before it looks for tokens. */
 interface Normalization {
-  /** SentencePiece's table of characters, in base64; empty where there is none. */
+  /** SentencePiece's normalization table in base64; empty if there is none. */
   characters: string;
-  /** A blank goes before the text. */
+  /** Whether to add a blank before the text. */
   blankFirst: boolean;
-  /** Runs of blanks become one, and those around the text go. */
+  /** Whether to merge runs of blanks into one, and drop blanks around the text. */
   mergeBlanks: boolean;
 }
 
-/** Unigram's array of tokens and scores as BPE has its vocabulary: an object of tokens and ids. */
+/**
+ * Returns the fields with Unigram's array of tokens and scores turned into BPE's form: an object from tokens to ids.
+ */
 export function plainVocabulary(model: Fields): Fields {
   const pieces = piecesOf(model);
   const vocab = Object.fromEntries(pieces.map(([text], id) => [text, id]));
@@ -28,7 +30,10 @@ export function plainVocabulary(model: Fields): Fields {
   }, "model.");
 }
 
-/** The keys of SentencePiece's Unigram. Throws ConvertError for a tokenizer that readers would not follow. */
+/**
+ * Returns the entries for SentencePiece's Unigram. Throws ConvertError for a tokenizer that readers would not
+ * reproduce.
+ */
 export function unigramEntries(
   tokenizer: Fields,
   model: Fields,
@@ -79,7 +84,7 @@ function normalizationOf(tokenizer: Fields): Normalization {
   return done;
 }
 
-/** Whether the step is known; what it does is added to `done`. */
+/** Adds the effect of a normalizer step to `done`. Returns false for an unknown step. */
 function apply(step: Readonly<Record<string, unknown>>, done: Normalization): boolean {
   switch (step.type) {
     case "Precompiled":

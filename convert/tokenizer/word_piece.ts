@@ -5,7 +5,7 @@ import { type Fields, isObject } from "../checkpoint/json.ts";
 import { type Entry, entry } from "../write/metadata.ts";
 
 const CONTINUES = "##";
-/** In GGUF the first piece of a word has a mark, and those after it have none. */
+/** In GGUF the first piece of a word has this mark, and later pieces have none. */
 const BEGINS = "▁";
 
 /** GGUF's names of the special tokens, by tokenizer_config.json's. */
@@ -17,14 +17,14 @@ const SPECIAL = {
   mask: "mask_token",
 };
 
-/** A vocabulary as tokenizer.json has it: texts and kinds by id, ids by text. */
+/** A vocabulary from tokenizer.json: texts and types by id, ids by text. */
 export interface PlainVocabulary {
   readonly tokens: readonly string[];
   readonly types: Uint8Array; // [tokens]
   readonly ids: ReadonlyMap<string, number>;
 }
 
-/** The keys of BERT's WordPiece. Throws ConvertError for one that readers would not follow. */
+/** Returns the entries for BERT's WordPiece. Throws ConvertError for a tokenizer that readers would not reproduce. */
 export function wordPieceEntries(
   tokenizer: Fields,
   model: Fields,

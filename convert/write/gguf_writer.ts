@@ -6,10 +6,10 @@ import type { Entry } from "./metadata.ts";
 import type { OutputTensor } from "./output_tensor.ts";
 
 const VERSION = 3;
-/** The default of the format. */
+/** GGUF's default alignment. */
 const ALIGNMENT = 32;
 
-/** Called as the data is written: its bytes so far and in all. */
+/** Called during writing with the bytes of tensor data so far and in total. */
 export type Progress = (done: number, total: number) => void;
 
 /**
@@ -35,7 +35,7 @@ export async function writeGguf(
       checksum = crc32(chunk, checksum);
       length += chunk.length;
       await writeAll(file, chunk);
-      // Signals are heard between turns of the event loop.
+      // Signals arrive only between turns of the event loop.
       signal?.throwIfAborted();
       progress(done + length, total);
     }
@@ -55,7 +55,7 @@ async function writeAll(file: Deno.FsFile, bytes: Uint8Array): Promise<void> {
   for (let at = 0; at < bytes.length;) at += await file.write(bytes.subarray(at));
 }
 
-/** All before the tensors' data, padded to where that begins. */
+/** Returns everything before the tensor data, padded to the data's start. */
 function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Uint8Array {
   const out = new Bytes();
   out.text("GGUF");
@@ -86,7 +86,7 @@ function header(entries: readonly Entry[], tensors: readonly OutputTensor[]): Ui
   return out.padded(ALIGNMENT);
 }
 
-/** Little-endian bytes that grow. */
+/** A growing buffer of little-endian values. */
 class Bytes {
   #view = new DataView(new ArrayBuffer(65_536));
   #length = 0;
@@ -140,7 +140,7 @@ class Bytes {
     return new Uint8Array(this.#view.buffer, 0, this.#length);
   }
 
-  /** Makes room for `count` zeros and returns where they begin. */
+  /** Appends `count` zeros and returns their offset. */
   #grow(count: number): number {
     const at = this.#length;
     this.#length += count;

@@ -6,17 +6,17 @@ import type { SafeTensor } from "../checkpoint/safetensors.ts";
 
 export type FloatType = "F32" | "F16" | "BF16";
 
-/** A matrix as a checkpoint holds it; each part is a tensor of the same rows. */
+/** A matrix in a checkpoint. Each part is a tensor with the same rows. */
 export type MatrixSource =
   | { readonly kind: FloatType; readonly weight: SafeTensor } // [rows, columns]
   | {
-    /** Codes of E2M1, eight to a word, and exponents of E8M0, one to 32 columns. */
+    /** E2M1 codes, eight per word, and E8M0 exponents, one per 32 columns. */
     readonly kind: "MXFP4";
     readonly weight: SafeTensor; // U32 [rows, columns / 8], or as many bytes
     readonly scales: SafeTensor; // U8 [rows, columns / 32]
   }
   | {
-    /** Unsigned codes, packed from the low bits of a word on; a column is scale x code + bias. */
+    /** Unsigned codes, packed from the low bits of each word. A value is scale x code + bias. */
     readonly kind: "affine";
     readonly bits: number;
     /** Columns that share a scale and a bias. */
@@ -26,10 +26,10 @@ export type MatrixSource =
     readonly biases: SafeTensor; // float [rows, columns / group]
   };
 
-/** MLX's modes of quantisation that can be converted. Source: the documentation of mlx.core.quantize. */
+/** MLX's quantization modes that can be converted. Source: the documentation of mlx.core.quantize. */
 type Mode = "mxfp4" | "affine";
 
-/** gpt-oss's own: experts in MXFP4, the rest in BF16. */
+/** gpt-oss's quantization method: experts in MXFP4, the rest in BF16. */
 const GPT_OSS_METHOD = "mxfp4";
 
 const FLOATS: readonly string[] = ["F32", "F16", "BF16"];
@@ -41,7 +41,7 @@ export class WeightFinder {
   /** Names of the tensors that were asked for. */
   readonly used = new Set<string>();
 
-  /** `config` is the whole config.json: MLX says there how it quantised what. */
+  /** `config` is the whole config.json, in which MLX describes the quantization of each module. */
   constructor(private readonly checkpoint: Checkpoint, private readonly config: Fields) {
     for (const key of ["quantization", "quantization_config"]) {
       const method = config.fields(key)?.get("quant_method");
@@ -55,7 +55,10 @@ export class WeightFinder {
     return this.checkpoint.folder;
   }
 
-  /** A tensor of floats; its shape may have further dimensions of 1. Throws ConvertError where it is not so. */
+  /**
+   * Returns a float tensor of that shape, which may have additional dimensions of 1. Throws ConvertError for another
+   * type or shape.
+   */
   floats(name: string, shape: readonly number[]): SafeTensor {
     const tensor = this.#tensor(name);
     if (!FLOATS.includes(tensor.dtype)) wrongType(tensor, FLOATS.join(", "));
@@ -69,7 +72,10 @@ export class WeightFinder {
     return this.checkpoint.tensors.has(name);
   }
 
-  /** The weight of a module, e.g. `model.layers.0.mlp.up_proj`. Throws ConvertError where it is none of the kinds. */
+  /**
+   * Returns the weight of a module, e.g. `model.layers.0.mlp.up_proj`. Throws ConvertError if it is none of the
+   * supported kinds.
+   */
   matrix(module: string, rows: number, columns: number): MatrixSource {
     const weight = this.#tensor(`${module}.weight`);
     const scales = this.#optional(`${module}.scales`);
@@ -87,15 +93,15 @@ export class WeightFinder {
       : affine(weight, scales, this.#tensor(`${module}.biases`), rows, columns);
   }
 
-  /** A tensor of floats, [experts, rows, columns]. */
+  /** Returns a float tensor [experts, rows, columns]. */
   stack(name: string, shape: readonly number[]): MatrixSource {
     const weight = this.floats(name, shape);
     return { kind: weight.dtype as FloatType, weight };
   }
 
   /**
-   * gpt-oss's experts: `NAME_blocks` with two codes a byte, [experts, rows, columns / 32, 16], and `NAME_scales` with an
-   * exponent for each 32 columns.
+   * Returns gpt-oss's experts: `NAME_blocks` [experts, rows, columns / 32, 16] with two codes per byte, and
+   * `NAME_scales` with an exponent per 32 columns.
    */
   blocks(name: string, [experts, rows, columns]: readonly number[]): MatrixSource {
     const [weight, scales] = [this.#tensor(`${name}_blocks`), this.#tensor(`${name}_scales`)];
@@ -118,7 +124,10 @@ export class WeightFinder {
     return tensor;
   }
 
-  /** The mode that config.json says, or that the scales betray: a wrong one would be read without a complaint. */
+  /**
+   * Returns the quantization mode from config.json or, if missing, from the scales. Throws if both disagree, because a
+   * wrong mode would silently give wrong values.
+   */
   #mode(module: string, weight: SafeTensor, scales: SafeTensor, columns: number): Mode {
     const settings = this.config.fields("quantization") ?? this.config.fields("quantization_config");
     if (!settings) {
@@ -162,7 +171,7 @@ function affine(
   rows: number,
   columns: number,
 ): MatrixSource {
-  // The shapes say bits and group, since the columns are known.
+  // Bits and group size follow from the shapes and the known number of columns.
   const bits = 32 * (weight.shape[1] ?? 0) / columns;
   const group = columns / (scales.shape[1] ?? 0);
   for (const part of [weight, scales, biases]) {

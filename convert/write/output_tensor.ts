@@ -14,18 +14,18 @@ export interface OutputTensor {
   /** ggml order: the contiguous dimension first. */
   readonly shape: readonly number[];
   readonly byteLength: number;
-  /** How the checkpoint holds it: `BF16`, `MXFP4`, `affine 4 bits`. */
+  /** The tensor's format in the checkpoint: `BF16`, `MXFP4`, `affine 4 bits`. */
   readonly source: string;
-  /** Its bytes in order, in parts of some MiB; may be asked once. */
+  /** Returns its bytes in order, in parts of some MiB. Call it only once. */
   chunks(): Iterable<Uint8Array>;
-  /** After all chunks; undefined where nothing was lost. */
+  /** Returns the quantization error, after all chunks; undefined if the format is lossless. */
   error?(): QuantizationError | undefined;
 }
 
-/** Bytes of a matrix that are read at a time. */
+/** Bytes of a matrix to read at a time. */
 const CHUNK_BYTES = 4 * 1024 * 1024;
 
-/** A vector of floats, held in memory. */
+/** Returns a float vector that is held in memory. */
 export function vectorTensor(
   name: string,
   values: Float32Array,
@@ -36,12 +36,12 @@ export function vectorTensor(
   return { name, type: "F32", shape, byteLength: bytes.length, source, chunks: () => [bytes] };
 }
 
-/** Matrices of one shape and type, one after the other, as one tensor with a dimension more. */
+/** Returns matrices of the same shape and type, one after the other, as one tensor with an additional dimension. */
 export function stackTensors(parts: readonly OutputTensor[]): OutputTensor {
   return joinTensors(parts, [...parts[0].shape, parts.length]);
 }
 
-/** Matrices of one type, one after the other, as one tensor of that shape. */
+/** Returns matrices of one type, one after the other, as one tensor of that shape. */
 export function joinTensors(parts: readonly OutputTensor[], shape: readonly number[]): OutputTensor {
   return {
     ...parts[0],
@@ -59,17 +59,17 @@ export interface MatrixOptions {
   readonly rows: number;
   readonly columns: number;
   readonly source: MatrixSource;
-  /** By default as many as the result has. */
+  /** Rows of the source; by default those of the result. */
   readonly sourceRows?: number;
   readonly encoder: RowEncoder;
-  /** The order of the source's rows and columns in the result; without it their own. */
+  /** The order of the source's rows and columns in the result; by default unchanged. */
   readonly rowOrder?: Runs;
   readonly columnOrder?: Runs;
 }
 
 /**
- * A matrix that is read, encoded and handed on some rows at a time. Throws ConvertError where the type's blocks do not
- * go into the columns, or would have to be cut to bring them in order.
+ * Returns a matrix that is read, encoded and returned some rows at a time. Throws ConvertError if the columns are not
+ * whole blocks of the type, or if a reordering of columns would split a block.
  */
 export function matrixTensor(checkpoint: Checkpoint, options: MatrixOptions): OutputTensor {
   const { name, rows, columns, source, sourceRows = rows, encoder, rowOrder, columnOrder } = options;
@@ -104,8 +104,8 @@ function refuseColumns({ weight }: MatrixSource, { type, block }: RowEncoder, fo
 }
 
 /**
- * Matrices that a source of floats has one after the other with rows for columns, [count x each, of]: of their rows those from
- * `start` on, and of their columns the first. Throws ConvertError as matrixTensor.
+ * Returns matrices that a float source holds transposed, one after the other: [count x each, of]. The result has `rows`
+ * rows from `start` on, and the first `columns` columns. Throws ConvertError as matrixTensor.
  */
 export function turnedTensor(
   checkpoint: Checkpoint,
@@ -136,7 +136,7 @@ export function turnedTensor(
   };
 }
 
-/** The bytes of `count` columns of a matrix [rows, columns] as those of [count, rows]. */
+/** Transposes `count` columns of a matrix [rows, columns]. Returns the bytes of [count, rows]. */
 function turned(
   bytes: Uint8Array<ArrayBuffer>,
   rows: number,
@@ -153,7 +153,7 @@ function turned(
   return new Uint8Array(to.buffer);
 }
 
-/** The rows of that order, some at a time, of a source that has `rows`. */
+/** Yields the source's rows in the given order, some at a time. */
 function* readRows(
   checkpoint: Checkpoint,
   source: MatrixSource,
@@ -184,7 +184,7 @@ function* readRows(
   }
 }
 
-/** Brings the runs of each row into order. */
+/** Returns the rows with the byte runs of each row in the given order. */
 function reorder(rows: Uint8Array, rowBytes: number, runs: Runs): Uint8Array {
   const out = new Uint8Array(rows.length);
   for (let row = 0, to = 0; row < rows.length; row += rowBytes) {

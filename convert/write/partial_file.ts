@@ -1,13 +1,13 @@
 import { ConvertError } from "../errors.ts";
 
 /**
- * A file under way: it grows beside its target, as TARGET.partial, and takes the target's name when it is complete. What
- * a killed process left under that name is replaced; while a live one holds it, a second is refused.
+ * A file that is written as TARGET.partial and renamed to its target when complete. It replaces a partial file of a
+ * killed process. While a live process writes it, a second process is refused.
  */
 export class PartialFile implements Disposable {
   private constructor(readonly path: string, readonly target: string, readonly file: Deno.FsFile) {}
 
-  /** An empty file. Throws ConvertError where the target is there already, or another process writes it. */
+  /** Creates an empty file. Throws ConvertError if the target exists, or if another process writes it. */
   static async create(target: string): Promise<PartialFile> {
     await refuseExisting(target);
     const path = `${target}.partial`;
@@ -16,7 +16,7 @@ export class PartialFile implements Disposable {
       if (!await file.tryLock(true)) {
         throw new ConvertError(`Cannot write ${target}: another conversion writes ${path} at this moment`);
       }
-      // Whoever held the lock may have become the target meanwhile.
+      // Another process may have completed the target before it released the lock.
       await refuseExisting(target);
       await file.truncate();
       return new PartialFile(path, target, file);
@@ -26,7 +26,7 @@ export class PartialFile implements Disposable {
     }
   }
 
-  /** Gives the complete file its name. Throws ConvertError where a file of that name has come up. */
+  /** Renames the complete file to its target. Throws ConvertError if the target exists by now. */
   async complete(): Promise<void> {
     await refuseExisting(this.target);
     await Deno.rename(this.path, this.target);
@@ -41,7 +41,7 @@ export class PartialFile implements Disposable {
   }
 }
 
-/** A file of somebody's is never written over. */
+/** Throws ConvertError if the path exists: a user's file is never overwritten. */
 async function refuseExisting(path: string): Promise<void> {
   const found = await Deno.lstat(path).catch((error) => {
     if (!(error instanceof Deno.errors.NotFound)) throw error;

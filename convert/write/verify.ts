@@ -13,8 +13,8 @@ import type { OutputTensor } from "./output_tensor.ts";
 const CHUNK_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a written file back: its header by the engine's reader, each tensor's shape, type and bytes against what was
- * meant to be written. Throws ConvertError where they differ.
+ * Reads a written file back with the engine's reader, and compares each tensor's shape, type and bytes with the
+ * intended ones. Throws ConvertError if they differ.
  */
 export async function verify(
   path: string,
@@ -62,7 +62,7 @@ async function checksum(file: Deno.FsFile, info: TensorInfo, buffer: Uint8Array)
   return result;
 }
 
-/** Why compy cannot run the file's model; undefined where it can. */
+/** Returns why compy cannot run the file's model; undefined if it can. */
 export async function refusalOf(file: GgufFile): Promise<string | undefined> {
   try {
     buildPlan(file, await readRopeFactors(file));

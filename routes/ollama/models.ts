@@ -49,7 +49,7 @@ export function knownName(models: Models, name: string | null | undefined): stri
   return name ?? undefined;
 }
 
-/** Returns the models as the request names and keeps them. */
+/** Returns the models with the request's `keep_alive`; they accept Ollama's names. */
 export function modelsFor(models: Models, body: Fields): ModelUser {
   const keepMs = keepMsOf(body);
   return { use: (name, options) => models.use(knownName(models, name), { ...options, keepMs }) };

@@ -126,7 +126,7 @@ Deno.test("Ollama: runs the same prompt, form and sampling as /v1/chat/completio
   });
 });
 
-Deno.test("Ollama: calls come whole, with an object of arguments and without ids", async () => {
+Deno.test("Ollama: a call arrives whole, with its arguments as an object and without an id", async () => {
   await withServer(replying(SAID + ROME + ROME), async (server) => {
     const { whole, parts } = await both(server, { tools });
     const call = { function: { name: "time", arguments: { city: "Rome" } } };
@@ -136,14 +136,14 @@ Deno.test("Ollama: calls come whole, with an object of arguments and without ids
   });
 });
 
-Deno.test("Ollama: a call that the answer's limit cuts is left out", async () => {
+Deno.test("Ollama: leaves out a call that the token limit truncates", async () => {
   await withServer(replying(ROME), async (server) => {
     const { whole } = await both(server, { tools, options: { num_predict: 20 } });
     assertEquals([whole.message.tool_calls, whole.done_reason], [undefined, "length"]);
   });
 });
 
-Deno.test("Ollama: thinking is switched on and off, and comes apart from the content", async () => {
+Deno.test("Ollama: turns thinking on and off, and separates it from the content", async () => {
   await withServer(replying(THINK + SAID), async (server) => {
     const { whole } = await both(server, { think: true });
     assertEquals(whole.message, { role: "assistant", content: "Here you are", thinking: "Paris 🙂" });
@@ -158,7 +158,7 @@ Deno.test("Ollama: thinking is switched on and off, and comes apart from the con
   });
 });
 
-Deno.test("Ollama: format asks for any object or for a schema", async () => {
+Deno.test("Ollama: format constrains the answer to any JSON object or to a schema", async () => {
   await withServer(replying("{}"), async (server) => {
     for (const format of ["json", MOOD, ""]) await both(server, { format });
     const forms = server.engine.requests.filter((_, i) => i % 2 === 0).map(({ constraint }) => constraint);
@@ -180,7 +180,7 @@ Deno.test("Ollama: log-probabilities cover the content", async () => {
   });
 });
 
-Deno.test("Ollama: generate answers a prompt through the template, raw, and in a gap", async () => {
+Deno.test("Ollama: generate answers a prompt with the template, a raw prompt, and a gap before a suffix", async () => {
   const infill = { prefix: 1, suffix: 2, middle: 3, repo: undefined, file: undefined };
   await withServer({ infill }, async (server) => {
     const client = clientOf(server);
@@ -260,7 +260,7 @@ Deno.test("Ollama: list, ps, show and version describe the model", async () => {
   });
 });
 
-Deno.test("Ollama: errors are texts, also in a stream", async () => {
+Deno.test("Ollama: an error is a string in the field error, also in a stream", async () => {
   await withServer({ failure: new Error("secret"), chunk: 16, tokenMs: 60 }, async (server) => {
     const client = clientOf(server);
     await assertRejects(() => client.show({ model: "none" }), Error, 'There is no model "none" here');

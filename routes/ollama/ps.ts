@@ -3,7 +3,7 @@ import { endpoint } from "../core/endpoint.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
 import { entriesOf, modelEntry } from "./models.ts";
 
-/** Ollama's clients want a time also of a model that stays. */
+/** Expiry time for a model that stays loaded, because Ollama's clients require one. */
 const NEVER = "9999-12-31T23:59:59.000Z";
 
 const running = modelEntry.extend({

@@ -60,7 +60,7 @@ interface Description<S extends DecoderShape> {
   readonly widths?: (shape: S) => readonly LayerWidths[];
   /** Writes a layer's feed-forward block, if it is not dense. */
   readonly feedForward?: (file: SynthFile, block: string, shape: S, layer: number) => void;
-  /** Layers behind the others that draft tokens, and what they have beside the others. */
+  /** Writes the additional tensors of the drafting layers, which follow the other layers. */
   readonly draft?: (file: SynthFile, block: string, shape: S) => void;
 }
 

@@ -13,7 +13,7 @@ import { affine, norm } from "./encoders.ts";
 import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
-/** The keys, the table of tokens and the norm after the last layer. */
+/** Writes the keys, the token embedding and the norm after the last layer. */
 function writeModel(file: SynthFile, shape: DecoderShape, lastNorm = "output_norm"): void {
   writeCounts(file, shape);
   writeReals(file, shape);
@@ -82,7 +82,7 @@ export const NEO_BERT: SynthModel<DecoderShape> = {
 };
 
 interface GemmaEmbeddingShape extends DecoderShape {
-  /** Rows of the first of two matrices after the pooling. */
+  /** Rows of the first of the two matrices after pooling. */
   readonly features: number;
 }
 

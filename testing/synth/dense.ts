@@ -46,19 +46,19 @@ export const LLAMAS = {
     tiny: { heads: 8, kvHeads: 2, headDim: 96, ropeBase: 1e6 },
     real: { "maincoder-1b": published([1536, 4096, 32, 151_936, 2048], [16, 4, 96], 1e6) },
   }),
-  // Heads together are wider than the embedding.
+  // All heads together are wider than the embedding.
   gemma: decoder("gemma", {
     tiny: { heads: 8, kvHeads: 1, headDim: 64, ropeBase: 1e4 },
     real: { "gemma-2b": published([2048, 16_384, 18, 256_000, 8192], [8, 1, 256], 1e4) },
   }),
-  // Heads together are wider than the embedding.
+  // All heads together are wider than the embedding.
   seed_oss: decoder("seed_oss", {
     tiny: { heads: 12, kvHeads: 2, headDim: 64, ropeBase: 1e7, untied: true },
     real: {
       "seed-oss-36b": published([5120, 27_648, 64, 155_136, 524_288], [80, 8, 128], 1e7, { untied: true }),
     },
   }),
-  // Heads together are wider than the embedding.
+  // All heads together are wider than the embedding.
   arcee: decoder<Stretched>("arcee", {
     tiny: { heads: 8, kvHeads: 2, headDim: 64, ropeBase: 1e4, untied: true, originalContext: 64 },
     real: {
@@ -201,7 +201,9 @@ const NORM_BIASES = ["attn_norm", "ffn_norm", "output_norm"];
 const STABLE_BIASES = { traits: { biases: [...NORM_BIASES, ...QKV_BIASES] } };
 const STABLE_12B = { parallel: true, untied: true, traits: { parallel: true, headLayerNorms: true } };
 
-/** Some heads are as wide together as the embedding, because llama.cpp knows no others of these families. */
+/**
+ * In some families all heads together are as wide as the embedding, because llama.cpp supports no other width there.
+ */
 export const LAYER_NORMED = {
   // The last layer has a window too.
   cohere2: cohere(

@@ -7,10 +7,10 @@ interface EncoderShape extends Dimensions {
   readonly heads: number;
 }
 
-/** Norms' weights: far enough from 1 that heads look at some tokens more than at others. */
+/** Mean of norm weights: large enough that heads attend to some tokens more than to others. */
 const NORM = 3;
 
-/** The architecture's keys that all have. */
+/** Writes the keys that all encoders have. */
 function writeCounts(file: SynthFile, shape: EncoderShape): void {
   file.counts({
     block_count: shape.layers,
@@ -23,7 +23,7 @@ function writeCounts(file: SynthFile, shape: EncoderShape): void {
   file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-12);
 }
 
-/** The matrix NAME.weight and a bias. */
+/** Writes the matrix NAME.weight and its bias. */
 export function affine(file: SynthFile, name: string, columns: number, rows: number): void {
   file.matrix(name, columns, rows);
   file.vector(`${name}.bias`, rows, 0, 0.1);
@@ -34,7 +34,7 @@ export function norm(file: SynthFile, name: string, width: number, biased = true
   if (biased) file.vector(`${name}.bias`, width, 0, 0.3);
 }
 
-/** The table of tokens, that of their types, and a norm. */
+/** Writes the embeddings of tokens and token types, and a norm. */
 function writeEmbeddings(file: SynthFile, { embedding, vocabulary }: EncoderShape, types = 2): void {
   file.matrix("token_embd", embedding, vocabulary);
   file.sink.set("tokenizer.ggml.token_type_count", "UINT32", types);
@@ -114,7 +114,9 @@ export const NOMIC_BERT: SynthModel<EncoderShape> = {
   },
 };
 
-/** Positions by slopes, GeGLU whose gate and up are one matrix; heads that are no power of two. */
+/**
+ * ALiBi slopes for positions, GeGLU with gate and up in one matrix, and a number of heads that is not a power of two.
+ */
 export const JINA_BERT_V2: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, embedding: 768, feedForward: 256, layers: 2, heads: 12 },
@@ -146,7 +148,7 @@ export const JINA_BERT_V2: SynthModel<EncoderShape> = {
   },
 };
 
-/** Rotary positions, biases everywhere, and one type of tokens. */
+/** Rotary positions, biases on all matrices, and one token type. */
 export const JINA_BERT_V3: SynthModel<EncoderShape> = {
   encoder: true,
   tiny: { ...TINY, heads: 4 },
@@ -179,7 +181,7 @@ export const JINA_BERT_V3: SynthModel<EncoderShape> = {
 };
 
 interface NomicMoeShape extends EncoderShape {
-  /** As wide as the other layers' feed-forward. */
+  /** Experts as wide as the feed-forward blocks of other layers. */
   readonly experts: Omit<ExpertsShape, "feedForward">;
 }
 

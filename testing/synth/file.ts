@@ -7,27 +7,27 @@ import { weights, withFactors } from "./weights.ts";
 type Scalar = number | boolean | string;
 type ScalarType = Exclude<ValueType, "ARRAY">;
 
-/** Where a model goes: into memory, or onto a disk tensor by tensor. */
+/** Receives a model's keys and tensors: in memory, or tensor by tensor on disk. */
 export interface Sink {
   set(key: string, type: ScalarType, value: Scalar): void;
   array(key: string, type: ScalarType, values: ArrayLike<Scalar>): void;
-  /** `make` may be called later. */
+  /** Adds a tensor. `make` returns its data, and may be called later. */
   tensor(name: string, type: TensorType, shape: readonly number[], make: () => ArrayBufferView): void;
 }
 
 /** How matrices are written. */
 export interface MatrixStyle {
-  /** What the values are drawn by: the same words give the same model. */
+  /** Seed of all values; the same text gives the same model. */
   readonly seed: string;
-  /** The type of the matrix of that number, name (without `.weight`) and shape. */
+  /** Returns the type of a matrix, from its number, name (without `.weight`) and shape. */
   readonly typeOf: (index: number, name: string, shape: readonly number[]) => TensorType;
-  /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
+  /** Writes the matrices' values in F32. The model is the same, but kernels do not round activations. */
   readonly dequantized?: boolean;
-  /** NVFP4 comes with a number beside each matrix, or one an expert, that its values are multiplied by. */
+  /** Writes NVFP4 with a factor on the values of each matrix or expert, in a separate tensor. */
   readonly factors?: boolean;
 }
 
-/** A model file as a family writes it. Shapes are in ggml's order, columns first. */
+/** Writes a seeded model file. Shapes are in ggml's order, columns first. */
 export class SynthFile {
   #matrices = 0;
 
@@ -38,12 +38,12 @@ export class SynthFile {
     private readonly style: MatrixStyle,
   ) {}
 
-  /** Numbers that depend on the model's seed and on that name. */
+  /** Returns random numbers that depend on the model's seed and on `name`. */
   random(name: string): Random {
     return new Random(seedOf(`${this.style.seed} ${name}`));
   }
 
-  /** A key of the architecture. */
+  /** Writes the key `{architecture}.{name}`. */
   key(name: string, type: ScalarType, value: Scalar): void {
     this.sink.set(`${this.architecture}.${name}`, type, value);
   }
@@ -56,7 +56,7 @@ export class SynthFile {
     for (const [name, value] of Object.entries(values)) this.key(name, "UINT32", value);
   }
 
-  /** The tensor NAME.weight of the model's formats, with a standard deviation near 0.02. */
+  /** Writes the matrix NAME.weight in the model's format, with a standard deviation near 0.02. */
   matrix(name: string, ...shape: number[]): void {
     const type = this.style.typeOf(this.#matrices++, name, shape);
     const count = shape.reduce((product, n) => product * n);
@@ -74,18 +74,20 @@ export class SynthFile {
     });
   }
 
-  /** The tensor NAME.weight that has the same type in all of the model's formats; values are drawn as `matrix` draws them. */
+  /**
+   * Writes the tensor NAME.weight with the given type, whatever the model's format. Values are drawn as in `matrix`.
+   */
   plain(name: string, type: "F32" | "F16", ...shape: number[]): void {
     const count = shape.reduce((product, n) => product * n);
     this.sink.tensor(`${name}.weight`, type, shape, () => weights(type, count, this.random(name)));
   }
 
-  /** A tensor of F32 by its whole name, of normally distributed values. */
+  /** Writes an F32 tensor of normally distributed values. `name` is its full name. */
   vector(name: string, length: number, mean = 1, spread = 0.1): void {
     this.floats(name, [length], (random) => mean + spread * random.normal());
   }
 
-  /** A tensor of F32 by its whole name; `next` gives value after value. */
+  /** Writes an F32 tensor. `name` is its full name, and `next` returns one value after the other. */
   floats(
     name: string,
     shape: readonly number[],

@@ -4,27 +4,29 @@ import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 export interface Gemma3nShape extends DecoderShape {
-  /** One layer in so many has no window, the last of them. */
+  /** Layers per period; the last one has no window. */
   readonly period: number;
   readonly window: number;
-  /** Layers at the end that read what earlier ones keep. */
+  /** Number of last layers that read the cache of earlier ones. */
   readonly shared: number;
-  /** Columns of the embedding that each layer gets of its own. */
+  /** Columns of each layer's own embedding. */
   readonly perLayer: number;
   readonly softcap: number;
-  /** Of matrices that quantisers leave alone. */
+  /** Type of the matrices that quantizers do not quantize. */
   readonly unquantized: "F32" | "F16";
 }
 
-/** What llama.cpp takes for granted, as published files have it: which layers are sparse, and LAuReL's rank. */
+/** Values that llama.cpp hard-codes, as in published files: the number of sparse layers, and LAuReL's rank. */
 const SPARSE = 10;
 const RANK = 64;
 const STREAMS = 4;
-/** 95 % of numbers that are spread normally lie below so many deviations, which llama.cpp takes for granted too. */
+/**
+ * 95 % of normally distributed numbers are below this many standard deviations. llama.cpp hard-codes this value too.
+ */
 const DEVIATIONS = 1.6448533535003662;
 /**
- * Size of what is added to rows: so small beside them that a rounding does not grow from layer to layer, of which there are many and
- * each divides the rows before it by sqrt(2).
+ * Mean norm weight of residual additions. It is small, so that a rounding error does not grow over the many layers,
+ * each of which divides the rows by sqrt(2).
  */
 const ADDED = 0.3;
 
@@ -50,7 +52,7 @@ export const GEMMA3N: SynthModel<Gemma3nShape> = {
   tiny: {
     ...TINY,
     feedForward: 512,
-    // llama.cpp's layers share from the 21st on.
+    // In llama.cpp, layers from the 21st on share caches.
     layers: 22,
     heads: 4,
     kvHeads: 2,
@@ -88,7 +90,7 @@ function writeGemma3n(file: SynthFile, shape: Gemma3nShape): void {
       file.vector(`${block}.${norm}.weight`, embedding, ADDED, 0.1 * ADDED);
     }
     writeAttention(file, block, shape);
-    // Queries are not scaled: their norms keep the scores small.
+    // Attention does not scale queries, so small norm weights keep the scores small.
     for (const norm of ["attn_q_norm", "attn_k_norm"]) {
       file.vector(`${block}.${norm}.weight`, shape.headDim, 0.3, 0.03);
     }
@@ -100,7 +102,7 @@ function writeGemma3n(file: SynthFile, shape: Gemma3nShape): void {
 }
 
 function writeKeys(file: SynthFile, shape: Gemma3nShape, layers: readonly number[]): void {
-  // Of a shape that is cut, so many fewer that a layer of each kind keeps what the others read.
+  // With fewer layers, fewer share a cache, so that one layer of each kind still has its own.
   const shared = Math.max(0, Math.min(shape.shared, shape.layers - 2 * shape.period));
   writeCounts(file, shape, {
     embedding_length_per_layer_input: shape.perLayer,
@@ -111,13 +113,17 @@ function writeKeys(file: SynthFile, shape: Gemma3nShape, layers: readonly number
   });
   writeReals(file, shape);
   file.keys("attention.sliding_window_pattern", "BOOL", layers.map((i) => (i + 1) % shape.period !== 0));
-  // llama.cpp divides the squares by one gate less: in a tiny model that is felt, and this makes both compute the same.
+  // llama.cpp divides the sum of squares by the number of gates minus 1. In a tiny model this matters, so the file's
+  // deviations compensate for it.
   const deviations = DEVIATIONS * Math.sqrt(shape.feedForward / (shape.feedForward - 1));
   file.keys("activation_sparsity_scale", "FLOAT32", layers.map((i) => i < SPARSE ? deviations : -Infinity));
   file.key("final_logit_softcapping", "FLOAT32", shape.softcap);
 }
 
-/** AltUp and LAuReL. Routers' rows are divided by the width: their weights spread what tanh gets over some units. */
+/**
+ * Writes AltUp's and LAuReL's tensors. Router rows are divided by the width, so larger weights spread the inputs of
+ * tanh over some units.
+ */
 function writeStreams(file: SynthFile, block: string, { embedding, unquantized }: Gemma3nShape): void {
   const normal = (name: string, shape: readonly number[], spread: number) =>
     file.floats(`${block}.${name}.weight`, shape, (random) => spread * random.normal());

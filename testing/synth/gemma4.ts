@@ -10,19 +10,19 @@ interface Kind {
 
 export interface Gemma4Shape extends Dimensions {
   readonly heads: number;
-  /** One layer in so many has no window, the last of them. */
+  /** Layers per period; the last one has no window. */
   readonly period: number;
   readonly full: Kind;
   readonly sliding: Kind;
   readonly window: number;
-  /** Layers at the end that read what earlier ones keep, and whose feed-forward halves are twice as wide. */
+  /** Number of last layers that read the cache of earlier ones. Their feed-forward blocks are twice as wide. */
   readonly shared: number;
-  /** Columns of the embedding that each layer gets of its own; 0 is none. */
+  /** Columns of each layer's own embedding; 0 is none. */
   readonly perLayer: number;
-  /** Layers without a window take their keys for values. */
+  /** Layers without a window use their keys as values. */
   readonly keysAsValues?: boolean;
   readonly softcap: number;
-  /** Beside the feed-forward half. */
+  /** Experts in addition to the feed-forward block. */
   readonly experts?: ExpertsShape;
 }
 
@@ -61,7 +61,7 @@ export const GEMMA4: SynthModel<Gemma4Shape> = {
   write: writeGemma4,
 };
 
-/** As the 26B: experts, no embeddings of layers' own, and no layer that reads another's cache. */
+/** Like the 26B: experts, no per-layer embeddings, and no layer that reads another layer's cache. */
 export const GEMMA4_MOE: SynthModel<Gemma4Shape> = {
   architecture: "gemma4",
   tiny: {
@@ -69,7 +69,8 @@ export const GEMMA4_MOE: SynthModel<Gemma4Shape> = {
     feedForward: 256,
     shared: 0,
     perLayer: 0,
-    // So many are chosen that the last of them weighs little: a rounding that takes another is no great error.
+    // Enough experts are chosen that the last one has little weight, so a rounding that selects another one changes
+    // little.
     experts: { count: 12, used: 5, feedForward: 256 },
   },
   real: {
@@ -100,7 +101,7 @@ function writeGemma4(file: SynthFile, shape: Gemma4Shape): void {
   writeKeys(file, shape, layers.map(isFull));
   writeEnds(file, { ...shape, ...shape.full });
   const pairs = shape.full.headDim / 2;
-  // A quarter of the full layers' pairs is turned; the rest is as good as still.
+  // In layers without a window, a quarter of the pairs is rotated; the others practically not.
   file.floats("rope_freqs.weight", [pairs], (_, i) => i < pairs / 4 ? 1 : 1e30);
   if (shape.perLayer > 0) {
     file.matrix("per_layer_token_embd", shape.perLayer * shape.layers, shape.vocabulary);
@@ -110,7 +111,7 @@ function writeGemma4(file: SynthFile, shape: Gemma4Shape): void {
   for (const layer of layers) writeLayer(file, `blk.${layer}`, shape, layer, isFull(layer));
 }
 
-/** Of a shape that is cut, so many fewer that a layer of each kind keeps what the others read. */
+/** With fewer layers, fewer share a cache, so that one layer of each kind still has its own. */
 const sharedOf = ({ shared, layers, period }: Gemma4Shape) =>
   Math.max(0, Math.min(shared, layers - 2 * period));
 const isShared = (shape: Gemma4Shape, layer: number) => layer >= shape.layers - sharedOf(shape);
@@ -151,7 +152,7 @@ function writeLayer(file: SynthFile, block: string, shape: Gemma4Shape, layer: n
     file.vector(`${block}.${norm}.weight`, embedding);
   }
   file.matrix(`${block}.attn_q`, embedding, heads * headDim);
-  // Queries are not scaled: their norms keep the scores small.
+  // Attention does not scale queries, so small norm weights keep the scores small.
   file.vector(`${block}.attn_q_norm.weight`, headDim, 0.3, 0.03);
   if (!isShared(shape, layer)) {
     file.matrix(`${block}.attn_k`, embedding, kvHeads * headDim);
@@ -174,7 +175,7 @@ function writeMixture(file: SynthFile, block: string, embedding: number, experts
     file.vector(`${block}.${norm}.weight`, embedding);
   }
   writeExperts(file, block, embedding, experts);
-  // The router's rows have a length of 1: their scale spreads the logits.
+  // The router's input rows have length 1, so this scale spreads the logits.
   const length = Math.sqrt(embedding);
   file.vector(`${block}.ffn_gate_inp.scale`, embedding, length, 0.1 * length);
   file.vector(`${block}.ffn_down_exps.scale`, experts.count, 1, 0.2);

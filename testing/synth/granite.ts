@@ -22,7 +22,8 @@ function withWindows(tiny: Partial<WindowedShape>, real?: Readonly<Record<string
   return decoder<WindowedShape>("granite_swa", {
     tiny: { heads: 8, kvHeads: 2, headDim: 32, ropeBase: 1e4, window: 40, ...tiny },
     real,
-    // Seeded heads with the published multipliers would see all tokens alike, and windows and sinks hardly show.
+    // With the published multipliers, seeded heads would attend to all tokens almost equally, and windows and sinks
+    // would have little effect.
     before: (file) => writeMultipliers(file, { embedding: 3, residual: 0.7, attention: 0.5, logits: 0.8 }),
     counts: ({ experts }): Record<string, number> =>
       experts ? { ...graniteCounts(experts), expert_shared_feed_forward_length: experts.shared } : {},
@@ -54,7 +55,7 @@ export const GRANITES = {
     real: { "granite-3.3-2b": published([2048, 8192, 40, 49_159, 131_072], [32, 8, 64], 1e7) },
     before: (file, shape) => writeMultipliers(file, multipliers(shape)),
   }),
-  // Experts are as wide as the feed-forward's key says.
+  // The feed-forward key gives the experts' width.
   granitemoe: decoder<DecoderShape & { readonly experts: Experts }>("granitemoe", {
     tiny: {
       feedForward: 256,

@@ -12,19 +12,21 @@ import type { SynthFile } from "./file.ts";
 
 interface LatentShape extends Dimensions {
   readonly heads: number;
-  /** What keys and values are made of, and queries; by default queries come from the rows. */
+  /**
+   * Ranks of the latent rows for keys and values, and for queries. By default queries are computed from the input rows.
+   */
   readonly rank: number;
   readonly queryRank?: number;
-  /** Dimensions of a query head that have no positions, and that have. */
+  /** Dimensions of a query head without positions, and with positions. */
   readonly plain: number;
   readonly rotated: number;
   readonly valueLength: number;
   readonly ropeBase: number;
-  /** YaRN's, with DeepSeek V2 Lite's temperature. */
+  /** YaRN's factor, with DeepSeek V2 Lite's temperature. */
   readonly factor?: number;
   readonly untied?: boolean;
   readonly experts: ExpertsShape & { readonly shared: number; readonly scale: number };
-  /** Weighed by sigmoids with a bias, and divided by their sum; else by the softmax over all. */
+  /** Experts are weighted by sigmoids with a bias, divided by their sum; otherwise by the softmax over all. */
   readonly sigmoid?: boolean;
   readonly leadingDense: number;
 }
@@ -39,7 +41,7 @@ const LATENT_TINY = {
   leadingDense: 1,
 };
 
-/** As V3 is, and GLM-4.7 Flash. */
+/** Like DeepSeek V3 and GLM-4.7 Flash. */
 export const DEEPSEEK2: SynthModel<LatentShape> = {
   tiny: {
     ...LATENT_TINY,
@@ -72,7 +74,7 @@ export const DEEPSEEK2: SynthModel<LatentShape> = {
   write,
 };
 
-/** As V2 Lite is: YaRN, queries without a rank, and a softmax that is not divided. */
+/** Like DeepSeek V2 Lite: YaRN, queries without a latent row, and softmax weights that are not divided. */
 export const DEEPSEEK2_LITE: SynthModel<LatentShape> = {
   architecture: "deepseek2",
   tiny: {
@@ -140,7 +142,7 @@ function writeKeys(file: SynthFile, shape: LatentShape): void {
     "attention.key_length_mla": shape.plain + rotated,
     "attention.value_length_mla": shape.valueLength,
     "attention.kv_lora_rank": rank,
-    // llama.cpp asks for it in models that have not V2 Lite's number of layers.
+    // llama.cpp requires this key unless the model has V2 Lite's number of layers.
     "attention.q_lora_rank": queryRank,
     "rope.dimension_count": rotated,
     ...expertCounts(experts),

@@ -11,16 +11,16 @@ import {
 import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
-/** Gated short convolutions, but for some layers of attention. */
+/** Layers with gated short convolutions, and some attention layers. */
 interface Lfm2Shape extends DecoderShape {
   readonly taps: number;
-  /** Layers of attention. */
+  /** Indices of the attention layers. */
   readonly attention: readonly number[];
 }
 
 interface Lfm2MoeShape extends Lfm2Shape {
   readonly experts: ExpertsShape;
-  /** Layers at the begin without experts. */
+  /** Number of first layers without experts. */
   readonly leadingDense: number;
 }
 

@@ -27,19 +27,22 @@ export interface MambaShape {
 
 export interface MambaHybridShape extends DecoderShape {
   readonly mamba: MambaShape;
-  /** A mixer a layer, repeated: Mamba2 (M), attention (*), feed-forward (-) or experts (E). */
+  /** Each layer's mixer, repeated: Mamba2 (M), attention (*), feed-forward (-) or experts (E). */
   readonly pattern: string;
 }
 
 export interface GraniteShape extends MambaHybridShape {
-  /** What the embedding, each half of a layer and attention's scores are multiplied by, and logits are divided by. */
+  /**
+   * Factors on the embedding, on the output of attention and feed-forward blocks and on attention scores, and the
+   * divisor of logits.
+   */
   readonly multipliers: Multipliers;
   /** Attention has rotary positions. */
   readonly positions?: boolean;
   readonly experts?: ExpertsShape & { readonly shared: number };
 }
 
-/** llama.cpp wants channels twice as many as the embedding's. */
+/** llama.cpp requires twice as many channels as the embedding has columns. */
 const GRANITE: GraniteShape = {
   ...TINY,
   layers: 6,
@@ -89,7 +92,7 @@ export const GRANITEHYBRID: SynthModel<GraniteShape> = {
   write: writeGranite,
 };
 
-/** The same with experts and one that all rows go through; attention has positions. */
+/** The same with experts and a shared expert; attention has positions. */
 export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   architecture: "granitehybrid",
   tiny: {
@@ -102,7 +105,7 @@ export const GRANITEHYBRID_MOE: SynthModel<GraniteShape> = {
   write: writeGranite,
 };
 
-/** Mamba2 and attention in every layer; Mamba2's results are not normed. */
+/** Mamba2 and attention in every layer. Mamba2's output is not normed. */
 export const FALCON_H1: SynthModel<DecoderShape & { readonly mamba: MambaShape }> = {
   tiny: {
     ...TINY,
@@ -163,7 +166,7 @@ interface NemotronMoeShape extends MambaHybridShape {
   readonly experts: ExpertsShape & {
     readonly shared: number;
     readonly scale: number;
-    /** Width that the chosen experts read and make, where it is not the embedding's. */
+    /** Width of the routed experts' input and output, if it differs from the embedding's width. */
     readonly latent?: number;
   };
 }
@@ -208,7 +211,7 @@ function writeNemotron(file: SynthFile, shape: MambaHybridShape & Partial<Nemotr
   const mixers = writeKeys(file, shape);
   const widths = mixers.map((mixer) => "-E".includes(mixer) ? shape.feedForward : 0);
   file.keys("feed_forward_length", "UINT32", widths);
-  // llama.cpp wants it too, of its drafting layers.
+  // llama.cpp requires this key too, for its drafting layers.
   file.key("attention.layer_norm_epsilon", "FLOAT32", 1e-6);
   writeEnds(file, shape);
   for (const [layer, mixer] of mixers.entries()) {
@@ -267,7 +270,7 @@ function writeGranite(file: SynthFile, shape: GraniteShape): void {
   }
 }
 
-/** The keys that both have; returns each layer's mixer. */
+/** Writes the keys of both families. Returns each layer's mixer. */
 function writeKeys(file: SynthFile, shape: MambaHybridShape): string[] {
   const { mamba, pattern } = shape;
   const mixers = Array.from({ length: shape.layers }, (_, i) => pattern[i % pattern.length]);
@@ -315,7 +318,7 @@ function writeMamba(
   file.matrix(`${block}.ssm_in`, embedding, inner + channels + heads);
   file.floats(`${block}.ssm_conv1d.weight`, [4, channels], (random) => 0.4 * random.normal());
   file.vector(`${block}.ssm_conv1d.bias`, channels, 0, 0.2);
-  // From heads that keep what they have seen to some that forget it within a few tokens.
+  // Some heads then keep their state for long, others forget it within a few tokens.
   file.vector(`${block}.ssm_dt.bias`, heads, -1, 0.7);
   file.floats(`${block}.ssm_a`, [1, heads], (random) => -Math.exp(0.8 * random.normal()));
   file.floats(`${block}.ssm_d`, [1, heads], (random) => 1 + 0.3 * random.normal());

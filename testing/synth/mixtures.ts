@@ -15,15 +15,15 @@ import { writeNextToken } from "./qwen35.ts";
 
 export interface MixtureShape extends DecoderShape {
   readonly experts: ExpertsShape & {
-    /** Shared experts, which every row passes. */
+    /** Number of shared experts, which every row uses. */
     readonly shared?: number;
     readonly scale?: number;
-    /** The chosen weights are divided by their sum. */
+    /** The weights of the chosen experts are divided by their sum. */
     readonly divided?: boolean;
   };
   /** Width of the shared experts together. */
   readonly sharedWidth?: number;
-  /** First layers, which have no experts. */
+  /** Number of first layers without experts. */
   readonly leadingDense?: number;
   /** Extra layers that draft tokens. */
   readonly drafts?: number;
@@ -38,8 +38,8 @@ export function sharedWidth({ experts, sharedWidth }: MixtureShape): number {
 export const CHOICE_BIAS = {
   usual: 0.1,
   /**
-   * As large as the scores. Sigmoids near 1 are so alike that rounding would often change the best groups of
-   * experts, or, before a norm, an expert that counts as much as all that a row has.
+   * As large as the scores. Sigmoids near 1 differ little, so rounding would often change the best groups of experts.
+   * Before a norm, it would change an expert that contributes as much as the rest of the row.
    */
   large: 0.5,
 };
@@ -76,7 +76,7 @@ export function writeWeights(file: SynthFile, { experts }: MixtureShape): void {
 
 export const EXPERTS = { count: 12, used: 3, feedForward: 256 };
 
-/** llama.cpp knows no other heads of OLMoE, Qwen2 and DeepSeek than those that are as wide together as the embedding. */
+/** For OLMoE, Qwen2 and DeepSeek, llama.cpp supports only heads that together are as wide as the embedding. */
 const QWEN_MIXTURES = {
   qwen3moe: decoder<MixtureShape>("qwen3moe", {
     tiny: { heads: 4, kvHeads: 2, headDim: 64, ropeBase: 1e6, experts: EXPERTS },
@@ -89,7 +89,7 @@ const QWEN_MIXTURES = {
     counts: ({ experts }) => expertCounts(experts),
     feedForward: mixture(),
   }),
-  // Experts are as wide as the feed-forward's key says.
+  // The feed-forward key gives the experts' width.
   olmoe: decoder<MixtureShape>("olmoe", {
     tiny: {
       feedForward: 256,

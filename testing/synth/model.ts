@@ -12,16 +12,16 @@ export interface Dimensions {
 
 /** A kind of seeded model: its keys and tensors, in a tiny shape for tests and in shapes of published models. */
 export interface SynthModel<S extends Dimensions = Dimensions> {
-  /** `general.architecture`, where it is not the name in the registry. */
+  /** `general.architecture`, if it differs from the name in the registry. */
   readonly architecture?: string;
-  /** Returns only rows of whole texts. */
+  /** The model only embeds whole texts. */
   readonly encoder?: boolean;
   readonly tiny: S;
   /** Traits of the tiny shape, where a family describes the model. */
   readonly traits?: Traits;
   /** Keys of config.json beside the shape's, to test the conversion of a checkpoint like the tiny shape. */
   readonly checkpoint?: Readonly<Record<string, unknown>>;
-  /** By name, for `deno task synth`. */
+  /** Published shapes by name, for `deno task synth`. */
   readonly real?: Readonly<Record<string, S>>;
   /** Writes the tensors, and the keys other than the tokenizer's. */
   write(file: SynthFile, shape: S): void;
@@ -29,7 +29,10 @@ export interface SynthModel<S extends Dimensions = Dimensions> {
   writeHead?(file: SynthFile, shape: S): void;
 }
 
-/** The tiny shapes' sizes. No panel's rows divide the vocabulary, so that the output's last panel is partial. */
+/**
+ * Sizes of the tiny shapes. The vocabulary is not a multiple of any panel's rows, so the output matrix ends in a
+ * partial panel.
+ */
 export const TINY: Dimensions = {
   embedding: 256,
   feedForward: 768,

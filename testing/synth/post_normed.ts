@@ -4,7 +4,7 @@ import { type SynthModel, TINY } from "./model.ts";
 import type { SynthFile } from "./file.ts";
 
 interface WindowedShape extends DecoderShape {
-  /** YaRN's. */
+  /** YaRN's factor. */
   readonly factor?: number;
 }
 
@@ -24,7 +24,7 @@ type Tiny = Parameters<typeof decoder<WindowedShape>>[1]["tiny"];
 const windowed = (architecture: string, tiny: Tiny, real: Readonly<Record<string, WindowedShape>>) =>
   decoder<WindowedShape>(architecture, { tiny, real, after: writeWindows });
 
-/** llama.cpp knows no other heads of these families than those that are as wide together as the embedding. */
+/** For these families, llama.cpp supports only heads that together are as wide as the embedding. */
 const OLMO_TINY = { heads: 8, headDim: 32, ropeBase: 5e5, untied: true };
 const EXAONE_TINY = { heads: 4, headDim: 64, ropeBase: 1e6, ropeFactors: true };
 

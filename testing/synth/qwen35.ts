@@ -25,7 +25,7 @@ interface DeltaHeads {
   readonly keyHeads: number;
   readonly valueHeads: number;
   readonly headDim: number;
-  /** Value heads of one key head stand together, as do their betas and alphas in one matrix. */
+  /** Value heads that share a key head are adjacent, and so are their betas and alphas in one matrix. */
   readonly inGroups?: boolean;
 }
 
@@ -54,7 +54,7 @@ export const QWEN35: SynthModel<DeltaShape> = {
   },
 };
 
-/** The hybrid's keys and tensors; `feedForward` writes the second half of each layer. */
+/** Writes the hybrid's keys and tensors. `feedForward` writes each layer's feed-forward block. */
 export function writeHybrid(
   file: SynthFile,
   shape: DeltaShape,
@@ -88,7 +88,7 @@ export function writeHybrid(
   }
 }
 
-/** Writes the tensors that a drafting layer has beside another layer's. */
+/** Writes the additional tensors of a drafting layer. */
 export function writeNextToken(file: SynthFile, block: string, embedding: number): void {
   file.matrix(`${block}.nextn.eh_proj`, 2 * embedding, embedding);
   for (const norm of ["enorm", "hnorm"]) file.vector(`${block}.nextn.${norm}.weight`, embedding);

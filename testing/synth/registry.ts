@@ -48,7 +48,7 @@ const ALL = {
   "llama-embed": LLAMA_EMBED,
 };
 
-/** A kind of synthetic model: an architecture, or one of several that files of an architecture may be. */
+/** Name of a synthetic model: an architecture, or one of several variants of an architecture. */
 export type Architecture = keyof typeof ALL;
 
 export const SYNTH_MODELS: Readonly<Record<Architecture, SynthModel<Dimensions>>> = ALL as Readonly<

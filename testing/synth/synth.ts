@@ -1,7 +1,7 @@
 /**
- * Seeded models for tests: GGUF files of small shapes, in any format, the same bytes on every machine. Weights come
- * out near a standard deviation of 0.02; block formats are random codes under scales that give that spread, so no
- * quantiser is involved and a block may hold every code and every scale that its format allows.
+ * Seeded models for tests: small GGUF files in any format, with the same bytes on every machine. Weights have a
+ * standard deviation near 0.02. Block formats get random codes, with scales that give this deviation. So no quantizer
+ * is needed, and blocks may hold every code and scale of the format.
  */
 
 import { byteLengthOf } from "../../engine/gguf/tensor_types.ts";
@@ -14,27 +14,27 @@ import { type Chat, describeTokens } from "./tokens.ts";
 export type { Architecture } from "./registry.ts";
 export { weights } from "./weights.ts";
 
-/** What a synthetic model is; the same values give the same bytes. */
+/** Describes a synthetic model. The same options give the same bytes. */
 export interface SynthOptions {
   readonly architecture: Architecture;
-  /** One type for every matrix, or several that the matrices take in turn. */
+  /** One type for all matrices, or several that alternate over the matrices. */
   readonly types: readonly TensorType[];
   readonly seed: number;
   readonly layers?: number;
   /** The model's own context, in tokens. */
   readonly context?: number;
-  /** Tokens; not fewer than 258. */
+  /** Number of tokens; at least 258. */
   readonly vocabulary?: number;
   readonly chat?: Chat;
-  /** Layers behind the others that draft tokens, of families that have such. */
+  /** Number of additional drafting layers, for families that support them. */
   readonly drafts?: number;
-  /** NVFP4 comes with what its values are multiplied by: the same model. */
+  /** Writes NVFP4 with factors in separate tensors. The values are the same. */
   readonly factors?: boolean;
   /** Leaves all matrices zero, for tests that only compile the model's plan. */
   readonly hollow?: boolean;
-  /** What the file says of whole texts. */
+  /** Keys and tensors for embedding and ranking. */
   readonly texts?: SynthTexts;
-  /** Writes what the matrices stand for in F32: the same model for arithmetic that rounds no activations. */
+  /** Writes the matrices' values in F32. The model is the same, but kernels do not round activations. */
   readonly dequantized?: boolean;
 }
 
@@ -42,15 +42,15 @@ export interface SynthOptions {
 export interface SynthTexts {
   /** `pooling_type`. */
   readonly pooling?: number;
-  /** Rows of the head that ranks. */
+  /** Labels of the ranking head. */
   readonly labels?: number;
   /** Texts end with EOS. */
   readonly addEos?: boolean;
-  /** Makes a prompt of a query and a document. */
+  /** Template that turns a query and a document into a prompt. */
   readonly template?: string;
 }
 
-/** The bytes of a model file. */
+/** Returns the bytes of a model file. */
 export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
   const { architecture: name, seed, types, dequantized, factors, hollow, texts = {} } = options;
   const family = SYNTH_MODELS[name];

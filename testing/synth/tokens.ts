@@ -1,13 +1,13 @@
 import { CODE_OF_BYTE } from "../../engine/tokenizer/byte_codes.ts";
 import type { SynthFile } from "./file.ts";
 
-/** A chat template, and the marks that it writes or models answer with: tokens of their own, after the first 258. */
+/** A chat template, and the marks in prompts and answers. Marks are separate tokens after the first 258. */
 export interface Chat {
   readonly template: string;
   readonly marks: readonly string[];
 }
 
-/** A byte-level BPE of one merge, its other tokens unused. */
+/** Writes a byte-level BPE vocabulary with one merge. Its other tokens are unused. */
 export function describeTokens({ sink }: SynthFile, vocabulary: number, chat?: Chat): void {
   const bytes = Array.from(CODE_OF_BYTE, (code) => String.fromCharCode(code));
   const tokens = [...bytes, "<|endoftext|>", "th"];

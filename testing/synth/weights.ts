@@ -5,12 +5,12 @@ import type { Random } from "../random.ts";
 const SIGMA = 0.02;
 
 /**
- * Half floats of a block: where they stand, and their value at a standard deviation of 1. It is one over the standard
- * deviation of what they multiply, when every code is as likely as any other; mins centre the codes.
+ * Half floats of a block: their offset, and their value for a standard deviation of 1. A scale is 1 / the standard
+ * deviation of uniformly random codes, and a min centres the codes.
  */
 interface Scales {
   readonly halves: readonly (readonly [at: number, value: number])[];
-  /** Quantisers write such scales with either sign. */
+  /** Quantizers write these scales with either sign. */
   readonly signed?: boolean;
 }
 
@@ -36,10 +36,10 @@ const SCALES: Partial<Readonly<Record<TensorType, Scales>>> = {
   TQ1_0: { halves: [[52, 1 / 0.817]] },
   TQ2_0: { halves: [[64, 1 / 0.707]] },
 };
-/** IQ1_M's, which lies in four parts. */
+/** The scale of IQ1_M, which is stored in four parts. */
 const IQ1_M_SCALE = 1 / 7.2;
 
-/** `count` weights of a type. */
+/** Returns `count` random weights of a type. */
 export function weights(type: TensorType, count: number, random: Random): ArrayBufferView {
   switch (type) {
     case "F32":
@@ -62,12 +62,12 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
   const view = new DataView(bytes.buffer);
   const size = layoutOf(type).bytes;
   for (let block = 0; block < bytes.length; block += size) {
-    // An MXFP4 block has an exponent: its spread is about 5.9 x 2^(exponent - 128).
+    // An MXFP4 block has an exponent. Its values have a standard deviation of about 5.9 x 2^(exponent - 128).
     if (type === "MXFP4") {
       bytes[block] = 118 + random.below(3);
       continue;
     }
-    // An NVFP4 block has four E4M3s: the spread of what one multiplies is about 2.9.
+    // An NVFP4 block has four E4M3 scales. The codes have a standard deviation of about 2.9.
     if (type === "NVFP4") {
       for (let i = 0; i < 4; i++) bytes[block + i] = 2 + random.below(4);
       continue;
@@ -76,7 +76,7 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
       putScattered(view, block + 48, IQ1_M_SCALE * SIGMA * (0.7 + 0.6 * random.unit()));
       continue;
     }
-    // No quantiser writes the fourth code: its high bit is cleared.
+    // No quantizer writes the fourth code, so its high bit is cleared.
     if (type === "TQ2_0") {
       for (let i = 0; i < 64; i++) bytes[block + i] &= ~(bytes[block + i] << 1 & 0xaa);
     }
@@ -87,10 +87,10 @@ function blocks(type: TensorType, count: number, random: Random): Uint8Array {
   return bytes;
 }
 
-/** NVFP4's powers of two that are taken from the scales of a matrix, or of an expert's, to be a number beside the tensor. */
+/** Powers of two that are moved from the scales of an NVFP4 matrix or expert to its separate factor. */
 const POWERS = [6, 5, 7] as const;
 
-/** Blocks of NVFP4 with larger scales, of `count` matrices, and the numbers that make them the same values again. */
+/** Returns the NVFP4 blocks of `count` matrices with larger scales, and the factors that restore the same values. */
 export function withFactors(
   blocks: ArrayBufferView,
   count: number,
@@ -105,13 +105,13 @@ export function withFactors(
   return [bytes, Float32Array.from({ length: count }, (_, matrix) => 2 ** -power(matrix))];
 }
 
-/** The byte of a number that E4M3 holds, and not as one of its smallest. */
+/** Returns the E4M3 byte of a number that E4M3 represents exactly and not as a subnormal. */
 function e4m3(value: number): number {
   const exponent = Math.floor(Math.log2(value));
   return (exponent + 7) * 8 + (value / 2 ** exponent - 1) * 8;
 }
 
-/** A half float into the highest nibbles of four words, its lowest first. */
+/** Writes a half float into the highest nibbles of four words, lowest nibble first. */
 function putScattered(view: DataView, at: number, value: number): void {
   const half = new Uint16Array(Float16Array.of(value).buffer)[0];
   for (let i = 0; i < 4; i++) {

@@ -34,7 +34,7 @@ interface AfmoeShape extends DecoderShape {
 /** Mean and spread of the norms after attention and feed-forward. Training starts them at 1 / sqrt(layers). */
 const POST_NORM = [0.15, 0.03] as const;
 
-/** Arcee's Trinity: attention has gates, and three of four layers a window. */
+/** Arcee's Trinity: attention has gates, and three of four layers have a window. */
 const AFMOE: SynthModel<AfmoeShape> = {
   tiny: {
     ...TINY,
@@ -99,7 +99,8 @@ const NORTH = {
   leadingDense: 1,
   logitScale: 0.75,
   windowLength: 40,
-  // North's own weights are not divided: near ties would then decide over the distance, as in llama.cpp.
+  // The published North does not divide the weights. Here they are divided, because otherwise near ties would dominate
+  // the distances, also in llama.cpp.
   experts: { ...EXPERTS, shared: 0, divided: true },
 };
 
@@ -137,9 +138,9 @@ const cohere2moe = (
 
 interface GptOssShape extends DecoderShape {
   readonly experts: ExpertsShape;
-  /** Tokens that a row of every second layer sees. */
+  /** Tokens that a row attends to in every second layer. */
   readonly window: number;
-  /** YaRN's. */
+  /** YaRN's factor. */
   readonly factor: number;
 }
 
@@ -187,7 +188,7 @@ function writeLayer(file: SynthFile, block: string, shape: GptOssShape): void {
   file.vector(`${block}.ffn_gate_inp.bias`, count, 0, 1);
   const bias = (part: string, rows: number, spread: number) =>
     file.floats(`${block}.ffn_${part}_exps.bias`, [rows, count], (random) => spread * random.normal());
-  // Some of the gates, and of what they gate, reach where they are clamped.
+  // With these biases, some gates and gated values reach their clamps.
   bias("gate", feedForward, 4);
   bias("up", feedForward, 4);
   bias("down", embedding, 0.1);
@@ -238,7 +239,7 @@ export const WINDOWED_MIXTURES = {
       windowLength: 4096,
     }),
   }),
-  // As Command A+.
+  // Like Command A+.
   "cohere2moe-shared": cohere2moe({
     traits: { layerNorms: true },
     layers: 5,

@@ -200,7 +200,7 @@ const REFUSED:
   ];
 
 for (const [i, [name, what, change]] of everyNth(3, [...REFUSED.entries()])) {
-  Deno.test(`convert: a checkpoint of ${name} is refused for ${what} (${i})`, async () => {
+  Deno.test(`convert: refuses a checkpoint of ${name} with ${what} (${i})`, async () => {
     const error = await assertRejects(() => converted(name, { change }), ConvertError);
     assert(error.message.includes(what), error.message);
   });

@@ -1,7 +1,7 @@
 /**
- * A plain forward pass over the published values of a tiny checkpoint, in float64 and from the formulas. The converter's reordering,
- * transposing and adding must not change its result. It uses Hugging Face's conventions: V heads grouped by K head, rotary pairs
- * (i, i + half), Qwen3.5's norms as the distance from 1.
+ * A plain forward pass over the published values of a tiny checkpoint, in float64 and from the formulas. The
+ * converter's reordering, transposing and adding must not change its result. It uses Hugging Face's conventions: V
+ * heads grouped by K head, rotary pairs (i, i + half), Qwen3.5's norm weights minus 1.
  */
 
 import { type ModelType, TINY, type TinyCheckpoint } from "../../testing/checkpoints.ts";

@@ -23,7 +23,7 @@ function cohere(architecture: Cohere, config: Config): Published {
   };
 }
 
-/** Experts, but for a first layer or two. */
+/** Returns a model with experts in all layers except the first `dense` ones. */
 function cohereMoe(architecture: Cohere, layers: number, dense: number, config: Config): Published {
   const published = cohere(architecture, {
     model_type: "cohere2_moe",

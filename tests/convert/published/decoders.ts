@@ -2,7 +2,7 @@
 import { tokenizerOf } from "../../../testing/checkpoints.ts";
 import { attentionNames, type Config, context, layered, type Published } from "./model.ts";
 
-/** Of Qwen's decoders, dense. */
+/** config.json of Qwen's dense decoders. */
 const QWEN2_TEXT = layered({
   model_type: "qwen2",
   num_attention_heads: 8,
@@ -37,7 +37,7 @@ const OLMO2 = layered({
   rope_scaling: null,
   tie_word_embeddings: false,
 });
-/** Of decoders with norms behind the halves of their layers, and none before them. */
+/** Returns a decoder with norms after the attention and feed-forward blocks, and none before them. */
 function postNormed(architecture: "olmo2" | "olmo3" | "exaone4", config: Config): Published {
   return {
     architecture,
@@ -53,7 +53,7 @@ function postNormed(architecture: "olmo2" | "olmo3" | "exaone4", config: Config)
   };
 }
 
-/** A layer that Puzzle has searched; both parts have all keys. */
+/** Returns the configuration of a layer found by NVIDIA's Puzzle search. Attention and feed-forward have all keys. */
 function searched(attention: Config, ffn: Config): Config {
   const none = { no_op: false, replace_with_linear: false };
   return {
@@ -94,7 +94,7 @@ export const DECODERS = {
     tokenizer: tokenizerOf("qwen3"),
     ids: ["the", [257]],
   },
-  // The rotary base is that of the seeded model: 10,000, stretched by alpha to the power of 64/62.
+  // The seeded model's rotary base is 10,000 times alpha^(64/62).
   Hunyuan: {
     architecture: "hunyuan-dense",
     config: layered({
@@ -148,7 +148,7 @@ export const DECODERS = {
       ],
     }),
     names: [
-      // A layer's only matrix of attention.
+      // The only attention matrix of a layer with linear attention.
       [/^blk\.1\.attn_output$/, "model.layers.1.self_attn.linear_attn"],
       ...attentionNames("model."),
       [/^output$/, "lm_head"],

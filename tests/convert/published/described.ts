@@ -1,4 +1,4 @@
-/** Seeded models as their family's description says that makers publish them. */
+/** Seeded models in the published form that their family's description gives. */
 import { modulesOf } from "../../../convert/decoder.ts";
 import { CONFIG_KEYS } from "../../../engine/architectures/checkpoint.ts";
 import { FAMILIES } from "../../../engine/architectures/families.ts";
@@ -8,7 +8,7 @@ import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
 import type { Architecture } from "../../../testing/synth/synth.ts";
 import type { Published } from "./model.ts";
 
-/** Names that stand outside the layers. */
+/** Tensors outside the layers. */
 const TOP = ["token_embd", "output_norm"];
 
 /** Models with a `checkpoint`, by the name of their family. */

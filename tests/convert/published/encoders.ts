@@ -35,7 +35,7 @@ const BERT = layered({
   hidden_act: "gelu",
 });
 
-/** Of both of Nomic's encoders. */
+/** config.json of both Nomic encoders. */
 const NOMIC_CONFIG: Config = {
   model_type: "nomic_bert",
   n_layer: 4,
@@ -57,7 +57,7 @@ const NOMIC_NAMES: Names = [
   [/^blk\.(\d+)\.layer_output_norm$/, "encoder.layers.$1.norm2"],
 ];
 
-/** Experts one below the other, each one's second matrix with rows for columns; and the bias that they have in common. */
+/** Writes all experts one below the other, each with its second matrix transposed, and their common bias. */
 function nomicExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   for (const i of [1, 3]) {
     const mlp = `encoder.layers.${i}.mlp.experts.`;
@@ -77,7 +77,7 @@ function nomicExperts(tensors: Map<string, StoredTensor>, floats: (name: string)
   }
 }
 
-/** Of encoders made of Llama's layers. */
+/** Tensor names of encoders with Llama's layers. */
 const llamaNames = (prefix: string): Names => [
   ...attentionNames(prefix),
   [/^blk\.(\d+)\.ffn_norm$/, `${prefix}layers.$1.post_attention_layernorm`],
@@ -98,7 +98,7 @@ export const ENCODERS = {
     names: llamaNames("model."),
     tokenizer: LLAMAS_TOKENS,
     ids: ["the", [257]],
-    // As checkpoints of masked models have it.
+    // Checkpoints of masked language models have this matrix too.
     change: (tensors) => tensors.set("lm_head.weight", tensors.get("model.embed_tokens.weight")!),
   },
   "Llama Nemotron Embed": {

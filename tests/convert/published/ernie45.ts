@@ -13,7 +13,7 @@ const REST = {
 } as const;
 const NORM = "model.layers.$1.post_attention_layernorm";
 
-/** The seeded Llama but for its rotary factors. */
+/** The seeded Llama without its rotary factors. */
 export const ERNIE45: Published = {
   architecture: "llama",
   becomes: "ernie4_5",
@@ -30,7 +30,7 @@ export const ERNIE45: Published = {
   ...REST,
 };
 
-/** The bias of the choice has a row for a group of experts. */
+/** Writes the experts. The bias for the choice has one row per group of experts. */
 function ernieExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   moduleEach(tensors, floats, 1);
   for (let i = 1; i < 4; i++) {

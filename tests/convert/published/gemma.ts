@@ -51,7 +51,9 @@ const GEMMA4_TEXT = layered({
 });
 const gemma4 = (config: Config) => ({ model_type: "gemma4", text_config: { ...GEMMA4_TEXT, ...config } });
 
-/** Tensors that are not called as the rest: layers' scales, and experts with each one's gate before its up. */
+/**
+ * Writes tensors with irregular names: the layers' scales, and experts with each expert's gate before its up matrix.
+ */
 function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const layer = (i: number) => `${GEMMA4_PREFIX}layers.${i}.`;
   const put = (name: string, { shape, values }: Floats) =>
@@ -59,7 +61,7 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
   for (let i = 0; i < 6; i++) {
     put(`${layer(i)}layer_scalar`, floats(`blk.${i}.layer_output_scale.weight`));
     if (!tensors.has(`${layer(i)}router.proj.weight`)) {
-      // Published beside it, and never read.
+      // Published files have this tensor too, but it is never read.
       if (i >= 4) put(`${layer(i)}self_attn.k_proj.weight`, { shape: [2, 3], values: new Float32Array(6) });
       continue;
     }
@@ -81,7 +83,7 @@ function gemma4Rest(tensors: Map<string, StoredTensor>, floats: (name: string) =
 const GEMMA3N_LAYERS = 6;
 const GEMMA3N_PREFIX = "model.language_model.";
 
-/** AltUp's matrices, a module each, and its scales. */
+/** Writes AltUp's matrices, one per module, and its scales. */
 function gemma3nRest(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   for (const [name, module] of [["proj", "projections"], ["unembd_proj", "unembed_projections"]]) {
     const { shape: [count, ...shape], values } = floats(`altup_${name}.weight`);
@@ -129,7 +131,7 @@ export const GEMMAS = {
         altup_num_inputs: 4,
         altup_active_idx: 0,
         altup_correct_scale: true,
-        // The seeded model's gates are cut at other than 0.95, as its family says.
+        // The seeded model's gates are cut at this share, not at 0.95; testing/synth/gemma3n.ts says why.
         activation_sparsity_pattern: Array(GEMMA3N_LAYERS).fill(0.9501656625622885),
       }),
     },

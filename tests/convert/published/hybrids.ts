@@ -3,7 +3,7 @@ import { storeFloats, tokenizerOf } from "../../../testing/checkpoints.ts";
 import { attentionNames, layered, type Published } from "./model.ts";
 
 const LAYER = "model.layers.$1.";
-/** What values are multiplied by: powers of two, so that what is divided and multiplied again is the same to the bit. */
+/** Multipliers are powers of two, so that dividing and multiplying again gives the same bits. */
 const MULTIPLIERS = {
   embedding_multiplier: 4,
   lm_head_multiplier: 1 / 32,
@@ -17,7 +17,7 @@ const MULTIPLIERS = {
 };
 const [HEADS, HEAD_DIM, GROUPS, STATE] = [12, 64, 2, 48];
 
-/** What a module's rows are multiplied by, so many after the others. */
+/** Returns the factors on a module's rows, as consecutive runs of rows. */
 function factorsOf(module: string): (readonly [rows: number, factor: number])[] {
   const m = MULTIPLIERS;
   if (module.endsWith("mamba.in_proj")) {

@@ -34,7 +34,7 @@ const NAMES: Names = [
   [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, "model.layers.$1.mlp.shared_experts.$2_proj"],
 ];
 
-/** Of each head rows that make its keys, and behind them those that make its values. */
+/** Returns one matrix with each head's key rows followed by its value rows. */
 function kvRows(k: Floats, v: Floats): StoredTensor {
   const [heads, rank, plain] = k.shape;
   const each = v.shape[1];
@@ -49,7 +49,7 @@ function kvRows(k: Floats, v: Floats): StoredTensor {
   return storeFloats("F32", [heads * (plain + each), rank], rows);
 }
 
-/** With `bias` the experts have one of the choice. */
+/** Returns the changes of a model with latent attention. With `bias`, the choice of experts has a bias. */
 const latent = (bias: boolean): Published["change"] => (tensors, floats) => {
   moduleEach(tensors, floats, 1);
   for (let i = 0; i < 4; i++) {

@@ -16,7 +16,9 @@ const namesOf = (prefix: string): Published["names"] => [
   [/^blk\.(\d+)\.ffn_(gate|up|down)_shexp$/, `${prefix}layers.$1.mlp.shared_experts.$2_proj`],
 ];
 
-/** Experts that sigmoids weigh, in all layers but the first, and a bias of the choice under that name. */
+/**
+ * Returns the changes for sigmoid-weighted experts in all layers except the first. `bias` names the bias of the choice.
+ */
 const sigmoidExperts = (bias: string): Published["change"] => (tensors, floats) => {
   moduleEach(tensors, floats, 1);
   for (let i = 1; i < 4; i++) {
@@ -328,7 +330,7 @@ export const QWEN2_MOE: Published = {
   ...REST,
 };
 
-/** Of each expert gate and up stand one above the other, in one tensor for all. */
+/** Writes one tensor for all experts, with each expert's gate above its up matrix. */
 function graniteExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const joined = (gate: Floats, up: Floats): StoredTensor => {
     const [rows, columns] = gate.shape.slice(-2);
@@ -382,7 +384,7 @@ export const GRANITE_MOE: Published = {
   ...REST,
 };
 
-/** The sinks of a layer's heads have no `.weight`. */
+/** The tensor of attention sinks has no `.weight` in its name. */
 export const GRANITE_SWA: Published = {
   architecture: "granite_swa",
   config: layered({
@@ -412,7 +414,7 @@ export const GRANITE_SWA: Published = {
   ...REST,
 };
 
-/** Of each expert the matrices have rows for columns, and gate and up stand side by side. */
+/** Writes the experts' matrices transposed, with gate and up side by side. */
 function turnedExperts(tensors: Map<string, StoredTensor>, floats: (name: string) => Floats): void {
   const turned = (parts: readonly Floats[]): StoredTensor => {
     const [experts, rows, columns] = parts[0].shape;

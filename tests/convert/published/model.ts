@@ -1,4 +1,4 @@
-/** How makers would publish a seeded model: what config.json says, and what tensors are called. */
+/** Describes the published form of a seeded model: its config.json and tensor names. */
 import type { PublishedTokenizer } from "../../../testing/checkpoint_tokenizers.ts";
 import { type StoredTensor, storeFloats } from "../../../testing/checkpoints.ts";
 import { SYNTH_MODELS } from "../../../testing/synth/registry.ts";
@@ -7,26 +7,28 @@ import type { Architecture } from "../../../testing/synth/synth.ts";
 export type Config = Record<string, unknown>;
 export type Names = readonly (readonly [ours: RegExp, theirs: string])[];
 
-/** A seeded model, and how its makers would publish it. */
+/** A seeded model and its published form. */
 export interface Published {
   readonly architecture: Architecture;
-  /** Of the seeded file, where its tiny shape has more than are of use here. */
+  /** Number of layers in the seeded file, if fewer than in its tiny shape. */
   readonly layers?: number;
-  /** `general.architecture` of what it becomes, where that is not the seeded file's. */
+  /** `general.architecture` of the converted file, if it differs from the seeded file's. */
   readonly becomes?: string;
   readonly config: Config;
-  /** Of the seeded file's tensors without `.weight`; those that none is of are left out. */
+  /** Published names of the seeded file's tensors, without `.weight`. Tensors that match no entry are left out. */
   readonly names: Names;
   readonly tokenizer: PublishedTokenizer;
-  /** A text, and its ids between what stands around it. */
+  /** A text and its token ids, without the tokens around the text. */
   readonly ids: readonly [text: string, ids: readonly number[]];
-  /** Norms are published as the distance from 1. */
+  /** Norm weights are published minus 1. */
   readonly shiftedNorms?: boolean;
-  /** Dimensions of a head, where checkpoints keep the two rows of a rotary pair half a head apart, and not side by side. */
+  /**
+   * Dimensions of a head, if checkpoints store the two rows of a rotary pair half a head apart instead of side by side.
+   */
   readonly halves?: { readonly headDim: number };
   readonly change?: (tensors: Map<string, StoredTensor>, floats: (name: string) => Floats) => void;
   readonly dense?: boolean;
-  /** The conversion makes rotary factors out of config.json, and they are not the seeded file's. */
+  /** The conversion computes rotary factors from config.json, which differ from the seeded file's. */
   readonly ownFactors?: boolean;
 }
 
@@ -44,7 +46,7 @@ export const layered = (config: Config) => ({
   ...config,
 });
 
-/** Of decoders whose tensors are called as Llama's. */
+/** Returns the tensor names of decoders with Llama's names. */
 export const attentionNames = (prefix: string): Names => [
   [/^token_embd$/, `${prefix}embed_tokens`],
   [/^output_norm$/, `${prefix}norm`],
@@ -55,7 +57,7 @@ export const attentionNames = (prefix: string): Names => [
   [/^blk\.(\d+)\.attn_norm$/, `${prefix}layers.$1.input_layernorm`],
 ];
 
-/** Experts a module each, from the layer `first` on and before `end`. */
+/** Writes each expert as its own module, in layers `first` to `end` - 1. */
 export function moduleEach(
   tensors: Map<string, StoredTensor>,
   floats: (name: string) => Floats,

@@ -11,7 +11,7 @@ import {
 import type { Floats, Published } from "./model.ts";
 import { synthesize } from "../../../testing/synth/synth.ts";
 
-/** Rows as they are published, from those in rotated pairs. */
+/** Returns rows in published order, from rows in rotary pairs. */
 function inHalves({ shape, values }: Floats, headDim: number): Float32Array {
   const [rows, columns] = shape;
   const out = new Float32Array(values.length);
@@ -24,7 +24,7 @@ function inHalves({ shape, values }: Floats, headDim: number): Float32Array {
   return out;
 }
 
-/** The checkpoint of a seeded file. */
+/** Returns the checkpoint's tensors for a seeded file. */
 function tensorsOf(from: Written, of: Published): Map<string, StoredTensor> {
   const tensors = new Map<string, StoredTensor>();
   const floats = (name: string): Floats => {
@@ -49,7 +49,7 @@ function tensorsOf(from: Written, of: Published): Map<string, StoredTensor> {
   return tensors;
 }
 
-/** sentence-transformers' modules, with two matrices behind the pooling. */
+/** Writes sentence-transformers' modules, with two matrices after pooling. */
 async function writeDense(folder: string, from: Written): Promise<void> {
   const modules = ["Transformer", "Pooling", "Dense", "Dense", "Normalize"].map((type, i) => {
     return { idx: i, path: i === 0 ? "" : `${i}_${type}`, type: `sentence_transformers.models.${type}` };
