@@ -125,8 +125,8 @@ export class WeightFinder {
   }
 
   /**
-   * Returns the quantization mode from config.json or, if missing, from the scales. Throws if both disagree, because a
-   * wrong mode would silently give wrong values.
+   * Returns the quantization mode from config.json or, if missing, from the scales. Throws ConvertError for an
+   * unsupported or contradictory mode, because a wrong one would silently give wrong values.
    */
   #mode(module: string, weight: SafeTensor, scales: SafeTensor, columns: number): Mode {
     const settings = this.config.fields("quantization") ?? this.config.fields("quantization_config");

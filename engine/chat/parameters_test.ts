@@ -9,7 +9,7 @@ import { checkTool } from "./tools.ts";
 const parameters = (schema: Record<string, unknown>, strict = true) =>
   parametersOf(checkTool({ name: "f", parameters: schema, strict }));
 
-Deno.test("parameters: are classified by what formats can spell themselves", () => {
+Deno.test("parameters: classifies values by the spellings that formats have", () => {
   const found = parameters({
     properties: {
       text: { type: "string", description: "any" },

@@ -101,7 +101,7 @@ for (const style of STYLES) {
   });
 }
 
-Deno.test("thinking: none is accepted when it is disabled", async () => {
+Deno.test("thinking: the grammar accepts no thinking when it is disabled", async () => {
   for (const style of STYLES) {
     using judge = new Judge(styled(style, { open: false, asTokens: true }));
     assertEquals(await judge.taken({ constraint: OK, effort: false }, `${style[0]}hm`), "");

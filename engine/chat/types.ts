@@ -60,7 +60,7 @@ export interface ChatRequest {
   readonly constraint?: Constraint;
   /** How much to think: false disables thinking; a word is passed to templates that know efforts. */
   readonly effort?: false | string;
-  /** Most tokens of thinking, after which its end is forced. */
+  /** Maximum tokens of thinking, after which its end is forced. */
   readonly thinkingBudget?: number;
   /** Extra variables for the template (`chat_template_kwargs`). */
   readonly variables?: Readonly<Record<string, unknown>>;
@@ -86,7 +86,7 @@ export interface ThinkingBounds {
   readonly begin: readonly number[];
   /** Tokens that end thinking. They are forced when the budget is spent. */
   readonly end: readonly number[];
-  /** Most tokens between `begin` and `end`; Infinity for no limit. */
+  /** Maximum tokens between `begin` and `end`; Infinity for no limit. */
   readonly budget: number;
   /** Headers of messages, if an answer consists of messages. */
   readonly headers?: MessageHeaders;
@@ -94,11 +94,11 @@ export interface ThinkingBounds {
 
 /** The header of each message in an answer. Headers are not text, so stop texts do not search them. */
 export interface MessageHeaders {
-  /** Whether the answer begins with a head instead of text. */
+  /** Whether the answer begins with a header instead of text. */
   readonly open: boolean;
-  /** Tokens that begin a head, or occur in it. */
+  /** Tokens that begin a header, or occur in it. */
   readonly begin: readonly number[];
-  /** The token that ends a head. */
+  /** The token that ends a header. */
   readonly end: number;
 }
 

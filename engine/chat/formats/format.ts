@@ -60,7 +60,7 @@ export interface WholeSyntax extends Syntax {
     /** Text before and after a thought. */
     readonly begin: string;
     readonly end: string;
-    /** Marks that begin a message's head or occur in it, and the mark that ends the head. */
+    /** Marks that begin a message's header or occur in it, and the mark that ends the header. */
     readonly headers: { readonly begin: readonly Mark[]; readonly end: Mark };
     /**
      * Returns the grammar of an answer with thinking, content and, if there are tools, calls. `inside` is the

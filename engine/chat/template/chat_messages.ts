@@ -107,10 +107,9 @@ export function mapTexts<T>(data: T, change: (text: string) => string): T {
 }
 
 /**
- * Returns the conversation for a template that refuses it as it is: one system message at most, at the
- * beginning, and no neighbours of one role. A later system message joins the user message right before it, so that its
- * place stays the same when the conversation grows and the prompt is found in the cache; elsewhere it joins the next
- * user message.
+ * Returns the conversation for a template that refuses it unchanged: at most one system message, at the beginning, and
+ * no consecutive messages of one role. A later system message joins the user message directly before it, else the next
+ * user message. Its place then stays the same when the conversation grows, so the prompt is found in the cache.
  */
 export function mergedMessages(messages: readonly ChatMessage[]): ChatMessage[] {
   const merged: ChatMessage[] = [];

@@ -11,11 +11,11 @@ class Pause extends Error {
   }
 }
 
-/** What `withPauses` knows of its action's work. */
+/** State of the long work of an action in `withPauses`. */
 interface Action {
   /** Returns or throws the outcome of each work that paused, in order. */
   readonly outcomes: (() => unknown)[];
-  /** How many of them this run of the action has used. */
+  /** How many of the outcomes this run of the action has used. */
   used: number;
 }
 

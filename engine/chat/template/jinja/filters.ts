@@ -23,7 +23,7 @@ import {
   type Work,
 } from "./values.ts";
 
-/** Jinja's filters. Those of texts convert other values to texts, as in Python. */
+/** Jinja's filters. Text filters convert other values to text, as in Python. */
 
 type OfText = (text: string, args: Args, work: Work) => Value;
 

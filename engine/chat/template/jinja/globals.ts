@@ -46,7 +46,7 @@ function joiner(args: Args): Value {
   return new Func(() => used ? args.get(0, "sep", ", ") : (used = true, ""));
 }
 
-/** What every template can call. */
+/** Functions that every template can call. */
 export const GLOBALS: ReadonlyMap<string, Value> = new Map([
   ["cycler", new Func(cycler)],
   ["dict", new Func(dict)],

@@ -28,7 +28,7 @@ import {
 
 /** Runs a template. It pauses after each slice of work. */
 
-/** The cost of a loop's pass or a macro's call, besides what it runs. */
+/** The cost in steps of a loop's pass or a macro's call, without the statements that it runs. */
 const STEPS_PER_PASS = 8;
 
 /** Names and values. `set` changes the innermost scope. */

@@ -24,7 +24,7 @@ const WORDS: readonly (readonly [Token["type"], RegExp])[] = [
 ];
 const CLOSING: Readonly<Record<string, string>> = { "(": ")", "[": "]", "{": "}" };
 
-/** Returns the tokens of a template. Throws for what no template may contain. */
+/** Returns the tokens of a template. Throws for text that is not valid in any template. */
 export function lex(template: string): Token[] {
   return new Lexer(template.replaceAll(/\r\n?/g, "\n").replace(/\n$/, "")).run();
 }

@@ -32,7 +32,7 @@ function reader(path: Value, work: Work, otherwise?: Value): Read {
   };
 }
 
-/** Returns a reader of the value to order by: lower case, unless case counts. */
+/** Returns a reader of the value to order by. Text is in lower case, unless `caseCounts`. */
 function orderReader(path: Value, caseCounts: boolean, work: Work): Read {
   const read = path === null || path === undefined ? (item: Value) => item : reader(path, work);
   return (item) => {
@@ -49,7 +49,7 @@ function sorted(items: readonly Value[], by: Read, reverse: boolean, work: Work)
   return keyed.map(([, item]) => item);
 }
 
-/** Returns the items of a value; none for 0, none and other false values. */
+/** Returns the items of a value; no items for null, 0 and other false values. */
 function optional(value: Value, work: Work): readonly Value[] {
   return truthy(value) ? iterate(value, work) : [];
 }

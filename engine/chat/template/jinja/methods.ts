@@ -18,7 +18,7 @@ import {
 
 type Method<T> = (object: T, args: Args, work: Work) => Value;
 
-/** What Python's `strip` removes. */
+/** Characters that Python's `strip` removes. */
 const SPACE = "[[\\s\\x1c-\\x1f\\x85]--[\\ufeff]]";
 const LEFT = new RegExp(`^${SPACE}+`, "v");
 const SPACES = new RegExp(`${SPACE}+`, "v");
@@ -256,7 +256,9 @@ const DICT_METHODS: Readonly<Record<string, Method<Map<Value, Value>>>> = {
   values: (dict, _, work) => (work.items(dict.size), view("values", dict.values())),
 };
 
-/** Names that are no items of a dict: Jinja takes methods first, and its sandbox refuses these. */
+/**
+ * Methods that the sandbox refuses. They hide a dict's items of the same names, because Jinja looks up methods first.
+ */
 export const UNSAFE_NAMES: ReadonlySet<string> = new Set(["clear", "pop", "popitem", "setdefault", "update"]);
 
 /** Names whose call is never a macro's. */

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { finish } from "../pauses.ts";
 import { compileTemplate } from "./template.ts";
 
-/** Templates, and what jinja2 3.1 with the options of transformers makes of them. */
+/** Templates, with the output of jinja2 3.1 under transformers' options. */
 
 const VARIABLES = {
   "d": { "items": [1], "keys": "k", "values": 2, "get": "g", "x": { "y": "z" } },

@@ -55,7 +55,7 @@ const ESCAPES: Readonly<Record<string, string>> = { "\\": "\\\\", "\n": "\\n", "
 
 function textRepr(text: string): string {
   const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  // What Python does not print. U+FDD0 stays: it is a mark of literal_marks.ts, not the text's.
+  // Escapes characters that Python does not print. U+FDD0 stays, because it is a mark of literal_marks.ts.
   const body = text.replaceAll(/(?![ \ufdd0])[\\'\p{C}\p{Z}]/gu, (found) => {
     if (found === "'") return quote === "'" ? "\\'" : found;
     const code = found.codePointAt(0)!;

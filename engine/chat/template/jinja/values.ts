@@ -31,7 +31,7 @@ export class Work {
   #pauseAt: number;
   #depth = 0;
 
-  /** `values`: how many values the template is given. */
+  /** `values`: number of values in the template's data. */
   constructor(values: number) {
     this.#limit = this.#left = MAX_STEPS + values * MORE_STEPS_PER_VALUE;
     this.#pauseAt = this.#left - SLICE;
