@@ -14,7 +14,8 @@ import type { CompileOptions, WindowTable } from "../plan/choices.ts";
 import type { Plan } from "../plan/plan.ts";
 
 /**
- * Where a model can be computed: natively, in WebAssembly or on a GPU; "auto" is the GPU if it measures faster.
+ * Where a model is computed: on the CPU natively, in WebAssembly, or on a GPU. "auto" is the GPU if it measures faster
+ * than the CPU.
  *
  * ```ts
  * import { type BackendName, loadModel } from "compy";
@@ -45,8 +46,8 @@ export type Arithmetic = "f32" | "f16";
 export const ARITHMETICS: readonly Arithmetic[] = ["f32", "f16"];
 
 /**
- * Whether a model may be computed on a GPU in an arithmetic in which it leaves the gates of accuracy (docs/WEBGPU.md): `gated` refuses
- * that, `any` allows it.
+ * Whether a model may run on a GPU in an arithmetic that misses the accuracy gates (docs/WEBGPU.md): `gated` refuses
+ * it, `any` allows it.
  *
  * ```ts
  * import { type Accuracy } from "compy";
@@ -61,7 +62,7 @@ export type Accuracy = "gated" | "any";
 export const ACCURACIES: readonly Accuracy[] = ["gated", "any"];
 
 export interface BackendInfo {
-  /** One of BACKENDS, but "auto". */
+  /** One of BACKENDS except "auto". */
   readonly name: string;
   /** The instruction set in use, e.g. "avx512-vnni". */
   readonly isa: string;
@@ -76,25 +77,25 @@ export interface StepSequence {
   readonly length: number;
   /** Tokens of this sequence that are in the KV cache before the step; the first row's position. */
   readonly cached: number;
-  /** KV block ids of the first group of layers; covers at least cached + length tokens. */
+  /** KV block ids of the first group of layers, for at least cached + length tokens. */
   readonly blockTable: Int32Array;
   /** One for each group of layers after the first. */
   readonly windowTables?: readonly WindowTable[];
-  /** Where its recurrent state is kept; only of models that have one. */
+  /** Slots of its recurrent state; only for models with recurrent layers. */
   readonly state?: StepState;
 }
 
-/** Slots of recurrent state that a sequence's rows go through. */
+/** Slots of recurrent state that a step reads and writes for a sequence. */
 export interface StepState {
-  /** Holds the state before the rows; undefined before a sequence's first. */
+  /** Slot with the state before the rows; undefined at the start of a sequence. */
   readonly read: number | undefined;
-  /** Gets the state after the rows; may be the same. */
+  /** Slot that receives the state after the rows; may be the same slot. */
   readonly write: number;
   /** Slots that get a copy of the state after the first `after` rows; in ascending order. */
   readonly saves: readonly { readonly after: number; readonly slot: number }[];
 }
 
-/** What is wanted of one row's logits. Penalties and bias are applied before the candidates are chosen. */
+/** A request for one row's logits. Penalties and bias are applied before the candidates are chosen. */
 export interface LogitsRequest {
   /** Row in `tokens`. */
   readonly row: number;
@@ -104,39 +105,42 @@ export interface LogitsRequest {
   readonly presencePenalty: number;
   readonly frequencyPenalty: number;
   /**
-   * Distinct tokens that the penalties look at, and how often each was generated; equal lengths. A prompt's token has
-   * count 0: the repetition penalty (logit > 0 ? logit / penalty : logit * penalty) sees it, the others (logit -
-   * frequency * count - (count > 0 ? presence : 0)) do not.
+   * Distinct tokens to penalize, and how often each was generated; equal lengths. A prompt's token has count 0: the
+   * repetition penalty (logit > 0 ? logit / penalty : logit * penalty) sees it, the others (logit - frequency * count -
+   * (count > 0 ? presence : 0)) do not.
    */
   readonly penaltyTokens: Int32Array;
   readonly penaltyCounts: Int32Array;
   readonly biasTokens: Int32Array;
   readonly biasValues: Float32Array;
   /**
-   * One bit a token, set where the token is allowed (a grammar's mask); absent when all are. At least one bit is set. It is
-   * computed while the step runs, which needs it for its last op only; the promise is never rejected.
+   * One bit per token, set if the token is allowed (a grammar's mask); absent if all are. At least one bit is set. The
+   * mask is computed while the step runs, because only its last op needs it. The promise is never rejected.
    */
   readonly mask?: Promise<Uint32Array>; // [ceil(vocabulary / 32)]
-  /** Tokens whose raw logits are wanted whatever their rank (scoring of a given text). */
+  /** Tokens whose raw logits are returned whatever their rank, to score a given text. */
   readonly probe: Int32Array;
-  /** Draws a token besides: every backend from the whole vocabulary, those with `draws` from the candidates too. */
+  /**
+   * Also draws a token. Every backend can draw from the whole vocabulary; backends with `draws` can draw from the
+   * candidates too.
+   */
   readonly draw?: Draw;
 }
 
 /**
- * How a backend draws a token: as engine/sampling/sampler.ts does, but with noise that depends on nothing but the key and the
- * position (on a GPU the token too). So a text does not depend on how many steps were taken at once.
+ * How a backend draws a token: like engine/sampling/sampler.ts, but with noise that depends only on the key and the
+ * position (on a GPU also on the token). So a text does not depend on how many steps run per call.
  */
 export interface Draw {
-  /** 0 takes the best. */
+  /** 0 chooses the best token. */
   readonly temperature: number;
   readonly topP: number;
   readonly minP: number;
   /** Draws from the whole vocabulary, without top-k, top-p and min-p. */
   readonly whole: boolean;
-  /** Draws from so many of the best candidates, at most: there may be more that are only reported. */
+  /** Draws from at most this many of the best candidates. Further candidates are only reported. */
   readonly topK: number;
-  /** Top-p counts the candidates' probabilities by all tokens', not by each other's. */
+  /** Top-p uses probabilities over the whole vocabulary, not over the candidates. */
   readonly massOfAll: boolean;
   readonly key: readonly [number, number]; // u32 each
   /** Tokens that end the sequence. */
@@ -144,7 +148,10 @@ export interface Draw {
 }
 export const MAX_CANDIDATES = 256;
 
-/** Where in the distribution the token after `position` is drawn, in steps of 2^-32, for backends that sum it up. */
+/**
+ * Returns the point of the distribution at which the token after `position` is drawn, in steps of 2^-32. For backends
+ * that draw by cumulative probability.
+ */
 export function drawMark({ key }: Draw, position: number): number {
   return mix(mix(mix(key[0] ^ Math.imul(position, 0x9e3779b9)) ^ key[1])) >>> 0;
 }
@@ -158,7 +165,7 @@ function mix(x: number): number {
 
 const NO_TOKENS = new Int32Array(0);
 
-/** The likeliest token of a row, as its logits are: no penalties, no bias, no probe. */
+/** Returns a request for a row's most likely token, without penalties, bias and probe. */
 export function greedyRequest(row: number): LogitsRequest {
   return {
     row,
@@ -174,19 +181,19 @@ export function greedyRequest(row: number): LogitsRequest {
   };
 }
 
-/** All that changes from step to step. */
+/** All input of a step. */
 export interface StepInput {
   readonly tokens: Int32Array; // [rows]
   readonly sequences: readonly StepSequence[];
   readonly logits: readonly LogitsRequest[];
   /**
-   * Indices of the sequences whose pooled row is wanted; only of plans that pool. By mean or by the first row, a
-   * sequence must begin in the step that pools it.
+   * Indices of the sequences to pool; only for plans that pool. To pool by mean or first row, a step must hold the
+   * whole sequence.
    */
   readonly pools?: readonly number[];
   /**
-   * Only of plans that can draft: makes the step a draft, each of whose rows continues from that row of the step before, no two from the
-   * same. It reads and writes no recurrent state and pools nothing, and leaves its own rows where theirs were.
+   * Makes the step a draft, for plans that can draft. Row i continues from row `drafts[i]` of the previous step; no row
+   * is used twice. A draft uses no recurrent state and pools nothing. Its rows replace the rows that they continue.
    */
   readonly drafts?: Int32Array; // [rows]
 }
@@ -194,9 +201,9 @@ export interface StepInput {
 /** The candidates of one LogitsRequest. */
 export interface Candidates {
   readonly ids: Int32Array; // [n], best first by `logits`; a token that was drawn from beyond them is the last
-  /** After penalties, bias and mask. */
+  /** Logits after penalties, bias and mask. */
   readonly logits: Float32Array; // [n]
-  /** As the model gave them. */
+  /** Logits as the model computed them. */
   readonly rawLogits: Float32Array; // [n]
   /** log(sum(exp(raw logits))) over the whole vocabulary: raw logit - this = log-probability. */
   readonly logSumExp: number;
@@ -210,17 +217,17 @@ export interface Candidates {
 export interface StepOutput {
   /** In the order of `StepInput.logits`. */
   readonly rows: Candidates[];
-  /** In the order of `StepInput.pools`: a row each; undefined where none was wanted. */
+  /** One row per entry of `StepInput.pools`, in its order; undefined if there are none. */
   readonly pooled?: readonly Float32Array[];
 }
 
-/** Parts of what a model keeps from step to step: blocks of the KV cache and slots of recurrent state. */
+/** Parts of a model's cache: KV blocks and slots of recurrent state. */
 export interface CacheParts {
   readonly blocks: readonly CacheBlock[];
   readonly slots: readonly number[];
 }
 
-/** A block of the KV cache, and the group of layers whose tokens it holds. */
+/** A KV block and the group of layers that it belongs to. */
 export interface CacheBlock {
   readonly group: number;
   readonly block: number;
@@ -229,9 +236,9 @@ export interface CacheBlock {
 /** A backend that draws tokens itself, so it can run several steps per call. */
 export interface DrawsTokens {
   /**
-   * Runs `steps` steps, each with the tokens that the step before it drew. Every sequence has one row, and that row has a
-   * draw. The block tables cover the rows of all steps. Recurrent state is read where it is written, and not saved. Output
-   * after a sequence's end is void.
+   * Runs `steps` steps, each with the tokens that the previous step drew. Every sequence has one row with a draw. The
+   * block tables must cover the rows of all steps. Recurrent state is read and written in the same slot, and not saved
+   * elsewhere. Output after a sequence's end is undefined.
    */
   decode(input: StepInput, steps: number): Promise<StepOutput[]>;
 }
@@ -240,13 +247,15 @@ export interface DrawsTokens {
 export interface CopiesCache {
   /** Returns the parts' bytes: first the blocks, then the slots. */
   readCache(parts: CacheParts): Promise<Uint8Array<ArrayBuffer>>;
-  /** Restores bytes that `readCache` returned for as many parts of the same kinds; they may be cut into pieces anywhere. */
+  /**
+   * Restores bytes that `readCache` returned for equally many parts of the same kinds. The bytes may be split anywhere.
+   */
   writeCache(parts: CacheParts, bytes: readonly Uint8Array[]): Promise<void>;
   /** Returns the SHA-256 of the kernels, in hex. Copies are exchanged only between equal kernels. */
   kernelsDigest(): Promise<string>;
 }
 
-/** What a backend can do besides `step`. An ability that it lacks is undefined or false. */
+/** Optional abilities of a backend. An ability that it lacks is undefined or false. */
 export interface Abilities {
   readonly draws?: DrawsTokens;
   readonly copies?: CopiesCache;
@@ -254,26 +263,32 @@ export interface Abilities {
   readonly pools: boolean;
 }
 
-/** Where plans run. One step at a time: `step` must not be called again before it has returned. */
+/** Runs plans. Only one step may run at a time: do not call `step` again before it has returned. */
 export interface Backend {
   readonly info: BackendInfo;
   readonly abilities: Abilities;
-  /** Packs the plan's weights, tensor by tensor; `progress` gets bytes done and bytes in all. */
+  /** Packs the plan's weights, tensor by tensor. `progress` receives the bytes done and the total bytes. */
   loadWeights(file: GgufFile, plan: Plan, progress?: (done: number, total: number) => void): Promise<void>;
   compile(plan: Plan, options: CompileOptions): Promise<void>;
-  /** Runs one step. Throws StepStopped when `requestStop` came first: the step's output is void then. */
+  /** Runs one step. Throws StepStopped if `requestStop` ended it early. */
   step(input: StepInput): Promise<StepOutput>;
-  /** Rows that steps are best filled with, where that is not as many as they may have: it changes with what is measured. */
+  /** The best number of rows for a prefill step, if it is below the maximum. It changes with measured times. */
   readonly stepRows?: number;
-  /** Rows of which its products take a multiple as fast as some fewer, where that is known. */
+  /**
+   * Products handle rows in tiles of this many, so a multiple takes no longer than slightly fewer rows. Undefined if
+   * unknown.
+   */
   readonly wholeRows?: number;
-  /** Resolves when the device is lost, but not by `close`; steps throw DeviceLost then. Only of backends that have one. */
+  /**
+   * Resolves when the device is lost other than by `close`. Steps then throw DeviceLost. Only for backends with a
+   * device.
+   */
   readonly lost?: Promise<DeviceLost>;
   requestStop(): void;
   close(): void;
 }
 
-/** The device that computed is gone, and with it all that it held. Another can be opened. */
+/** The device was lost with all its data. Another one can be opened. */
 export class DeviceLost extends Error {
   override name = "DeviceLost";
 }

@@ -20,17 +20,17 @@ import { WebGpuBackend, type WebGpuOptions } from "./webgpu/webgpu.ts";
 
 export type AnyBackend = CpuBackend | WasmBackend | WebGpuBackend;
 
-/** Backends of the kernels' formats and arithmetic: those that run every plan. */
+/** Backends that use the Rust kernels, and so can run every plan. */
 export type KernelBackend = CpuBackend | WasmBackend;
 
 export interface PrepareOptions extends CpuOptions, WebGpuOptions {
-  /** By default "cpu", or "wasm" where there are no native kernels. */
+  /** By default "cpu", or "wasm" without native kernels. */
   readonly backend?: BackendName;
-  /** Whether a GPU may compute in an arithmetic in which the model leaves the gates of accuracy; by default "gated": it may not. */
+  /** Whether a GPU may use an arithmetic that misses the accuracy gates; by default "gated": it may not. */
   readonly accuracy?: Accuracy;
-  /** Why the GPU cannot compute with these options; undefined where it can. */
+  /** Why the GPU does not support these options; undefined if it does. */
   readonly notOnGpu?: Wording;
-  /** Words the settings in `choice`; by default options of the library. */
+  /** Names of the settings in `choice`; by default the library's options. */
   readonly words?: Words;
   readonly progress?: (done: number, total: number) => void;
 }
@@ -38,28 +38,30 @@ export interface PrepareOptions extends CpuOptions, WebGpuOptions {
 /** A backend with a model loaded and compiled. */
 export interface Prepared {
   readonly backend: AnyBackend;
-  /** Why "auto" chose it; empty where there was no choice. */
+  /** Why "auto" chose the backend; empty if another setting was given. */
   readonly choice: string;
 }
 
-/** How fast native kernels are beside those in WebAssembly: docs/WASM.md has the figures. */
+/** Speed of native kernels relative to WebAssembly, for a message; docs/WASM.md has the figures. */
 const NATIVE_SPEED = "twice";
 
-/** Layers of the model that "auto" measures, tokens that each backend decodes, and chunks of a prompt of so many rows. */
+/**
+ * What "auto" measures: this many layers of the model, tokens to decode, and chunks of a prompt with CHUNK_ROWS rows.
+ */
 const TRIAL_LAYERS = 4;
 const TRIAL_STEPS = 9;
 const TRIAL_CHUNKS = 3;
 const CHUNK_ROWS = 64;
-/** What is compared: the time of such a prompt and such an answer. */
+/** Lengths of the prompt and the answer whose times are compared. */
 const PROMPT_TOKENS = 512;
 const ANSWER_TOKENS = 128;
-/** So many times the CPU's time a token is too slow for any prompt to make up: prompts are not measured then. */
+/**
+ * If the GPU takes this many times the CPU's time per token, no prefill speed can compensate, so prefill is not
+ * measured.
+ */
 const HOPELESS = 4;
 
-/**
- * The backend that is meant where none is asked for: native kernels or, where those cannot be had, the same as WebAssembly. `warn`
- * is told why.
- */
+/** Returns the default backend: native kernels or, if they are missing, WebAssembly. `warn` receives the reason. */
 export function defaultBackend(warn?: (message: string) => void): "cpu" | "wasm" {
   const missing = CpuBackend.missing();
   if (!missing) return "cpu";
@@ -70,13 +72,13 @@ export function defaultBackend(warn?: (message: string) => void): "cpu" | "wasm"
   return "wasm";
 }
 
-/** Opens the native kernels or those in WebAssembly. Throws KernelError and WasmError. */
+/** Opens the native or the WebAssembly kernels. Throws KernelError and WasmError. */
 async function openKernels({ backend, ...options }: PrepareOptions): Promise<KernelBackend> {
   const kind = backend === "cpu" || backend === "wasm" ? backend : defaultBackend();
   return kind === "wasm" ? await WasmBackend.open(options) : new CpuBackend(options);
 }
 
-/** Bytes of each of the plan's tensors as the kernels pack them; 0 for vectors. Throws KernelError and WasmError. */
+/** Returns the packed bytes of each of the plan's tensors; 0 for vectors. Throws KernelError and WasmError. */
 export async function packedBytes(
   { tensors }: Plan,
   options: Pick<PrepareOptions, "backend" | "isa">,
@@ -90,8 +92,8 @@ export async function packedBytes(
 }
 
 /**
- * Opens a backend, loads the weights and compiles the plan. "auto" takes the GPU only where a prompt and an answer take less time on it
- * than on the CPU, and the CPU where anything is wrong with the GPU. Throws KernelError and GpuError.
+ * Opens a backend, loads the weights and compiles the plan. "auto" chooses the GPU only if a prompt and an answer are
+ * faster there than on the CPU. It chooses the CPU if the GPU fails in any way. Throws KernelError and GpuError.
  */
 export async function prepareBackend(
   file: GgufFile,
@@ -114,12 +116,12 @@ export async function prepareBackend(
     if (faster === "webgpu") return { backend: await prepare(await gpu()), choice };
     return { backend: await prepare(await cpu()), choice };
   } catch (error) {
-    // A broken file is an error on the CPU too, and then the one to tell.
+    // A broken file fails on the CPU too, and then the CPU's error is thrown.
     return { backend: await prepare(await cpu()), choice: `auto: ${worded(error, options.words)}` };
   }
 }
 
-/** Throws for a plan that the GPU cannot run, or not in the arithmetic without leaving its gates of accuracy. */
+/** Throws if the GPU cannot run the plan, or would miss the accuracy gates in the given arithmetic. */
 function checkGpu(plan: Plan, { arithmetic = "f32", accuracy = "gated", notOnGpu }: PrepareOptions): void {
   if (notOnGpu !== undefined) throw new GpuError(notOnGpu);
   lower(plan);
@@ -152,7 +154,7 @@ async function prepared<B extends Backend>(
   }
 }
 
-/** What a backend took, in milliseconds: of a decoded token, and of a row of a prompt. */
+/** A backend's milliseconds for a decoded token and for a row of a prompt. */
 interface Pace {
   readonly token: number;
   readonly row: number;
@@ -190,7 +192,7 @@ async function race(
   return chosen({ token: tokens[0], row: rows[0] }, { token: tokens[1], row: rows[1] }, layers, gpu.info.isa);
 }
 
-/** The backend on which a prompt and an answer take less time, and why in a line. */
+/** Returns the backend that is faster for a prompt and an answer, and the reason in one line. */
 export function chosen(
   cpu: Pace,
   gpu: Pace,
@@ -212,7 +214,7 @@ function ms(milliseconds: number): string {
   return `${milliseconds.toFixed(milliseconds < 100 ? 2 : 0)} ms`;
 }
 
-/** The median time of each backend for a step, in milliseconds. All take turns; the first one only warms up. */
+/** Returns each backend's median milliseconds for a step. The backends alternate, and the first step only warms up. */
 async function inTurns(
   backends: readonly AnyBackend[],
   steps: number,
@@ -229,7 +231,7 @@ async function inTurns(
   return times.map((all) => all.sort((a, b) => a - b)[steps >> 1]);
 }
 
-/** A step of one sequence whose last row wants a token. */
+/** Returns a step of one sequence, with a greedy token for its last row. */
 function stepOf(trial: Plan, position: number, rows: number): StepInput {
   const blockTable = Int32Array.from({ length: CHUNK_ROWS / KV_BLOCK_TOKENS }, (_, block) => block);
   return {

@@ -20,18 +20,18 @@ import { factorWords } from "./factor_words.ts";
 import { answerBytes, decodeAnswers, encodeStep, partWords } from "./step_words.ts";
 
 export interface CpuOptions {
-  /** Threads that compute; by default one a physical core. */
+  /** Number of kernel threads; by default one per physical core. */
   readonly threads?: number;
   /** Name of the instruction set; by default the best that the CPU has. */
   readonly isa?: string;
 }
 
-/** Bytes of a message whose memory is used again. */
+/** The memory of messages up to this many bytes is reused. */
 const MOST_KEPT = 32 * 2 ** 20;
-/** Room for the message of an error. */
+/** Maximum bytes of an error message. */
 const MESSAGE_BYTES = 4096;
 
-/** Plans on the Rust kernels: one non-blocking call a step. */
+/** Runs plans on the native Rust kernels, with one non-blocking call per step. */
 export class CpuBackend implements Backend {
   static #digest: string | undefined;
   readonly info: BackendInfo;
@@ -41,9 +41,9 @@ export class CpuBackend implements Backend {
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
   #output = new Uint8Array(1 << 16);
-  /** Of parts that are copied in, again and again: fresh memory costs more than the copy. */
+  /** Reused memory for cache parts to copy in. New memory would cost more than the copy. */
   #message = new Uint8Array(0);
-  /** A mask on its way to the step, and what comes back. */
+  /** Words of the mask that is handed to the step, and the buffer for the answer. */
   readonly #mask = new WordWriter();
   readonly #answer = new Uint8Array(MESSAGE_BYTES);
   /** Floats of a pooled row. */
@@ -51,10 +51,13 @@ export class CpuBackend implements Backend {
   #vocabSize = 0;
   /** Bytes of a KV block of each group, and of a slot of recurrent state. */
   #sizes = { groups: [0], state: 0 };
-  /** Number of the step under way, or of the next. */
+  /** Number of the current or next step. */
   #step = 0;
 
-  /** Throws LibraryNotFound where there are no kernels, KernelError where the instruction set is not there or the threads cannot be started. */
+  /**
+   * Throws LibraryNotFound without native kernels, and KernelError if the CPU lacks the instruction set or threads
+   * cannot start.
+   */
   constructor(options: CpuOptions = {}) {
     const threads = options.threads ?? view(this.#library.call("compy_cores", 0n)).getUint32(0, true);
     const input = new WordWriter().u32(threads).text(options.isa ?? "").bytes();
@@ -65,8 +68,8 @@ export class CpuBackend implements Backend {
   }
 
   /**
-   * Why there are no native kernels, in a few words; undefined where there are. Throws LibraryNotFound where it was said which to take,
-   * and they are not there.
+   * Returns a short reason why there are no native kernels; undefined if there are. Throws LibraryNotFound if the user
+   * named a library that does not exist.
    */
   static missing(): string | undefined {
     try {
@@ -78,22 +81,28 @@ export class CpuBackend implements Backend {
     }
   }
 
-  /** Names of the instruction sets that this CPU has, best first. Throws KernelError where there are no kernels. */
+  /**
+   * Returns the names of the instruction sets that this CPU has, best first. Throws LibraryNotFound without native
+   * kernels.
+   */
   static instructionSets(): string[] {
     return new TextDecoder().decode(KernelLibrary.open().call("compy_instruction_sets", 0n)).split(",");
   }
 
-  /** SHA-256 of the kernels: another build may round otherwise. Worked out once, since the library is opened once. */
+  /**
+   * Returns the SHA-256 of the kernels, because another build may round differently. Computed once, since the library
+   * is opened once.
+   */
   async kernelsDigest(): Promise<string> {
     return CpuBackend.#digest ??= await digestOf(this.#library.path);
   }
 
-  /** Bytes of each of the tensors once packed. */
+  /** Returns the packed bytes of each tensor. */
   packedBytes(tensors: readonly PlanTensor[]): number[] {
     return tensors.map((t) => this.tensorBytes(t));
   }
 
-  /** Bytes of one matrix once packed; 0 for a vector. */
+  /** Returns the packed bytes of one matrix; 0 for a vector. */
   tensorBytes(t: PlanTensor): number {
     if (t.kind === "vector") return 0;
     const input = new WordWriter().u32(FORMATS[t.info.type].id, t.columns, t.rows).bytes();
@@ -153,12 +162,12 @@ export class CpuBackend implements Backend {
         this.requestStop();
       })
     );
-    // Steps that wait for their masks could keep all threads that compute masks.
+    // Otherwise waiting steps could occupy all threads, and none would be left to compute their masks.
     if (!this.#library.startsCallsAtOnce) await Promise.all(given);
     const answers = await this.#library.callAsync("compy_step", this.#handle, words, this.#output)
       .finally(() => this.#step++);
     if (answers.length !== bytes) throw failure ?? new StepStopped("The step was stopped");
-    // The next step overwrites them.
+    // A copy, because the next step overwrites the buffer.
     return decodeAnswers(answers.slice(), input, this.#pooled);
   }
 
@@ -186,7 +195,7 @@ export class CpuBackend implements Backend {
     this.#library.call("compy_stop", this.#handle);
   }
 
-  /** Announces a step with so many masks to come; gives its number. */
+  /** Announces a step with `masks` masks to come. Returns its number. */
   #prepare(masks: number): number {
     const words = Math.ceil(this.#vocabSize / 32);
     const input = new WordWriter(12).u32(this.#step, masks, words).bytes();
@@ -194,14 +203,14 @@ export class CpuBackend implements Backend {
     return this.#step;
   }
 
-  /** The step that waits for the mask goes on; one that has ended needs it no more. */
+  /** Hands a mask to the waiting step. Does nothing if the step has ended. */
   #giveMask(step: number, index: number, mask: Uint32Array): void {
     if (step !== this.#step) return;
     const input = this.#mask.clear().u32(step, index).i32s(mask).bytes();
     this.#library.call("compy_mask", this.#handle, input, this.#answer);
   }
 
-  /** Milliseconds spent in each op of the plan since the last call. */
+  /** Returns the milliseconds spent in each op of the plan since the last call. */
   async profile(plan: Plan): Promise<number[]> {
     const output = new Uint8Array(8 * plan.ops.length);
     const times = view(
@@ -210,7 +219,7 @@ export class CpuBackend implements Backend {
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
-  /** Takes some seconds, and half a gigabyte for that time. */
+  /** Measures the machine's limits. Takes some seconds and, meanwhile, half a gigabyte of memory. */
   async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter().u32(this.info.threads).bytes();
     const figures = view(await this.#library.callAsync("compy_limits", this.#handle, input));

@@ -3,7 +3,7 @@ import { readFloats } from "../../gguf/float_tensor.ts";
 import type { GgufFile, TensorInfo } from "../../gguf/types.ts";
 import { WordWriter } from "../../plan/words.ts";
 
-/** What a matrix's values are multiplied by, as the kernels take it. Throws GgufError where that is no number. */
+/** Returns a tensor's factors in the kernels' format. Throws GgufError for a factor that is not a finite number. */
 export async function factorWords(
   file: GgufFile,
   index: number,

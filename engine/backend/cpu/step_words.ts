@@ -8,10 +8,13 @@ import {
   type StepOutput,
 } from "../backend.ts";
 
-/** "No such slot" among the words, and a draft in place of a number of pooled rows. */
+/** Encodes a missing slot, and marks a draft in place of the number of pooled rows. */
 const NONE = 0xffffffff;
 
-/** A step as the words that rust-kernels/src/step.rs reads. Masks follow while it runs, numbered from 1 in the requests' order. */
+/**
+ * Returns a step in the words that rust-kernels/src/step.rs reads. Masks follow while it runs, numbered from 1 in the
+ * order of the requests.
+ */
 export function encodeStep(w: WordWriter, input: StepInput): Uint8Array<ArrayBuffer> {
   const { pools = [], drafts } = input;
   const counts = [input.tokens.length, input.sequences.length, input.logits.length];
@@ -40,23 +43,23 @@ function positionOf(row: number, { sequences }: StepInput): number {
   return cached + row - start;
 }
 
-/** Words at the head of an answer: count, log-sum-exp, standard deviation. */
+/** Words at the start of an answer: count, log-sum-exp, standard deviation. */
 const HEAD_WORDS = 3;
 /** Words of a drawn token: its id, logit and raw logit. */
 const DRAWN_WORDS = 3;
 
-/** Words of one answer: its head, ids, logits, raw logits, probed logits, what was drawn. */
+/** Returns the words of one answer: its start, ids, logits, raw logits, probed logits and the drawn token. */
 function answerWords(r: LogitsRequest): number {
   return HEAD_WORDS + 3 * r.candidates + r.probe.length + (r.draw ? DRAWN_WORDS : 0);
 }
 
-/** Bytes that a step's answers take; `pooled` is the floats of a pooled row. */
+/** Returns the bytes of a step's answers. `pooled` is the number of floats in a pooled row. */
 export function answerBytes(input: StepInput, pooled: number): number {
   const candidates = input.logits.reduce((sum, r) => sum + answerWords(r), 0);
   return 4 * (candidates + pooled * (input.pools?.length ?? 0));
 }
 
-/** The answers as parts of `bytes`, which are theirs from now on. */
+/** Returns the answers as views of `bytes`, which the caller must not change afterwards. */
 export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, pooled: number): StepOutput {
   const ints = new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
   const floats = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
@@ -81,7 +84,7 @@ export function decodeAnswers(bytes: Uint8Array<ArrayBuffer>, input: StepInput, 
   return { rows, pooled: input.pools?.map(() => floats.subarray(at, at += pooled)) };
 }
 
-/** The token that was drawn is one of the candidates, or is added to them. */
+/** Returns the candidates with the drawn token, which is added if it is not among them. */
 function withDrawn(row: Candidates, token: number, logit: number, rawLogit: number): Candidates {
   const drawn = row.ids.indexOf(token);
   if (drawn >= 0) return { ...row, drawn };
@@ -94,7 +97,7 @@ function withDrawn(row: Candidates, token: number, logit: number, rawLogit: numb
   };
 }
 
-/** Which parts of the cache are copied; rust-kernels/src/cache.rs reads these words. */
+/** Returns the words that name cache parts to copy, for rust-kernels/src/cache.rs. */
 export function partWords({ blocks, slots }: CacheParts): WordWriter {
   const words = new WordWriter().u32(blocks.length, slots.length);
   for (const { group, block } of blocks) words.u32(group, block);

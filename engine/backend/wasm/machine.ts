@@ -9,7 +9,7 @@ import {
   workerMain,
 } from "./worker_main.ts";
 
-/** An error that the kernels reported, in their words, or the end of a worker. */
+/** An error with the kernels' own message, or the failure of a worker. */
 export class WasmError extends Error {
   override name = "WasmError";
 }
@@ -19,29 +19,29 @@ interface Pending {
   readonly reject: (error: Error) => void;
 }
 
-/** Bytes of a memory for which the runtime is asked to look at once for what nobody holds. */
+/** When a memory of at least this many bytes is released, garbage is collected at once. */
 const WORTH_COLLECTING = 256 * 2 ** 20;
 
 /**
- * The kernels in a memory of their own, and workers that compute there: one that takes calls, one after the other, and one for
- * each further thread. Nothing here waits for them.
+ * Runs the kernels in a separate memory with workers: one executes calls in order, and each further thread has its own.
+ * No method blocks.
  */
 export class Machine {
   readonly #workers: Port[] = [];
-  /** Workers that have not ended. */
+  /** Number of workers that have not ended. */
   #running = 0;
   readonly #pending = new Map<number, Pending>();
   #requests = 0;
-  /** Why no call can be made any more. */
+  /** The error of all further calls, once the machine has ended. */
   #ended: WasmError | undefined;
 
   private constructor(
     readonly threads: number,
-    /** That of the workers until they have ended; undefined where only they may see it. */
+    /** The workers' memory until they have ended; undefined if it is not shared with this thread. */
     private memory: WebAssembly.Memory | undefined,
   ) {}
 
-  /** Starts so many threads, or one where memory cannot be shared. Throws WasmError. */
+  /** Starts `wanted` threads, or one if memory cannot be shared. Throws WasmError. */
   static async start(wanted: number): Promise<Machine> {
     const shared = canShareMemory();
     const memory = shared ? makeMemory() : undefined;
@@ -59,10 +59,10 @@ export class Machine {
     }
   }
 
-  /** Starts a worker; gives the threads that it has made room for. */
+  /** Starts a worker. Returns the threads for which it has allocated stacks. */
   #add(start: Start): Promise<readonly Thread[]> {
     const { promise, resolve, reject } = Promise.withResolvers<readonly Thread[]>();
-    // What the worker calls must not name `start`: the memory would live as long.
+    // The callbacks must not capture `start`, or the memory would live as long as the worker.
     const worker = openPort((reply) => {
       if ("ready" in reply) resolve(reply.ready);
       else if ("failure" in reply) reject(this.#end(reply.failure));
@@ -82,7 +82,7 @@ export class Machine {
     else pending?.reject(new WasmError(reply.refusal));
   }
 
-  /** Ends all calls and all workers: where one has failed, the others would wait for it. */
+  /** Ends all calls and workers, because the others would wait for a failed one. */
   #end(reason: string): WasmError {
     for (const { terminate } of this.#workers.splice(0)) terminate();
     this.#giveBack();
@@ -94,7 +94,7 @@ export class Machine {
     if (--this.#running === 0) this.#giveBack();
   }
 
-  /** Once no worker has the memory. */
+  /** Releases the memory, once no worker uses it. */
   #giveBack(): void {
     const bytes = this.memory?.buffer.byteLength ?? 0;
     this.memory = undefined;
@@ -108,7 +108,10 @@ export class Machine {
     return error;
   }
 
-  /** Outputs of some calls, made one after the other. Throws WasmError with the message of the first that fails. */
+  /**
+   * Makes calls one after the other, and returns their outputs. Throws WasmError with the message of the first that
+   * fails.
+   */
   calls(calls: readonly Call[], room = 0): Promise<readonly Uint8Array<ArrayBuffer>[]> {
     return new Promise((resolve, reject) => {
       if (this.#ended) return reject(this.#ended);
@@ -118,19 +121,19 @@ export class Machine {
     });
   }
 
-  /** The output of a call. */
+  /** Makes one call and returns its output. */
   async call(name: string, handle: bigint, input: Uint8Array = new Uint8Array(0), room = 0) {
     return (await this.calls([{ name, handle, input }], room))[0];
   }
 
-  /** Sets a byte of the memory, while the workers compute; says whether that could be done. */
+  /** Sets a byte of the memory while the workers compute. Returns false if the memory is not shared. */
   set(address: number, value: number): boolean {
     if (!this.memory || this.#ended) return false;
     Atomics.store(new Uint8Array(this.memory.buffer), address, value);
     return true;
   }
 
-  /** Ends the workers when they have done what they are at. One that waits in the module cannot be ended from here. */
+  /** Ends the workers after their current calls. A worker that waits inside the module cannot be ended from here. */
   close(): void {
     this.#refuse("The WebAssembly kernels are closed");
     this.#workers[0]?.send({ end: true });
@@ -139,14 +142,15 @@ export class Machine {
 }
 
 /**
- * A memory goes back only when the runtime collects garbage, for which gigabytes outside of its heap are no reason: closed models
- * would stay, and the next one find no room. Before it refuses a buffer that no machine has room for, it collects.
+ * Makes the runtime collect garbage, by asking for an impossibly large buffer. The runtime frees a WebAssembly memory
+ * only in a collection, but its size does not trigger one. Closed models would stay in memory, and the next model would
+ * not fit.
  */
 function collectGarbage(): void {
   try {
     new ArrayBuffer(2 ** 50);
   } catch {
-    // refused, as it should be
+    // the allocation always fails
   }
 }
 
@@ -156,13 +160,13 @@ function makeMemory(): WebAssembly.Memory {
     try {
       return new WebAssembly.Memory({ initial, maximum, shared: true });
     } catch {
-      // not so much address space
+      // too little address space; try a smaller maximum
     }
   }
   return new WebAssembly.Memory({ initial, maximum: maxima.at(-1), shared: true });
 }
 
-/** A worker, in whichever runtime. */
+/** A worker in any runtime. */
 interface Port {
   send(message: Start | Request | End): void;
   terminate(): void;

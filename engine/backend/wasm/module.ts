@@ -2,21 +2,21 @@ import { wasmModule } from "../../../package.ts";
 
 /* The kernels as WebAssembly, and what the place where they are to run has for them. */
 
-/** Pages of 64 KiB: what the module begins with; then as far as a memory may grow, 4 GiB or what can be had. */
+/** Memory sizes in pages of 64 KiB: the initial size, then maximum sizes to try in order, from 4 GiB down. */
 export const MEMORY_PAGES = [64, 65_536, 49_152, 32_768, 16_384, 8_192] as const;
 
-/** What of 4 GiB is left to a model, in bytes: the rest is for stacks, messages and the kernels' own data. */
+/** Bytes of the 4 GiB that a model may use. The rest is for stacks, messages and the kernels' own data. */
 export const MOST_BYTES = 65_535 * 65_536 - 64 * 2 ** 20;
 
 let bytes: Promise<Uint8Array<ArrayBuffer>> | undefined;
 let compiled: Promise<WebAssembly.Module> | undefined;
 
-/** The module's bytes. Throws where they cannot be read. */
+/** Returns the module's bytes. Throws if they cannot be read. */
 export function moduleBytes(): Promise<Uint8Array<ArrayBuffer>> {
   return bytes ??= read(wasmModule());
 }
 
-/** Compiled once a process. Throws where the runtime lacks an instruction. */
+/** Returns the module, which is compiled once per process. Throws if the runtime lacks an instruction. */
 export function kernelModule(): Promise<WebAssembly.Module> {
   return compiled ??= moduleBytes().then((bytes) => WebAssembly.compile(bytes));
 }
@@ -30,7 +30,7 @@ async function read(url: URL): Promise<Uint8Array<ArrayBuffer>> {
   return new Uint8Array(process.getBuiltinModule("node:fs").readFileSync(url));
 }
 
-/** Whether workers can share a memory: everywhere but on pages that are not isolated from others. */
+/** Returns whether workers can share a memory: everywhere except on web pages without cross-origin isolation. */
 export function canShareMemory(): boolean {
   return typeof SharedArrayBuffer !== "undefined" &&
     (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated !== false;

@@ -21,23 +21,23 @@ import { Machine } from "./machine.ts";
 import { moduleBytes } from "./module.ts";
 
 export interface WasmOptions {
-  /** Threads that compute, by default one a core; one only on a page that is not isolated from others. */
+  /** Number of threads; by default one per core. Always one on a web page without cross-origin isolation. */
   readonly threads?: number;
 }
 
-/** Bytes of a tensor that are read and packed at a time. */
+/** Bytes of a tensor to read and pack at a time. */
 const PIECE = 4 * 2 ** 20;
-/** Rows of a piece are a multiple of this: whole panels. */
+/** The rows of a piece are a multiple of this, so that it consists of whole panels. */
 const PANEL_ROWS = 8;
 
-/** Plans on the Rust kernels as WebAssembly, in workers. */
+/** Runs plans on the Rust kernels as WebAssembly, in workers. */
 export class WasmBackend implements Backend {
   readonly info: BackendInfo;
   readonly abilities: Abilities = { copies: this, pools: true };
   readonly wholeRows: number;
   readonly #machine: Machine;
   readonly #handle: bigint;
-  /** Where the byte is that stops a step. */
+  /** Address of the byte that stops a step. */
   readonly #stopFlag: number;
   readonly #packed = new Map<PlanTensor, number>();
   readonly #words = new WordWriter(1 << 16);
@@ -48,9 +48,9 @@ export class WasmBackend implements Backend {
   #sizes = { groups: [0], state: 0 };
   /** Number of the next step with masks. */
   #step = 0;
-  /** The step under way is to stop. */
+  /** Whether the current step was asked to stop. */
   #stopping = false;
-  /** Ends the waiting for masks. */
+  /** Ends the wait for masks. */
   #stopped: (() => void) | undefined;
 
   private constructor(
@@ -66,7 +66,7 @@ export class WasmBackend implements Backend {
     this.wholeRows = wholeRows;
   }
 
-  /** Throws WasmError where workers cannot be started. */
+  /** Opens the kernels. Throws WasmError if workers cannot start. */
   static async open({ threads = navigator.hardwareConcurrency }: WasmOptions = {}): Promise<WasmBackend> {
     const machine = await Machine.start(threads);
     try {
@@ -82,13 +82,13 @@ export class WasmBackend implements Backend {
     }
   }
 
-  /** SHA-256 of the kernels: another build may round otherwise. */
+  /** Returns the SHA-256 of the kernels, because another build may round differently. */
   async kernelsDigest(): Promise<string> {
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await moduleBytes()));
     return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
   }
 
-  /** Bytes of each of the tensors once packed; 0 for a vector. */
+  /** Returns the packed bytes of each tensor; 0 for a vector. */
   async packedBytes(tensors: readonly PlanTensor[]): Promise<number[]> {
     const matrices = tensors.filter(({ kind }) => kind !== "vector");
     const sizes = await this.#machine.calls(matrices.map((t) => ({
@@ -102,7 +102,7 @@ export class WasmBackend implements Backend {
     return tensors.map((t) => this.tensorBytes(t));
   }
 
-  /** The same of one, once `packedBytes` has been asked for it or it is loaded. */
+  /** Returns the packed bytes of one tensor, after `packedBytes` was called for it or it was loaded. */
   tensorBytes(t: PlanTensor): number {
     return this.#packed.get(t) ?? 0;
   }
@@ -138,7 +138,7 @@ export class WasmBackend implements Backend {
         for await (const piece of pieces(sources.get(t.info.path)!, t)) {
           await packing;
           packing = this.#machine.call("compy_tensor_rows", this.#handle, pieceWords(index, t, piece));
-          packing.catch(() => {}); // it is told by whoever waits
+          packing.catch(() => {}); // the error is thrown where it is awaited
         }
         await packing;
       } catch (cause) {
@@ -162,7 +162,7 @@ export class WasmBackend implements Backend {
     this.#machine.set(this.#stopFlag, 0);
     const masks = await this.#masks(input);
     if (masks.length > 0) await this.#giveMasks(masks);
-    // Handing over masks withdraws what was asked of earlier steps, and a stop that came meanwhile.
+    // Handing over masks resets the stop flag, so a stop that came meanwhile is checked here.
     if (this.#stopping) throw new StepStopped("The step was stopped");
     const bytes = answerBytes(input, this.#pooled);
     const words = encodeStep(this.#words.clear(), input);
@@ -184,8 +184,8 @@ export class WasmBackend implements Backend {
   }
 
   /**
-   * The step's masks, all of them: a step in a worker waits for nothing, so that it runs where no memory is shared either.
-   * Throws StepStopped where a stop comes first.
+   * Waits for all masks of the step. A step in a worker never waits, because its memory may not be shared. Throws
+   * StepStopped if a stop comes first.
    */
   async #masks(input: StepInput): Promise<Uint32Array[]> {
     const masks = input.logits.flatMap(({ mask }) => mask ?? []);
@@ -213,14 +213,14 @@ export class WasmBackend implements Backend {
     await this.#machine.call("compy_cache_write", this.#handle, message);
   }
 
-  /** Where no memory is shared, the current step runs to its end. */
+  /** Stops the current step. Without shared memory, the step runs to its end. */
   requestStop(): void {
     this.#stopping = true;
     this.#stopped?.();
     this.#machine.set(this.#stopFlag, 1);
   }
 
-  /** Milliseconds spent in each op of the plan since the last call. */
+  /** Returns the milliseconds spent in each op of the plan since the last call. */
   async profile(plan: Plan): Promise<number[]> {
     const times = view(
       await this.#machine.call("compy_profile", this.#handle, new Uint8Array(0), 8 * plan.ops.length),
@@ -228,7 +228,7 @@ export class WasmBackend implements Backend {
     return plan.ops.map((_, i) => Number(times.getBigUint64(8 * i, true)) / 1e6);
   }
 
-  /** Takes some seconds, and half a gigabyte for that time. */
+  /** Measures the machine's limits. Takes some seconds and, meanwhile, half a gigabyte of memory. */
   async measureLimits(): Promise<MachineLimits> {
     const input = new WordWriter(4).u32(this.info.threads).bytes();
     const figures = view(await this.#machine.call("compy_limits", this.#handle, input));
@@ -247,7 +247,7 @@ interface Piece {
   readonly bytes: Uint8Array;
 }
 
-/** A tensor's rows, some at a time. */
+/** Yields a tensor's rows, some at a time. */
 async function* pieces(source: ByteSource, { info, rows }: PlanTensor): AsyncGenerator<Piece> {
   const rowBytes = info.byteLength / rows;
   const most = Math.max(1, Math.floor(PIECE / rowBytes / PANEL_ROWS)) * PANEL_ROWS;

@@ -1,62 +1,62 @@
-/** What is said between a machine and its workers. */
+/** Messages between a machine and its workers, and the workers' program. */
 
 /** The first message to a worker. */
 export interface Start {
   readonly module: WebAssembly.Module;
-  /** Where all workers compute; absent where memory cannot be shared: the worker makes its own. */
+  /** The memory of all workers. If memory cannot be shared, it is absent and the worker creates its own. */
   readonly memory?: WebAssembly.Memory;
-  /** Pages of a memory that the worker makes. */
+  /** Sizes of the memory that the worker creates; see MEMORY_PAGES. */
   readonly pages: readonly number[];
-  /** Of a worker that computes for others: addresses of its own. */
+  /** Addresses for a helper thread; absent in the worker that takes calls. */
   readonly thread?: Thread;
-  /** Threads besides the worker's own. */
+  /** Number of threads in addition to the worker's own. */
   readonly helpers: number;
 }
 
-/** The top of a stack, and where the thread's variables are. */
+/** Addresses of a thread: the top of its stack, and its variables. */
 export interface Thread {
   readonly stack: number;
   readonly variables: number;
 }
 
-/** A call of the kernels: rust-kernels/src/ffi.rs says what goes in and comes out. */
+/** A call of a kernel function; rust-kernels/src/ffi.rs describes input and output. */
 export interface Call {
   readonly name: string;
   readonly handle: bigint;
   readonly input: Uint8Array;
 }
 
-/** Calls one after the other, the first that fails being the last; `room` is the bytes of the last one's output. */
+/** Calls to make in order, up to the first that fails. `room`: maximum bytes of the last call's output. */
 export interface Request {
   readonly id: number;
   readonly calls: readonly Call[];
   readonly room: number;
 }
 
-/** The last message to the worker that takes calls: all are to end. */
+/** The last message to the worker that takes calls: all workers must end. */
 export interface End {
   readonly end: true;
 }
 
-/** What a worker says. */
+/** A message from a worker. */
 export type Reply =
   | { readonly ready: readonly Thread[] }
-  /** Output of every call of a request. */
+  /** The output of each call of a request. */
   | { readonly id: number; readonly outputs: readonly Uint8Array<ArrayBuffer>[] }
   /** The kernels' own message. */
   | { readonly id: number; readonly refusal: string }
-  /** It does nothing any more. */
+  /** The worker has ended. */
   | { readonly ended: true }
-  /** The instance is of no use any more. */
+  /** The module instance is broken. */
   | { readonly failure: string };
 
-/** A port to the machine, in whichever runtime. */
+/** A port to the machine in any runtime. */
 interface Port {
   send(reply: Reply): void;
   receive(take: (message: Start | Request | End) => void): void;
 }
 
-/** What the module exports. */
+/** The module's exports. */
 interface Kernels {
   readonly compy_init: () => void;
   readonly compy_threads: () => void;
@@ -70,13 +70,13 @@ interface Kernels {
 }
 
 /**
- * A worker's whole program. It travels as text, so that it needs no file of its own beside a bundle: it must not name anything
- * that stands outside of it.
+ * A worker's whole program. It is sent as text, so that a bundle needs no separate file for it. So it must not refer to
+ * anything outside this function.
  */
 // deno-lint-ignore compy/function-length -- a program that travels as the text of one function
 export function workerMain(): void {
   const STACK = 2 ** 20;
-  /** Bytes of an output where the caller names none, and of a message. */
+  /** Default bytes of an output, and maximum bytes of an error message. */
   const ANSWER = 4096;
 
   // deno-lint-ignore no-explicit-any -- a worker's globals differ from runtime to runtime
@@ -108,7 +108,7 @@ export function workerMain(): void {
       try {
         return new WebAssembly.Memory({ initial, maximum, shared: true });
       } catch {
-        // not so much address space
+        // too little address space; try a smaller maximum
       }
     }
     throw new Error(`no memory of ${maxima.at(-1)! / 16} MiB can be had`);
@@ -123,7 +123,7 @@ export function workerMain(): void {
   async function start(message: Start): Promise<void> {
     memory = message.memory ?? makeMemory(message.pages);
     const host = {
-      // Workers begin to count at different times.
+      // Workers have different time origins.
       now: () => performance.timeOrigin + performance.now(),
       panicked: (at: number, length: number) => panic = text(at, length),
     };
@@ -146,7 +146,7 @@ export function workerMain(): void {
     port.send({ ended: true });
   }
 
-  /** Memory of messages, used again and again. */
+  /** Reused memory for the input and output of calls. */
   const rooms = { input: { at: 0, bytes: 0 }, output: { at: 0, bytes: 0 } };
   function room(kind: "input" | "output", bytes: number): number {
     const room = rooms[kind];

@@ -42,7 +42,7 @@ import { WeightLoader, type Weights } from "./weights/weights.ts";
 export interface WebGpuOptions {
   /** How matrix products are computed; f32 by default. */
   readonly arithmetic?: Arithmetic;
-  /** Receives problems that stop nothing. */
+  /** Called for a problem that does not stop the backend. */
   readonly warn?: (message: string) => void;
 }
 
@@ -81,7 +81,7 @@ export class WebGpuBackend implements Backend {
   /** Wakes a step that waits for a mask. */
   #onStop = () => {};
   #closed = false;
-  /** Why nothing works any more, although the device is still there. */
+  /** The error of all further calls, after a failure other than a lost device. */
   #failure: GpuError | undefined;
   readonly #lost = Promise.withResolvers<DeviceLost>();
 

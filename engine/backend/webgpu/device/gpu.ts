@@ -3,7 +3,7 @@ import { GpuError } from "../errors.ts";
 import type { KernelDevice } from "../kernels/types.ts";
 import { probeF16, probeSynchronousMap } from "./probes.ts";
 
-/** A device and what was found about it. */
+/** A device and its probed properties. */
 export interface Gpu {
   readonly device: GPUDevice;
   readonly loss: DeviceLoss;
@@ -18,7 +18,7 @@ export interface Gpu {
   readonly timestamps: boolean;
   /** Largest storage binding in bytes. */
   readonly bindingBytes: number;
-  /** Most lanes in a workgroup. */
+  /** Maximum lanes in a workgroup. */
   readonly workgroupLanes: number;
 }
 

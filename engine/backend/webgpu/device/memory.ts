@@ -7,7 +7,7 @@ export type BufferMaker = Pick<GPUDevice, "createBuffer" | "pushErrorScope" | "p
 const MIB = 2 ** 20;
 
 /**
- * Owns all buffers of a backend. A refused allocation throws an error that says what was wanted; `freeAll`
+ * Owns all buffers of a backend. A refused allocation throws an error that names the buffer and its size. `freeAll`
  * frees everything.
  */
 export class GpuMemory {

@@ -4,7 +4,7 @@ import type { GpuMemory } from "./memory.ts";
 /** Passes in one query set, which holds at most 4,096 timestamps. */
 const MOST_TIMED = 2048;
 
-/** When a pass began and ended by the device's clock, in milliseconds since an arbitrary moment. */
+/** Start and end of a pass by the device's clock, in milliseconds from an arbitrary origin. */
 export interface PassTime {
   readonly begin: number;
   readonly end: number;
@@ -22,7 +22,7 @@ export class PassClock {
     /** Receives the resolved timestamps. */
     readonly resolved: GPUBuffer,
     private readonly back: GPUBuffer,
-    /** Most passes. */
+    /** Maximum number of passes. */
     readonly most: number,
   ) {}
 

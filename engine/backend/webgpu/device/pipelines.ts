@@ -2,7 +2,7 @@ import type { DeviceLoss } from "./device_loss.ts";
 import { unsupportedOnGpu } from "../errors.ts";
 import type { Kernel } from "../kernels/types.ts";
 
-/** Binding of the first workgroup's id, behind all bindings of the kernels themselves. */
+/** Binding of the first workgroup's id, after all bindings of the kernels. */
 export const FIRST_GROUP_BINDING = 15;
 
 const GROUP = "@builtin(workgroup_id) group: vec3<u32>";

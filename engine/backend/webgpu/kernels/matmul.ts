@@ -10,8 +10,8 @@ import type { Kernel, KernelDevice, MatMulSpec, Tuning } from "./types.ts";
 import { decoded, loadPair } from "./words.ts";
 
 /**
- * Rows of activations per workgroup, and the largest step that each kernel is for. Beyond that, tiles have
- * enough workgroups for a GPU and load less.
+ * Kernels for few rows: activation rows per workgroup, and the largest step for which each is used. For larger steps,
+ * tiles fill the GPU and load less.
  */
 const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
   { tokens: 1, maxRows: 1 },
@@ -21,7 +21,7 @@ const FEW: readonly { readonly tokens: number; readonly maxRows: number }[] = [
 
 /** Used where no sweep has stored a tuning. */
 export const DEFAULT_TUNING: Tuning = { rows: 1, lanes: 256 };
-/** The same with half the workgroups, so activations are loaded half as often. */
+/** Two matrix rows per workgroup instead of one, so activations are loaded half as often. */
 const HALF_AS_MANY: Tuning = { rows: 2, lanes: 256 };
 /** From this many matrix rows, half the workgroups are enough for a GPU. */
 const TALL_ROWS = 16_384;

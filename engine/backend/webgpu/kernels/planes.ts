@@ -3,7 +3,7 @@ import type { TensorType } from "../../../gguf/types.ts";
 import { placeOf, rowBytesOf } from "./formats/format.ts";
 import { gpuFormat } from "./formats/registry.ts";
 
-/** Returns the bytes per matrix row in each plane, multiples of 4. Row r starts at r times that. */
+/** Returns the bytes per matrix row in each plane, multiples of 4. Row r starts at r times these bytes. */
 export function planeRowBytes(type: TensorType, columns: number): number[] {
   return gpuFormat(type).planes.map((plane) => rowBytesOf(plane, columns));
 }

@@ -1,4 +1,4 @@
-/** Products of matrices of every format with activations that are hard for f16, beside the exact products. */
+/** Compares products of matrices of every format with exact products, on activations that are difficult for f16. */
 import { Random, seedOf } from "../../../../testing/random.ts";
 import { weights } from "../../../../testing/synth/synth.ts";
 import type { TensorType } from "../../../gguf/types.ts";

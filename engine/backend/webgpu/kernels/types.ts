@@ -1,13 +1,13 @@
 import type { TensorType } from "../../../gguf/types.ts";
 import type { Arithmetic } from "../../backend.ts";
 
-/** What the start-up probes found about a device, as far as kernels depend on it. */
+/** Probed properties of a device that kernels depend on. */
 export interface KernelDevice {
   /** `enable f16` gives correct numbers. */
   readonly f16: boolean;
 }
 
-/** What happens to the results r of a matrix product: y = r; y += r; y = silu(gate's r) * up's r. */
+/** How the result r of a matrix product is stored: y = r; y += r; y = silu(gate's r) * up's r. */
 export type Epilogue = "store" | "add" | "swiglu";
 
 export interface MatMulSpec {

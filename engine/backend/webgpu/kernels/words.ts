@@ -70,8 +70,8 @@ export interface PairWords {
 }
 
 /**
- * For a lane that works alone. `first` is the strand's pair or the first strand's pair. Elements that serve
- * several of the lane's pairs are kept.
+ * Returns the code for a lane that loads alone. `first`: the pair of the lane's strand, or of the first strand.
+ * Elements that serve several of the lane's pairs are kept.
  */
 export function pairWords(
   format: WeightFormat,
@@ -91,8 +91,8 @@ export function pairWords(
 }
 
 /**
- * For strands in neighbouring lanes of a workgroup of SIZE lanes. An element that serves several neighbouring
- * pairs is loaded by the first of their lanes and stored in workgroup memory for the others.
+ * Returns the code for strands in neighbouring lanes of a workgroup of SIZE lanes. An element that serves several
+ * neighbouring pairs is loaded by the first of their lanes and stored in workgroup memory for the others.
  */
 export function pairWordsOfNeighbours(
   format: WeightFormat,

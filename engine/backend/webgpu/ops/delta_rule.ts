@@ -6,9 +6,9 @@ import type { LoweredOp, Slice, VectorId } from "../program.ts";
 import { NO_SLOT } from "../step/layout.ts";
 import { float, type GpuKind, label, type PlanOpOf } from "./op.ts";
 
-/** Most floats of the state in a lane's registers. */
+/** Maximum floats of the state in a lane's registers. */
 const STRIP = 64;
-/** Lanes that sum the products of a head's query and key. */
+/** Number of lanes that sum the products of a head's query and key. */
 const PARTS = 8;
 
 /** Previous inputs that a token's convolution reads. */

@@ -16,7 +16,7 @@ interface RmsNormOp extends LoweredOp {
   readonly weight: VectorId;
   readonly columns: number;
   readonly eps: number;
-  /** Whether it reads only the rows that want logits. */
+  /** Whether it reads only the rows with logits requests. */
   readonly gather: boolean;
 }
 

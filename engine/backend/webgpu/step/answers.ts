@@ -11,7 +11,7 @@ import type { StepData } from "./step_data.ts";
 /** Initial bytes of each buffer. */
 const FIRST_BYTES = 1 << 16;
 
-/** Holds a step's requests for logits and its answers. Both buffers grow with what steps ask for. */
+/** Holds a step's requests for logits and its answers. Both buffers grow with the steps' requests. */
 export class Answers {
   #buffers!: AnswerBuffers;
   #dispatches!: CandidateDispatches;

@@ -54,12 +54,12 @@ export class Costs {
     return this.#timed.size > 0;
   }
 
-  /** Returns the milliseconds that this work of a kernel should take. */
+  /** Returns the expected milliseconds for this work of a kernel. */
   of(kernel: Kernel, work: number): number {
     return work * (this.#rates.get(kernel.key) ?? this.#unknown);
   }
 
-  /** Returns the milliseconds that the pieces should take together. */
+  /** Returns the expected milliseconds for all pieces together. */
   sum(pieces: readonly Piece[]): number {
     return pieces.reduce((ms, { kernel, work }) => ms + this.of(kernel, work), 0);
   }

@@ -8,7 +8,7 @@ export interface Dispatch {
   readonly rows: DispatchKind;
   /** For growing numbers of rows. */
   readonly kernels: readonly Kernel[];
-  /** What the kernel's workgroups are counted by, besides rows. */
+  /** The size that determines the number of workgroups, together with the rows. */
   readonly n: number;
   readonly bindings: readonly (GPUBuffer | GPUBufferBinding)[];
   /** Bytes of weights that it reads; none by default. */

@@ -20,7 +20,7 @@ export interface TableLayout {
   readonly tables: number;
   /** Rows in a tile of attention. */
   readonly tileRows: number;
-  /** First of the entries that say where each row's block table begins in a group after the first. */
+  /** Returns the first entry with the starts of the rows' block tables, for a group after the first. */
   basesOf(group: number): number;
 }
 
@@ -53,11 +53,11 @@ export interface StepBuffers {
   /** Row index of each row that wants logits. */
   readonly chosen: GPUBuffer;
   readonly parts: GPUBuffer;
-  /** How attention cuts contexts, and what workgroups that share a context found. */
+  /** How attention splits contexts; `partials` holds the results of workgroups that share a context. */
   readonly contexts: ContextParts;
   readonly partials: GPUBuffer;
   /** Number of rows by kind, as uniforms. */
   readonly counts: Readonly<Record<RowKind, GPUBufferBinding>>;
-  /** Most rows of a step by kind. */
+  /** Maximum rows of a step by kind. */
   readonly most: Readonly<Record<RowKind, number>>;
 }

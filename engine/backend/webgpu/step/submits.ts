@@ -15,7 +15,7 @@ export const SUBMIT_MS = 25;
 const AHEAD_MS = 60;
 /** Milliseconds that a prefill step may take: other sequences wait that long for their next token. */
 const STEP_MS = 1000;
-/** Fewest rows of a prefill step: a kernel's tile of rows is not cut to keep STEP_MS. */
+/** Minimum rows of a prefill step. A kernel's row tile is never cut to keep STEP_MS. */
 const LEAST_ROWS = 16;
 /** Timers fire some milliseconds late. */
 const TIMER_MS = 2;
@@ -66,7 +66,7 @@ interface Span {
 
 /** Submits work in pieces of bounded length, a bounded time ahead, and learns how long they take. */
 export class Submits {
-  /** The work that is being waited for, and the work submitted after it. */
+  /** The work whose end is awaited. `#latest` is the work submitted after it. */
   #asked: Span & { readonly end: Promise<void> } | undefined;
   #latest: Span = { pieces: [], since: 0 };
   /** The timed passes of the current step. */

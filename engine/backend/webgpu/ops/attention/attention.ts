@@ -18,7 +18,7 @@ export interface AttentionOp extends LoweredOp {
   readonly cache: number;
   readonly heads: HeadCounts;
   readonly scale: number;
-  /** Positions that a row sees; 0 for all. */
+  /** Positions that a row attends to; 0 for all. */
   readonly window: number;
   readonly sinks?: VectorId;
 }

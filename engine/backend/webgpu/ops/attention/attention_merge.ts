@@ -11,8 +11,8 @@ import {
 } from "./attention_shape.ts";
 
 /**
- * Merges, in order, what workgroups found in the parts of split contexts. It reads q only for gates, and
- * sinks only where there are any.
+ * Merges the results of workgroups for the parts of split contexts, in order. Reads q only for gates, and sinks only if
+ * there are any.
  */
 export function mergeKernel(shape: AttentionShape, parts: ContextParts): Kernel {
   const { heads, headDim, gated, sinks } = shape;

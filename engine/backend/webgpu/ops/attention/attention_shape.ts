@@ -5,31 +5,31 @@ import { ROW } from "../shape.ts";
 
 /** Positions whose scores a softmax step takes together: half a block of the cache. */
 export const CHUNK = 16;
-/** Words of eight dimensions that one lane multiplies of a head, so at most 32 dimensions. */
+/** Maximum words of a head (eight dimensions each) per lane, so at most 32 dimensions. */
 const LANE_WORDS = 4;
 /**
- * Cost of a multiply-add of attention, with all other work, in multiply-adds of a product; measured on a
- * software adapter. It is the estimate before anything was measured: submits that hold both in equal
- * proportion do not tell which of them takes long.
+ * Cost of a multiply-add of attention, with all other work, in multiply-adds of a product; measured on a software
+ * adapter. Used as the initial estimate, because submits that always hold both in the same proportion do not show the
+ * cost of each.
  */
 export const ATTENTION_COST = 8;
 /** A part has at least PART positions and a multiple of them. A context has at most MOST_PARTS parts. */
 const PART = 256;
 const MOST_PARTS = 64;
-/** Workgroups that fill a GPU. With fewer, long contexts are split. */
+/** Number of workgroups that fill a GPU. With fewer, long contexts are split. */
 const ENOUGH = 256;
-/** Most pairs of row and head whose contexts are split: the buffer holds the results of their parts. */
+/** Maximum pairs of row and head whose contexts are split, because a buffer holds the results of their parts. */
 const MOST_SHARED = 1024;
 /** Rows of one sequence from which attention uses tiles. */
 const TILED = 8;
 
-/** What attention kernels depend on. */
+/** Parameters of attention kernels. */
 export interface AttentionShape extends HeadCounts, KvShape {
-  /** Positions that a row sees, its own included; 0 for all. */
+  /** Positions that a row attends to, including its own; 0 for all. */
   readonly window: number;
   /** Whether each head has one more score, without a value. */
   readonly sinks: boolean;
-  /** Group of layers by window. Groups after the first have block tables of their own. */
+  /** Group of layers with the same window. Groups after the first have separate block tables. */
   readonly group: number;
 }
 
@@ -40,7 +40,7 @@ export interface AttentionShape extends HeadCounts, KvShape {
 export interface ContextParts {
   /** Positions of a part. */
   readonly length: number;
-  /** Most parts of a context. */
+  /** Maximum parts of a context. */
   readonly count: number;
 }
 

@@ -14,7 +14,8 @@ interface CandidatesOp extends LoweredOp {
 }
 
 /**
- * `candidateDispatches` makes its dispatches: the buffers of wants and answers grow with what steps ask for.
+ * `candidateDispatches` creates its dispatches, because the buffers of requests and answers grow with the steps'
+ * requests.
  */
 export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   op: "candidates",
@@ -28,7 +29,7 @@ export const CANDIDATES: GpuKind<PlanOpOf<"candidates">, CandidatesOp> = {
   count: 4,
 };
 
-/** What a step's rows want of their logits, and the answers. Larger buffers replace them as needed. */
+/** Buffers for the rows' logits requests and the answers. Larger ones replace them as needed. */
 export interface AnswerBuffers {
   readonly wants: GPUBuffer;
   readonly answers: GPUBuffer;

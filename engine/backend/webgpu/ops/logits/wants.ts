@@ -1,4 +1,4 @@
-/** What a row wants of its logits: `step_data.ts` writes it and kernels read it. */
+/** Layout of a row's logits request: `step_data.ts` writes it and kernels read it. */
 import type { Draw } from "../../../backend.ts";
 
 /** Words of a row's request. The lists follow behind all rows. */
