@@ -308,7 +308,7 @@ async function generate(loaded: LoadedEngine, request: GenerateRequest, showing:
   if (finish!.reason === "cancelled") err(`Interrupted after ${steps.length} tokens\n`);
   else if (finish!.reason === "stop" || !(showing.hasForm || answer.hasCutCall)) return 0;
   else {err(
-      `Cut after ${steps.length} tokens: the answer has not its form yet; allow more with -n or --ctx\n`,
+      `Truncated after ${steps.length} tokens: the answer does not have its form yet; allow more with -n or --ctx\n`,
     );}
   return 1;
 }

@@ -108,7 +108,7 @@ export class TensorList {
     const sources = modules.map((module) => this.finder.matrix(module, rows, columns));
     const other = sources.find(({ kind }) => kind !== sources[0].kind);
     if (other) {
-      const detail = `must be stored as the other experts' are, in ${sources[0].kind} (got ${other.kind})`;
+      const detail = `must have the same format as the other experts, ${sources[0].kind} (got ${other.kind})`;
       refuse(other.weight.file, `tensor ${quote(other.weight.name)}`, detail);
     }
     const sums = new ErrorSums();

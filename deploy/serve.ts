@@ -43,6 +43,6 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) Deno.addSignalListener(sign
 export default {
   async fetch(request, info) {
     if (key || isFromHere(info)) return await server.fetch(request);
-    return new Response("Set COMPY_API_KEY before other machines may ask\n", { status: 403 });
+    return new Response("Set COMPY_API_KEY before other machines can send requests\n", { status: 403 });
   },
 } satisfies Deno.ServeDefaultExport;

@@ -187,7 +187,7 @@ class Pull {
     const { kept, dropped } = await unfinished.begin(sourceText(this.#source), choice.pieces);
     const { pieces } = unfinished;
     if (dropped > 0) {
-      this.#note("The file on the hub is another than the one that was begun: beginning again");
+      this.#note("The file on the hub has changed since the download began: starting again");
     }
     if (choice.bytes !== undefined) await checkSpace(models, choice.bytes - kept, freeSpace);
     const abort = new AbortController();
@@ -282,7 +282,7 @@ class Pull {
       if (tries >= MOST_WRONG) {
         throw new PullError(
           "PULL_CHECKSUM",
-          `Tried ${tries} times, ${what}: something on the way changes it`,
+          `Tried ${tries} times, ${what}: something between the hub and this machine changes the data`,
         );
       }
       this.#note(`${what}: fetching it again`);

@@ -123,7 +123,10 @@ Deno.test("pull: detects a corrupt byte and fetches the file again", async () =>
     assertEquals(shares, shares.toSorted((a, b) => a - b), "the bar never goes back");
   }, { fault: once({ kind: "corrupt" }) });
   await withHub(async ({ folder, run }) => {
-    assertStringIncludes(await refusal(run(), "PULL_CHECKSUM"), "something on the way changes it");
+    assertStringIncludes(
+      await refusal(run(), "PULL_CHECKSUM"),
+      "something between the hub and this machine changes the data",
+    );
     assertEquals(await listModels(folder), { models: [], unfinished: [] });
   }, { fault: ({ range }) => range && range[0] > 0 ? { kind: "corrupt" } : undefined });
 });

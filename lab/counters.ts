@@ -17,7 +17,7 @@ export function parseCounts(text: string): Counts {
   const count = (name: string) => {
     const value = Number(summary[events.indexOf(name)]);
     if (Number.isFinite(value)) return value;
-    throw new Error(`Cachegrind counted no ${name}, but ${events.join(", ")}`);
+    throw new Error(`Cachegrind did not count ${name}, only ${events.join(", ")}`);
   };
   return {
     instructions: count("Ir"),

@@ -54,7 +54,11 @@ export async function exists(path: string): Promise<boolean> {
 export function warnIfBusy(): number {
   const load = loadAverage();
   if (load > BUSY) {
-    say(`Other programs compute (load ${load.toFixed(1)}): the figures, the peer's most, will suffer`);
+    say(
+      `Other programs use the CPU (load ${
+        load.toFixed(1)
+      }): the figures will be too low, especially the peer's`,
+    );
   }
   return load;
 }

@@ -21,7 +21,7 @@ await command("bench:picture", HELP, async () => {
     const path = resolve(Deno.env.get("INIT_CWD") ?? ".", arg);
     const report = JSON.parse(await Deno.readTextFile(path));
     if (!Array.isArray(report?.rows) || !report.limits) {
-      throw new Error(`Cannot draw ${path}: it is no report`);
+      throw new Error(`Cannot draw ${path}: it is not a report`);
     }
     reports.push(report);
   }

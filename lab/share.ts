@@ -163,11 +163,11 @@ async function round(
   if (counted < LEAST_WITH_TEXT) {
     const share = `${Math.round(100 * counted)} %`;
     throw new Error(
-      `Only ${share} of the tokens came with text, by which steps are counted: take a model with a real tokenizer`,
+      `Only ${share} of the tokens have text, and steps are counted by tokens with text: use a model with a real tokenizer`,
     );
   }
   if (!taken) {
-    throw new Error("The answers were not decoded side by side for long enough: ask for more tokens");
+    throw new Error("The answers did not decode concurrently for long enough: use more --tokens");
   }
   const { at: end } = taken;
   for (const [at, ms] of await asked?.() ?? []) {
@@ -242,7 +242,9 @@ function roundOf(
     return all / steps;
   };
   const own = [...end.cpu.keys()].filter((name) => /^compy-\d/.test(name)).length;
-  if (own === 0) throw new Error("The kernels' threads cannot be told apart: two are needed, and Linux");
+  if (own === 0) {
+    throw new Error("Cannot identify the kernels' threads: needs Linux and at least two threads");
+  }
   const kernels_ms = sum(/^compy-\d/) * (own + 1) / own;
   const [everything, javascript_ms, v8_ms] = [sum(/./), sum(/^deno$/), sum(/^V8/i)];
   const masks_ms = Math.max(0, everything - kernels_ms - javascript_ms - v8_ms);

@@ -94,7 +94,7 @@ async function measure(workers: number): Promise<number> {
   }
   for (const child of children) child.kill("SIGINT");
   await Promise.all(children.map((child) => child.status));
-  if (ended === 0) throw new Error("The job did not end well");
+  if (ended === 0) throw new Error("The job failed");
   return (ended - started) / 1000;
 }
 

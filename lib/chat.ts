@@ -147,7 +147,7 @@ function planOf(engine: Engine, messages: string | readonly Message[], options: 
   checkChoice(toolChoice, tools);
   const reserved = Object.keys(templateVariables).find(isReservedVariable);
   if (reserved !== undefined) {
-    refuse("templateVariables", "must not be named like the template's own", reserved);
+    refuse("templateVariables", "must not use names that the template reserves", reserved);
   }
   const constraint = constraintOf(options);
   const { effort, thinkingBudget, continueLast = canContinue(messages) } = options;

@@ -139,13 +139,13 @@ Deno.test("chat: throws a code for an invalid request, and the message names the
     ],
     [
       { tools: [{ name: "a" }, { name: "a" }] },
-      "Invalid tools[1].name: must be another name than that of tools[0]",
+      "Invalid tools[1].name: must differ from the name of tools[0]",
     ],
     [{ toolChoice: "required" }, 'Invalid toolChoice: needs tools (got "required")'],
     [{ tools, toolChoice: { name: "x" } }, "Invalid toolChoice.name: must be the name of one of the tools"],
     [
       { templateVariables: { messages: 1 } },
-      "Invalid templateVariables: must not be named like the template's own",
+      "Invalid templateVariables: must not use names that the template reserves",
     ],
     [{ logitBias: { 1: 2 } }, "Invalid logitBias: must be a Map of token ids to numbers"],
   ];

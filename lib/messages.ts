@@ -179,7 +179,7 @@ export function checkTools(tools: readonly Tool[]): void {
   for (const [i, { name }] of tools.entries()) {
     const field = `tools[${i}].name`;
     if (typeof name !== "string" || !TOOL_NAME.test(name)) refuse(field, TOOL_NAME_RULE, name);
-    if (seen.has(name)) refuse(field, `must be another name than that of tools[${seen.get(name)}]`, name);
+    if (seen.has(name)) refuse(field, `must differ from the name of tools[${seen.get(name)}]`, name);
     seen.set(name, i);
   }
 }

@@ -136,7 +136,7 @@ function noteLeftOut(names: readonly string[], note: (message: string) => void):
   if (names.length === 0) return;
   const shown = names.slice(0, SHOWN).map((name) => JSON.stringify(name)).join(", ");
   const more = names.length > SHOWN ? ` and ${names.length - SHOWN} more` : "";
-  note(`Not offered, for names are to be of up to 128 letters, digits and ._+-: ${shown}${more}`);
+  note(`Not offered, because names must have at most 128 letters, digits and ._+-: ${shown}${more}`);
 }
 
 /** The free memory of a GPU is unknown; the GPU itself refuses a model that does not fit. */

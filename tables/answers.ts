@@ -35,12 +35,12 @@ export class AnswerForm {
     } catch {
       throw new Error(
         finish === "length"
-          ? "The answer was cut before it was whole: give it more tokens (max_tokens), or the model a larger context"
-          : "The answer is not the JSON that the schema asks for",
+          ? "The answer was truncated: raise max_tokens, or use a larger context"
+          : "The answer is not the JSON that the schema requires",
       );
     }
     if (!this.isObject) return [checked(value, this.columns[0])];
-    if (!isRecord(value)) throw new Error("The answer is not an object, as the schema asks for");
+    if (!isRecord(value)) throw new Error("The answer is not an object, which the schema requires");
     const object = value;
     return this.columns.map((column) =>
       checked(Object.hasOwn(object, column.name) ? object[column.name] : null, column)

@@ -45,8 +45,8 @@ Deno.test("answers: explain why an answer does not have the form", () => {
   const form = new AnswerForm({ type: "object", properties: { n: { type: "integer" } } });
   const refused = (content: string, message: string, finish?: string) =>
     assertThrows(() => form.read(answer(content, finish)), Error, message);
-  refused('{"n": 1', "was cut before it was whole: give it more tokens", "length");
-  refused("no", "is not the JSON that the schema asks for");
+  refused('{"n": 1', "was truncated: raise max_tokens", "length");
+  refused("no", "is not the JSON that the schema requires");
   refused("[1]", "is not an object");
   refused('{"n":1.5}', '"n" of the answer must be an integer (got 1.5)');
 });

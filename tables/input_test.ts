@@ -198,6 +198,6 @@ Deno.test("table: answers without the form fail, and are retried", async () => {
   assertEquals([counts.completed, counts.failed, counts.outputTokens], [1, 1, 4]);
   assertEquals(
     storage.content("out"),
-    "text,n,error\na,1,\nb,,The answer is not the JSON that the schema asks for\n",
+    "text,n,error\na,1,\nb,,The answer is not the JSON that the schema requires\n",
   );
 });

@@ -19,7 +19,7 @@ const report = new BuildReport({
 });
 
 const WITHOUT =
-  "Without native libraries compy computes in WebAssembly, at half the speed, and cannot hold answers to a schema or grammar.";
+  "Without native libraries compy computes in WebAssembly, at half the speed, and cannot enforce schemas and grammars.";
 
 /**
  * Builds one library after the other, because cargo uses all cores for each. Without cargo it builds nothing and

@@ -130,7 +130,7 @@ Deno.test("batch run --limit: answers the first lines and writes them; a later r
     const first = await batch([...args, "--limit", "2"]);
     assertEquals([first.code, first.asked.length], [0, 2]);
     assertStringIncludes(first.err, `1 answers in ${path("out.jsonl")}, 1 errors in `);
-    assertStringIncludes(first.err, "The same command without --limit goes on with the other lines\n");
+    assertStringIncludes(first.err, "The same command without --limit answers the other lines\n");
     assertEquals([await ids("out.jsonl"), await ids("out.errors.jsonl")], [["q0"], ["q1"]]);
     assertStringIncludes((await batch(["status", path("out.jsonl")])).out, "stopped, 2 of 5 lines, 1 failed");
     const retry = ["retry-errors", path("in.jsonl"), "--out", path("out.jsonl")];

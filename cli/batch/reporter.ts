@@ -131,7 +131,7 @@ export class TextReporter implements Reporter {
     const tokens = `${counts.promptTokens} prompt and ${counts.outputTokens} output tokens`;
     const took = state !== "already_done" ? `, ${duration((this.screen.now() - this.startedAt) / 1000)}` : "";
     this.note(`${counts.completed} answers in ${output}, ${failed} (${tokens}${took})`);
-    if (state === "limited") this.note("The same command without --limit goes on with the other lines");
+    if (state === "limited") this.note("The same command without --limit answers the other lines");
     if (counts.completed === 0) this.note("No line was answered");
   }
 

@@ -81,7 +81,7 @@ export async function workerCommand(args: readonly string[], world: BatchWorld):
   };
   const { drainSignal, signal, release } = listenForInterrupts(
     host,
-    () => note("Stopping when the lines in hand have ended; Ctrl-C again stops now"),
+    () => note("Stopping when the lines in flight are done; press Ctrl-C again to stop now"),
   );
   try {
     await using opened = new AsyncDisposableStack();

@@ -179,7 +179,7 @@ async function kernelsToCome(
   }
   note("Computing in WebAssembly until the native kernels are built");
   const arrived = kernels.then((isBuilt) => {
-    if (!isBuilt && !build!.isStopped) warn("The server goes on in WebAssembly, at about half the speed");
+    if (!isBuilt && !build!.isStopped) warn("The server continues in WebAssembly, at about half the speed");
     return isBuilt;
   });
   return new ComingKernels(arrived, warn);

@@ -76,7 +76,7 @@ Deno.test("served models: reports files of a folder whose names cannot be offere
     const pool = await poolOf(["--models", folder], LOAD, (message) => notes.push(message));
     assertEquals(pool.list().map(({ id }) => id), ["a", "sub/b"]);
     assertEquals(notes, [
-      'Not offered, for names are to be of up to 128 letters, digits and ._+-: "My Model.gguf", "s b/c.gguf"',
+      'Not offered, because names must have at most 128 letters, digits and ._+-: "My Model.gguf", "s b/c.gguf"',
     ]);
   });
 });

@@ -111,6 +111,6 @@ async function readAll(source: ByteSource, what: string, waits = false): Promise
 
 function tellOfWaiting(): void {
   if (!Deno.stdin.isTerminal()) {
-    note("Waiting for standard input; add </dev/null where nothing comes from there");
+    note("Waiting for standard input; add </dev/null if nothing is sent there");
   }
 }

@@ -168,7 +168,7 @@ function checkArguments(text: string, call: number): void {
   } catch {
     throw new EngineError(
       "constraint_failed",
-      `The arguments of call ${call} of the answer are no whole JSON`,
+      `The arguments of call ${call} of the answer are not complete JSON`,
     );
   }
 }

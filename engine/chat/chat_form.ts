@@ -49,12 +49,12 @@ class TemplateChatForm implements ChatForm {
     const prompt = promptOf(model, request, tools.offered);
     if (prompt.continues === "content" && request.constraint) {
       throw new ChatTemplateError(
-        "Cannot continue a message's content in a given form: only all of it can have one",
+        "Cannot constrain an answer that continues a message's content: a constraint applies to the whole content",
       );
     }
     if (prompt.continues === "content" && tools.required) {
       throw new ChatTemplateError(
-        "Cannot continue a message's content and require a call: it has begun as a text",
+        "Cannot require a call when the answer continues a message's content",
       );
     }
     return {

@@ -114,7 +114,7 @@ class PromptMaker {
     if (reasoning !== "") {
       if (!marks || state === "closed" && !this.model.syntax.whole) {
         throw new ChatTemplateError(
-          "Cannot continue the last message's reasoning_content: the model does not think here",
+          "Cannot continue the last message's reasoning_content: thinking is off, or the model does not support it",
         );
       }
       if (state !== "open") tokens.push(...this.#marks(marks.begin));

@@ -83,7 +83,7 @@ Deno.test("prompt: refuses messages that cannot be continued", () => {
   const call = { id: "1", type: "function", function: { name: "f", arguments: "{}" } };
   assertThrows(plan(continued({ tool_calls: [call] })), ChatTemplateError, "complete");
   const constraint = { kind: "json_schema", schema: {} } as const;
-  assertThrows(plan({ ...continued({ content: "{" }), constraint }), ChatTemplateError, "only all of it");
+  assertThrows(plan({ ...continued({ content: "{" }), constraint }), ChatTemplateError, "whole content");
   const required = { ...continued({ content: "It" }), tools: [WEATHER], toolChoice: "required" } as const;
   assertThrows(plan(required), ChatTemplateError, "require a call");
   assertThrows(
@@ -93,7 +93,7 @@ Deno.test("prompt: refuses messages that cannot be continued", () => {
   );
   const unthinking = testModel({ template: TURNS + HEAD });
   const request = { messages: USER, ...continued({ reasoning_content: "Hm" }) };
-  assertThrows(() => unthinking.form.plan(request), ChatTemplateError, "does not think");
+  assertThrows(() => unthinking.form.plan(request), ChatTemplateError, "thinking is off");
 });
 
 Deno.test("prompt: continues Harmony's messages on their channels", () => {

@@ -99,7 +99,7 @@ function larkRegex(pattern: string): string {
 /** Throws ConstraintError if the text is not well-formed: no answer can contain it. */
 function checkText(text: string): void {
   if (!text.isWellFormed()) {
-    throw new ConstraintError("The constraint has half a surrogate pair, which is no text");
+    throw new ConstraintError("The constraint has half a surrogate pair, which is not valid text");
   }
 }
 

@@ -10,7 +10,7 @@ import type { EmbedRequest, EmbedResult } from "../api/request.ts";
 import { DEFAULT_SAMPLING } from "../api/sampling.ts";
 
 export const NO_VECTORS_ON_GPU: Wording = [
-  "The GPU computes no embeddings and ranks nothing yet: use ",
+  "The GPU does not support embeddings and ranking yet: use ",
   { backend: "cpu" },
 ];
 

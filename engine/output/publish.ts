@@ -148,7 +148,7 @@ function publishFinish(sequence: Sequence, reason: FinishReason): void {
 export function constraintFailed(reason: string): EngineError {
   return new EngineError(
     "constraint_failed",
-    `The answer cannot be completed in the form that its constraint asks for: ${reason}`,
+    `The answer cannot be completed in the form that its constraint requires: ${reason}`,
   );
 }
 

@@ -264,9 +264,8 @@ class Worker {
     const answer = await this.execute(probeOf(failed, this.good), this.now);
     if (isGood(answer)) this.failures = 0;
     if (isGood(answer) || isBusy(answer)) return;
-    const message =
-      `The engine answers with nothing but server errors: the last ${this.failures} lines failed in it, ` +
-      `the last one with ${JSON.stringify(last).slice(0, 400)}. The lines in hand go to other workers`;
+    const message = `The engine answers only with server errors: the last ${this.failures} lines failed, ` +
+      `the last one with ${JSON.stringify(last).slice(0, 400)}. The lines in flight go to other workers`;
     this.failed.abort(new BatchError("engine_unavailable", message, true));
   }
 

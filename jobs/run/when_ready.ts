@@ -101,7 +101,7 @@ class Turns {
  * Returns the answer of a line that crashes the engine, in its API's format: every API's errors have a message there.
  */
 function blamed({ status, body }: Answer): Answer {
-  const message = "The engine fails whenever it answers this request";
+  const message = "The engine fails each time it answers this request";
   return { status, body: { ...body, error: { ...body.error as object, message } }, final: true };
 }
 

@@ -140,7 +140,7 @@ Deno.test("whenReady: the error of a blamed line has the format of its API", asy
     status: 500,
     body: {
       type: "error",
-      error: { ...error, message: "The engine fails whenever it answers this request" },
+      error: { ...error, message: "The engine fails each time it answers this request" },
       request_id: null,
     },
     final: true,

@@ -87,7 +87,7 @@ export async function tableOf(
     refuse("separator", "must be one character, and no quote or line end", separator);
   }
   const prompt = table.prompt ?? (format === "text" ? `{${tables.TEXT_COLUMN}}` : undefined);
-  if (prompt === undefined) refuse("prompt", "must be what each row is asked", prompt);
+  if (prompt === undefined) refuse("prompt", "must be the prompt for the rows", prompt);
   if (schema !== undefined) {
     await checkConstraint({ kind: "json_schema", schema }).catch((error) => {
       throw error instanceof ConstraintError ? new CompyError("invalid_constraint", error.message) : error;

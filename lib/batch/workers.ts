@@ -55,7 +55,7 @@ export function failureOf(engine: Engine): AbortSignal {
   const failed = new AbortController();
   const look = () => {
     if (engine.state !== "failed") return;
-    const message = `${engine.failure?.message}. The lines in hand go to other workers`;
+    const message = `${engine.failure?.message}. The lines in flight go to other workers`;
     failed.abort(new BatchError("engine_unavailable", message, true, { cause: engine.failure }));
   };
   engine.onState(look);

@@ -11,7 +11,7 @@ const toolUseBlock = z.object({
   id: z.string(),
   name: z.string(),
   input: z.record(z.string(), z.unknown()).openapi({
-    description: "Follows the tool's schema; {} where the answer ends inside it",
+    description: "Matches the tool's schema; {} if the answer ends inside it",
   }),
   caller: z.object({ type: z.literal("direct") }),
 });
@@ -26,7 +26,7 @@ const stopReason = z.enum([
 ]);
 
 const usage = z.object({
-  input_tokens: z.number().int().openapi({ description: "Those that were not found in the cache" }),
+  input_tokens: z.number().int().openapi({ description: "Prompt tokens that were not found in the cache" }),
   cache_creation_input_tokens: z.number().int(),
   cache_read_input_tokens: z.number().int(),
   output_tokens: z.number().int(),

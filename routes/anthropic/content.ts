@@ -15,7 +15,7 @@ const plainText = z.object({ type: z.literal("text"), data: z.string() });
 const blocksOfText = z.object({ type: z.literal("content"), content: texts });
 
 const noCitations = z.object({
-  enabled: z.literal(false, { error: "must be false: answers cite nothing here" }).nullish(),
+  enabled: z.literal(false, { error: "must be false: citations are not supported" }).nullish(),
 }).nullish();
 
 const documentBlock = z.object({

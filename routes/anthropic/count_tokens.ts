@@ -12,7 +12,7 @@ export const countTokens = endpoint({
   path: "/v1/messages/count_tokens",
   operationId: "countMessageTokens",
   tag: "Generation",
-  summary: "Count the tokens of a conversation in Anthropic's shape",
+  summary: "Count the tokens of a conversation in Anthropic's format",
   body: countRequest,
   example: { model: "demo", messages: [{ role: "user", content: "Who are you?" }] },
   answer,

@@ -12,7 +12,7 @@ import { generation } from "../generation/generation_endpoint.ts";
 export const messages = generation({
   path: "/v1/messages",
   operationId: "createMessage",
-  summary: "Answer a conversation in Anthropic's shape",
+  summary: "Answer a conversation in Anthropic's format",
   request: messagesRequest,
   answer: messageAnswer,
   chunk: { name: "MessageEvent", schema: messageEvent, named: true },

@@ -25,7 +25,7 @@ const EFFORTS = ["low", "medium", "high", "xhigh", "max"] as const;
 
 const shown = {
   display: z.enum(["summarized", "omitted"]).nullish().openapi({
-    description: "omitted: thoughts come back in signatures only; summarized: whole",
+    description: "omitted: thinking is returned only in signatures; summarized: the whole thinking",
   }),
 };
 
@@ -49,16 +49,16 @@ const promptFields = {
   messages: boundedArray(message, 1, LIMITS.messages),
   system: texts.nullish(),
   ...toolFields,
-  thinking: thinking.nullish().openapi({ description: "Without it nothing is thought" }),
+  thinking: thinking.nullish().openapi({ description: "If missing, thinking is off" }),
   output_config: z.object({
     effort: z.enum(EFFORTS).nullish().openapi({
-      description: "Of thinking, in templates that know the word",
+      description: "Thinking effort, for templates that support it",
     }),
     format: format.nullish(),
   }).nullish(),
   output_format: format.nullish().openapi({ description: "Older than output_config.format" }),
   mcp_servers: special({ type: ["array", "null"], maxItems: 0, description: "Not supported" }),
-  thread: special({ type: "null", description: "Not supported: nothing is kept" }),
+  thread: special({ type: "null", description: "Not supported: the server stores nothing" }),
 };
 
 export const messagesRequest = z.object({

@@ -16,7 +16,7 @@ const NEEDED = ["name", "input_schema"] as const;
 
 /** A tool of the client, or a hosted one: Anthropic runs it, or trained its models for it. */
 const tool = z.object({
-  type: z.string().nullish().openapi({ description: "Tools with another type than custom are left out" }),
+  type: z.string().nullish().openapi({ description: "Only tools of type custom are used" }),
   name: functionName.optional(),
   description: z.string().nullish(),
   input_schema: argumentsSchema.optional(),

@@ -55,7 +55,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/chat/completions",
     `{${chat},"tools":[{"type":"function","function":{"name":"a"}},{"type":"function","function":{"name":"a"}}]}`,
-    'Invalid "tools[1].function.name": must be another name than that of entry 0 (got "a")',
+    'Invalid "tools[1].function.name": must differ from the name of entry 0 (got "a")',
   ],
   [
     "/v1/chat/completions",
@@ -81,7 +81,7 @@ const CASES: [path: string, body: string, message: string][] = [
   [
     "/v1/completions",
     '{"model":"demo","prompt":["a",1]}',
-    'Invalid "prompt[1]": must be a text, as the entries before it are (got 1)',
+    'Invalid "prompt[1]": must be a text, like the earlier entries (got 1)',
   ],
   [
     "/v1/completions",

@@ -113,6 +113,6 @@ export interface AppContext extends ParameterOptions {
 
 /** Returns the batch service. Throws without one: its endpoints must not be served then. */
 export function storage({ batches }: AppContext): BatchService {
-  if (!batches) throw new Error("An endpoint of files or batches is served without a place that keeps them");
+  if (!batches) throw new Error("File and batch endpoints need a data folder");
   return batches;
 }

@@ -10,7 +10,7 @@ export function digits(min: number, max: number) {
 
 /** Id of the last entry of the previous page. */
 export const cursor = z.string().min(1).max(100).optional().openapi({
-  description: "The id of the last entry of the page before",
+  description: "Id of the last entry on the previous page",
 });
 
 /** Schema of one page of a list. */

@@ -17,7 +17,7 @@ export const storedFields = {
       "Of batch lines with `max_tokens` 0, where prompts are kept on a disk: tokens that are there now",
   }),
   stored_in: z.string().optional().openapi({
-    description: "The model and the way to compute that finds them",
+    description: "The model and the settings that find them",
   }),
 };
 
@@ -29,10 +29,10 @@ export const usage = z.object({
   completion_tokens_details: z.object({
     reasoning_tokens: z.number().int(),
     accepted_prediction_tokens: z.number().int().optional().openapi({
-      description: "Where tokens were computed by guess: those that proved right",
+      description: "Accepted draft tokens, if tokens were drafted",
     }),
     rejected_prediction_tokens: z.number().int().optional().openapi({
-      description: "Those that did not; they are no part of the other counts",
+      description: "Rejected draft tokens. They are not part of the other counts",
     }),
   }),
 }).openapi("Usage");

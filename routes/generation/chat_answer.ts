@@ -24,7 +24,7 @@ const chatFinish = z.enum([...finishReason.options, "tool_calls", "function_call
 
 const message = z.object({
   role: z.literal("assistant"),
-  content: z.string().nullable().openapi({ description: "null where there is nothing but calls" }),
+  content: z.string().nullable().openapi({ description: "null if there are only calls" }),
   refusal: z.null(),
   reasoning_content: z.string().optional(),
   tool_calls: z.array(toolCall).optional(),

@@ -68,8 +68,7 @@ const namedSchema = z.object({
   name: text(1, 256).nullish(),
   description: z.string().nullish(),
   strict: z.boolean().nullish().openapi({
-    description:
-      "Whether objects that list their properties have no others; the schema is followed in any case",
+    description: "Whether objects have only the properties that they list. The schema is always enforced",
   }),
   schema: jsonSchema,
 });
@@ -79,8 +78,8 @@ const responseFormat = z.discriminatedUnion("type", [
   z.object({ type: z.literal("json_object"), schema: jsonSchemaOrNull }),
   z.object({
     type: z.literal("json_schema"),
-    json_schema: namedSchema.nullish().openapi({ description: "In OpenAI's shape" }),
-    schema: jsonSchemaOrNull.openapi({ description: "In llama-server's shape" }),
+    json_schema: namedSchema.nullish().openapi({ description: "In OpenAI's format" }),
+    schema: jsonSchemaOrNull.openapi({ description: "In llama-server's format" }),
   }).openapi({
     oneOf: [
       {

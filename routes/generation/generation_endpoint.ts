@@ -69,7 +69,7 @@ const REFUSALS: Readonly<Record<number, string>> = {
 };
 const TEXT_REFUSALS = {
   ...REFUSALS,
-  422: "The answer cannot be completed in the form that it was to have",
+  422: "The answer cannot be completed in the required form",
 };
 
 /** Builds the endpoint. A client that disconnects cancels its work. */

@@ -92,7 +92,7 @@ const chatMessage = z.object({
     ctx.addIssue({
       code: "custom",
       path,
-      message: "must be another id than that of an earlier call",
+      message: "must differ from the ids of earlier calls",
       input: id,
     });
   });
@@ -145,7 +145,7 @@ const templateVariables = documented(
     {
       test: (name) => VARIABLE_NAME.test(name) && !isReservedVariable(name),
       rule:
-        "must have names of 1 to 64 letters, digits and _ that begin with a letter, and none of the template's own " +
+        "must have names of 1 to 64 letters, digits and _ that begin with a letter and are not reserved by the template " +
         `(${RESERVED_NAMES})`,
     },
     templateVariable,
@@ -174,10 +174,10 @@ export const promptFields = {
 export const prefillFields = {
   continue_final_message: z.boolean().nullish().openapi({
     description:
-      "The answer continues the last message; default where that is the assistant's and calls nothing",
+      "Whether the answer continues the last message; default true if it is the assistant's and has no calls",
   }),
   add_generation_prompt: z.boolean().nullish().openapi({
-    description: "true: a last message of the assistant is complete, and the answer is another",
+    description: "true: the assistant's last message is complete, and the answer is a new message",
   }),
 };
 

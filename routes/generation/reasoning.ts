@@ -8,14 +8,14 @@ const budget = z.number().int().min(-1).max(LIMITS.maxTokens);
 const thinking = z.object({
   type: z.enum(["enabled", "disabled", "adaptive"]),
   budget_tokens: budget.min(0).nullish(),
-}).openapi({ description: "In Anthropic's shape" });
+}).openapi({ description: "In Anthropic's format" });
 
 export const reasoningFields = {
   reasoning_effort: z.enum(EFFORTS).nullish().openapi({
-    description: "none: no thinking; other words go to templates that know them",
+    description: "none: no thinking; other words are passed to templates that support them",
   }),
   thinking_budget_tokens: budget.nullish().openapi({
-    description: "Tokens of thinking after which its end is forced; -1 is no bound",
+    description: "Tokens of thinking after which its end is forced; -1 for no limit",
   }),
   thinking: thinking.nullish(),
 };

@@ -49,7 +49,7 @@ function checkEntries(texts: TextsOrIds, ctx: z.RefinementCtx): void {
   );
   if (at >= 0) {
     const message = isText
-      ? "must be a text, as the entries before it are"
+      ? "must be a text, like the earlier entries"
       : "must be an array of at least one token id";
     ctx.addIssue({ code: "custom", path: [at], message, input: texts[at] });
   } else if (!isText) {

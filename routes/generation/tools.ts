@@ -156,7 +156,7 @@ export function checkNames(
     const earlier = first.get(name);
     if (earlier === undefined) first.set(name, i);
     else {
-      const message = `must be another name than that of entry ${earlier}`;
+      const message = `must differ from the name of entry ${earlier}`;
       ctx.addIssue({ code: "custom", path: path(i), message, input: name });
     }
   });

@@ -16,14 +16,14 @@ const count = z.number().int();
 
 const timings = z.object({
   cache_n: count,
-  prompt_n: count.openapi({ description: "Of the prompt, those that were not found in the cache" }),
+  prompt_n: count.openapi({ description: "Prompt tokens that were not found in the cache" }),
   prompt_ms: z.number(),
   prompt_per_second: z.number(),
   predicted_n: count,
   predicted_ms: z.number(),
   predicted_per_second: z.number(),
-  draft_n: count.optional().openapi({ description: "Where tokens were computed by guess: how many" }),
-  draft_n_accepted: count.optional().openapi({ description: "Of these, those that proved right" }),
+  draft_n: count.optional().openapi({ description: "Number of draft tokens, if tokens were drafted" }),
+  draft_n_accepted: count.optional().openapi({ description: "Accepted draft tokens" }),
 });
 
 /** Sampling settings except biases, under llama-server's names. */
@@ -34,8 +34,8 @@ const VALUES = { number: z.number(), whole: count, texts: z.array(z.string()), b
 
 export const samplingSettings = z.object({
   ...Object.fromEntries(SETTINGS.map(({ field, kind }) => [field, VALUES[kind]])),
-  seed: z.number().int().openapi({ description: "-1: another one each time" }),
-  n_predict: count.openapi({ description: "-1: no bound but the context" }),
+  seed: z.number().int().openapi({ description: "-1: a different seed for each request" }),
+  n_predict: count.openapi({ description: "-1: only the context limits it" }),
   stop: z.array(z.string()),
   ignore_eos: z.boolean(),
 });
@@ -44,7 +44,7 @@ const answer = {
   index: z.literal(0),
   content: z.string(),
   tokens: z.array(count).max(0),
-  stop: z.boolean().openapi({ description: "Of streams: whether it is the last event" }),
+  stop: z.boolean().openapi({ description: "In streams: whether this is the last event" }),
 };
 
 const ending = {
@@ -55,7 +55,7 @@ const ending = {
   tokens_cached: count,
   generation_settings: samplingSettings,
   truncated: z.boolean().openapi({
-    description: "Whether files of input_extra were left out for want of room",
+    description: "Whether files of input_extra were left out because the context was full",
   }),
   stop_type: z.enum(["eos", "limit", "word"]),
   stopping_word: z.string(),

@@ -25,7 +25,7 @@ const request = z.object({ ...llamaServerFields, prompt }).superRefine(checkLlam
 export const completion = generation({
   path: "/completion",
   operationId: "createLlamaServerCompletion",
-  summary: "Continue a text, or token ids, in llama-server's shape",
+  summary: "Continue a text, or token ids, in llama-server's format",
   request,
   answer: llamaServerAnswer,
   chunk: { name: "LlamaServerEvent", schema: llamaServerEvent, withoutDone: true },

@@ -14,7 +14,7 @@ export const detokenize = endpoint({
   path: "/detokenize",
   operationId: "detokenize",
   tag: "Tokenizer",
-  summary: "Turn token ids into a text",
+  summary: "Detokenize token ids",
   body: request,
   example: { tokens: [71, 72] },
   answer,

@@ -7,7 +7,7 @@ const status = z.object({ status: z.literal("ready") }).openapi("Status");
 const liveness = z.object({
   status: z.literal("ok"),
   device_losses: z.number().int().optional().openapi({
-    description: "Times that a GPU was lost on which a model was computed; left out where none was",
+    description: "Times that a model's GPU was lost; absent if none was lost",
   }),
 }).openapi("Health");
 
@@ -17,9 +17,9 @@ const alive = endpoint({
   path: "/health",
   operationId: "getHealth",
   tag: "Operation",
-  summary: "Whether the process lives",
+  summary: "Whether the process is alive",
   answer: liveness,
-  answers: "It does",
+  answers: "The process is alive",
 }, (_, { models }) => {
   const losses = models.list().reduce((sum, { engine }) => sum + (engine?.stats().deviceLosses ?? 0), 0);
   return { status: "ok" as const, ...losses > 0 ? { device_losses: losses } : {} };
@@ -31,9 +31,9 @@ const ready = endpoint({
   path: "/ready",
   operationId: "getReadiness",
   tag: "Operation",
-  summary: "Whether new work is welcome",
+  summary: "Whether the server accepts new work",
   answer: status,
-  answers: "It is",
+  answers: "The server accepts new work",
   refusals: {
     503: "Every model is being loaded or has failed, or the server is shutting down: `code` says which",
   },

@@ -9,15 +9,17 @@ import { checkLlamaServer, formsOf, llamaServerFields, maxTokensOf, prepareLlama
 
 const request = z.object({
   ...llamaServerFields,
-  input_prefix: z.string().openapi({ description: "What stands before the gap" }),
-  input_suffix: z.string().openapi({ description: "What stands after it" }),
-  prompt: z.string().nullish().openapi({ description: "How what fills the gap begins; it is not repeated" }),
+  input_prefix: z.string().openapi({ description: "Text before the gap" }),
+  input_suffix: z.string().openapi({ description: "Text after the gap" }),
+  prompt: z.string().nullish().openapi({
+    description: "Beginning of the text in the gap; the answer continues it",
+  }),
   input_extra: boundedArray(
     z.object({ filename: text(1, 1000).nullish(), text: z.string() }),
     0,
     LIMITS.infillFiles,
   ).nullish().openapi({
-    description: "Other files, the most useful last: of those that do not fit, the first are left out",
+    description: "Other files, most useful last; if not all fit, the first are left out",
   }),
 }).superRefine(checkLlamaServer).openapi("InfillRequest");
 

@@ -51,7 +51,7 @@ export const logitBiasField = documented(
       maxItems: 2,
     },
     description:
-      "Token id -> what is added to its logit, or pairs: of an id or a text, and what is added; false is never",
+      "Map of token ids to logit biases, or list of [token id or text, bias]; false excludes the token",
   },
 );
 

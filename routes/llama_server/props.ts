@@ -8,7 +8,9 @@ import { MODEL_REFUSALS, textOfToken, withModel } from "../core/models.ts";
 
 const answer = z.object({
   default_generation_settings: z.object({ n_ctx: z.number().int(), params: samplingSettings }),
-  total_slots: z.number().int().openapi({ description: "Sequences that run at once; more wait" }),
+  total_slots: z.number().int().openapi({
+    description: "Maximum concurrent sequences; further requests wait",
+  }),
   model_alias: z.string().openapi({ description: "The model's id" }),
   model_path: z.string().openapi({ description: "The name of the file, without its folder" }),
   chat_template: z.string(),
@@ -24,7 +26,7 @@ export const props = endpoint({
   path: "/props",
   operationId: "getProps",
   tag: "Operation",
-  summary: "What a model is, and how it generates where a request does not say",
+  summary: "Describe a model and its default generation settings",
   query: z.object({ model: modelQuery }),
   loads: true,
   answer,

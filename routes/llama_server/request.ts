@@ -28,13 +28,13 @@ export const llamaServerFields = {
   ...samplingFields,
   n_predict: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
     description:
-      "Most tokens of the answer; 0 only reads the prompt, -1 (the default) is no bound but the context",
+      "Maximum tokens of the answer; 0 only reads the prompt; -1, the default: only the context limits it",
   }),
   max_tokens: generationFields.max_tokens.openapi({
     description: "The same as n_predict, which supersedes it",
   }),
   seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
-    description: "-1 (the default): another one each time",
+    description: "-1, the default: a different seed for each request",
   }),
   logit_bias: logitBiasField,
   stop: stopField,
@@ -45,7 +45,7 @@ export const llamaServerFields = {
   }),
   n_probs: special({ enum: [0, null], description: "Not supported; /v1/completions has logprobs" }),
   response_fields: boundedArray(text(1, 200), 0, 100).nullish().openapi({
-    description: "Fields that the answer has, those of inner objects as timings/prompt_ms; default all",
+    description: "Fields of the answer; fields of inner objects like timings/prompt_ms; default all",
   }),
 };
 

@@ -15,9 +15,9 @@ const request = z.object({
   query: z.string(),
   documents: boundedArray(document, 1, LIMITS.texts),
   top_n: z.number().int().min(1).max(LIMITS.maxTokens).nullish().openapi({
-    description: "Only so many of the best; default all",
+    description: "Maximum number of results, best first; default all",
   }),
-  return_documents: z.boolean().nullish().openapi({ description: "Give the texts back; default false" }),
+  return_documents: z.boolean().nullish().openapi({ description: "Return the texts too; default false" }),
 }).openapi("RerankRequest");
 
 type Body = z.output<typeof request>;
@@ -26,7 +26,7 @@ const answer = z.object({
   object: z.literal("list"),
   model: z.string(),
   results: z.array(z.object({
-    index: z.number().int().openapi({ description: "Of the document in the request" }),
+    index: z.number().int().openapi({ description: "Index of the document in the request" }),
     relevance_score: z.number().openapi({ description: "From 0 to 1" }),
     document: z.object({ text: z.string() }).optional(),
   })),
@@ -45,8 +45,8 @@ function rerank(path: string, operationId: string): Generation {
     operationId,
     tag: "Embeddings",
     ability: "ranking",
-    summary: "Documents by how well they fit a query",
-    description: "The best first. The model must have a head to rank with (pooling_type rank in its file).",
+    summary: "Rank documents by their relevance to a query",
+    description: "Best first. The model must have a ranking head (pooling_type rank in its file).",
     request,
     answer,
     example: { query: "animals of the snow", documents: ["a fox in the snow", "a stone"], top_n: 1 },

@@ -11,9 +11,11 @@ const slot = z.object({
   model: z.string(),
   n_ctx: count,
   is_processing: z.boolean(),
-  id_task: count.openapi({ description: "Counts the model's requests; -1 where nothing runs" }),
+  id_task: count.openapi({
+    description: "Number of the request among the model's requests; -1 if the slot is idle",
+  }),
   n_prompt_tokens: count,
-  n_past: count.openapi({ description: "Tokens of prompt and answer that are computed" }),
+  n_past: count.openapi({ description: "Computed tokens of prompt and answer" }),
   next_token: z.object({ n_decoded: count, n_remain: count }),
 }).openapi("Slot");
 
@@ -23,16 +25,16 @@ export const slots = endpoint({
   path: "/slots",
   operationId: "listSlots",
   tag: "Operation",
-  summary: "The places in which requests run, and how far they are",
+  summary: "List the slots, with the progress of their requests",
   query: z.object({
     model: modelQuery,
     fail_on_no_slot: z.string().max(1).optional().openapi({
-      description: '"1": 503 where every place is taken',
+      description: '"1": answer 503 if all slots are taken',
     }),
   }),
   answer: z.array(slot),
-  answers: "The places of the models that are loaded, or of the named one",
-  refusals: { 404: "No such model", 503: "Every place is taken, and the request asked to be told so" },
+  answers: "The slots of all loaded models, or of the named model",
+  refusals: { 404: "No such model", 503: "All slots are taken, and the request has fail_on_no_slot=1" },
 }, ({ query }, { models }) => {
   const named = query.model === undefined ? undefined : models.find(query.model);
   if (query.model !== undefined && !named) throw unknownModel(query.model, models.list());
@@ -42,7 +44,7 @@ export const slots = endpoint({
     ...slot,
   }));
   if (query.fail_on_no_slot === "1" && all.length > 0 && all.every(({ is_processing }) => is_processing)) {
-    throw new ApiError(503, "no_slot", "Every place in which requests run is taken");
+    throw new ApiError(503, "no_slot", "All slots are taken");
   }
   return all;
 });

@@ -9,7 +9,7 @@ import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 const request = z.object({
   model: modelField,
   content: z.string().optional(),
-  prompt: z.string().optional().openapi({ description: "In the place of content, in vLLM's shape" }),
+  prompt: z.string().optional().openapi({ description: "vLLM's name for content" }),
   add_special_tokens: z.boolean().nullish().openapi({
     description:
       "For `prompt`: adds the tokens that the model expects at the beginning of a text, such as BOS; default true",
@@ -20,7 +20,7 @@ const request = z.object({
   }),
   parse_special: z.boolean().nullish().openapi({ description: "Recognise control tokens; default true" }),
   with_pieces: z.boolean().nullish().openapi({
-    description: "Give each token's text, or its bytes; default false",
+    description: "Return each token's text or bytes too; default false",
   }),
 }).superRefine(({ content, prompt }, ctx) => {
   if (content === undefined && prompt === undefined) {
@@ -40,7 +40,9 @@ const piece = z.object({ id: z.number().int(), piece: z.union([z.string(), z.arr
 const answer = z.object({
   tokens: z.union([z.array(z.number().int()), z.array(piece)]),
   count: z.number().int().optional().openapi({ description: "With prompt" }),
-  max_model_len: z.number().int().optional().openapi({ description: "With prompt: tokens of the context" }),
+  max_model_len: z.number().int().optional().openapi({
+    description: "With prompt: the context length in tokens",
+  }),
 })
   .openapi("TokenizeAnswer");
 
@@ -75,7 +77,7 @@ export const tokenize = endpoint({
   path: "/tokenize",
   operationId: "tokenize",
   tag: "Tokenizer",
-  summary: "Turn a text into token ids",
+  summary: "Tokenize a text",
   body: request,
   example: { content: "Hello, world!" },
   answer,

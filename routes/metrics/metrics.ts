@@ -35,7 +35,7 @@ export class Metrics {
     labelNames: ["route", "status"],
     registers: this.#registers,
   });
-  readonly #queue = this.#histogram("compy_queue_seconds", "Wait of a request before it is computed", WAITS);
+  readonly #queue = this.#histogram("compy_queue_seconds", "Time a request waits before it runs", WAITS);
   readonly #firstToken = this.#histogram(
     "compy_time_to_first_token_seconds",
     "From the request for an answer to its first token",
@@ -117,20 +117,20 @@ export class Metrics {
     this.#figure("compy_connections", "Connections that are open", connections);
     this.#figure(
       "process_resident_memory_bytes",
-      "Memory of the process that is in RAM",
+      "Resident memory of the process",
       () => process.memoryUsage().rss,
     );
-    this.#figure("process_start_time_seconds", "When the process began, in Unix time", () => STARTED);
+    this.#figure("process_start_time_seconds", "Start time of the process, in Unix time", () => STARTED);
   }
 
   #observeBatches(batches: () => ServiceFigures): void {
     this.#figure("compy_files_bytes", "Bytes of all stored files", () => batches().fileBytes);
     const limit = () => batches().fileLimitBytes;
-    this.#figure("compy_files_limit_bytes", "Bytes that stored files may take together", limit);
+    this.#figure("compy_files_limit_bytes", "Maximum bytes of all stored files", limit);
     this.#figure("compy_batches_unfinished", "Batches that have not ended", () => batches().unfinished);
     new Counter({
       name: "compy_batches_ended_total",
-      help: "Batches that have ended, by their last status",
+      help: "Ended batches, by final status",
       labelNames: ["status"],
       registers: this.#registers,
       collect() {
@@ -188,29 +188,33 @@ const STARTED = performance.timeOrigin / 1000;
 type Figure = Exclude<keyof EngineStats, "stepRows" | "disk">;
 
 const GAUGES: readonly [Figure, name: string, help: string][] = [
-  ["running", "compy_requests_running", "Requests that are being computed"],
+  ["running", "compy_requests_running", "Running requests"],
   ["waiting", "compy_requests_waiting", "Requests in the queue"],
   ["kvBlocksUsed", "compy_kv_blocks_used", "KV blocks that hold tokens of running requests"],
   ["kvBlocksTotal", "compy_kv_blocks", "KV blocks there are"],
 ];
 
 const COUNTERS: readonly [Figure, name: string, help: string][] = [
-  ["preemptions", "compy_preemptions_total", "Running requests that gave way to others until later"],
+  ["preemptions", "compy_preemptions_total", "Preempted requests, which continue later"],
   ["promptTokens", "compy_prompt_tokens_total", "Prompt tokens of all requests"],
   ["cachedTokens", "compy_cached_prompt_tokens_total", "Prompt tokens found in the KV cache"],
   ["generatedTokens", "compy_generated_tokens_total", "Tokens generated"],
-  ["forcedTokens", "compy_forced_tokens_total", "Generated tokens that a constraint left no choice about"],
-  ["draftedTokens", "compy_drafted_tokens_total", "Tokens that were computed by guess"],
-  ["acceptedTokens", "compy_accepted_draft_tokens_total", "Guessed tokens that proved right"],
+  ["forcedTokens", "compy_forced_tokens_total", "Generated tokens that were forced by a constraint"],
+  ["draftedTokens", "compy_drafted_tokens_total", "Draft tokens"],
+  ["acceptedTokens", "compy_accepted_draft_tokens_total", "Accepted draft tokens"],
   ["steps", "compy_steps_total", "Steps of the model"],
-  ["submits", "compy_submits_total", "Calls of the backend, of one step or several"],
-  ["deviceLosses", "compy_device_losses_total", "Times that the GPU was lost while the model was on it"],
-  ["loosenedKeywords", "compy_loosened_keywords_total", "Keywords in schemas of tools that are not enforced"],
+  ["submits", "compy_submits_total", "Backend calls, each for one or several steps"],
+  ["deviceLosses", "compy_device_losses_total", "Times that the model's GPU was lost"],
+  ["loosenedKeywords", "compy_loosened_keywords_total", "Keywords of tool schemas that are not enforced"],
 ];
 
 const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = [
-  ["hits", "compy_disk_cache_hits_total", "Requests whose prompts were in part read from the disk"],
-  ["tokens", "compy_disk_cached_prompt_tokens_total", "Prompt tokens that were read from the disk"],
+  [
+    "hits",
+    "compy_disk_cache_hits_total",
+    "Requests with part of their prompt read from the prompt cache on disk",
+  ],
+  ["tokens", "compy_disk_cached_prompt_tokens_total", "Prompt tokens read from the prompt cache on disk"],
   ["readBytes", "compy_disk_cache_read_bytes_total", "Bytes of KV blocks and states read from the disk"],
   ["writes", "compy_disk_cache_writes_total", "KV blocks and states written to the disk"],
   [
@@ -222,6 +226,6 @@ const DISK_COUNTERS: readonly [keyof DiskStats, name: string, help: string][] = 
 
 /** Gauges of the disk cache folder, which all models share. */
 const DISK_GAUGES: readonly [keyof DiskStats, name: string, help: string][] = [
-  ["bytes", "compy_disk_cache_bytes", "Bytes that the prompt cache takes on the disk"],
-  ["limit", "compy_disk_cache_limit_bytes", "Bytes that the prompt cache may take on the disk"],
+  ["bytes", "compy_disk_cache_bytes", "Bytes of the prompt cache on disk"],
+  ["limit", "compy_disk_cache_limit_bytes", "Maximum bytes of the prompt cache on disk"],
 ];

@@ -13,7 +13,7 @@ export function registerStepRows(
 ): void {
   const metric = {
     name: NAME,
-    help: "Rows of a step: tokens of answers and of prompts that went through the model together",
+    help: "Rows of a step: tokens of answers and prompts that are computed together",
     type: "histogram",
     aggregator: "sum",
     get() {

@@ -14,7 +14,7 @@ import { answerFields, checkAnswer, formOf, planOf, prepareAnswer } from "./requ
 
 const request = z.object({
   ...answerFields,
-  messages: messages.nullish().openapi({ description: "Without any the model is only loaded" }),
+  messages: messages.nullish().openapi({ description: "If there are none, the model is only loaded" }),
   tools: toolFields.tools,
 }).superRefine((body, ctx) => {
   checkAnswer(body, ctx);
@@ -31,7 +31,7 @@ export const chat = generation({
   path: "/api/chat",
   operationId: "ollamaChat",
   tag: "Ollama",
-  summary: "Answer a conversation in Ollama's shape",
+  summary: "Answer a conversation in Ollama's format",
   request,
   answer: chatAnswer,
   chunk: { name: "OllamaChat", schema: chatAnswer, lines: true },

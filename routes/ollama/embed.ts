@@ -11,13 +11,14 @@ const request = z.object({
   ...modelFields,
   input: z.union([z.string(), boundedArray(z.string(), 0, LIMITS.texts)], {
     error: `must be a text or an array of up to ${LIMITS.texts} texts`,
-  }).openapi({ description: "Without any text the model is only loaded" }),
+  }).openapi({ description: "If there is no text, the model is only loaded" }),
   truncate: z.boolean().nullish().openapi({
-    description: "true (the default): the end of a text is cut that is longer than the context",
+    description: "true, the default: a text longer than the context is truncated at its end",
   }),
   dimensions: documented(z.number().int().min(0).max(LIMITS.maxTokens).nullish(), {
     type: ["integer", "null"],
-    description: "The first so many floats of each row, brought back to length 1; 0 and the default are all",
+    description:
+      "Number of leading floats to keep of each row, which is then scaled to length 1; 0, the default, keeps all",
   }),
   options,
 }).openapi("OllamaEmbedRequest");
@@ -35,7 +36,7 @@ export const embed = generation({
   operationId: "ollamaEmbed",
   tag: "Ollama",
   ability: "embeddings",
-  summary: "A vector of length 1 for each text, in Ollama's shape",
+  summary: "A vector of length 1 for each text, in Ollama's format",
   request,
   answer,
   errors: OLLAMA_ERRORS,

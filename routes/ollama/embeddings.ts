@@ -7,7 +7,7 @@ import { rowsOf } from "./rows.ts";
 
 const request = z.object({
   ...modelFields,
-  prompt: z.string().nullish().openapi({ description: "Without one the model is only loaded" }),
+  prompt: z.string().nullish().openapi({ description: "If missing, the model is only loaded" }),
   options,
 }).openapi("OllamaEmbeddingsRequest");
 
@@ -17,7 +17,7 @@ export const embeddings = generation({
   operationId: "ollamaEmbeddings",
   tag: "Ollama",
   ability: "embeddings",
-  summary: "A vector of length 1 for one text, in Ollama's older shape",
+  summary: "A vector of length 1 for one text, in Ollama's older format",
   request,
   answer: z.object({ embedding: z.array(z.number()) }).openapi("OllamaEmbeddings"),
   errors: OLLAMA_ERRORS,

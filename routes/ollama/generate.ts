@@ -18,9 +18,9 @@ const ANSWER_SHARE = 1 / 8;
 
 const request = z.object({
   ...answerFields,
-  prompt: z.string().nullish().openapi({ description: "Without one the model is only loaded" }),
+  prompt: z.string().nullish().openapi({ description: "If missing, the model is only loaded" }),
   suffix: z.string().nullish().openapi({
-    description: "What stands after the answer: for models that fill gaps",
+    description: "Text after the answer, for models that fill gaps",
   }),
   system: z.string().nullish(),
   raw: z.boolean().nullish().openapi({
@@ -50,7 +50,7 @@ export const generate = generation({
   path: "/api/generate",
   operationId: "ollamaGenerate",
   tag: "Ollama",
-  summary: "Answer a prompt, continue a text or fill a gap in Ollama's shape",
+  summary: "Answer a prompt, continue a text or fill a gap in Ollama's format",
   request,
   answer: generateAnswer,
   chunk: { name: "OllamaGenerate", schema: generateAnswer, lines: true },

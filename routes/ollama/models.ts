@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import type { Models, ModelUser, OfferedModel } from "../../engine/mod.ts";
 import { modelField } from "../core/fields.ts";
 
-/* Names, descriptions and keep-alive times of models in Ollama's shape. */
+/* Names, descriptions and keep-alive times of models in Ollama's format. */
 
 const LATEST = ":latest";
 const MS: Readonly<Record<string, number>> = {
@@ -75,7 +75,7 @@ export async function loadOrUnload(
 const details = z.object({
   parent_model: z.literal(""),
   format: z.literal("gguf"),
-  family: z.string().openapi({ description: "The architecture of a model that is loaded" }),
+  family: z.string().openapi({ description: "The architecture; only for a loaded model" }),
   families: z.array(z.string()),
   parameter_size: z.literal(""),
   quantization_level: z.literal(""),
@@ -86,7 +86,7 @@ export const modelEntry = z.object({
   model: z.string(),
   modified_at: z.string().openapi({ format: "date-time" }),
   size: z.number().int().openapi({ description: "Bytes of the file" }),
-  digest: z.string().openapi({ description: "Of the file's name, size and time, not of its bytes" }),
+  digest: z.string().openapi({ description: "Hash of the file's name, size and time, not of its bytes" }),
   details,
 });
 

@@ -267,7 +267,11 @@ Deno.test("Ollama: an error is a string in the field error, also in a stream", a
     const unload = { model: "demo", prompt: "", keep_alive: 0 };
     await assertRejects(() => client.generate(unload), Error, 'Cannot unload "demo"');
     await assertRejects(() => client.delete({ model: "demo" }), Error, 'Unknown path "/api/delete"');
-    await assertRejects(() => client.pull({ model: "llama3.2" }), Error, "This server downloads no models");
+    await assertRejects(
+      () => client.pull({ model: "llama3.2" }),
+      Error,
+      "This server does not download models",
+    );
     // Progress delays the failure until the status line is sent.
     const stream = await client.generate({ model: "demo", prompt: "Hi ".repeat(20), stream: true });
     await assertRejects(() => Array.fromAsync(stream), Error, "The server failed on this request");

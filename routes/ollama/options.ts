@@ -8,15 +8,15 @@ const { model: _, stream: _stream, ...sampling } = samplingFields;
 const fields = {
   ...sampling,
   seed: z.number().int().min(-1).max(Number.MAX_SAFE_INTEGER).nullish().openapi({
-    description: "-1 (the default): another one each time",
+    description: "-1, the default: a different seed for each request",
   }),
   stop: stopField,
   num_predict: z.number().int().min(-2).max(LIMITS.maxTokens).nullish().openapi({
     description:
-      "Most tokens of the answer; 0 only reads the prompt, below 0 (the default) is no bound but the context",
+      "Maximum tokens of the answer; 0 only reads the prompt; below 0, the default, only the context limits it",
   }),
   num_ctx: z.number().int().min(1).max(LIMITS.maxTokens).nullish().openapi({
-    description: "Most tokens of prompt and answer; at most the context that the server has",
+    description: "Maximum tokens of prompt and answer together; at most the server's context",
   }),
   repeat_last_n: z.number().int().min(-1).max(LIMITS.maxTokens).nullish().openapi({
     description:

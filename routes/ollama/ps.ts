@@ -9,7 +9,7 @@ const NEVER = "9999-12-31T23:59:59.000Z";
 const running = modelEntry.extend({
   expires_at: z.string().openapi({
     format: "date-time",
-    description: "When it is unloaded if no request comes",
+    description: "Time when the model is unloaded if no request comes",
   }),
   size_vram: z.number().int(),
   context_length: z.number().int(),
@@ -20,7 +20,7 @@ export const ps = endpoint({
   path: "/api/ps",
   operationId: "ollamaPs",
   tag: "Ollama",
-  summary: "List the models that are loaded, in Ollama's shape",
+  summary: "List the models that are loaded, in Ollama's format",
   answer: z.object({ models: z.array(running) }).openapi("OllamaPs"),
   errors: OLLAMA_ERRORS,
   answers: "The models that are loaded",

@@ -27,14 +27,14 @@ const think = z.union([z.boolean(), z.enum(["low", "medium", "high", "max"])], {
 export const answerFields = {
   ...modelFields,
   format: format.nullish(),
-  think: think.nullish().openapi({ description: "A word goes to templates that know efforts" }),
+  think: think.nullish().openapi({ description: "A word is passed to templates that support efforts" }),
   options,
   stream: z.boolean().nullish().openapi({ description: "Default true" }),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(LIMITS.topLogprobs).nullish(),
   template: special({ enum: ["", null], description: "Not supported" }),
-  truncate: special({ enum: [false, null], description: "Long prompts are refused, never cut" }),
-  shift: special({ enum: [false, null], description: "An answer ends where the context is full" }),
+  truncate: special({ enum: [false, null], description: "Long prompts are refused, never truncated" }),
+  shift: special({ enum: [false, null], description: "An answer ends when the context is full" }),
 };
 
 type Fields = z.output<z.ZodObject<typeof answerFields>>;

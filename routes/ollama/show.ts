@@ -29,7 +29,7 @@ export const show = endpoint(
     path: "/api/show",
     operationId: "ollamaShow",
     tag: "Ollama",
-    summary: "Describe a model in Ollama's shape; it is loaded for that",
+    summary: "Describe a model in Ollama's format; loads it if necessary",
     body: request,
     example: { model: "demo" },
     answer,

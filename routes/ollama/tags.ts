@@ -8,7 +8,7 @@ export const tags = endpoint({
   path: "/api/tags",
   operationId: "ollamaTags",
   tag: "Ollama",
-  summary: "List the models in Ollama's shape",
+  summary: "List the models in Ollama's format",
   answer: z.object({ models: z.array(modelEntry) }).openapi("OllamaTags"),
   errors: OLLAMA_ERRORS,
   answers: "The models, one entry for each of their names",

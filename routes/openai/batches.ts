@@ -25,13 +25,14 @@ const request = z.object({
   completion_window: z.string().regex(WINDOW, {
     error: 'must be 1h to 720h, or 1d to 30d, such as "24h"',
   }).openapi({
-    description: "After this time lines without an answer expire: 1h to 720h, or 1d to 30d",
+    description: "Time after which unanswered lines expire: 1h to 720h, or 1d to 30d",
     example: "24h",
   }),
   metadata,
   output_expires_after: expiry.nullish(),
   strict: z.boolean().nullish().openapi({
-    description: "Fail when any line is bad (the default); false answers bad lines in the error file",
+    description:
+      "Whether the batch fails if any line is bad (default true); false writes bad lines to the error file",
   }),
 }).openapi("BatchRequest");
 
@@ -165,7 +166,7 @@ const cancel = endpoint({
   path: "/v1/batches/{id}/cancel",
   operationId: "cancelBatch",
   tag: "Batches",
-  summary: "Stop answering; lines without an answer go to the error file",
+  summary: "Cancel a batch; unanswered lines go to the error file",
   params,
   answer: batch,
   answers: "The batch",
@@ -180,7 +181,7 @@ const follow = endpoint({
   summary: "Follow a batch",
   params,
   events: { name: "BatchProgress", schema: batchEvent },
-  answers: "An event for each change, at most one a second, until the batch has ended; then `data: [DONE]`",
+  answers: "An event for each change, at most one per second, until the batch has ended; then `data: [DONE]`",
   refusals: missing,
 }, async ({ params, raw, owner }, context) => {
   const service = storage(context);

@@ -14,10 +14,11 @@ const request = z.object({
   input: textsOrIds(LIMITS.texts),
   dimensions: documented(z.number().int().min(1).max(LIMITS.maxTokens).nullish(), {
     anyOf: [{ $ref: "#/components/schemas/Dimensions" }, { type: "null" }],
-    description: "The first so many floats of each row, brought back to length 1; default all",
+    description:
+      "Number of leading floats to keep of each row, which is then scaled to length 1; default all",
   }),
   encoding_format: z.enum(["float", "base64"]).nullish().openapi({
-    description: "base64: of 32-bit floats, little-endian; default float",
+    description: "base64: little-endian 32-bit floats; default float",
   }),
 }).openapi("EmbeddingRequest");
 

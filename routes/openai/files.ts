@@ -27,7 +27,10 @@ const missing = { 404: "No such file" };
 
 /** Describes an upload in the document. The upload is read as a stream, and its fields by `readFields`. */
 const form = z.object({
-  file: z.string().min(1).openapi({ format: "binary", description: "Not empty; a line for each request" }),
+  file: z.string().min(1).openapi({
+    format: "binary",
+    description: "One line per request; must not be empty",
+  }),
   purpose: z.enum(["batch"]),
   expires_after: expiry.optional().openapi({
     description: "In JSON, or as fields `expires_after[anchor]` and `expires_after[seconds]`; " +
@@ -109,7 +112,7 @@ const remove = endpoint({
   answer: z.object({ id: z.string(), object: z.literal("file"), deleted: z.literal(true) })
     .openapi("FileDeleted"),
   answers: "It is gone",
-  refusals: { 400: "A batch that has not ended reads it", ...missing, 507: "No room to keep that" },
+  refusals: { 400: "An unfinished batch uses the file", ...missing, 507: "No room to keep that" },
 }, async ({ params: { id }, owner }, context) => {
   await storage(context).deleteFile(owner, id);
   return { id, object: "file" as const, deleted: true as const };

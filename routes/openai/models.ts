@@ -16,7 +16,7 @@ const model = z.object({
   aliases: z.array(z.string()),
   status: z.object({ value: z.enum(MODEL_STATES) }),
   meta: z.object({ n_ctx: z.number().int(), n_vocab: z.number().int() }).optional().openapi({
-    description: "Of a model that is loaded",
+    description: "Only for a loaded model",
   }),
 }).openapi("Model");
 
@@ -94,7 +94,7 @@ const unload = endpoint({
   body: named,
   example: { model: "demo" },
   answer: done,
-  answers: "It is not loaded any more, and its memory is free",
+  answers: "The model is unloaded, and its memory is free",
   refusals: { 404: MODEL_REFUSALS[404] },
 }, async ({ body }, { models }) => {
   await models.unload(body.model);

@@ -68,8 +68,7 @@ const format = z.discriminatedUnion("type", [
     name: text(1, 256),
     description: z.string().nullish(),
     strict: z.boolean().nullish().openapi({
-      description:
-        "Whether objects that list their properties have no others; the schema is followed in any case",
+      description: "Whether objects have only the properties that they list. The schema is always enforced",
     }),
     schema: jsonSchema,
   }),
@@ -96,7 +95,7 @@ const request = z.object({
   reasoning: z.object({
     effort: reasoningFields.reasoning_effort,
     summary: z.enum(["auto", "concise", "detailed"]).nullish().openapi({
-      description: "With any, thoughts are told as the summary, whole; without, as reasoning text",
+      description: "With any value, the whole thinking is returned as summary; without, as reasoning text",
     }),
   }).nullish(),
   thinking_budget_tokens: reasoningFields.thinking_budget_tokens,
@@ -116,7 +115,7 @@ const request = z.object({
   conversation: special(UNSUPPORTED),
   prompt: special(UNSUPPORTED),
   background: special({ enum: [false, null], description: "Not supported" }),
-  truncation: special({ enum: ["disabled", null], description: "Nothing is left out of a prompt" }),
+  truncation: special({ enum: ["disabled", null], description: "Prompts are never truncated" }),
 }).superRefine((body, ctx) => {
   checkForms(body, ctx, textForm(body));
   checkResponseTools(body, ctx);
@@ -167,7 +166,7 @@ export const responseTokens = endpoint({
   operationId: "countResponseInputTokens",
   tag: "Generation",
   summary: "Count the tokens of an input",
-  description: "Takes what /v1/responses takes: templates put tools and forms into prompts.",
+  description: "Takes the same body as /v1/responses, because templates put tools and forms into prompts.",
   body: request,
   example: { model: "demo", input: "Who are you?" },
   answer: z.object({ object: z.literal("response.input_tokens"), input_tokens: z.number().int() })

@@ -45,9 +45,9 @@ const CASES: Record<string, Case> = {
   },
   "a request of the engine": {
     error: new EngineError("not_supported", NO_VECTORS_ON_GPU),
-    flags: "The GPU computes no embeddings and ranks nothing yet: use --backend cpu",
-    options: 'The GPU computes no embeddings and ranks nothing yet: use backend: "cpu"',
-    http: "The GPU computes no embeddings and ranks nothing yet: use the server setting backend=cpu",
+    flags: "The GPU does not support embeddings and ranking yet: use --backend cpu",
+    options: 'The GPU does not support embeddings and ranking yet: use backend: "cpu"',
+    http: "The GPU does not support embeddings and ranking yet: use the server setting backend=cpu",
   },
   "a model file": {
     error: new GgufError("GGUF_HPARAM", ["choose ", { pooling: "last" }], { field: 'key "x"' }),

@@ -158,7 +158,7 @@ fullTier.test("fresh checkout: serve logs a failed build's last lines and contin
   await serve(checkout, ["--data", "none"], async (url, server) => {
     await checkout.finish(KERNELS, "error: linker `cc` not found\n");
     await server.said(/Cannot build the kernels: error: linker `cc` not found\n/);
-    await server.said(/The server goes on in WebAssembly/);
+    await server.said(/The server continues in WebAssembly/);
     await checkout.finish(GRAMMARS, "error: no space left on device\n");
     await server.said(/Cannot build the grammar library: error: no space left/);
     assertEquals(await ask(url), ANSWER);

@@ -80,7 +80,7 @@ fullTier.test({
         connect: () => Promise.resolve({ settings: MODEL, execute: coordinator.execute }),
         limits: TEST_LIMITS,
       });
-      const error = await assertRejects(() => broken.ended, BatchError, "nothing but server errors");
+      const error = await assertRejects(() => broken.ended, BatchError, "answers only with server errors");
       assertStringIncludes(error.message, "out of order");
       await bench.worker("sound", GOOD);
       const { state, counts } = await job;
@@ -157,7 +157,7 @@ fullTier.test({
     await begun.promise;
     life.fail(new EngineError("engine_failed", "The backend is gone"));
     assertEquals(await command, 1, said);
-    assertStringIncludes(said, "Error: The backend is gone. The lines in hand go to other workers");
+    assertStringIncludes(said, "Error: The backend is gone. The lines in flight go to other workers");
     await bench.worker("sound", GOOD);
     assertEquals((await lines).map(({ engine }) => engine), Array(4).fill("sound"));
   },

@@ -15,7 +15,7 @@ import { fullTier } from "../../testing/tier.ts";
 /* A model that the GPU cannot run is refused at load, before a device is opened. Most of these tests need
    no device. */
 
-const NO_VECTORS = 'The GPU computes no embeddings and ranks nothing yet: use backend: "cpu"';
+const NO_VECTORS = 'The GPU does not support embeddings and ranking yet: use backend: "cpu"';
 const NO_PROMPTS =
   'Prompts are kept on a disk with the CPU backend only: leave out promptCache, or compute with backend: "cpu"';
 const SIZE = { contextLength: 64, parallel: 1, threads: 1 };

@@ -105,7 +105,7 @@ async function readTensor(file: GgufFile, name: string, length: number): Promise
   const factors = await readFloats(file, requireFloats(file, name, [length]));
   if (factors.some((f) => !(f > 0) || f === Infinity)) {
     const field = `tensor ${quote(name)}`;
-    throw new GgufError("GGUF_DATA", "must have factors above 0 and finite only", { field });
+    throw new GgufError("GGUF_DATA", "must have only finite factors above 0", { field });
   }
   return factors;
 }

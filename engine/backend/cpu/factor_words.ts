@@ -11,7 +11,7 @@ export async function factorWords(
 ): Promise<Uint8Array<ArrayBuffer>> {
   const values = await readFloats(file, factors);
   if (!values.every(Number.isFinite)) {
-    throw new GgufError("GGUF_DATA", "must have finite numbers only", {
+    throw new GgufError("GGUF_DATA", "must have only finite numbers", {
       field: `tensor ${quote(factors.name)}`,
     });
   }

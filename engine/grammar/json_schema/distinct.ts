@@ -26,7 +26,7 @@ export function readDistinct(
     );
   }
   if (lists.length === 0) {
-    const what = `needs ${minItems} different items of ${values.length}, which no answer has`;
+    const what = `needs ${minItems} different items, but no answer can have more than ${values.length}`;
     throw refused(path, what);
   }
   for (const keyword of ["items", "minItems", "maxItems", "additionalItems"]) delete result[keyword];

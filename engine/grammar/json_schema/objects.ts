@@ -172,7 +172,7 @@ function checkCounts(result: Record<string, unknown>, path: Path, findings: Find
   if (typeof result.minProperties === "number" && open && result.minProperties > least) {
     findings.refuse(
       [...path, "minProperties"],
-      `must be at most ${least} where other properties may come (got ${minProperties})`,
+      `must be at most ${least}, because other properties are allowed (got ${minProperties})`,
     );
     result.minProperties = least;
   }

@@ -52,7 +52,7 @@ const REFUSED: readonly [unknown, string][] = [
   [{ properties: { "\udc00": {} } }, '"/properties" has half a surrogate pair'],
   [{ required: ["\ud800"] }, '"/required" has half a surrogate pair'],
   [{ pattern: "^\ud800$" }, '"/pattern" has half a surrogate pair'],
-  [{ minProperties: 2 }, '"/minProperties" must be at most 1 where other properties may come (got 2)'],
+  [{ minProperties: 2 }, '"/minProperties" must be at most 1, because other properties are allowed (got 2)'],
 ];
 
 for (const [schema, message] of REFUSED) {

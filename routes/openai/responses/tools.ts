@@ -50,7 +50,7 @@ const customTool = z.object({
       definition: text(1, LIMITS.grammarCharacters),
     }),
   ], { error: 'must be "text" or "grammar"' }).nullish().openapi({
-    description: "A grammar is told to the model, but not enforced",
+    description: "The grammar is shown to the model, but not enforced",
   }),
 }).openapi("CustomTool");
 

@@ -36,7 +36,7 @@ export async function openGpu(): Promise<Gpu> {
   const adapter = await findAdapter();
   if (!adapter) {
     throw new GpuError([
-      "Cannot use WebGPU: no adapter was found, which takes a GPU with a Metal or Vulkan driver. " +
+      "Cannot use WebGPU: found no adapter. It needs a GPU with a Metal or Vulkan driver. " +
       "Install the driver, or use ",
       { backend: "cpu" },
     ]);

@@ -36,7 +36,7 @@ export const DELTA_RULE: GpuKind<PlanOpOf<"delta_rule">, DeltaRuleOp> = {
   op: "delta_rule",
   lower(op, to) {
     if (op.heads.inGroups) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its value heads stand in groups");
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its value heads are in groups");
     }
     const conv = to.deferred(op.qkv, "short_conv");
     const [qkv, gate, alpha, beta] = [op.qkv, op.gate, op.alpha, op.beta].map((id) => to.slice(id));

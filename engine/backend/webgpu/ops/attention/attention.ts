@@ -27,7 +27,7 @@ export const ATTENTION: GpuKind<PlanOpOf<"attention">, AttentionOp> = {
   op: "attention",
   lower({ q, out, heads, scale, window, sinks, softcap }, to) {
     if (softcap !== 0) {
-      throw unsupportedOnGpu("Cannot run this model on the GPU: its scores of attention are capped");
+      throw unsupportedOnGpu("Cannot run this model on the GPU: its attention scores are capped");
     }
     to.push<AttentionOp>({
       op: "attention",
