@@ -138,7 +138,7 @@ fn lexer_that_exceeds_its_limit_ends_only_its_answer() {
     assert_eq!(mask(&[matcher(grammar)])[0].len(), 2);
 }
 
-/// Number of tokens `token` that an answer takes before it fails.
+/// Returns how many times an answer takes `token` before it fails.
 fn taken(matcher: u64, token: u8, most: usize) -> usize {
     (0..most).take_while(|_| consume(matcher, token.into())[0] == 1).count()
 }
