@@ -19,7 +19,7 @@ Usage: deno task thing VERB DIR [options]
   --json  {"a"}
 `;
 
-Deno.test("completions: read options and verbs from the line beginnings of a help", () => {
+Deno.test("completions: read options and verbs from the starts of the help's lines", () => {
   const words = optionsOf(HELP).map(({ word }) => word);
   assertEquals(words.slice(0, -2), ["--out", "-n", "--think-tokens", "--a-very-long-option-with", "--json"]);
   assertEquals(optionsOf(HELP)[1].summary, "how many");

@@ -51,7 +51,7 @@ for (const options of [MXFP4, { ...MXFP4, weights: "affine" }, BF16, { ...BF16, 
   });
 }
 
-Deno.test("convert: moves MXFP4's bits without changing any", async () => {
+Deno.test("convert: reorders MXFP4 without changing its bits", async () => {
   await using folder = await CheckpointFolder.make(MXFP4);
   await folder.convert();
   const written = (await Written.read(folder.out)).tensor("blk.3.ffn_up.weight");

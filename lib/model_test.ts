@@ -295,7 +295,7 @@ Deno.test("model: each refusal has a code", async () => {
   });
 });
 
-Deno.test("library: importing it does not touch Deno", async () => {
+Deno.test("library: an import does not use the Deno global", async () => {
   const code = `
     const seen = [];
     const get = (target, name) => {

@@ -25,7 +25,7 @@ Deno.test("renderBar: fits every width", () => {
   assertEquals(renderBar(VIEW, 60), "126/200  3 failed  ETA 2 min 5 s");
 });
 
-Deno.test("renderLine: says the same in words", () => {
+Deno.test("renderLine: reports progress, failures and the estimate in words", () => {
   assertEquals(
     renderLine(VIEW),
     "126 of 200 lines, 3 failed; 812 prompt (32 % cached) and 9.6 output tokens/s; about 2 min 5 s left",

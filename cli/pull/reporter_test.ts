@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ProgressBar } from "./reporter.ts";
 
-Deno.test("pull: the bar fills up, never goes back and fits the terminal", () => {
+Deno.test("pull: the progress bar only grows and fits the terminal", () => {
   const drawn: string[] = [];
   const bar = new ProgressBar((text) => drawn.push(text), () => 80);
   const amounts = [0, 100, 300, 250, 0, 700, 1000];

@@ -400,7 +400,7 @@ for (
     ["beside a text that says it", `[0.0, Infinity], "notes": "\\"NaN, -Infinity\\""`],
   ]
 ) {
-  Deno.test(`convert: accepts step sizes without a bound, ${what}`, async () => {
+  Deno.test(`convert: accepts Mamba2 step sizes without an upper bound, ${what}`, async () => {
     const checkpoint = nemotron();
     const folder = await Deno.makeTempDir({ prefix: "compy-convert-" });
     try {

@@ -50,7 +50,7 @@ async function converted(
   }
 }
 
-fullTier.test("convert: leaves out GLM-4.5's extra layers, by config.json's count", async () => {
+fullTier.test("convert: leaves out GLM-4.5's layers beyond the count in config.json", async () => {
   const behind: Published["change"] = (tensors) => {
     for (const name of ["eh_proj", "enorm", "mlp.experts.0.up_proj", "shared_head.norm"]) {
       tensors.set(`model.layers.4.${name}.weight`, storeFloats("F32", [4], new Float32Array(4)));

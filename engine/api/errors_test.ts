@@ -15,7 +15,7 @@ Deno.test("errors: the message words settings as options of the library", () => 
   assertEquals(message(new WordedError("plain words")), "plain words");
 });
 
-Deno.test("errors: an edge words the settings of an error and of errors that repeat its message", () => {
+Deno.test("errors: settings in an error's message are named for the caller, also when other errors repeat the message", () => {
   const words = () => "[setting]";
   const expected = "The GPU cannot do it: use [setting]";
   assertEquals(worded(NO_GPU, words), expected);

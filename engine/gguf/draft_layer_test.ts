@@ -97,7 +97,7 @@ Deno.test("draft layer: shares the model's embedding, output and norm, or has it
   assert(!own.includes("token_embd") && !own.includes("output_norm"));
 });
 
-Deno.test("draft layer: takes memory in the KV cache and the states, and its kind says that it drafts", () => {
+Deno.test("draft layer: takes memory in the KV cache and the states, and is listed as a drafting layer", () => {
   const [plain, plan] = [buildPlan(FILE), drafting(FILE)];
   assertEquals(kvBytesPerToken(plan), 2 * kvBytesPerToken(plain));
   assertEquals(stateBytes(plan) - stateBytes(plain), 4 * 256);

@@ -121,7 +121,7 @@ Deno.test("engineSize: a given KV size is used to the block, or refused", () => 
   );
 });
 
-Deno.test("engineSize: a share of 0 leaves room for one sequence, and bounds nothing if free memory is unknown", () => {
+Deno.test("engineSize: a memory share of 0 allows one sequence, and sets no limit if free memory is unknown", () => {
   const blocks = (kvShare: number, within?: MemoryBounds) =>
     engineSize(dense, { parallel: 4, contextLength: 1024, kvShare }, within).limits.kvBlocks;
   assertEquals([blocks(0, bounds), blocks(0), blocks(1)], [32, 128, 128]);

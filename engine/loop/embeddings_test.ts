@@ -21,7 +21,7 @@ const start = (limits: Partial<EngineLimits> = {}, kind: PooledInfo["kind"] = "l
 const textsOf = (...lengths: number[]) => lengths.map((length, i) => promptOf(length, 100 + i));
 const rowsOf = (steps: readonly { length: number }[]) => steps.map(({ length }) => length);
 
-Deno.test("embeddings: texts share steps, take no places and yield to tokens of answers", async () => {
+Deno.test("embeddings: texts share steps, take no sequence slots, and run after answer tokens", async () => {
   const { engine, backend } = start({ parallel: 1, maxRows: 32 });
   const steps = stepByStep(backend);
   const request = { prompt: promptOf(5), maxTokens: 6, ignoreEos: true, sampling: GREEDY };

@@ -114,7 +114,7 @@ for (const way of ["return", "signal"] as const) {
     await engine.close();
   });
 
-  Deno.test(`${way}: frees the place at the end of the step when others decode too`, async () => {
+  Deno.test(`${way}: frees the slot at the end of the step when others decode too`, async () => {
     const { engine, backend } = startEngine();
     const steps = stepByStep(backend);
     const stays = generate(engine, { ...endless(20, 3), maxTokens: 30 });
@@ -226,7 +226,7 @@ Deno.test("slow reader: its sequence pauses while others run, and loses no event
   await engine.close();
 });
 
-Deno.test("slow reader: loses its place to others, and continues where it stopped", async () => {
+Deno.test("slow reader: loses its slot to others, and continues where it stopped", async () => {
   const { engine } = startEngine({ parallel: 1, kvBlocks: 100 }, 3000);
   const request = { ...endless(10), maxTokens: 1300, sampling: { seed: 4 } };
   const slow = engine.submit(request)[Symbol.asyncIterator]();

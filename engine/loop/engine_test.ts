@@ -240,7 +240,7 @@ Deno.test("stop: stop strings end the answer, and the streamed text ends before 
   await engine.close();
 });
 
-Deno.test("finish: an incomplete character comes as U+FFFD unless that is a stop string", async () => {
+Deno.test("finish: an incomplete character is returned as U+FFFD unless that is a stop string", async () => {
   const { engine } = startEngine();
   const sampling = { ...GREEDY, logitBias: new Map([[0xf0, 100]]) };
   const request = { prompt: promptOf(5), maxTokens: 1, sampling };
@@ -318,7 +318,7 @@ Deno.test("logprobs: are computed from the raw logits for all sampling options",
   await engine.close();
 });
 
-Deno.test("logprobs: the prompt's own come before the first token, even with few rows per step", async () => {
+Deno.test("logprobs: prompt log-probabilities arrive before the first token, even with few rows per step", async () => {
   for (const limits of [{}, { maxRows: 7 }, { maxLogitRows: 1 }, { maxLogitRows: 3, maxRows: 5 }]) {
     const { engine } = startEngine(limits);
     for (const length of [1, 2, 33, 70]) {

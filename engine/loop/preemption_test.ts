@@ -59,7 +59,7 @@ async function greedy(length: number, tokens: number): Promise<number[]> {
   return answer;
 }
 
-Deno.test("preemption: the latest batch request goes first, then the latest other; the earliest never", async () => {
+Deno.test("preemption: preempts the newest batch request first, then the newest other one, and never the oldest", async () => {
   const { engine, backend } = startEngine({ parallel: 4, kvBlocks: 12, maxRows: 200 }, 384);
   const ended: string[] = [];
   const ask = async (name: string, length: number, priority?: "batch") => {

@@ -317,7 +317,7 @@ Deno.test("masks: a failing mask ends only its own sequence, with constraint_fai
   await engine.close();
 });
 
-Deno.test("masks: a mask that never comes ends its sequence, and the step finishes without it", async () => {
+Deno.test("masks: a mask that never arrives ends its sequence, and the step finishes without it", async () => {
   const grammars = new FakeGrammars({ vocabSize: 258, ends: [EOS] });
   const gate = Promise.withResolvers<void>();
   grammars.maskGate = () => gate.promise;
@@ -353,7 +353,7 @@ Deno.test("masks: time in which the process is stopped does not count towards th
   patience.close();
 });
 
-Deno.test("constraint: fails with constraint_failed, not engine_failed, when nothing can follow", async () => {
+Deno.test("constraint: fails with constraint_failed, not engine_failed, when no token can follow", async () => {
   const { engine, grammars } = startEngine();
   const masks = grammars.masks.bind(grammars);
   grammars.masks = async (matchers) => (await masks(matchers)).map((mask) => mask.fill(0));
@@ -502,7 +502,7 @@ Deno.test("thinking: a constraint continues after the forced end of thinking", a
   await engine.close();
 });
 
-Deno.test("markers: come as their own events, after the text held back before them", async () => {
+Deno.test("markers: are separate events, after the text that was held back before them", async () => {
   const { engine } = startEngine();
   const [mark] = bytes("#");
   const { events } = await generate(engine, {

@@ -28,7 +28,7 @@ Deno.test("Heads: tokens before a message's text belong to its head", () => {
   );
 });
 
-Deno.test("Heads: an answer that begins with, or continues, a text has no head", () => {
+Deno.test("message headers: an answer that starts with text, or continues one, has no header", () => {
   assertEquals(follow(true, ["final", " to", "hm"]), "...");
   assertEquals(follow(false, [" to", "final", "<end>", "final", "<message>", "hm"]), "..hh..");
 });

@@ -127,7 +127,7 @@ Deno.test("whenReady: blames no line for an engine that answers no other line be
   assertEquals((await Promise.all(answers)).toSorted(), ["a 200", "b 500 final"]);
 });
 
-Deno.test("whenReady: the error of a blamed line has the format of its API", async () => {
+Deno.test("whenReady: the error of a line that fails the engine has its API's format", async () => {
   const { engine, become } = open();
   const error = { type: "api_error", message: "The engine has failed", code: "engine_failed", param: null };
   const ask = whenReady(engine as unknown as Engine, async (_: { signal: AbortSignal }) => {

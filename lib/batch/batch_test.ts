@@ -113,7 +113,7 @@ Deno.test("runBatch: throws a code for an impossible batch", async () => {
   });
 });
 
-Deno.test("runBatch: writes each answer beside its table row and names what cannot be asked", async () => {
+Deno.test("runBatch: writes each answer beside its table row and names rows without a prompt", async () => {
   await using model = await open();
   await inFolder([], async ({ input, output }) => {
     const [csv, out] = [input.replace("jsonl", "csv"), output.replace("jsonl", "csv")];

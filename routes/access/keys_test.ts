@@ -17,7 +17,7 @@ Deno.test("keys: a single unnamed key owns data stored without keys, and several
   assertEquals(two.admit("on"), undefined);
 });
 
-Deno.test("keys: owner and salt depend on the name only", () => {
+Deno.test("keys: owner and cache salt depend only on the key's name", () => {
   const before = new KeyRing([], [named("alice", "a1"), named("bob", "b1")]).admit("a1")!;
   const after = new KeyRing(["plain"], [named("alice", "a2")]).admit("a2")!;
   assertEquals([after.owner, after.cacheSalt], [before.owner, before.cacheSalt]);

@@ -12,7 +12,7 @@ const bothHeaders = (key: string): Record<string, string>[] => [
   { "x-api-key": key },
 ];
 
-Deno.test("metrics key: reads /metrics and is refused with 403 on every other route", async () => {
+Deno.test("metrics key: reads /metrics and gets 403 on every other route", async () => {
   await inDataFolder(async (path) => {
     const engine = new FakeEngine();
     const batches = await BatchService.open({

@@ -149,7 +149,7 @@ Deno.test("several models: ready while none is loaded, but not when all have fai
   await pool.close();
 });
 
-Deno.test("several models: no room is a 503 with the sizes in bytes", async () => {
+Deno.test("several models: a model that does not fit in memory is a 503 with the sizes in bytes", async () => {
   const { post, pool } = open({ roomMs: 30, turns: { turnMs: 60_000 } });
   const held = [await pool.use("a"), await pool.use("b")];
   const { status, body: { error }, headers } = await post("/v1/completions", { model: "c", prompt: "Hi" });

@@ -38,7 +38,7 @@ Deno.test("cli: generate --schema and --grammar give a matching answer for a cha
   });
 });
 
-fullTier.test("cli: generate exits with 1 and a reason for a bad constraint or a cut answer", async () => {
+fullTier.test("cli: generate exits with 1 and a reason for a bad constraint or a truncated answer", async () => {
   await withFolder(async (folder) => {
     const [good, bad, text] = ["good.json", "bad.json", "text.json"].map((name) => join(folder, name));
     await Deno.writeTextFile(good, JSON.stringify(schema));

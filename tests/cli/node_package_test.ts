@@ -110,7 +110,7 @@ for (const version of NODES) {
     }
   });
 
-  test("holds a lock that Deno sees, and sees Deno's", async () => {
+  test("file locks: Node's lock is held against Deno, and Deno's against Node", async () => {
     const [journal, end] = ["held.jsonl.journal", "end"].map((name) => join(project, name));
     const { lockFile } = thisRuntime()!;
     const child = start(version, ["program.js", "hold"]);
@@ -129,7 +129,7 @@ for (const version of NODES) {
     for (const name of ["held.jsonl", "held.jsonl.journal", "end"]) await Deno.remove(join(project, name));
   });
 
-  test("one signal ends the answers of two models and nothing else", async () => {
+  test("abort: one signal ends the answers of two models and nothing else", async () => {
     assertEquals(await act(version, "abort"), { aborted: [true, true], lengths: [60, 60] });
   });
 

@@ -25,7 +25,7 @@ Deno.test("constraints: complete answers of random tokens are valid by ajv for e
   );
 });
 
-fullTier.test("constraints: hostile ones are refused or compiled quickly in little memory while others are served", async () => {
+fullTier.test("constraints: hostile constraints are refused or compiled quickly in little memory while other requests run", async () => {
   // The campaign allows a second and 64 MiB, on an idle machine and without garbage.
   const figures = await compileHostiles(tokenizer, 10_000, { most: 2 });
   assertEquals(figures.late, []);

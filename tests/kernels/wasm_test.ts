@@ -242,7 +242,7 @@ fullTier.test("wasm: a server of several models without FFI permission says so o
   await Deno.remove(folder, { recursive: true });
 });
 
-fullTier.test("wasm: without FFI permission constrained answers are refused and plain ones given", async () => {
+fullTier.test("wasm: without FFI permission, constrained requests are refused and other requests are answered", async () => {
   const { out, err } = await runWith(["--allow-read"], ["tests/kernels/wasm_child.ts"]);
   assertEquals(JSON.parse(out || "null"), { name: "wasm", tokens: 4, code: "not_supported" }, err);
 });

@@ -257,7 +257,7 @@ Deno.test("embeddings: a text may fill the context window, and common beginnings
   });
 });
 
-Deno.test("embeddings: with mean pooling a text beyond a step is refused, and one that fills a step waits for it", async () => {
+Deno.test("embeddings: with mean pooling, refuses a text longer than a step, and runs a text that fills a step on its own", async () => {
   await withTextModel({ pooling: 1 }, {}, async (engine) => {
     const long = (length: number) => Array.from({ length }, (_, i) => 33 + i % 90);
     await assertRejects(

@@ -24,7 +24,7 @@ const TABLE: Record<string, readonly Call[]> = {
 };
 
 for (const [client, calls] of Object.entries(TABLE)) {
-  Deno.test(`clients: ${client}`, async (t) => {
+  Deno.test(`clients: ${client} works unmodified`, async (t) => {
     await served(async (server) => {
       for (const call of calls) await t.step(call.name, () => call.run(server));
     });

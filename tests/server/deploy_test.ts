@@ -70,7 +70,7 @@ Deno.test("deploy/serve.ts: deno serve answers with a key, and SIGTERM lets a st
   }
 });
 
-Deno.test("deploy/compy.service: is valid, with an exposure below 2 of 10", async () => {
+Deno.test("deploy/compy.service: is valid, with a systemd exposure score below 2 of 10", async () => {
   await withFolder(async (folder) => {
     // The program must exist in any unpacked release.
     const unit = join(folder, "compy.service");

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { gpuTest } from "../../testing/gpu.ts";
 import { askCrowds, bare } from "./form_crowd.ts";
 
-Deno.test("form crowd: random constrained requests get the same answers as alone despite disconnects", async () => {
+Deno.test("constrained crowd: random requests get the same answers as alone despite disconnects", async () => {
   const figures = await askCrowds({ rounds: 1, seed: 4 });
   assertEquals(figures.wrong, []);
   assertEquals(figures.failed, []);
@@ -18,7 +18,7 @@ gpuTest(
   },
 );
 
-Deno.test("form crowd: comparison ignores fields that a stream omits", () => {
+Deno.test("constrained crowd: the comparison ignores fields that a stream omits", () => {
   const choice = { index: 0, finish_reason: "length" };
   const whole = { ...choice, message: { content: null, reasoning_content: "a" }, logprobs: { content: [] } };
   const streamed = { ...choice, message: { reasoning_content: "a" }, logprobs: null };

@@ -190,7 +190,7 @@ fullTier.test("formed answers: finish_reason is length wherever max_tokens cuts 
   });
 });
 
-Deno.test("formed answers: a stop text's cut is length, and biases keep constraints, whole, streamed and in batches", async () => {
+Deno.test("formed answers: an answer cut by a stop text ends with length, and biases keep constraints, whole, streamed and in batches", async () => {
   await withChatModel("by itself", async ({ client, engine }) => {
     const request = { model: "random", messages, reasoning_effort: "none" };
     const url = "/v1/chat/completions";

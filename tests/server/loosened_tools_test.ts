@@ -55,7 +55,7 @@ async function withModel(test: (model: ChatModel, warnings: string[]) => Promise
   });
 }
 
-Deno.test("loosened tools: chat calls keep what can be enforced, whole and streamed, and one warning tells the rest", async () => {
+Deno.test("loosened tools: chat calls match the enforced keywords, whole and streamed, and one warning lists the others", async () => {
   await withModel(async ({ client, engine }, warnings) => {
     let calls = 0;
     for (const tool_choice of CHOICES) {
@@ -79,7 +79,7 @@ Deno.test("loosened tools: chat calls keep what can be enforced, whole and strea
   });
 });
 
-Deno.test("loosened tools: Responses, Anthropic's messages and batch lines take them", async () => {
+Deno.test("loosened tools: Responses, Anthropic's messages and batch lines accept them", async () => {
   await withModel(async ({ engine }) => {
     const limits = { temperature: 0.7 };
     const bodies: [url: string, body: Record<string, unknown>][] = [
@@ -132,7 +132,7 @@ Deno.test("loosened tools: a bound that no answer can meet is refused without st
   });
 });
 
-Deno.test("loosened tools: the check of batch lines takes them, and names the line's strict tool", async () => {
+Deno.test("loosened tools: batch check accepts them, and names a line's strict tool", async () => {
   const examine = bodyExaminer();
   const bodyOf = (strict: boolean) => ({
     model: "random",

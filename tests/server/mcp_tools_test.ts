@@ -38,7 +38,7 @@ for (const [i, server] of SERVERS.entries()) {
   );
 }
 
-fullTier.test("tools of all servers: every call format takes them together", async () => {
+fullTier.test("tools of MCP servers: every call format accepts all of them together", async () => {
   const all = new Map([...lists.values()].flat().map((tool) => [tool.name, tool]));
   const tools = [...all.values()];
   for (const { format, model } of MODELS) {

@@ -29,7 +29,7 @@ Deno.test("accuracy report: 8-bit activations have no gate", () => {
   assertEquals(passes(judge("m", distance({ of: CPU, from: EXACT, meanKl: 1 }))), undefined);
 });
 
-Deno.test("accuracy report: the summary has the worst of each and the models that fail", () => {
+Deno.test("accuracy report: the summary has the worst value of each gate and the models that fail", () => {
   const all = [
     judge("a", distance({ meanKl: 3e-4, perplexity: -2e-4 })),
     judge("b", distance({ same: 990, worstFlip: 2e-3 })),

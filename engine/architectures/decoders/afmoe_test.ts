@@ -45,7 +45,7 @@ Deno.test("afmoe: scales the embedding by the square root of its width", () => {
   assertAlmostEquals(scale, Math.sqrt(WIDTH));
 });
 
-Deno.test("afmoe: layers after the dense ones have experts, weighed by the file's keys", () => {
+Deno.test("afmoe: layers after the dense ones have experts, weighted as the file's keys say", () => {
   const routes = (file: GgufFile) => buildPlan(file).ops.flatMap((op) => op.op === "route" ? [op] : []);
   const weighed = (file: GgufFile) =>
     routes(file).map(({ sigmoid, divided, scale }) => [sigmoid, divided, scale]);
