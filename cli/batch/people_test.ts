@@ -203,7 +203,7 @@ Deno.test("batch: notes each unsupported parameter once; --strict-parameters ref
   });
 });
 
-Deno.test("batch run --alias: a stopped job resumes with it, and a retry may add it", async () => {
+Deno.test("batch run --alias: a resumed job keeps its aliases, and retry-errors may add one", async () => {
   const text = Array.from({ length: 6 }, (_, i) => chat(`q${i}`, "a", { model: i < 4 ? "gpt-4" : "gpt-5" }));
   await inFolder({ "in.jsonl": text.join("\n") }, async (path) => {
     const files = [path("in.jsonl"), "--out", path("out.jsonl")];

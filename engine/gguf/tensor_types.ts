@@ -35,7 +35,7 @@ const LAYOUTS: ReadonlyMap<number, TensorTypeLayout> = new Map(
   NAMES.map((name) => [FORMATS[name].id, { name, ...FORMATS[name] }]),
 );
 
-/** Supported types, for messages. */
+/** The names of the supported types, for error messages. */
 export const SUPPORTED_TYPES: string = NAMES.join(", ");
 
 /** Returns the layout of ggml's type id; undefined where compy does not support it. */

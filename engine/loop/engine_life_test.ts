@@ -240,7 +240,7 @@ Deno.test("slow reader: loses its slot to others, and continues where it stopped
   await engine.close();
 });
 
-Deno.test("slow reader: no request waits for a block that its sequence would compute next", async () => {
+Deno.test("slow reader: another request does not wait for a KV block that the paused sequence has not computed", async () => {
   const { engine } = startEngine({ kvBlocks: 200 }, 3000);
   const request = {
     ...endless(31),

@@ -317,7 +317,7 @@ Deno.test("moveTo: drain ends the move and finishes the requests of both engines
   assert(other.first.closed);
 });
 
-Deno.test("times 0: the first failure is final, with the engine's own message", async () => {
+Deno.test("times 0: the engine never reloads, and requests get the message of its first failure", async () => {
   const { engine, notes } = reloading([0], { times: 0 });
   await failureOf(ask(engine));
   assertEquals([engine.state, engine.failure?.message, notes], [

@@ -374,7 +374,7 @@ Deno.test("constraint: fails with constraint_failed and a reason when its tokens
     const error = await assertRejects(
       () => collect(engine.submit({ prompt: PROMPT, constraint: form(text) })),
       EngineError,
-      "asks for: its tokens are too much work",
+      "requires: its tokens are too much work",
     );
     assertEquals(error.code, "constraint_failed");
   }

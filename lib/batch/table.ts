@@ -84,7 +84,7 @@ export async function tableOf(
     );
   }
   if (separator !== undefined && !tables.isSeparator(separator)) {
-    refuse("separator", "must be one character, and no quote or line end", separator);
+    refuse("separator", "must be one character other than a quote or a line end", separator);
   }
   const prompt = table.prompt ?? (format === "text" ? `{${tables.TEXT_COLUMN}}` : undefined);
   if (prompt === undefined) refuse("prompt", "must be the prompt for the rows", prompt);

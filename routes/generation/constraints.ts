@@ -160,7 +160,10 @@ export interface AskedForm {
   readonly param: string;
 }
 
-/** Refuses two different forms at once. `own`: a form from a field that only this endpoint has. */
+/**
+ * Refuses a request that asks for two different forms. `own` is the form that a field asks for which only
+ * this endpoint has.
+ */
 export function checkForms(body: Fields, ctx: z.RefinementCtx, own?: AskedForm): void {
   // Some clients send one form in two fields.
   const forms = [...(own ? [own] : []), ...formsOf(body)];

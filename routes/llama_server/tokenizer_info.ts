@@ -24,7 +24,7 @@ export const tokenizerInfo = endpoint({
   loads: true,
   answer,
   refusals: MODEL_REFUSALS,
-  answers: "The texts of the tokens, and the template in Jinja",
+  answers: "The text of each token, and the chat template in Jinja",
 }, ({ query, raw }, { models }) =>
   withModel(models, query.model, raw, (engine) => ({
     eos_token: textOfToken(engine, engine.tokenizer.eosToken),

@@ -38,7 +38,7 @@ export class Metrics {
   readonly #queue = this.#histogram("compy_queue_seconds", "Time a request waits before it runs", WAITS);
   readonly #firstToken = this.#histogram(
     "compy_time_to_first_token_seconds",
-    "From the request for an answer to its first token",
+    "Time from the request for an answer to its first token",
     WAITS,
   );
   readonly #gap = this.#histogram("compy_inter_token_seconds", "Between two tokens of an answer", GAPS);

@@ -101,7 +101,7 @@ function lasting(lines: readonly AnsweredLine[]) {
   });
 }
 
-fullTier.test("batches: constrained lines and calls are equal by the command and over NATS, and a bad line gets its own 400", async () => {
+fullTier.test("batches: the command and a NATS worker give equal constrained answers and tool calls; only a bad line gets a 400", async () => {
   await inFolder(lines, async (path) => {
     const alone = await batch(["run", path("in.jsonl"), "--out", path("out.jsonl")]).output();
     assertEquals(alone.code, 0, new TextDecoder().decode(alone.stderr));

@@ -88,7 +88,7 @@ for (const version of NODES) {
   const test = (behaviour: string, fn: () => Promise<void>) =>
     fullTier.test({ name: `Node ${version}: ${behaviour}`, fn });
 
-  test("chats, embeds, and answers in schemas and tool calls natively, as Deno does", async () => {
+  test("chat, embeddings, JSON schemas and tool calls give Deno's answers, with native kernels", async () => {
     const { warnings, backend, text, vectors, json, toolCalls } = await act(version, "answers");
     await using model = await loadModel();
     const own = await model.embed(["a fox in the snow", "a hare in the grass"]);

@@ -13,8 +13,8 @@ import {
 
 /**
  * ERNIE 4.5's mixtures of experts: Llama's decoder with experts in every n-th layer after the leading dense
- * ones. A bias affects which experts are chosen, and the softmax over all weighs them. Shared experts run as
- * one wide expert. Source: Hugging Face transformers, models/ernie4_5_moe.
+ * ones. A bias affects only which experts are chosen; their weights come from the softmax over all experts.
+ * Shared experts run as one wide expert. Source: Hugging Face transformers, models/ernie4_5_moe.
  */
 export const ERNIE45_MOE: Family = {
   architecture: "ernie4_5-moe",
