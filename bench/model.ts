@@ -334,9 +334,7 @@ async function measureTogether(
   return [many, one];
 }
 
-/**
- * Prefills one long prompt and pauses at each context to decode there. The prompt then overwrites the decoded tokens.
- */
+/** Prefills one long prompt, and decodes at each context on the way. The prompt then overwrites the decoded tokens. */
 async function measureContexts(
   steps: Steps,
   contexts: readonly number[],
@@ -362,10 +360,7 @@ async function measureContexts(
   return samples.flatMap((at) => [at.prefill, at.decode]);
 }
 
-/**
- * Profiles the ops of a prefill and of concurrent decodes. The result is a function that adds each op's lower bound
- * once the limits are known.
- */
+/** Profiles the ops of a prefill and of decodes. The returned function adds lower bounds once the limits are known. */
 async function profiled(
   backend: AnyBackend,
   plan: Plan,
