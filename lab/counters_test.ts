@@ -10,7 +10,7 @@ summary: 9000 1 1 500 40 7 300 2 3
 
 Deno.test("cachegrind: finds counts by the names of the events", () => {
   assertEquals(parseCounts(OUTPUT), { instructions: 9000, d1Misses: 42, llMisses: 10 });
-  assertThrows(() => parseCounts("events: Ir\nsummary: 5\n"), Error, "no D1mr");
+  assertThrows(() => parseCounts("events: Ir\nsummary: 5\n"), Error, "did not count D1mr");
   assertThrows(() => parseCounts(""), Error, "no summary");
 });
 
