@@ -152,7 +152,10 @@ function entriesOf(
   ];
 }
 
-/** Returns the deviations above the mean at which each layer cuts its gates. config.json has the part that is cut. */
+/**
+ * Returns for each layer how many standard deviations above the mean its gates are cut. config.json has the share of
+ * gates that is cut.
+ */
 function readCuts(config: Fields, layers: number): number[] {
   const name = "activation_sparsity_pattern";
   const usual = (layer: number) => layers > SPARSE.layers && layer < SPARSE.layers ? SPARSE.part : 0;

@@ -172,11 +172,11 @@ export interface Checkpoint {
   readonly anyMultiplier?: boolean;
   /** Rotary base where config.json has none; by default 10,000. */
   readonly ropeBase?: number;
-  /** The rotated part of a head where config.json has none; by default all. */
+  /** The share of each head that is rotated, if config.json does not say; by default 1. */
   readonly partialRotary?: number;
   /** The model has no output matrix for tokens. */
   readonly encoder?: boolean;
-  /** Whether the output matrix is the embedding, where config.json does not say. */
+  /** Whether the embedding is also the output matrix, if config.json does not say. */
   readonly tied?: boolean;
   /** Keys of config.json with only one supported value, and why. */
   readonly mustBe?: readonly (readonly [key: string, allowed: unknown, why: string])[];

@@ -127,7 +127,7 @@ Deno.test("states: an answer displaces at most one snapshot, and none when there
     const [a, b] = [promptOf(40), promptOf(40, 1)];
     await reused(engine, a);
     await generate(engine, { prompt: b, maxTokens: 300, ignoreEos: true, sampling: GREEDY });
-    // Ask for the second prompt first: computing the other anew evicts a snapshot.
+    // The second prompt is asked first, because computing the first one again evicts a snapshot.
     const second = await reused(engine, b);
     assertEquals([await reused(engine, a), second], [...found], `${snapshots} snapshots`);
     await engine.close();

@@ -208,7 +208,7 @@ export class ReloadingEngine implements Engine {
     this.#totals = plus(this.#totals, old.stats());
     this.#leaving = undefined;
     await old.close().catch((error) =>
-      this.#options.note(`Cannot close the engine before: ${worded(error, this.#options.words)}`)
+      this.#options.note(`Cannot close the previous engine: ${worded(error, this.#options.words)}`)
     );
   }
 

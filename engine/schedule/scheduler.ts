@@ -270,7 +270,7 @@ export class Scheduler implements Restorer {
   /** Admits what fits. Returns false if memory is short, so less urgent sequences must wait. */
   #admitAll(priority: typeof PRIORITIES[number]): boolean {
     const [waiting, running] = [this.#waiting[priority], this.#running[priority]];
-    /** Tenants that found no place, by the kind of place, or no memory. */
+    /** Tenants of sequences that cannot start, by the kind of place they need; in both sets if memory is short. */
     const without = { text: new Set<string>(), answer: new Set<string>() };
     let short = false;
     const admitOne = () => {

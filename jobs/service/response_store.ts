@@ -203,9 +203,9 @@ function fileName(id: string, bytes: number): string {
 
 const FILE = /^(resp_[0-9a-f]{32})\.(\d{1,12})$/;
 
-/** Where the bytes are. */
+/** A place that keeps the bytes of stored responses. */
 interface Shelf {
-  /** Returns the room that a content of this size takes. */
+  /** Returns how many bytes content of this size occupies. */
   taken(bytes: number): number;
   write(name: string, bytes: Uint8Array): Promise<void>;
   read(name: string): Promise<Uint8Array>;

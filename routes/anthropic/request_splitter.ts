@@ -108,7 +108,7 @@ export class RequestSplitter {
   #frameByte(byte: number): void {
     this.#frame.push(byte);
     if (this.#frame.length <= FRAME_BYTES + 2 * this.count) return;
-    throw wrong("invalid_json", `The request body beside its requests must be at most ${FRAME_BYTES} bytes`);
+    throw wrong("invalid_json", `The request body without its requests must be at most ${FRAME_BYTES} bytes`);
   }
 
   #keep(bytes: Uint8Array): void {

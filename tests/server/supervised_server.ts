@@ -77,7 +77,7 @@ class Listening {
     this.#read(stdout);
   }
 
-  /** The n-th of these lines; undefined if the output ends before. */
+  /** Returns the address in the n-th line "listening on …"; undefined if the output ends before. */
   async times(count: number): Promise<string | undefined> {
     for (;;) {
       const lines = [...this.#text.matchAll(/^listening on (\S+)$/gm)];

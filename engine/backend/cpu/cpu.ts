@@ -41,7 +41,7 @@ export class CpuBackend implements Backend {
   readonly #handle: bigint;
   readonly #words = new WordWriter(1 << 16);
   #output = new Uint8Array(1 << 16);
-  /** Reused memory for cache parts to copy in. New memory would cost more than the copy. */
+  /** Memory that is reused for cache parts to copy in: allocating it each time would cost more than the copy. */
   #message = new Uint8Array(0);
   /** Words of the mask that is handed to the step, and the buffer for the answer. */
   readonly #mask = new WordWriter();

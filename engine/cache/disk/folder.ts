@@ -31,8 +31,8 @@ export interface Folder {
   /** Makes files and the folder's entries durable. */
   sync(names: readonly string[]): Promise<void>;
   /**
-   * Takes or keeps the lock, which ends with the process or `unlock`. Returns false where another process has
-   * it.
+   * Takes the lock, or keeps it if it is held already, until `unlock` or the end of the process. Returns false if
+   * another process holds it.
    */
   lock(): Promise<boolean>;
   unlock(): void;
