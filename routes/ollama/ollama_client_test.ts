@@ -270,7 +270,7 @@ Deno.test("Ollama: an error is a string in the field error, also in a stream", a
     await assertRejects(
       () => client.pull({ model: "llama3.2" }),
       Error,
-      "This server does not download models",
+      "This server downloads no models",
     );
     // Progress delays the failure until the status line is sent.
     const stream = await client.generate({ model: "demo", prompt: "Hi ".repeat(20), stream: true });
