@@ -1,6 +1,6 @@
-/** Asks MCP servers from npm for their tools. Nothing of theirs is kept in the repository. */
+/** Asks MCP servers from npm for their tools. */
 
-import { fromFileUrl, join } from "@std/path";
+import { join } from "@std/path";
 import type { Tool } from "../../engine/chat/types.ts";
 
 export interface McpServer {
@@ -23,34 +23,7 @@ export const SERVERS: readonly McpServer[] = [
   { name: "context7", npm: "@upstash/context7-mcp@4.1.1" },
 ];
 
-const CACHE = fromFileUrl(new URL("../../.cache/mcp", import.meta.url));
-const INSTALL_MS = 300_000;
 const ANSWER_MS = 60_000;
-
-/** Installs a server without running scripts. Returns its folder, or undefined where npm does not have it. */
-export async function installed({ name, npm }: McpServer): Promise<string | undefined> {
-  const folder = join(CACHE, `${name}-${npm.slice(npm.lastIndexOf("@") + 1)}`);
-  const done = join(folder, "installed");
-  if (await Deno.stat(done).then(() => true, () => false)) return folder;
-  await Deno.mkdir(folder, { recursive: true });
-  await Deno.writeTextFile(join(folder, "package.json"), '{"private": true}');
-  const args = ["install", "--no-audit", "--no-fund", "--ignore-scripts", npm];
-  try {
-    const command = new Deno.Command("npm", {
-      args,
-      cwd: folder,
-      stdout: "null",
-      stderr: "null",
-      signal: AbortSignal.timeout(INSTALL_MS),
-    });
-    if (!(await command.output()).success) return undefined;
-  } catch (error) {
-    if (error instanceof Deno.errors.NotFound) return undefined;
-    throw error;
-  }
-  await Deno.writeTextFile(done, "");
-  return folder;
-}
 
 interface Message {
   readonly id?: number;

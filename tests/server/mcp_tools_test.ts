@@ -5,8 +5,9 @@ import { FORMAT_CASES } from "../../engine/chat/formats/testing.ts";
 import { testModel, USER } from "../../engine/chat/testing.ts";
 import type { Tool } from "../../engine/chat/types.ts";
 import { createGrammars } from "../../engine/grammar/grammars.ts";
+import { fromNpm } from "../../testing/packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
-import { installed, SERVERS, toolsOf } from "./mcp_servers.ts";
+import { SERVERS, toolsOf } from "./mcp_servers.ts";
 import { askForCalls, noCalls } from "./random_calls.ts";
 
 /** One model of each call format. */
@@ -15,11 +16,11 @@ const MODELS = [...new Map(FORMAT_CASES.map((one) => [one.format, one])).values(
 const lists = new Map<string, readonly Tool[]>();
 
 for (const [i, server] of SERVERS.entries()) {
-  const folder = isFullTier ? await installed(server) : undefined;
+  const folder = isFullTier ? await fromNpm(server.npm) : undefined;
   const name = `tools of ${server.name}: no request is refused, and calls are valid or loosened`;
   const ignore = folder === undefined;
   fullTier.test(
-    { name: ignore ? `${name} (skipped: npm does not have ${server.npm})` : name, ignore },
+    { name: ignore ? `${name} (skipped: npm cannot install ${server.npm})` : name, ignore },
     async () => {
       const tools = await toolsOf(server, folder!);
       assert(tools.length > 0);

@@ -1,0 +1,59 @@
+import { assert, assertEquals } from "@std/assert";
+import { join } from "@std/path";
+import { fromNpm } from "../../testing/packages.ts";
+import { fullTier, isFullTier } from "../../testing/tier.ts";
+import { configuration, exported, type Place, run, withAgent } from "./agent.ts";
+import { FINISHED, GREETING, type ScriptedServer, TASK, toolScript } from "./scripted_model.ts";
+
+/* Claude Code over /v1/messages. */
+
+const PACKAGE = "@anthropic-ai/claude-code@2.1.332";
+const folder = isFullTier ? await fromNpm(PACKAGE) : undefined;
+const note = folder ? "" : ` (skipped: npm cannot install ${PACKAGE})`;
+
+/** Runs one turn of Claude Code, a new conversation. */
+async function ask(server: ScriptedServer, place: Place, ...args: string[]): Promise<string> {
+  const settings = exported(await configuration("Claude Code", server));
+  const program = join(folder!, "node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs");
+  return await run("node", [program, "--print", ...args], place, {
+    CLAUDE_CONFIG_DIR: place.home,
+    ...settings,
+  });
+}
+
+fullTier.test({
+  name: `Claude Code: answers, writes a file and runs a command${note}`,
+  ignore: !folder,
+  fn: async () => {
+    const write = (work: string) =>
+      toolScript("Write", { file_path: join(work, "made.txt"), content: "made by a tool" });
+    await withAgent(write, async (place, server) => {
+      assertEquals(await ask(server, place, "Say hello"), `${GREETING}\n`);
+      assertEquals(await ask(server, place, "--permission-mode", "acceptEdits", TASK), `${FINISHED}\n`);
+      assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a tool");
+      assertEquals(server.warnings, []);
+    });
+    const shell = () =>
+      toolScript("Bash", { command: "echo made by a command > made.txt", description: "Makes" });
+    await withAgent(shell, async (place, server) => {
+      assertEquals(await ask(server, place, "--allowedTools=Bash", TASK), `${FINISHED}\n`);
+      assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a command\n");
+    });
+  },
+});
+
+fullTier.test({
+  name: `Claude Code: a second conversation reuses the shared prompt${note}`,
+  ignore: !folder,
+  fn: () =>
+    withAgent(() => () => GREETING, async (place, server) => {
+      for (const question of ["Who are you?", "What can you do?"]) await ask(server, place, question);
+      const [first, second] = server.prompts.map(({ tokens }) => tokens);
+      const shared = second.findIndex((token, i) => token !== first[i]);
+      const cached = server.log.at(-1)!.cached_tokens!;
+      const figures = `${cached} cached tokens, ${shared} shared ones, ${second.length} in the prompt`;
+      // deno-lint-ignore no-console -- a figure for docs/AGENTS.md
+      console.log(figures);
+      assert(cached >= 0.95 * shared && shared > 8000, figures);
+    }),
+});
