@@ -15,8 +15,8 @@ const ROOT = fromFileUrl(new URL("../../..", import.meta.url));
 const PYTHON = `${ROOT}.cache/clients/bin/python`;
 
 export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
-  {
-    clients: "ai with @ai-sdk/openai, @ai-sdk/openai-compatible and @ai-sdk/anthropic (npm)",
+  ...[6, 7].map((version) => ({
+    clients: `ai ${version} with @ai-sdk/openai, @ai-sdk/openai-compatible and @ai-sdk/anthropic (npm)`,
     command: Deno.execPath(),
     args: [
       "run",
@@ -24,10 +24,10 @@ export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
       "--no-check",
       "--lock=tests/deno.lock",
       "-P=clients",
-      "tests/server/clients/vercel.ts",
+      `tests/server/clients/vercel_${version}.ts`,
     ],
     isThere: () => true,
-  },
+  })),
   {
     clients: "openai and litellm (PyPI)",
     command: PYTHON,

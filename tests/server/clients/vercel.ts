@@ -1,26 +1,36 @@
-import { createAnthropic } from "@ai-sdk/anthropic";
-import { createOpenAI } from "@ai-sdk/openai";
-import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import type { createAnthropic } from "@ai-sdk/anthropic";
+import type { createOpenAI } from "@ai-sdk/openai";
+import type { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import * as ai from "ai";
+import type * as Ai from "ai";
 import { z } from "zod";
 import { type Call, isMood, QUESTION, type Served } from "./calls.ts";
 
-/* Vercel's npm `ai`: a program of its own, since it wants to know the machine's name and its environment. */
+/* Calls of Vercel's npm `ai`. Each version is a program, because it reads the machine's name and the environment. */
+
+/** A version of `ai`, with its providers. */
+export interface Sdk {
+  readonly ai: typeof Ai;
+  readonly createAnthropic: typeof createAnthropic;
+  readonly createOpenAI: typeof createOpenAI;
+  readonly createOpenAICompatible: typeof createOpenAICompatible;
+}
+
+let sdk: Sdk;
 
 const Mood = z.object({ mood: z.enum(["calm", "wild"]), sure: z.boolean() });
 
 interface Provider {
   readonly name: string;
-  model(served: Served): ai.LanguageModel;
+  model(served: Served): Ai.LanguageModel;
   /** Without thoughts, one call at a time; and for Responses so that nothing is expected to be kept. */
-  readonly plainly: Record<string, Record<string, ai.JSONValue>>;
+  readonly plainly: Record<string, Record<string, Ai.JSONValue>>;
 }
 
 const apiKey = "none";
-const openai = ({ base }: Served) => createOpenAI({ baseURL: `${base}/v1`, apiKey });
+const openai = ({ base }: Served) => sdk.createOpenAI({ baseURL: `${base}/v1`, apiKey });
 const compatible = ({ base }: Served) =>
-  createOpenAICompatible({
+  sdk.createOpenAICompatible({
     name: "compy",
     baseURL: `${base}/v1`,
     supportsStructuredOutputs: true,
@@ -47,7 +57,7 @@ const PROVIDERS: readonly Provider[] = [
   },
   {
     name: "@ai-sdk/anthropic",
-    model: ({ base, model }) => createAnthropic({ baseURL: `${base}/v1`, apiKey })(model),
+    model: ({ base, model }) => sdk.createAnthropic({ baseURL: `${base}/v1`, apiKey })(model),
     plainly: { anthropic: { disableParallelToolUse: true } },
   },
 ];
@@ -77,8 +87,8 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
           maxOutputTokens: 32,
           temperature: 0,
         };
-        const whole = await ai.generateText(asked);
-        const streamed = ai.streamText({ ...asked, onError() {} });
+        const whole = await sdk.ai.generateText(asked);
+        const streamed = sdk.ai.streamText({ ...asked, onError() {} });
         assertEquals(await streamed.text, whole.text);
         assertEquals(await streamed.finishReason, whole.finishReason);
         const [{ outputTokens }, usage] = [await streamed.totalUsage, whole.totalUsage];
@@ -96,8 +106,8 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
         const asked = { ...request(served), providerOptions: options, maxOutputTokens: 24 };
         // OpenAI's chat has no thoughts in its answers.
         const isTold = !name.endsWith("chat");
-        const whole = async () => (await ai.generateText(asked)).reasoningText;
-        const streamed = async () => await ai.streamText({ ...asked, onError() {} }).reasoningText;
+        const whole = async () => (await sdk.ai.generateText(asked)).reasoningText;
+        const streamed = async () => await sdk.ai.streamText({ ...asked, onError() {} }).reasoningText;
         assertEquals([await hasThought(whole), await hasThought(streamed)], [isTold, isTold]);
       },
     },
@@ -105,9 +115,9 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
       name: `${name}: objects, whole and streamed`,
       async run(served) {
         const asked = { ...request(served), schema: Mood, temperature: 0 };
-        const { object } = await ai.generateObject(asked);
+        const { object } = await sdk.ai.generateObject(asked);
         assert(isMood(object));
-        const streamed = ai.streamObject({ ...asked, onError() {} });
+        const streamed = sdk.ai.streamObject({ ...asked, onError() {} });
         await Array.fromAsync(streamed.partialObjectStream);
         assert(isMood(await streamed.object));
       },
@@ -117,7 +127,7 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
       async run(served) {
         const given: unknown[] = [];
         const tools = {
-          set_mood: ai.tool({
+          set_mood: sdk.ai.tool({
             description: "Sets the mood",
             inputSchema: Mood,
             execute: (args) => {
@@ -130,13 +140,13 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
           ...request(served),
           tools,
           toolChoice: "required" as const,
-          stopWhen: ai.stepCountIs(2),
+          stopWhen: sdk.ai.stepCountIs(2),
           maxOutputTokens: 600,
           temperature: 0,
         };
-        const whole = await ai.generateText(asked);
+        const whole = await sdk.ai.generateText(asked);
         assertEquals(whole.steps.length, 2);
-        const streamed = ai.streamText({ ...asked, onError() {} });
+        const streamed = sdk.ai.streamText({ ...asked, onError() {} });
         assertEquals((await streamed.steps).length, 2);
         assert(given.length === 4 && given.every(isMood));
       },
@@ -145,7 +155,7 @@ function callsOf({ name, model, plainly }: Provider): Call[] {
       name: `${name}: a refusal`,
       async run(served) {
         const asked = { ...request(served), model: model({ ...served, model: "none" }) };
-        const error = await assertRejects(() => ai.generateText(asked), ai.APICallError);
+        const error = await assertRejects(() => sdk.ai.generateText(asked), sdk.ai.APICallError);
         assertEquals(error.statusCode, 404);
       },
     },
@@ -168,8 +178,8 @@ const completions: Call[] = [
       temperature: 0,
       maxRetries: 0,
     };
-    const whole = await ai.generateText(asked);
-    assertEquals(await ai.streamText({ ...asked, onError() {} }).text, whole.text);
+    const whole = await sdk.ai.generateText(asked);
+    assertEquals(await sdk.ai.streamText({ ...asked, onError() {} }).text, whole.text);
   },
 }));
 
@@ -183,25 +193,29 @@ const embeddings: Call[] = [
   name: `${name}: embeddings`,
   async run(served) {
     const asked = { model: model(served), maxRetries: 0 };
-    const { embeddings, usage } = await ai.embedMany({ ...asked, values: [QUESTION, "Hi"] });
-    const { embedding } = await ai.embed({ ...asked, value: QUESTION });
+    const { embeddings, usage } = await sdk.ai.embedMany({ ...asked, values: [QUESTION, "Hi"] });
+    const { embedding } = await sdk.ai.embed({ ...asked, value: QUESTION });
     assertEquals(embeddings.length, 2);
-    assert(ai.cosineSimilarity(embedding, embeddings[0]) > 0.999999);
+    assert(sdk.ai.cosineSimilarity(embedding, embeddings[0]) > 0.999999);
     assert(usage.tokens > 0);
   },
 }));
 
 const CALLS: readonly Call[] = [...PROVIDERS.flatMap(callsOf), ...completions, ...embeddings];
 
-(globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
-const [base, model] = Deno.args;
-for (const { name, run } of CALLS) {
-  let error: string | null = null;
-  try {
-    await run({ base, model });
-  } catch (failure) {
-    error = String((failure as Error).stack ?? failure);
+/** Makes all calls to the server that the program's arguments name. Prints an outcome a line, for programs.ts. */
+export async function makeCalls(version: Sdk): Promise<void> {
+  sdk = version;
+  (globalThis as { AI_SDK_LOG_WARNINGS?: boolean }).AI_SDK_LOG_WARNINGS = false;
+  const [base, model] = Deno.args;
+  for (const { name, run } of CALLS) {
+    let error: string | null = null;
+    try {
+      await run({ base, model });
+    } catch (failure) {
+      error = String((failure as Error).stack ?? failure);
+    }
+    // deno-lint-ignore no-console -- what programs.ts reads
+    console.log(JSON.stringify({ call: name, error }));
   }
-  // deno-lint-ignore no-console -- what programs.ts reads
-  console.log(JSON.stringify({ call: name, error }));
 }
