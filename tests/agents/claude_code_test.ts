@@ -26,7 +26,7 @@ fullTier.test({
   ignore: !folder,
   fn: async () => {
     const write = (work: string) =>
-      toolScript("Write", { file_path: join(work, "made.txt"), content: "made by a tool" });
+      toolScript({ name: "Write", args: { file_path: join(work, "made.txt"), content: "made by a tool" } });
     await withAgent(write, async (place, server) => {
       assertEquals(await ask(server, place, "Say hello"), `${GREETING}\n`);
       assertEquals(await ask(server, place, "--permission-mode", "acceptEdits", TASK), `${FINISHED}\n`);
@@ -34,7 +34,10 @@ fullTier.test({
       assertEquals(server.warnings, []);
     });
     const shell = () =>
-      toolScript("Bash", { command: "echo made by a command > made.txt", description: "Makes" });
+      toolScript({
+        name: "Bash",
+        args: { command: "echo made by a command > made.txt", description: "Makes" },
+      });
     await withAgent(shell, async (place, server) => {
       assertEquals(await ask(server, place, "--allowedTools=Bash", TASK), `${FINISHED}\n`);
       assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a command\n");

@@ -26,7 +26,7 @@ fullTier.test({
   ignore: !folder,
   fn: () =>
     withAgent(
-      () => toolScript("exec_command", { cmd: "echo made by a tool > made.txt" }),
+      () => toolScript({ name: "exec_command", args: { cmd: "echo made by a tool > made.txt" } }),
       async (place, server) => {
         assertEquals(await ask(server, place, "Say hello"), `${GREETING}\n`);
         assertEquals(await ask(server, place, TASK), `${FINISHED}\n`);
@@ -42,8 +42,11 @@ fullTier.test({
   name: `Codex: calls a tool of an MCP server${note}`,
   ignore: !folder,
   fn: () =>
-    withAgent(() => toolScript("mcp__probe__lookup", { key: "k7" }), async (place, server) => {
-      assertEquals(await ask(server, place, TASK), `${FINISHED}\n`);
-      assertStringIncludes(server.prompts.at(-1)!.text, "found k7");
-    }),
+    withAgent(
+      () => toolScript({ name: "mcp__probe__lookup", args: { key: "k7" } }),
+      async (place, server) => {
+        assertEquals(await ask(server, place, TASK), `${FINISHED}\n`);
+        assertStringIncludes(server.prompts.at(-1)!.text, "found k7");
+      },
+    ),
 });

@@ -35,7 +35,7 @@ fullTier.test({
   ignore: !folder,
   fn: () =>
     withAgent(
-      () => toolScript("bash", { command: "echo made by a tool > made.txt" }),
+      () => toolScript({ name: "bash", args: { command: "echo made by a tool > made.txt" } }),
       async (place, server) => {
         assertEquals((await ask(server, place, "Say hello")).trim(), GREETING);
         assertEquals((await ask(server, place, TASK)).trim(), FINISHED);

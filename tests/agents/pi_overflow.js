@@ -14,7 +14,16 @@ const cost = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 };
 const outcomes = [];
 for (const [api, path] of Object.entries(APIS)) {
   const limits = { contextWindow: 512, maxTokens: 64 };
-  const model = { id, name: id, api, provider: "compy", baseUrl: base + path, reasoning: false, input: ["text"], cost };
+  const model = {
+    id,
+    name: id,
+    api,
+    provider: "compy",
+    baseUrl: base + path,
+    reasoning: false,
+    input: ["text"],
+    cost,
+  };
   const messages = [{ role: "user", content, timestamp: 0 }];
   const answer = await completeSimple({ ...model, ...limits }, { messages }, { apiKey: "none" });
   outcomes.push({ api, overflow: isContextOverflow(answer), message: answer.errorMessage });

@@ -132,19 +132,19 @@ function scripted(
   });
 }
 
-/** What a user asks for to get the tool call of `toolScript`. */
+/** What a user asks for to get the tool calls of `toolScript`. */
 export const TASK = "Please write the file.";
 export const GREETING = "Hello from the seeded model.";
 export const FINISHED = "The tool has run.";
 
-type Arguments = Answers["calls"][number]["args"];
-
-/** Calls a tool when the task is given and the tool is offered, and then says that it ran. Greets otherwise. */
-export function toolScript(name: string, args: Arguments): Script {
+/** Calls tools when the task is given and they are offered, and then says that they ran. Greets otherwise. */
+export function toolScript(...calls: Answers["calls"]): Script {
   return (prompt) => {
+    const reasoning = prompt.endsWith("</think>\n\n") ? "" : "Let me think.";
     const turn = prompt.slice(prompt.lastIndexOf("<|im_start|>user\n"));
-    if (turn.includes("<tool_response>")) return FINISHED;
-    if (!turn.includes(TASK) || !prompt.includes(`"name": "${name}"`)) return GREETING;
-    return hermes({ reasoning: "", content: "", calls: [{ name, args }] });
+    if (turn.includes("<tool_response>")) return hermes({ reasoning, content: FINISHED, calls: [] });
+    const isOffered = calls.every(({ name }) => prompt.includes(`"name": "${name}"`));
+    if (!turn.includes(TASK) || !isOffered) return hermes({ reasoning, content: GREETING, calls: [] });
+    return hermes({ reasoning, content: "", calls });
   };
 }
