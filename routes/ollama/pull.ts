@@ -1,5 +1,7 @@
 import { z } from "@hono/zod-openapi";
+import type { Caller } from "../access/caller.ts";
 import { abortWhenLeft } from "../core/client.ts";
+import type { AppContext } from "../core/context.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
 import { text } from "../core/fields.ts";
@@ -26,13 +28,13 @@ const row = z.object({
 const BEGIN = { status: "pulling manifest" };
 const END = { status: "success" };
 
-/** Downloads a model where the operator and the key allow it. */
+/** Succeeds for a model of the server. Downloads others where the operator and the key allow it. */
 export const pull = endpoint({
   method: "post",
   path: "/api/pull",
   operationId: "ollamaPull",
   tag: "Ollama",
-  summary: "Download a model from the hub, where the server allows it",
+  summary: "Download a model that the server lacks from the hub, where the server allows it",
   body: request,
   example: { model: "hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0" },
   answer: row,
@@ -45,7 +47,33 @@ export const pull = endpoint({
     502: "The hub does not answer as it should",
     507: "The disk is full",
   },
-}, async ({ body, raw, caller }, { pulls, limits, report }) => {
+}, async ({ body, raw, caller }, { models, pulls, limits, report }) => {
+  const model = body.model ?? body.name;
+  const isHere = model !== undefined && models.find(model) !== undefined;
+  const downloads = isHere ? undefined : downloadsFor(caller, pulls);
+  if (model === undefined) {
+    throw new ApiError(400, "missing_required_parameter", 'Missing "model"', { param: "model" });
+  }
+  const abort = abortWhenLeft(raw);
+  async function* rows() {
+    yield BEGIN;
+    if (downloads) yield* downloads.pull(model!, abort.signal);
+    yield END;
+  }
+  if (body.stream === false) {
+    for await (const _ of rows());
+    return END;
+  }
+  return await eventStream(rows(), abort, limits, report, {
+    lines: true,
+    named: false,
+    done: false,
+    waiting: () => BEGIN,
+    failure: (error) => [OLLAMA_ERRORS.body(error)],
+  });
+});
+
+function downloadsFor(caller: Caller, pulls: AppContext["pulls"]): NonNullable<AppContext["pulls"]> {
   if (!pulls) {
     throw new ApiError(403, "pull_not_allowed", [
       "This server downloads no models for requests; ",
@@ -58,25 +86,5 @@ export const pull = endpoint({
       `The API key "${caller.name}" may not download models; its "pull" in the key file allows it`;
     throw new ApiError(403, "pull_not_allowed", message);
   }
-  const model = body.model ?? body.name;
-  if (model === undefined) {
-    throw new ApiError(400, "missing_required_parameter", 'Missing "model"', { param: "model" });
-  }
-  const abort = abortWhenLeft(raw);
-  if (body.stream === false) {
-    for await (const _ of pulls.pull(model, abort.signal));
-    return END;
-  }
-  async function* rows() {
-    yield BEGIN;
-    yield* pulls!.pull(model!, abort.signal);
-    yield END;
-  }
-  return await eventStream(rows(), abort, limits, report, {
-    lines: true,
-    named: false,
-    done: false,
-    waiting: () => BEGIN,
-    failure: (error) => [OLLAMA_ERRORS.body(error)],
-  });
-});
+  return pulls;
+}

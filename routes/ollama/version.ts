@@ -3,7 +3,7 @@ import { endpoint } from "../core/endpoint.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
 
 /** The version of Ollama whose API these endpoints follow: clients choose features by it. */
-const FOLLOWED = "0.12.11";
+const FOLLOWED = "0.13.4";
 
 export const version = endpoint({
   method: "get",
