@@ -2,7 +2,7 @@
 
 import { assertEquals } from "@std/assert";
 import { fromFileUrl, join } from "@std/path";
-import { type Script, type ScriptedServer, withScriptedModel } from "./scripted_model.ts";
+import { MADE, type Script, type ScriptedServer, withScriptedModel } from "./scripted_model.ts";
 
 /** An agent's folders and environment. */
 export interface Place {
@@ -75,6 +75,11 @@ export async function run(
     clearTimeout(timer);
     killGroup(child.pid);
   }
+}
+
+/** Throws unless the commands of `commandScript` have run. */
+export async function checkCommands({ work }: Place): Promise<void> {
+  for (const file of MADE) assertEquals(await Deno.readTextFile(join(work, file)), "made\n");
 }
 
 function killGroup(pid: number): void {

@@ -2,8 +2,15 @@ import { assert, assertEquals } from "@std/assert";
 import { join } from "@std/path";
 import { fromNpm } from "../../testing/packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
-import { configuration, exported, type Place, run, withAgent } from "./agent.ts";
-import { FINISHED, GREETING, type ScriptedServer, TASK, toolScript } from "./scripted_model.ts";
+import { checkCommands, configuration, exported, type Place, run, withAgent } from "./agent.ts";
+import {
+  commandScript,
+  FINISHED,
+  GREETING,
+  type ScriptedServer,
+  TASK,
+  toolScript,
+} from "./scripted_model.ts";
 
 /* Claude Code over /v1/messages. */
 
@@ -22,25 +29,27 @@ async function ask(server: ScriptedServer, place: Place, ...args: string[]): Pro
 }
 
 fullTier.test({
-  name: `Claude Code: answers, writes a file and runs a command${note}`,
+  name: `Claude Code: answers, runs commands and continues a conversation${note}`,
+  ignore: !folder,
+  fn: () =>
+    withAgent(() => commandScript("Bash", "command", { description: "Makes" }), async (place, server) => {
+      assertEquals(await ask(server, place, "Say hello"), `${GREETING}\n`);
+      assertEquals(await ask(server, place, "--allowedTools=Bash", TASK), `${FINISHED}\n`);
+      await checkCommands(place);
+      assertEquals(await ask(server, place, "--continue", "Say hello"), `${GREETING}\n`);
+      assertEquals(server.warnings, []);
+    }),
+});
+
+fullTier.test({
+  name: `Claude Code: writes a file${note}`,
   ignore: !folder,
   fn: async () => {
     const write = (work: string) =>
       toolScript({ name: "Write", args: { file_path: join(work, "made.txt"), content: "made by a tool" } });
     await withAgent(write, async (place, server) => {
-      assertEquals(await ask(server, place, "Say hello"), `${GREETING}\n`);
       assertEquals(await ask(server, place, "--permission-mode", "acceptEdits", TASK), `${FINISHED}\n`);
       assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a tool");
-      assertEquals(server.warnings, []);
-    });
-    const shell = () =>
-      toolScript({
-        name: "Bash",
-        args: { command: "echo made by a command > made.txt", description: "Makes" },
-      });
-    await withAgent(shell, async (place, server) => {
-      assertEquals(await ask(server, place, "--allowedTools=Bash", TASK), `${FINISHED}\n`);
-      assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a command\n");
     });
   },
 });

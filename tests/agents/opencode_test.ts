@@ -3,8 +3,8 @@ import { join } from "@std/path";
 import { fromNpm } from "../../testing/packages.ts";
 import { thisPlatform } from "../../ffi/find.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
-import { configuration, type Place, run, withAgent } from "./agent.ts";
-import { FINISHED, GREETING, type ScriptedServer, TASK, toolScript } from "./scripted_model.ts";
+import { checkCommands, configuration, type Place, run, withAgent } from "./agent.ts";
+import { commandScript, FINISHED, GREETING, type ScriptedServer, TASK } from "./scripted_model.ts";
 
 /* opencode over /v1/chat/completions. */
 
@@ -21,26 +21,24 @@ const ALONE = {
 };
 
 /** Runs one turn of opencode. */
-async function ask(server: ScriptedServer, place: Place, prompt: string): Promise<string> {
+async function ask(server: ScriptedServer, place: Place, ...args: string[]): Promise<string> {
   const settings = join(place.home, ".config/opencode");
   await Deno.mkdir(settings, { recursive: true });
   await Deno.writeTextFile(join(settings, "opencode.json"), await configuration("opencode", server));
   const { os, cpu } = thisPlatform();
   const program = join(folder!, `node_modules/opencode-${os}-${cpu}/bin/opencode`);
-  return await run(program, ["run", prompt], place, ALONE);
+  return await run(program, ["run", ...args], place, ALONE);
 }
 
 fullTier.test({
-  name: `opencode: answers and runs a command${note}`,
+  name: `opencode: answers, runs commands and continues a conversation${note}`,
   ignore: !folder,
   fn: () =>
-    withAgent(
-      () => toolScript({ name: "bash", args: { command: "echo made by a tool > made.txt" } }),
-      async (place, server) => {
-        assertEquals((await ask(server, place, "Say hello")).trim(), GREETING);
-        assertEquals((await ask(server, place, TASK)).trim(), FINISHED);
-        assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by a tool\n");
-        assertEquals(server.warnings, []);
-      },
-    ),
+    withAgent(() => commandScript("bash", "command"), async (place, server) => {
+      assertEquals((await ask(server, place, "Say hello")).trim(), GREETING);
+      assertEquals((await ask(server, place, TASK)).trim(), FINISHED);
+      await checkCommands(place);
+      assertEquals((await ask(server, place, "--continue", "Say hello")).trim(), GREETING);
+      assertEquals(server.warnings, []);
+    }),
 });

@@ -135,6 +135,7 @@ function scripted(
 /** What a user asks for to get the tool calls of `toolScript`. */
 export const TASK = "Please write the file.";
 export const GREETING = "Hello from the seeded model.";
+export const MADE = ["one.txt", "two.txt"];
 export const FINISHED = "The tool has run.";
 
 /** Calls tools when the task is given and they are offered, and then says that they ran. Greets otherwise. */
@@ -147,4 +148,14 @@ export function toolScript(...calls: Answers["calls"]): Script {
     if (!turn.includes(TASK) || !isOffered) return hermes({ reasoning, content: GREETING, calls: [] });
     return hermes({ reasoning, content: "", calls });
   };
+}
+
+/** Calls a tool twice in one answer to run commands that make the files of MADE. `more` are other arguments. */
+export function commandScript(
+  name: string,
+  argument: string,
+  more: Answers["calls"][number]["args"] = {},
+): Script {
+  const calls = MADE.map((file) => ({ name, args: { [argument]: `echo made > ${file}`, ...more } }));
+  return toolScript(...calls);
 }
