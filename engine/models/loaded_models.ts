@@ -16,9 +16,11 @@ export function loadedModels(engines: readonly Engine[], aliases: readonly strin
     held: { engine, release: () => {} } satisfies HeldEngine,
   }));
   const list = offered.map(({ offered }) => offered);
-  const find = (name: string) => {
-    return offered.find(({ offered: { id, aliases } }) => name === id || aliases.includes(name));
-  };
+  const find = (name: string) =>
+    findNamed(
+      name,
+      (name) => offered.find(({ offered: { id, aliases } }) => name === id || aliases.includes(name)),
+    );
   const use = (name: string | undefined) =>
     Promise.resolve().then(() => {
       if (name === undefined && offered.length !== 1) throw modelRequired(list);
@@ -75,6 +77,14 @@ function offeredModel(engine: Engine, aliases: readonly string[]): OfferedModel 
 /** Returns the models that a server runs, also for a single engine. */
 export function modelsOf(served: Models | Engine): Models {
   return "use" in served ? served : oneModel(served);
+}
+
+const LATEST = ":latest";
+
+/** Finds a model by a name. Clients of Ollama add a tag `:latest` to names, also at OpenAI's paths. */
+export function findNamed<T>(name: string, find: (name: string) => T | undefined): T | undefined {
+  const found = find(name);
+  return found === undefined && name.endsWith(LATEST) ? find(name.slice(0, -LATEST.length)) : found;
 }
 
 /** Names in messages are untrusted, so they are shortened and escaped. */

@@ -1,7 +1,7 @@
 import { worded } from "../api/errors.ts";
 import { closed, figures, noRoom } from "./pool_errors.ts";
 import { DEFAULTS, type PoolOptions } from "./pool_options.ts";
-import { modelRequired, unknownModel } from "./loaded_models.ts";
+import { findNamed, modelRequired, unknownModel } from "./loaded_models.ts";
 import { type OpenedModel, Slot, type Waiter } from "./slot.ts";
 import { later, PoolTimers } from "./pool_timers.ts";
 import { DEFAULT_TURNS, enough, inLine, leaving, type TurnRules, victimsFor } from "./turns.ts";
@@ -117,7 +117,9 @@ export class ModelPool implements Models {
   }
 
   #find(name: string): Slot | undefined {
-    const now = () => this.#slots.get(name) ?? this.#slots.values().find((s) => s.aliases.includes(name));
+    const known = (name: string) =>
+      this.#slots.get(name) ?? this.#slots.values().find((s) => s.aliases.includes(name));
+    const now = () => findNamed(name, known);
     const found = now();
     if (found) return found;
     this.#rescan();

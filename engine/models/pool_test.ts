@@ -29,6 +29,7 @@ Deno.test("pool: loads a model at its first request by id or alias, and refuses 
   assertEquals(states(pool), "unloaded unloaded unloaded");
   assertEquals(await ask(pool, "b"), "b: Hi");
   assertEquals(await ask(pool, "b-alias"), "b: Hi");
+  assertEquals(await ask(pool, "b-alias:latest"), "b: Hi");
   assertEquals([log, states(pool)], [["load b"], "unloaded ready unloaded"]);
   const unknown = await assertRejects(() => pool.use("d"), ModelError, 'There is no model "d" here');
   assertEquals(unknown.code, "model_not_found");

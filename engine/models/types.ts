@@ -98,7 +98,7 @@ export type ModelUser = Pick<Models, "use">;
 export interface Models {
   /** Returns all models, in a fixed order. */
   list(): readonly OfferedModel[];
-  /** Returns a model by id or alias; undefined where there is none. */
+  /** Returns a model by id or alias, with or without `:latest`; undefined where there is none. */
   find(name: string): OfferedModel | undefined;
   /**
    * Returns the engine of a model by id or alias, and loads it if needed. Without a name, returns the only

@@ -43,16 +43,10 @@ export function keepMsOf({ keep_alive: given }: Fields): number | undefined {
   return parts.reduce((sum, [, count, unit]) => sum + Number(count) * MS[unit], 0);
 }
 
-/** Returns the name that the server knows: a tag `:latest` may be left out or added. */
-export function knownName(models: Models, name: string | null | undefined): string | undefined {
-  if (name?.endsWith(LATEST) && !models.find(name)) return name.slice(0, -LATEST.length);
-  return name ?? undefined;
-}
-
-/** Returns the models with the request's `keep_alive`; they accept Ollama's names. */
+/** Returns the models with the request's `keep_alive`. */
 export function modelsFor(models: Models, body: Fields): ModelUser {
   const keepMs = keepMsOf(body);
-  return { use: (name, options) => models.use(knownName(models, name), { ...options, keepMs }) };
+  return { use: (name, options) => models.use(name, { ...options, keepMs }) };
 }
 
 /** Loads the model, or unloads it if `keep_alive` is 0, and returns which of both it did. */
@@ -62,7 +56,7 @@ export async function loadOrUnload(
   signal: AbortSignal,
 ): Promise<"load" | "unload"> {
   const [only, ...others] = models.list();
-  const name = knownName(models, body.model) ?? (others.length === 0 ? only?.id : undefined);
+  const name = body.model ?? (others.length === 0 ? only?.id : undefined);
   const keepMs = keepMsOf(body);
   if (name !== undefined && keepMs === 0) {
     await models.unload(name);

@@ -73,7 +73,7 @@ export const pull = endpoint({
   });
 });
 
-function downloadsFor(caller: Caller, pulls: AppContext["pulls"]): NonNullable<AppContext["pulls"]> {
+function downloadsFor(caller: Caller, pulls: AppContext["pulls"]): ModelPulls {
   if (!pulls) {
     throw new ApiError(403, "pull_not_allowed", [
       "This server downloads no models for requests; ",

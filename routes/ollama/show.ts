@@ -5,7 +5,7 @@ import { endpoint } from "../core/endpoint.ts";
 import { modelField } from "../core/fields.ts";
 import { MODEL_REFUSALS, withModel } from "../core/models.ts";
 import { OLLAMA_ERRORS } from "./errors.ts";
-import { entriesOf, knownName, modelEntry } from "./models.ts";
+import { entriesOf, modelEntry } from "./models.ts";
 
 const request = z.object({
   model: modelField,
@@ -38,7 +38,7 @@ export const show = endpoint(
     refusals: MODEL_REFUSALS,
   },
   ({ body, raw }, { models }) =>
-    withModel(models, knownName(models, body.model ?? body.name), raw, async (engine) => {
+    withModel(models, body.model ?? body.name, raw, async (engine) => {
       const { id, path, architecture, contextLength, vocabSize, pooled } = engine.model;
       const offered = models.find(id);
       if (!offered) throw unknownModel(id, models.list());

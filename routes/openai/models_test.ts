@@ -74,7 +74,7 @@ Deno.test("one model: is already loaded and cannot be unloaded", async () => {
 Deno.test("several models: requests name one by id or alias, and that model answers", async () => {
   const { post, get, pool } = open();
   assertEquals(await states(get), "a unloaded, b unloaded, c unloaded");
-  for (const model of ["a", "b-alias", "c", "a"]) {
+  for (const model of ["a", "b-alias", "c:latest", "a"]) {
     const { status, body } = await post("/v1/chat/completions", { ...chat, model });
     assertEquals([status, body.model, textOf(body)[0]], [200, model[0], model[0]]);
   }
