@@ -7,6 +7,7 @@ import { serveHttp } from "../../routes/serve.ts";
 import { withChatModel } from "../../testing/chat_model.ts";
 import { ANTHROPIC_CALLS } from "./clients/anthropic.ts";
 import type { Call, Served } from "./clients/calls.ts";
+import { LANGCHAIN_CALLS } from "./clients/langchain.ts";
 import { OLLAMA_CALLS } from "./clients/ollama.ts";
 import { OPENAI_CALLS } from "./clients/openai.ts";
 import { CLIENT_PROGRAMS, runProgram } from "./clients/programs.ts";
@@ -21,6 +22,7 @@ const TABLE: Record<string, readonly Call[]> = {
   "openai (npm)": OPENAI_CALLS,
   "@anthropic-ai/sdk (npm)": ANTHROPIC_CALLS,
   "ollama (npm)": OLLAMA_CALLS,
+  "@langchain/openai (npm)": LANGCHAIN_CALLS,
 };
 
 for (const [client, calls] of Object.entries(TABLE)) {
