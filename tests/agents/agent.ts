@@ -32,12 +32,16 @@ export async function withAgent(
   }
 }
 
-/** Returns the code block under a heading of the guide, with the server's address and model in it. */
-export async function configuration(heading: string, { port, model }: ScriptedServer): Promise<string> {
+/** Returns the `nth` code block under a heading of the guide, with the server's address and model in it. */
+export async function configuration(
+  heading: string,
+  { port, model }: ScriptedServer,
+  nth = 0,
+): Promise<string> {
   const guide = await Deno.readTextFile(GUIDE);
-  const [, section] = guide.split(`\n## ${heading}\n`);
-  const block = /^```\w+\n(.*?)^```$/ms.exec(section ?? "")?.[1];
-  if (block === undefined) throw new Error(`${fromFileUrl(GUIDE)} has no code under "${heading}"`);
+  const [section] = guide.split(`\n## ${heading}\n`)[1]?.split("\n## ") ?? [""];
+  const [, block] = [...section.matchAll(/^```\w+\n(.*?)^```$/gms)][nth] ?? [];
+  if (block === undefined) throw new Error(`${fromFileUrl(GUIDE)} lacks a code block under "${heading}"`);
   return block.replaceAll("127.0.0.1:8080", `127.0.0.1:${port}`).replaceAll("qwen3-4b", model);
 }
 

@@ -16,6 +16,8 @@ async function ask(server: ScriptedServer, place: Place, message: string): Promi
   const cache = join(place.home, ".aider/caches");
   await Deno.mkdir(cache, { recursive: true });
   await Deno.writeTextFile(join(cache, "model_prices_and_context_window.json"), '{"none": {}}');
+  const limits = await configuration("aider", server, 1);
+  await Deno.writeTextFile(join(place.home, ".aider.model.metadata.json"), limits);
   const settings = exported(await configuration("aider", server));
   const flags = [
     "--no-git",
@@ -34,7 +36,9 @@ fullTier.test({
   ignore: !folder,
   fn: () =>
     withAgent(() => (prompt) => prompt.includes(TASK) ? edit : GREETING, async (place, server) => {
-      assertStringIncludes(await ask(server, place, "Say hello"), GREETING);
+      const said = await ask(server, place, "Say hello");
+      assertStringIncludes(said, GREETING);
+      assertEquals(said.includes("Warning"), false, said);
       assertStringIncludes(await ask(server, place, TASK), "Applied edit to made.txt");
       assertEquals(await Deno.readTextFile(join(place.work, "made.txt")), "made by an edit\n");
       assertEquals(server.warnings, []);
