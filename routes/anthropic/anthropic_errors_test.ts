@@ -75,7 +75,7 @@ Deno.test("Messages: refuses content and fields that a text model cannot handle,
     [user(text, image), "messages[0].content[1].type"],
     [user(pdf), "messages[0].content[0].source.type"],
     [
-      user({ type: "tool_result", tool_use_id: "a", content: [image] }),
+      user({ type: "tool_result", tool_use_id: "a", content: [{ type: "audio" }] }),
       "messages[0].content[0].content[0].type",
     ],
     [user({ type: "tool_use", id: "a", name: "f", input: {} }), "messages[0].content[0].type"],

@@ -1,6 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, text } from "../core/fields.ts";
-import { callArguments, callId } from "../generation/messages.ts";
+import { jsonObject } from "../generation/constraints.ts";
+import { callArguments, callId, IMAGE_LEFT_OUT } from "../generation/messages.ts";
 
 /** Content blocks in Anthropic's format, as far as a text model supports them. */
 
@@ -36,14 +37,17 @@ const searchResultBlock = z.object({
   citations: noCitations,
 }).openapi("MessagesSearchResultBlock");
 
+/** Tools may return images, which stay in the history: a refusal would end an agent's session. */
+const imageBlock = z.object({ type: z.literal("image"), source: jsonObject }).openapi("MessagesImageBlock");
+
 const toolResultBlock = z.object({
   type: z.literal("tool_result"),
   tool_use_id: callId,
   content: z.union([
     z.string(),
     boundedArray(
-      z.discriminatedUnion("type", [textBlock, documentBlock, searchResultBlock], {
-        error: 'must be "text", "document" or "search_result": this model reads text only',
+      z.discriminatedUnion("type", [textBlock, documentBlock, searchResultBlock, imageBlock], {
+        error: 'must be "text", "document", "search_result" or "image"',
       }),
       0,
       LIMITS.contentParts,
@@ -98,7 +102,9 @@ export const message = z.discriminatedUnion("role", [
 
 export type Message = z.output<typeof message>;
 export type ToolResult = z.output<typeof toolResultBlock>;
-export type TextLike = z.output<typeof textBlock | typeof documentBlock | typeof searchResultBlock>;
+export type TextLike = z.output<
+  typeof textBlock | typeof documentBlock | typeof searchResultBlock | typeof imageBlock
+>;
 
 /** Returns the text of the blocks, joined by line breaks as the parts of an OpenAI message are. */
 export function joined(content: string | readonly TextLike[]): string {
@@ -114,6 +120,8 @@ export function textOf(block: TextLike): string {
       const body = source.type === "text" ? source.data : joined(source.content);
       return [title, context, body].filter(Boolean).join("\n");
     }
+    case "image":
+      return IMAGE_LEFT_OUT;
     case "search_result":
       return [block.title, block.source, joined(block.content)].filter(Boolean).join("\n");
   }

@@ -54,6 +54,7 @@ Deno.test("conversationOf: keeps calls and results in order, including failed on
         { type: "tool_result", tool_use_id: "a", content: [text("sunny"), text("warm")] },
         { type: "tool_result", tool_use_id: "b", content: "no clock", is_error: true },
         { type: "tool_result", tool_use_id: "c" },
+        { type: "tool_result", tool_use_id: "d", content: [text("seen"), { type: "image", source: {} }] },
         text("Hurry"),
         text("please"),
       ],
@@ -73,6 +74,7 @@ Deno.test("conversationOf: keeps calls and results in order, including failed on
     { role: "tool", tool_call_id: "a", content: "sunny\nwarm" },
     { role: "tool", tool_call_id: "b", content: "Error: no clock" },
     { role: "tool", tool_call_id: "c", content: "" },
+    { role: "tool", tool_call_id: "d", content: "seen\n[image left out: this model reads text only]" },
     { role: "user", content: "Hurry\nplease" },
   ]);
 });

@@ -8,6 +8,9 @@ import {
 import { boundedArray, boundedRecord, documented, LIMITS, refuse, text } from "../core/fields.ts";
 import { jsonObject } from "./constraints.ts";
 
+/** Stands in the prompt for an image that a tool returned. */
+export const IMAGE_LEFT_OUT = "[image left out: this model reads text only]";
+
 const textPart = z.object({
   type: z.string().openapi({ enum: ["text"] }),
   text: z.string().nullish().openapi({ type: "string" }),

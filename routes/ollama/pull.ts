@@ -1,7 +1,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Caller } from "../access/caller.ts";
 import { abortWhenLeft } from "../core/client.ts";
-import type { AppContext } from "../core/context.ts";
+import type { AppContext, ModelPulls } from "../core/context.ts";
 import { endpoint } from "../core/endpoint.ts";
 import { ApiError } from "../core/errors.ts";
 import { text } from "../core/fields.ts";

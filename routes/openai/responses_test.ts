@@ -237,7 +237,11 @@ Deno.test("Responses: every kind of input item becomes chat messages for the tem
           output: [{ type: "input_text", text: "x" }, { type: "input_text", text: "y" }],
         },
         { type: "function_call", call_id: "c2", name: "g", arguments: "no JSON" },
-        { type: "function_call_output", call_id: "c2", output: "z" },
+        {
+          type: "function_call_output",
+          call_id: "c2",
+          output: [{ type: "input_image", image_url: "data:image/png;base64,AA==", detail: "auto" }],
+        },
       ],
     });
     const call = (id: string, name: string, text: string) => ({
@@ -253,7 +257,7 @@ Deno.test("Responses: every kind of input item becomes chat messages for the tem
       { role: "assistant", content: "And", tool_calls: [call("c1", "f", "{}")] },
       { role: "tool", tool_call_id: "c1", content: "x\ny" },
       { role: "assistant", content: null, tool_calls: [call("c2", "g", "no JSON")] },
-      { role: "tool", tool_call_id: "c2", content: "z" },
+      { role: "tool", tool_call_id: "c2", content: "[image left out: this model reads text only]" },
     ]);
   });
 });

@@ -12,6 +12,9 @@ export interface Place {
   readonly env: Readonly<Record<string, string>>;
 }
 
+/** A PNG file of one pixel, in base64. */
+export const PIXEL =
+  "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const GUIDE = new URL("../../docs/AGENTS.md", import.meta.url);
 /** An agent takes a few seconds; a busy machine may need many times that. */
 const MOST_MS = 240_000;

@@ -1,8 +1,9 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { decodeBase64 } from "@std/encoding/base64.js";
 import { join } from "@std/path";
 import { fromNpm } from "../../testing/packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
-import { checkCommands, configuration, exported, type Place, run, withAgent } from "./agent.ts";
+import { checkCommands, configuration, exported, PIXEL, type Place, run, withAgent } from "./agent.ts";
 import {
   commandScript,
   FINISHED,
@@ -68,4 +69,17 @@ fullTier.test({
       console.log(figures);
       assert(cached >= 0.95 * shared && shared > 8000, figures);
     }),
+});
+
+fullTier.test({
+  name: `Claude Code: goes on after a tool has returned an image${note}`,
+  ignore: !folder,
+  fn: async () => {
+    const look = (work: string) => toolScript({ name: "Read", args: { file_path: join(work, "a.png") } });
+    await withAgent(look, async (place, server) => {
+      await Deno.writeFile(join(place.work, "a.png"), decodeBase64(PIXEL));
+      assertEquals(await ask(server, place, TASK), `${FINISHED}\n`);
+      assertStringIncludes(server.prompts.at(-1)!.text, "[image left out");
+    });
+  },
 });

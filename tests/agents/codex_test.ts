@@ -1,8 +1,9 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
+import { decodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
 import { fromNpm } from "../../testing/packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
-import { checkCommands, configuration, type Place, run, withAgent } from "./agent.ts";
+import { checkCommands, configuration, PIXEL, type Place, run, withAgent } from "./agent.ts";
 import {
   commandScript,
   FINISHED,
@@ -76,4 +77,17 @@ fullTier.test({
       assertEquals(await run("node", args, place, settings), `${FINISHED}\n`);
       await checkCommands(place);
     }),
+});
+
+fullTier.test({
+  name: `Codex: goes on after a tool has returned an image${note}`,
+  ignore: !folder,
+  fn: async () => {
+    const look = (work: string) => toolScript({ name: "view_image", args: { path: join(work, "a.png") } });
+    await withAgent(look, async (place, server) => {
+      await Deno.writeFile(join(place.work, "a.png"), decodeBase64(PIXEL));
+      assertEquals(await ask(server, place, TASK), `${FINISHED}\n`);
+      assertStringIncludes(server.prompts.at(-1)!.text, "[image left out");
+    });
+  },
 });

@@ -1,20 +1,37 @@
 import { z } from "@hono/zod-openapi";
 import { boundedArray, LIMITS, refuse, text } from "../../core/fields.ts";
 import { jsonObject } from "../../generation/constraints.ts";
-import { argumentsText, callArguments, callId, type ChatMessageBody } from "../../generation/messages.ts";
+import {
+  argumentsText,
+  callArguments,
+  callId,
+  type ChatMessageBody,
+  IMAGE_LEFT_OUT,
+} from "../../generation/messages.ts";
 import { type CalledTool, joinedName, SHELL } from "./called_tool.ts";
 
 /* The input of a /v1/responses request, turned into chat messages. */
 
-const part = z.discriminatedUnion("type", [
+const texts = [
   z.object({ type: z.literal("input_text"), text: z.string() }),
   z.object({ type: z.literal("output_text"), text: z.string() }),
   z.object({ type: z.literal("refusal"), refusal: z.string() }),
-], { error: 'must be "input_text" or "output_text": this model reads text only' });
+] as const;
 
-const content = z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
-  error: "must be a text or an array of text parts",
+const said = z.discriminatedUnion("type", texts, {
+  error: 'must be "input_text" or "output_text": this model reads text only',
 });
+/** Tools may return images, which stay in the history: a refusal would end an agent's session. */
+const returned = z.discriminatedUnion("type", [...texts, z.object({ type: z.literal("input_image") })], {
+  error: 'must be "input_text", "output_text" or "input_image"',
+});
+
+const contentOf = <P extends z.ZodType>(part: P) =>
+  z.union([z.string(), boundedArray(part, 0, LIMITS.contentParts)], {
+    error: "must be a text or an array of text parts",
+  });
+
+const content = contentOf(returned);
 
 type Content = z.output<typeof content>;
 
@@ -25,7 +42,7 @@ const message = z.object({
   type: z.literal("message").optional(),
   ...itemId,
   role: z.enum(["user", "assistant", "system", "developer"]),
-  content,
+  content: contentOf(said),
 });
 
 const id = text(1, 256);
@@ -202,7 +219,9 @@ export function toChat(
 
 function textOf(content: Content): string {
   if (typeof content === "string") return content;
-  return content.map((part) => part.type === "refusal" ? part.refusal : part.text).join("\n");
+  return content.map((part) =>
+    part.type === "refusal" ? part.refusal : part.type === "input_image" ? IMAGE_LEFT_OUT : part.text
+  ).join("\n");
 }
 
 /** Returns the reasoning text, or its summary if there is none. */
