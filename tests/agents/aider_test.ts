@@ -1,6 +1,6 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
-import { fromPypi } from "../../testing/packages.ts";
+import { fromPypi } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { configuration, exported, type Place, run, withAgent } from "./agent.ts";
 import { GREETING, type ScriptedServer, TASK } from "./scripted_model.ts";

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
 import { join } from "@std/path";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { checkCommands, configuration, exported, PIXEL, type Place, run, withAgent } from "./agent.ts";
 import {

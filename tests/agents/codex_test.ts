@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { decodeBase64 } from "@std/encoding/base64.js";
 import { fromFileUrl, join } from "@std/path";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { checkCommands, configuration, PIXEL, type Place, run, withAgent } from "./agent.ts";
 import {

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { join } from "@std/path";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { checkCommands, configuration, type Place, run, withAgent } from "./agent.ts";
 import { commandScript, FINISHED, GREETING, type ScriptedServer, TASK } from "./scripted_model.ts";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { join } from "@std/path";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { thisPlatform } from "../../ffi/find.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { checkCommands, configuration, type Place, run, withAgent } from "./agent.ts";

@@ -2,7 +2,7 @@ import { assertEquals, assertMatch } from "@std/assert";
 import { fromFileUrl } from "@std/path";
 import { serveHttp } from "../../routes/serve.ts";
 import { withChatModel } from "../../testing/chat_model.ts";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 
 /* pi-ai, through which the agent pi and others ask their models. */

@@ -5,7 +5,7 @@ import { FORMAT_CASES } from "../../engine/chat/formats/testing.ts";
 import { testModel, USER } from "../../engine/chat/testing.ts";
 import type { Tool } from "../../engine/chat/types.ts";
 import { createGrammars } from "../../engine/grammar/grammars.ts";
-import { fromNpm } from "../../testing/packages.ts";
+import { fromNpm } from "../packages.ts";
 import { fullTier, isFullTier } from "../../testing/tier.ts";
 import { SERVERS, toolsOf } from "./mcp_servers.ts";
 import { askForCalls, noCalls } from "./random_calls.ts";

@@ -15,17 +15,13 @@ const ROOT = fromFileUrl(new URL("../../..", import.meta.url));
 const PYTHON = `${ROOT}.cache/clients/bin/python`;
 
 export const CLIENT_PROGRAMS: readonly ClientProgram[] = [
-  ...[6, 7].map((version) => ({
+  ...Object.entries({
+    6: "tests/server/clients/vercel_6.ts",
+    7: "tests/server/clients/vercel_7.ts",
+  }).map(([version, program]) => ({
     clients: `ai ${version} with @ai-sdk/openai, @ai-sdk/openai-compatible and @ai-sdk/anthropic (npm)`,
     command: Deno.execPath(),
-    args: [
-      "run",
-      "-q",
-      "--no-check",
-      "--lock=tests/deno.lock",
-      "-P=clients",
-      `tests/server/clients/vercel_${version}.ts`,
-    ],
+    args: ["run", "-q", "--no-check", "--lock=tests/deno.lock", "-P=clients", program],
     isThere: () => true,
   })),
   {
