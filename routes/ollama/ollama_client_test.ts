@@ -262,6 +262,15 @@ Deno.test("Ollama: list, ps, show and version describe the model", async () => {
   });
 });
 
+Deno.test("Ollama: pull succeeds for a model that the server has", async () => {
+  await withServer({}, async (server) => {
+    const client = clientOf(server);
+    assertEquals((await client.pull({ model: "demo" })).status, "success");
+    const rows = await Array.fromAsync(await client.pull({ model: "demo:latest", stream: true }));
+    assertEquals(rows.at(-1)!.status, "success");
+  });
+});
+
 Deno.test("Ollama: an error is a string in the field error, also in a stream", async () => {
   await withServer({ failure: new Error("secret"), chunk: 16, tokenMs: 60 }, async (server) => {
     const client = clientOf(server);

@@ -25,8 +25,6 @@ export interface SynthOptions {
   readonly context?: number;
   /** Number of tokens; at least 258. */
   readonly vocabulary?: number;
-  /** The model's own context; default 2048. */
-  readonly context?: number;
   readonly chat?: Chat;
   /** Number of additional drafting layers, for families that support them. */
   readonly drafts?: number;
@@ -61,7 +59,6 @@ export function synthesize(options: SynthOptions): Uint8Array<ArrayBuffer> {
     layers: options.layers ?? family.tiny.layers,
     context: options.context ?? family.tiny.context,
     vocabulary: options.vocabulary ?? family.tiny.vocabulary,
-    context: options.context ?? family.tiny.context,
     drafts: options.drafts,
   };
   const builder = new GgufBuilder();

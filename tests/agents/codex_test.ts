@@ -40,7 +40,7 @@ fullTier.test({
       assertEquals(await ask(server, place, "--config=model_reasoning_effort=high", TASK), `${FINISHED}\n`);
       await checkCommands(place);
       assertEquals(await ask(server, place, "resume", "--last", "Say hello"), `${GREETING}\n`);
-      const dropped = 'Tools of the type "web_search" are left out of requests: this server cannot run them';
+      const dropped = 'The server cannot run tools of the type "web_search" and leaves them out of prompts';
       assertEquals([...new Set(server.warnings)], [dropped]);
     }),
 });

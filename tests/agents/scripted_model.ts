@@ -47,7 +47,7 @@ export async function withScriptedModel(
   const folder = await Deno.makeTempDir({ prefix: "agents-" });
   const path = `${folder}/seeded.gguf`;
   await Deno.writeFile(path, await modelFile());
-  const { engine } = await loadEngine({ model: path, contextLength: CONTEXT }); // goes when this is the default
+  const { engine } = await loadEngine({ model: path });
   const grammars = createGrammars(engine.tokenizer, engine.chatForm.markers);
   const log: LogEntry[] = [];
   const warnings: string[] = [];
