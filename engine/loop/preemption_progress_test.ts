@@ -5,6 +5,7 @@ import { longestSequence } from "../cache/kv_blocks.ts";
 import { createSequence } from "../schedule/request.ts";
 import { Scheduler } from "../schedule/scheduler.ts";
 import type { Sequence } from "../schedule/sequence.ts";
+import { everyNth } from "../../testing/tier.ts";
 import { ByteTokenizer, FAKE_VOCABULARY, promptOf } from "../../testing/engine.ts";
 
 /* Tests the scheduler without an engine: no sequence starves, whichever resource runs out. */
@@ -23,16 +24,16 @@ Deno.test("scheduler: a sequence without a token limit allocates only what it us
   assertEquals(scheduler.cache.used, 4);
 });
 
-Deno.test("scheduler, in a thousand random pools with tenants of different weights: every sequence ends", () => {
+Deno.test("scheduler, in random pools with tenants of different weights: every sequence ends", () => {
   let [preemptions, rows, needed] = [0, 0, 0];
-  for (let seed = 1; seed <= 1000; seed++) {
+  for (const seed of everyNth(4, Array.from({ length: 1000 }, (_, i) => i + 1))) {
     const life = new RandomLife(seed, false, 2 + seed % 3);
     while (life.step());
     preemptions += life.scheduler.preemptions;
     rows += life.rows;
     needed += life.needed;
   }
-  assert(preemptions > 5000, `only ${preemptions} preemptions`);
+  assert(preemptions > 1000, `only ${preemptions} preemptions`);
   // Exchanges between tenants cost more than preemptions for memory alone.
   assert(rows < 1.75 * needed, `${rows} rows computed for ${needed} tokens`);
 });

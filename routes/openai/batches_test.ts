@@ -162,13 +162,12 @@ Deno.test("batches: a cancelled batch keeps its answers and reports the rest; li
         await new Promise((resolve) => setTimeout(resolve, 5));
       }
       await assertRejects(() => client.files.delete(input), Error, "has not ended");
-      const started = performance.now();
       const cancelling = await client.batches.cancel(id);
       assertEquals(cancelling.status, "cancelling");
       assert(cancelling.cancelling_at);
       const batch = await waitFor(client, id, "cancelled");
-      assert(performance.now() - started < 500);
       const { total, completed, failed } = batch.request_counts!;
+      assert(completed < 20, `${completed} of 40 lines were answered before the batch ended`);
       assertEquals([total, completed + failed], [40, 40]);
       const answers = await linesOf(client, batch.output_file_id);
       const errors = await linesOf(client, batch.error_file_id);
