@@ -1,5 +1,4 @@
 import { basename } from "@std/path";
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import {
   type ActivationPrecision,
   type Arithmetic,
@@ -12,21 +11,11 @@ import {
 import { type AnyBackend, prepareBackend, type PrepareOptions } from "../engine/backend/choose.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { freeMemory } from "../engine/load/free_memory.ts";
-import { openGguf } from "../engine/gguf/reader.ts";
-import { DEFAULT_KV_TYPE, weightBytes } from "../engine/load/load.ts";
+import { describeModel } from "../engine/load/describe.ts";
 import { megabytes, shortage, totalOf } from "../engine/load/memory_error.ts";
-import { MAX_ROWS } from "../engine/load/size.ts";
+import { MAX_ROWS, memoryOf } from "../engine/load/size.ts";
 import { activeBytes, type MachineLimits, planCost } from "../engine/plan/cost.ts";
-import {
-  isEncoder,
-  kvBlockBytes,
-  kvBytesPerToken,
-  type Plan,
-  type PlanTensor,
-  stateBytes,
-  withKvType,
-} from "../engine/plan/plan.ts";
-import { planScratch } from "../engine/plan/scratch.ts";
+import { isEncoder, kvBytesPerToken, type Plan, type PlanTensor } from "../engine/plan/plan.ts";
 import { attentionFloor, evenStepFloor } from "./floors.ts";
 import { gpuProfileRows, profileGpu } from "./gpu_profile.ts";
 import { profile, type ProfileRow, profileRows } from "./profile.ts";
@@ -126,17 +115,13 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
   const { onPhase = () => {}, contexts = [] } = options;
   onPhase("loading");
   const start = performance.now();
-  const file = await openGguf(options.model);
-  const kvType = options.kvType ?? DEFAULT_KV_TYPE;
-  const plan = withKvType(
-    buildPlan(file, await readRopeFactors(file), undefined, { activations: options.activations }),
-    kvType,
-  );
+  const described = await describeModel({ ...options, speculate: "off" });
+  const plan = await described.plan();
   const shape = shapeOf(plan, options);
   const longest = Math.max(shape.prefill, ...contexts) + shape.decode;
   const size = sizeOf(plan, shape, longest, options);
-  await checkMemory(plan, size, options);
-  const { backend, choice } = await prepareBackend(file, plan, size, options);
+  checkMemory(plan, size, (await described.weightBytes()).all, options);
+  const { backend, choice } = await prepareBackend(described.file, plan, size, options);
   const loadMs = performance.now() - start;
   try {
     onPhase("this machine's limits");
@@ -171,7 +156,7 @@ export async function benchModel(options: BenchOptions): Promise<BenchReport> {
       choice,
       isa: backend.info.isa,
       threads: backend.info.threads,
-      kv: { type: kvType, bytesPerToken: kvBytesPerToken(plan) },
+      kv: { type: plan.kv.type, bytesPerToken: kvBytesPerToken(plan) },
       weights: { bytes: plan.tensors.reduce((sum, t) => sum + bytesOf(t), 0), token: activeBytes(cost) },
       limits,
       rows: [
@@ -295,14 +280,12 @@ async function measureDecode(
 }
 
 /** Throws MemoryError, as serving does, if the weights and the measured sequences do not fit into free memory. */
-async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptions): Promise<void> {
+function checkMemory(plan: Plan, size: CompileOptions, weights: number, options: BenchOptions): void {
   const free = options.backend === "webgpu" ? undefined : options.freeBytes ?? freeMemory();
   if (free === undefined) return;
   const needs = {
-    weights: await weightBytes(plan, options),
-    activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
-    states: (size.stateSlots ?? 0) * stateBytes(plan),
-    kv: size.kvBlocks * kvBlockBytes(plan),
+    ...memoryOf(plan, size),
+    weights,
     kvNote: [`--pp, --tg, --npl and --context, in ${KV_WORDS[plan.kv.type]}`],
   };
   if (totalOf(needs) <= free) return;
@@ -317,6 +300,7 @@ async function checkMemory(plan: Plan, size: CompileOptions, options: BenchOptio
   throw shortage(needs, { free }, fits);
 }
 
+/** Many prompts together, and one as long as all of them, in turn. */
 async function measureTogether(
   backend: Backend,
   plan: Plan,

@@ -4,7 +4,7 @@
  * takes the next run. Work that every thread repeats and barriers are included. Shared memory bandwidth, caches,
  * falling clock rates, sockets and other programs are not.
  */
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { readPlan } from "../engine/architectures/registry.ts";
 import { FORMATS } from "../engine/gguf/formats.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
 import { byteLengthOf } from "../engine/gguf/tensor_types.ts";
@@ -62,7 +62,7 @@ export interface PaperRow {
 /** Computes the rows of a model file. Reads only its header. */
 export async function threadsOnPaper(path: string, threads: readonly number[]): Promise<PaperRow[]> {
   const file = await openGguf(path);
-  return paperRows(buildPlan(file, await readRopeFactors(file)), threads);
+  return paperRows(await readPlan(file), threads);
 }
 
 /** Computes the rows of three steps: decode of one and of sixteen sequences, and a prefill of 512 tokens. */

@@ -1,4 +1,4 @@
-import { loadTokenizer } from "../lib/model.ts";
+import { describeModel } from "../lib/model.ts";
 import { UsageError } from "./shared/flags.ts";
 import { readText } from "./shared/given_text.ts";
 import { modelPath } from "./shared/model.ts";
@@ -40,7 +40,7 @@ export async function tokenizeCommand(args: readonly string[]): Promise<number> 
   if ((text === undefined) === (file === undefined)) {
     throw new UsageError(`Give one of --text and --file (got ${text === undefined ? "neither" : "both"})`);
   }
-  const tokenizer = await loadTokenizer(modelPath(model));
+  const { tokenizer } = await describeModel({ model: modelPath(model) });
   const tokens = tokenizer.encode(text ?? await readText(file!, "Cannot tokenize"));
   if (given.json) {
     out(jsonLine({ tokens }));

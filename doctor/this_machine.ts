@@ -82,7 +82,7 @@ async function modelNeeds(model: string, wanted: Wanted): Promise<ModelNeeds> {
   return {
     name: modelName(model),
     bytes: weights + activations + states + kv,
-    tokenBytes: isEncoder ? undefined : await measured.tokenBytes(),
+    tokenBytes: isEncoder ? undefined : measured.tokenBytes,
   };
 }
 

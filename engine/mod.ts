@@ -10,6 +10,7 @@ export {
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
+  DEFAULT_KV_TYPE,
   KV_TYPES,
   KV_WORDS,
   type KvType,

@@ -2,7 +2,7 @@
  * Measures the cost of draft rows, and the cost and benefit of a model's own drafting layer (`deno task bench:drafts
  * --model FILE.gguf`).
  */
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { buildPlan, readPlan, readRopeFactors } from "../engine/architectures/registry.ts";
 import type { StepInput } from "../engine/backend/backend.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -88,7 +88,7 @@ async function costs(model: string, context: number, steps: number): Promise<voi
 /** Measures steps of many sequences with different numbers of draft rows per sequence. */
 async function crowd(model: string, sequences: number, context: number, steps: number): Promise<void> {
   const file = await openGguf(model);
-  const plan = buildPlan(file, await readRopeFactors(file));
+  const plan = await readPlan(file);
   const opened = await openSteps(file, plan, { sequences, context, rows: ROWS.at(-1)! });
   const kinds = ROWS.map((rows) => () =>
     opened.backend.step(opened.steps.decodeStep(sequences, context, rows))

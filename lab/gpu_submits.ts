@@ -3,7 +3,7 @@
  * that computes for too long.
  */
 import { parseArgs } from "@std/cli/parse_args.js";
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { readPlan } from "../engine/architectures/registry.ts";
 import { GpuError } from "../engine/backend/webgpu/errors.ts";
 import { WebGpuBackend } from "../engine/backend/webgpu/webgpu.ts";
 import { openGguf } from "../engine/gguf/reader.ts";
@@ -52,7 +52,7 @@ async function timePrompt(
   wanted: number,
 ): Promise<TimedStep[]> {
   const file = await openGguf(path);
-  const plan = buildPlan(file, await readRopeFactors(file));
+  const plan = await readPlan(file);
   if (tokens > plan.contextLength) {
     throw new RangeError(
       `--tokens must be at most ${plan.contextLength}, the model's context window (got ${tokens})`,

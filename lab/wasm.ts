@@ -5,7 +5,7 @@
  * second thread.
  */
 import process from "node:process";
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { readPlan } from "../engine/architectures/registry.ts";
 import { greedyRequest, KV_BLOCK_TOKENS, type StepInput } from "../engine/backend/backend.ts";
 import type { KernelBackend } from "../engine/backend/choose.ts";
 import { CpuBackend } from "../engine/backend/cpu/cpu.ts";
@@ -29,7 +29,7 @@ interface Runner {
 const [model, rowsText = "64", stepsText = "24"] = Deno.args;
 const [rows, steps] = [Number(rowsText), Number(stepsText)];
 const file = await openGguf(model);
-const plan = buildPlan(file, await readRopeFactors(file));
+const plan = await readPlan(file);
 const blocks = Math.ceil((rows + WARMING + steps) / KV_BLOCK_TOKENS);
 
 const runners: Runner[] = [];

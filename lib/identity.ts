@@ -1,11 +1,14 @@
 import { fingerprintModel, fingerprintTemplate } from "../engine/load/fingerprint.ts";
-import { DEFAULT_KV_TYPE, defaultBackend, type GivenTemplate } from "../engine/load/load.ts";
+import { describeModel } from "../engine/load/describe.ts";
+import { defaultBackend, type GivenTemplate } from "../engine/load/load.ts";
+import { identityContext } from "../engine/load/size.ts";
 import { modelName } from "../engine/models/folder.ts";
 import {
   type ActivationPrecision,
   type Arithmetic,
   ARITHMETICS,
   type BackendName,
+  DEFAULT_KV_TYPE,
   type KvType,
   type PoolingKind,
 } from "../engine/mod.ts";
@@ -14,7 +17,8 @@ import type { ModelIdentity } from "../jobs/model_identity.ts";
 /** Settings, besides the requests, that a model's answers depend on. */
 export interface AnsweringModel {
   readonly path: string;
-  readonly contextLength: number;
+  /** As asked for; by default the model's. */
+  readonly contextLength?: number;
   /** The backend; by default the native CPU kernels, or WebAssembly without them. */
   readonly backend?: Exclude<BackendName, "auto">;
   readonly arithmetic?: Arithmetic;
@@ -28,19 +32,21 @@ export interface AnsweringModel {
 
 /**
  * Returns what a model's answers depend on, besides the requests. A job resumes, and its workers compute, only with an
- * equal identity. The processor is not part of it, although it affects rounding: a batch may end on another machine.
+ * equal identity. The processor is not part of it, although it affects rounding: a batch may end on another machine. Reads the
+ * header and some pages of the file. Throws GgufError for a model that compy cannot run.
  */
 export async function identifyModel(model: AnsweringModel): Promise<ModelIdentity> {
-  const { path, contextLength, pooling, activations, chatTemplate: given } = model;
+  const { path, pooling, activations, chatTemplate: given } = model;
   const { backend = defaultBackend(), arithmetic = ARITHMETICS[0], kvType = DEFAULT_KV_TYPE } = model;
-  const { weights, chatTemplate } = await fingerprintModel(path);
+  const described = await describeModel({ ...model, model: path });
+  const { weights, chatTemplate } = await fingerprintModel(described.file);
   return {
     "model": modelName(path),
     "weights": weights,
     "chat template": given ? fingerprintTemplate(given.source) : chatTemplate,
     "backend": backend === "webgpu" ? `${backend}, ${arithmetic}` : backend,
     "KV cache": kvType,
-    "context length": contextLength,
+    "context length": identityContext(await described.plan(), model.contextLength),
     ...(activations === "fine" ? { activations } : {}),
     ...(pooling === undefined ? {} : { "pooling": pooling }),
   };

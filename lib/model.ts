@@ -29,13 +29,9 @@ import { checkOptions, type GenerateOptions, type OptionTable, positive } from "
 /** @internal For compy's own commands. */
 export { ComingKernels } from "../engine/load/coming_kernels.ts";
 /** @internal For compy's own commands. */
-export {
-  checkTemplate,
-  DEFAULT_KV_TYPE,
-  type GivenTemplate,
-  type LoadedEngine,
-  loadTokenizer,
-} from "../engine/load/load.ts";
+export { describeModel } from "../engine/load/describe.ts";
+/** @internal For compy's own commands. */
+export { checkTemplate, type GivenTemplate, type LoadedEngine } from "../engine/load/load.ts";
 export type { LoadOptions as EngineLoadOptions } from "../engine/load/options.ts";
 /** @internal For compy's own commands. */
 export {
@@ -50,6 +46,7 @@ export {
   type ChatPart as EnginePart,
   type ChatReader,
   type Constraint,
+  DEFAULT_KV_TYPE,
   type GenerateRequest,
   KV_WORDS,
   type TokenEvent,

@@ -229,20 +229,16 @@ export function servedIdentities(
   return identities(models, ({ id, path, engine }) => {
     const backend = engine?.model.backend ?? load.backend;
     const version = `${id} ${path} ${fileVersion(path)} ${backend}`;
-    const found = known.get(version) ??
-      identityOf(path, { ...load, backend, chatTemplate: chatTemplates?.get(id) });
+    const found = known.get(version) ?? identifyModel({
+      ...load,
+      path,
+      backend: backend === "auto" ? "cpu" : backend,
+      chatTemplate: chatTemplates?.get(id),
+    }).catch((error) => {
+      throw forPool(error);
+    });
     known.set(version, found);
     found.catch(() => known.delete(version));
     return found;
   });
-}
-
-/** Needs no memory, because the model is not loaded. */
-async function identityOf(path: string, load: Omit<EngineLoadOptions, "model">): Promise<ModelIdentity> {
-  const { identityContext: contextLength } = await measureModel({ ...load, model: path, freeBytes: Infinity })
-    .catch((error) => {
-      throw forPool(error);
-    });
-  const backend = load.backend === "auto" ? "cpu" : load.backend;
-  return await identifyModel({ ...load, path, contextLength, backend });
 }

@@ -1,4 +1,4 @@
-import { buildPlan, readRopeFactors } from "../engine/architectures/registry.ts";
+import { readPlan } from "../engine/architectures/registry.ts";
 import {
   type Backend,
   type Candidates,
@@ -72,7 +72,7 @@ export class KernelModel implements Disposable {
     compile: CompileOptions,
     options: CpuModelOptions | Backend = {},
   ): Promise<KernelModel> {
-    return this.loadAs(async (file) => buildPlan(file, await readRopeFactors(file)), bytes, compile, options);
+    return this.loadAs(readPlan, bytes, compile, options);
   }
 
   /** The same with a plan outside the registry. */

@@ -1,5 +1,5 @@
 import { crc32 } from "node:zlib";
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { GgufError } from "../../engine/gguf/errors.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import type { GgufFile, TensorInfo } from "../../engine/gguf/types.ts";
@@ -65,7 +65,7 @@ async function checksum(file: Deno.FsFile, info: TensorInfo, buffer: Uint8Array)
 /** Returns why compy cannot run the file's model; undefined if it can. */
 export async function refusalOf(file: GgufFile): Promise<string | undefined> {
   try {
-    buildPlan(file, await readRopeFactors(file));
+    await readPlan(file);
     createChatTemplate(file.metadata, createTokenizer(file.metadata));
   } catch (error) {
     if (error instanceof GgufError || error instanceof ChatTemplateError) return error.message;

@@ -150,6 +150,15 @@ function poolLayerNormed(b: PlanBuilder, x: Value, way: Pooling, { name, eps }: 
   return layerNorm(b, pool(b, x, way), name, eps);
 }
 
+/** Like `buildPlan`, with the file's own rotary factors. */
+export async function readPlan(
+  file: GgufFile,
+  pooling?: ModelPooling,
+  options?: PlanOptions,
+): Promise<Plan> {
+  return buildPlan(file, await readRopeFactors(file), pooling, options);
+}
+
 /** Reads the file's rotary factor tensors, for `buildPlan`. */
 export async function readRopeFactors(file: GgufFile): Promise<RopeFactors> {
   return await readFactors(file, readHparams(file, architectureOf(file).allows));

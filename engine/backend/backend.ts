@@ -4,6 +4,7 @@ export {
   ACTIVATION_PRECISIONS,
   type ActivationPrecision,
   type CompileOptions,
+  DEFAULT_KV_TYPE,
   KV_BLOCK_TOKENS,
   KV_TYPES,
   KV_WORDS,

@@ -241,9 +241,9 @@ Deno.test("matcher: an ambiguous grammar fails with a reason before its tokens s
 
 Deno.test("grammars: compile fails without file descriptors and works once there are some", async () => {
   const code = `
-    import { loadTokenizer } from "./engine/load/load.ts";
+    import { describeModel } from "./engine/load/describe.ts";
     import { createGrammars } from "./engine/grammar/grammars.ts";
-    const grammars = createGrammars(await loadTokenizer("models/demo.gguf"));
+    const grammars = createGrammars((await describeModel({ model: "models/demo.gguf" })).tokenizer);
     const compile = () => grammars.compile({ kind: "regex", pattern: "a+" }).then(() => "compiled", String);
     const held = [];
     try { for (;;) held.push(Deno.openSync("/dev/null")); } catch { /* none is left */ }

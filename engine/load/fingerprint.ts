@@ -1,6 +1,5 @@
 import type { Hash } from "node:crypto";
-import { type ByteSource, type OpenSource, withSources } from "../gguf/byte_source.ts";
-import { openGguf } from "../gguf/reader.ts";
+import { type ByteSource, withSources } from "../gguf/byte_source.ts";
 import type { GgufFile, MetadataValue, TensorInfo } from "../gguf/types.ts";
 
 /** Identifies a model's content by SHA-256 digests in hex. */
@@ -20,11 +19,10 @@ const PAGES = 8;
  * 8 pages of 4 KiB, spread from the first to the last byte. Training, merging or quantizing again changes all these
  * pages, and 27 billion weights take less than a second.
  *
- * It does not detect a file made to deceive: a change between those pages keeps the fingerprint. Throws GgufError, or
+ * It does not detect a file made to deceive: a change between those pages keeps the fingerprint. Throws
  * Error when the file became shorter meanwhile.
  */
-export async function fingerprintModel(path: string, open?: OpenSource): Promise<ModelFingerprint> {
-  const gguf = await openGguf(path, open);
+export async function fingerprintModel(gguf: GgufFile): Promise<ModelFingerprint> {
   const { createHash } = process.getBuiltinModule("node:crypto"); // browsers load this file too
   const [weights, chatTemplate] = [createHash("sha256"), createHash("sha256")];
   for (const [key, value] of gguf.metadata.entries) {

@@ -1,5 +1,6 @@
 import { assertEquals, assertMatch, assertNotEquals } from "@std/assert";
 import { fingerprintModel, type ModelFingerprint } from "./fingerprint.ts";
+import { openGguf } from "../gguf/reader.ts";
 import { type GgufBuilder, smallModel } from "../gguf/testing.ts";
 
 /** Returns a model with a matrix of 128 KiB, which is read only in part. */
@@ -15,7 +16,7 @@ async function inFile<T>(
   try {
     return await work(async (bytes) => {
       await Deno.writeFile(path, bytes);
-      return await fingerprintModel(path);
+      return await fingerprintModel(await openGguf(path));
     });
   } finally {
     await Deno.remove(path);

@@ -1,20 +1,17 @@
 import { type LeftOutPart, leftOutParts } from "../architectures/left_out.ts";
-import { buildPlan, readRopeFactors } from "../architectures/registry.ts";
 import type { KvType } from "../backend/backend.ts";
 import { freeMemory } from "./free_memory.ts";
 import { GgufError } from "../gguf/errors.ts";
 import { worded, type Words } from "../api/errors.ts";
-import { openGguf } from "../gguf/reader.ts";
 import type { GgufFile, MetadataValue, TensorType } from "../gguf/types.ts";
-import { DEFAULT_KV_TYPE, kvTokens, tokenWeightBytes, weightBytes } from "./load.ts";
+import { describeModel, type ModelDescription } from "./describe.ts";
 import { totalOf } from "./memory_error.ts";
 import type { LoadOptions } from "./options.ts";
-import { wantsDraftLayer } from "./load_draft.ts";
-import { engineSize, identityContext } from "./size.ts";
+import { engineSize, kvTokens } from "./size.ts";
 import { countDispatches } from "../backend/webgpu/dispatch_count.ts";
 import { lower } from "../backend/webgpu/lowering.ts";
 import { type LayerKind, layerKinds } from "../plan/layers.ts";
-import { type Plan, withKvType } from "../plan/plan.ts";
+import type { Plan } from "../plan/plan.ts";
 import { printPlan } from "../plan/print.ts";
 
 export type InspectOptions = Pick<
@@ -46,8 +43,6 @@ export interface FormatReport {
 
 export interface PlanReport {
   readonly contextLength: number;
-  /** As in ModelInfo. */
-  readonly identityContext: number;
   readonly parallel: number;
   /** Tokens that the KV cache holds, summed over all sequences. */
   readonly kvTokens: number;
@@ -78,10 +73,9 @@ const MAX_ELEMENTS = 8;
  * Describes a model file without loading its weights. A valid file that cannot run (unknown architecture, no weights)
  * is described too. Throws GgufError for a broken file.
  */
-export async function inspectModel(
-  options: InspectOptions,
-): Promise<ModelReport> {
-  const file = await openGguf(options.model);
+export async function inspectModel(options: InspectOptions): Promise<ModelReport> {
+  const described = await describeModel(options);
+  const { file } = described;
   const metadata = new Map([...file.metadata.entries].map(([key, value]) => [key, shorten(value)]));
   return {
     path: file.path,
@@ -90,7 +84,7 @@ export async function inspectModel(
     version: file.version,
     metadata,
     formats: countFormats(file),
-    plan: await describePlan(file, options),
+    plan: await describePlan(described, options),
   };
 }
 
@@ -109,37 +103,31 @@ function countFormats(file: GgufFile): FormatReport[] {
 }
 
 async function describePlan(
-  file: GgufFile,
+  described: ModelDescription,
   options: InspectOptions,
 ): Promise<ModelReport["plan"]> {
   try {
-    const kvType = options.kvType ?? DEFAULT_KV_TYPE;
-    const factors = await readRopeFactors(file);
-    const planOf = (drafts: boolean) => {
-      const { activations } = options;
-      return withKvType(buildPlan(file, factors, undefined, { drafts, activations }), kvType);
-    };
-    const plan = planOf(wantsDraftLayer(file, {}));
-    const weights = await weightBytes(plan, {});
+    const plan = await described.plan();
+    const { all: weights, token: tokenWeights } = await described.weightBytes();
     const free = freeMemory();
     const wanted = { ...options, drafts: true }; // as by default when a model is loaded
     const least = totalOf({ ...engineSize(plan, wanted).memory, weights });
     // A model that does not fit is described, not refused.
     const bounds = free === undefined || least > free ? undefined : { free, weights };
-    const { contextLength, limits, memory: { kv, states, activations } } = engineSize(plan, wanted, bounds);
+    const size = engineSize(plan, wanted, bounds);
+    const { kv, states, activations } = size.memory;
     return {
-      contextLength,
-      identityContext: identityContext(plan, options.contextLength),
-      parallel: limits.parallel,
-      kvTokens: kvTokens(plan, limits, contextLength),
-      kvType,
+      contextLength: size.contextLength,
+      parallel: size.limits.parallel,
+      kvTokens: kvTokens(plan, size),
+      kvType: plan.kv.type,
       layers: layerKinds(plan),
       memory: { weights, kv, states, scratch: activations },
-      tokenWeights: await tokenWeightBytes(plan),
+      tokenWeights,
       free,
-      leftOut: leftOutParts(file, plan),
+      leftOut: leftOutParts(described.file, plan),
       text: printPlan(plan),
-      gpu: gpuDispatches(planOf(false), options.words), // the GPU does not draft
+      gpu: gpuDispatches(await described.plainPlan(), options.words), // the GPU does not draft
     };
   } catch (error) {
     if (!(error instanceof GgufError)) throw error;

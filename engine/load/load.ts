@@ -1,45 +1,36 @@
-import { buildPlan, poolingOf, readRopeFactors } from "../architectures/registry.ts";
-import { type BackendName, KV_BLOCK_TOKENS, type KvType } from "../backend/backend.ts";
-import { type AnyBackend, defaultBackend, packedBytes, prepareBackend } from "../backend/choose.ts";
+import type { BackendName } from "../backend/backend.ts";
+import { type AnyBackend, defaultBackend, prepareBackend } from "../backend/choose.ts";
 import { MOST_BYTES } from "../backend/wasm/module.ts";
 import { createChatForm } from "../chat/chat_form.ts";
 import { LlmEngine } from "../loop/engine.ts";
 import { fingerprintModel } from "./fingerprint.ts";
 import { freeMemory } from "./free_memory.ts";
-import type { PoolingKind } from "../gguf/hparams/pooling.ts";
-import { openGguf } from "../gguf/reader.ts";
 import { shardPaths } from "../gguf/shards.ts";
-import type { GgufFile } from "../gguf/types.ts";
 import { createGrammars } from "../grammar/grammars.ts";
 import { describeLoosened } from "../grammar/loosening.ts";
 import type { LoosenedSchema } from "../grammar/types.ts";
-import { blocksFor, blocksOfSequence } from "../cache/kv_blocks.ts";
 import { modelName } from "../models/folder.ts";
-import { activeBytes, planCost } from "../plan/cost.ts";
 import { encodePlan } from "../plan/encode.ts";
 import { canDraft } from "../plan/ops/registry.ts";
-import {
-  isEncoder,
-  kvGroupBytes,
-  type Plan,
-  pooledColumns,
-  stateBytes,
-  withContext,
-  withKvType,
-} from "../plan/plan.ts";
+import { isEncoder, kvGroupBytes, type Plan, pooledColumns, stateBytes, withContext } from "../plan/plan.ts";
 import { createNames, sha256 } from "../cache/disk/names.ts";
 import { type OpenedStore, openStore } from "../cache/disk/open.ts";
 import type { PromptDisk } from "../cache/disk/types.ts";
-import { type MeasuredDraft, measureDraft, wantsDraftLayer } from "./load_draft.ts";
-import type { EngineLimits } from "../schedule/limits.ts";
+import { describeModel, type ModelDescription } from "./describe.ts";
+import { type MeasuredDraft, measureDraft } from "./load_draft.ts";
 import { chooseDrafters } from "../speculation/choose.ts";
 import { Speculation } from "../speculation/speculation.ts";
-import { type ContextCut, type EngineSize, engineSize, identityContext, usualContext } from "./size.ts";
-import type { MemoryBounds, MemoryRoom } from "./memory_error.ts";
+import {
+  type ContextCut,
+  type EngineSize,
+  engineSize,
+  identityContext,
+  kvTokens,
+  usualContext,
+} from "./size.ts";
+import { type MemoryBounds, type MemoryRoom, totalOf } from "./memory_error.ts";
 import { createChatTemplate } from "../chat/template/chat_template.ts";
 import { createRankTemplate } from "../chat/template/rank_template.ts";
-import { createTokenizer } from "../tokenizer/tokenizer.ts";
-import type { Tokenizer } from "../tokenizer/types.ts";
 import type { LoadOptions, PromptCacheOptions } from "./options.ts";
 import type { Engine } from "../api/engine.ts";
 import { EngineError } from "../api/errors.ts";
@@ -69,18 +60,15 @@ export interface LoadedEngine {
   readonly kvTokens: number;
 }
 
-export const DEFAULT_KV_TYPE: KvType = "f16";
-
 /** A model whose header was read and checked. Its memory needs are known, but nothing large was read or allocated. */
 export interface MeasuredModel {
   /** As in LoadedEngine. */
   readonly memory: LoadedEngine["memory"];
   /** As in ModelInfo. */
   readonly contextLength: number;
-  readonly identityContext: number;
   readonly backend: BackendName;
-  /** Returns the bytes of packed weights that one token reads. Throws KernelError and WasmError. */
-  tokenBytes(): Promise<number>;
+  /** Bytes of the weights that one token reads. */
+  readonly tokenBytes: number;
   /** Packs the weights and compiles the plan. Throws KernelError or GpuError, or Error when the file has changed. */
   load(signal?: AbortSignal): Promise<LoadedEngine>;
 }
@@ -99,49 +87,41 @@ export async function loadEngine(options: LoadOptions): Promise<LoadedEngine> {
 export async function measureModel(given: LoadOptions): Promise<MeasuredModel> {
   checkTogether(given);
   const options = { ...given, backend: given.backend ?? defaultBackend(given.warn) };
-  const file = await openGguf(options.model, options.open);
+  const described = await describeModel(options);
   const version = versionOf(options);
-  const pooling = poolingOf(file, options.pooling);
-  const how = { drafts: wantsDraftLayer(file, options), activations: options.activations };
-  const decoder = buildPlan(file, await readRopeFactors(file), pooling, how);
-  const plan = withKvType(decoder, options.kvType ?? DEFAULT_KV_TYPE);
+  const plan = await described.plan();
   const wanted = options.contextLength ?? 0;
   if (wanted > plan.contextLength) {
     options.warn?.(`A context of ${wanted} tokens is cut to ${plan.contextLength}, the model's own`);
   }
-  const weights = await weightBytes(plan, options);
-  const drafts = speculates(options);
-  const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, file, {
+  const { all: weights, token: tokenBytes } = await described.weightBytes();
+  // Steps may carry drafts also on a backend that is not chosen yet.
+  const drafts = options.speculate !== "off" && options.backend !== "webgpu";
+  const drafting = options.draft === undefined ? undefined : await measureDraft(options.draft, described, {
     ...options,
     contextLength: usualContext(plan, options.contextLength),
   });
   // A GPU allocates all of the KV cache at once, and WebAssembly's memory holds little.
   const spareBytes = options.backend === "cpu" ? options.spareBytes : 0;
   const size = engineSize(plan, { ...options, drafts, spareBytes }, boundsOf(options, weights, drafting));
+  const memory = together({ ...size.memory, weights }, drafting);
   return {
-    memory: together({ ...size.memory, weights }, drafting),
+    memory,
     contextLength: size.contextLength,
-    identityContext: identityContext(plan, options.contextLength),
     backend: options.backend,
-    tokenBytes: () => tokenWeightBytes(plan),
+    tokenBytes,
     load: async (signal) => {
       checkUnchanged(options, version, "now: the file has changed since its header was read");
       const measured = {
-        file,
+        described,
         plan: withContext(plan, options.contextLength ?? plan.contextLength),
-        pooling: pooling.kind,
         size,
-        weights,
+        memory,
         drafting,
       };
       return await withPrompts(measured, { ...options, signal });
     },
   };
-}
-
-/** Whether steps may carry drafts. True also for a backend that is not chosen yet. */
-function speculates({ backend, speculate }: LoadOptions): boolean {
-  return speculate !== "off" && backend !== "webgpu";
 }
 
 /** Returns the memory of a model and its draft model together. */
@@ -172,8 +152,7 @@ function boundsOf(
 ): MemoryBounds | undefined {
   if (backend === "webgpu") return undefined;
   const all = freeBytes ?? freeMemory();
-  const drafts = Object.values(drafting?.memory ?? {}).reduce((sum, bytes) => sum + bytes, 0);
-  const free = all === undefined ? undefined : all - drafts;
+  const free = all === undefined ? undefined : all - (drafting ? totalOf(drafting.memory) : 0);
   const within = backend === "wasm" && MOST_BYTES < (free ?? Infinity);
   if (within) return { free: MOST_BYTES, weights, room: WASM_ROOM };
   return free === undefined ? undefined : { free, weights, room: freeRoom };
@@ -192,21 +171,21 @@ async function withPrompts(measured: Measured, options: LoadOptions): Promise<Lo
 }
 
 interface Measured {
-  readonly file: GgufFile;
+  readonly described: ModelDescription;
   readonly plan: Plan;
-  readonly pooling: PoolingKind;
   readonly size: EngineSize;
-  readonly weights: number;
+  readonly memory: LoadedEngine["memory"];
   readonly drafting: MeasuredDraft | undefined;
 }
 
 async function loadMeasured(
-  { file, plan, pooling, size: { contextLength, cut, limits, memory }, weights, drafting }: Measured,
+  { described, plan, size, memory, drafting }: Measured,
   options: LoadOptions,
   opened: OpenedStore | undefined,
 ): Promise<LoadedEngine> {
   const start = performance.now();
-  const tokenizer = createTokenizer(file.metadata);
+  const { contextLength, cut, limits } = size;
+  const { file, tokenizer } = described;
   const chatTemplate = createChatTemplate(file.metadata, tokenizer, options.chatTemplate);
   const progress = (done: number, total: number) => {
     options.signal?.throwIfAborted();
@@ -225,17 +204,18 @@ async function loadMeasured(
     created: Math.floor(Date.now() / 1000),
     backend: backend.info.name as BackendName,
     pooled: backend.abilities.pools
-      ? { kind: pooling, size: pooledColumns(plan), encoder: isEncoder(plan) }
+      ? { kind: described.pooling.kind, size: pooledColumns(plan), encoder: isEncoder(plan) }
       : undefined,
   };
   const chatForm = createChatForm(chatTemplate, tokenizer);
   const rankTemplate = createRankTemplate(file.metadata, tokenizer);
   const onLoosened = (schema: LoosenedSchema) => options.warn?.(describeLoosened(schema));
   const grammars = createGrammars(tokenizer, chatForm.markers, { onLoosened });
-  const promptDisk = opened && await openPromptDisk(options, { plan, backend, opened }).catch((error) => {
-    backend.close();
-    throw error;
-  });
+  const promptDisk = opened &&
+    await openPromptDisk(options, { described, plan, backend, opened }).catch((error) => {
+      backend.close();
+      throw error;
+    });
   const speculation = await openSpeculation(plan, backend, drafting, options).catch((error) => {
     backend.close();
     throw error;
@@ -256,9 +236,9 @@ async function loadMeasured(
     backend,
     choice,
     loadMs: performance.now() - start,
-    memory: together({ ...memory, weights }, drafting),
+    memory,
     cut,
-    kvTokens: kvTokens(plan, limits, contextLength),
+    kvTokens: kvTokens(plan, size),
   };
 }
 
@@ -287,15 +267,18 @@ function openPromptStore(
 
 /** Returns how the engine stores prompts. Their names cover everything that their bytes depend on. */
 async function openPromptDisk(
-  { model, open, promptCache }: LoadOptions,
-  { plan, backend, opened }: Pick<Measured, "plan"> & { backend: AnyBackend; opened: OpenedStore },
+  { promptCache }: LoadOptions,
+  { described, plan, backend, opened }: Pick<Measured, "described" | "plan"> & {
+    backend: AnyBackend;
+    opened: OpenedStore;
+  },
 ): Promise<PromptDisk> {
   const { copies } = backend.abilities;
   if (!copies) throw new EngineError("not_supported", NO_PROMPTS_ON_GPU);
   const size = { kvBlocks: 1, stateSlots: 1, maxRows: 1, maxLogitRows: 1 };
   const { store, close } = opened;
   const identity = {
-    weights: (await fingerprintModel(model, open)).weights,
+    weights: (await fingerprintModel(described.file)).weights,
     plan: sha256(encodePlan(plan, size)),
     kernels: await copies.kernelsDigest(),
     isa: backend.info.isa,
@@ -308,20 +291,6 @@ async function openPromptDisk(
     eager: promptCache?.eager ?? false,
     close,
   };
-}
-
-/**
- * Returns how many tokens the KV cache holds, 0 for an encoder. With window layers, this assumes sequences of full context
- * length.
- */
-export function kvTokens(
-  plan: Plan,
-  { kvBlocks, kvWindows: windows = [], maxRows }: EngineLimits,
-  contextLength: number,
-): number {
-  if (isEncoder(plan)) return 0;
-  const share = blocksFor(contextLength) / blocksOfSequence({ windows, maxRows }, contextLength);
-  return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }
 
 /** Throws an Error if the file is no longer the version that `version` was taken of. */
@@ -345,29 +314,4 @@ export function fileVersion(path: string): string {
     }
   });
   return versions.join(", ");
-}
-
-/** Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. */
-export async function weightBytes(
-  plan: Plan,
-  options: Pick<LoadOptions, "backend" | "isa">,
-): Promise<number> {
-  const bytes = options.backend === "webgpu"
-    ? plan.tensors.map(({ info }) => info.byteLength)
-    : await packedBytes(plan, options);
-  return bytes.reduce((sum, bytes) => sum + bytes, 0);
-}
-
-/**
- * Returns the bytes of CPU-packed weights that a one-token step reads for its logits. Of experts it counts only the
- * chosen ones.
- */
-export async function tokenWeightBytes(plan: Plan): Promise<number> {
-  const bytes = await packedBytes(plan, {});
-  return activeBytes(planCost(plan, (tensor) => bytes[plan.tensors.indexOf(tensor)]));
-}
-
-/** Returns the tokenizer of a model file, which may contain only a vocabulary. Throws GgufError. */
-export async function loadTokenizer(model: string): Promise<Tokenizer> {
-  return createTokenizer((await openGguf(model)).metadata);
 }

@@ -1,16 +1,12 @@
-import { buildPlan, hasDraftLayer, readRopeFactors } from "../architectures/registry.ts";
 import { EngineError } from "../api/errors.ts";
-import { packedBytes, prepareBackend } from "../backend/choose.ts";
-import { GgufError, quote } from "../gguf/errors.ts";
-import type { GgufFile } from "../gguf/types.ts";
-import { openGguf } from "../gguf/reader.ts";
+import { prepareBackend } from "../backend/choose.ts";
 import { blocksFor } from "../cache/kv_blocks.ts";
 import type { LoadOptions } from "./options.ts";
-import { isEncoder, kvBlockBytes, stateBytes, wholeTables, withContext, withKvType } from "../plan/plan.ts";
-import { planScratch } from "../plan/scratch.ts";
-import { MAX_ROWS } from "./size.ts";
+import { isEncoder, wholeTables, withContext } from "../plan/plan.ts";
+import { describeModel, type ModelDescription } from "./describe.ts";
+import type { MemoryNeeds } from "./memory_error.ts";
+import { MAX_ROWS, memoryOf } from "./size.ts";
 import { DraftModel } from "../speculation/draft_model.ts";
-import { createTokenizer } from "../tokenizer/tokenizer.ts";
 import type { Tokenizer } from "../tokenizer/types.ts";
 
 /** Maximum number of sequences that a draft model follows at once. */
@@ -20,13 +16,7 @@ const MOST_BEYOND = 1024;
 
 /** A draft model whose header was read and checked. */
 export interface MeasuredDraft {
-  /** Bytes. */
-  readonly memory: {
-    readonly weights: number;
-    readonly activations: number;
-    readonly states: number;
-    readonly kv: number;
-  };
+  readonly memory: MemoryNeeds;
   load(signal?: AbortSignal): Promise<DraftModel>;
 }
 
@@ -34,20 +24,21 @@ export interface MeasuredDraft {
 type DraftedOptions = Pick<LoadOptions, "threads" | "isa" | "backend" | "kvType" | "parallel">;
 
 /**
- * Reads the header of a draft model; `drafted` is the file of the model that it drafts for. Throws EngineError if their
+ * Reads the header of a draft model; `drafted` is the model that it drafts for. Throws EngineError if their
  * vocabularies differ, or if the draft model generates no tokens.
  */
 export async function measureDraft(
   path: string,
-  drafted: GgufFile,
+  drafted: ModelDescription,
   options: DraftedOptions & { readonly contextLength: number },
 ): Promise<MeasuredDraft> {
-  const file = await openGguf(path);
-  const built = buildPlan(file, await readRopeFactors(file));
+  const { isa, backend, kvType } = options;
+  const described = await describeModel({ model: path, isa, backend, kvType, speculate: "off" });
+  const built = await described.plan();
   if (isEncoder(built)) throw cannotDraft(path, "the model generates no text");
   const contextLength = Math.min(built.contextLength, options.contextLength);
-  const plan = withContext(withKvType(built, options.kvType ?? "f16"), contextLength);
-  const vocabSize = commonVocabulary(path, createTokenizer(file.metadata), createTokenizer(drafted.metadata));
+  const plan = withContext(built, contextLength);
+  const vocabSize = commonVocabulary(path, described.tokenizer, drafted.tokenizer);
   const places = Math.min(MOST_PLACES, options.parallel ?? MOST_PLACES);
   const hasStates = plan.states.length > 0;
   const size = {
@@ -56,26 +47,16 @@ export async function measureDraft(
     maxRows: MAX_ROWS,
     maxLogitRows: places,
   };
-  const weights = await packedBytes(plan, options);
   return {
-    memory: {
-      weights: weights.reduce((sum, bytes) => sum + bytes, 0),
-      activations: planScratch(plan, size.maxRows, size.maxLogitRows).arenaBytes,
-      states: (size.stateSlots ?? 0) * stateBytes(plan),
-      kv: size.kvBlocks * kvBlockBytes(plan),
-    },
+    memory: { ...memoryOf(plan, size), weights: (await described.weightBytes()).all },
     load: async (signal) => {
       const progress = () => signal?.throwIfAborted();
       // Nothing drafts on a GPU.
-      const kernels = {
-        ...options,
-        backend: options.backend === "auto" ? undefined : options.backend,
-        progress,
-      };
-      const { backend } = await prepareBackend(file, plan, size, kernels);
+      const kernels = { ...options, backend: backend === "auto" ? undefined : backend, progress };
+      const { backend: drafting } = await prepareBackend(described.file, plan, size, kernels);
       const tables = (blocks: Int32Array) => wholeTables(plan, blocks);
       return new DraftModel({
-        backend,
+        backend: drafting,
         vocabSize,
         contextLength,
         places,
@@ -121,23 +102,4 @@ function isSame(token: number, one: Tokenizer, other: Tokenizer): boolean {
 
 function spelled(token: number, tokenizer: Tokenizer): string {
   return JSON.stringify(tokenizer.decode([token], { continuation: true, special: true }));
-}
-
-/** Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none. */
-export function wantsDraftLayer(
-  file: GgufFile,
-  { backend = "cpu", speculate = "auto", draft }: Pick<LoadOptions, "backend" | "speculate" | "draft">,
-): boolean {
-  if (draft !== undefined || backend === "webgpu") return false;
-  if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
-  if (speculate !== "mtp") return false;
-  if (hasDraftLayer(file)) return true;
-  const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
-  const detail = [
-    "the file has no layer that drafts tokens, which ",
-    { speculate },
-    " asks for: use ",
-    { speculate: "auto" },
-  ];
-  throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
 }

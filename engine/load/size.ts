@@ -1,6 +1,6 @@
 import type { Settings } from "../api/errors.ts";
-import { KV_WORDS } from "../backend/backend.ts";
-import { blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_blocks.ts";
+import { type CompileOptions, KV_BLOCK_TOKENS, KV_WORDS } from "../backend/backend.ts";
+import { blocksFor, blocksOfSequence, type KvDemand, longestSequence } from "../cache/kv_blocks.ts";
 import {
   either,
   largest,
@@ -236,13 +236,34 @@ interface Crowd {
   readonly drafts?: boolean;
 }
 
-/** Returns the bytes that do not depend on the KV cache's size. */
-function fixedMemory(plan: Plan, crowd: Crowd) {
-  const { maxRows, maxLogitRows } = rowsOf(crowd);
+/** Returns the memory that does not depend on the KV cache's size; `kv` is 0. */
+function fixedMemory(plan: Plan, crowd: Crowd): EngineSize["memory"] {
+  return memoryOf(plan, { ...rowsOf(crowd), kvBlocks: 0, stateSlots: countStateSlots(plan, crowd) });
+}
+
+/** Returns the memory that a plan compiled for this size takes besides its weights. */
+export function memoryOf(
+  plan: Plan,
+  { kvBlocks, stateSlots = 0, maxRows, maxLogitRows }: CompileOptions,
+): EngineSize["memory"] {
   return {
     activations: planScratch(plan, maxRows, maxLogitRows).arenaBytes,
-    states: (countStateSlots(plan, crowd) ?? 0) * stateBytes(plan),
+    states: stateSlots * stateBytes(plan),
+    kv: kvBlocks * kvBlockBytes(plan),
   };
+}
+
+/**
+ * Returns how many tokens the KV cache holds, 0 for an encoder. With window layers, this assumes sequences of full context
+ * length.
+ */
+export function kvTokens(
+  plan: Plan,
+  { contextLength, limits: { kvBlocks, kvWindows: windows = [], maxRows } }: EngineSize,
+): number {
+  if (isEncoder(plan)) return 0;
+  const share = blocksFor(contextLength) / blocksOfSequence({ windows, maxRows }, contextLength);
+  return Math.floor(kvBlocks * share) * KV_BLOCK_TOKENS;
 }
 
 function rowsOf({ parallel, drafts }: Crowd) {

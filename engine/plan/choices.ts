@@ -14,6 +14,7 @@
 export type KvType = "f16" | "q8_0";
 /** All values, for checks and messages. */
 export const KV_TYPES: readonly KvType[] = ["f16", "q8_0"];
+export const DEFAULT_KV_TYPE: KvType = "f16";
 /** Names of the types in messages about memory. */
 export const KV_WORDS: Readonly<Record<KvType, string>> = { f16: "16 bits", q8_0: "q8_0" };
 

@@ -1,5 +1,6 @@
 import type { PlanBuilder } from "./builder.ts";
 import { checkBuffers } from "./check.ts";
+import { DEFAULT_KV_TYPE } from "./choices.ts";
 import { groupKvLayers } from "./kv_groups.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import type { Plan } from "./plan.ts";
@@ -11,7 +12,12 @@ export function finishPlan(
 ): Plan {
   const { kvLayers, ...parts } = builder.collect(head.architecture);
   const ops = parts.ops as readonly PlanOp[]; // push() has checked each op's operands against its kind
-  const plan: Plan = { ...head, ...parts, kv: { type: "f16", ...groupKvLayers(kvLayers, ops) }, ops };
+  const plan: Plan = {
+    ...head,
+    ...parts,
+    kv: { type: DEFAULT_KV_TYPE, ...groupKvLayers(kvLayers, ops) },
+    ops,
+  };
   checkBuffers(plan);
   return plan;
 }

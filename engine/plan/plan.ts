@@ -2,7 +2,7 @@
  * The compiled form of a model: a flat list of fused ops over named buffers. Views, reshapes and transposes
  * are never ops. Values that change per step (rows, rows with logits, KV lengths) are not part of a plan.
  */
-import { KV_BLOCK_TOKENS, type KvType, type WindowTable } from "./choices.ts";
+import { DEFAULT_KV_TYPE, KV_BLOCK_TOKENS, type KvType, type WindowTable } from "./choices.ts";
 import type { PlanOp } from "./ops/registry.ts";
 import {
   CONV_TAPS,
@@ -37,7 +37,7 @@ export interface Plan {
 }
 
 /** Returns the plan with another KV cache type. */
-export function withKvType(plan: Plan, type: KvType): Plan {
+export function withKvType(plan: Plan, type: KvType = DEFAULT_KV_TYPE): Plan {
   return { ...plan, kv: { ...plan.kv, type } };
 }
 

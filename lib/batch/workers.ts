@@ -1,6 +1,6 @@
 /** Jobs whose lines are answered on other machines through NATS, for compy's own commands. */
 import type { Engine } from "../../engine/mod.ts";
-import { inspectModel } from "../../engine/load/inspect.ts";
+import { GgufError } from "../../engine/load/load.ts";
 import { BatchError } from "../../jobs/errors.ts";
 import { type NatsTarget, openConnection } from "../../jobs/nats/connection.ts";
 import { Coordinator } from "../../jobs/nats/coordinator.ts";
@@ -21,13 +21,13 @@ export interface WorkersOptions {
  */
 export async function openWorkers(
   target: NatsTarget,
-  model: Omit<AnsweringModel, "contextLength"> & { readonly contextLength?: number },
+  model: AnsweringModel,
   { drainSignal, note }: WorkersOptions,
 ): Promise<LineEngine> {
-  const { path, contextLength, kvType } = model;
-  const { plan } = await inspectModel({ model: path, contextLength, kvType });
-  if ("refusal" in plan) throw new Error(`Cannot run the model ${path}: ${plan.refusal}`);
-  const settings = await identifyModel({ ...model, contextLength: plan.identityContext });
+  const settings = await identifyModel(model).catch((cause) => {
+    if (!(cause instanceof GgufError)) throw cause;
+    throw new Error(`Cannot run the model ${model.path}: ${cause.message}`, { cause });
+  });
   const connection = await openConnection(target, "compy batch run", note);
   const close = () => connection.nats.close();
   try {

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { KV_TYPES, StepStopped } from "../../engine/backend/backend.ts";
 import { FORMATS } from "../../engine/gguf/formats.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
@@ -58,8 +58,7 @@ for (const architecture of ["llama", "qwen2", "qwen3", "qwen3moe", "qwen35", "lf
 for (const architecture of ["qwen3", "qwen3moe", "qwen35"] as const) {
   const tier = architecture === "qwen3" ? firstTier : fullTier;
   tier.test(`${architecture}, activations in two planes: chunks, neighbours and threads change no bit`, async () => {
-    const plan = async (file: GgufFile) =>
-      buildPlan(file, await readRopeFactors(file), undefined, { activations: "fine" });
+    const plan = async (file: GgufFile) => await readPlan(file, undefined, { activations: "fine" });
     let whole: Uint32Array[] | undefined;
     for (const threads of [1, 3]) {
       using loaded = await KernelModel.loadAs(plan, model(architecture), LIMITS, { threads });

@@ -1,5 +1,5 @@
 import { assert } from "@std/assert";
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { GgufError } from "../../engine/gguf/errors.ts";
 import { MetadataMap } from "../../engine/gguf/metadata.ts";
 import { readPooling } from "../../engine/gguf/hparams/pooling.ts";
@@ -25,7 +25,7 @@ import { isFullTier } from "../../testing/tier.ts";
 const SLOWEST_MS = 2000;
 
 async function load(file: GgufFile) {
-  const plan = buildPlan(file, await readRopeFactors(file), readPooling(file));
+  const plan = await readPlan(file, readPooling(file));
   engineSize(plan, { contextLength: 64, parallel: 1 });
   createTokenizer(file.metadata);
   return plan;

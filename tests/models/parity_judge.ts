@@ -1,4 +1,4 @@
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { type ActivationPrecision, type Backend, KV_BLOCK_TOKENS } from "../../engine/backend/backend.ts";
 import type { GgufFile } from "../../engine/gguf/types.ts";
 import { withContext } from "../../engine/plan/plan.ts";
@@ -53,7 +53,7 @@ export async function judge(
   const maxRows = runs.reduce((sum, run) => sum + run.tokens.length, 0);
   const limits = { kvBlocks: runs.length * blocks, maxRows, maxLogitRows: runs.length * file.steps };
   const plan = async (read: GgufFile) =>
-    withContext(buildPlan(read, await readRopeFactors(read), undefined, { activations }), CONTEXT);
+    withContext(await readPlan(read, undefined, { activations }), CONTEXT);
   using model = await KernelModel.loadAs(plan, bytes, limits, on);
   const answers = await model.step(runs);
   return file.prompts.map((length, i) => {

@@ -1,4 +1,4 @@
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { loadEngine } from "../../engine/load/load.ts";
 import { isEncoder, kvBytesPerToken, withKvType } from "../../engine/plan/plan.ts";
@@ -47,7 +47,7 @@ export async function measureMemory(options: MemoryOptions): Promise<MemoryUse> 
   const { model, sequences, kvType = "f16" } = options;
   const before = Deno.memoryUsage().rss;
   const file = await openGguf(model);
-  const plan = withKvType(buildPlan(file, await readRopeFactors(file)), kvType);
+  const plan = withKvType(await readPlan(file), kvType);
   const contextLength = Math.min(options.tokens + ANSWER, plan.contextLength);
   const tokens = contextLength - ANSWER;
   const { engine, memory } = await loadEngine({ model, kvType, contextLength, parallel: sequences });

@@ -1,6 +1,6 @@
 import { assertEquals, assertMatch, assertRejects, assertStringIncludes } from "@std/assert";
 import { join } from "@std/path";
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { GpuError } from "../../engine/backend/webgpu/errors.ts";
 import { lower } from "../../engine/backend/webgpu/lowering.ts";
 import { parseGguf } from "../../engine/gguf/reader.ts";
@@ -56,7 +56,7 @@ fullTier.test("refusals: the GPU runs the architectures in docs/WEBGPU.md and na
   const runs: string[] = [];
   for (const architecture of Object.keys(SYNTH_MODELS) as Architecture[]) {
     const file = await parseGguf(synthesize({ architecture, types: ["Q8_0"], seed: 1 }));
-    const plan = buildPlan(file, await readRopeFactors(file));
+    const plan = await readPlan(file);
     try {
       lower(plan);
       runs.push(architecture);

@@ -14,7 +14,7 @@ import { GpuError } from "../../engine/backend/webgpu/errors.ts";
 import { GPU_TYPES } from "../../engine/backend/webgpu/kernels/formats/registry.ts";
 import type { Tuning } from "../../engine/backend/webgpu/kernels/types.ts";
 import { WebGpuBackend } from "../../engine/backend/webgpu/webgpu.ts";
-import { buildPlan } from "../../engine/architectures/registry.ts";
+import { buildPlan, readPlan } from "../../engine/architectures/registry.ts";
 import { parseGguf } from "../../engine/gguf/reader.ts";
 import type { GgufFile, TensorType } from "../../engine/gguf/types.ts";
 import { withKvType } from "../../engine/plan/plan.ts";
@@ -296,12 +296,11 @@ gpuTest("KV cache: refuses a size beyond the device, with advice", async () => {
 /** Prepares a small model, and returns why the backend was chosen. */
 async function prepare(backend: "auto" | "webgpu"): Promise<{ backend: Backend; choice: string }> {
   const { openGguf } = await import("../../engine/gguf/reader.ts");
-  const { buildPlan, readRopeFactors } = await import("../../engine/architectures/registry.ts");
   const path = await Deno.makeTempFile({ prefix: "compy-test-", suffix: ".gguf" });
   try {
     await Deno.writeFile(path, model("llama", ["Q4_0"], 6));
     const file = await openGguf(path);
-    return await prepareBackend(file, buildPlan(file, await readRopeFactors(file)), LIMITS, { backend });
+    return await prepareBackend(file, await readPlan(file), LIMITS, { backend });
   } finally {
     await Deno.remove(path);
   }

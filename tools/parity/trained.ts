@@ -3,7 +3,7 @@
  * trained weights, activations have outliers; with seeded weights they have none.
  */
 import { basename, dirname } from "@std/path";
-import { buildPlan, readRopeFactors } from "../../engine/architectures/registry.ts";
+import { readPlan } from "../../engine/architectures/registry.ts";
 import { type ActivationPrecision, KV_BLOCK_TOKENS } from "../../engine/backend/backend.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { withContext } from "../../engine/plan/plan.ts";
@@ -56,7 +56,7 @@ async function ours(
   { isa, activations }: { isa?: string; activations?: ActivationPrecision },
 ): Promise<number[]> {
   const plan = async (file: Awaited<ReturnType<typeof openGguf>>) =>
-    withContext(buildPlan(file, await readRopeFactors(file), undefined, { activations }), CONTEXT);
+    withContext(await readPlan(file, undefined, { activations }), CONTEXT);
   const kvBlocks = CONTEXT / KV_BLOCK_TOKENS;
   const limits = { kvBlocks, maxRows: CONTEXT, maxLogitRows: STEPS };
   using model = await KernelModel.loadAs(plan, await Deno.readFile(path), limits, { isa });

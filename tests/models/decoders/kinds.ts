@@ -1,5 +1,5 @@
 /** Selects decoders for tests. One architecture represents all that compile to the same kinds of ops and cache. */
-import { buildPlan, readRopeFactors } from "../../../engine/architectures/registry.ts";
+import { readPlan } from "../../../engine/architectures/registry.ts";
 import { parseGguf } from "../../../engine/gguf/reader.ts";
 import type { Plan } from "../../../engine/plan/plan.ts";
 import { DECODERS } from "../parity_cases.ts";
@@ -33,7 +33,7 @@ function kindOf(ops: ReadonlySet<string>, { states, kv }: Plan): Kind {
 async function describe(architecture: Architecture): Promise<Decoder> {
   const bytes = synthesize({ architecture, seed: 1, types: ["Q8_0"], hollow: true });
   const file = parseGguf(bytes);
-  const plan = buildPlan(file, await readRopeFactors(file));
+  const plan = await readPlan(file);
   const ops = new Set<string>(plan.ops.map(({ op }) => op));
   const kind = kindOf(ops, plan);
   return { architecture, kind, signature: JSON.stringify([[...ops].sort(), kind]), size: bytes.length };

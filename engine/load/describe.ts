@@ -1,0 +1,83 @@
+import { hasDraftLayer, poolingOf, readPlan } from "../architectures/registry.ts";
+import { packedBytes } from "../backend/choose.ts";
+import { GgufError, quote } from "../gguf/errors.ts";
+import type { ModelPooling } from "../gguf/hparams/pooling.ts";
+import { openGguf } from "../gguf/reader.ts";
+import type { GgufFile } from "../gguf/types.ts";
+import { activeBytes, planCost } from "../plan/cost.ts";
+import { type Plan, withKvType } from "../plan/plan.ts";
+import { createTokenizer } from "../tokenizer/tokenizer.ts";
+import type { Tokenizer } from "../tokenizer/types.ts";
+import type { LoadOptions } from "./options.ts";
+
+/** Reads a model file's header. Nothing large is read. Throws GgufError for a broken file. */
+export async function describeModel(options: LoadOptions): Promise<ModelDescription> {
+  return new ModelDescription(await openGguf(options.model, options.open), options);
+}
+
+/** A model file's header and what follows from it. Each part is computed when it is first needed. */
+export class ModelDescription {
+  #plan?: Promise<Plan>;
+  #tokenizer?: Tokenizer;
+
+  constructor(readonly file: GgufFile, private readonly options: LoadOptions) {}
+
+  /** The file may contain only a vocabulary. Throws GgufError. */
+  get tokenizer(): Tokenizer {
+    return this.#tokenizer ??= createTokenizer(this.file.metadata);
+  }
+
+  /** How the model pools whole texts. Throws GgufError. */
+  get pooling(): ModelPooling {
+    return poolingOf(this.file, this.options.pooling);
+  }
+
+  /** Returns the plan, with the model's own draft layer if the options want it. Throws GgufError if compy cannot run it. */
+  plan(): Promise<Plan> {
+    return this.#plan ??= this.#build();
+  }
+
+  /** Returns the plan without the layer that drafts tokens. Throws GgufError. */
+  plainPlan(): Promise<Plan> {
+    return this.#build(false);
+  }
+
+  async #build(drafts = wantsDraftLayer(this.file, this.options)): Promise<Plan> {
+    const { kvType, activations } = this.options;
+    return withKvType(await readPlan(this.file, this.pooling, { drafts, activations }), kvType);
+  }
+
+  /**
+   * Returns the bytes of the weights as the backend holds them; for a GPU, about the bytes in the file. `token` counts
+   * those that a one-token step reads for its logits, of experts only the chosen ones. Throws KernelError and WasmError.
+   */
+  async weightBytes(): Promise<{ readonly all: number; readonly token: number }> {
+    const plan = await this.plan();
+    const bytes = this.options.backend === "webgpu"
+      ? plan.tensors.map(({ info }) => info.byteLength)
+      : await packedBytes(plan, this.options);
+    return {
+      all: bytes.reduce((sum, bytes) => sum + bytes, 0),
+      token: activeBytes(planCost(plan, (tensor) => bytes[plan.tensors.indexOf(tensor)])),
+    };
+  }
+}
+
+/** Whether the model's own draft layer is loaded. Throws GgufError if the options ask for one and the file has none. */
+function wantsDraftLayer(
+  file: GgufFile,
+  { backend = "cpu", speculate = "auto", draft }: LoadOptions,
+): boolean {
+  if (draft !== undefined || backend === "webgpu") return false;
+  if (speculate === "auto") return backend !== "auto" && hasDraftLayer(file);
+  if (speculate !== "mtp") return false;
+  if (hasDraftLayer(file)) return true;
+  const key = quote(`${file.metadata.getString("general.architecture")}.nextn_predict_layers`);
+  const detail = [
+    "the file has no layer that drafts tokens, which ",
+    { speculate },
+    " asks for: use ",
+    { speculate: "auto" },
+  ];
+  throw new GgufError("GGUF_HPARAM", detail, { field: `key ${key}` });
+}
