@@ -300,7 +300,7 @@ function checkMemory(plan: Plan, size: CompileOptions, weights: number, options:
   throw shortage(needs, { free }, fits);
 }
 
-/** Many prompts together, and one as long as all of them, in turn. */
+/** Measures many prompts together, and one prompt as long as all of them, in turn. */
 async function measureTogether(
   backend: Backend,
   plan: Plan,
