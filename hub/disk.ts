@@ -35,7 +35,7 @@ export async function checkSpace(folder: string, needed: number, free: FreeSpace
   );
 }
 
-function gigabytes(bytes: number): string {
+export function gigabytes(bytes: number): string {
   return bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 

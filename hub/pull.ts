@@ -1,6 +1,6 @@
 import { join } from "@std/path";
 import type { Choice } from "./choices.ts";
-import { checkSpace, describeDiskError } from "./disk.ts";
+import { checkSpace, describeDiskError, gigabytes } from "./disk.ts";
 import { FileChanged, PullError } from "./errors.ts";
 import { judge, machineMemory, type Verdict } from "./header.ts";
 import { HubClient } from "./http.ts";
@@ -368,8 +368,4 @@ async function exists(path: string): Promise<boolean> {
 
 function sum<T>(items: readonly T[], of: (item: T) => number): number {
   return items.reduce((total, item) => total + of(item), 0);
-}
-
-function gigabytes(bytes: number): string {
-  return bytes >= 1e9 ? `${(bytes / 1e9).toFixed(1)} GB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }

@@ -1,5 +1,10 @@
 import { hash } from "node:crypto";
-import { type JobIdentity, type JournalRecord, MAX_RECORD_LINE } from "./journal/journal_format.ts";
+import {
+  encodeJson,
+  type JobIdentity,
+  type JournalRecord,
+  MAX_RECORD_LINE,
+} from "./journal/journal_format.ts";
 import type { LineRefusal, LineRules, RefusedLine } from "./request.ts";
 import { tokenCounts } from "./usage.ts";
 
@@ -43,7 +48,7 @@ export function answerRecord(ids: JobIds, index: number, customId: string, answe
   const id = ids.of(index);
   let line: Uint8Array;
   try {
-    line = encode({
+    line = encodeJson({
       id: id.line,
       custom_id: customId,
       response: { status_code: answer.status, request_id: id.request, body: answer.body },
@@ -108,14 +113,10 @@ function openAiBody(_: string | undefined, { message, param, code, line }: LineR
 }
 
 function failedRecord(index: number, line: unknown): JournalRecord {
-  return { index, completed: false, promptTokens: 0, outputTokens: 0, line: encode(line) };
+  return { index, completed: false, promptTokens: 0, outputTokens: 0, line: encodeJson(line) };
 }
 
 function isAnswer(answer: Answer): boolean {
   return Number.isInteger(answer?.status) && answer.status >= 100 && answer.status <= 599 &&
     typeof answer.body === "object" && answer.body !== null;
-}
-
-function encode(value: unknown): Uint8Array {
-  return new TextEncoder().encode(JSON.stringify(value));
 }

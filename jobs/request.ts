@@ -1,6 +1,7 @@
 import { depthOf, MAX_JSON_DEPTH } from "./json_depth.ts";
 import type { RawLine } from "./lines.ts";
 import { parseRequest } from "./written_numbers.ts";
+import { isObject } from "../engine/mod.ts";
 
 /** A batch line's request. */
 export interface BatchRequest {
@@ -76,7 +77,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
       : clip((error as Error).message, 200);
     return refuse("invalid_json", `not valid JSON: ${why}`);
   }
-  if (!isRecord(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
+  if (!isObject(value)) return refuse("invalid_json", `must be a JSON object (got ${kindOf(value)})`);
 
   if (isCustomId(value.custom_id)) customId = value.custom_id;
   const depth = depthOf(value);
@@ -104,7 +105,7 @@ export function parseLine(line: RawLine, rules: LineRules): ParsedLine {
     return refuse("endpoint_mismatch", message, "url");
   }
   endpoint = url;
-  if (!isRecord(value.body)) {
+  if (!isObject(value.body)) {
     return refuse("invalid_body", `"body" must be a JSON object (got ${kindOf(value.body)})`, "body");
   }
   if (value.body.stream === true) {
@@ -130,10 +131,6 @@ export function duplicateRefusal(line: number, customId: string, firstLine: numb
 
 function urlRefusal(url: unknown, endpoints: readonly string[]): string {
   return `"url" must be one of ${endpoints.join(", ")} (got ${show(url)})`;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Rejects lone surrogates: they would be written as U+FFFD, so the answer could not be matched. */

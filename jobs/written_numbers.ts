@@ -1,4 +1,4 @@
-import { parseWrittenJson } from "../engine/mod.ts";
+import { isObject, parseWrittenJson } from "../engine/mod.ts";
 
 /** Bounds of the time that this takes: about 5 ms. Numbers behind them are plain ones. */
 const MOST = { calls: 2048, units: 1 << 18, unitsWithNumbers: 1 << 15 };
@@ -22,7 +22,7 @@ export function parseRequest(text: string): unknown {
   if (!parts.some(({ exact }) => exact !== undefined)) return parsed;
   const byText = Map.groupBy(parts, ({ written }) => JSON.stringify(JSON.parse(written)));
   for (const call of calls(parsed).slice(0, parts.length)) {
-    const field = isFields(call.input) ? "input" : "arguments";
+    const field = isObject(call.input) ? "input" : "arguments";
     const exact = byText.get(JSON.stringify(call[field]))?.shift()?.exact;
     if (exact !== undefined) call[field] = exact;
   }
@@ -72,18 +72,14 @@ type Fields = Record<string, unknown>;
 
 /** Returns the objects that have a call's arguments: Anthropic's blocks, and the functions of tool calls. */
 function calls(value: unknown): Fields[] {
-  const request = isFields(value) && isFields(value.body) ? value.body : value;
+  const request = isObject(value) && isObject(value.body) ? value.body : value;
   return fieldsIn(request, "messages").flatMap((message) => [
     ...fieldsIn(message, "content"),
-    ...fieldsIn(message, "tool_calls").flatMap((call) => isFields(call.function) ? [call.function] : []),
-  ]).filter((call) => isFields(call.input) || isFields(call.arguments));
+    ...fieldsIn(message, "tool_calls").flatMap((call) => isObject(call.function) ? [call.function] : []),
+  ]).filter((call) => isObject(call.input) || isObject(call.arguments));
 }
 
 function fieldsIn(value: unknown, name: string): Fields[] {
-  const list = isFields(value) ? value[name] : undefined;
-  return Array.isArray(list) ? list.filter(isFields) : [];
-}
-
-function isFields(value: unknown): value is Fields {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+  const list = isObject(value) ? value[name] : undefined;
+  return Array.isArray(list) ? list.filter(isObject) : [];
 }

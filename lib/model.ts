@@ -48,6 +48,7 @@ export {
   type Constraint,
   DEFAULT_KV_TYPE,
   type GenerateRequest,
+  isObject,
   KV_WORDS,
   type TokenEvent,
   type TokenLogprob,

@@ -82,3 +82,8 @@ export function helpOf<T extends Record<string, Option>>(
   const shown = rows.map(([left, right]) => `  ${left.padEnd(width)}   ${right}\n`).join("");
   return `${does}\n\n${usage.join(" ")}\n${shown === "" ? "" : `\n${shown}`}`;
 }
+
+/** Prints a line. */
+export function say(line: string): void {
+  Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
+}

@@ -92,7 +92,7 @@ export function exactDelta(
   });
 }
 
-function multiply(matrix: Float32Array, row: Row): Row {
+export function multiply(matrix: Float32Array, row: Row): Row {
   return Float64Array.from({ length: matrix.length / row.length }, (_, r) => {
     let sum = 0;
     for (let c = 0; c < row.length; c++) sum += matrix[r * row.length + c] * row[c];

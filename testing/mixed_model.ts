@@ -16,7 +16,7 @@ import { ropeAppend } from "../engine/plan/ops/rope_append.ts";
 import { ropeTable } from "../engine/plan/ops/rope_table.ts";
 import { glu } from "../engine/plan/ops/glu.ts";
 import type { Plan } from "../engine/plan/plan.ts";
-import { addDelta, type DeltaHeads, exactDelta, mixDelta } from "./mixed_delta.ts";
+import { addDelta, type DeltaHeads, exactDelta, mixDelta, multiply } from "./mixed_delta.ts";
 import { INT16, type KvRounding } from "./kv_rounding.ts";
 import { Random, seedOf } from "./random.ts";
 
@@ -63,6 +63,12 @@ export const HYBRID_LAYERS: readonly MixedLayer[] = [
   { ...SLIDING, window: 140, heads: 6, kvHeads: 3, headDim: 16, rotated: 16 },
   { ...SLIDING, reads: 1, heads: 8 },
 ];
+
+/** Returns random tokens; the same for the same seed. */
+export function prompt(length: number, seed: string): number[] {
+  const random = new Random(seedOf(seed));
+  return Array.from({ length }, () => random.below(VOCABULARY));
+}
 
 /** A model file with F32 weights, and its values by tensor name. */
 export function mixedFile(layers: readonly MixedLayer[] = LAYERS) {
@@ -298,14 +304,6 @@ function rotate(
 function norm(row: Float64Array, weight: Float32Array): Float64Array {
   const scale = 1 / Math.sqrt(dot(row, row) / row.length + EPSILON);
   return row.map((value, i) => value * scale * weight[i]);
-}
-
-function multiply(matrix: Float32Array, row: Float64Array): Float64Array {
-  return Float64Array.from({ length: matrix.length / row.length }, (_, r) => {
-    let sum = 0;
-    for (let c = 0; c < row.length; c++) sum += matrix[r * row.length + c] * row[c];
-    return sum;
-  });
 }
 
 const split = (row: Float64Array, width: number): Rows =>

@@ -10,7 +10,7 @@ import { EFFORT, MAX_COUNT, THINK_TOKENS } from "../shared/engine_settings.ts";
 import { UsageError } from "../shared/flags.ts";
 import { checked } from "../shared/read_settings.ts";
 import { count, type Setting } from "../shared/settings.ts";
-import { isRecord } from "./saved_chat.ts";
+import { isObject } from "../../lib/model.ts";
 
 /** The word that takes the place of a value to reset a setting. */
 const DEFAULT = "default";
@@ -34,9 +34,9 @@ const acceptTexts = (value: unknown) =>
     : undefined;
 
 function acceptBiases(value: unknown): ReadonlyMap<number, number> | undefined {
-  const entries = isRecord(value) ? Object.entries(value) : [];
+  const entries = isObject(value) ? Object.entries(value) : [];
   const isBias = ([id, bias]: [string, unknown]) => /^\d{1,10}$/.test(id) && Number.isFinite(bias);
-  if (!isRecord(value) || entries.length > MOST_ENTRIES || !entries.every(isBias)) return undefined;
+  if (!isObject(value) || entries.length > MOST_ENTRIES || !entries.every(isBias)) return undefined;
   return new Map(entries.map(([id, bias]) => [Number(id), bias as number]));
 }
 

@@ -3,6 +3,7 @@ import type { Message } from "../../lib/messages.ts";
 import { systemReason } from "../../lib/system_errors.ts";
 import { UsageError } from "../shared/flags.ts";
 import { show } from "../shared/read_settings.ts";
+import { isObject } from "../../lib/model.ts";
 
 /** A conversation as a file holds it. Settings have the names of the HTTP API. */
 export interface SavedChat {
@@ -71,26 +72,21 @@ async function readBounded(path: string): Promise<string> {
 
 /** Checks the content of a file. Throws UsageError that says what is wrong. */
 export function parseChat(content: unknown): SavedChat {
-  if (!isRecord(content)) throw new UsageError("it must be a JSON object");
+  if (!isObject(content)) throw new UsageError("it must be a JSON object");
   const { version = VERSION, messages, settings = {} } = content;
   if (version !== VERSION) throw new UsageError(`"version" must be ${VERSION} (got ${show(version)})`);
   if (!Array.isArray(messages) || messages.length > MAX_MESSAGES) {
     throw new UsageError(`"messages" must be a list of at most ${MAX_MESSAGES} messages`);
   }
-  if (!isRecord(settings)) throw new UsageError('"settings" must be a JSON object');
+  if (!isObject(settings)) throw new UsageError('"settings" must be a JSON object');
   return { messages: messages.map(parseMessage), settings };
 }
 
 function parseMessage(message: unknown, i: number): Message {
-  const { role, content } = isRecord(message) ? message : {};
+  const { role, content } = isObject(message) ? message : {};
   if (!ROLES.includes(role)) {
     throw new UsageError(`"messages"[${i}]."role" must be one of ${ROLES.join(", ")}`);
   }
   if (typeof content !== "string") throw new UsageError(`"messages"[${i}]."content" must be a text`);
   return { role, content: content.toWellFormed() } as Message;
-}
-
-/** Returns whether the value is a JSON object. */
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

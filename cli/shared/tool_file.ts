@@ -2,6 +2,7 @@ import type { Tool, ToolChoice } from "../../lib/chat.ts";
 import { checkTools } from "../../lib/messages.ts";
 import { explained } from "../../lib/system_errors.ts";
 import { UsageError } from "./flags.ts";
+import { isObject } from "../../lib/model.ts";
 
 /** The tools that the model may call. */
 export interface GivenTools {
@@ -72,8 +73,4 @@ function toolOf(entry: unknown): Tool | string {
     return "has parameters that are no schema of an object";
   }
   return { name, description, parameters };
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -40,3 +40,8 @@ export function testRefusals(
     test(`the tensor ${name} ${how}`, { tensor }, `tensor "${name}"`);
   }
 }
+
+/** Returns the file without tensors whose names match. */
+export function without(file: GgufFile, names: RegExp): GgufFile {
+  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
+}

@@ -1,6 +1,7 @@
 import { type Constraint, ConstraintError } from "../grammar/types.ts";
 import type { LarkGrammar } from "./lark.ts";
 import { argumentsForm, type CheckedTool } from "./tools.ts";
+import { isObject } from "./types.ts";
 
 /** A tool's single parameters, for formats that do not write arguments as one JSON object. */
 
@@ -166,10 +167,6 @@ function moved(value: unknown): unknown {
       return [key, isReference ? `#/$defs/root${inner.slice(1)}` : moved(inner)];
     }),
   );
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Returns an expression for the parameters in order, where optional ones may be missing. */

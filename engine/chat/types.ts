@@ -151,3 +151,8 @@ export function tryJson(text: string): unknown {
     return undefined;
   }
 }
+
+/** Whether the value is a JSON object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

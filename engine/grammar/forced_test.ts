@@ -7,6 +7,7 @@ import { firstTier, fullTier } from "../../testing/tier.ts";
 import { createGrammars } from "./grammars.ts";
 import { randomFrom } from "./testing.ts";
 import type { Constraint } from "./types.ts";
+import { dumps, type Json } from "../chat/formats/testing_writers.ts";
 
 const vocabularies = Deno.env.get("COMPY_VOCAB_DIR") ??
   fromFileUrl(new URL("../../../shared/data/vocab", import.meta.url));
@@ -129,16 +130,7 @@ function randomCase(random: () => number): Case {
     required: Object.keys(properties),
     additionalProperties: false,
   };
-  return { constraint: { kind: "json_schema", schema }, text: dumps(value) };
-}
-
-/** Returns JSON with a blank after each comma and colon. */
-function dumps(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(dumps).join(", ")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  return `{${
-    Object.entries(value).map(([key, inner]) => `${JSON.stringify(key)}: ${dumps(inner)}`).join(", ")
-  }}`;
+  return { constraint: { kind: "json_schema", schema }, text: dumps(value as Json) };
 }
 
 for (const { path, tier } of FILES) {

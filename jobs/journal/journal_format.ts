@@ -260,7 +260,7 @@ export function decodeRecord(payload: Uint8Array): JournalRecord | undefined {
   };
 }
 
-function encodeJson(value: unknown): Uint8Array {
+export function encodeJson(value: unknown): Uint8Array {
   return new TextEncoder().encode(JSON.stringify(value));
 }
 

@@ -185,10 +185,6 @@ export class BatchStore {
     return this.#rows(`SELECT ${BATCH_COLUMNS} FROM batches WHERE ended = 0 ORDER BY seq`).map(batchOf);
   }
 
-  hasBatch(id: string): boolean {
-    return this.#row("SELECT 1 FROM batches WHERE id = ?", id) !== undefined;
-  }
-
   /** Changes a batch's record and adds the files that it made, in one transaction. */
   change(
     batch: BatchRecord,

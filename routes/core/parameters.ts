@@ -1,5 +1,5 @@
 import { z } from "@hono/zod-openapi";
-import { SAMPLING_SETTINGS } from "../../engine/mod.ts";
+import { isObject, SAMPLING_SETTINGS } from "../../engine/mod.ts";
 import { check, pathText } from "./check.ts";
 import { ApiError } from "./errors.ts";
 
@@ -59,10 +59,6 @@ const isText = (value: unknown) => value !== "";
 const isForm = (value: unknown) => isObject(value) && value.type !== "text";
 const hasForm = (value: unknown) => isObject(value) && isForm(value.format);
 const other = (...usual: unknown[]) => (value: unknown) => !usual.includes(value);
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
 
 const LEAVE_OUT = "leave it out";
 const BIASES = 'use "logit_bias", or a form of the answer';

@@ -6,7 +6,7 @@
  */
 import { fromFileUrl } from "@std/path";
 import OpenAI from "openai";
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { type LiveServer, withLiveServer } from "../../testing/live_server.ts";
 import { askBothWays, judgeCalls, type Said, type Tool } from "../../testing/tool_calls.ts";
 
@@ -199,7 +199,6 @@ async function main(): Promise<number> {
     }));
   });
   const seconds = ((performance.now() - began) / 1000).toFixed(0);
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   for (const failure of tally.failures.slice(0, 20)) say(failure);
   for (const [why, times] of tally.refused) say(`refused ${times} x: ${why.slice(0, 200)}`);
   say(

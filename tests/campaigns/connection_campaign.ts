@@ -5,6 +5,7 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { storm } from "../server/connection_storm.ts";
 import { withLiveServer } from "../../testing/live_server.ts";
+import { say } from "../../testing/campaign.ts";
 
 const HELP = `Send storms of bad clients at a server, and look whether a well-behaved one loses an answer.
 
@@ -16,10 +17,6 @@ Usage: deno task serve:torture [--connections N] [--wave N] [--seconds N] [--des
   --descriptors N   the server's limit of file descriptors (default: the system's)
   --seed N          what chance begins with (default 1)
 `;
-
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-}
 
 async function main(): Promise<void> {
   const flags = parseArgs(Deno.args, { boolean: ["help"] });

@@ -1,6 +1,7 @@
 import { parseArgs } from "@std/cli/parse_args.js";
 import { withLiveServer } from "../../testing/live_server.ts";
 import { disconnect, stopInMidStream, streamAll, truth } from "../server/endpoint_scenario.ts";
+import { say } from "../../testing/campaign.ts";
 
 const HELP = `Disconnect from every endpoint, stream from all at once, and stop servers in mid-stream.
 
@@ -14,7 +15,6 @@ Usage: deno task serve:endpoints [options]
 
 async function main(): Promise<void> {
   const flags = parseArgs(Deno.args, { boolean: ["help"] });
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   if (flags.help) return void say(HELP);
   const { disconnects = 1000, streams = 500, sigterms = 100, seed = 1 } = flags;
   // The queue holds 256 requests. With 256 running, 500 streams can be open at once.

@@ -1,8 +1,7 @@
 /** Sends many concurrent requests with constraints, for a long time (`deno task constraints:crowd`). */
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { askCrowds } from "../server/form_crowd.ts";
 
-const say = (line: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
 const { rounds, seed } = campaignLine({
   task: "constraints:crowd",
   does:

@@ -1,14 +1,10 @@
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { campaign, megabytes } from "../server/models_scenario.ts";
 
 /**
  * Maximum growth of resident memory in bytes while the server loads and unloads models. Allocators keep some memory.
  */
 const MOST_GROWN = 64e6;
-
-function say(line: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
-}
 
 async function main(): Promise<number> {
   const { operands: files, ...counted } = campaignLine({

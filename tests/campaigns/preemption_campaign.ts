@@ -9,6 +9,7 @@ import {
   PARALLEL,
   STAND_INS,
 } from "../models/preemption_scenario.ts";
+import { say } from "../../testing/campaign.ts";
 
 const HELP = `Let the KV cache run out, and look whether an answer changes.
 
@@ -26,10 +27,6 @@ Usage: deno task preemption [--requests N] [--seed N] [--chats N --model FILE]
 const CHAT_CONTEXT = 4096;
 const CHAT_TOKENS = 300;
 const CHAT_KV_BYTES = 6e9;
-
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-}
 
 async function compare(requests: number, seed: number): Promise<void> {
   const crowd = { requests, company: 2 * PARALLEL, seed };

@@ -1,4 +1,4 @@
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { pullCampaign } from "../cli/pull_scenario.ts";
 
 if (import.meta.main) {
@@ -15,7 +15,6 @@ if (import.meta.main) {
   const start = performance.now();
   const outcome = await pullCampaign({ downloads, seed, together });
   const seconds = (performance.now() - start) / 1000;
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   for (const [fault, count] of Object.entries(outcome.faults).sort()) {
     say(`${String(count).padStart(6)}  ${fault}`);
   }

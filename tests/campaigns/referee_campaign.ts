@@ -5,7 +5,7 @@
 import { parseExactJson } from "../../engine/chat/template/jinja/exact_json.ts";
 import { compileTemplate } from "../../engine/chat/template/jinja/template.ts";
 import { finish } from "../../engine/chat/template/pauses.ts";
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { fetchPublished, pythonTexts } from "../models/published_templates.ts";
 import { fetchTemplates } from "../models/real_templates.ts";
 import { REFEREE_CASES } from "../models/referee_conversations.ts";
@@ -26,8 +26,6 @@ const { only, peer } = campaignLine({
     peer: ["folder in which node-llama-cpp is installed; without it, it is fetched", undefined],
   },
 });
-
-const say = (line: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
 
 function own(source: string, values: string): { text: string | null; reason?: string } {
   try {

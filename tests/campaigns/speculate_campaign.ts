@@ -1,13 +1,9 @@
 import { fromFileUrl } from "@std/path";
 import { KV_TYPES } from "../../engine/mod.ts";
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { COPIES, measureTasks, NEW_TEXT, REPEATS, type Task } from "../../bench/speculation.ts";
 import { fetchModel, PACKAGES } from "./trained_campaign.ts";
 import { comparedOn, KERNEL_MODELS, STAND_INS } from "../models/speculation_scenario.ts";
-
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-}
 
 async function main(): Promise<void> {
   const { requests, seed, rounds, seconds, tokens, model, greedy } = campaignLine({

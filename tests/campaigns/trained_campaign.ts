@@ -9,7 +9,7 @@ import type { KvType } from "../../engine/backend/backend.ts";
 import { openGguf } from "../../engine/gguf/reader.ts";
 import { createTokenizer } from "../../engine/tokenizer/tokenizer.ts";
 import { PEER, run } from "../../tools/parity/programs.ts";
-import { campaignLine } from "../../testing/campaign.ts";
+import { campaignLine, say } from "../../testing/campaign.ts";
 import { KernelModel } from "../../testing/kernel_model.ts";
 
 /** Packages that contain a GGUF file. */
@@ -94,10 +94,6 @@ async function compareModel(path: string, peer: string, count: number): Promise<
 
 function percent(share: number): string {
   return `${(100 * share).toFixed(3)} %`;
-}
-
-function say(line: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${line}\n`));
 }
 
 /** Returns the path of the GGUF file in a PyPI package. */

@@ -13,7 +13,7 @@ import { glu } from "../../engine/plan/ops/glu.ts";
 import { linear } from "../../engine/plan/ops/matmul.ts";
 import { rmsNorm } from "../../engine/plan/ops/rms_norm.ts";
 import { type Activation, ACTIVATIONS, type Plan } from "../../engine/plan/plan.ts";
-import { exactActivation, exactGlu } from "./exact_activations.ts";
+import { exactActivation, exactGlu, multiply } from "./exact_activations.ts";
 import { instructionSets, KernelModel, shuffledBlocks, type Wanted } from "../../testing/kernel_model.ts";
 import { Random, seedOf } from "../../testing/random.ts";
 
@@ -108,12 +108,6 @@ function exact(values: ReadonlyMap<string, Float32Array>, layers: readonly Layer
 function norm(row: readonly number[], weight: Float32Array): number[] {
   const mean = row.reduce((sum, v) => sum + v * v, 0) / row.length;
   return row.map((v, i) => v / Math.sqrt(mean + EPSILON) * weight[i]);
-}
-
-function multiply(matrix: Float32Array, row: readonly number[]): number[] {
-  return Array.from({ length: matrix.length / row.length }, (_, r) => {
-    return row.reduce((sum, v, c) => sum + matrix[r * row.length + c] * v, 0);
-  });
 }
 
 const EVERY = Array.from({ length: VOCABULARY }, (_, i) => i);

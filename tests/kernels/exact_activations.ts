@@ -39,3 +39,10 @@ export function exactGlu(activation: Activation, gate: number, up: number): numb
   const g = Math.min(gate, 7);
   return g * sigmoid(1.702 * g) * (Math.min(Math.max(up, -7), 7) + 1);
 }
+
+/** Returns the product of a matrix of rows and a vector. */
+export function multiply(matrix: Float32Array, row: readonly number[]): number[] {
+  return Array.from({ length: matrix.length / row.length }, (_, r) => {
+    return row.reduce((sum, v, c) => sum + matrix[r * row.length + c] * v, 0);
+  });
+}

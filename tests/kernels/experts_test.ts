@@ -17,7 +17,7 @@ import { linear } from "../../engine/plan/ops/matmul.ts";
 import { rmsNorm } from "../../engine/plan/ops/rms_norm.ts";
 import { route, type RouteOptions } from "../../engine/plan/ops/route.ts";
 import type { Activation, Plan } from "../../engine/plan/plan.ts";
-import { exactActivation, exactGlu } from "./exact_activations.ts";
+import { exactActivation, exactGlu, multiply } from "./exact_activations.ts";
 import {
   instructionSets,
   KernelModel,
@@ -174,12 +174,6 @@ function choice(
 function norm(row: readonly number[], weight: Float32Array): number[] {
   const mean = row.reduce((sum, v) => sum + v * v, 0) / row.length;
   return row.map((v, i) => v / Math.sqrt(mean + EPSILON) * weight[i]);
-}
-
-function multiply(matrix: Float32Array, row: readonly number[]): number[] {
-  return Array.from({ length: matrix.length / row.length }, (_, r) => {
-    return row.reduce((sum, v, c) => sum + matrix[r * row.length + c] * v, 0);
-  });
 }
 
 const SIZE = { kvBlocks: 160, maxRows: 256, maxLogitRows: 256 };

@@ -13,6 +13,7 @@ import type { Plan } from "../../engine/plan/plan.ts";
 import { instructionSets, KernelModel, shuffledBlocks, type Wanted } from "../../testing/kernel_model.ts";
 import { Random, seedOf } from "../../testing/random.ts";
 import { weights } from "../../testing/synth/weights.ts";
+import { multiply } from "./exact_activations.ts";
 
 const VOCABULARY = 96;
 const EPSILON = 2 ** -20;
@@ -79,12 +80,6 @@ function exact(values: ReadonlyMap<string, Float32Array>, stage: Stage, token: n
     : heads(first, (head, i) => multiply(own("second", i), head.slice(REST)));
   const mean = last.reduce((sum, v) => sum + v * v, 0) / last.length;
   return multiply(get("output"), last.map((v, i) => v / Math.sqrt(mean + EPSILON) * get("output_norm")[i]));
-}
-
-function multiply(matrix: Float32Array, row: readonly number[]): number[] {
-  return Array.from({ length: matrix.length / row.length }, (_, r) => {
-    return row.reduce((sum, v, c) => sum + matrix[r * row.length + c] * v, 0);
-  });
 }
 
 const SIZE = { kvBlocks: 160, maxRows: 256, maxLogitRows: 256 };

@@ -15,10 +15,10 @@ import {
   mixedFile,
   mixedPlan,
   mixedPlanOf,
+  prompt,
   VOCABULARY,
 } from "../../testing/mixed_model.ts";
 import { EXACT } from "../../testing/kv_rounding.ts";
-import { Random, seedOf } from "../../testing/random.ts";
 
 const { bytes, values } = mixedFile(HYBRID_LAYERS);
 const PLAN = await mixedPlanOf(HYBRID_LAYERS);
@@ -26,11 +26,6 @@ const GROUPS = PLAN.kv.windows.length;
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 16 };
 const EVERY = Array.from({ length: VOCABULARY }, (_, i) => i);
 const WANTED = [{ candidates: 1, probe: EVERY }];
-
-function prompt(length: number, seed: string): number[] {
-  const random = new Random(seedOf(seed));
-  return Array.from({ length }, () => random.below(VOCABULARY));
-}
 
 const open = (kvType: KvType = "f16", isa?: string, threads = 2) =>
   KernelModel.loadAs(mixedPlan(HYBRID_LAYERS), bytes, SIZE, { isa, threads, kvType });

@@ -15,21 +15,16 @@ import {
   type MixedLayer,
   mixedPlan,
   mixedPlanOf,
+  prompt,
   VOCABULARY,
 } from "../../testing/mixed_model.ts";
 import { EXACT } from "../../testing/kv_rounding.ts";
-import { Random, seedOf } from "../../testing/random.ts";
 import { fullTier } from "../../testing/tier.ts";
 
 const { bytes, values } = mixedFile();
 const SIZE = { kvBlocks: 40, maxRows: 256, maxLogitRows: 16 };
 const EVERY = Array.from({ length: VOCABULARY }, (_, i) => i);
 const WANTED = [{ candidates: 1, probe: EVERY }];
-
-function prompt(length: number, seed: string): number[] {
-  const random = new Random(seedOf(seed));
-  return Array.from({ length }, () => random.below(VOCABULARY));
-}
 
 const open = (isa?: string, threads = 2) => KernelModel.loadAs(mixedPlan(), bytes, SIZE, { isa, threads });
 

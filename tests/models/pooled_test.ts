@@ -16,10 +16,10 @@ import {
   mixedFile,
   mixedPlan,
   mixedPlanOf,
+  prompt,
   VOCABULARY,
 } from "../../testing/mixed_model.ts";
 import { wholeTables } from "../../engine/plan/plan.ts";
-import { Random, seedOf } from "../../testing/random.ts";
 
 const EPSILON = 2 ** -20;
 /** One layer with a window, one without. Rounding errors of more layers could not be compared. */
@@ -32,11 +32,6 @@ const NORM = { name: "output_norm", eps: EPSILON };
 const pooled = (way: Pooling): Ending => (b, x) => returnPooled(b, pool(b, x, way, NORM));
 const open = (way: Pooling, isa?: string, threads = 2) =>
   KernelModel.loadAs(mixedPlan(LAYERS, pooled(way)), bytes, SIZE, { isa, threads });
-
-function prompt(length: number, seed: string): number[] {
-  const random = new Random(seedOf(seed));
-  return Array.from({ length }, () => random.below(VOCABULARY));
-}
 
 const PLAN = await mixedPlanOf(LAYERS);
 const tables = (first: number) => wholeTables(PLAN, shuffledBlocks(first, 8));

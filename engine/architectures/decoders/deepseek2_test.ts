@@ -8,18 +8,13 @@ import type { GgufFile } from "../../gguf/types.ts";
 import { graphOf } from "../../plan/testing.ts";
 import { leftOutParts } from "../left_out.ts";
 import { buildPlan } from "../registry.ts";
-import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
+import { type KeyChange, type TensorChange, testRefusals, without } from "../testing.ts";
 
 /** One dense layer and one with experts. */
 const FILE = parseGguf(synthesize({ architecture: "deepseek2", types: ["F32"], seed: 1, layers: 2 }));
 const LITE = parseGguf(synthesize({ architecture: "deepseek2-lite", types: ["F32"], seed: 1, layers: 2 }));
 
 const routesOf = (file: GgufFile) => buildPlan(file).ops.filter((op) => op.op === "route");
-
-/** Returns the file without tensors whose names match. */
-function without(file: GgufFile, names: RegExp): GgufFile {
-  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
-}
 
 Deno.test("deepseek2: caches one row per token for all heads", () => {
   assertEquals(buildPlan(FILE).kv.layers, Array(2).fill({ heads: 1, headDim: 288, group: 0 }));

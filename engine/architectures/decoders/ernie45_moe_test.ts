@@ -3,19 +3,13 @@ import { assertEquals } from "@std/assert";
 import { synthesize } from "../../../testing/synth/synth.ts";
 import { parseGguf } from "../../gguf/reader.ts";
 import { changed } from "../../gguf/testing_changes.ts";
-import type { GgufFile } from "../../gguf/types.ts";
 import { graphOf } from "../../plan/testing.ts";
 import { buildPlan } from "../registry.ts";
-import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
+import { type KeyChange, type TensorChange, testRefusals, without } from "../testing.ts";
 
 const ARCHITECTURE = "ernie4_5-moe";
 /** One dense layer and one with experts. */
 const FILE = parseGguf(synthesize({ architecture: ARCHITECTURE, types: ["F32"], seed: 1, layers: 2 }));
-
-/** Returns the file without tensors whose names match. */
-function without(file: GgufFile, names: RegExp): GgufFile {
-  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
-}
 
 Deno.test("ernie4_5-moe: routes by the softmax over all, with a bias", () => {
   const plan = buildPlan(FILE);

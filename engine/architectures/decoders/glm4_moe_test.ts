@@ -8,16 +8,11 @@ import type { GgufFile } from "../../gguf/types.ts";
 import { graphOf } from "../../plan/testing.ts";
 import { leftOutParts } from "../left_out.ts";
 import { buildPlan } from "../registry.ts";
-import { type KeyChange, type TensorChange, testRefusals } from "../testing.ts";
+import { type KeyChange, type TensorChange, testRefusals, without } from "../testing.ts";
 
 /** One dense layer and one with experts. */
 const MODEL = { architecture: "glm4moe", types: ["F32"], seed: 1, layers: 2 } as const;
 const FILE = parseGguf(synthesize(MODEL));
-
-/** Returns the file without tensors whose names match. */
-function without(file: GgufFile, names: RegExp): GgufFile {
-  return { ...file, tensors: new Map([...file.tensors].filter(([name]) => !names.test(name))) };
-}
 
 Deno.test("glm4moe: routes by sigmoids with a bias", () => {
   const plan = buildPlan(FILE);

@@ -3,7 +3,7 @@
 export const MINIMAX_MARKS = ["<minimax:tool_call>", "</minimax:tool_call>"];
 export const TOOL_MARKS = ["<tool_call>", "</tool_call>"];
 
-type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 type Arguments = { [key: string]: Json };
 
 /** The parts of an answer, before formatting. */

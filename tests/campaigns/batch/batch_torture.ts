@@ -9,6 +9,7 @@ import { type JobKind, KillJob, pointsOf } from "../../batch/kill_job.ts";
 import { KillRetry, retryPoints } from "../../batch/kill_retry.ts";
 import { runManyLines } from "../../batch/million.ts";
 import { seeded } from "../../batch/sim_storage.ts";
+import { say } from "../../../testing/campaign.ts";
 
 const HELP = `Break batch jobs in every way, and look whether a line is lost, doubled or torn.
 
@@ -28,10 +29,6 @@ const RETRY_LINES = 200;
 const RANDOM_LINES = 200;
 const POINT_LINES = 30;
 const KILLS_OF_A_JOB = 20;
-
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
-}
 
 async function simulate(
   count: number,

@@ -1,4 +1,4 @@
-import { campaignLine } from "../../../testing/campaign.ts";
+import { campaignLine, say } from "../../../testing/campaign.ts";
 import { WORKER_PARALLEL } from "../../nats/nats_child.ts";
 import { natsServerPath } from "../../nats/nats_server.ts";
 import { campaign, WORKERS } from "../../nats/nats_scenario.ts";
@@ -20,7 +20,6 @@ if (import.meta.main) {
   if (natsServerPath() === undefined) {
     throw new Error("There is no nats-server here (Debian: apt install nats-server)");
   }
-  const say = (text: string) => Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
   say(
     `${disturbances} disturbances over ${lines} lines, ${WORKERS} workers of ${WORKER_PARALLEL} lines, seed ${seed}`,
   );

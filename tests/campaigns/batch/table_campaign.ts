@@ -9,6 +9,7 @@ import { diskStorage } from "../../../jobs/journal/storage.ts";
 import { renderParquet } from "../../../tables/parquet_write.ts";
 import { openTable } from "../../../tables/open.ts";
 import { seeded } from "../../batch/sim_storage.ts";
+import { say } from "../../../testing/campaign.ts";
 
 const HELP =
   `Kill a batch of the rows of a Parquet file over and over, and compare its output with an undisturbed one.
@@ -238,10 +239,6 @@ async function main(args: string[]): Promise<number> {
   assertEquals(found, expected);
   say(`${total} kills (${JSON.stringify(phases)}): ${rows} rows, byte for byte as undisturbed`);
   return 0;
-}
-
-function say(text: string): void {
-  Deno.stdout.writeSync(new TextEncoder().encode(`${text}\n`));
 }
 
 if (import.meta.main) Deno.exit(await main(Deno.args));
